@@ -1,0 +1,52 @@
+"""Tenon: a trained network in, a standalone bundle of code and weights out.
+
+    import tenon
+
+    bundle = tenon.compile("model.onnx")          # or tenon.compile(tenon.load("model.onnx"))
+    bundle.save("out/")
+    engine = tenon.open("out/")
+    answer = engine.run({"input": array})
+
+Names are resolved on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenon.bundle import Bundle as Bundle
+    from tenon.engine import Engine as Engine
+    from tenon.errors import TenonError as TenonError
+    from tenon.ir.graph import Graph as Graph
+    from tenon.options import Options as Options
+    from tenon.pipeline import compile as compile
+    from tenon.pipeline import load as load
+    from tenon.pipeline import open as open
+    from tenon.targets import targets as targets
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Bundle": "tenon.bundle",
+    "Engine": "tenon.engine",
+    "Graph": "tenon.ir.graph",
+    "Options": "tenon.options",
+    "TenonError": "tenon.errors",
+    "compile": "tenon.pipeline",
+    "load": "tenon.pipeline",
+    "open": "tenon.pipeline",
+    "targets": "tenon.targets",
+}
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tenon' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,101 @@
+"""The header of a bundle: sizes, offsets and the entry point, all known when the caller is compiled."""
+
+from __future__ import annotations
+
+from tenon.bundle.names import unique
+from tenon.plan.program import ALIGNMENT, Port, Program
+
+_RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "H")  # fmt: skip
+
+_SHARED = """\
+#ifndef TENON_MEM_ALIGN
+/* Aligns a static array: TENON_MEM_ALIGN(64) uint8_t memory[SIZE]; */
+#define TENON_MEM_ALIGN(size) __attribute__((aligned(size)))
+#endif
+#ifndef TENON_GET_ADDR
+/* The address of an input or output in the mutable region. */
+#define TENON_GET_ADDR(base, offset) (((uint8_t *)(base)) + (offset))
+#endif
+"""
+
+
+def header(program: Program) -> str:
+    """The text of ``<name>.h`` (C99 and C++)."""
+    prefix = program.name.upper()
+    memory = program.memory
+    taken = set(_RESERVED)
+    names = {id(port): _port_name(port, taken) for port in (*program.inputs, *program.outputs)}
+    define = [
+        "/* Bytes of the three regions that the caller supplies. */",
+        f"#define {prefix}_CONSTANT_MEM_SIZE {memory.constant}",
+        f"#define {prefix}_MUTABLE_MEM_SIZE {memory.mutable}",
+        f"#define {prefix}_ACTIVATIONS_MEM_SIZE {memory.activations}",
+        "/* The least that any placement of the activations could need. */",
+        f"#define {prefix}_ACTIVATIONS_LOWER_BOUND {memory.bound}",
+        "/* All the memory that must be writable: the mutable region and the activations. */",
+        f"#define {prefix}_PEAK_MEM_SIZE {memory.mutable + memory.activations}",
+        "/* Every region starts at a multiple of this. */",
+        f"#define {prefix}_MEM_ALIGN {ALIGNMENT}",
+    ]
+    blocks = [
+        f"#ifndef {prefix}_H\n#define {prefix}_H\n\n#include <stdint.h>\n",
+        "\n".join(define) + "\n",
+        "/* Inputs: offset in the mutable region, bytes. */",
+        *(_port(prefix, names[id(port)], port) for port in program.inputs),
+        "\n/* Outputs: offset in the mutable region, bytes. */",
+        *(_port(prefix, names[id(port)], port) for port in program.outputs),
+        "\n/* The same as lists: X(name, type, offset, bytes, rank, extents...) */",
+        _list(f"{prefix}_INPUTS", program.inputs),
+        _list(f"{prefix}_OUTPUTS", program.outputs) + "\n",
+        _SHARED,
+        _prototype(program.name),
+        f"#endif /* {prefix}_H */\n",
+    ]
+    return "\n".join(blocks)
+
+
+def _port_name(port: Port, taken: set[str]) -> str:
+    """A name whose own macro and whose _BYTES macro are both free."""
+    while True:
+        name = unique(port.name, taken)
+        if f"{name}_BYTES" not in taken:
+            taken.add(f"{name}_BYTES")
+            return name
+
+
+def _port(prefix: str, name: str, port: Port) -> str:
+    comment = f"/* {port.type.dtype}[{','.join(map(str, port.type.dims))}] */"
+    return (
+        f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
+    )
+
+
+def _list(name: str, ports: tuple[Port, ...]) -> str:
+    rows = [f"#define {name}(X)"]
+    for port in ports:
+        extents = ", ".join(map(str, port.type.dims or (1,)))
+        row = f"{port.offset}, {port.type.nbytes}, {port.type.rank}, {extents}"
+        rows.append(f'  X("{_escape(port.name)}", {port.type.dtype}, {row})')
+    return " \\\n".join(rows)
+
+
+def _escape(text: str) -> str:
+    """The inside of a C string: octal, because a hexadecimal escape has no end; no trigraphs."""
+    safe = set(map(chr, range(32, 127))) - set('"\\?')
+    return "".join(c if c in safe else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)
+
+
+def _prototype(name: str) -> str:
+    return (
+        "#ifdef __cplusplus\n"
+        'extern "C" {\n'
+        "#endif\n\n"
+        "/* Runs the network once: reads the inputs, writes the outputs.  Returns 0.  Keeps nothing between calls\n"
+        "   and may run in many threads, each with its own mutable and activations regions; the activations\n"
+        "   need no initial value. */\n"
+        f"int {name}(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);\n\n"
+        "#ifdef __cplusplus\n"
+        "}\n"
+        "#endif\n"
+    )

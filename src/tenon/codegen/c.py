@@ -1,0 +1,276 @@
+"""C99 with GCC/Clang vector extensions: any CPU, one lane being plain C.
+
+Helpers are printed once per type that needs them: a native spelling first where there is one, then a portable
+body that any compiler takes.  No intrinsics headers, no libm.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import ClassVar
+
+from tenon.codegen.printer import COMPARE, Printer
+from tenon.ir.loops import Barrier, Buffer, Const, Loop, Op, Prefetch, Type
+from tenon.ir.types import DType
+
+HEAD = """\
+#if defined(__clang__)
+#define TENON_LOOP _Pragma("clang loop unroll(disable) vectorize(disable)")
+#elif defined(__GNUC__)
+#define TENON_LOOP _Pragma("GCC unroll 1")
+#else
+#define TENON_LOOP
+#endif
+#define TENON_OUTLINE static __attribute__((noinline))
+#define TENON_INLINE static inline __attribute__((always_inline))
+"""
+
+# V: the vector, I: its signed integer twin, E: the element, N: lanes, B: bits of an element, S: suffix of builtins
+_SELECT = "return ({V})((({I})a & m) | (({I})b & ~m));"
+_FLOOR = (
+    "const {V} t = __builtin_convertvector(__builtin_convertvector(a, {I}), {V});\n"
+    "  const {I} up = ({I})(t > a);\n"
+    "  const {V} f = t + __builtin_convertvector(up, {V});\n"
+    "  const {I} big = ({I})(({V})(({I})a & {magnitude}) >= {whole});\n"
+    "  return ({V})((({I})a & big) | (({I})f & ~big));"
+)
+PORTABLE = {
+    "max": "const {I} m = ({I})(a > b); " + _SELECT,
+    "min": "const {I} m = ({I})(a < b); " + _SELECT,
+    "select": _SELECT,
+    "abs": "return ({V})(({I})a & {magnitude});",
+    "sqrt": "{V} r; for (int i = 0; i < {N}; i++) r[i] = __builtin_sqrt{S}(a[i]); return r;",
+    "floor": _FLOOR,
+    "ceil": "a = -a;\n  " + _FLOOR.replace("return ({V})", "return -({V})"),
+    "trunc": (
+        "const {V} t = __builtin_convertvector(__builtin_convertvector(a, {I}), {V});\n"
+        "  const {I} big = ({I})(({V})(({I})a & {magnitude}) >= {whole});\n"
+        "  return ({V})((({I})a & big) | (({I})t & ~big));"
+    ),
+    "round": (
+        "const {I} sign = ({I})a & ~{magnitude};\n"
+        "  const {V} p = ({V})(({I})a & {magnitude}), r = (p + {whole}) - {whole};\n"
+        "  const {I} big = ({I})(p >= {whole});\n"
+        "  return ({V})(sign | (({I})p & big) | (({I})r & ~big));"
+    ),
+    "reduce_add": "{tree} return v[0];",
+    "reduce_max": "{tree} return v[0];",
+    "reduce_min": "{tree} return v[0];",
+    "dot4": (
+        "union {{ {V} v; uint8_t u[4 * {N}]; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
+        "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.u[i] * y.s[i];\n"
+        "  return acc;"
+    ),
+}
+_INT_ABS = "const {I} m = ({I})(a < 0); return (a ^ ({V})m) - ({V})m;"
+SCALAR = {
+    "max": "return a > b ? a : b;",
+    "min": "return a < b ? a : b;",
+    "select": "return m ? a : b;",
+    "abs": "return __builtin_fabs{S}(a);",
+    "sqrt": "return __builtin_sqrt{S}(a);",
+    "floor": "return __builtin_floor{S}(a);",
+    "ceil": "return __builtin_ceil{S}(a);",
+    "trunc": "return __builtin_trunc{S}(a);",
+    "round": (
+        "const {E} p = a < 0 ? -a : a;\n"
+        "  const {E} r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
+        "  return __builtin_copysign{S}(r, a);"
+    ),
+    "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
+}
+TAKES = {
+    "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b", "dot4": "{V} acc, {V} a, {V} b",
+    "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
+    "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
+}  # fmt: skip
+
+_CLANG = {"max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
+NATIVE: dict[tuple[str, DType, int], list[tuple[str, str]]] = {}
+"""(operation, dtype, lanes) -> [(preprocessor condition, body)], besides what clang spells for every width."""
+for _m in ("max", "min"):
+    NATIVE[_m, DType.F32, 16] = [
+        ("defined(__AVX512F__)", f"return ({{V}})__builtin_ia32_{_m}ps512_mask(a, b, a, -1, 4);")
+    ]
+    NATIVE[_m, DType.F32, 8] = [("defined(__AVX__)", f"return ({{V}})__builtin_ia32_{_m}ps256(a, b);")]
+    NATIVE[_m, DType.F32, 4] = [("defined(__SSE__)", f"return ({{V}})__builtin_ia32_{_m}ps(a, b);")]
+NATIVE["sqrt", DType.F32, 16] = [("defined(__AVX512F__)", "return ({V})__builtin_ia32_sqrtps512_mask(a, a, -1, 4);")]
+NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32_sqrtps256(a);")]
+NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
+NATIVE["dot4", DType.I32, 16] = [
+    ("defined(__AVX512VNNI__) && defined(__clang__)", "return ({V})__builtin_ia32_vpdpbusd512(acc, a, b);"),
+    ("defined(__AVX512VNNI__)", "return ({V})__builtin_ia32_vpdpbusd_v16si(acc, a, b);"),
+]
+NATIVE["dot4", DType.I32, 8] = [
+    ("defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__clang__)",
+     "return ({V})__builtin_ia32_vpdpbusd256(acc, a, b);"),
+    ("defined(__AVX512VNNI__) && defined(__AVX512VL__)", "return ({V})__builtin_ia32_vpdpbusd_v8si(acc, a, b);"),
+]  # fmt: skip
+
+_TWIN = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
+_WHOLE = {DType.F32: "8388608.0f", DType.F64: "4503599627370496.0"}  # from here on every float is an integer
+_MAGNITUDE = {1: "0x7f", 2: "0x7fff", 4: "0x7fffffff", 8: "0x7fffffffffffffffLL"}
+
+
+class C(Printer):
+    """One translation unit of C."""
+
+    names: ClassVar[dict[DType, str]] = {
+        DType.F32: "float", DType.F64: "double", DType.F16: "_Float16", DType.BOOL: "uint8_t", DType.Q8: "int32_t",
+        DType.I64: "int64_t", DType.I32: "int32_t", DType.I16: "int16_t", DType.I8: "int8_t",
+        DType.U64: "uint64_t", DType.U32: "uint32_t", DType.U16: "uint16_t", DType.U8: "uint8_t",
+    }  # fmt: skip
+    int_type = "intptr_t"
+    outlined = "TENON_OUTLINE void "
+
+    def type(self, t: Type) -> str:
+        if t.dtype is DType.Q8:
+            t = Type(DType.I32, t.lanes)
+        if t.dtype is DType.BOOL:
+            t = Type(DType.U8, t.lanes)
+        return super().type(t)
+
+    def load(self, t: Type, pointer: str, at: int) -> str:
+        if t.lanes == 1:
+            return f"{pointer}[{at}]"
+        return f"*(const {self.type(t)}_at *)({pointer}{_offset(at)})"
+
+    def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
+        if t.lanes == 1:
+            return f"{pointer}[{at}] = {value};"
+        return f"*({self.type(t)}_at *)({pointer}{_offset(at)}) = {value};"
+
+    def splat(self, text: str, t: Type) -> str:
+        # x - 0 keeps the sign of zero, which x + 0 does not.
+        return f"({text} - ({self.type(t)}){{0}})"
+
+    def literal(self, e: Const) -> str:
+        if not e.type.dtype.is_float:
+            suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}.get(e.type.dtype, "")
+            whole = int(e.value)
+            return f"({whole + 1}{suffix} - 1)" if whole in (-(2**31), -(2**63)) else f"{whole}{suffix}"
+        suffix = "" if e.type.dtype is DType.F64 else "f"
+        v = float(e.value)
+        if math.isnan(v):
+            return f'__builtin_nan{suffix}("")'
+        if math.isinf(v):
+            return f"{'-' if v < 0 else ''}__builtin_inf{suffix}()"
+        if suffix:
+            v = struct.unpack("f", struct.pack("f", v))[0]
+        return f"{_shortest(v, suffix)}{suffix}"
+
+    def call(self, e: Op, args: list[str]) -> str:
+        t, source = self.type(e.type), e.args[0].type
+        if e.name == "neg":
+            return f"(-{args[0]})"
+        if e.name in COMPARE:
+            test = f"({args[0]} {COMPARE[e.name]} {args[1]})"
+            return f"({t}){test}" if e.type.lanes > 1 else f"(-({t}){test})"
+        if e.name == "mod":
+            return f"({args[0]} % {args[1]})"
+        if e.name == "cast":
+            return f"__builtin_convertvector({args[0]}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
+        if e.name == "bitcast":
+            return f"(({t}){args[0]})" if e.type.lanes > 1 else f"{self.bits(source, e.type)}({args[0]})"
+        over = e.args[1].type if e.name == "select" else source
+        return f"{self.helper(e.name, over)}({', '.join(args)})"
+
+    def bits(self, source: Type, target: Type) -> str:
+        a, b = self.type(source), self.type(target)
+        name = f"bits_{source.dtype}_{target.dtype}"
+        self.helpers.setdefault(
+            name,
+            f"TENON_INLINE {b} {name}({a} a) {{\n  union {{ {a} a; {b} b; }} u;\n  u.a = a;\n  return u.b;\n}}",
+        )
+        return name
+
+    def helper(self, name: str, t: Type) -> str:
+        """The helper function of an operation over a type; printed when first asked for."""
+        key = f"{name}_{t.dtype}x{t.lanes}" if t.lanes > 1 else f"{name}_{t.dtype}"
+        if key in self.helpers:
+            return key
+        twin = Type(_TWIN[t.dtype.bytes], t.lanes)
+        over = self.type(t)
+        words = {
+            "V": over,
+            "I": self.type(twin),
+            "E": self.names[t.dtype],
+            "N": t.lanes,
+            "S": "" if t.dtype is DType.F64 else "f",
+            "whole": _WHOLE.get(t.dtype, "0"),
+            "magnitude": _MAGNITUDE[t.dtype.bytes],
+            "tree": self.tree(name, t) if name.startswith("reduce") else "",
+        }
+        result = self.names[t.dtype] if name.startswith("reduce") else over
+        text = self.helper_body(name, t)
+        head = f"TENON_INLINE {result} {key}({TAKES[name]}) {{{{\n"
+        self.helpers[key] = f"{head}{text}\n}}}}".format(**words)
+        return key
+
+    def helper_body(self, name: str, t: Type) -> str:
+        if t.lanes == 1:
+            integer = name == "abs" and not t.dtype.is_float
+            return "  return a < 0 ? -a : a;" if integer else "  " + SCALAR[name]
+        portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
+        native = list(NATIVE.get((name, t.dtype, t.lanes), []))
+        if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
+            native.insert(0, ("defined(__clang__)", f"return __builtin_elementwise_{_CLANG[name]}({_call(name)});"))
+        text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
+        return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
+
+    def tree(self, name: str, t: Type) -> str:
+        """Halve the vector until one lane holds the result."""
+        steps, half = [], t.lanes // 2
+        pair = "" if name == "reduce_add" else self.helper(name.removeprefix("reduce_"), t)
+        while half:
+            order = ", ".join(str((i + half) % t.lanes) for i in range(t.lanes))
+            twin = f"__builtin_shufflevector(v, v, {order})"
+            steps.append(f"v = {pair}(v, {twin});" if pair else f"v = v + {twin};")
+            half //= 2
+        return "\n  ".join(steps) + "\n "
+
+    def loop_head(self, loop: Loop) -> str:
+        v = loop.var.name
+        return f"TENON_LOOP for ({self.int_type} {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
+
+    def on_prefetch(self, s: Prefetch) -> None:
+        pointer, at = self.place(s.buffer, s.index)
+        self.line(f"__builtin_prefetch({pointer}{_offset(at)}, 0, 2);")
+
+    def on_barrier(self, s: Barrier) -> None:
+        raise TypeError("a barrier has no meaning on a CPU")
+
+    def array(self, b: Buffer, size: int) -> str:
+        return f"{self.type(b.type)} {b.name}[{size}] __attribute__((aligned(64)));"
+
+    def text(self) -> str:
+        """Everything printed so far: types, helpers, functions."""
+        lines = [HEAD]
+        for t in sorted(self.vectors, key=str):
+            name, element = self.vectors[t], self.names[t.dtype]
+            lines += [
+                f"typedef {element} {name} __attribute__((vector_size({t.bytes})));",
+                f"typedef {name} {name}_at __attribute__((aligned({t.dtype.bytes}), may_alias));",
+            ]
+        functions = [f"{self.outlined}{name}{text}" for text, name in self.functions.items()]
+        return "\n".join([*lines, "", *self.helpers.values(), "", *functions])
+
+
+def _call(name: str) -> str:
+    return "a, b" if name in ("max", "min") else "a"
+
+
+def _offset(at: int) -> str:
+    return f" + {at}" if at > 0 else f" - {-at}" if at < 0 else ""
+
+
+def _shortest(v: float, suffix: str) -> str:
+    """The shortest decimal that reads back as the same number of that width."""
+    if not suffix:
+        return repr(v)
+    for digits in range(6, 10):
+        text = f"{v:.{digits}g}"
+        if struct.pack("f", float(text)) == struct.pack("f", v):
+            break
+    return text if "." in text or "e" in text else text + ".0"

@@ -1,0 +1,61 @@
+"""Operation counts of a kernel, made on the tree: what a run costs before anything is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenon.codegen.bounds import upper
+from tenon.ir.index import Var
+from tenon.ir.loops import Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
+
+_FREE = {"broadcast", "bitcast"}
+
+
+@dataclass
+class Count:
+    flops: int = 0  # a multiply and an add count one each
+    macs: int = 0  # multiplies that feed an add, per lane; dot4 counts four
+    instructions: int = 0  # vector operations: a*b+c is one, a broadcast folded into arithmetic none
+    loaded: int = 0  # bytes from memory; registers are free
+    stored: int = 0  # bytes to memory
+
+
+def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
+    """Counts for one call, with the kernel's symbolic sizes given by name."""
+    total = Count()
+    env: dict[Var, int] = {v: (sizes or {})[v.name] for v in kernel.sizes}
+
+    def expr(e: Expr, times: int) -> None:
+        if isinstance(e, Load):
+            if e.buffer.space != "register":
+                total.loaded += times * e.type.bytes
+                total.instructions += times * (e.type.lanes > 1)
+        elif isinstance(e, Guarded):
+            expr(e.value, times)
+        elif isinstance(e, Op):
+            lanes = e.args[0].type.lanes
+            fused = e.name in ("add", "sub") and any(isinstance(a, Op) and a.name == "mul" for a in e.args)
+            if e.name == "dot4":
+                total.macs += 4 * times * lanes
+            elif e.type.dtype.is_float and e.name not in _FREE:
+                total.flops += times * lanes
+                total.macs += times * lanes * fused
+            total.instructions += times * (e.name not in _FREE) - times * fused
+            for a in e.args:
+                expr(a, times)
+
+    def visit(body: tuple[Stmt, ...], times: int) -> None:
+        for s in body:
+            if isinstance(s, Let | Store):
+                expr(s.value, times)
+            if isinstance(s, Store) and s.buffer.space != "register":
+                total.stored += times * s.value.type.bytes
+                total.instructions += times
+            elif isinstance(s, Loop):
+                trips = min(upper(b.subst(env)) for b in s.var.below)
+                visit(s.body, times * int(trips))
+            elif isinstance(s, Outline | If):
+                visit(s.body, times)
+
+    visit(kernel.body, 1)
+    return total

@@ -1,0 +1,357 @@
+"""The walk that every dialect shares: scopes, hoisted pointers, outlined functions, unrolling.
+
+Addresses.  A flattened index is split by loop: the part that moves with a loop becomes a pointer declared at the
+top of that loop, so that the innermost accesses read ``x_k[constant]``.  Seen from an outlined function, the part
+that belongs to the caller's loops is simply a pointer parameter; equal bodies share one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from tenon.ir.index import Atom, Index, Quotient, Var
+from tenon.ir.loops import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Const,
+    Expr,
+    Guarded,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Outline,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+    Type,
+)
+from tenon.ir.types import DType
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
+COMPARE = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
+
+Terms = tuple[tuple[Atom, int], ...]
+
+
+class Scope:
+    """The inside of a loop (or of a function, when ``var`` is None): lines, and the pointers fixed there."""
+
+    def __init__(self, var: Var | None = None) -> None:
+        self.var = var
+        self.head: list[str] = []
+        self.lines: list[str] = []
+        self.pointers: dict[tuple[Buffer, Terms], tuple[str, int]] = {}
+        self.quotients: dict[Quotient, str] = {}
+
+
+class Function:
+    """A function being printed: its open scopes, names given so far, and what it takes from its caller."""
+
+    def __init__(self, outlined: bool) -> None:
+        self.outlined = outlined
+        self.scopes = [Scope()]
+        self.serial: dict[str, int] = {}
+        self.vars: dict[Var, str] = {}
+        self.pointers: dict[tuple[Buffer, Terms], tuple[str, int]] = {}
+        self.depth = 1
+
+    def fresh(self, name: str) -> str:
+        n = self.serial[name] = self.serial.get(name, 0) + 1
+        return name if n == 1 else f"{name}_{n}"
+
+
+class Printer:
+    """Prints kernels into one translation unit.  Subclasses are dialects: mostly data."""
+
+    names: ClassVar[dict[DType, str]]
+    int_type: ClassVar[str]
+    outlined: ClassVar[str]
+    spaces: ClassVar[dict[str, str]] = {}  # words before a pointer's type, by space
+
+    def __init__(self) -> None:
+        self.functions: dict[str, str] = {}  # text from the parameter list on -> name
+        self.taken: set[str] = set()
+        self.helpers: dict[str, str] = {}
+        self.vectors: dict[Type, str] = {}
+        self.env: dict[Var, int] = {}
+        self.flat: dict[int, Index] = {}
+        self.kernel_name = ""
+        self.f = Function(outlined=False)
+        self._print: dict[type, Callable[..., None]] = {
+            Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
+            Barrier: self.on_barrier, Loop: self.on_loop, If: self.on_if, Outline: self.on_outline,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------------- what a dialect says
+    def load(self, t: Type, pointer: str, at: int) -> str:
+        raise NotImplementedError
+
+    def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
+        raise NotImplementedError
+
+    def splat(self, text: str, t: Type) -> str:
+        raise NotImplementedError
+
+    def call(self, e: Op, args: list[str]) -> str:
+        raise NotImplementedError
+
+    def literal(self, e: Const) -> str:
+        raise NotImplementedError
+
+    def loop_head(self, loop: Loop) -> str:
+        raise NotImplementedError
+
+    def on_prefetch(self, s: Prefetch) -> None:
+        """Prefetching is advice: a dialect without it says nothing."""
+
+    def on_barrier(self, s: Barrier) -> None:
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------------------------------- text
+    def line(self, text: str) -> None:
+        self.f.scopes[-1].lines.append("  " * self.f.depth + text)
+
+    def type(self, t: Type) -> str:
+        if t.lanes == 1:
+            return self.names[t.dtype]
+        self.vectors[t] = name = f"{t.dtype}x{t.lanes}"
+        return name
+
+    def pointer_type(self, buffer: Buffer) -> str:
+        const = "const " if buffer.space == "const" else ""
+        return f"{self.spaces.get(buffer.space, '')}{const}{self.names[buffer.type.dtype]} *"
+
+    def unique(self, name: str) -> str:
+        """A function name not used before in this unit."""
+        n, candidate = 1, name
+        while candidate in self.taken:
+            n += 1
+            candidate = f"{name}_{n}"
+        self.taken.add(candidate)
+        return candidate
+
+    # ------------------------------------------------------------------------------------- indices
+    def index(self, e: Index) -> str:
+        e = self.now(e)
+        words = [self.term(a, k) for a, k in e.terms] + ([str(e.const)] if e.const or not e.terms else [])
+        return " + ".join(words).replace("+ -", "- ")
+
+    def term(self, atom: Atom, k: int) -> str:
+        text = self.var(atom) if isinstance(atom, Var) else self.quotient(atom)
+        return text if k == 1 else f"{k} * {text}"
+
+    def quotient(self, atom: Quotient) -> str:
+        """Divisions are named once, at the top of the loop that fixes them."""
+        scope = self.home(atom.vars)
+        if atom not in scope.quotients:
+            what = f"{'mod' if atom.rest else 'div'}{atom.by}"
+            name = self.f.fresh(f"{scope.var.name if scope.var else 'n'}_{what}")
+            scope.quotients[atom] = name
+            sign = "%" if atom.rest else "/"
+            scope.head.append(f"const {self.int_type} {name} = ({self.index(atom.of)}) {sign} {atom.by};")
+        return scope.quotients[atom]
+
+    def var(self, var: Var) -> str:
+        if self.f.outlined and not any(s.var is var for s in self.f.scopes):
+            self.f.vars.setdefault(var, var.name)
+        return var.name
+
+    def now(self, e: Index) -> Index:
+        """``e`` in this copy of the unrolled body."""
+        const, kept = e.const, []
+        for atom, k in e.terms:
+            if isinstance(atom, Var):
+                if atom in self.env:
+                    const += self.env[atom] * k
+                    continue
+            elif not atom.vars.isdisjoint(self.env):
+                return e.subst(self.env)
+            kept.append((atom, k))
+        return Index(tuple(kept), const)
+
+    # ----------------------------------------------------------------------------------- addresses
+    def home(self, vars: frozenset[Var]) -> Scope:
+        """The innermost open loop among ``vars``, or the function itself."""
+        return next((s for s in reversed(self.f.scopes) if s.var in vars), self.f.scopes[0])
+
+    def place(self, buffer: Buffer, idx: tuple[Index, ...]) -> tuple[str, int]:
+        """(pointer, constant offset) of an element in memory."""
+        if id(idx) not in self.flat:
+            self.flat[id(idx)] = buffer.flat(idx)
+        flat = self.now(self.flat[id(idx)])
+        name, base = self.pointer(buffer, flat.terms, flat.const)
+        return name, flat.const - base
+
+    def pointer(self, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
+        scope = self.home(frozenset().union(*(a.vars for a, _ in terms)))
+        key = (buffer, terms)
+        if key in scope.pointers:
+            return scope.pointers[key]
+        if scope.var is None and self.f.outlined:  # the caller's part: a parameter, rebased to the first access
+            found = self.f.fresh(buffer.name), const
+            self.f.pointers[key] = found
+        elif not terms:
+            found = buffer.name, 0
+        else:
+            inner = tuple(t for t in terms if scope.var is None or scope.var in t[0].vars)
+            outer = tuple(t for t in terms if t not in inner)
+            parent, base = self.pointer(buffer, outer, const)
+            name = self.f.fresh(f"{buffer.name}_{scope.var.name if scope.var else 'n'}")
+            found = name, base
+            scope.head.append(f"{self.pointer_type(buffer)}{name} = {parent} + {self.index(Index(inner))};")
+        scope.pointers[key] = found
+        return found
+
+    def register(self, buffer: Buffer, idx: tuple[Index, ...]) -> str:
+        at = [self.now(i) for i in idx]
+        if any(i.terms for i in at):
+            raise TypeError(f"register tile {buffer.name} is indexed by a loop that is not unrolled")
+        return "_".join([buffer.name, *(str(i.const) for i in at)])
+
+    # -------------------------------------------------------------------------------------- values
+    def value(self, e: Expr, whole: bool = True) -> str:
+        """Text of ``e``; ``whole`` asks for a vector even where arithmetic would spread a scalar by itself."""
+        if isinstance(e, Ref):
+            return e.name
+        if isinstance(e, Const):
+            text = self.literal(e)
+            return self.splat(text, e.type) if e.type.lanes > 1 else text
+        if isinstance(e, Load):
+            if e.buffer.space == "register":
+                return self.register(e.buffer, e.index)
+            return self.load(e.type, *self.place(e.buffer, e.index))
+        if isinstance(e, Guarded):
+            test = " && ".join(f"{self.index(f)} >= 0" for f in e.facts)
+            return f"({test} ? {self.value(e.value)} : {self.value(e.other)})"
+        assert isinstance(e, Op)
+        if e.name == "broadcast":
+            text = self.value(e.args[0])
+            return self.splat(text, e.type) if whole else text
+        if e.name in INFIX:
+            return f"({self.value(e.args[0], False)} {INFIX[e.name]} {self.value(e.args[1], False)})"
+        return self.call(e, [self.value(a) for a in e.args])
+
+    # ---------------------------------------------------------------------------------- statements
+    def block(self, body: tuple[Stmt, ...]) -> None:
+        for s in body:
+            self._print[type(s)](s)
+
+    def on_let(self, s: Let) -> None:
+        self.line(f"const {self.type(s.ref.type)} {s.ref.name} = {self.value(s.value)};")
+
+    def on_store(self, s: Store) -> None:
+        if s.buffer.space != "register":
+            pointer, at = self.place(s.buffer, s.index)
+            return self.line(self.stored(s.value.type, pointer, at, self.value(s.value)))
+        name, v = self.register(s.buffer, s.index), s.value
+        if isinstance(v, Op) and v.name == "add":
+            first = v.args[0]
+            if isinstance(first, Load) and first.buffer is s.buffer and first.index == s.index:
+                return self.line(f"{name} += {self.value(v.args[1], False)};")
+        return self.line(f"{name} = {self.value(v)};")
+
+    def on_alloc(self, s: Alloc) -> None:
+        b = s.buffer
+        if b.space == "register":
+            cells = [b.name]
+            for extent in b.shape:
+                cells = [f"{c}_{i}" for c in cells for i in range(extent.const)]
+            return self.line(f"{self.type(b.type)} {', '.join(cells)};")
+        size = b.strides[0] * b.shape[0].const
+        self.f.scopes[0].head.insert(0, self.array(b, size))  # before any pointer into it
+        self.f.scopes[0].pointers[b, ()] = b.name, 0
+        return None
+
+    def array(self, b: Buffer, size: int) -> str:
+        return f"{self.type(b.type)} {b.name}[{size}];"
+
+    def on_if(self, s: If) -> None:
+        test = " && ".join(f"{self.index(f)} >= 0" for f in s.facts)
+        self.braced(f"if ({test}) {{", s.body)
+
+    def on_outline(self, s: Outline) -> None:
+        """Print the body as a function; what it takes from outside becomes its parameters."""
+        caller, self.f = self.f, Function(outlined=True)
+        text = self.body(s.body)
+        inner, self.f = self.f, caller
+        head = [f"{self.int_type} {name}" for name in inner.vars.values()]
+        args = [self.var(var) for var in inner.vars]
+        for (buffer, terms), (name, base) in inner.pointers.items():
+            head.append(f"{self.pointer_type(buffer)}{name}")
+            pointer, at = self.pointer(buffer, terms, base)
+            args.append(f"{pointer} + {base - at}" if base != at else pointer)
+        text = f"({', '.join(head)}) {{\n{text}\n}}\n"
+        if text not in self.functions:
+            self.functions[text] = self.unique(f"{self.kernel_name}_{s.name}")
+        self.line(f"{self.functions[text]}({', '.join(args)});")
+
+    def on_loop(self, s: Loop) -> None:
+        if s.kind == "unroll":
+            return self.unrolled(s)
+        self.line(self.loop_head(s))
+        self.f.depth += 1
+        self.f.scopes.append(Scope(s.var))
+        self.block(s.body)
+        inside = self.f.scopes.pop()
+        for text in inside.head:
+            self.line(text)
+        self.f.scopes[-1].lines += inside.lines
+        self.f.depth -= 1
+        return self.line("}")
+
+    def unrolled(self, s: Loop) -> None:
+        own = any(isinstance(x, Let | Alloc) for x in s.body)
+        for i in range(s.var.below[0].const):
+            self.env[s.var] = i
+            if own:
+                self.braced("{", s.body)
+            else:
+                self.block(s.body)
+        self.env.pop(s.var, None)
+
+    def braced(self, head: str, body: tuple[Stmt, ...]) -> None:
+        self.line(head)
+        self.f.depth += 1
+        self.block(body)
+        self.f.depth -= 1
+        self.line("}")
+
+    def bound(self, var: Var) -> str:
+        words = [self.index(b) for b in var.below]
+        text = words[0]
+        for word in words[1:]:
+            text = f"({text} < {word} ? {text} : {word})"
+        return text
+
+    # -------------------------------------------------------------------------------------- kernels
+    def body(self, body: tuple[Stmt, ...]) -> str:
+        """The text inside the function that ``self.f`` is: pointers on top."""
+        self.block(body)
+        top = self.f.scopes[0]
+        return "\n".join([*("  " + h for h in top.head), *top.lines])
+
+    def kernel(self, k: Kernel) -> str:
+        """Print a kernel, unless an equal one is there already; returns the function's name."""
+        name = self.kernel_name = self.unique(k.name)
+        self.f, self.env, self.flat = Function(outlined=False), {}, {}
+        text = self.body(k.body)
+        words = set(_words(text))
+        unused = "".join(f"  (void){b.name};\n" for b in k.params if b.name not in words)
+        params = [f"{self.pointer_type(b)}{b.name}" for b in k.params]
+        params += [f"{self.int_type} {v.name}" for v in k.sizes]
+        text = f"({', '.join(params)}) {{\n{unused}{text}\n}}\n"
+        if text in self.functions:
+            self.taken.discard(name)
+        else:
+            self.functions[text] = name
+        return self.functions[text]
+
+
+def _words(text: str) -> list[str]:
+    return "".join(c if c.isalnum() or c == "_" else " " for c in text).split()

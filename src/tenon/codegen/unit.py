@@ -1,0 +1,46 @@
+"""A whole program as one C file: its kernels, and the entry point that calls them."""
+
+from __future__ import annotations
+
+from tenon.codegen.bounds import prove
+from tenon.codegen.c import C
+from tenon.ir.loops import Buffer
+from tenon.plan.program import Call, Program, Region
+
+
+def source(program: Program, header: str) -> str:
+    """The text of ``<name>.c``.  Every kernel is proved first; raises OutOfRangeError if a proof fails."""
+    unit = C()
+    names: dict[int, str] = {}
+    for call in program.calls:
+        if id(call.kernel) not in names:
+            prove(call.kernel)
+            names[id(call.kernel)] = unit.kernel(call.kernel)
+    body = [_call(unit, names[id(call.kernel)], call) for call in program.calls]
+    used = {place.region for call in program.calls for place in call.args}
+    unused = [f"  (void){region};" for region in Region if region not in used]
+    parameters = ", ".join(f"uint8_t *{region}" for region in Region)
+    return "\n".join(
+        [
+            f'#include "{header}"\n',
+            unit.text(),
+            f"int {program.name}({parameters}) {{",
+            *unused,
+            *body,
+            "  return 0;",
+            "}",
+            "",
+        ]
+    )
+
+
+def _call(unit: C, name: str, call: Call) -> str:
+    args = ", ".join(
+        f"({unit.pointer_type(buffer)})({place.region} + {place.offset})"
+        for buffer, place in zip(_params(call), call.args, strict=True)
+    )
+    return f"  {name}({args});"
+
+
+def _params(call: Call) -> tuple[Buffer, ...]:
+    return call.kernel.params

@@ -1,0 +1,75 @@
+"""Every error a user can meet, in one tree.
+
+    TenonError
+    ├── ModelError            the model file: broken, unsupported, or not what it claims to be
+    │   ├── FormatError           cannot be parsed (truncated, corrupt, unknown format)
+    │   ├── UnsupportedError      valid, but holds operators or attributes that Tenon lacks; lists them all
+    │   └── ShapeError            shapes or types that contradict each other, or dimensions left unbound
+    ├── InputError            what was given to run, compile or the command line
+    ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
+    ├── ToolchainError        no compiler, or a compiler that refused
+    └── InternalError         a bug in Tenon: a verifier or a proof refused what a pass or a kernel made
+
+A message says what, where (file and source layer), why, and what to do.  The command line prints the message
+alone and exits with status 2; ``-v`` adds the traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class TenonError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ModelError(TenonError):
+    """The model cannot be used as it is."""
+
+
+class FormatError(ModelError):
+    """The file is not a readable model."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a model: where it is, what it is, and the remedy."""
+
+    where: str
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+
+
+class UnsupportedError(ModelError):
+    """Operators, attributes or types that cannot be compiled.  ``problems`` lists all of them."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = f"{source}: {count} problem{'s' if count > 1 else ''} in this model"
+        super().__init__("\n".join([head, *(f"  - {problem}" for problem in self.problems)]))
+
+
+class ShapeError(ModelError):
+    """Shapes or types do not fit together, or a symbolic dimension has no value."""
+
+
+class InputError(TenonError):
+    """An argument of a call or of the command line is wrong."""
+
+
+class BundleError(TenonError):
+    """A bundle cannot be opened."""
+
+
+class ToolchainError(TenonError):
+    """The C compiler is missing or failed."""
+
+
+class InternalError(TenonError):
+    """Tenon broke one of its own rules; please report it with the model."""

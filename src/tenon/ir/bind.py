@@ -1,0 +1,97 @@
+"""Giving symbolic dimensions their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tenon.errors import InputError, ShapeError
+from tenon.ir.graph import Graph, Value
+from tenon.ir.types import Dim, TensorType
+from tenon.ir.writer import Writer
+
+Shapes = Mapping[str, int | Sequence[int]]
+"""What the user binds: an input's name to its whole shape, or a dimension's name to an extent."""
+
+ANY_RANK = "..."
+"""The one dimension of an input of which the model does not even say how many it has."""
+
+
+def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
+    """A typed copy of ``graph`` with every dimension bound and constants folded.
+
+    Raises ShapeError listing every dimension that is still unbound, or every node whose inputs do not fit.
+    """
+    types = bind_types({v.name: v.type for v in graph.inputs}, shapes or {})
+    unbound = [f"  - {name}: {type} ({remedy(name, type)})" for name, type in types.items() if not type.bound]
+    if unbound:
+        raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
+    copy = Graph(graph.name, graph.source)
+    found: dict[int, Value] = {id(v): copy.add_input(v.name, types[v.name]) for v in graph.inputs}
+    constants = graph.constants()
+    found.update({id(v): v_copy for v in constants for v_copy in [Value(v.name, v.type, v.data)]})
+    copy_of = found.__getitem__
+    writer = Writer(copy, sum(v.array.nbytes for v in constants))
+    for v in found.values():
+        writer.names.fresh(v.name)
+    for node in graph:
+        inputs = [None if v is None else copy_of(id(v)) for v in node.inputs]
+        outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin)
+        found.update({id(old): new for old, new in zip(node.outputs, outputs, strict=True)})
+    copy.outputs = [copy_of(id(v)) for v in graph.outputs]
+    writer.finish()
+    return copy
+
+
+def remedy(name: str, type: TensorType) -> str:
+    """What to type to bind the dimensions of an input."""
+    names = [d for d in type.shape if isinstance(d, str) and d != ANY_RANK]
+    example = ",".join(str(d) if isinstance(d, int) else "N" for d in type.shape)
+    one = f", or --shape {names[0]}=N for the dimension alone" if len(names) == 1 else ""
+    return f"bind it with --shape {name}={example if names else 'N,N,...'}{one}"
+
+
+def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, TensorType]:
+    """The inputs' types with what ``shapes`` says put in.
+
+    An input's own shape goes before what the model says, and binds its named dimensions everywhere.  Raises
+    InputError for a name that the model does not have and ShapeError for values that contradict each other.
+    """
+    dimensions: dict[str, int] = {}
+    known = {d for t in types.values() for d in t.shape if isinstance(d, str) and d != ANY_RANK}
+
+    def settle(name: Dim, extent: int, why: str) -> None:
+        if isinstance(name, str) and dimensions.setdefault(name, extent) != extent:
+            raise ShapeError(f"dimension '{name}' is bound to {dimensions[name]} and, by {why}, to {extent}")
+
+    whole: dict[str, tuple[int, ...]] = {}
+    for name, given in shapes.items():
+        if isinstance(given, int):
+            if name not in known:
+                raise InputError(f"no dimension is called '{name}'; the model has {_listed(known)}")
+            settle(name, _extent(name, given), "its own name")
+            continue
+        if name not in types:
+            raise InputError(f"no input is called '{name}'; the model has {_listed(types)}")
+        whole[name] = tuple(_extent(name, n) for n in given)
+        shape = types[name].shape
+        if shape == (ANY_RANK,):
+            continue
+        if len(shape) != len(given):
+            raise ShapeError(f"input '{name}' has {len(shape)} dimensions ({types[name]}), not {len(given)}")
+        for dim, extent in zip(shape, whole[name], strict=True):
+            settle(dim, extent, f"the shape of '{name}'")
+    return {
+        name: replace(type, shape=whole.get(name) or tuple(dimensions.get(str(d), d) for d in type.shape))
+        for name, type in types.items()
+    }
+
+
+def _extent(name: str, extent: int) -> int:
+    if isinstance(extent, bool) or int(extent) != extent or not 0 < extent < 2**31:
+        raise InputError(f"--shape {name}: {extent!r} is not a possible extent")
+    return int(extent)
+
+
+def _listed(names: Mapping[str, object] | set[str]) -> str:
+    return ", ".join(f"'{n}'" for n in sorted(names)) or "none"

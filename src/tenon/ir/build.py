@@ -1,0 +1,208 @@
+"""Writing loop IR: ``with k.loop("i", n) as i: y[i] = x[i] * 2.0``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from tenon.ir.index import Index, IndexLike, Var, index
+from tenon.ir.loops import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Const,
+    Expr,
+    Guarded,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Outline,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+    Type,
+    broadcast,
+)
+from tenon.ir.types import F32, DType
+
+At = IndexLike | tuple[IndexLike, ...]
+
+
+class Tensor:
+    """A buffer in the builder's hands: t[i, j] loads, t[i, j] = e stores, t.vec(n) counts in n lanes.
+
+    The last index counts in vectors of the view's lanes; all others count in elements.
+    """
+
+    def __init__(self, build: Builder, buffer: Buffer, lanes: int = 0) -> None:
+        self.build, self.buffer, self.lanes = build, buffer, lanes or buffer.type.lanes
+        self.step = self.lanes // buffer.type.lanes
+
+    def vec(self, lanes: int) -> Tensor:
+        return Tensor(self.build, self.buffer, lanes)
+
+    def where(self, at: At) -> tuple[Index, ...]:
+        *outer, last = (index(i) for i in (at if isinstance(at, tuple) else (at,)))
+        return (*outer, last * self.step)
+
+    def __getitem__(self, at: At) -> Expr:
+        return Load(self.buffer, self.where(at), Type(self.buffer.type.dtype, self.lanes))
+
+    def __setitem__(self, at: At, value: Expr | float) -> None:
+        value = value if isinstance(value, Expr) else Const(value, Type(self.buffer.type.dtype))
+        self.build.store(self.buffer, self.where(at), broadcast(value, self.lanes))
+
+
+class Builder:
+    """Collects statements; ``done()`` gives the kernel."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.params: list[Buffer] = []
+        self.sizes: list[Var] = []
+        self._blocks: list[list[Stmt]] = [[]]
+        self._used: dict[str, int] = {}
+        self._depth = 0
+
+    def fresh(self, name: str) -> str:
+        n = self._used[name] = self._used.get(name, 0) + 1
+        return name if n == 1 else f"{name}{n}"
+
+    # ------------------------------------------------------------------------------------ buffers
+    def _buffer(self, name: str, dtype: DType, shape: tuple[IndexLike, ...], space: str, lanes: int = 1) -> Buffer:
+        return Buffer(self.fresh(name), Type(dtype, lanes), tuple(index(s) for s in shape), space)
+
+    def param(self, name: str, *shape: IndexLike, dtype: DType = F32, out: bool = False) -> Tensor:
+        """A buffer that the caller gives: read only, or written when ``out``."""
+        self.params.append(self._buffer(name, dtype, shape, "global" if out else "const"))
+        return Tensor(self, self.params[-1])
+
+    def local(
+        self, name: str, *shape: IndexLike, dtype: DType = F32, space: str = "register", lanes: int = 1
+    ) -> Tensor:
+        """Registers (named scalars or vectors), or an array in another space."""
+        buffer = self._buffer(name, dtype, shape, space, lanes)
+        self._emit(Alloc(buffer))
+        return Tensor(self, buffer)
+
+    def size(self, name: str, most: int) -> Index:
+        """A size known only at run time, at most ``most``."""
+        self.sizes.append(self._var(name, most + 1))
+        return Index(((self.sizes[-1], 1),))
+
+    # --------------------------------------------------------------------------------- statements
+    def _emit(self, stmt: Stmt) -> None:
+        self._blocks[-1].append(stmt)
+
+    def let(self, name: str, value: Expr) -> Expr:
+        """Name a value: computed here, once."""
+        if isinstance(value, (Ref, Const)):
+            return value
+        value = self._share(value)
+        ref = Ref(self.fresh(name), value.type)
+        self._emit(Let(ref, value))
+        return ref
+
+    def store(self, buffer: Buffer, at: tuple[Index, ...], value: Expr) -> None:
+        self._emit(Store(buffer, at, self._share(value)))
+
+    def _share(self, value: Expr) -> Expr:
+        """Give a name to every operation that ``value`` uses more than once."""
+        uses = Counter[int]()
+
+        def count(e: Expr) -> None:
+            if isinstance(e, Op):
+                uses[id(e)] += 1
+                if uses[id(e)] == 1:
+                    for a in e.args:
+                        count(a)
+
+        count(value)
+        if all(n == 1 for n in uses.values()):
+            return value
+        done: dict[int, Expr] = {}
+
+        def rebuild(e: Expr) -> Expr:
+            if not isinstance(e, Op):
+                return e
+            if id(e) not in done:
+                args = tuple(rebuild(a) for a in e.args)
+                new: Expr = e if all(a is b for a, b in zip(args, e.args, strict=True)) else Op(e.name, args, e.type)
+                if uses[id(e)] > 1 and e.name != "broadcast":
+                    ref = Ref(self.fresh("t"), new.type)
+                    self._emit(Let(ref, new))
+                    new = ref
+                done[id(e)] = new
+            return done[id(e)]
+
+        return rebuild(value)
+
+    def barrier(self) -> None:
+        self._emit(Barrier())
+
+    def prefetch(self, tensor: Tensor, *at: IndexLike) -> None:
+        self._emit(Prefetch(tensor.buffer, tensor.where(at)))
+
+    # -------------------------------------------------------------------------------------- blocks
+    def _var(self, name: str, *below: IndexLike) -> Var:
+        self._depth += 1
+        return Var(self.fresh(name), tuple(index(b) for b in below), self._depth)
+
+    @contextmanager
+    def _block(self, make: Callable[[tuple[Stmt, ...]], Stmt]) -> Iterator[None]:
+        self._blocks.append([])
+        yield
+        body = tuple(self._blocks.pop())
+        self._emit(make(body))
+
+    @contextmanager
+    def loop(self, name: str, *extent: IndexLike, kind: str = "serial") -> Iterator[Index]:
+        """for name in range(min(extent)); a loop of one trip is no loop at all."""
+        if extent == (1,):
+            yield Index()
+            return
+        var = self._var(name, *extent)
+        with self._block(lambda body: Loop(var, body, kind)):
+            yield Index(((var, 1),))
+
+    def unroll(self, name: str, extent: int) -> AbstractContextManager[Index]:
+        return self.loop(name, extent, kind="unroll")
+
+    def outline(self, name: str) -> AbstractContextManager[None]:
+        return self._block(lambda body: Outline(name, body))
+
+    def when(self, *facts: Index) -> AbstractContextManager[None]:
+        return self._block(lambda body: If(facts, body))
+
+    def done(self) -> Kernel:
+        return Kernel(self.name, tuple(self.params), tuple(self.sizes), tuple(self._blocks[0]))
+
+
+def guarded(facts: tuple[Index, ...], value: Expr, other: float) -> Expr:
+    """``value`` where every fact holds, else ``other``; no guard when there is nothing to hold."""
+    if not facts:
+        return value
+    return Guarded(facts, value, broadcast(Const(other, Type(value.type.dtype)), value.type.lanes))
+
+
+def segments(n: int, step: int) -> list[tuple[int, int, int]]:
+    """Cut range(n) into whole steps and one tail: (start, trips, width)."""
+    whole = [(0, n // step, step)] if n >= step else []
+    return whole + ([(n - n % step, 1, n % step)] if n % step else [])
+
+
+def lane_segments(n: int, lanes: int) -> list[tuple[int, int, int]]:
+    """Cut n elements into vectors, the rest into ever narrower ones: (start, trips, lanes)."""
+    out, start = [], 0
+    while start < n:
+        trips = (n - start) // lanes
+        if trips:
+            out.append((start, trips, lanes))
+            start += trips * lanes
+        lanes = max(1, lanes // 2)
+    return out

@@ -1,0 +1,257 @@
+"""The graph: nodes that apply operations to values.
+
+Values are objects, not names; a name is only for messages.  A node's inputs are read-only and change through
+five mutators of the graph (add, insert, replace, remove, inline), which keep definition-use links right.
+Iterating over a graph walks a snapshot, so a pass may change what it walks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.types import PLAIN, DType, Layout, TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node came from, for messages: the model file, the layer's name in it, and its type there."""
+
+    file: str = ""
+    layer: str = ""
+    type: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.layer or '(unnamed)'}{f' ({self.type})' if self.type else ''}"
+
+
+class Operation(Protocol):
+    """What the graph needs to know of an operator; ``ops.base.Operator`` is the real one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def arity(self) -> tuple[int, int]: ...
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]: ...
+
+    def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]: ...
+
+
+class Value:
+    """A tensor: a graph input, a constant (``data`` is set) or an output of ``producer``."""
+
+    __slots__ = ("_type", "data", "name", "producer", "uses")
+
+    def __init__(self, name: str, type: TensorType | None = None, data: Array | None = None) -> None:
+        self.name = name
+        self._type = type
+        self.data = data
+        self.producer: Node | None = None
+        self.uses: list[Node] = []  # a node that reads the value twice stands here twice
+
+    @property
+    def type(self) -> TensorType:
+        """Raises ShapeError while the type is not inferred yet."""
+        if self._type is None:
+            raise ShapeError(f"the type of '{self.name}' is not known yet: bind the model's input shapes first")
+        return self._type
+
+    @type.setter
+    def type(self, type: TensorType) -> None:
+        self._type = type
+
+    @property
+    def typed(self) -> bool:
+        return self._type is not None
+
+    @property
+    def constant(self) -> bool:
+        return self.data is not None
+
+    @property
+    def array(self) -> Array:
+        """The data of a constant.  Raises ValueError for anything else."""
+        if self.data is None:
+            raise ValueError(f"'{self.name}' is not a constant")
+        return self.data
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self._type}"
+
+
+class Node:
+    """One application of an operation.  Change ``inputs`` through the graph only."""
+
+    __slots__ = ("_inputs", "op", "origin", "outputs")
+
+    def __init__(self, op: Operation, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], origin: Origin):
+        self.op = op
+        self._inputs = inputs
+        self.outputs = outputs
+        self.origin = origin
+
+    @property
+    def inputs(self) -> tuple[Value | None, ...]:
+        return self._inputs
+
+    @property
+    def output(self) -> Value:
+        """The first output."""
+        return self.outputs[0]
+
+    def input(self, i: int) -> Value:
+        """Input ``i``, which must be there."""
+        value = self._inputs[i]
+        if value is None:
+            raise ValueError(f"input {i} of {self.origin} is absent")
+        return value
+
+    def __repr__(self) -> str:
+        return f"{', '.join(v.name for v in self.outputs)} = {self.op}"
+
+
+class Graph:
+    """Inputs, outputs and nodes in an order in which they can run."""
+
+    def __init__(self, name: str, source: str = "") -> None:
+        self.name = name
+        self.source = source
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self._nodes: dict[Node, None] = {}
+
+    # ------------------------------------------------------------------------------------- reading
+    @property
+    def nodes(self) -> list[Node]:
+        return list(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes))
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def is_output(self, value: Value) -> bool:
+        return any(v is value for v in self.outputs)
+
+    def used(self, value: Value) -> bool:
+        return bool(value.uses) or self.is_output(value)
+
+    def constants(self) -> list[Value]:
+        """Every constant that a node reads or the graph returns, in order of first use."""
+        found = {id(v): v for node in self for v in node.inputs if v is not None and v.constant}
+        found.update({id(v): v for v in self.outputs if v.constant})
+        return list(found.values())
+
+    def values(self) -> list[Value]:
+        """Inputs, constants and results, each once."""
+        results = [v for node in self for v in node.outputs]
+        return list({id(v): v for v in [*self.inputs, *self.constants(), *results, *self.outputs]}.values())
+
+    # ------------------------------------------------------------------------------------- making
+    def add_input(self, name: str, type: TensorType) -> Value:
+        value = Value(name, type)
+        self.inputs.append(value)
+        return value
+
+    def constant(self, name: str, data: Array, layout: Layout = PLAIN) -> Value:
+        """A new constant; it belongs to the graph as soon as a node reads it."""
+        data = np.asarray(data)
+        return Value(name, TensorType(DType.of(data.dtype), data.shape, layout), data)
+
+    # ------------------------------------------------------------------------------------ mutators
+    def add(
+        self,
+        op: Operation,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+        origin: Origin = Origin(),
+        *,
+        infer: bool = True,
+        before: Node | None = None,
+    ) -> Node:
+        """Append a node (or insert it before another) with fresh outputs, typed by its rule when ``infer``."""
+        node = Node(op, tuple(inputs), tuple(Value(name) for name in names), origin)
+        for value in node.outputs:
+            value.producer = node
+        for used in node.inputs:
+            if used is not None:
+                used.uses.append(node)
+        if infer:
+            self.infer(node)
+        if before is None:
+            self._nodes[node] = None
+        else:
+            rest = list(self._nodes)
+            at = next(i for i, n in enumerate(rest) if n is before)
+            self._nodes = dict.fromkeys([*rest[:at], node, *rest[at:]])
+        return node
+
+    def infer(self, node: Node) -> None:
+        """Set the types of a node's outputs by its operator's rule."""
+        for value, type in zip(node.outputs, node.op.infer(node.inputs), strict=False):
+            value.type = type
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let every reader of ``old``, and the graph's outputs, read ``new``."""
+        if old is new:
+            return
+        for node in dict.fromkeys(old.uses):
+            self.rewire(node, tuple(new if v is old else v for v in node.inputs))
+        for i, value in enumerate(self.outputs):
+            if value is old:
+                self.outputs[i] = new
+
+    def rewire(self, node: Node, inputs: Sequence[Value | None]) -> None:
+        """Give a node other inputs."""
+        for value in node.inputs:
+            if value is not None:
+                value.uses.remove(node)
+        node._inputs = tuple(inputs)
+        for value in node.inputs:
+            if value is not None:
+                value.uses.append(node)
+
+    def remove(self, node: Node) -> None:
+        """Take a node out.  Raises ValueError while one of its outputs is used."""
+        for value in node.outputs:
+            if self.used(value):
+                raise ValueError(f"cannot remove {node}: '{value.name}' is used")
+        self.rewire(node, ())
+        del self._nodes[node]
+
+    def inline(self, node: Node, body: Graph, arguments: Sequence[Value]) -> list[Value]:
+        """Insert a copy of ``body`` before ``node``, reading ``arguments``; returns the copies of its outputs."""
+        copy: dict[int, Value] = {id(a): b for a, b in zip(body.inputs, arguments, strict=True)}
+        for inner in body:
+            inputs = [None if v is None else copy.get(id(v), v) for v in inner.inputs]
+            new = self.add(inner.op, inputs, [v.name for v in inner.outputs], inner.origin, before=node)
+            copy.update({id(a): b for a, b in zip(inner.outputs, new.outputs, strict=True)})
+        return [copy.get(id(v), v) for v in body.outputs]
+
+    def reorder(self, nodes: Iterable[Node]) -> None:
+        """Run the same nodes in another order."""
+        order = dict.fromkeys(nodes)
+        if order.keys() != self._nodes.keys():
+            raise ValueError("reorder() must keep every node")
+        self._nodes = order
+
+    def prune(self) -> int:
+        """Remove nodes that nothing reads; returns how many."""
+        count = 0
+        for node in reversed(self.nodes):
+            if not any(self.used(v) for v in node.outputs):
+                self.remove(node)
+                count += 1
+        return count

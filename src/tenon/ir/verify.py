@@ -1,0 +1,111 @@
+"""The rules of a legal graph, as code.
+
+``verify`` runs after every pass in tests.  A rule is a generator of (where, what) pairs; a breach is a bug of
+ours, so it is an InternalError naming the rule and the node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from tenon.errors import InternalError, ShapeError
+from tenon.ir.graph import Graph
+from tenon.ir.writer import is_known
+
+Breach = tuple[object, str]
+Rule = Callable[[Graph], Iterator[Breach]]
+
+
+def defined_before_use(graph: Graph) -> Iterator[Breach]:
+    """Every input is a graph input, a constant, or the output of an earlier node."""
+    there = {id(v) for v in graph.inputs}
+    for node in graph:
+        for v in node.inputs:
+            if v is not None and not v.constant and id(v) not in there:
+                yield node.origin, f"{node} reads '{v.name}' before it is made"
+        there.update(id(v) for v in node.outputs)
+    for v in graph.outputs:
+        if not v.constant and id(v) not in there:
+            yield f"output '{v.name}'", "nothing makes it"
+
+
+def links_agree(graph: Graph) -> Iterator[Breach]:
+    """Producers know their outputs, and values know exactly the nodes that read them."""
+    reads: dict[int, Counter[int]] = {}
+    for node in graph:
+        for v in node.outputs:
+            if v.producer is not node:
+                yield node.origin, f"'{v.name}' does not name {node} as its producer"
+            if v.constant:
+                yield node.origin, f"'{v.name}' is computed, yet holds data"
+        for v in node.inputs:
+            if v is not None:
+                reads.setdefault(id(v), Counter())[id(node)] += 1
+    for v in graph.values():
+        if Counter(id(node) for node in v.uses) != reads.get(id(v), Counter()):
+            yield f"value '{v.name}'", "its list of readers is not that of the nodes that read it"
+
+
+def arity_fits(graph: Graph) -> Iterator[Breach]:
+    """Nodes have as many inputs as their operator allows, and at least one output."""
+    for node in graph:
+        least, most = node.op.arity
+        if not least <= len(node.inputs) <= most:
+            yield node.origin, f"{node.op} takes {least} to {most} inputs, not {len(node.inputs)}"
+        if not node.outputs:
+            yield node.origin, f"{node.op} has no output"
+
+
+def names_unique(graph: Graph) -> Iterator[Breach]:
+    """No two values share a name, and none is nameless."""
+    for name, count in Counter(v.name for v in graph.values()).items():
+        if count > 1 or not name:
+            yield f"value '{name}'", f"{count} values bear this name"
+
+
+def constants_hold_their_type(graph: Graph) -> Iterator[Breach]:
+    """A constant's data has the element type and the shape of its type."""
+    for v in graph.constants():
+        if v.array.dtype != v.type.dtype.numpy or v.array.shape not in (v.type.dims, v.type.physical):
+            yield f"constant '{v.name}'", f"{v.array.dtype}{list(v.array.shape)} is not {v.type}"
+
+
+def types_follow(graph: Graph) -> Iterator[Breach]:
+    """Types are bound, and those of outputs are what the operator's rule gives."""
+    for v in graph.inputs:
+        if not is_known(v):
+            yield f"input '{v.name}'", "its type is not bound"
+    for node in graph:
+        if not all(v is None or is_known(v) for v in (*node.inputs, *node.outputs)):
+            yield node.origin, f"{node} has values without a bound type"
+            continue
+        try:
+            expected = node.op.infer(node.inputs)
+        except ShapeError as error:
+            yield node.origin, f"{node} does not fit its inputs: {error}"
+            continue
+        if len(expected) < len(node.outputs):
+            yield node.origin, f"{node} has {len(node.outputs)} outputs, its rule gives {len(expected)}"
+        for v, type in zip(node.outputs, expected, strict=False):
+            if (v.type.dtype, v.type.shape) != (type.dtype, type.shape):
+                yield node.origin, f"'{v.name}' is {v.type}, the rule of {node.op} gives {type}"
+
+
+STRUCTURE: tuple[Rule, ...] = (
+    defined_before_use,
+    links_agree,
+    arity_fits,
+    names_unique,
+    constants_hold_their_type,
+)
+
+
+def verify(graph: Graph, after: str = "", *, typed: bool = True) -> None:
+    """Raise InternalError if a rule is broken; ``typed`` also checks types, which an unbound graph lacks."""
+    rules = (*STRUCTURE, types_follow) if typed else STRUCTURE
+    found = [f"  - {rule.__name__}: {where}: {what}" for rule in rules for where, what in rule(graph)]
+    if found:
+        late = f" after '{after}'" if after else ""
+        more = [f"  ... and {len(found) - 10} more"] if len(found) > 10 else []
+        raise InternalError("\n".join([f"illegal graph '{graph.name}'{late}", *found[:10], *more]))

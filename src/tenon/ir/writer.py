@@ -1,0 +1,162 @@
+"""Writing a graph: nodes are typed, and folded to constants where possible, as they come.
+
+A node is typed as soon as the types of all its inputs are known and bound, and evaluated at once when all of
+them are constants, so the shape arithmetic that exporters leave behind never enters the graph.  Problems are
+collected, not raised: what follows a node with a problem is left untyped and ``finish`` reports everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.errors import InternalError, Problem, ShapeError, UnsupportedError
+from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
+from tenon.ir.types import TensorType
+
+LARGEST_TENSOR = 2**31
+"""Elements.  Kernels address a tensor with 32-bit offsets."""
+
+FOLDING_ALLOWANCE = 2**30
+"""Bytes that constants may grow to by folding, on top of four times the size of the model's own data."""
+
+HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
+"""What code meets when the attributes or the data of a damaged model contradict each other."""
+
+_SHAPE_ONLY = frozenset({"Shape", "Size"})
+
+
+class Names:
+    """Names that no value of a graph bears yet."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._taken = {v.name for v in graph.values()}
+        self._next: dict[str, int] = {}
+
+    def fresh(self, stem: str) -> str:
+        """``stem`` if it is free, else the first free one of stem_1, stem_2 ..."""
+        name, n = stem, self._next.get(stem, 0)
+        while name in self._taken:
+            n += 1
+            name = f"{stem}_{n}"
+        self._next[stem] = n
+        self._taken.add(name)
+        return name
+
+
+def is_known(value: Value) -> bool:
+    """Whether the value's type is there and bound."""
+    return value.typed and value.type.bound
+
+
+class Writer:
+    """Appends nodes to ``graph``.  ``model_bytes`` is the size of the data the model came with."""
+
+    def __init__(self, graph: Graph, model_bytes: int = 0) -> None:
+        self.graph = graph
+        self.names = Names(graph)
+        self.problems: list[Problem] = []
+        self._all_shapes = True
+        self._allowance = FOLDING_ALLOWANCE + 4 * model_bytes
+
+    def report(self, origin: Origin | str, what: str, remedy: str = "", *, shape: bool = False) -> None:
+        """Note one thing wrong with the model; ``shape`` says that only shapes do not fit."""
+        self.problems.append(Problem(str(origin), what, remedy))
+        self._all_shapes = self._all_shapes and shape
+
+    def finish(self) -> None:
+        """Raise ShapeError or UnsupportedError if anything was reported."""
+        if not self.problems:
+            return
+        error = UnsupportedError(self.graph.source or self.graph.name, self.problems)
+        raise ShapeError(str(error)) if self._all_shapes else error
+
+    def constant(self, stem: str, data: Array) -> Value:
+        return self.graph.constant(self.names.fresh(stem), data)
+
+    def add(
+        self, op: Operation, inputs: Sequence[Value | None], names: Sequence[str], origin: Origin
+    ) -> tuple[Value, ...]:
+        """The outputs of a new node, or the constants that they turned out to be."""
+        names = [self.names.fresh(name) for name in names]
+        least, most = op.arity
+        if not least <= len(inputs) <= most:
+            self.report(origin, f"{op.name} takes {least} to {most} inputs, not {len(inputs)}")
+            return tuple(Value(name) for name in names)
+        node = self.graph.add(op, inputs, names, origin, infer=False)
+        if all(v is None or is_known(v) for v in node.inputs) and self._infer(node):
+            data = self._fold(node)
+            if data is not None:
+                self.graph.remove(node)
+                return tuple(self.graph.constant(name, a) for name, a in zip(names, data, strict=False))
+        return node.outputs
+
+    def _infer(self, node: Node) -> bool:
+        try:
+            types = node.op.infer(node.inputs)
+        except ShapeError as error:
+            self.report(node.origin, str(error), shape=True)
+            return False
+        except HOSTILE as error:
+            self.report(node.origin, f"inputs and attributes contradict each other: {error!r}", shape=True)
+            return False
+        wrong = _wrong_type(node, types)
+        if wrong:
+            self.report(node.origin, wrong)
+            return False
+        for value, type in zip(node.outputs, types, strict=False):
+            value.type = type
+        return True
+
+    def _fold(self, node: Node) -> tuple[Array, ...] | None:
+        """The node's results if they are known now."""
+        if not can_fold(node):
+            return None
+        cost = sum(v.type.nbytes for v in node.outputs)
+        if cost > self._allowance:
+            what = f"is made of constants alone, and its result is too large to keep: {node.output.type}"
+            self.report(node.origin, what, "the file is damaged, or builds data that belongs into an input")
+            return None
+        try:
+            data = evaluate(node)
+        except HOSTILE as error:
+            self.report(node.origin, f"cannot be computed from its constants: {error!r}")
+            return None
+        self._allowance -= sum(a.nbytes for a in data if a.size == 1 or any(a.strides))
+        return data
+
+
+def _wrong_type(node: Node, types: Sequence[TensorType]) -> str:
+    if len(types) < len(node.outputs):
+        return f"{node.op.name} has {len(types)} output(s) here, the model asks for {len(node.outputs)}"
+    for type in types:
+        if any(d < 0 for d in type.dims):
+            return f"the output's shape would be {list(type.dims)}"
+        if type.size > LARGEST_TENSOR:
+            return f"the output {type} is too large: at most {LARGEST_TENSOR} elements are possible"
+    return ""
+
+
+def can_fold(node: Node) -> bool:
+    """Whether the results follow from what is known when compiling."""
+    if node.op.name in _SHAPE_ONLY:
+        return True
+    given = [v for v in node.inputs if v is not None]
+    return bool(given) and all(v.constant for v in given)
+
+
+def evaluate(node: Node) -> tuple[Array, ...]:
+    """The results of a foldable node.  Raises InternalError when they are not of the inferred types."""
+    arrays: list[Array | None] = []
+    for value in node.inputs:
+        if value is None or value.constant:
+            arrays.append(None if value is None else value.data)
+        else:
+            arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy), value.type.dims))
+    results = tuple(np.asarray(a) for a in node.op.evaluate(arrays))
+    for value, array in zip(node.outputs, results, strict=False):
+        if (array.dtype, array.shape) != (value.type.dtype.numpy, value.type.dims):
+            found = f"{array.dtype}{list(array.shape)}"
+            raise InternalError(f"{node.origin}: {node.op} gave {found} where its type rule says {value.type}")
+    return results[: len(node.outputs)]

@@ -1,0 +1,1 @@
+"""Kernel generators: from numbers (shapes, lanes, tiles) to loop IR.  They know no operator and no target."""

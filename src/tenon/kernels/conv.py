@@ -1,0 +1,376 @@
+"""Convolution and matrix product: one register-tiled micro-kernel generator.
+
+A tile of ``rows x cols`` output positions times ``vecs`` vectors of output channels stays in registers while the
+kernel walks input channels and taps; every step multiplies one broadcast input element by a packed vector of
+weights.  Geometry is only (row, column, channel block), so the same generator serves any kernel, stride,
+dilation and group, the first layer (input blocks of one channel), fully connected layers (one position) and
+matrix products (``Image`` of one row whose block is the whole row of the matrix).
+
+Structure after Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD
+Architectures" (2018): blocked layouts, packed weights, no im2col.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.graph import Array
+from tenon.ir.index import Index, IndexLike
+from tenon.ir.loops import Expr, Kernel, broadcast, select
+from tenon.ir.types import I32
+from tenon.kernels.image import Epilogue, Image, identity
+from tenon.kernels.machine import Machine
+
+
+@dataclass(frozen=True)
+class Conv:
+    """What to compute.  ``top`` and ``left`` are the padding; the halo of ``x`` must cover it.
+
+    Output position (r, c) lies at row ``r * y_step[0] + y_start[0]`` of ``y`` (columns likewise), over
+    ``positions`` rows and columns; by default every position of ``y``.  ``packed`` says whether weights come
+    packed by ``pack`` or as row-major matrices [batch, channels in, channels out].  A kernel of no taps (0, 0)
+    takes no weights: bias and epilogue alone.
+
+    ``batch`` has one (extent, step of x, step of w) per batch axis of a matrix product, outermost first, a step
+    counting whole matrices; by default x advances with y, and so do weights that are not packed.
+    """
+
+    x: Image
+    y: Image
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    top: int = 0
+    left: int = 0
+    groups: int = 1
+    bias: bool = True
+    operands: tuple[Image, ...] = ()
+    epilogue: Epilogue = identity
+    clear: bool = False  # the epilogue makes something of nothing: channels past the last must be zeroed
+    y_start: tuple[int, int] = (0, 0)
+    y_step: tuple[int, int] = (1, 1)
+    positions: tuple[int, int] | None = None
+    packed: bool = True
+    batch: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        return self.positions or (self.y.h, self.y.w)
+
+    @property
+    def batches(self) -> tuple[tuple[int, int, int], ...]:
+        return self.batch or ((self.y.n, 1, 1),)
+
+    @property
+    def matrices(self) -> int:
+        """How many weight matrices there are when they are not packed."""
+        return 1 + sum((extent - 1) * step for extent, _, step in self.batches)
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def depthwise(self) -> bool:
+        """Every output channel sees the input channel beside it and no other."""
+        return self.groups == self.x.channels == self.y.channels and self.x.block == self.y.block
+
+    @property
+    def padded(self) -> int:
+        """Output channels, those that fill the last block included."""
+        return self.y.blocks * self.y.block
+
+    def flattened(self) -> Conv:
+        """The same convolution over one long row, where nothing depends on rows."""
+        simple = self.kernel == self.stride == self.y_step == (1, 1) and self.positions is None
+        same = (self.x.h, self.x.w) == (self.y.h, self.y.w) and not (self.top or self.left)
+        flat = all((i.h, i.w) in ((self.y.h, self.y.w), (1, 1)) for i in self.operands)
+        dense = all(i.dense for i in (self.x, self.y, *self.operands))
+        if self.y.h == 1 or not (simple and same and flat and dense):
+            return self
+        operands = tuple(i.flat() for i in self.operands)
+        return Conv(
+            self.x.flat(), self.y.flat(), groups=self.groups, bias=self.bias, operands=operands,
+            epilogue=self.epilogue, clear=self.clear, packed=self.packed, batch=self.batch,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``rows x cols`` positions by ``vecs`` vectors of output channels, accumulated in registers."""
+
+    rows: int
+    cols: int
+    vecs: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive groups of output channels computed alike.
+
+    Trip ``o`` makes ``vecs * lanes`` channels from ``start + o * vecs * lanes`` and reads input blocks
+    ``first + o * step .. + blocks``.
+    """
+
+    start: int
+    trips: int
+    vecs: int
+    lanes: int
+    first: int
+    step: int
+    blocks: int
+
+    @property
+    def width(self) -> int:
+        return self.vecs * self.lanes
+
+
+def runs(s: Conv, machine: Machine, vecs: int) -> list[Run]:
+    """Cut the output channels into runs.  A group reads only the input blocks that its channels need."""
+    out_channels = s.padded if s.y.block % machine.lanes == 0 else s.y.channels
+    per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
+    found: list[Run] = []
+    start, lanes = 0, machine.lanes
+    while start < out_channels:
+        while start + lanes > out_channels:
+            lanes //= 2
+        wide = min(vecs, (out_channels - start) // lanes)
+        last = min(start + wide * lanes, s.y.channels) - 1
+        high = ((last // per_out + 1) * per_in - 1) // s.x.block
+        low = min(start // per_out * per_in // s.x.block, high)
+        found.append(Run(start, 1, wide, lanes, low, 0, high - low + 1))
+        start += wide * lanes
+    return _merged(found)
+
+
+def _merged(found: list[Run]) -> list[Run]:
+    out: list[Run] = []
+    for r in found:
+        if out:
+            p = out[-1]
+            alike = (p.vecs, p.lanes, p.blocks) == (r.vecs, r.lanes, r.blocks)
+            step = r.first - (p.first + p.step * (p.trips - 1))
+            if alike and (p.trips == 1 or step == p.step) and step >= 0:
+                out[-1] = Run(p.start, p.trips + 1, p.vecs, p.lanes, p.first, step, p.blocks)
+                continue
+        out.append(r)
+    return out
+
+
+def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
+    """One array per run, [trips][input blocks][kh][kw][block][vecs * lanes], zeros where a group does not reach.
+
+    ``weights`` is [channels out, channels in / groups, kh, kw].
+    """
+    per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
+    kh, kw = s.kernel
+    packed: list[Array] = []
+    for r in runs(s, machine, vecs) if s.taps else ():
+        out = np.zeros((r.trips, r.blocks * s.x.block, kh, kw, r.width), weights.dtype)
+        for trip in range(r.trips):
+            base = (r.first + trip * r.step) * s.x.block
+            first = r.start + trip * r.width
+            last = min(first + r.width, s.y.channels)
+            for group in range(first // per_out, -(-last // per_out)):
+                a, b = max(first, group * per_out), min(last, (group + 1) * per_out)
+                at = group * per_in - base
+                if a < b:
+                    out[trip, at : at + per_in, :, :, a - first : b - first] = np.moveaxis(weights[a:b], 0, -1)
+        shape = (r.trips, r.blocks, s.x.block, kh, kw, r.width)
+        packed.append(np.ascontiguousarray(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5)))
+    return packed
+
+
+def tiles(extent: tuple[int, int], rows: int, cols: int, k: Builder) -> Iterator[tuple[Index, Index, int, int]]:
+    """Loops over a rows x cols tiling of ``extent``, tails included: (top, left, height, width)."""
+    for r0, rn, rh in segments(extent[0], rows):
+        with k.loop("i", rn) as i:
+            for c0, cn, cw in segments(extent[1], cols):
+                with k.loop("j", cn) as j:
+                    yield i * rh + r0, j * cw + c0, rh, cw
+
+
+def choose_tile(s: Conv, machine: Machine) -> Tile:
+    """The tile with the least estimated time: issue slots per step, tails and spills included.
+
+    A step of the inner loop issues ``positions * vecs`` multiply-adds, ``vecs`` weight loads and, unless the
+    machine folds them into the multiply-add, ``positions`` broadcasts.  A tile never spans groups that one
+    vector would not: every further group multiplies zeros.
+    """
+    vectors = max(1, -(-s.y.channels // machine.lanes))
+    per_group = max(1, s.y.channels // s.groups // machine.lanes)
+    return _best_tile(s.extent, vectors, vectors if s.groups == 1 else per_group, machine)
+
+
+@lru_cache(maxsize=4096)
+def _best_tile(extent: tuple[int, int], vectors: int, widest: int, machine: Machine) -> Tile:
+    best: tuple[float, Tile] = (float("inf"), Tile(1, 1, 1))
+    for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
+        for rows in range(1, min(extent[0], 8) + 1):
+            for cols in range(1, min(extent[1], 28) + 1):
+                n = rows * cols
+                folded = machine.folds_broadcast and vecs == 1
+                if n * vecs + vecs + (not folded) > machine.registers - 1:
+                    continue
+                cost = 0.0
+                for _, rn, height in segments(extent[0], rows):
+                    for _, cn, width in segments(extent[1], cols):
+                        m = height * width
+                        loads = vecs + (0.25 if folded else 1.0) * m
+                        cost += rn * cn * max(m * vecs + 0.5 * loads, 8.0, 1.5 * vecs)
+                cost *= -(-vectors // vecs)
+                cost *= 1 + 0.002 * rows  # wide tiles walk memory in order
+                if cost < best[0]:
+                    best = cost, Tile(rows, cols, vecs)
+    return best[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What every tile of a kernel shares."""
+
+    k: Builder
+    s: Conv
+    machine: Machine
+    x: Tensor
+    bias: Tensor | None
+    mask: Tensor | None
+    operands: list[Tensor]
+    y: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Tile:
+    """One tile: its run, weights and size, and where it is; ``n``, ``xn`` and ``wn`` count batches."""
+
+    run: Run
+    w: Tensor | None
+    n: Index
+    xn: Index
+    wn: Index
+    o: Index
+    top: Index
+    left: Index
+    height: int
+    width: int
+
+    @property
+    def channel(self) -> Index:
+        return self.o * self.run.width + self.run.start
+
+
+@lru_cache(maxsize=512)
+def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
+    """Parameters: x, the packed weights of each run (or the one matrix), bias (padded), mask when ``clear``,
+    operands, y."""
+    k = Builder(_name(s))
+    cut = runs(s, machine, tile.vecs)
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    ws = _weights(k, s, cut)
+    b = k.param("b", s.padded) if s.bias else None
+    m = k.param("m", s.padded, dtype=I32) if s.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    parts = _Parts(k, s, machine, x, b, m, operands, y)
+
+    with ExitStack() as stack:
+        n = xn = wn = Index()
+        for extent, x_step, w_step in s.batches:
+            i = stack.enter_context(k.loop("n", extent))
+            n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
+        for r, w in zip(cut, ws, strict=True):
+            with k.loop("o", r.trips) as o:
+                for top, left, height, width in tiles(s.extent, tile.rows, tile.cols, k):
+                    with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}"):
+                        _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width))
+    return k.done()
+
+
+def _weights(k: Builder, s: Conv, cut: list[Run]) -> list[Tensor | None]:
+    if not s.taps:
+        return [None] * len(cut)
+    if not s.packed:
+        return [k.param("w", s.matrices, s.x.channels, s.y.channels)] * len(cut)
+    return [k.param("w", r.trips, r.blocks, *s.kernel, s.x.block, r.width) for r in cut]
+
+
+def _micro(p: _Parts, t: _Tile) -> None:
+    """One tile: bias into the accumulators, multiply-add over channels and taps, epilogue, store."""
+    k, s, r = p.k, p.s, t.run
+    acc = k.local("a", t.height, t.width, r.vecs, lanes=r.lanes)
+    with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
+        acc[row, col, v] = 0.0 if p.bias is None else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
+
+    for start, blocks, deep in _depths(s, r) if s.taps else ():
+        unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
+        with k.loop("c", blocks) as c, k.loop("ky", s.kernel[0]) as ky, k.loop("kx", s.kernel[1]) as kx:
+            with k.loop("ci", deep // unroll) as ci, k.unroll("u", unroll) as u:
+                _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
+
+    with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
+        _finish(p, t, v, row, col, acc[row, col, v])
+
+
+def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
+    """Multiply-add one input channel through one tap into the whole tile."""
+    k, s, r = p.k, p.s, t.run
+    c, ky, kx, ch = at
+    assert t.w is not None
+    w = t.w.vec(r.lanes)
+
+    def place(v: int, o: Index) -> tuple[IndexLike, ...]:
+        if s.packed:
+            return o, c, ky, kx, ch, v
+        return t.wn, c * s.x.block + ch, t.channel // r.lanes + v
+
+    weights = [k.let(f"w{v}", w[place(v, t.o)]) for v in range(r.vecs)]
+    if p.machine.prefetch and s.packed and t.height * t.width >= 6:
+        for v in range(r.vecs):
+            k.prefetch(w, *place(v, t.o + 1))
+    with k.unroll("p", t.height) as i, k.unroll("q", t.width) as j:
+        row = (t.top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
+        col = (t.left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
+        value = p.x[t.xn, c + t.o * r.step + r.first, row, col, ch]
+        if r.vecs > 1:
+            value = k.let("v", broadcast(value, r.lanes))
+        for v in range(r.vecs):
+            acc[i, j, v] = acc[i, j, v] + value * weights[v]
+
+
+def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:
+    """Epilogue and store of one vector."""
+    s, lanes = p.s, t.run.lanes
+    channel = t.channel + v * lanes
+    row = (t.top + i) * s.y_step[0] + s.y_start[0]
+    col = (t.left + j) * s.y_step[1] + s.y_start[1]
+    extra = [
+        broadcast(tensor.vec(image.lanes(lanes))[image.at(t.n, channel, row, col, lanes)], lanes)
+        for image, tensor in zip(s.operands, p.operands, strict=True)
+    ]
+    value = s.epilogue(value, *extra)
+    if p.mask is not None:
+        value = select(p.mask.vec(lanes)[t.channel // lanes + v], value, 0.0)
+    p.y.vec(lanes)[s.y.place(t.n, channel, row, col, lanes)] = value
+
+
+def _depths(s: Conv, r: Run) -> list[tuple[int, int, int]]:
+    """(first block, blocks, channels of each): the last block may be only partly filled."""
+    rest = s.x.channels % s.x.block
+    last = r.first + r.step * (r.trips - 1) + r.blocks == s.x.blocks
+    if not rest or not last or r.step:
+        return [(0, r.blocks, s.x.block)]
+    whole = [(0, r.blocks - 1, s.x.block)] if r.blocks > 1 else []
+    return [*whole, (r.blocks - 1, 1, rest)]
+
+
+def _name(s: Conv) -> str:
+    if s.x.h == s.y.h == 1 and s.x.block == s.x.channels:
+        return f"matmul_{s.y.w}x{s.x.channels}x{s.y.channels}"
+    size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
+    return f"conv{size}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"

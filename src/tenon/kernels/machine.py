@@ -1,0 +1,20 @@
+"""What a kernel generator may know of the machine: widths and counts, never a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``lanes`` f32 elements make a vector; ``registers`` vectors fit the register file.
+
+    ``block`` is how many channels lie side by side in a blocked layout: a multiple of ``lanes``.
+    """
+
+    lanes: int = 1
+    registers: int = 16
+    block: int = 4
+    folds_broadcast: bool = False  # a multiply-add can take one lane from memory and spread it
+    prefetch: bool = False
+    unroll: int = 4  # input channels per step of the inner loop

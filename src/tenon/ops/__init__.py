@@ -1,0 +1,21 @@
+"""Operators, one family per file.  ``registry()`` knows them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenon.ops.base import Operator
+
+
+def registry() -> dict[str, type[Operator]]:
+    """Every operator by its name: those of all files beside this one that do not begin with an underscore."""
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    from tenon.ops.base import REGISTRY
+
+    for module in sorted(m.name for m in iter_modules(__path__)):
+        if not module.startswith("_"):
+            import_module(f"{__name__}.{module}")
+    return REGISTRY

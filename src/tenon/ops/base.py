@@ -1,0 +1,275 @@
+"""The operator protocol.  One operator is one frozen dataclass: its fields are its attributes.
+
+An operator says, side by side: its type rule (``infer``), its meaning (``reference``, in NumPy: this is the
+definition), how it likes its operands laid out (``layouts``), what it can do without moving data (``alias``),
+how it becomes loop IR (``lower``) and the cases that test all of that (``cases``).  Names and meanings are
+those of the newest ONNX; a frontend spells everything else out in them.
+
+``_template.py`` is a commented operator to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.loops import Expr, Kernel
+from tenon.ir.types import PLAIN, DType, Layout, TensorType
+from tenon.kernels.image import Epilogue, Image, identity
+from tenon.kernels.machine import Machine
+
+
+# ------------------------------------------------------------------------------------------- lowering
+@dataclass(frozen=True)
+class Input:
+    """The buffer of the node's input ``i``."""
+
+    i: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """The buffer of the node's output ``i``."""
+
+    i: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """An array stored with the model's weights, as it is."""
+
+    data: Array
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Bytes of the arena that live only while this node runs; equal names are the same bytes."""
+
+    name: str
+    nbytes: int
+
+
+Arg = Input | Output | Weights | Scratch
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel and what to call it with, one argument per parameter."""
+
+    kernel: Kernel
+    args: tuple[Arg, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node about to be lowered: all that layouts, aliases and lowering may know of where it stands.
+
+    ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``placed`` are the
+    inputs that already lie where the output wants them (a concatenation in place).
+    """
+
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Array | None, ...]
+    machine: Machine
+    epilogue: Epilogue = identity
+    extras: tuple[int, ...] = ()
+    placed: frozenset[int] = frozenset()
+
+    def input(self, i: int) -> TensorType:
+        found = self.inputs[i]
+        assert found is not None
+        return found
+
+    def has(self, i: int) -> bool:
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    @property
+    def output(self) -> TensorType:
+        return self.outputs[0]
+
+    @property
+    def fused(self) -> bool:
+        return self.epilogue is not identity
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """The layouts an operator wants of its inputs and gives to its outputs.
+
+    ``None`` for an input means: as it is (the lowering takes the constant itself, or does not care).  A halo is
+    the least that will do.  ``PLAIN`` means row-major and nothing else; ``Layout(1, halo)`` with a halo tuple,
+    even of zeros, means an image whose blocks are single channels.
+    """
+
+    inputs: tuple[Layout | None, ...]
+    outputs: tuple[Layout, ...]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Output ``output`` is input ``input``'s memory from byte ``offset`` on, when ``inside`` is "input"; when it is
+    "output", the input's memory is part of the output's (a concatenation in place)."""
+
+    input: int
+    output: int
+    offset: int = 0
+    inside: str = "input"
+
+
+# ---------------------------------------------------------------------------------------------- cases
+@dataclass(frozen=True)
+class Case:
+    """A test of an operator: the operator, and its inputs as arrays, or as shapes to fill with random numbers.
+
+    ``constant`` names the inputs that are weights.  ``tolerance`` is the largest difference allowed, over the
+    largest magnitude of the reference's result.
+    """
+
+    op: Operator
+    inputs: tuple[Array | tuple[int, ...] | None, ...]
+    constant: tuple[int, ...] = ()
+    tolerance: float = 1e-5
+    low: float = -1.0
+    high: float = 1.0
+    label: str = ""
+
+    def arrays(self, seed: int = 0) -> list[Array | None]:
+        rng = np.random.default_rng(seed)
+        return [
+            rng.uniform(self.low, self.high, a).astype(np.float32) if isinstance(a, tuple) else a for a in self.inputs
+        ]
+
+
+# ------------------------------------------------------------------------------------------ operators
+REGISTRY: dict[str, type[Operator]] = {}
+_T = TypeVar("_T", bound="type[Operator]")
+
+
+def register(cls: _T) -> _T:
+    """Class decorator: make an operator known by its name."""
+    if cls.__name__ in REGISTRY:
+        raise ValueError(f"operator {cls.__name__} is defined twice")
+    REGISTRY[cls.__name__] = cls
+    return cls
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Base of all operators; the defaults are safe: row-major operands, nothing aliased, nothing fused."""
+
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+    """Least and most number of inputs."""
+    fusable: ClassVar[bool] = False
+    """Whether ``lower`` applies ``site.epilogue`` to what it stores."""
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        """The types of the outputs.  Raises ShapeError when the inputs do not fit."""
+        raise NotImplementedError(self.name)
+
+    def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
+        """The definition, on arrays of exactly the inferred types."""
+        raise NotImplementedError(self.name)
+
+    def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """``reference``, always as a tuple."""
+        with np.errstate(all="ignore"):
+            result = self.reference(*inputs)
+        return result if isinstance(result, tuple) else (result,)
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs))
+
+    def alias(self, site: Site) -> tuple[Alias, ...]:
+        """Inputs and outputs that can share memory.  An operator all of whose outputs are aliases runs no code."""
+        return ()
+
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        """Inputs whose memory the first output may take over, element for element, if nothing reads them later."""
+        return ()
+
+    def supported(self, site: Site) -> str:
+        """Empty, or why this use of the operator cannot be compiled and what could be done about it."""
+        return ""
+
+    def lower(self, site: Site) -> list[Step]:
+        """Loop IR kernels and their arguments."""
+        raise NotImplementedError(self.name)
+
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        """Multiply-accumulates of one run."""
+        return 0
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        return ()
+
+    def __str__(self) -> str:
+        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != _default(f)]
+        return f"{self.name}({', '.join(shown)})"
+
+
+def _default(f: Any) -> object:
+    return f.default_factory() if callable(f.default_factory) else f.default
+
+
+@dataclass(frozen=True)
+class Pointwise(Operator):
+    """An operator that treats every element alike; broadcasts as NumPy does.
+
+    Subclasses give ``scalar``, one expression for any number of lanes, and ``reference``.
+    """
+
+    fusable: ClassVar[bool] = True
+
+    def scalar(self, *args: Expr) -> Expr:
+        raise NotImplementedError(self.name)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        """The element type of the result."""
+        return dtypes[0]
+
+
+def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
+    """NumPy's rule.  Raises ShapeError naming both shapes."""
+    try:
+        return np.broadcast_shapes(*(t.dims for t in types))
+    except ValueError:
+        shapes = " and ".join(str(list(t.dims)) for t in types)
+        raise ShapeError(f"{name}: shapes {shapes} do not broadcast") from None
+
+
+def typed(inputs: Sequence[Value | None]) -> list[TensorType]:
+    """The types of the inputs that are there."""
+    return [v.type for v in inputs if v is not None]
+
+
+def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) -> Array | None:
+    """The data of input ``i`` where the type rule needs it; None if absent.  Raises ShapeError if not constant."""
+    value = inputs[i] if i < len(inputs) else None
+    if value is None:
+        return None
+    if value.data is None:
+        raise ShapeError(f"{name}: {what} ('{value.name}') is computed at run time; it must be known when compiling")
+    return value.data
+
+
+def conv_images(site: Site) -> tuple[Image, ...]:
+    """The epilogue's operands as images."""
+    return tuple(Image.of(site.input(i)) for i in site.extras)
+
+
+__all__ = [
+    "REGISTRY", "Alias", "Arg", "Callable", "Case", "Input", "Layout", "Layouts", "Operator", "Output",
+    "Pointwise", "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
+    "register", "typed",
+]  # fmt: skip

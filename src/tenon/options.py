@@ -1,0 +1,102 @@
+"""Every choice a user can make about a compilation: one frozen, validated value.
+
+Environment variables are read here and nowhere else:
+
+    TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
+    TENON_CC        the C compiler to use instead of zig
+    TENON_CACHE     where compiled objects are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tenon.errors import InputError
+
+Emit = Literal["c", "header", "object", "weights", "library", "manifest", "exe"]
+"""A part of a bundle on disk."""
+
+EMIT: tuple[Emit, ...] = get_args(Emit)
+"""Every part, in the order they are made."""
+
+_VARIABLES = {
+    "target": "TENON_TARGET",
+    "name": "TENON_NAME",
+    "optimize": "TENON_OPTIMIZE",
+    "emit": "TENON_EMIT",
+    "verify": "TENON_VERIFY",
+    "compiler": "TENON_CC",
+    "cache": "TENON_CACHE",
+}
+
+
+def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where compiled objects are kept unless the user says otherwise."""
+    home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache")
+    return Path(home) / "tenon"
+
+
+class Options(BaseModel):
+    """How to compile.  Unknown or invalid options raise InputError that lists every one of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str = "host"
+    """A target's name; "host" is the best one for this machine."""
+
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)
+    """The entry point and the first part of every file name; None takes the model's file name."""
+
+    optimize: int = Field(default=2, ge=0, le=2)
+    """0 keeps the graph as imported, 1 cleans it up, 2 also folds and fuses."""
+
+    emit: tuple[Emit, ...] = ()
+    """What a saved bundle holds; () is everything the target can have but the executable."""
+
+    verify: bool = False
+    """Check the graph after every pass."""
+
+    compiler: str | None = None
+    """A gcc or clang, by name or path; None is the zig that comes with Tenon."""
+
+    cache: Path = Field(default_factory=default_cache)
+    """Compiled objects are kept here; it can be deleted at any time."""
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise InputError(_explain(error)) from None
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, **overrides: Any
+    ) -> Options:
+        """Options from TENON_* variables; ``overrides`` that are not None win."""
+        known = os.environ if environment is None else environment
+        values: dict[str, Any] = {
+            field: known[variable] for field, variable in _VARIABLES.items() if known.get(variable)
+        }
+        if "emit" in values:
+            values["emit"] = tuple(part.strip() for part in values["emit"].split(","))
+        values.setdefault("cache", default_cache(known))
+        values.update({field: value for field, value in overrides.items() if value is not None})
+        return cls(**values)
+
+
+def _explain(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False):
+        field = str(item["loc"][0]) if item["loc"] else "options"
+        if item["type"] == "extra_forbidden":
+            problems.append(f"no option '{field}'; options: {', '.join(Options.model_fields)}")
+        else:
+            problems.append(f"option {field}={item['input']!r}: {item['msg']}")
+    return "\n".join(problems)

@@ -1,0 +1,88 @@
+"""What planning ends in: kernels to call, in order, at fixed places in three memory regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tenon.ir.graph import Array
+from tenon.ir.loops import Kernel
+from tenon.ir.types import TensorType
+
+ALIGNMENT = 64
+"""Bytes.  Every region, and every tensor in it, starts at a multiple of this."""
+
+
+class Region(StrEnum):
+    """The three memory regions that the caller of a bundle supplies."""
+
+    CONSTANT = "constantWeight"
+    MUTABLE = "mutableWeight"
+    ACTIVATIONS = "activations"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A byte offset in a region."""
+
+    region: Region
+    offset: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """A graph input or output: row-major, in the mutable region."""
+
+    name: str
+    type: TensorType
+    offset: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of."""
+
+    kernel: Kernel
+    args: tuple[Place, ...]
+    layer: str
+    op: str
+    macs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """An array at an offset of the constant region."""
+
+    offset: int
+    data: Array
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of each region.  ``bound`` is the least that any placement of the activations could need: the most
+    bytes alive at once in this order of execution."""
+
+    constant: int
+    mutable: int
+    activations: int
+    bound: int
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A network ready to be printed: everything is decided but the text."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    calls: tuple[Call, ...]
+    constants: tuple[Constant, ...]
+    memory: Memory
+
+    def weights(self) -> bytes:
+        """The bytes of the constant region."""
+        out = bytearray(self.memory.constant)
+        for c in self.constants:
+            raw = c.data.tobytes()
+            out[c.offset : c.offset + len(raw)] = raw
+        return bytes(out)

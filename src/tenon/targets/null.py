@@ -1,0 +1,6 @@
+"""Compiles everything and runs nothing: to plan, print and inspect without any toolchain."""
+
+from tenon.kernels.machine import Machine
+from tenon.targets.base import Target
+
+TARGETS = (Target("null", Machine(lanes=4, registers=16), "", "", object="none"),)

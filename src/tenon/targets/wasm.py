@@ -1,0 +1,17 @@
+"""WebAssembly with 128-bit SIMD."""
+
+from tenon.kernels.machine import Machine
+from tenon.targets.base import Target
+
+TARGETS = (
+    Target(
+        "wasm32",
+        Machine(lanes=4, registers=16),
+        "wasm32-freestanding",
+        "generic+simd128",
+        runner=("wasmtime",),
+        object="wasm",
+        pointer=4,
+        freestanding=True,
+    ),
+)

@@ -1,0 +1,18 @@
+"""x86-64: SSE2, AVX2 with FMA, AVX-512."""
+
+from tenon.kernels.machine import Machine
+from tenon.targets.base import Target
+
+_LINUX = "x86_64-linux-gnu"
+
+TARGETS = (
+    Target("x86-64", Machine(lanes=4, registers=16, block=4, prefetch=True), _LINUX, "x86_64"),
+    Target("x86-64-avx2", Machine(lanes=8, registers=16, block=8, prefetch=True), _LINUX, "x86_64_v3"),
+    Target(
+        "x86-64-avx512",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True),
+        _LINUX,
+        "x86_64_v4",
+        ("-mprefer-vector-width=512",),
+    ),
+)

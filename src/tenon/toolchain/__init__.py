@@ -1,0 +1,1 @@
+"""From C text to machine code: find a compiler, run it, keep what it made, measure it."""

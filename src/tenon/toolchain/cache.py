@@ -1,0 +1,68 @@
+"""A content-hashed store of what compilers made.
+
+Each entry is one file: a SHA-256 digest and the bytes it is of, so a torn or damaged entry is a miss, never a
+wrong answer.  Entries appear by rename, so any number of processes may share a cache.  A cache that cannot be
+written is not an error: nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+_DIGEST = hashlib.sha256().digest_size
+LARGEST = 64 << 20
+"""Bytes.  Anything larger (an executable with big weights inside) is cheaper to link again than to keep."""
+
+
+def key(parts: Iterable[str | bytes]) -> str:
+    """A name for everything that a result depends on; parts are length-prefixed, so they cannot run together."""
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(8, "little"))
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+class Cache:
+    """Bytes by key, under ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            entry = self._path(name).read_bytes()
+        except OSError:
+            return None
+        digest, content = entry[:_DIGEST], entry[_DIGEST:]
+        return content if hashlib.sha256(content).digest() == digest else None
+
+    def put(self, name: str, content: bytes) -> None:
+        if len(content) > LARGEST:
+            return
+        path = self._path(name)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, hashlib.sha256(content).digest() + content)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name[:2] / name[2:]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is either whole or absent, also after an error or an interrupt.  Raises OSError."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise

@@ -1,0 +1,201 @@
+"""Find a C compiler and run it.
+
+zig (the PyPI package ``ziglang``: clang and lld for every target) is the default and compiles for all targets.
+A gcc or clang that the user names compiles for the machine it was built for.
+
+Every run happens in an empty folder with relative file names, so the same text gives the same bytes wherever
+and whenever it is compiled, and every result is kept in the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tenon.errors import ToolchainError
+from tenon.options import Options
+from tenon.targets import Target
+from tenon.toolchain.cache import Cache, key
+
+BASE_FLAGS = (
+    "-std=c99",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",  # a square root is one instruction, not a call that may set errno
+    "-fno-sanitize=undefined",  # zig turns it on without optimisation
+    "-g0",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
+_MARCH = {
+    "x86_64": "-march=x86-64",
+    "x86_64_v3": "-march=x86-64-v3",
+    "x86_64_v4": "-march=x86-64-v4",
+    "generic": "-march=armv8-a",
+}
+"""gcc's spelling of zig's ``-mcpu`` on hosts."""
+
+_SHOWN = 12  # lines of a compiler's complaint in a message
+_ZIG_REMEDY = "install it with `pip install ziglang`, or name a gcc or clang with --compiler or TENON_CC"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A command that compiles and links.  ``triple`` is the machine a gcc or clang compiles for; zig's is ""."""
+
+    command: tuple[str, ...]
+    version: str
+    triple: str
+    folder: Path
+
+    @property
+    def zig(self) -> bool:
+        return not self.triple
+
+    def compile(
+        self, files: Mapping[str, bytes], name: str, target: Target, extra: Sequence[str] = ()
+    ) -> bytes:
+        """The object made from ``files[name]``; the other files are there to be included.
+
+        Raises ToolchainError if the compiler cannot make code for the target or refuses the source.
+        """
+        position = () if target.freestanding else ("-fPIC",)
+        flags = (*BASE_FLAGS, *self.machine_flags(target), *target.flags, *position, *extra)
+        return self.run(files, (*flags, "-c", name), "out.o")
+
+    def link(
+        self, objects: Mapping[str, bytes], target: Target, flags: Sequence[str], output: str = "out"
+    ) -> bytes:
+        """What the linker makes of the objects (and of other files that ``flags`` name).
+
+        Linked for the plain target: zig would otherwise build its libraries once more for every CPU.
+        """
+        names = [name for name in objects if name.endswith(".o")]
+        build_id = ("-Wl,--build-id=none",) if target.object == "elf" else ()
+        return self.run(objects, (*self.target_flags(target), *build_id, *names, *flags), output)
+
+    def machine_flags(self, target: Target) -> tuple[str, ...]:
+        """Flags that choose the target and its instructions."""
+        if self.zig:
+            return (*self.target_flags(target), f"-mcpu={target.cpu}")
+        self.target_flags(target)
+        return (_MARCH[target.cpu],) if target.cpu in _MARCH else (f"-mcpu={target.cpu}",)
+
+    def target_flags(self, target: Target) -> tuple[str, ...]:
+        if target.object == "none":
+            raise ToolchainError(f"target {target.name} has no machine code: choose another with --target")
+        if self.zig:
+            return ("-target", target.triple)
+        ours, theirs = self.triple.split("-")[0], target.triple.split("-")[0]
+        if ours != theirs or target.freestanding:
+            raise ToolchainError(
+                f"{self.command[0]} compiles for {self.triple}, not for target {target.name} "
+                f"({target.triple}): leave out --compiler and TENON_CC to use zig, which compiles for all"
+            )
+        return ()
+
+    def run(self, files: Mapping[str, bytes], arguments: Sequence[str], output: str) -> bytes:
+        """Run the command among ``files`` and return the bytes of ``output``, from the cache if it has them."""
+        store = Cache(self.folder / "objects")
+        parts = [self.version, self.triple, *arguments, output]
+        name = key([*parts, *(part for file in sorted(files.items()) for part in file)])
+        found = store.get(name)
+        if found is None:
+            found = self._run(files, (*arguments, "-o", output), output)
+            store.put(name, found)
+        return found
+
+    def _run(self, files: Mapping[str, bytes], arguments: Sequence[str], output: str) -> bytes:
+        try:
+            with tempfile.TemporaryDirectory(prefix="tenon-", ignore_cleanup_errors=True) as place:
+                folder = Path(place)
+                for name, content in files.items():
+                    (folder / name).write_bytes(content)
+                command = (*self.command, *arguments)
+                result = subprocess.run(
+                    command, cwd=folder, env=self._environment(folder), capture_output=True, check=False
+                )
+                if result.returncode:
+                    raise ToolchainError(_failure(command, result.returncode, result.stderr, self.zig))
+                return (folder / output).read_bytes()
+        except OSError as error:
+            raise ToolchainError(f"cannot run the C compiler {self.command[0]}: {error}") from error
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        """zig keeps its C libraries in our cache; what it made of our own files is in our cache already."""
+        return {
+            **os.environ,
+            "LC_ALL": "C",
+            "ZIG_GLOBAL_CACHE_DIR": str(_writable(self.folder / "zig") or folder / "zig-global"),
+            "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-local"),
+        }
+
+
+def find(options: Options) -> Compiler:
+    """The compiler that the options ask for.  Raises ToolchainError if it is not installed."""
+    return named(options.compiler, options.cache) if options.compiler else zig(options.cache)
+
+
+def zig(folder: Path) -> Compiler:
+    """The zig that comes with Tenon; it keeps what it makes in ``folder``."""
+    spec = importlib.util.find_spec("ziglang")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    program = next((str(path) for place in places if (path := Path(place) / "zig").is_file()), None)
+    if program is None:
+        raise ToolchainError(f"the C compiler zig is not installed: {_ZIG_REMEDY}")
+    version = _answer(program, "version")
+    return Compiler((program, "cc"), f"zig {version}", "", folder.absolute())
+
+
+def named(program: str, folder: Path) -> Compiler:
+    """A gcc or clang by name or path."""
+    path = shutil.which(program)
+    if path is None:
+        raise ToolchainError(
+            f"there is no C compiler '{program}': install it, or leave out --compiler and TENON_CC to use zig"
+        )
+    triple = _answer(path, "-dumpmachine")
+    return Compiler((path,), _answer(path, "--version").splitlines()[0], triple, folder.absolute())
+
+
+@lru_cache(maxsize=16)
+def _answer(*command: str) -> str:
+    try:
+        result = subprocess.run(command, capture_output=True, check=False, text=True)
+    except OSError as error:
+        raise ToolchainError(f"cannot run {command[0]}: {error}") from error
+    if result.returncode or not result.stdout.strip():
+        raise ToolchainError(f"{command[0]} is not a C compiler: `{shlex.join(command)}` says nothing")
+    return result.stdout.strip()
+
+
+def _writable(folder: Path) -> Path | None:
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    return None
+
+
+def _failure(command: Sequence[str], status: int, stderr: bytes, zig: bool) -> str:
+    lines = stderr.decode(errors="replace").strip().splitlines() or ["(no message)"]
+    more = [f"... {len(lines) - _SHOWN} more lines"] if len(lines) > _SHOWN else []
+    remedy = (
+        "please report this with the model; another compiler may do: --compiler gcc"
+        if zig
+        else "leave out --compiler and TENON_CC to use the compiler that comes with Tenon"
+    )
+    head = f"the C compiler failed with exit status {status}: {shlex.join(command)}"
+    return "\n".join([head, *(f"  {line}" for line in [*lines[:_SHOWN], *more]), f"remedy: {remedy}"])

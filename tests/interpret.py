@@ -1,0 +1,328 @@
+"""What a kernel means: the slow oracle that every printed form must agree with.
+
+A value is an array of its lanes.  Everything that C leaves undefined is an error here: an index out of range
+in any one dimension, a register or stack cell read before it is written, a store to a constant, a shift by more
+than the width, a float that does not fit the integer it is cast to.
+
+A thread is a generator that pauses at each barrier; a thread loop runs its threads in step, so a barrier that
+some of them miss is an error and not a hang.  Trips of a parallel loop run backwards: order must not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.ir.graph import Array
+from tenon.ir.index import Index, Var
+from tenon.ir.loops import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Const,
+    Expr,
+    Guarded,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Outline,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+)
+from tenon.ir.types import DType
+
+
+class KernelError(Exception):
+    """A kernel did something that has no meaning."""
+
+
+def numpy_type(dtype: DType) -> np.dtype[np.generic]:
+    """How the interpreter holds an element: as ``DType.numpy``, but a bool is the byte it is in memory."""
+    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy
+
+
+# ------------------------------------------------------------------------------------------ operations
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return a / b
+    if not b.all():
+        raise KernelError("division of an integer by zero")
+    quotient: Array = np.abs(a) // np.abs(b)
+    return np.where((a < 0) != (b < 0), -quotient, quotient)
+
+
+def _shift(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
+    def apply(a: Array, b: Array) -> Array:
+        if ((b < 0) | (b >= a.itemsize * 8)).any():
+            raise KernelError(f"shift of {a.dtype} by {b.tolist()}")
+        return np.asarray(function(a, b))
+
+    return apply
+
+
+def _bits(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
+    return lambda a, b: np.asarray(function(a, b))
+
+
+def _mask(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
+    return lambda a, b: -np.asarray(function(a, b)).astype(np.int8)
+
+
+def _select(mask: Array, a: Array, b: Array) -> Array:
+    if not np.isin(mask, (0, -1)).all():
+        raise KernelError(f"select by {mask.tolist()}, which is not a mask")
+    return np.where(mask, a, b)
+
+
+def _dot4(acc: Array, a: Array, b: Array) -> Array:
+    products = a.view(np.uint8).astype(np.int32) * b.view(np.int8).astype(np.int32)
+    total: Array = acc + products.reshape(-1, 4).sum(1, dtype=np.int32)
+    return total
+
+
+OPERATIONS: dict[str, Callable[..., Array]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": np.fmod,
+    "max": lambda a, b: np.where(a > b, a, b), "min": lambda a, b: np.where(a < b, a, b),
+    "shl": _shift(np.left_shift), "shr": _shift(np.right_shift),
+    "and": _bits(np.bitwise_and), "or": _bits(np.bitwise_or), "xor": _bits(np.bitwise_xor),
+    "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt,
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
+    "less": _mask(np.less), "less_equal": _mask(np.less_equal),
+    "equal": _mask(np.equal), "not_equal": _mask(np.not_equal),
+    "select": _select,
+    "reduce_add": lambda a: a.sum(keepdims=True, dtype=a.dtype),
+    "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
+    "dot4": _dot4,
+}  # fmt: skip
+"""Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
+
+
+def _cast(a: Array, dtype: np.dtype[Any]) -> Array:
+    if a.dtype.kind == "f" and dtype.kind in "iu":
+        limits, whole = np.iinfo(dtype), np.trunc(a.astype(np.float64))
+        if not ((whole >= limits.min) & (whole <= limits.max)).all():
+            raise KernelError(f"cast of {a.tolist()} to {dtype}")
+    return a.astype(dtype)
+
+
+# -------------------------------------------------------------------------------------------- running
+Env = dict[Var, int]
+
+
+def evaluate(i: Index, env: Mapping[Var, int]) -> int:
+    """The value of an index, given its variables."""
+    total = i.const
+    for atom, k in i.terms:
+        if isinstance(atom, Var):
+            total += k * env[atom]
+            continue
+        of = evaluate(atom.of, env)
+        if of < 0:
+            raise KernelError(f"{atom!r} of {of}, which is negative")
+        total += k * (of % atom.by if atom.rest else of // atom.by)
+    return total
+
+
+class _Cells:
+    """The memory of a buffer: its elements, and which of them have been written."""
+
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], data: Array | None) -> None:
+        self.buffer, self.shape = buffer, shape
+        whole = (*shape, buffer.type.lanes)
+        self.data = np.zeros(whole, numpy_type(buffer.type.dtype)) if data is None else data.reshape(whole)
+        self.written = None if data is not None else np.zeros(shape, bool)
+
+    def window(self, at: tuple[int, ...], lanes: int) -> tuple[tuple[int, ...], slice]:
+        """Where ``lanes`` lanes from ``at`` lie.  Raises KernelError unless each dimension holds them."""
+        count = lanes // self.buffer.type.lanes
+        reach = (*at[:-1], at[-1] + count - 1)
+        for d, (low, high, extent) in enumerate(zip(at, reach, self.shape, strict=True)):
+            if low < 0 or high >= extent:
+                raise KernelError(f"{self.buffer.name}{list(self.shape)}: {list(at)}, {lanes} lanes, dimension {d}")
+        return at[:-1], slice(at[-1], at[-1] + count)
+
+    def read(self, at: tuple[int, ...], lanes: int) -> Array:
+        outer, inner = self.window(at, lanes)
+        if self.written is not None and not self.written[outer][inner].all():
+            raise KernelError(f"{self.buffer.name}{list(at)} is read before it is written")
+        lanes_read: Array = self.data[outer][inner].reshape(-1).copy()
+        return lanes_read
+
+    def write(self, at: tuple[int, ...], value: Array) -> None:
+        if self.buffer.space == "const":
+            raise KernelError(f"store to the constant {self.buffer.name}")
+        outer, inner = self.window(at, len(value))
+        self.data[outer][inner] = value.reshape(-1, self.buffer.type.lanes)
+        if self.written is not None:
+            self.written[outer][inner] = True
+
+
+class _Thread:
+    """One flow of control: the values of its variables, names and private buffers, and the shared memory."""
+
+    def __init__(
+        self, memory: dict[Buffer, _Cells], env: Env, names: dict[Ref, Array], own: dict[Buffer, _Cells]
+    ) -> None:
+        self.memory, self.env, self.names, self.own = memory, env, names, own
+
+    def child(self, var: Var, value: int) -> _Thread:
+        return _Thread(self.memory, {**self.env, var: value}, dict(self.names), dict(self.own))
+
+    def holds(self, facts: tuple[Index, ...]) -> bool:
+        return all(evaluate(f, self.env) >= 0 for f in facts)
+
+    def cells(self, buffer: Buffer) -> _Cells:
+        found = self.own.get(buffer) or self.memory.get(buffer)
+        if found is None:
+            raise KernelError(f"{buffer.name} is used before its Alloc")
+        return found
+
+    def where(self, at: tuple[Index, ...]) -> tuple[int, ...]:
+        return tuple(evaluate(i, self.env) for i in at)
+
+    # ---------------------------------------------------------------------------------- expressions
+    def value(self, e: Expr) -> Array:
+        """The lanes of an expression, of exactly its type."""
+        result = self._value(e)
+        if len(result) != e.type.lanes or result.dtype != numpy_type(e.type.dtype):
+            raise KernelError(f"{e} is {len(result)} lanes of {result.dtype}, not {e.type}")
+        return result
+
+    def _value(self, e: Expr) -> Array:
+        match e:
+            case Op():
+                return self._operation(e)
+            case Load():
+                return self.cells(e.buffer).read(self.where(e.index), e.type.lanes)
+            case Ref():
+                return self.names[e]
+            case Const():
+                return np.full(e.type.lanes, e.value, numpy_type(e.type.dtype))
+            case Guarded():
+                return self.value(e.value if self.holds(e.facts) else e.other)
+        raise KernelError(f"{e} is no expression")
+
+    def _operation(self, e: Op) -> Array:
+        args, dtype = [self.value(a) for a in e.args], numpy_type(e.type.dtype)
+        if e.name == "broadcast":
+            return np.repeat(args[0], e.type.lanes)
+        if e.name == "bitcast":
+            return args[0].view(dtype)
+        if e.name == "cast":
+            return _cast(args[0], dtype)
+        operands = args[1:] if e.name == "select" else args
+        if e.name != "dot4" and len({a.dtype for a in operands}) > 1:
+            raise KernelError(f"{e.name} of {', '.join(str(a.dtype) for a in args)}")
+        return OPERATIONS[e.name](*args).astype(dtype)
+
+    # ----------------------------------------------------------------------------------- statements
+    def run(self, body: Sequence[Stmt]) -> Iterator[None]:
+        """Run statements, pausing at each barrier."""
+        for s in body:
+            if _pauses(s):
+                yield from self._paused(s)
+            else:
+                self._do(s)
+
+    def finish(self, body: Sequence[Stmt]) -> None:
+        for s in body:
+            self._do(s)
+
+    def _do(self, s: Stmt) -> None:
+        match s:
+            case Let():
+                self.names[s.ref] = self.value(s.value)
+            case Store():
+                self.cells(s.buffer).write(self.where(s.index), self.value(s.value))
+            case Prefetch():
+                self.where(s.index)  # a prefetch may point anywhere
+            case Alloc():
+                self._allocate(s.buffer)
+            case Outline():
+                self.finish(s.body)
+            case If():
+                if self.holds(s.facts):
+                    self.finish(s.body)
+            case Loop():
+                for thread in self._trips(s):
+                    thread.finish(s.body)
+            case Barrier():
+                raise KernelError("a barrier outside of run()")
+
+    def _paused(self, s: Stmt) -> Iterator[None]:
+        match s:
+            case Barrier():
+                yield
+            case Outline():
+                yield from self.run(s.body)
+            case If():
+                if self.holds(s.facts):
+                    yield from self.run(s.body)
+            case Loop() if s.kind.startswith("thread"):
+                yield from _in_step([thread.run(s.body) for thread in self._trips(s)])
+            case Loop():
+                for thread in self._trips(s):
+                    yield from thread.run(s.body)
+
+    def _trips(self, s: Loop) -> Iterator[_Thread]:
+        """This thread for each trip of a serial loop; a thread of its own for each trip of any other."""
+        trips = range(min(evaluate(b, self.env) for b in s.var.below))
+        if s.kind in ("serial", "unroll"):
+            for i in trips:
+                self.env[s.var] = i
+                yield self
+            return
+        for i in reversed(trips):
+            if s.kind.startswith("block"):
+                for buffer in [b for b in self.memory if b.space == "shared"]:
+                    del self.memory[buffer]
+            yield self.child(s.var, i)
+
+    def _allocate(self, buffer: Buffer) -> None:
+        cells = _Cells(buffer, self.where(buffer.shape), None)
+        if buffer.space == "shared":
+            self.memory.setdefault(buffer, cells)
+        else:
+            self.own[buffer] = cells
+
+
+def _in_step(crew: list[Iterator[None]]) -> Iterator[None]:
+    """Run all threads from barrier to barrier."""
+    while crew:
+        waiting = [thread for thread in crew if next(thread, "done") != "done"]
+        if waiting and len(waiting) < len(crew):
+            raise KernelError("a barrier that some threads never reach")
+        crew = waiting
+        if crew:
+            yield
+
+
+def _pauses(s: Stmt) -> bool:
+    return isinstance(s, Barrier) or (isinstance(s, Loop | If | Outline) and any(map(_pauses, s.body)))
+
+
+def interpret(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> None:
+    """Run a kernel over one array per parameter, of the parameter's type and size; writes into the arrays.
+
+    Raises KernelError for whatever has no meaning.
+    """
+    env: Env = {v: (sizes or {})[v.name] for v in kernel.sizes}
+    memory: dict[Buffer, _Cells] = {}
+    for buffer, array in zip(kernel.params, arrays, strict=True):
+        data = array.view(np.uint8) if array.dtype == np.bool_ else array
+        if data.dtype != numpy_type(buffer.type.dtype) or not data.flags.c_contiguous:
+            raise KernelError(f"{buffer.name} wants contiguous {buffer.type}, not {array.dtype}")
+        shape = tuple(evaluate(i, env) for i in buffer.shape)
+        if data.size != np.prod(shape, dtype=int) * buffer.type.lanes:
+            raise KernelError(f"{buffer.name}{list(shape)} does not fit an array of {array.shape}")
+        memory[buffer] = _Cells(buffer, shape, data)
+    with np.errstate(all="ignore"):
+        for _ in _Thread(memory, env, {}, {}).run(kernel.body):
+            pass  # every thread there is has met the barrier

@@ -1,0 +1,194 @@
+"""Running one operator as its lowering says, through the interpreter: what ``test_lowering`` compares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from interpret import interpret, numpy_type
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import PLAIN, DType, Layout, TensorType
+from tenon.kernels.machine import Machine
+from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
+
+MACHINES = {
+    "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True),
+    "lanes8": Machine(lanes=8, registers=16, block=8, prefetch=True),
+    "lanes4": Machine(lanes=4, registers=16, block=4),
+    "lanes1": Machine(lanes=1, registers=16, block=4),
+}
+"""The vector widths that every operator is tested with."""
+
+_Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+class NotLoweredError(Exception):
+    """The operator says itself that this use of it is not lowered, and why."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How to place the operands.
+
+    ``blocked``: images (f32, rank 3 or 4, not constant) arrive in the machine's blocks, as a convolution
+    would leave them.  ``surplus``: every halo is wider than asked for.  ``alias``: whatever the operator can
+    share with its inputs or place in its output, it does.  ``overwrite``: this input's memory becomes the
+    output's.
+    """
+
+    blocked: bool = False
+    surplus: int = 0
+    alias: bool = False
+    overwrite: int | None = None
+
+
+def make_site(
+    op: Operator,
+    arrays: Sequence[Array | None],
+    machine: Machine,
+    constant: Sequence[int] = (),
+    ask: Ask = Ask(),
+) -> Site:
+    """The site that a planner would lower ``op`` at.  Raises NotLoweredError if the operator declines it."""
+    values = [
+        None if a is None else Value(f"x{i}", TensorType(DType.of(a.dtype), a.shape), a if i in constant else None)
+        for i, a in enumerate(arrays)
+    ]
+    types = [None if v is None else v.type for v in values]
+    if ask.blocked:
+        types = [None if t is None else _arriving(t, i in constant, machine) for i, t in enumerate(types)]
+    constants = tuple(a if i in constant else None for i, a in enumerate(arrays))
+    site = Site(tuple(types), tuple(op.infer(values)), constants, machine)
+    if why := op.supported(site):
+        raise NotLoweredError(why)
+    return settle(op, site, ask.surplus)
+
+
+def _arriving(type: TensorType, constant: bool, machine: Machine) -> TensorType:
+    if constant or type.dtype is not DType.F32 or type.rank not in (3, 4):
+        return type
+    return type.with_layout(Layout(machine.block, ((0, 0),) * (type.rank - 2)))
+
+
+def settle(op: Operator, site: Site, surplus: int = 0) -> Site:
+    """The site with the layouts that the operator asks for, halos widened by ``surplus``."""
+    wanted: Layouts = op.layouts(site)
+
+    def placed(type: TensorType | None, layout: Layout | None) -> TensorType | None:
+        return None if type is None else type.with_layout(_widened(layout or PLAIN, type.rank, surplus))
+
+    inputs = tuple(placed(t, w) for t, w in zip(site.inputs, wanted.inputs, strict=True))
+    outputs = tuple(
+        t.with_layout(_widened(w, t.rank, surplus)) for t, w in zip(site.outputs, wanted.outputs, strict=True)
+    )
+    return replace(site, inputs=inputs, outputs=outputs)
+
+
+def _widened(layout: Layout, rank: int, surplus: int) -> Layout:
+    """Uneven on purpose: a kernel that mixes up sides or axes must fail."""
+    if not surplus or (layout.block == 1 and not layout.halo):
+        return layout
+    wide = tuple((a + surplus * (1 + i % 2), b + surplus * (2 - i % 2)) for i, (a, b) in enumerate(layout.halos(rank)))
+    return Layout(layout.block, wide)
+
+
+def run_lowered(
+    op: Operator,
+    arrays: Sequence[Array | None],
+    machine: Machine,
+    constant: Sequence[int] = (),
+    ask: Ask = Ask(),
+) -> list[Array]:
+    """What the lowering of ``op`` computes on ``arrays``.
+
+    Raises NotLoweredError if the operator declines, KernelError if a kernel does something without meaning,
+    and AssertionError if an output's halo or padding is not zero afterwards.
+    """
+    site = make_site(op, arrays, machine, constant, ask)
+    return run_site(op, site, arrays, ask)
+
+
+def run_site(op: Operator, site: Site, arrays: Sequence[Array | None], ask: Ask = Ask()) -> list[Array]:
+    """``run_lowered`` for a site whose layouts are settled."""
+    inputs = [None if a is None else _packed(site.input(i), a) for i, a in enumerate(arrays)]
+    outputs = [_fresh(t) for t in site.outputs]
+    runs = True
+    if ask.alias:
+        aliases = op.alias(site)
+        for a in aliases:
+            if a.inside == "input":
+                outputs[a.output] = _part(inputs[a.input], a.offset, site.outputs[a.output].nbytes)
+            else:
+                whole, part = outputs[a.output], inputs[a.input]
+                assert part is not None
+                whole[a.offset : a.offset + len(part)] = part
+                inputs[a.input] = whole[a.offset : a.offset + len(part)]
+        placed = frozenset(a.input for a in aliases if a.inside == "output")
+        site = replace(site, placed=placed)
+        runs = {a.output for a in aliases if a.inside == "input"} != set(range(len(outputs)))
+    if ask.overwrite is not None:
+        outputs[0] = _part(inputs[ask.overwrite], 0, site.output.nbytes)
+    if runs:
+        _run_steps(op, site, inputs, outputs)
+    return [_result(t, data) for t, data in zip(site.outputs, outputs, strict=True)]
+
+
+def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes]) -> None:
+    scratch: dict[str, _Bytes] = {}
+
+    def memory(arg: Arg) -> _Bytes:
+        match arg:
+            case Input():
+                found = inputs[arg.i]
+                assert found is not None, f"input {arg.i} is absent"
+                return found
+            case Output():
+                return outputs[arg.i]
+            case Weights():
+                return np.ascontiguousarray(arg.data).reshape(-1).view(np.uint8)
+            case Scratch():
+                fresh = np.full(arg.nbytes, 0xFF, np.uint8)  # as floats: NaN
+                return scratch.setdefault(arg.name, fresh)
+
+    for step in op.lower(site):
+        views = []
+        for buffer, arg in zip(step.kernel.params, step.args, strict=True):
+            data = memory(arg)
+            if isinstance(arg, Scratch):
+                data = data[: math.prod(i.const for i in buffer.shape) * buffer.type.bytes]
+            views.append(data.view(numpy_type(buffer.type.dtype)))
+        interpret(step.kernel, views)
+
+
+def _packed(type: TensorType, data: Array) -> _Bytes:
+    packed: _Bytes = type.layout.pack(data).reshape(-1).view(np.uint8).copy()
+    return packed
+
+
+def _fresh(type: TensorType) -> _Bytes:
+    """Memory as a producer finds it: the halo is zero, everything else is not a number."""
+    dims, layout = type.dims, type.layout
+    whole = dims if layout.plain else (dims[0], -(-dims[1] // layout.block) * layout.block, *dims[2:])
+    mask = layout.pack(np.ones(whole, bool)).reshape(-1)
+    garbage: _Bytes = np.repeat(mask, type.dtype.bytes).astype(np.uint8) * np.uint8(0xFF)
+    return garbage
+
+
+def _part(data: _Bytes | None, offset: int, nbytes: int) -> _Bytes:
+    assert data is not None
+    assert offset + nbytes <= len(data), "an alias must lie inside the memory that it shares"
+    return data[offset : offset + nbytes]
+
+
+def _result(type: TensorType, data: _Bytes) -> Array:
+    if type.dtype is DType.BOOL:
+        assert data.max(initial=0) <= 1, "a bool must be 0 or 1"
+    physical = data.view(type.dtype.numpy).reshape(type.physical)
+    logical = type.layout.unpack(physical, type.dims)
+    again = type.layout.pack(logical)
+    clean = np.array_equal(again, physical, equal_nan=type.dtype.is_float)
+    assert clean, f"halo or padding of {type} is not zero"
+    return np.array(logical)
