@@ -89,7 +89,8 @@ def _dot4(acc: Array, a: Array, b: Array) -> Array:
 
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": np.fmod,
-    "max": lambda a, b: np.where(a > b, a, b), "min": lambda a, b: np.where(a < b, a, b),
+    "max": lambda a, b: _select(_mask(np.less)(b, a), a, b),
+    "min": lambda a, b: _select(_mask(np.less)(a, b), a, b),
     "shl": _shift(np.left_shift), "shr": _shift(np.right_shift),
     "and": _bits(np.bitwise_and), "or": _bits(np.bitwise_or), "xor": _bits(np.bitwise_xor),
     "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from interpret import interpret, numpy_type
 from tenon.ir.graph import Array, Value
+from tenon.ir.loops import Kernel
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
@@ -23,6 +24,10 @@ MACHINES = {
 """The vector widths that every operator is tested with."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+Execute = Callable[[Kernel, list[Array]], object]
+"""Runs a kernel on flat arrays, one per parameter."""
 
 
 class NotLoweredError(Exception):
@@ -101,6 +106,7 @@ def run_lowered(
     machine: Machine,
     constant: Sequence[int] = (),
     ask: Ask = Ask(),
+    execute: Execute = interpret,
 ) -> list[Array]:
     """What the lowering of ``op`` computes on ``arrays``.
 
@@ -108,10 +114,12 @@ def run_lowered(
     and AssertionError if an output's halo or padding is not zero afterwards.
     """
     site = make_site(op, arrays, machine, constant, ask)
-    return run_site(op, site, arrays, ask)
+    return run_site(op, site, arrays, ask, execute)
 
 
-def run_site(op: Operator, site: Site, arrays: Sequence[Array | None], ask: Ask = Ask()) -> list[Array]:
+def run_site(
+    op: Operator, site: Site, arrays: Sequence[Array | None], ask: Ask = Ask(), execute: Execute = interpret
+) -> list[Array]:
     """``run_lowered`` for a site whose layouts are settled."""
     inputs = [None if a is None else _packed(site.input(i), a) for i, a in enumerate(arrays)]
     outputs = [_fresh(t) for t in site.outputs]
@@ -132,11 +140,13 @@ def run_site(op: Operator, site: Site, arrays: Sequence[Array | None], ask: Ask 
     if ask.overwrite is not None:
         outputs[0] = _part(inputs[ask.overwrite], 0, site.output.nbytes)
     if runs:
-        _run_steps(op, site, inputs, outputs)
+        _run_steps(op, site, inputs, outputs, execute)
     return [_result(t, data) for t, data in zip(site.outputs, outputs, strict=True)]
 
 
-def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes]) -> None:
+def _run_steps(
+    op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes], execute: Execute
+) -> None:
     scratch: dict[str, _Bytes] = {}
 
     def memory(arg: Arg) -> _Bytes:
@@ -160,7 +170,7 @@ def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: l
             if isinstance(arg, Scratch):
                 data = data[: math.prod(i.const for i in buffer.shape) * buffer.type.bytes]
             views.append(data.view(numpy_type(buffer.type.dtype)))
-        interpret(step.kernel, views)
+        execute(step.kernel, views)
 
 
 def _packed(type: TensorType, data: Array) -> _Bytes:
@@ -188,7 +198,7 @@ def _result(type: TensorType, data: _Bytes) -> Array:
         assert data.max(initial=0) <= 1, "a bool must be 0 or 1"
     physical = data.view(type.dtype.numpy).reshape(type.physical)
     logical = type.layout.unpack(physical, type.dims)
-    again = type.layout.pack(logical)
+    again = type.layout.pack(logical).reshape(physical.shape)
     clean = np.array_equal(again, physical, equal_nan=type.dtype.is_float)
     assert clean, f"halo or padding of {type} is not zero"
     return np.array(logical)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tenon.ir.graph import Graph as Graph
     from tenon.options import Options as Options
     from tenon.pipeline import compile as compile
+    from tenon.pipeline import inspect as inspect
     from tenon.pipeline import load as load
     from tenon.pipeline import open as open
     from tenon.targets import targets as targets
@@ -35,6 +36,7 @@ _HOMES = {
     "Options": "tenon.options",
     "TenonError": "tenon.errors",
     "compile": "tenon.pipeline",
+    "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.pipeline",
     "targets": "tenon.targets",

@@ -76,9 +76,7 @@ class Options(BaseModel):
                 raise InputError(_explain(error)) from None
 
     @classmethod
-    def from_environment(
-        cls, environment: Mapping[str, str] | None = None, **overrides: Any
-    ) -> Options:
+    def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Options:
         """Options from TENON_* variables; ``overrides`` that are not None win."""
         known = os.environ if environment is None else environment
         values: dict[str, Any] = {

@@ -66,9 +66,7 @@ def _port_name(port: Port, taken: set[str]) -> str:
 
 def _port(prefix: str, name: str, port: Port) -> str:
     comment = f"/* {port.type.dtype}[{','.join(map(str, port.type.dims))}] */"
-    return (
-        f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
-    )
+    return f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
 
 
 def _list(name: str, ports: tuple[Port, ...]) -> str:

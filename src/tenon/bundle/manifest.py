@@ -104,7 +104,7 @@ class Manifest(_Record):
     @field_validator("files")
     @classmethod
     def _stay_inside(cls, files: dict[str, FileRecord]) -> dict[str, FileRecord]:
-        if outside := [name for name in files if PurePath(name).name != name]:
+        if outside := [name for name in files if name in ("", "..") or PurePath(name).name != name]:
             raise ValueError(f"{outside[0]!r} is not a plain file name")
         return files
 

@@ -25,6 +25,9 @@ _LIBRARY = """
     tan tanh tgamma time times toascii tolower toupper trunc wait write y0 y1 yn
 """
 _TAKEN = frozenset((_KEYWORDS + _LIBRARY).split())
+_SYSTEM = re.compile(r"tenon\w*|u?int\w*|size|ptrdiff|wchar|wint|sig|\w+_t", re.IGNORECASE)
+"""Names whose types or upper-case macros belong to the system's headers or to ours."""
+
 LONGEST = 64
 
 
@@ -36,7 +39,7 @@ def identifier(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", text)[:LONGEST].strip("_") or "model"
     if name[0].isdigit():
         name = ("model_" + name)[:LONGEST].rstrip("_")
-    if name in _TAKEN or re.fullmatch(r"(u?int\d*|size|ptrdiff|tenon)_?.*_t", name):
+    if name in _TAKEN or (_SYSTEM.fullmatch(name) and not name.endswith("_model")):
         name += "_model"
     return name
 

@@ -240,6 +240,26 @@ class Graph:
             copy.update({id(a): b for a, b in zip(inner.outputs, new.outputs, strict=True)})
         return [copy.get(id(v), v) for v in body.outputs]
 
+    def copy(self) -> Graph:
+        """The same graph in new nodes and values; the data of constants is shared, never copied."""
+        new = Graph(self.name, self.source)
+        twin: dict[Value, Value] = {}
+
+        def of(value: Value) -> Value:
+            if value not in twin:
+                twin[value] = Value(value.name, value._type, value.data)
+            return twin[value]
+
+        new.inputs = [of(v) for v in self.inputs]
+        for node in self:
+            inputs = [None if v is None else of(v) for v in node.inputs]
+            made = new.add(node.op, inputs, [v.name for v in node.outputs], node.origin, infer=False)
+            for old, value in zip(node.outputs, made.outputs, strict=True):
+                value._type = old._type
+                twin[old] = value
+        new.outputs = [of(v) for v in self.outputs]
+        return new
+
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""
         order = dict.fromkeys(nodes)

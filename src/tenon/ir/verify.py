@@ -39,9 +39,9 @@ def links_agree(graph: Graph) -> Iterator[Breach]:
                 yield node.origin, f"'{v.name}' does not name {node} as its producer"
             if v.constant:
                 yield node.origin, f"'{v.name}' is computed, yet holds data"
-        for v in node.inputs:
-            if v is not None:
-                reads.setdefault(id(v), Counter())[id(node)] += 1
+        for read in node.inputs:
+            if read is not None:
+                reads.setdefault(id(read), Counter())[id(node)] += 1
     for v in graph.values():
         if Counter(id(node) for node in v.uses) != reads.get(id(v), Counter()):
             yield f"value '{v.name}'", "its list of readers is not that of the nodes that read it"

@@ -80,6 +80,23 @@ class Image:
             channel % self.block // lanes,
         )
 
+    def lanes(self, lanes: int) -> int:
+        """How many lanes to load for ``lanes`` of a result: one where a single channel is broadcast."""
+        return lanes if self.channels > 1 else 1
+
+    def place(
+        self, n: IndexLike, channel: IndexLike, row: IndexLike, col: IndexLike, lanes: int
+    ) -> tuple[IndexLike, ...]:
+        """As ``at``, for storing: nothing is broadcast, and the lanes past the last channel have a place too."""
+        channel = index(channel)
+        return (
+            n,
+            channel // self.block,
+            row + index(self.top),
+            col + index(self.left),
+            channel % self.block // lanes,
+        )
+
 
 @dataclass(frozen=True)
 class Box:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tenon.ops.base import Operator
 
 
+@cache
 def registry() -> dict[str, type[Operator]]:
     """Every operator by its name: those of all files beside this one that do not begin with an underscore."""
     from importlib import import_module
@@ -19,3 +21,8 @@ def registry() -> dict[str, type[Operator]]:
         if not module.startswith("_"):
             import_module(f"{__name__}.{module}")
     return REGISTRY
+
+
+def lookup(name: str) -> type[Operator] | None:
+    """The operator of that name, or None."""
+    return registry().get(name)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.loops import Expr, Kernel
+from tenon.ir.loops import Kernel
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
@@ -69,8 +69,9 @@ class Step:
 class Site:
     """A node about to be lowered: all that layouts, aliases and lowering may know of where it stands.
 
-    ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``placed`` are the
-    inputs that already lie where the output wants them (a concatenation in place).
+    ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``clears`` says that
+    the epilogue makes something of nothing, so that padding lanes must be zeroed (see ``needs_clear``).
+    ``placed`` are the inputs that already lie where the output wants them (a concatenation in place).
     """
 
     inputs: tuple[TensorType | None, ...]
@@ -79,6 +80,7 @@ class Site:
     machine: Machine
     epilogue: Epilogue = identity
     extras: tuple[int, ...] = ()
+    clears: bool = False
     placed: frozenset[int] = frozenset()
 
     def input(self, i: int) -> TensorType:
@@ -201,6 +203,14 @@ class Operator:
         """Empty, or why this use of the operator cannot be compiled and what could be done about it."""
         return ""
 
+    def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
+        """Whether ``lower`` can read ``operand`` in an epilogue of ``output``; asked only of fusable operators.
+
+        By default: an image like the output, every axis as long or one element.
+        """
+        alike = operand.dtype is DType.F32 and operand.rank == output.rank and 2 <= output.rank <= 4
+        return alike and all(a in (1, b) for a, b in zip(operand.dims, output.dims, strict=True))
+
     def lower(self, site: Site) -> list[Step]:
         """Loop IR kernels and their arguments."""
         raise NotImplementedError(self.name)
@@ -220,23 +230,6 @@ class Operator:
 
 def _default(f: Any) -> object:
     return f.default_factory() if callable(f.default_factory) else f.default
-
-
-@dataclass(frozen=True)
-class Pointwise(Operator):
-    """An operator that treats every element alike; broadcasts as NumPy does.
-
-    Subclasses give ``scalar``, one expression for any number of lanes, and ``reference``.
-    """
-
-    fusable: ClassVar[bool] = True
-
-    def scalar(self, *args: Expr) -> Expr:
-        raise NotImplementedError(self.name)
-
-    def result(self, dtypes: Sequence[DType]) -> DType:
-        """The element type of the result."""
-        return dtypes[0]
 
 
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
@@ -263,6 +256,21 @@ def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) ->
     return value.data
 
 
+def padding_mask(type: TensorType) -> Array:
+    """i32, one per channel of the whole blocks of ``type``: -1 for a real channel, 0 for a padding lane."""
+    channels, block = type.dims[1], type.layout.block
+    mask = np.zeros(-(-channels // block) * block, np.int32)
+    mask[:channels] = -1
+    return mask
+
+
+def needs_clear(site: Site) -> bool:
+    """Whether the kernel that stores the output must write zeros to its padding lanes after the epilogue."""
+    if site.output.layout.plain or site.output.dims[1] % site.output.layout.block == 0:
+        return False
+    return site.clears or any(site.input(i).dims[1] == 1 for i in site.extras)  # spread over padding lanes too
+
+
 def conv_images(site: Site) -> tuple[Image, ...]:
     """The epilogue's operands as images."""
     return tuple(Image.of(site.input(i)) for i in site.extras)
@@ -270,6 +278,6 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 __all__ = [
     "REGISTRY", "Alias", "Arg", "Callable", "Case", "Input", "Layout", "Layouts", "Operator", "Output",
-    "Pointwise", "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
-    "register", "typed",
+    "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
+    "needs_clear", "padding_mask", "register", "typed",
 ]  # fmt: skip

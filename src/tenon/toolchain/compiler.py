@@ -64,9 +64,7 @@ class Compiler:
     def zig(self) -> bool:
         return not self.triple
 
-    def compile(
-        self, files: Mapping[str, bytes], name: str, target: Target, extra: Sequence[str] = ()
-    ) -> bytes:
+    def compile(self, files: Mapping[str, bytes], name: str, target: Target, extra: Sequence[str] = ()) -> bytes:
         """The object made from ``files[name]``; the other files are there to be included.
 
         Raises ToolchainError if the compiler cannot make code for the target or refuses the source.
@@ -75,9 +73,7 @@ class Compiler:
         flags = (*BASE_FLAGS, *self.machine_flags(target), *target.flags, *position, *extra)
         return self.run(files, (*flags, "-c", name), "out.o")
 
-    def link(
-        self, objects: Mapping[str, bytes], target: Target, flags: Sequence[str], output: str = "out"
-    ) -> bytes:
+    def link(self, objects: Mapping[str, bytes], target: Target, flags: Sequence[str], output: str = "out") -> bytes:
         """What the linker makes of the objects (and of other files that ``flags`` name).
 
         Linked for the plain target: zig would otherwise build its libraries once more for every CPU.

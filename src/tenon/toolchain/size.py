@@ -57,6 +57,9 @@ def _elf(content: bytes) -> Sizes:
     layout = "<IIQQQQI" if wide else "<IIIIIII"
     rows = (struct.unpack_from(layout, content, table + i * entry) for i in range(count))
     sections = [_Section(row[1], row[2], row[4], row[5], row[6]) for row in rows]
+    stored = [s.offset + s.size for s in sections if s.type != _NOBITS]
+    if max(stored, default=0) > len(content) or table + count * entry > len(content):
+        raise ValueError("a section ends past the end of the file")
     loaded = [s for s in sections if s.flags & _ALLOC]
     code = sum(s.size for s in loaded if s.flags & _EXECUTE)
     zeroed = sum(s.size for s in loaded if s.type == _NOBITS)

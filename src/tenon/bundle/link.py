@@ -1,0 +1,101 @@
+"""Libraries and executables made of a network's object and the C files of ``runtime/``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenon.errors import ToolchainError
+from tenon.targets import Target
+from tenon.toolchain.compiler import Compiler
+
+_RUNTIME = Path(__file__).parent.parent / "runtime"
+
+_WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
+
+
+def runtime(name: str) -> bytes:
+    """A hand-written C file."""
+    return (_RUNTIME / name).read_bytes()
+
+
+def library_name(name: str, target: Target) -> str | None:
+    """The file that Python or a browser loads, or None where there is no such thing."""
+    if target.object == "wasm":
+        return f"{name}.wasm"
+    return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
+
+
+def library(compiler: Compiler, target: Target, name: str, network: bytes) -> bytes:
+    """A shared library, or a WebAssembly module that exports the entry point, its memory and __heap_base.
+
+    Neither holds weights nor needs a C library (memcpy and its like come from whoever loads it, or are linked in).
+    """
+    if target.object == "wasm":
+        flags = ("-Wl,--no-entry", f"-Wl,--export={name}", "-Wl,--export=__heap_base",
+                 f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
+        return link_freestanding(compiler, target, {"network.o": network}, flags)
+    return compiler.link({"network.o": network}, target, ("-shared", "-nostdlib"))
+
+
+def executable(compiler: Compiler, target: Target, name: str, network: bytes, header: str, weights: bytes) -> bytes:
+    """A program of its own, weights inside, that runs the network on files.  Needs an operating system."""
+    if target.freestanding or target.object != "elf":
+        raise ToolchainError(
+            f"target {target.name} has no operating system to run an executable on: leave out --emit exe and link "
+            f"{name}.o into your firmware or page"
+        )
+    objects = program_objects(compiler, target, "main.c", name, network, header, weights)
+    return compiler.link(objects, target, ("-lm", "-s"))
+
+
+def program_objects(
+    compiler: Compiler, target: Target, main: str, name: str, network: bytes, header: str, weights: bytes
+) -> dict[str, bytes]:
+    """The parts of a program: its ``main`` from ``runtime/``, and one network with its weights."""
+    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h")}
+    files = {**texts, f"{name}.h": header.encode()}
+    names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
+    return {
+        "main.o": compiler.compile(texts, main, target),
+        "bundle.o": compiler.compile(files, "network.c", target, names),
+        "network.o": network,
+        "weights.o": weights_object(compiler, target, weights),
+    }
+
+
+def weights_object(compiler: Compiler, target: Target, weights: bytes) -> bytes:
+    """An object whose read-only symbol ``tenon_weights`` is the constant region.
+
+    The digest in the text is for compilers that cache by text: they do not see what the assembler includes.
+    """
+    source = f"""\
+/* {hashlib.sha256(weights).hexdigest()} */
+__asm__(".section .rodata.tenon_weights,\\"a\\"\\n"
+        ".balign 64\\n"
+        ".globl tenon_weights\\n"
+        "tenon_weights:\\n"
+        ".incbin \\"weights.bin\\"\\n"
+        ".byte 0\\n"
+        ".text\\n");
+"""
+    return compiler.compile({"weights.c": source.encode(), "weights.bin": weights}, "weights.c", target)
+
+
+def link_freestanding(
+    compiler: Compiler, target: Target, objects: Mapping[str, bytes], flags: tuple[str, ...]
+) -> bytes:
+    """Link without a C library: memcpy and its like are ours.
+
+    zig's compiler_rt has the arithmetic that a small processor lacks; it takes seconds to build once per target,
+    so it is asked for only when the link fails without it.
+    """
+    memory = compiler.compile({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))
+    whole = {**objects, "memory.o": memory}
+    try:
+        return compiler.link(whole, target, ("-nostdlib", *flags))
+    except ToolchainError as error:
+        if "undefined" not in str(error):
+            raise
+        return compiler.link(whole, target, ("-nostdlib", *flags, "-lcompiler_rt"))

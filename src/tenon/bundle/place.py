@@ -1,0 +1,93 @@
+"""Put a folder of files on disk in one step: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tenon.bundle.manifest import FILE, read_manifest
+from tenon.errors import BundleError, InputError
+
+
+def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:
+    """Make ``folder`` hold exactly these files; the ones in ``executable`` may be run.
+
+    They are written beside it and renamed, so an error or an interrupt leaves what was there before.  An older
+    bundle is replaced.  Raises InputError for a folder that holds anything else, or that cannot be written.
+    """
+    folder = folder.resolve()
+    try:
+        _refuse_foreign(folder)
+        with _parents(folder.parent), _beside(folder) as fresh:
+            for name, content in files.items():
+                (fresh / name).write_bytes(content)
+                if name in executable:
+                    (fresh / name).chmod((fresh / name).stat().st_mode | 0o111)
+            _swap(fresh, folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"cannot write {folder}: {reason}: choose a folder that can be written, or make room"
+        ) from error
+    return folder
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file: name a folder for the bundle")
+    present = {path.name for path in folder.iterdir()}
+    if not present:
+        return
+    try:
+        known = {FILE, *read_manifest(folder).files}
+    except BundleError as error:
+        raise InputError(f"{folder} is not empty and not a bundle; nothing was written ({error})") from None
+    if foreign := sorted(present - known):
+        raise InputError(
+            f"{folder} holds files that are no part of its bundle ({', '.join(foreign[:3])}): move them away, "
+            "because the whole folder is replaced"
+        )
+
+
+@contextlib.contextmanager
+def _parents(folder: Path) -> Iterator[None]:
+    """Make the folders above; after a failure those made here are gone again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A new empty folder on the same disk, with the permissions that the user's umask gives."""
+    fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    try:
+        fresh.mkdir()
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _swap(fresh: Path, folder: Path) -> None:
+    """``fresh`` becomes ``folder``; an interrupt between the two renames puts the old one back."""
+    old = fresh.with_name(fresh.name + ".old")
+    try:
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+    except BaseException:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

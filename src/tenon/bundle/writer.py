@@ -1,0 +1,184 @@
+"""A compiled network in memory, and how it is written to disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tenon import __version__
+from tenon.bundle import link
+from tenon.bundle.header import header
+from tenon.bundle.manifest import (
+    FILE,
+    CodeSize,
+    FileRecord,
+    MadeFor,
+    Manifest,
+    MemoryUse,
+    Origin,
+    Step,
+    Tensor,
+)
+from tenon.bundle.names import identifier
+from tenon.bundle.place import place
+from tenon.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.errors import InputError, InternalError
+from tenon.options import EMIT, Emit, Options
+from tenon.plan.program import ALIGNMENT, Port, Program
+from tenon.targets import Target
+from tenon.toolchain.compiler import Compiler, find
+from tenon.toolchain.size import sizes
+
+_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe"})
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A program, its C text and the target it was made for.
+
+    ``source`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is made when it is
+    first asked for.
+    """
+
+    program: Program
+    source: str
+    target: Target
+    options: Options
+    origin: Origin | None = None
+
+    def __post_init__(self) -> None:
+        if identifier(self.name) != self.name:
+            raise InternalError(f"'{self.name}' cannot name an entry point: use {identifier(self.name)}")
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @cached_property
+    def header(self) -> str:
+        return header(self.program)
+
+    @cached_property
+    def weights(self) -> bytes:
+        return self.program.weights()
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        return find(self.options)
+
+    @cached_property
+    def object(self) -> bytes:
+        """Raises ToolchainError if there is no compiler, or it refuses the source."""
+        files = {f"{self.name}.c": self.source.encode(), f"{self.name}.h": self.header.encode()}
+        return self.compiler.compile(files, f"{self.name}.c", self.target)
+
+    @cached_property
+    def library(self) -> bytes:
+        return link.library(self.compiler, self.target, self.name, self.object)
+
+    @cached_property
+    def executable(self) -> bytes:
+        return link.executable(self.compiler, self.target, self.name, self.object, self.header, self.weights)
+
+    def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
+        """Write the bundle and return its folder; repeated, it gives the same bytes.
+
+        ``emit`` says what it holds: "c", "header", "object", "weights", "library", "exe" (the manifest is always
+        there); () is what the options say, else everything that the target can have but the executable.  An older
+        bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
+        if the folder holds something else or cannot be written, ToolchainError if compilation fails.
+        """
+        parts = self._parts(emit or self.options.emit)
+        files = self._files(parts)
+        files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
+        code = {self.name, link.library_name(self.name, self.target) or ""}
+        return place(Path(folder), files, frozenset(code))
+
+    def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
+        """The manifest of a bundle that holds ``files``."""
+        program, target, memory = self.program, self.target, self.program.memory
+        size = sizes(self.object) if compiled else None
+        names = {call.kernel.name: 0 for call in program.calls}
+        return Manifest(
+            tenon=__version__,
+            name=self.name,
+            entry=self.name,
+            origin=self.origin,
+            options={
+                "target": self.options.target,
+                "optimize": self.options.optimize,
+                "verify": self.options.verify,
+            },
+            compiler=self.compiler.version if compiled else None,
+            target=MadeFor(
+                name=target.name,
+                triple=target.triple,
+                cpu=target.cpu,
+                pointer=target.pointer,
+                object=target.object,
+            ),
+            memory=MemoryUse(
+                constant=memory.constant,
+                mutable=memory.mutable,
+                activations=memory.activations,
+                bound=memory.bound,
+                peak=memory.mutable + memory.activations,
+                alignment=ALIGNMENT,
+            ),
+            inputs=tuple(_tensor(port) for port in program.inputs),
+            outputs=tuple(_tensor(port) for port in program.outputs),
+            kernels={**names, **Counter(call.kernel.name for call in program.calls)},
+            nodes=tuple(
+                Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs) for call in program.calls
+            ),
+            size=CodeSize(code=size.code, data=size.data) if size else None,
+            files={name: _record(content) for name, content in files.items()},
+        )
+
+    def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
+        possible = set(EMIT) - {"exe"}
+        if self.target.object == "none":
+            possible -= _COMPILED
+        elif link.library_name(self.name, self.target) is None:
+            possible.discard("library")
+        if unknown := [part for part in emit if part not in EMIT]:
+            raise InputError(f"cannot emit '{unknown[0]}': choose from {', '.join(EMIT)}")
+        if missing := set(emit) - possible - {"exe"}:
+            raise InputError(f"target {self.target.name} has no {' or '.join(sorted(missing))} to emit")
+        return set(emit) or possible
+
+    def _files(self, parts: set[Emit]) -> dict[str, bytes]:
+        name, files = self.name, dict[str, bytes]()
+        if "c" in parts:
+            files[f"{name}.c"] = self.source.encode()
+        if "header" in parts:
+            files[f"{name}.h"] = self.header.encode()
+        if "object" in parts:
+            files[f"{name}.o"] = self.object
+        if "weights" in parts:
+            files[f"{name}.weights.bin"] = self.weights
+            if len(self.weights) <= TEXT_LIMIT:
+                files[f"{name}.weights.txt"] = "".join(weights_text(self.weights)).encode()
+        if "library" in parts:
+            files[link.library_name(name, self.target) or name] = self.library
+        if "exe" in parts:
+            files[name] = self.executable
+        return files
+
+
+def _tensor(port: Port) -> Tensor:
+    return Tensor(
+        name=port.name,
+        dtype=str(port.type.dtype),
+        shape=port.type.dims,
+        offset=port.offset,
+        bytes=port.type.nbytes,
+    )
+
+
+def _record(content: bytes) -> FileRecord:
+    return FileRecord(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

@@ -1,0 +1,3 @@
+from tenon.cli import main
+
+main()

@@ -1,0 +1,133 @@
+"""The subcommands and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tenon.cli.words import parse_numbers, parse_pairs, parse_shapes
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Tenon: a trained network in, a standalone bundle of code and weights out.",
+)
+
+Model = Annotated[str, typer.Argument(help="A model file, an http(s) address, or (for run) the folder of a bundle.")]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=DIMS", help="Bind an input (x=1,3,224,224) or a dimension (batch=1)."),
+]
+Target = Annotated[str | None, typer.Option("--target", help="The machine to compile for; see 'tenon targets'.")]
+Level = Annotated[int | None, typer.Option("-O", min=0, max=2, help="Optimisation of the graph: 0, 1 or 2.")]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")]
+Sha = Annotated[str | None, typer.Option("--sha256", help="Refuse a model file with another checksum.")]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of zig.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        import tenon
+
+        typer.echo(f"tenon {tenon.__version__}")
+        raise typer.Exit
+
+
+@app.command("compile")
+def compile_command(
+    model: Model,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.")],
+    target: Target = None,
+    shape: Shape = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and the files.")] = None,
+    emit: Annotated[
+        str | None, typer.Option("--emit", help="Parts to add or choose: exe, or a list such as c,header,weights.")
+    ] = None,
+    level: Level = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the graph after every pass.")] = False,
+    compiler: Compiler = None,
+    sha256: Sha = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
+    from tenon.cli.commands import compile_model
+
+    options = {
+        "target": target,
+        "name": name,
+        "optimize": level,
+        "verify": verify or None,
+        "compiler": compiler,
+    }
+    compile_model(model, out, parse_shapes(shape), _parts(emit), sha256, options, as_json=json)
+
+
+@app.command("run")
+def run_command(
+    model: Model,
+    image: Annotated[Path | None, typer.Option("--image", help="A picture for the model's (only) image input.")] = None,
+    input: Annotated[
+        list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
+    ] = None,
+    mean: Annotated[str, typer.Option("--mean", help="Subtracted from pixels: one number, or one per channel.")] = "0",
+    scale: Annotated[
+        str, typer.Option("--scale", help="Multiplies pixels after --mean: one, or one per channel.")
+    ] = "1",
+    bgr: Annotated[bool, typer.Option("--bgr", help="Channels are blue, green, red.")] = False,
+    top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5,
+    labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None,
+    target: Target = None,
+    shape: Shape = None,
+    level: Level = None,
+    compiler: Compiler = None,
+    sha256: Sha = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a model or a bundle on real input and print the answer."""
+    from tenon.cli.commands import run_model
+
+    picture = {"mean": parse_numbers("--mean", mean), "scale": parse_numbers("--scale", scale), "bgr": bgr}
+    options = {"target": target, "optimize": level, "compiler": compiler}
+    engine = (model, parse_shapes(shape), sha256, options)
+    run_model(engine, image, picture, parse_pairs("--input", input), top, labels, output, as_json=json)
+
+
+@app.command("inspect")
+def inspect_command(
+    model: Model,
+    shape: Shape = None,
+    target: Target = None,
+    level: Level = None,
+    dot: Annotated[Path | None, typer.Option("--dot", help="Write the optimised graph to this Graphviz file.")] = None,
+    text: Annotated[Path | None, typer.Option("--text", help="Write the optimised graph to this text file.")] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
+    sha256: Sha = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a model is made of: operators, multiply-accumulates, parameters, peak RAM."""
+    from tenon.cli.commands import inspect_model
+
+    options = {"target": target, "optimize": level}
+    inspect_model(model, parse_shapes(shape), sha256, options, dot, text, layers=layers, as_json=json)
+
+
+@app.command("targets")
+def targets_command(json: Json = False) -> None:
+    """List the machines that a model can be compiled for."""
+    from tenon.cli.commands import list_targets
+
+    list_targets(as_json=json)
+
+
+def _parts(emit: str | None) -> tuple[Any, ...]:
+    return tuple(part.strip() for part in emit.split(",")) if emit else ()

@@ -1,0 +1,55 @@
+"""Printing: tables and progress for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(highlight=False)
+
+
+def print_json(data: Any) -> None:
+    sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def stages(title: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on standard error that says which stage is running; silent where nobody looks."""
+    error = Console(stderr=True, highlight=False)
+    if not error.is_terminal:
+        yield lambda stage: None
+        return
+    with error.status(title) as status:
+        yield lambda stage: status.update(f"{title}: {stage}")
+
+
+def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
+    """A plain table; ``right`` are the columns of numbers."""
+    made = Table(box=None, pad_edge=False, show_header=any(columns))
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="right" if i in right else "left")
+    return made
+
+
+def size(n: int | None) -> str:
+    """Bytes, for people."""
+    if n is None:
+        return "-"
+    for unit, step in (("B", 1), ("KiB", 1024), ("MiB", 1024**2)):
+        if n < 1024 * step or unit == "MiB":
+            return f"{n / step:.1f} {unit}" if step > 1 else f"{n} B"
+    return str(n)
+
+
+def count(n: int) -> str:
+    """A count, for people: 1234567 is 1.23 M."""
+    for unit, step in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if n >= step:
+            return f"{n / step:.2f} {unit}"
+    return str(n)

@@ -1,0 +1,47 @@
+"""Reading option values: NAME=DIMS, NAME=FILE, lists of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tenon.errors import InputError
+
+
+def parse_shapes(words: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
+    """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension."""
+    shapes: dict[str, int | tuple[int, ...]] = {}
+    for word in words or ():
+        name, sep, dims = word.rpartition("=")
+        try:
+            extents = tuple(int(d) for d in dims.replace("x", ",").split(",") if d)
+        except ValueError:
+            extents = ()
+        if not sep or not name or not extents:
+            raise InputError(f"--shape {word}: write NAME=DIMS, as in input=1,3,224,224 or batch=1")
+        shapes[name] = extents if "," in dims or "x" in dims else extents[0]
+    return shapes
+
+
+def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, Path]:
+    """NAME=FILE words as a dict; a file alone is for a model's only input, under the name ""."""
+    pairs: dict[str, Path] = {}
+    for word in words or ():
+        name, _, file = word.rpartition("=")
+        if not file or name in pairs:
+            raise InputError(f"{option} {word}: write NAME=FILE, each name once")
+        pairs[name] = Path(file)
+    return pairs
+
+
+def parse_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Comma-separated numbers; a fraction such as 1/255 is one too."""
+    try:
+        return tuple(_number(word) for word in text.split(","))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{option} {text}: write numbers separated by commas, as in 123.7,116.3,103.5") from None
+
+
+def _number(word: str) -> float:
+    above, sep, below = word.partition("/")
+    return float(above) / float(below) if sep else float(above)

@@ -1,0 +1,189 @@
+"""Run a bundle on this machine: the same entry point that C programs call, on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from tenon.bundle import Bundle, Manifest, read_manifest
+from tenon.bundle.link import library_name
+from tenon.bundle.manifest import MemoryUse
+from tenon.engine.feeds import Array, Feeds, fill, views
+from tenon.engine.loading import load_library
+from tenon.errors import BundleError, InputError, InternalError
+from tenon.targets import targets
+from tenon.targets.host import runs_here
+
+
+def open_bundle(bundle: Bundle | str | Path) -> Engine:
+    """An engine for a bundle on disk or in memory.  Raises BundleError; see ``Engine``."""
+    if not isinstance(bundle, Bundle):
+        return Engine(bundle)
+    _check_machine(bundle.manifest({}, compiled=False), bundle.name)
+    with tempfile.TemporaryDirectory(prefix="tenon-") as place:
+        return Engine(bundle.save(Path(place) / bundle.name, ("library", "weights")))
+
+
+class Engine:
+    """A bundle, loaded.
+
+    ``inputs`` and ``outputs`` map names to arrays that *are* the network's memory: write inputs there and call
+    ``run()`` without feeds, and nothing is copied.  Weights are mapped read-only from their file and shared; each
+    engine has its own mutable and activations regions, so use one engine per thread (``fork``).  One engine used by
+    several threads at once is safe too: they take turns, if they take copies.
+
+    Raises BundleError if a file is missing or damaged or the bundle was made for another machine.
+    """
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+    def __init__(self, folder: str | Path) -> None:
+        root = Path(folder)
+        self.manifest = read_manifest(root)
+        _check_machine(self.manifest, str(root))
+        library, weights = _library(self.manifest, root), _weights(self.manifest, root)
+        self._attach(library, weights)
+
+    def _attach(self, library: ctypes.CDLL, weights: Array) -> None:
+        memory = self.manifest.memory
+        self._library, self._weights = library, weights
+        self._lock = threading.Lock()
+        self._closed = False
+        mutable = -(-memory.mutable // memory.alignment) * memory.alignment
+        arena = _aligned(mutable + memory.activations, memory.alignment)
+        self.inputs = views(arena[: memory.mutable], self.manifest.inputs)
+        self.outputs = views(arena[: memory.mutable], self.manifest.outputs)
+        self._arena = arena
+        self._entry = library[self.manifest.entry]
+        self._entry.restype = ctypes.c_int
+        base = arena.ctypes.data
+        self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def memory(self) -> MemoryUse:
+        """Bytes of each region, the peak, and the least that was possible."""
+        return self.manifest.memory
+
+    def run(self, feeds: Feeds | None = None, *, copy: bool = True) -> dict[str, Array]:
+        """Run once and return the outputs by name.
+
+        ``feeds`` maps every input's name to an array of exactly its shape and dtype (any strides), or is the array
+        itself if there is one input; None runs on what ``inputs`` holds.  With ``copy=False`` the result shares
+        memory with ``outputs`` and the next run overwrites it.  Other Python threads run meanwhile.  Raises
+        InputError if a feed does not fit or the engine is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+            if feeds is not None:
+                fill(self.inputs, feeds)
+            if status := self._entry(*self._arguments):
+                raise InternalError(f"'{self.name}' returned {status}")
+            return {name: array.copy() for name, array in self.outputs.items()} if copy else dict(self.outputs)
+
+    def fork(self) -> Engine:
+        """A second engine with the same code and weights and memory of its own: one for each thread."""
+        if self._closed:
+            raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+        twin = object.__new__(Engine)
+        twin.manifest = self.manifest
+        twin._attach(self._library, self._weights)
+        return twin
+
+    def close(self) -> None:
+        """Give the memory back.  Arrays that still share it keep it alive."""
+        with self._lock:
+            self._closed = True
+            self.inputs, self.outputs = {}, {}
+            self._arena = self._weights = np.empty(0, np.uint8)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Engine('{self.name}', {'closed' if self._closed else self.manifest.target.name})"
+
+
+def _check_machine(manifest: Manifest, what: str) -> None:
+    made_for = manifest.target
+    if made_for.name in targets() and runs_here(made_for.name):
+        return
+    raise BundleError(
+        f"{what} was made for {made_for.name} ({made_for.triple or 'no machine'}, {made_for.cpu or 'no processor'}) "
+        f"and this machine is {platform.machine()} or lacks its instructions: compile the model again for "
+        "--target host"
+    )
+
+
+def _library(manifest: Manifest, root: Path) -> ctypes.CDLL:
+    name = library_name(manifest.name, targets()[manifest.target.name]) or ""
+    path = _listed(manifest, root, name)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    _check(manifest, path, len(content), content)
+    library = load_library(content, path)
+    try:
+        library[manifest.entry]
+    except AttributeError:
+        raise BundleError(f"{path} has no entry point '{manifest.entry}': compile the model again") from None
+    return library
+
+
+def _weights(manifest: Manifest, root: Path) -> Array:
+    path = _listed(manifest, root, f"{manifest.name}.weights.bin")
+    try:
+        size = path.stat().st_size
+        weights: Array = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    _check(manifest, path, size, weights.data if size else b"")
+    if size != manifest.memory.constant:
+        raise BundleError(
+            f"{path} has {size} bytes and the network reads {manifest.memory.constant}: compile the model again"
+        )
+    return weights
+
+
+def _listed(manifest: Manifest, root: Path, name: str) -> Path:
+    if name not in manifest.files:
+        raise BundleError(f"{root} was saved without {name or 'a library'}: save it with its library and weights")
+    return root / name
+
+
+def _check(manifest: Manifest, path: Path, size: int, content: bytes | memoryview) -> None:
+    record = manifest.files[path.name]
+    if size != record.bytes or hashlib.sha256(content).hexdigest() != record.sha256:
+        raise BundleError(f"{path} is damaged (its checksum differs from the manifest's): compile the model again")
+
+
+def _unreadable(path: Path, error: OSError) -> BundleError:
+    if isinstance(error, FileNotFoundError):
+        return BundleError(f"{path} is missing: copy the whole folder, or compile the model again")
+    return BundleError(f"cannot read {path}: {error.strerror}")
+
+
+def _aligned(size: int, alignment: int) -> Array:
+    """``size`` zero bytes that start at a multiple of ``alignment``."""
+    whole = np.zeros(size + alignment, np.uint8)
+    start = -whole.ctypes.data % alignment
+    return whole[start : start + size]

@@ -1,0 +1,201 @@
+"""Depthwise convolution on blocked images.
+
+A tile of output positions stays in registers.  Small kernels are unrolled over the tile's whole receptive field,
+so that each input vector is loaded once and feeds every output it touches; large ones loop over their taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.graph import Array
+from tenon.ir.index import Index
+from tenon.ir.loops import Expr, Kernel, broadcast, select
+from tenon.ir.types import I32
+from tenon.kernels.conv import Conv, tiles
+from tenon.kernels.machine import Machine
+
+UNROLLED = 256
+"""Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``rows x cols`` output positions; ``looped`` when the taps are loops and not unrolled."""
+
+    rows: int
+    cols: int
+    looped: bool = False
+
+
+def pack(weights: Array, s: Conv, machine: Machine) -> Array:
+    """[channels / lanes][kh][kw][lanes] from [channels, 1, kh, kw], zeros past the last channel."""
+    whole = np.zeros((s.padded, *s.kernel), weights.dtype)
+    whole[: s.y.channels] = weights[:, 0]
+    split = whole.reshape(-1, machine.lanes, *s.kernel)
+    return np.ascontiguousarray(np.moveaxis(split, 1, -1))
+
+
+def choose_tile(s: Conv, machine: Machine) -> Tile:
+    """The tile with the least estimated time: multiply-adds, and half a slot for each vector loaded."""
+    return _best_tile(s.extent, s.kernel, s.stride, s.dilation, machine.registers)
+
+
+@lru_cache(maxsize=4096)
+def _best_tile(
+    extent: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    registers: int,
+) -> Tile:
+    taps = kernel[0] * kernel[1]
+    looped = taps > UNROLLED
+    best: tuple[float, Tile] = (float("inf"), Tile(1, 1, looped))
+    for rows, cols in product(range(1, min(extent[0], 8) + 1), range(1, min(extent[1], 16) + 1)):
+        n = rows * cols
+        if n + 2 > registers - 1 or (not looped and n * taps > UNROLLED):
+            continue
+        cost = 0.0
+        for _, rn, height in segments(extent[0], rows):
+            for _, cn, width in segments(extent[1], cols):
+                m = height * width
+                resident = not looped and taps + m + 1 <= registers
+                inputs = m * taps if looped else _touched(height, 0, kernel, stride, dilation) * _touched(
+                    width, 1, kernel, stride, dilation
+                )
+                loads = inputs + (0 if resident else taps if looped else m * taps / 2)
+                cost += rn * cn * (m * taps + 0.5 * loads + 4)
+        if cost < best[0]:
+            best = cost, Tile(rows, cols, looped)
+    return best[1]
+
+
+def _touched(
+    n: int, axis: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> int:
+    """How many input rows (columns) ``n`` neighbouring outputs read."""
+    return len({p * stride[axis] + t * dilation[axis] for p in range(n) for t in range(kernel[axis])})
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What every tile of a kernel shares: vector ``c`` of the channels of image ``n``."""
+
+    k: Builder
+    s: Conv
+    lanes: int
+    x: Tensor
+    w: Tensor
+    operands: list[Tensor]
+    y: Tensor
+    n: Index
+    c: Index
+    bias: Expr | None
+    mask: Expr | None
+    weights: dict[tuple[int, int], Expr]  # those that stay in registers
+
+    def input(self, row: Index, col: Index) -> Expr:
+        """The input vector at a row and column counted from the first that the padding reaches."""
+        s, channel = self.s, self.c * self.lanes
+        at = row + (s.x.top - s.top), col + (s.x.left - s.left)
+        return self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes]
+
+    def weight(self, ky: int, kx: int) -> Expr:
+        found = self.weights.get((ky, kx))
+        return self.w.vec(self.lanes)[self.c, ky, kx, 0] if found is None else found
+
+
+@lru_cache(maxsize=512)
+def depthwise(s: Conv, machine: Machine, tile: Tile) -> Kernel:
+    """Parameters: x, weights as ``pack`` makes them, bias (padded), mask when ``clear``, operands, y.
+
+    ``s.depthwise`` must hold, and blocks be whole vectors.
+    """
+    k = Builder(_name(s))
+    lanes = machine.lanes
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    w = k.param("w", s.padded // lanes, *s.kernel, lanes)
+    b = k.param("b", s.padded) if s.bias else None
+    m = k.param("m", s.padded, dtype=I32) if s.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    resident = not tile.looped and s.taps + tile.rows * tile.cols < machine.registers
+
+    with k.loop("n", s.y.n) as n, k.loop("c", s.padded // lanes) as c:
+        bias = None if b is None else k.let("bias", b.vec(lanes)[c])
+        mask = None if m is None else k.let("mask", m.vec(lanes)[c])
+        kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
+        weights = {(ky, kx): k.let(f"w{ky}{kx}", w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
+        parts = _Parts(k, s, lanes, x, w, operands, y, n, c, bias, mask, weights)
+        body = _looped if tile.looped else _unrolled
+        for top, left, height, width in tiles(s.extent, tile.rows, tile.cols, k):
+            body(parts, top, left, height, width)
+    return k.done()
+
+
+def _unrolled(p: _Parts, top: Index, left: Index, height: int, width: int) -> None:
+    """Walk the inputs of a tile, each loaded once, and add it to the outputs that it touches."""
+    k, s = p.k, p.s
+    acc = k.local("a", height, width, lanes=p.lanes)
+    started: set[tuple[int, int]] = set()
+    for (row, down), (col, across) in product(_reach(s, 0, height), _reach(s, 1, width)):
+        value = k.let("v", p.input(top * s.stride[0] + row, left * s.stride[1] + col))
+        for (i, ky), (j, kx) in product(down, across):
+            term = value * p.weight(ky, kx)
+            if (i, j) in started:
+                acc[i, j] = acc[i, j] + term
+            else:
+                acc[i, j] = term if p.bias is None else p.bias + term
+                started.add((i, j))
+    for i, j in product(range(height), range(width)):
+        _finish(p, top + i, left + j, acc[i, j])
+
+
+def _reach(s: Conv, axis: int, n: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    """For ``n`` neighbouring outputs: each input row (column) they read, and by which (output, tap)."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for i, tap in product(range(n), range(s.kernel[axis])):
+        found.setdefault(i * s.stride[axis] + tap * s.dilation[axis], []).append((i, tap))
+    return sorted(found.items())
+
+
+def _looped(p: _Parts, top: Index, left: Index, height: int, width: int) -> None:
+    """Loop over taps; each multiplies one vector of weights into the whole tile."""
+    k, s = p.k, p.s
+    acc = k.local("a", height, width, lanes=p.lanes)
+    with k.unroll("p", height) as i, k.unroll("q", width) as j:
+        acc[i, j] = 0.0 if p.bias is None else p.bias
+    with k.loop("ky", s.kernel[0]) as ky, k.loop("kx", s.kernel[1]) as kx:
+        weight = k.let("w0", p.w.vec(p.lanes)[p.c, ky, kx, 0])
+        with k.unroll("p", height) as i, k.unroll("q", width) as j:
+            row = (top + i) * s.stride[0] + ky * s.dilation[0]
+            col = (left + j) * s.stride[1] + kx * s.dilation[1]
+            acc[i, j] = acc[i, j] + p.input(row, col) * weight
+    with k.unroll("p", height) as i, k.unroll("q", width) as j:
+        _finish(p, top + i, left + j, acc[i, j])
+
+
+def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
+    """Epilogue and store of one vector."""
+    s, channel = p.s, p.c * p.lanes
+    row, col = row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
+    extra = [
+        broadcast(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)], p.lanes)
+        for image, tensor in zip(s.operands, p.operands, strict=True)
+    ]
+    value = s.epilogue(value, *extra)
+    if p.mask is not None:
+        value = select(p.mask, value, 0.0)
+    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = value
+
+
+def _name(s: Conv) -> str:
+    size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
+    return f"depthwise{size}_{s.y.channels}_{s.y.h}x{s.y.w}"

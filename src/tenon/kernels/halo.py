@@ -1,0 +1,36 @@
+"""Zeros around an image: what makes padding free for its readers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tenon.ir.build import Builder, Tensor, lane_segments
+from tenon.ir.index import IndexLike
+from tenon.ir.loops import Kernel
+from tenon.kernels.image import Image
+from tenon.kernels.machine import Machine
+
+
+@lru_cache(maxsize=256)
+def halo(image: Image, machine: Machine) -> Kernel:
+    """Parameter: the whole buffer of ``image``, whose halo is set to zero and whose inside is left alone."""
+    k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}")
+    y = k.param("y", *image.shape, dtype=image.dtype, out=True)
+    lanes = machine.lanes if image.block % machine.lanes == 0 else 1
+    with k.loop("n", image.n) as n, k.loop("c", image.blocks) as c:
+        for first, count in ((0, image.top), (image.top + image.h, image.bottom)):
+            if count:
+                with k.loop("i", count) as i, k.loop("j", image.shape[3]) as j:
+                    _cell(k, y, (n, c, i + first, j), image.block, lanes)
+        if image.left or image.right:
+            with k.loop("i", image.h) as i:
+                for first, count in ((0, image.left), (image.left + image.w, image.right)):
+                    for j in range(count):
+                        _cell(k, y, (n, c, i + image.top, first + j), image.block, lanes)
+    return k.done()
+
+
+def _cell(k: Builder, y: Tensor, at: tuple[IndexLike, ...], block: int, lanes: int) -> None:
+    for start, trips, width in lane_segments(block, lanes):
+        with k.unroll("v", trips) as v:
+            y.vec(width)[(*at, v + start // width)] = 0.0

@@ -1,0 +1,212 @@
+"""Elementary functions of f32, for any number of lanes: expressions in, expressions out.
+
+Built from additions, multiplications, selects and bit patterns alone, so every target computes them without a
+mathematical library.  They stay right when the compiler contracts a product and a sum into one rounding: products
+that must be exact are, because their factors are cut to few bits.  The errors stated are the largest measured
+over dense sweeps (``tests/unit/test_math.py``), in units in the last place of the true result.
+
+Sources: range reduction and polynomials of exp and log after Moshier, Cephes (expf, logf); the quotients of
+polynomials for tanh and erf after Eigen; the split logarithm of pow after Sun's fdlibm (e_powf), with one interval
+in place of its table.  What NaN gives is not specified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, maximum, minimum, op, select
+from tenon.ir.types import F32, I32
+
+_INFINITY = math.inf
+_ROUNDING = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
+_ROUNDING_BITS = 0x4B400000
+_ONE = 0x3F800000
+_LOG2E = 1.44269504088896341
+_SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
+
+
+def constant(value: float, x: Expr) -> Expr:
+    """``value`` in the type of ``x``."""
+    return broadcast(Const(value, Type(x.type.dtype)), x.type.lanes)
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's rule; the highest power first."""
+    total: Expr | float = coefficients[0]
+    for c in coefficients[1:]:
+        total = x * total + c
+    assert isinstance(total, Expr)
+    return total
+
+
+def clamp(x: Expr, low: float, high: float) -> Expr:
+    return minimum(maximum(x, low), high)
+
+
+def _nearest(x: Expr) -> tuple[Expr, Expr]:
+    """The nearest integer to |x| < 2**22, as f32 and as i32."""
+    shifted = x + _ROUNDING
+    return shifted - _ROUNDING, bitcast(shifted, I32) - _ROUNDING_BITS
+
+
+def _scaled(x: Expr, n: Expr) -> Expr:
+    """x * 2**n for -252 <= n <= 254, in two steps so that neither factor leaves the range of f32."""
+    half = n >> 1
+    rest = n - half
+    return x * bitcast((half << 23) + _ONE, F32) * bitcast((rest << 23) + _ONE, F32)
+
+
+def _top(x: Expr) -> Expr:
+    """x without its 12 lowest bits: the product of two such numbers is exact."""
+    return bitcast(op("and", bitcast(x, I32), -4096), F32)
+
+
+def exp(x: Expr) -> Expr:
+    """At most 1 ulp, subnormal results included; infinite above 88.73."""
+    x = clamp(x, -104.0, 89.0)
+    whole, n = _nearest(x * _LOG2E)
+    r = x - whole * 0.693359375 - whole * -2.12194440e-4
+    p = polynomial(
+        r,
+        (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
+    )
+    return _scaled(p * (r * r) + r + 1.0, n)
+
+
+def log(x: Expr) -> Expr:
+    """At most 1 ulp; -infinity of 0, NaN of negative numbers."""
+    tiny = less(x, 1.17549435e-38)
+    bits = bitcast(select(tiny, x * 8388608.0, x), I32)
+    exponent = (bits - _SQRT_HALF) >> 23
+    f = bitcast(bits - (exponent << 23), F32) - 1.0
+    e = cast(exponent, F32) - select(tiny, constant(23.0, x), 0.0)
+    p = polynomial(
+        f,
+        (
+            7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+            -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+        ),
+    )  # fmt: skip
+    square = f * f
+    y = f * square * p + e * -2.12194440e-4 - square * 0.5
+    finite = f + y + e * 0.693359375
+    result = select(less(x, _INFINITY), finite, x)
+    edge = select(less(x, 0.0), constant(math.nan, x), -_INFINITY)
+    return select(less(0.0, x), result, edge)
+
+
+def log1p(u: Expr) -> Expr:
+    """log(1 + u) for u >= 0, at most 2 ulp: what 1 + u rounds away comes back as the derivative times it."""
+    w = 1.0 + u
+    return log(w) + (u - (w - 1.0)) / w
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)), at most 3 ulp; 0 where exp(-x) overflows, below -88.73."""
+    return 1.0 / (1.0 + exp(-x))
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)), at most 2 ulp."""
+    return maximum(x, 0.0) + log1p(exp(-op("abs", x)))
+
+
+def tanh(x: Expr) -> Expr:
+    """At most 6 ulp, never beyond 1."""
+    c = clamp(x, -7.90531110763549805, 7.90531110763549805)
+    square = c * c
+    p = polynomial(
+        square,
+        (
+            -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+            1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+        ),
+    )  # fmt: skip
+    q = polynomial(square, (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03))
+    return select(less(op("abs", x), 0.0004), x, c * p / q)
+
+
+def erf(x: Expr) -> Expr:
+    """At most 7 ulp, never beyond 1."""
+    c = clamp(x, -4.0, 4.0)
+    square = c * c
+    p = polynomial(
+        square,
+        (
+            -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
+            -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02,
+        ),
+    )  # fmt: skip
+    q = polynomial(
+        square,
+        (
+            -1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
+            -1.42647390514189e-02,
+        ),
+    )  # fmt: skip
+    return clamp(c * p / q, -1.0, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------ pow
+def _log2_split(x: Expr) -> tuple[Expr, Expr]:
+    """log2(x) of a positive normal x as the sum of a number of 12 bits and a small one."""
+    bits = bitcast(x, I32)
+    exponent = (bits - _SQRT_HALF) >> 23
+    m = bitcast(bits - (exponent << 23), F32)
+    e = cast(exponent, F32)
+    # log(m) = 2 atanh(s) = 2 s + s**3 (...), s = (m - 1) / (m + 1) = top + low
+    u, v = m - 1.0, 1.0 / (m + 1.0)
+    s = u * v
+    top = _top(s)
+    high = _top(m + 1.0)
+    low = v * ((u - top * high) - top * (m - (high - 1.0)))
+    s2 = s * s
+    series = polynomial(s2, (3 / 15, 3 / 13, 3 / 11, 3 / 9, 3 / 7, 3 / 5)) * (s2 * s2) + low * (top + s)
+    t2 = top * top
+    three = _top(t2 + 3.0 + series)
+    rest = series - ((three - 3.0) - t2)
+    u, v = top * three, low * three + rest * s
+    p = _top(u + v)
+    p_low = v - (p - u)
+    # times 2 / (3 log 2), split into 0.96191406 and the rest
+    z = p * 0.9619140625
+    z_low = p * -1.1736857402e-04 + p_low * 0.96179670095
+    result = _top(z + z_low + e)
+    return result, z_low - ((result - e) - z)
+
+
+def _pow_of_positive(x: Expr, y: Expr) -> Expr:
+    """x ** y for x > 0."""
+    tiny = less(x, 1.17549435e-38)
+    high, low = _log2_split(select(tiny, x * 8388608.0, x))
+    high = high - select(tiny, constant(23.0, x), 0.0)  # both have few bits: exact
+    y = clamp(y, -1e10, 1e10)  # beyond, the result is 0, 1 or infinite all the same
+    y_top = _top(y)
+    rest = (y - y_top) * high + y * low
+    z = clamp(y_top * high, -300.0, 300.0)
+    total = clamp(z + rest, -152.0, 130.0)
+    whole, n = _nearest(total)
+    r = clamp((z - whole) + rest, -1.0, 1.0)
+    # Taylor's series of 2**r; |r| <= 1/2
+    coefficients = [math.log(2) ** k / math.factorial(k) for k in range(7, -1, -1)]
+    return _scaled(polynomial(r, coefficients), n)
+
+
+def pow(x: Expr, y: Expr) -> Expr:
+    """x ** y, at most 2 ulp; a negative base for integer exponents only, NaN for others, as C's powf.
+
+    Unlike powf, a zero base has no sign.
+    """
+    positive = op("abs", x)
+    size = _pow_of_positive(positive, y)
+    zero, nothing = constant(0.0, x), constant(_INFINITY, x)
+    at_zero = select(less(y, 0.0), nothing, zero)
+    size = select(op("equal", positive, 0.0), at_zero, size)
+    limit = select(less(y, 0.0), zero, nothing)
+    size = select(less(positive, _INFINITY), size, limit)
+    half = y * 0.5
+    whole, even = op("equal", op("floor", y), y), op("equal", op("floor", half), half)
+    negative = select(whole, select(even, size, -size), select(op("equal", x, 0.0), size, math.nan))
+    result = select(less(x, 0.0), negative, size)
+    return select(op("equal", y, 0.0), constant(1.0, x), result)

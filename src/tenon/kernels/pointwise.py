@@ -1,0 +1,99 @@
+"""Element by element over any number of operands, broadcast as NumPy does.
+
+Dimensions that every operand walks alike become one long one; the innermost is cut into vectors, its tail into
+ever narrower ones, and an operand with a single element along it is loaded as a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.ir.build import Builder, Tensor, lane_segments, segments
+from tenon.ir.index import Index, index
+from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, select
+from tenon.ir.types import F32, I32, DType, Layout
+from tenon.kernels.image import Box, Epilogue, collapse
+from tenon.kernels.machine import Machine
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """What to compute: ``output = function(*inputs)`` over boxes of one rank.
+
+    ``clear`` adds a parameter after the inputs: an i32 mask per element of the box ``mask``, broadcast like any
+    operand; where it is 0 the output is 0.
+    """
+
+    name: str
+    inputs: tuple[Box, ...]
+    output: Box
+    function: Epilogue
+    mask: Box | None = None
+
+
+def image_box(dims: tuple[int, ...], layout: Layout, channels: int, dtype: DType = F32) -> Box:
+    """The box of an image whose every spatial axis may have a halo, even where it has none.
+
+    One channel that is broadcast to ``channels`` is one lane, however wide its block.
+    """
+    halos = layout.halos(len(dims))
+    blocks, block = -(-dims[1] // layout.block), layout.block
+    spatial = tuple(n + before + after for n, (before, after) in zip(dims[2:], halos, strict=True))
+    lanes = 1 if dims[1] == 1 < channels else block
+    return Box(
+        (dims[0], blocks, *spatial, block),
+        (0, 0, *(before for before, _ in halos), 0),
+        (dims[0], blocks, *dims[2:], lanes),
+        dtype,
+    )
+
+
+def mask_box(output: Box) -> Box:
+    """The box of a mask over the channels of an image."""
+    size = (1, output.size[1], *(1,) * (len(output.size) - 3), output.size[-1])
+    return Box(size, (0,) * len(size), size, I32)
+
+
+def widest(machine: Machine, boxes: tuple[Box, ...]) -> int:
+    """Lanes such that no operand's vector is wider than the machine's."""
+    return max(1, machine.lanes * 4 // max(4, *(b.dtype.bytes for b in boxes)))
+
+
+def vectors(k: Builder, n: int, lanes: int, unroll: int = 4) -> Iterator[tuple[Index, int]]:
+    """Loops over n elements in vectors of ``lanes`` and narrower: (first element, lanes)."""
+    for start, trips, width in lane_segments(n, lanes):
+        for first, count, step in segments(trips, unroll if trips >= 2 * unroll else 1):
+            with k.loop("j", count) as j, k.unroll("u", step) as u:
+                yield (j * step + u + first) * width + start, width
+
+
+@lru_cache(maxsize=1024)
+def pointwise(s: Pointwise, machine: Machine) -> Kernel:
+    """Parameters: the inputs, the mask if there is one, the output."""
+    *boxes, out = collapse([*s.inputs, *([s.mask] if s.mask else []), s.output])
+    k = Builder(f"{s.name}_{'x'.join(str(n) for n in out.size)}")
+    names = ["x"] * len(s.inputs) + ["m"] * (s.mask is not None)
+    tensors = [k.param(name, *b.shape, dtype=b.dtype) for name, b in zip(names, boxes, strict=True)]
+    y = k.param("y", *out.shape, dtype=out.dtype, out=True)
+
+    with ExitStack() as stack:
+        outer = tuple(stack.enter_context(k.loop("i", n)) for n in out.size[:-1])
+        for inner, lanes in vectors(k, out.size[-1], widest(machine, (*boxes, out))):
+            at = (*outer, inner)
+            values = [_load(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
+            value = s.function(*values[: len(s.inputs)])
+            if s.mask is not None:
+                value = select(values[-1], value, 0.0)
+            k.store(y.buffer, _place(out, at), broadcast(value, lanes))
+    return k.done()
+
+
+def _place(box: Box, at: tuple[Index, ...]) -> tuple[Index, ...]:
+    return tuple(index(i) for i in box.spread(at))
+
+
+def _load(tensor: Tensor, box: Box, at: tuple[Index, ...], lanes: int) -> Expr:
+    return Load(tensor.buffer, _place(box, at), Type(box.dtype, lanes if box.size[-1] > 1 else 1))

@@ -1,0 +1,132 @@
+"""Pooling over windows of blocked images.
+
+Windows are clipped at the edges: positions whose windows are clipped alike form a segment with loops of its own,
+so that no kernel tests for an edge and no image needs a halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.index import Index
+from tenon.ir.loops import Expr, Kernel, broadcast, maximum, select
+from tenon.ir.types import I32, DType
+from tenon.kernels.image import Epilogue, Image, identity
+from tenon.kernels.machine import Machine
+
+UNROLLED = 64
+"""Most taps that one tile is unrolled to."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Windows ``first .. + count`` along one axis: each reads ``taps`` elements ``dilation`` apart, the first window
+    from ``start`` on and each next one ``stride`` further.  ``weight`` is what each counts in an average."""
+
+    first: int
+    count: int
+    start: int
+    taps: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What to compute: the maximum of every window, or when ``average`` the sum over its two weights' product."""
+
+    x: Image
+    y: Image
+    rows: tuple[Segment, ...]
+    cols: tuple[Segment, ...]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    average: bool = False
+    operands: tuple[Image, ...] = ()
+    epilogue: Epilogue = identity
+    clear: bool = False
+
+
+def lowest(dtype: DType) -> float | int:
+    """The identity of maximum."""
+    if dtype.is_float:
+        return float("-inf")
+    return 0 if dtype in (DType.U8, DType.U16, DType.U32, DType.U64) else -(1 << (8 * dtype.bytes - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What every tile of a kernel shares: vector ``c`` of the channels of image ``n``."""
+
+    k: Builder
+    s: Pool
+    lanes: int
+    x: Tensor
+    mask: Expr | None
+    operands: Sequence[Tensor]
+    y: Tensor
+    n: Index
+    c: Index
+
+
+@lru_cache(maxsize=256)
+def pool(s: Pool, machine: Machine) -> Kernel:
+    """Parameters: x, mask when ``clear``, operands, y.  Blocks are whole vectors, or vectors one lane wide."""
+    kind = "average" if s.average else "max"
+    k = Builder(f"{kind}_pool_{s.y.channels}_{s.y.h}x{s.y.w}")
+    lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
+    padded = s.y.blocks * s.y.block
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    m = k.param("m", padded, dtype=I32) if s.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes) as c:
+        mask = None if m is None else k.let("mask", m.vec(lanes)[c])
+        parts = _Parts(k, s, lanes, x, mask, operands, y, n, c)
+        for rows in s.rows:
+            with k.loop("i", rows.count) as i:
+                for cols in s.cols:
+                    width = _width(cols, rows.taps * cols.taps, machine)
+                    for start, trips, size in segments(cols.count, width):
+                        with k.loop("j", trips) as j:
+                            _tile(parts, rows, cols, i, j * size + start, size)
+    return k.done()
+
+
+def _width(cols: Segment, taps: int, machine: Machine) -> int:
+    """Neighbouring windows in one tile: independent chains of operations."""
+    return max(1, min(cols.count, 8, machine.registers // 2, UNROLLED // taps))
+
+
+def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int) -> None:
+    """``size`` windows along a row, from window (i, j) of their segments on."""
+    k, s, lanes = p.k, p.s, p.lanes
+    channel = p.c * lanes
+    acc = k.local("a", size, lanes=lanes, dtype=s.x.dtype)
+    with k.unroll("q", size) as q:
+        acc[q] = 0.0 if s.average else lowest(s.x.dtype)
+    kind = "unroll" if rows.taps * cols.taps * size <= UNROLLED else "serial"
+    with k.loop("ky", rows.taps, kind=kind) as ky, k.loop("kx", cols.taps, kind=kind) as kx:
+        with k.unroll("q", size) as q:
+            row = i * s.stride[0] + ky * s.dilation[0] + rows.start
+            col = (j + q) * s.stride[1] + kx * s.dilation[1] + cols.start
+            value = p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)]
+            acc[q] = acc[q] + value if s.average else maximum(acc[q], value)
+    with k.unroll("q", size) as q:
+        result = acc[q] * (1.0 / (rows.weight * cols.weight)) if s.average else acc[q]
+        _finish(p, i + rows.first, j + q + cols.first, result)
+
+
+def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
+    """Epilogue and store of one vector."""
+    s, channel = p.s, p.c * p.lanes
+    extra = [
+        broadcast(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)], p.lanes)
+        for image, tensor in zip(s.operands, p.operands, strict=True)
+    ]
+    value = s.epilogue(value, *extra)
+    if p.mask is not None:
+        value = select(p.mask, value, 0.0)
+    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = value

@@ -1,0 +1,433 @@
+"""Operators that move whole pieces of tensors: reordering, joining, cutting and repeating."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import F32, PLAIN, Layout, TensorType
+from tenon.kernels.move import Affine, Piece, along, move, whole
+from tenon.ops.base import (
+    Alias,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Site,
+    Step,
+    const_input,
+    register,
+    typed,
+)
+from tenon.ops.window import Ints
+
+Halo = tuple[tuple[int, int], ...]
+
+
+# --------------------------------------------------------------------------------- what movers share
+def own(t: TensorType) -> Layout:
+    """The layout that a tensor has, whatever its halo."""
+    if t.layout.block == 1 and not t.layout.halo:
+        return PLAIN
+    return Layout(t.layout.block, ((0, 0),) * (t.rank - 2))
+
+
+def kept(site: Site) -> Layouts:
+    """The first input as it is, the outputs in blocks like it; all other inputs are constants."""
+    layout = own(site.input(0))
+    return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (layout,) * len(site.outputs))
+
+
+def normal_axis(name: str, axis: int, rank: int) -> int:
+    """``axis`` counted from the front.  Raises ShapeError if there is no such axis."""
+    if not -rank <= axis < rank:
+        raise ShapeError(f"{name}: axis {axis} does not exist in a tensor of rank {rank}")
+    return axis % rank
+
+
+def same_memory(a: TensorType, b: TensorType) -> bool:
+    """Do the bytes of ``a``, from the first on, hold ``b``, the same logical tensor in its layout?"""
+    if a.physical == b.physical and a.layout.block == b.layout.block:
+        return a.layout.halos(a.rank) == b.layout.halos(b.rank)
+    wide, flat = (a, b) if b.layout.plain else (b, a)
+    lined = flat.layout.plain and math.prod(wide.physical[2:-1]) == 1
+    full = wide.dims[1] % wide.layout.block == 0 or (wide is a and wide.dims[0] == 1)
+    return lined and full
+
+
+def part_offset(full: TensorType, part: TensorType, axis: int, start: int) -> int | None:
+    """The byte at which ``part``, cut from ``axis`` of ``full`` at ``start``, lies in it as one piece, or None.
+
+    The last block of a part may be partly filled only where the whole one's is.
+    """
+    if full.layout != part.layout or math.prod(full.physical[:axis]) != 1:
+        return None
+    block = 1 if full.layout.plain else full.layout.block
+    if axis == 1 and (start % block or (part.dims[1] % block and start + part.dims[1] != full.dims[1])):
+        return None
+    if axis >= 2 and any(before or after for before, after in full.layout.halo):
+        return None
+    index = start // block if axis == 1 else start
+    return index * math.prod(full.physical[axis + 1 :]) * full.dtype.bytes
+
+
+def shifted(rank: int, axis: int, start: int) -> tuple[Affine, ...]:
+    """Every axis along its own loop, one of them from ``start`` on."""
+    return tuple(along(i, start if i == axis else 0) for i in range(rank))
+
+
+def reordered(site: Site) -> list[Step]:
+    """The first output is the first input in another layout."""
+    x, y = site.input(0), site.output
+    kernel = move("reorder", x, y, (Piece(x.dims, whole(x.rank), whole(x.rank)),), site.machine)
+    return [Step(kernel, (Input(0), Output()))]
+
+
+# ------------------------------------------------------------------------------------------ operators
+@register
+@dataclass(frozen=True)
+class Reorder(Operator):
+    """The same tensor in another layout: blocks of ``block`` channels, a halo.  Tenon's own, not ONNX's."""
+
+    block: int = 1
+    halo: Halo = ()
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (x,) = typed(inputs)
+        return (x.with_layout(Layout(self.block, self.halo)),)
+
+    def reference(self, x: Array) -> Array:
+        return x
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((own(site.input(0)),), (Layout(self.block, self.halo),))
+
+    def alias(self, site: Site) -> tuple[Alias, ...]:
+        return (Alias(0, 0),) if same_memory(site.input(0), site.output) else ()
+
+    def lower(self, site: Site) -> list[Step]:
+        return reordered(site)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        flat = ((0, 0), (0, 0))
+        yield Case(cls(), ((2, 19, 3, 5),), label="to_plain")
+        yield Case(cls(), ((1, 35, 1, 1),), label="vector_to_plain")
+        yield Case(cls(16, flat), ((2, 35, 3, 2),), label="to_blocks")
+        yield Case(cls(16, flat), ((2, 32, 1, 1),), label="vector_to_blocks")
+        yield Case(cls(8, ((1, 2), (0, 3))), ((1, 11, 2, 3),), label="to_halo")
+        yield Case(cls(1, ((1, 1), (2, 1))), ((2, 3, 4, 5),), label="planes_with_halo")
+        yield Case(cls(4, ((1, 0),)), ((2, 6, 7),), label="one_axis")
+
+
+@register
+@dataclass(frozen=True)
+class Transpose(Operator):
+    """Axes in another order, by default reversed."""
+
+    perm: Ints = ()
+
+    def order(self, rank: int) -> Ints:
+        perm = self.perm or tuple(reversed(range(rank)))
+        if sorted(perm) != list(range(rank)):
+            raise ShapeError(f"Transpose: perm {list(perm)} is not an order of {rank} axes")
+        return perm
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (x,) = typed(inputs)
+        return (TensorType(x.dtype, tuple(x.dims[i] for i in self.order(x.rank))),)
+
+    def reference(self, x: Array) -> Array:
+        return np.ascontiguousarray(x.transpose(self.order(x.ndim)))
+
+    def layouts(self, site: Site) -> Layouts:
+        """From channels last to channels first, the result is an image as a convolution wants it."""
+        x, perm = site.input(0), self.order(site.input(0).rank)
+        flat = ((0, 0), (0, 0))
+        if perm[:2] == (0, 1):
+            return kept(site)
+        if perm == (0, 3, 1, 2) and x.dtype is F32:
+            block = 1 if site.output.dims[1] <= 4 else site.machine.block
+            return Layouts((own(x),), (Layout(block, flat),))
+        return Layouts((own(x),), (PLAIN,))
+
+    def alias(self, site: Site) -> tuple[Alias, ...]:
+        x = site.input(0)
+        long = [i for i in self.order(x.rank) if x.dims[i] > 1]
+        same = x.layout.plain and site.output.layout.plain and long == sorted(long)
+        return (Alias(0, 0),) if same else ()
+
+    def lower(self, site: Site) -> list[Step]:
+        x, y = site.input(0), site.output
+        perm = self.order(x.rank)
+        source = tuple(along(perm.index(i)) for i in range(x.rank))
+        kernel = move("transpose", x, y, (Piece(y.dims, whole(y.rank), source),), site.machine)
+        return [Step(kernel, (Input(0), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((3, 5),), label="matrix")
+        yield Case(cls((0, 2, 3, 1)), ((2, 19, 3, 4),), label="channels_last")
+        yield Case(cls((0, 3, 1, 2)), ((2, 3, 4, 19),), label="channels_first")
+        yield Case(cls((0, 3, 1, 2)), ((2, 5, 4, 3),), label="picture")
+        yield Case(cls((0, 1, 3, 2)), ((2, 9, 4, 3),), label="planes")
+        yield Case(cls((0, 2, 1, 3, 4)), ((1, 2, 3, 4, 5),), label="rank_5")
+        yield Case(cls((1, 0, 2)), ((1, 4, 3),), label="view")
+        yield Case(cls((1, 0)), (np.arange(6, dtype=np.int64).reshape(2, 3),), label="integers")
+
+
+@register
+@dataclass(frozen=True)
+class Concat(Operator):
+    """Tensors one after the other along ``axis``."""
+
+    axis: int = 0
+    arity: ClassVar[tuple[int, int]] = (1, 1 << 16)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        types = typed(inputs)
+        axis = normal_axis("Concat", self.axis, types[0].rank)
+        rests = {(t.dtype, t.rank, t.dims[:axis], t.dims[axis + 1 :]) for t in types}
+        if len(rests) != 1:
+            shapes = ", ".join(str(t) for t in types)
+            raise ShapeError(f"Concat: {shapes} differ in more than axis {axis}")
+        dims = list(types[0].dims)
+        dims[axis] = sum(t.dims[axis] for t in types)
+        return (TensorType(types[0].dtype, tuple(dims)),)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.concatenate(inputs, self.axis)
+
+    def starts(self, site: Site) -> list[int]:
+        axis = self.axis % site.output.rank
+        return list(accumulate((site.input(i).dims[axis] for i in range(len(site.inputs))), initial=0))
+
+    def layouts(self, site: Site) -> Layouts:
+        inputs = tuple(own(site.input(i)) for i in range(len(site.inputs)))
+        blocked = next((layout for layout in inputs if layout.block > 1), PLAIN)
+        return Layouts(inputs, (blocked,))
+
+    def alias(self, site: Site) -> tuple[Alias, ...]:
+        axis = self.axis % site.output.rank
+        found = []
+        for i, start in enumerate(self.starts(site)[:-1]):
+            offset = part_offset(site.output, site.input(i), axis, start)
+            if offset is not None:
+                found.append(Alias(i, 0, offset, "output"))
+        return tuple(found)
+
+    def lower(self, site: Site) -> list[Step]:
+        y = site.output
+        axis = self.axis % y.rank
+        made = []
+        for i, start in enumerate(self.starts(site)[:-1]):
+            x = site.input(i)
+            if i not in site.placed and x.size:
+                piece = Piece(x.dims, shifted(y.rank, axis, start), whole(y.rank))
+                made.append(Step(move("concat", x, y, (piece,), site.machine), (Input(i), Output())))
+        return made
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(1), ((1, 16, 2, 3), (1, 32, 2, 3)), label="whole_blocks")
+        yield Case(cls(1), ((1, 16, 2, 3), (1, 3, 2, 3)), label="short_tail")
+        yield Case(cls(1), ((2, 12, 2, 3), (2, 20, 2, 3), (2, 7, 2, 3)), label="batched")
+        yield Case(cls(1), ((1, 5, 3), (1, 5, 3), (1, 9, 3)), label="odd_channels")
+        yield Case(cls(-1), ((1, 5, 2, 3), (1, 5, 2, 4)), label="columns")
+        yield Case(cls(0), ((1, 3), (2, 3)), label="rows")
+        integers = np.arange(4, dtype=np.int64)
+        yield Case(cls(0), (integers, integers[:1]), (1,), label="integers")
+        yield Case(cls(1), ((1, 18, 2, 2), (1, 4, 2, 2)), (1,), label="constant")
+
+
+@register
+@dataclass(frozen=True)
+class Split(Operator):
+    """Inputs: data, the parts' lengths.  Without lengths: ``num_outputs`` equal parts, the last may be shorter."""
+
+    axis: int = 0
+    num_outputs: int | None = None
+    arity: ClassVar[tuple[int, int]] = (1, 2)
+
+    def lengths(self, n: int, split: Array | None) -> list[int]:
+        if split is not None:
+            if int(split.sum()) != n or split.min(initial=0) < 0:
+                raise ShapeError(f"Split: parts of {split.tolist()} do not make up an axis of {n}")
+            return [int(s) for s in split]
+        if not self.num_outputs:
+            raise ShapeError("Split: neither the input 'split' nor num_outputs says how many parts there are")
+        part = -(-n // self.num_outputs)
+        return [max(0, min(part, n - i * part)) for i in range(self.num_outputs)]
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x = typed(inputs)[0]
+        axis = normal_axis("Split", self.axis, x.rank)
+        lengths = self.lengths(x.dims[axis], const_input("Split", "split", inputs, 1))
+        return tuple(TensorType(x.dtype, (*x.dims[:axis], n, *x.dims[axis + 1 :])) for n in lengths)
+
+    def reference(self, x: Array, split: Array | None = None) -> tuple[Array, ...]:
+        ends = list(accumulate(self.lengths(x.shape[self.axis], split)))
+        return tuple(np.split(x, ends[:-1], self.axis))
+
+    def layouts(self, site: Site) -> Layouts:
+        return kept(site)
+
+    def starts(self, site: Site) -> list[int]:
+        axis = self.axis % site.input(0).rank
+        return list(accumulate((y.dims[axis] for y in site.outputs), initial=0))[:-1]
+
+    def alias(self, site: Site) -> tuple[Alias, ...]:
+        x = site.input(0)
+        found = []
+        for i, (y, start) in enumerate(zip(site.outputs, self.starts(site), strict=True)):
+            offset = part_offset(x, y, self.axis % x.rank, start)
+            if offset is None:
+                return ()
+            found.append(Alias(0, i, offset))
+        return tuple(found)
+
+    def lower(self, site: Site) -> list[Step]:
+        x, made = site.input(0), []
+        for i, (y, start) in enumerate(zip(site.outputs, self.starts(site), strict=True)):
+            if y.size:
+                piece = Piece(y.dims, whole(x.rank), shifted(x.rank, self.axis % x.rank, start))
+                made.append(Step(move("split", x, y, (piece,), site.machine), (Input(0), Output(i))))
+        return made
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(1, 2), ((1, 32, 2, 3),), label="halves")
+        yield Case(cls(1, 3), ((2, 29, 2, 3),), label="uneven")
+        yield Case(cls(1), ((1, 20, 2, 3), np.array([16, 4])), (1,), label="lengths")
+        yield Case(cls(-1, 2), ((2, 3, 6),), label="last_axis")
+        yield Case(cls(0), (np.arange(7, dtype=np.int32), np.array([2, 5])), (1,), label="integers")
+
+
+@register
+@dataclass(frozen=True)
+class Tile(Operator):
+    """Inputs: data, repeats.  The whole tensor repeated along every axis."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x = typed(inputs)[0]
+        repeats = const_input("Tile", "repeats", inputs, 1)
+        if repeats is None or len(repeats) != x.rank:
+            raise ShapeError(f"Tile: repeats must have one number for each of {x.rank} axes")
+        return (TensorType(x.dtype, tuple(n * int(r) for n, r in zip(x.dims, repeats, strict=True))),)
+
+    def reference(self, x: Array, repeats: Array) -> Array:
+        return np.tile(x, repeats)
+
+    def layouts(self, site: Site) -> Layouts:
+        return kept(site)
+
+    def lower(self, site: Site) -> list[Step]:
+        x, y = site.input(0), site.output
+        extents = tuple(n for a, b in zip(x.dims, y.dims, strict=True) for n in (b // max(a, 1), a))
+        target = tuple(Affine(0, ((2 * i, n), (2 * i + 1, 1))) for i, n in enumerate(x.dims))
+        source = tuple(along(2 * i + 1) for i in range(x.rank))
+        kernel = move("tile", x, y, (Piece(extents, target, source),), site.machine)
+        return [Step(kernel, (Input(0), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((2, 3), np.array([2, 3])), (1,), label="matrix")
+        yield Case(cls(), ((1, 5, 2, 3), np.array([2, 3, 1, 2])), (1,), label="image")
+        yield Case(cls(), ((1, 16, 1, 1), np.array([1, 2, 3, 2])), (1,), label="spread")
+        yield Case(cls(), (np.arange(3, dtype=np.int64), np.array([4])), (1,), label="integers")
+
+
+@register
+@dataclass(frozen=True)
+class Expand(Operator):
+    """Inputs: data, shape.  Broadcasts both ways, as NumPy does."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x = typed(inputs)[0]
+        shape = const_input("Expand", "shape", inputs, 1)
+        assert shape is not None
+        try:
+            dims = np.broadcast_shapes(x.dims, tuple(int(n) for n in shape))
+        except ValueError:
+            raise ShapeError(f"Expand: {list(x.dims)} does not broadcast to {shape.tolist()}") from None
+        return (TensorType(x.dtype, dims),)
+
+    def reference(self, x: Array, shape: Array) -> Array:
+        return np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))))
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((PLAIN, None), (PLAIN,))
+
+    def alias(self, site: Site) -> tuple[Alias, ...]:
+        return (Alias(0, 0),) if site.input(0).size == site.output.size else ()
+
+    def lower(self, site: Site) -> list[Step]:
+        y = site.output
+        dims = (1,) * (y.rank - site.input(0).rank) + site.input(0).dims
+        x = TensorType(y.dtype, dims)
+        source = tuple(along(i) if n > 1 else Affine() for i, n in enumerate(dims))
+        kernel = move("expand", x, y, (Piece(y.dims, whole(y.rank), source),), site.machine)
+        return [Step(kernel, (Input(0), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((3, 1), np.array([2, 3, 5])), (1,), label="both_ways")
+        yield Case(cls(), ((1, 4, 1, 1), np.array([1, 1, 2, 3])), (1,), label="image")
+        yield Case(cls(), ((2, 3), np.array([1])), (1,), label="nothing")
+        yield Case(cls(), (np.array([True, False]), np.array([3, 2])), (1,), label="bools")
+
+
+@register
+@dataclass(frozen=True)
+class ChannelShuffle(Operator):
+    """Channels as [groups, C / groups], transposed: channel g * C / groups + i goes to i * groups + g.
+
+    Tenon's own, not ONNX's: what Reshape, Transpose and Reshape spell in ShuffleNet.
+    """
+
+    groups: int = 2
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (x,) = typed(inputs)
+        if x.rank < 2 or x.dims[1] % self.groups:
+            raise ShapeError(f"ChannelShuffle: {list(x.dims)} has no {self.groups} equal groups of channels")
+        return (TensorType(x.dtype, x.dims),)
+
+    def reference(self, x: Array) -> Array:
+        split = x.reshape(x.shape[0], self.groups, -1, *x.shape[2:])
+        return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(x.shape)
+
+    def layouts(self, site: Site) -> Layouts:
+        return kept(site)
+
+    def lower(self, site: Site) -> list[Step]:
+        x, y = site.input(0), site.output
+        per = x.dims[1] // self.groups
+        extents = (x.dims[0], *x.dims[2:], per, self.groups)
+        i, g = len(extents) - 2, len(extents) - 1
+        spatial = tuple(along(d - 1) for d in range(2, x.rank))
+        source = (along(0), Affine(0, ((i, 1), (g, per))), *spatial)
+        target = (along(0), Affine(0, ((i, self.groups), (g, 1))), *spatial)
+        piece = Piece(extents, target, source, unrolled=2)
+        kernel = move("channel_shuffle", x, y, (piece,), site.machine)
+        return [Step(kernel, (Input(0), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(2), ((1, 32, 2, 3),), label="blocks")
+        yield Case(cls(2), ((2, 58, 2, 3),), label="shufflenet")
+        yield Case(cls(3), ((1, 15, 4),), label="one_axis")
+        yield Case(cls(4), ((1, 8, 1, 2),), label="quarters")
+

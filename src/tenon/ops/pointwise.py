@@ -1,0 +1,533 @@
+"""Arithmetic, comparison and logic, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array
+from tenon.ir.loops import Const, Expr, cast, less, maximum, minimum, op, select
+from tenon.ir.types import BOOL, F32, DType
+from tenon.kernels import math as functions
+from tenon.ops.base import Case, Site, register
+from tenon.ops.elementwise import Pointwise, Unary, mask_of, truth
+
+_ROW = np.linspace(-2, 2, 5, dtype=np.float32)
+
+
+# -------------------------------------------------------------------------------------------- arithmetic
+@dataclass(frozen=True)
+class Binary(Pointwise):
+    """A pointwise operator of two tensors of one type."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    span: ClassVar[tuple[float, float]] = (0.5, 2.0)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        def case(label: str, *inputs: Array | tuple[int, ...], constant: tuple[int, ...] = ()) -> Case:
+            return Case(cls(), inputs, constant, low=cls.span[0], high=cls.span[1], label=label)
+
+        yield case("equal", (3, 13), (3, 13))
+        yield case("images", (1, 19, 3, 5), (1, 19, 3, 5))
+        yield case("channel", (2, 7, 3, 4), (1, 7, 1, 1), constant=(1,))
+        yield case("channel_rank3", (2, 5, 7), (5, 1), constant=(1,))
+        yield case("scale", (1, 18, 3, 3), (1, 18, 1, 1))
+        yield case("plane", (1, 18, 2, 3), (1, 1, 2, 3))
+        yield case("number", (1, 5, 3, 3), (1, 1, 1, 1), constant=(1,))
+        yield case("scalar_first", (), (4, 9))
+        yield case("outer", (4, 1, 3), (2, 1, 5, 1))
+
+
+@register
+@dataclass(frozen=True)
+class Add(Binary):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a + b
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.add(a, b)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        for dtype in (np.int64, np.int32, np.uint8, np.float64, np.float16):
+            x = np.arange(15, dtype=dtype).reshape(3, 5)
+            yield Case(cls(), (x, x[:1]), tolerance=1e-3 if dtype == np.float16 else 0, label=np.dtype(dtype).name)
+
+
+@register
+@dataclass(frozen=True)
+class Sub(Binary):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a - b
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.subtract(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Mul(Binary):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a * b
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.multiply(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Div(Binary):
+    """Integers are divided towards zero, as C does."""
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a / b
+
+    def reference(self, a: Array, b: Array) -> Array:
+        if a.dtype.kind == "f":
+            return np.divide(a, b)
+        quotient = np.abs(a) // np.abs(b)
+        return np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        x = np.arange(-7, 8, dtype=np.int32)
+        yield Case(cls(), (x, np.array([3], np.int32)), (1,), label="integers")
+
+
+@register
+@dataclass(frozen=True)
+class Pow(Pointwise):
+    """x ** y with the type of x.  A constant exponent becomes multiplications where it is a small number."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        return dtypes[0]
+
+    def supported(self, site: Site) -> str:
+        if site.input(0).dtype not in (F32, DType.F16):
+            return f"base of type {site.input(0).dtype}: convert the model to float32"
+        return ""
+
+    def scalar(self, x: Expr, y: Expr) -> Expr:
+        exponent = float(y.value) if isinstance(y, Const) else math.nan
+        if abs(exponent) in (0.5, 1.0, 2.0, 3.0, 4.0):
+            power = _small_power(x, abs(exponent))
+            return power if exponent > 0 else 1.0 / power
+        return functions.pow(x, cast(y, F32))
+
+    def reference(self, x: Array, y: Array) -> Array:
+        return np.power(x, y).astype(x.dtype)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((3, 7), (3, 7)), low=0.1, high=3.0, label="equal")
+        yield Case(cls(), ((1, 5, 2, 3), (1, 5, 1, 1)), low=0.1, high=2.0, label="images")
+        for exponent in (2.0, 3.0, 0.5, -1.0, -4.0, 1.7):
+            power = np.array(exponent, np.float32)
+            yield Case(cls(), ((1, 5, 3, 3), power), (1,), low=0.5, high=2.0, label=f"constant_{exponent}")
+        yield Case(cls(), (_ROW, np.array([3], np.int64)), label="integer_exponent")
+
+
+def _small_power(x: Expr, exponent: float) -> Expr:
+    if exponent == 0.5:
+        return op("sqrt", x)
+    square = x * x
+    return {1.0: x, 2.0: square, 3.0: square * x, 4.0: square * square}[exponent]
+
+
+@dataclass(frozen=True)
+class Many(Pointwise):
+    """A pointwise operator of any number of tensors of one type."""
+
+    arity: ClassVar[tuple[int, int]] = (1, 2**31)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((7,),), label="one")
+        yield Case(cls(), ((3, 5), (3, 5)), label="two")
+        yield Case(cls(), ((1, 19, 3, 5), (1, 19, 3, 5), (1, 19, 1, 1)), label="images")
+        yield Case(cls(), ((4, 3, 1), (3, 5), ()), label="broadcast")
+        yield Case(cls(), ((1, 5, 2, 3), np.array(0.25, np.float32)), (1,), label="number")
+
+
+@register
+@dataclass(frozen=True)
+class Max(Many):
+    def scalar(self, *args: Expr) -> Expr:
+        return reduce(maximum, args)
+
+    def reference(self, *args: Array) -> Array:
+        return reduce(np.maximum, args)
+
+
+@register
+@dataclass(frozen=True)
+class Min(Many):
+    def scalar(self, *args: Expr) -> Expr:
+        return reduce(minimum, args)
+
+    def reference(self, *args: Array) -> Array:
+        return reduce(np.minimum, args)
+
+
+@register
+@dataclass(frozen=True)
+class Sum(Many):
+    def scalar(self, *args: Expr) -> Expr:
+        return reduce(lambda a, b: a + b, args)
+
+    def reference(self, *args: Array) -> Array:
+        return reduce(np.add, args)
+
+
+@register
+@dataclass(frozen=True)
+class Mean(Many):
+    def scalar(self, *args: Expr) -> Expr:
+        return reduce(lambda a, b: a + b, args) * (1.0 / len(args))
+
+    def reference(self, *args: Array) -> Array:
+        return (reduce(np.add, args) / len(args)).astype(args[0].dtype)
+
+
+# ------------------------------------------------------------------------------------ functions of one
+@register
+@dataclass(frozen=True)
+class Neg(Unary):
+    def scalar(self, x: Expr) -> Expr:
+        return -x
+
+    def reference(self, x: Array) -> Array:
+        return np.negative(x)
+
+
+@register
+@dataclass(frozen=True)
+class Abs(Unary):
+    def scalar(self, x: Expr) -> Expr:
+        return x if x.type.dtype.startswith("u") else op("abs", x)
+
+    def reference(self, x: Array) -> Array:
+        return np.abs(x)
+
+
+@register
+@dataclass(frozen=True)
+class Sign(Unary):
+    def scalar(self, x: Expr) -> Expr:
+        one, zero = functions.constant(1, x), functions.constant(0, x)
+        positive = select(less(0, x), one, zero)
+        return positive if x.type.dtype.startswith("u") else select(less(x, 0), functions.constant(-1, x), positive)
+
+    def reference(self, x: Array) -> Array:
+        return np.sign(x)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield Case(cls(), (np.array([-2, 0, 3], np.int64),), label="integers")
+        yield Case(cls(), (np.array([0, 0, 3], np.uint8),), label="unsigned")
+
+
+@register
+@dataclass(frozen=True)
+class Sqrt(Unary):
+    span: ClassVar[tuple[float, float]] = (0.0, 4.0)
+
+    def scalar(self, x: Expr) -> Expr:
+        return op("sqrt", x)
+
+    def reference(self, x: Array) -> Array:
+        return np.sqrt(x)
+
+
+@register
+@dataclass(frozen=True)
+class Exp(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.exp(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.exp(x)
+
+
+@register
+@dataclass(frozen=True)
+class Log(Unary):
+    single_only: ClassVar[bool] = True
+    span: ClassVar[tuple[float, float]] = (0.01, 4.0)
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.log(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.log(x)
+
+
+@register
+@dataclass(frozen=True)
+class Reciprocal(Unary):
+    span: ClassVar[tuple[float, float]] = (0.5, 4.0)
+
+    def scalar(self, x: Expr) -> Expr:
+        return 1.0 / x
+
+    def reference(self, x: Array) -> Array:
+        return np.reciprocal(x)
+
+
+@register
+@dataclass(frozen=True)
+class Floor(Unary):
+    def scalar(self, x: Expr) -> Expr:
+        return op("floor", x)
+
+    def reference(self, x: Array) -> Array:
+        return np.floor(x)
+
+
+@register
+@dataclass(frozen=True)
+class Ceil(Unary):
+    def scalar(self, x: Expr) -> Expr:
+        return op("ceil", x)
+
+    def reference(self, x: Array) -> Array:
+        return np.ceil(x)
+
+
+@register
+@dataclass(frozen=True)
+class Round(Unary):
+    """To the nearest integer, halves to the even one."""
+
+    def scalar(self, x: Expr) -> Expr:
+        return op("round", x)
+
+    def reference(self, x: Array) -> Array:
+        return np.rint(x)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield Case(cls(), (np.arange(-9, 10, dtype=np.float32) / 2,), tolerance=0, label="halves")
+
+
+@register
+@dataclass(frozen=True)
+class Erf(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.erf(x)
+
+    def reference(self, x: Array) -> Array:
+        return erf(x)
+
+
+def erf(x: Array) -> Array:
+    """The error function of an array, in double precision inside."""
+    values = [math.erf(v) for v in x.ravel().tolist()]
+    return np.array(values, x.dtype).reshape(x.shape)
+
+
+# ------------------------------------------------------------------------------------ comparison, logic
+@dataclass(frozen=True)
+class Comparison(Pointwise):
+    """Two tensors of one type to a tensor of bool."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        super().result(dtypes)
+        return BOOL
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        x = np.array([[1, 2, 3], [3, 2, 1]], np.float32)
+        yield Case(cls(), (x, x[::-1].copy()), label="f32")
+        yield Case(cls(), (x.astype(np.int64), np.array([2], np.int64)), (1,), label="i64")
+        yield Case(cls(), (x.astype(np.uint8), x.astype(np.uint8)[:, :1]), label="u8")
+        yield Case(cls(), ((1, 5, 3, 7), (1, 5, 1, 1)), label="images")
+
+
+@register
+@dataclass(frozen=True)
+class Equal(Comparison):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return truth(op("equal", a, b))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.equal(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Less(Comparison):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return truth(less(a, b))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.less(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class LessOrEqual(Comparison):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return truth(op("less_equal", a, b))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.less_equal(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Greater(Comparison):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return truth(less(b, a))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.greater(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class GreaterOrEqual(Comparison):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return truth(op("less_equal", b, a))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.greater_equal(a, b)
+
+
+@dataclass(frozen=True)
+class Logic(Pointwise):
+    """Tensors of bool to a tensor of bool."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        if set(dtypes) != {BOOL}:
+            raise ShapeError(f"{self.name}: inputs of types {', '.join(dtypes)} must be bool")
+        return BOOL
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        a = np.arange(18).reshape(2, 9) % 2 == 0
+        b = np.arange(18).reshape(2, 9) % 3 == 0
+        count = cls.arity[0]
+        yield Case(cls(), (a, b)[:count], label="equal")
+        yield Case(cls(), (a[0], b[:, :1])[:count], label="broadcast")
+
+
+@register
+@dataclass(frozen=True)
+class And(Logic):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return op("and", a, b)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.logical_and(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Or(Logic):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return op("or", a, b)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.logical_or(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Xor(Logic):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return op("xor", a, b)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.logical_xor(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class Not(Logic):
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+
+    def scalar(self, a: Expr) -> Expr:
+        return op("xor", a, 1)
+
+    def reference(self, a: Array) -> Array:
+        return np.logical_not(a)
+
+
+@register
+@dataclass(frozen=True)
+class Where(Pointwise):
+    """The second input where the first (bool) is true, else the third."""
+
+    arity: ClassVar[tuple[int, int]] = (3, 3)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        if dtypes[0] is not BOOL:
+            raise ShapeError(f"Where: a condition of type {dtypes[0]} must be bool")
+        return super().result(dtypes[1:])
+
+    def scalar(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        return select(mask_of(condition, a), a, b)
+
+    def reference(self, condition: Array, a: Array, b: Array) -> Array:
+        return np.where(condition, a, b)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        flags = np.arange(12).reshape(3, 4) % 3 == 0
+        yield Case(cls(), (flags, (3, 4), (3, 4)), label="equal")
+        yield Case(cls(), (flags, (2, 3, 4), np.array(-1, np.float32)), (2,), label="number")
+        yield Case(cls(), (flags[:, :1], (1, 4), (3, 1)), label="broadcast")
+        yield Case(cls(), (flags, np.arange(4), -np.arange(4)), label="i64")
+        yield Case(cls(), (flags, flags[::-1].copy(), ~flags), label="bool")
+
+
+@register
+@dataclass(frozen=True)
+class Cast(Pointwise):
+    """Convert to the element type named ``to``; float to integer truncates, anything but zero is true."""
+
+    to: str = "f32"
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        return DType(self.to)
+
+    def scalar(self, x: Expr) -> Expr:
+        target = DType(self.to)
+        if target is BOOL:
+            return x if x.type.dtype is BOOL else truth(op("not_equal", x, 0))
+        return cast(x, F32 if target is DType.F16 else target)  # the store rounds to half precision
+
+    def reference(self, x: Array) -> Array:
+        return x.astype(DType(self.to).numpy)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        x = np.array([[-2.5, 0.0, 3.75, 100.0, 7.0]], np.float32)
+        for to in ("i64", "i32", "i8", "bool", "f64", "f16"):
+            yield Case(cls(to), (x,), tolerance=0, label=f"f32_{to}")
+        yield Case(cls("f32"), (x.astype(np.int64),), tolerance=0, label="i64_f32")
+        yield Case(cls("f32"), (x > 0,), tolerance=0, label="bool_f32")
+        yield Case(cls("i32"), (x.astype(np.float16),), tolerance=0, label="f16_i32")
+        yield Case(cls("f32"), ((1, 5, 3, 3),), tolerance=0, label="f32_f32")

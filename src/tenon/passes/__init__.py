@@ -1,0 +1,46 @@
+"""Graph to graph, independent of the target.  ``PIPELINE`` is the order; ``optimize`` runs it."""
+
+from __future__ import annotations
+
+from tenon.ir.graph import Graph
+from tenon.ir.verify import verify as check
+from tenon.passes.affine import DECOMPOSE, FOLD
+from tenon.passes.base import Log, Pass, run, silent
+from tenon.passes.clean import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
+from tenon.passes.fuse import FUSE
+from tenon.passes.idioms import IDIOMS
+from tenon.passes.transposes import TRANSPOSES
+
+PIPELINE: list[Pass] = [
+    DEAD,
+    CONSTANTS,
+    IDENTITIES,
+    MOVES,
+    COMMON,
+    IDIOMS,
+    TRANSPOSES,
+    FOLD,
+    DECOMPOSE,
+    CONSTANTS,
+    IDENTITIES,
+    MOVES,
+    COMMON,
+    FUSE,
+    DEAD,
+]
+"""Passes in order.  Idioms are looked for before anything is folded into their constants."""
+
+
+def optimize(graph: Graph, verify: bool = False, level: int = 2, log: Log = silent) -> Graph:
+    """Run the pipeline on ``graph``, which is changed and returned.
+
+    Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``verify`` checks the graph
+    before, and after every pass; ``log`` gets a line per pass that changed something and per rule that declined.
+    Raises InternalError, naming the pass or the rule and the node, when one goes wrong.
+    """
+    if verify:
+        check(graph, "import")
+    for step in PIPELINE:
+        if step.level <= level:
+            run(graph, step, log, verify=verify)
+    return graph

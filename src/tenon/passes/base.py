@@ -1,0 +1,217 @@
+"""Passes: rewrites as data, and the one engine that applies them.
+
+A rule is a pattern and a function.  The function gets a ``Match``, adds nodes through it and returns what takes
+the place of the matched node's output, or a string that says why it declines, or None where it does not apply.
+The engine puts the replacement in, removes what is dead, and repeats until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenon import ops
+from tenon.errors import InternalError, TenonError
+from tenon.ir.graph import Array, Graph, Node, Operation, Value
+from tenon.ir.verify import verify as check
+from tenon.ir.writer import Names
+from tenon.passes.patterns import Apply, Bound, find, sole_reader
+
+Log = Callable[[str], None]
+Result = Value | Sequence[Value | None] | str | None
+
+MOST_SWEEPS = 200
+"""Sweeps after which a list of rules that still finds something to do is taken to go in circles."""
+
+
+def silent(_: str) -> None:
+    """A log that drops everything."""
+
+
+class Match:
+    """A place where a pattern matched, and the means to build what shall stand there."""
+
+    def __init__(self, graph: Graph, root: Node, bound: Bound, names: Names) -> None:
+        self.graph, self.root, self.bound, self.names = graph, root, bound, names
+        self.made: list[Node] = []
+        self.fresh: set[int] = set()
+
+    def value(self, name: str) -> Value:
+        return self.bound.values[name]
+
+    def node(self, name: str) -> Node:
+        return self.bound.nodes[name]
+
+    def add(self, op: Operation | str, *inputs: Value | None, before: Node | None = None) -> Value:
+        """The first output of a new node, placed before the matched one."""
+        op = make(op) if isinstance(op, str) else op
+        return self.add_all(op, inputs, 1, before=before)[0]
+
+    def add_all(
+        self, op: Operation, inputs: Sequence[Value | None], count: int, before: Node | None = None
+    ) -> tuple[Value, ...]:
+        """The ``count`` outputs of a new node."""
+        names = [self.names.fresh(f"{self.root.output.name}_{op.name.lower()}") for _ in range(count)]
+        node = self.graph.add(op, inputs, names, self.root.origin, before=before or self.root)
+        self.made.append(node)
+        self.fresh.update(id(v) for v in node.outputs)
+        return node.outputs
+
+    def constant(self, stem: str, data: Array) -> Value:
+        value = self.graph.constant(self.names.fresh(stem), data)
+        self.fresh.add(id(value))
+        return value
+
+    def sole(self, value: Value) -> bool:
+        """Whether one node alone reads the value."""
+        return sole_reader(value, self.graph)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``rewrite`` is tried wherever ``pattern`` matches."""
+
+    name: str
+    pattern: Apply
+    rewrite: Callable[[Match], Result]
+
+
+def rule(pattern: Apply) -> Callable[[Callable[[Match], Result]], Rule]:
+    """Decorator: a function becomes the rule of its name."""
+    return lambda rewrite: Rule(rewrite.__name__, pattern, rewrite)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the pipeline.
+
+    ``level`` is the least level of optimisation at which it runs; ``ensures`` says in words what holds after it and
+    ``leaves`` names operators that are gone then (checked when verifying).
+    """
+
+    name: str
+    run: Callable[[Graph, Log], int]
+    level: int
+    ensures: str
+    leaves: frozenset[str] = field(default=frozenset())
+
+
+def rules(name: str, *listed: Rule, level: int, ensures: str, leaves: frozenset[str] = frozenset()) -> Pass:
+    """A pass that applies rules until none finds anything more to do."""
+    return Pass(name, lambda graph, log: apply(graph, listed, log), level, ensures, leaves)
+
+
+def run(graph: Graph, step: Pass, log: Log = silent, *, verify: bool = False) -> int:
+    """Run one pass; returns the number of changes.  Raises InternalError naming the pass if it breaks a rule."""
+    changes = step.run(graph, log)
+    if changes:
+        log(f"{step.name}: {changes} change{'s' if changes > 1 else ''}")
+    if verify:
+        check(graph, step.name)
+        left = [node for node in graph if node.op.name in step.leaves]
+        if left:
+            raise InternalError(f"pass '{step.name}' left {left[0].op} at {left[0].origin}")
+    return changes
+
+
+def make(name: str, **attributes: Any) -> Operation:
+    """An operator by its name.  Raises InternalError if there is none."""
+    found = ops.lookup(name)
+    if found is None:
+        raise InternalError(f"a pass wants to make a '{name}', which is not an operator")
+    return found(**attributes)
+
+
+def attribute(node: Node, name: str) -> Any:
+    """An attribute of a node whose operator is known by its name only."""
+    return getattr(node.op, name)
+
+
+# ------------------------------------------------------------------------------------------- the engine
+def apply(graph: Graph, listed: Sequence[Rule], log: Log = silent) -> int:
+    """Apply rules to every node until nothing changes; returns how often one did."""
+    table = _by_operator(listed)
+    names = Names(graph)
+    count = 0
+    for _ in range(MOST_SWEEPS):
+        changes = 0
+        for node in graph:
+            if node in graph:
+                changes += _visit(graph, node, table, names, log)
+        count += changes
+        if not changes:
+            return count
+    raise InternalError(f"rules {', '.join(r.name for r in listed)} do not come to an end")
+
+
+def _by_operator(listed: Sequence[Rule]) -> Mapping[str, list[Rule]]:
+    table: dict[str, list[Rule]] = {}
+    for one in listed:
+        for name in one.pattern.ops:
+            table.setdefault(name, []).append(one)
+    return table
+
+
+def _visit(graph: Graph, node: Node, table: Mapping[str, list[Rule]], names: Names, log: Log) -> bool:
+    for one in (*table.get(node.op.name, ()), *table.get("*", ())):
+        bound = find(one.pattern, node, graph)
+        if bound is None:
+            continue
+        match = Match(graph, node, bound, names)
+        try:
+            result = one.rewrite(match)
+        except (TenonError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise InternalError(f"rule '{one.name}' failed on {node} at {node.origin}: {error!r}") from error
+        done = not isinstance(result, str) and result is not None and _put(match, result)
+        if isinstance(result, str):
+            log(f"{one.name} declines {node.origin}: {result}")
+        for made in reversed(match.made):
+            drop_dead(graph, made)
+        if done:
+            return True
+    return False
+
+
+def _put(match: Match, result: Value | Sequence[Value | None]) -> bool:
+    values = (result,) if isinstance(result, Value) else result
+    origin, changed = match.root.origin, False
+    for old, new in zip(match.root.outputs, values, strict=False):
+        if new is not None and match.graph.used(old):
+            if (old.type.dtype, old.type.shape) != (new.type.dtype, new.type.shape):
+                raise InternalError(f"{old} at {origin} would be replaced by {new}")
+            changed |= substitute(match.graph, old, new, fresh=id(new) in match.fresh)
+    drop_dead(match.graph, match.root)
+    return changed
+
+
+def substitute(graph: Graph, old: Value, new: Value, *, fresh: bool = False) -> bool:
+    """Let everything read ``new`` instead of ``old``; the names of graph outputs stay.  False if nothing changed.
+
+    Where ``new`` cannot take the name of an output, because it is an input or another output, the output stays
+    with ``old``.
+    """
+    returned = graph.is_output(old)
+    if returned and new.constant and not fresh:
+        new, fresh = Value(old.name, new.type, new.data), True
+    named = new in graph.inputs or graph.is_output(new)
+    if returned and named and not fresh:
+        readers = list(dict.fromkeys(old.uses))
+        for node in readers:
+            graph.rewire(node, tuple(new if v is old else v for v in node.inputs))
+        return bool(readers)
+    graph.replace(old, new)
+    if returned or fresh:
+        old.name, new.name = new.name, old.name
+    return True
+
+
+def drop_dead(graph: Graph, node: Node) -> None:
+    """Remove a node that nothing reads, and then whatever only it read."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        if node in graph and not any(graph.used(v) for v in node.outputs):
+            producers = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+            graph.remove(node)
+            todo += producers

@@ -1,0 +1,121 @@
+"""Patterns over the graph: what a rewrite looks for.
+
+A pattern is matched from a node back towards the inputs:
+
+    Apply("Mul", ANY, Apply("Sigmoid", ANY))         x * Sigmoid(x): both ANY are the same value
+    Apply("Clip", Any("x"), Number(0), Number(6))    constants by value
+
+Inner nodes must have no reader but their parent, so that all that matched can go.  Add, Mul, Max and Min match
+with their operands in either order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.ir.graph import Graph, Node, Value
+
+
+@dataclass(frozen=True)
+class Any:
+    """Any value; two with the same name must be the same value."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Any constant."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant all of whose elements are ``value``, to single precision."""
+
+    value: float
+
+
+class Apply:
+    """A node of one of these operators, separated by "|"; "*" stands for any.
+
+    Without inputs given, any will do.  ``name`` makes the node known to the rewrite.
+    """
+
+    def __init__(self, ops: str, *inputs: Pattern, name: str = "") -> None:
+        self.ops = frozenset(ops.split("|"))
+        self.inputs = inputs
+        self.name = name
+
+    def takes(self, node: Node) -> bool:
+        return node.op.name in self.ops or "*" in self.ops
+
+
+Pattern = Any | Constant | Number | Apply
+
+ANY = Any("x")
+COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min"})
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the names of a pattern stand for."""
+
+    values: Mapping[str, Value]
+    nodes: Mapping[str, Node]
+
+
+NOTHING = Bound({}, {})
+
+
+def find(pattern: Apply, root: Node, graph: Graph) -> Bound | None:
+    """The first way in which ``root`` matches."""
+    return next(_node(pattern, root, graph, NOTHING), None)
+
+
+def sole_reader(value: Value, graph: Graph) -> bool:
+    """Whether exactly one node reads the value, once, and the graph does not return it."""
+    return len(value.uses) == 1 and not graph.is_output(value)
+
+
+def _node(pattern: Apply, node: Node, graph: Graph, bound: Bound) -> Iterator[Bound]:
+    if not pattern.takes(node):
+        return
+    if pattern.name:
+        bound = Bound(bound.values, {**bound.nodes, pattern.name: node})
+    if not pattern.inputs:
+        yield bound
+        return
+    given = [v for v in node.inputs if v is not None]
+    if len(given) != len(pattern.inputs) or len(given) != len(node.inputs):
+        return
+    yield from _all(pattern.inputs, given, graph, bound)
+    if node.op.name in COMMUTATIVE:
+        yield from _all(pattern.inputs, given[::-1], graph, bound)
+
+
+def _all(patterns: tuple[Pattern, ...], values: list[Value], graph: Graph, bound: Bound) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    for found in _value(patterns[0], values[0], graph, bound):
+        yield from _all(patterns[1:], values[1:], graph, found)
+
+
+def _value(pattern: Pattern, value: Value, graph: Graph, bound: Bound) -> Iterator[Bound]:
+    match pattern:
+        case Number(number):
+            if value.data is not None and value.data.size and np.allclose(value.data, number, 1e-6, 1e-12):
+                yield bound
+        case Apply():
+            if value.producer is not None and sole_reader(value, graph):
+                yield from _node(pattern, value.producer, graph, bound)
+        case Any(name) | Constant(name):
+            if isinstance(pattern, Constant) and not value.constant:
+                return
+            if bound.values.get(name, value) is value:
+                yield Bound({**bound.values, name: value}, bound.nodes)

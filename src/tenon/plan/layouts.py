@@ -1,0 +1,124 @@
+"""Assign a layout to every value, and convert where neighbours disagree.
+
+Operators are asked in order of execution: given the layouts your inputs have, which do you want, and which do you
+give?  A reader that wants another block size gets a ``Reorder`` (one per value and kind, shared by all readers).
+Halos are free: a value gets the largest that any reader wants, and every producer leaves room for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenon.ir.graph import Graph, Node, Origin, Value
+from tenon.ir.types import PLAIN, Layout
+from tenon.kernels.machine import Machine
+from tenon.ops.move import Reorder
+from tenon.plan.sites import operator, site
+
+Halo = tuple[tuple[int, int], ...]
+_Kind = tuple[int, bool]  # block size, and whether it is an image (may have a halo) or row-major for good
+
+
+def assign_layouts(graph: Graph, machine: Machine) -> None:
+    """Set the layout of every value of ``graph``; its inputs and outputs stay row-major."""
+    _Assignment(graph, machine).run()
+
+
+def _kind(layout: Layout) -> _Kind:
+    return layout.block, layout.block > 1 or bool(layout.halo)
+
+
+def _zero(rank: int) -> Halo:
+    return ((0, 0),) * max(0, rank - 2)
+
+
+class _Assignment:
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self.graph = graph
+        self.machine = machine
+        self.converted: dict[tuple[Value, _Kind], Value] = {}
+        self.constants: dict[tuple[Value, Layout], Value] = {}
+        self.halos: dict[Value, Halo] = {}
+
+    def run(self) -> None:
+        for node in self.graph:
+            self.visit(node)
+        for i, value in enumerate(self.graph.outputs):
+            self.graph.outputs[i] = self.outward(value, i)
+        self.unify()
+        for value in self.graph.values():
+            if not value.constant and _kind(value.type.layout)[1]:
+                block = value.type.layout.block
+                value.type = value.type.with_layout(Layout(block, self.halos.get(value, _zero(value.type.rank))))
+
+    def visit(self, node: Node) -> None:
+        want = operator(node).layouts(site(node, self.machine))
+        inputs = list(node.inputs)
+        for i, layout in enumerate(want.inputs):
+            value = inputs[i]
+            if value is not None and layout is not None:
+                inputs[i] = self.convert(value, layout, node)
+        if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+            self.graph.rewire(node, inputs)
+        for value, layout in zip(node.outputs, want.outputs, strict=True):
+            block, image = _kind(layout)
+            value.type = value.type.with_layout(Layout(block, _zero(value.type.rank)) if image else PLAIN)
+
+    def convert(self, value: Value, layout: Layout, before: Node | None) -> Value:
+        """``value`` in a layout of that kind, with at least that halo."""
+        if value.data is not None:
+            return self.constant(value, layout)
+        kind = _kind(layout)
+        if _kind(value.type.layout) != kind:
+            value = self.reordered(value, kind, before)
+        if kind[1]:
+            have = self.halos.get(value, _zero(value.type.rank))
+            need = layout.halos(value.type.rank)
+            self.halos[value] = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(have, need, strict=True))
+        return value
+
+    def constant(self, value: Value, layout: Layout) -> Value:
+        if value.type.layout == layout or (value.type.layout.plain and layout.plain):
+            return value
+        if (value, layout) not in self.constants:
+            self.constants[value, layout] = self.graph.constant(value.name, value.array, layout)
+        return self.constants[value, layout]
+
+    def reordered(self, value: Value, kind: _Kind, before: Node | None) -> Value:
+        if (value, kind) not in self.converted:
+            block, image = kind
+            layout = Layout(block, _zero(value.type.rank)) if image else PLAIN
+            origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
+            origin = replace(origin, type="Reorder")
+            name = f"{value.name}{layout or '@plain'}"
+            node = self.graph.add(Reorder(layout.block, layout.halo), [value], [name], origin, before=before)
+            node.output.type = node.output.type.with_layout(layout)
+            self.converted[value, kind] = node.output
+        return self.converted[value, kind]
+
+    def outward(self, value: Value, i: int) -> Value:
+        """A graph output: row-major, and computed, so that it has a place of its own."""
+        if _kind(value.type.layout)[1]:
+            return self.convert(value, PLAIN, None)
+        fed = value.constant or any(v is value for v in self.graph.inputs)
+        if fed or any(v is value for v in self.graph.outputs[:i]):
+            return self.graph.add(Reorder(), [value], [f"{value.name}_{i}"], Origin(type="Copy")).output
+        return value
+
+    def unify(self) -> None:
+        """Values that share memory side by side (pieces of a concatenation, of a split) share a halo."""
+        pairs = []
+        for node in self.graph:
+            for alias in operator(node).alias(site(node, self.machine)):
+                a, b = node.input(alias.input), node.outputs[alias.output]
+                if _kind(a.type.layout) == _kind(b.type.layout) and _kind(a.type.layout)[1]:
+                    pairs.append((a, b))
+        changed = True
+        while changed:
+            changed = False
+            for a, b in pairs:
+                ha, hb = (self.halos.get(v, _zero(v.type.rank)) for v in (a, b))
+                if ha != hb:
+                    both = tuple((max(p, r), max(q, s)) for (p, q), (r, s) in zip(ha, hb, strict=True))
+                    self.halos[a] = self.halos[b] = both
+                    changed = True

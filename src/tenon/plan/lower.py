@@ -1,0 +1,177 @@
+"""From a planned graph to a program: kernels, their arguments, and where everything lies."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.errors import Problem, UnsupportedError
+from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.loops import Kernel
+from tenon.ir.types import TensorType
+from tenon.kernels.halo import halo
+from tenon.kernels.image import Image
+from tenon.kernels.machine import Machine
+from tenon.ops.base import Arg, Input, Output, Scratch, Weights
+from tenon.plan.arena import Block, bound, place
+from tenon.plan.layouts import assign_layouts
+from tenon.plan.order import schedule
+from tenon.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
+from tenon.plan.sites import operator, site
+from tenon.plan.storage import Storage, share
+
+
+def plan(graph: Graph, machine: Machine, name: str) -> Program:
+    """Lay out, order, place and lower ``graph``, which is changed.  Raises UnsupportedError listing every node that
+    cannot be compiled."""
+    check(graph, machine)
+    assign_layouts(graph, machine)
+    schedule(graph)
+    return _Lowering(graph, machine, share(graph, machine)).program(name)
+
+
+def check(graph: Graph, machine: Machine) -> None:
+    """Raise UnsupportedError naming every node whose operator declines to be compiled where it stands."""
+    problems = []
+    for node in graph:
+        if why := operator(node).supported(site(node, machine)):
+            shapes = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
+            problems.append(Problem(f"{node.origin} [{node.op.name}({shapes})]", why))
+    if problems:
+        raise UnsupportedError(graph.source or graph.name, problems)
+
+
+def aligned(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """A kernel and its arguments; ``clears`` when it only zeroes a halo."""
+
+    kernel: Kernel
+    args: tuple[Arg, ...]
+    clears: bool
+
+
+class _Constants:
+    """The constant region: arrays by content, each once."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.found: dict[bytes, int] = {}
+        self.constants: list[Constant] = []
+
+    def offset(self, data: Array) -> int:
+        data = np.ascontiguousarray(data)
+        key = hashlib.sha256(data.tobytes()).digest()
+        if key not in self.found:
+            self.found[key] = self.size
+            self.constants.append(Constant(self.size, data))
+            self.size = aligned(self.size + data.nbytes)
+        return self.found[key]
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, machine: Machine, storage: Storage) -> None:
+        self.graph = graph
+        self.machine = machine
+        self.storage = storage
+        self.constants = _Constants()
+        self.places: dict[Value, Place] = {}
+        self.mutable = 0
+
+    def program(self, name: str) -> Program:
+        inputs = [self.port(v) for v in self.graph.inputs]
+        outputs = [self.port(v) for v in self.graph.outputs]
+        lowered = {n: self.steps(n) for n in self.graph if n not in self.storage.silent}
+        blocks, owners = self.blocks(lowered)
+        offsets, length = place(blocks)
+        for owner, offset in zip(owners, offsets, strict=True):
+            if isinstance(owner, Value):
+                self.places[owner] = Place(Region.ACTIVATIONS, offset)
+        scratch = {
+            o: Place(Region.ACTIVATIONS, at) for o, at in zip(owners, offsets, strict=True) if isinstance(o, tuple)
+        }
+        calls = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
+        memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
+        return Program(name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory)
+
+    def port(self, value: Value) -> Port:
+        """A place in the mutable region for a graph input or output, and for whatever shares its memory."""
+        root, offset = self.storage.root(value)
+        if root not in self.places:
+            self.places[root] = Place(Region.MUTABLE, self.mutable)
+            self.mutable = aligned(self.mutable + root.type.nbytes)
+        return Port(value.name, value.type, self.places[root].offset + offset)
+
+    def place(self, value: Value) -> Place:
+        if value.data is not None:
+            return Place(Region.CONSTANT, self.constants.offset(value.type.layout.pack(value.data)))
+        root, offset = self.storage.root(value)
+        if root.data is not None:
+            return Place(Region.CONSTANT, self.place(root).offset + offset)
+        home = self.places[root]
+        return Place(home.region, home.offset + offset)
+
+    def steps(self, node: Node) -> list[_Lowered]:
+        found = operator(node).lower(site(node, self.machine, self.storage.placed[node]))
+        clears = [
+            _Lowered(halo(Image.of(v.type), self.machine), (Output(i),), True)
+            for i, v in enumerate(node.outputs)
+            if has_halo(v.type) and v not in self.storage.kept
+        ]
+        return clears + [_Lowered(step.kernel, step.args, False) for step in found]
+
+    def blocks(self, lowered: dict[Node, list[_Lowered]]) -> tuple[list[Block], list[Value | tuple[Node, str]]]:
+        """Lifetimes of everything that needs room in the arena."""
+        step = {node: i for i, node in enumerate(self.graph)}
+        lives: dict[Value, tuple[int, int]] = {}
+        for value in self.graph.values():
+            root, _ = self.storage.root(value)
+            if value.producer is None or root in self.places or root.data is not None:
+                continue
+            first = step[value.producer]
+            last = max([first, *(step[user] for user in value.uses)])
+            a, b = lives.get(root, (first, last))
+            lives[root] = min(a, first), max(b, last)
+        blocks = [Block(aligned(v.type.nbytes), *life) for v, life in lives.items()]
+        owners: list[Value | tuple[Node, str]] = list(lives)
+        for node, steps in lowered.items():
+            scratch = {a.name: a.nbytes for s in steps for a in s.args if isinstance(a, Scratch)}
+            for name, size in scratch.items():
+                blocks.append(Block(aligned(size), step[node], step[node]))
+                owners.append((node, name))
+        return blocks, owners
+
+    def calls(self, node: Node, steps: list[_Lowered], scratch: dict[tuple[Node, str], Place]) -> list[Call]:
+        op = operator(node)
+        types = [None if v is None else v.type for v in node.inputs]
+        macs = op.macs(types, [v.type for v in node.outputs])
+        layer = node.origin.layer or node.output.name
+        main = max((i for i, s in enumerate(steps) if not s.clears), default=-1)
+        return [
+            Call(
+                s.kernel,
+                tuple(self.argument(node, a, scratch) for a in s.args),
+                layer,
+                op.name,
+                macs if i == main else 0,
+            )
+            for i, s in enumerate(steps)
+        ]
+
+    def argument(self, node: Node, arg: Arg, scratch: dict[tuple[Node, str], Place]) -> Place:
+        if isinstance(arg, Input):
+            return self.place(node.input(arg.i))
+        if isinstance(arg, Output):
+            return self.place(node.outputs[arg.i])
+        if isinstance(arg, Weights):
+            return Place(Region.CONSTANT, self.constants.offset(arg.data))
+        return scratch[node, arg.name]
+
+
+def has_halo(type: TensorType) -> bool:
+    return any(before or after for before, after in type.layout.halo)

@@ -1,0 +1,396 @@
+/* A network as a program: reads one file per input, runs, prints the outputs.
+   Exit status: 0, or 2 after one line on standard error. */
+
+#define _POSIX_C_SOURCE 199309L
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "image.h"
+#include "network.h"
+
+enum { MAX_REPEAT = 1000000, SHOWN = 10, FAILURE = 2 };
+
+typedef struct {
+  double mean[3], scale[3];
+  long repeat, top;
+  const char *raw_output;
+} Settings;
+
+/* ---------------------------------------------------------------------------------------------- messages */
+
+static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+static void fail(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  fprintf(stderr, "%s: ", tenon_name);
+  vfprintf(stderr, format, arguments);
+  fputc('\n', stderr);
+  va_end(arguments);
+  exit(FAILURE);
+}
+
+static void print_shape(FILE *to, const TenonPort *port) {
+  fprintf(to, "%s[", port->type);
+  for (int i = 0; i < port->rank; i++) fprintf(to, i ? ",%ld" : "%ld", port->extents[i]);
+  fputc(']', to);
+}
+
+static void usage(void) {
+  printf("usage: %s [options] FILE...\n\nOne file per input, in this order, or NAME=FILE:\n", tenon_name);
+  for (int i = 0; i < tenon_input_count; i++) {
+    printf("  %s  ", tenon_inputs[i].name);
+    print_shape(stdout, &tenon_inputs[i]);
+    putchar('\n');
+  }
+  fputs(
+      "A file is raw (exactly the input's bytes), .npy, or a PGM, PPM or BMP image of the input's height and width.\n\n"
+      "  --mean M[,M,M]     subtracted from each pixel (0 to 255), per channel in the order red, green, blue\n"
+      "  --scale S[,S,S]    multiplied with the result\n"
+      "  --repeat N         run N times and print the latency\n"
+      "  --top K            print the K largest values of each output\n"
+      "  --raw-output FILE  write all outputs as raw bytes, one after the other\n",
+      stdout);
+}
+
+/* ------------------------------------------------------------------------------------------------- inputs */
+
+typedef struct {
+  unsigned char *data;
+  size_t size;
+} Bytes;
+
+/* A whole file, if it has at most `limit` bytes: an input never needs more. */
+static Bytes read_file(const char *path, size_t limit) {
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) fail("cannot open %s: %s", path, strerror(errno));
+  Bytes bytes = {NULL, 0};
+  size_t room = 0, got = 1;
+  while (got != 0 && bytes.size <= limit) {
+    if (bytes.size == room) {
+      room = room == 0 ? 1 << 16 : room * 2;
+      unsigned char *larger = realloc(bytes.data, room);
+      if (larger == NULL) fail("not enough memory to read %s", path);
+      bytes.data = larger;
+    }
+    got = fread(bytes.data + bytes.size, 1, room - bytes.size, file);
+    bytes.size += got;
+  }
+  if (ferror(file)) fail("cannot read %s: %s", path, strerror(errno));
+  fclose(file);
+  if (bytes.size > limit) fail("%s has more than the %zu bytes that this input could take", path, limit);
+  if (bytes.size == 0) fail("%s is empty", path);
+  return bytes;
+}
+
+/* NumPy's name of an element type, without the byte order. */
+static const char *numpy_type(const char *type) {
+  static const char *const names[][2] = {{"f32", "f4"}, {"f64", "f8"}, {"f16", "f2"}, {"i64", "i8"}, {"i32", "i4"},
+                                         {"i16", "i2"}, {"i8", "i1"},  {"u64", "u8"}, {"u32", "u4"}, {"u16", "u2"},
+                                         {"u8", "u1"},  {"bool", "b1"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(type, names[i][0]) == 0) return names[i][1];
+  return "?";
+}
+
+static void check_npy_type(const char *path, const char *header, const TenonPort *port) {
+  const char *wanted = numpy_type(port->type);
+  const char *descr = strstr(header, "'descr':");
+  descr = descr == NULL ? NULL : strchr(descr + 8, '\'');
+  if (descr == NULL || descr[1] == 0) fail("%s is a damaged .npy file", path);
+  descr++;
+  if (*descr == '>') fail("%s is big-endian: save it with .astype('<%s')", path, wanted);
+  descr++;
+  if (strncmp(descr, wanted, 2) != 0 || descr[2] != '\'')
+    fail("%s holds %.*s and input '%s' takes %s: convert it with .astype('%s')", path, (int)strcspn(descr, "'"), descr,
+         port->name, wanted, wanted);
+  if (strstr(header, "'fortran_order': True") != NULL)
+    fail("%s is in Fortran order: save it with numpy.ascontiguousarray", path);
+}
+
+static void check_npy_shape(const char *path, const char *header, const TenonPort *port) {
+  const char *shape = strstr(header, "'shape':");
+  shape = shape == NULL ? NULL : strchr(shape, '(');
+  if (shape == NULL) fail("%s is a damaged .npy file", path);
+  const char *at = shape + 1;
+  int same = 1;
+  for (int i = 0; i < port->rank; i++) {
+    char *end;
+    const long extent = strtol(at, &end, 10);
+    same = same && extent == port->extents[i] && end != at;
+    at = end + strspn(end, ", ");
+  }
+  if (!same || *at != ')')
+    fail("%s has shape %.*s) and input '%s' takes another: try --help", path, (int)strcspn(shape, ")"), shape,
+         port->name);
+}
+
+/* NPY format 1.0 to 3.0: magic, version, header length, a Python dict as text, then the array. */
+static void take_npy(const char *path, Bytes file, const TenonPort *port) {
+  const size_t prefix = file.size > 6 && file.data[6] == 1 ? 10 : 12;
+  if (file.size < prefix) fail("%s is a truncated .npy file", path);
+  size_t length = file.data[8] | (size_t)file.data[9] << 8;
+  if (prefix == 12) length |= (size_t)file.data[10] << 16 | (size_t)file.data[11] << 24;
+  if (length > file.size - prefix) fail("%s is a truncated .npy file", path);
+  char *header = malloc(length + 1);
+  if (header == NULL) fail("not enough memory to read %s", path);
+  memcpy(header, file.data + prefix, length);
+  header[length] = 0;
+  check_npy_type(path, header, port);
+  check_npy_shape(path, header, port);
+  free(header);
+  const size_t content = file.size - prefix - length;
+  if (content != port->bytes)
+    fail("%s holds %zu bytes of data and input '%s' takes %zu", path, content, port->name, port->bytes);
+  memcpy(tenon_mutable + port->offset, file.data + prefix + length, port->bytes);
+}
+
+/* The channels, height and width of an input that can hold an image; 0 channels if it cannot. */
+static void image_extents(const TenonPort *port, long *channels, long *height, long *width) {
+  const int rank = port->rank;
+  *channels = 0;
+  if (rank < 2 || rank > 4 || (rank == 4 && port->extents[0] != 1)) return;
+  *width = port->extents[rank - 1];
+  *height = port->extents[rank - 2];
+  *channels = rank > 2 ? port->extents[rank - 3] : 1;
+  if (*channels != 1 && *channels != 3) *channels = 0;
+}
+
+static double pixel(const Image *image, long channel, long channels, size_t at) {
+  const unsigned char *p = image->pixels + at * (size_t)image->channels;
+  if (image->channels == 1) return p[0];
+  if (channels == 3) return p[channel];
+  return 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2]; /* ITU-R BT.601 luma */
+}
+
+static void take_image(const char *path, const Image *image, const TenonPort *port, const Settings *settings) {
+  long channels, height, width;
+  image_extents(port, &channels, &height, &width);
+  const int real = strcmp(port->type, "f32") == 0;
+  if (channels == 0 || (!real && strcmp(port->type, "u8") != 0))
+    fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
+  if (image->width != width || image->height != height)
+    fail("%s is %ld pixels wide and %ld high and input '%s' takes %ld by %ld: resize it", path, image->width,
+         image->height, port->name, width, height);
+  const size_t plane = (size_t)(height * width);
+  uint8_t *to = tenon_mutable + port->offset;
+  for (long c = 0; c < channels; c++)
+    for (size_t i = 0; i < plane; i++) {
+      const double value = (pixel(image, c, channels, i) - settings->mean[c]) * settings->scale[c];
+      const size_t at = (size_t)c * plane + i;
+      if (real) {
+        const float f = (float)value;
+        memcpy(to + at * sizeof f, &f, sizeof f);
+      } else {
+        to[at] = value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5);
+      }
+    }
+}
+
+static void take(const char *path, const TenonPort *port, const Settings *settings) {
+  /* The largest files: plain PPM, at most a dozen characters and a comment for each value. */
+  const size_t limit = port->bytes * 24 + (1u << 20);
+  const Bytes file = read_file(path, limit);
+  Image image = {0, 0, 0, NULL};
+  if (file.size >= 6 && memcmp(file.data, "\x93NUMPY", 6) == 0) {
+    take_npy(path, file, port);
+  } else if (is_image(file.data, file.size)) {
+    const char *problem = read_image(file.data, file.size, &image);
+    if (problem != NULL) fail("%s: %s", path, problem);
+    take_image(path, &image, port, settings);
+  } else if (file.size == port->bytes) {
+    memcpy(tenon_mutable + port->offset, file.data, file.size);
+  } else {
+    fail("%s has %zu bytes and input '%s' takes %zu: give that many raw, or a .npy, PGM, PPM or BMP file", path,
+         file.size, port->name, port->bytes);
+  }
+  free(image.pixels);
+  free(file.data);
+}
+
+static void take_all(int count, char **files, const Settings *settings) {
+  char *filled = calloc((size_t)tenon_input_count + 1, 1);
+  if (filled == NULL) fail("not enough memory");
+  int next = 0;
+  for (int i = 0; i < count; i++) {
+    const char *path = files[i];
+    int chosen = -1;
+    for (int j = 0; j < tenon_input_count; j++) {
+      const size_t length = strlen(tenon_inputs[j].name);
+      if (strncmp(path, tenon_inputs[j].name, length) == 0 && path[length] == '=') {
+        chosen = j;
+        path += length + 1;
+        break;
+      }
+    }
+    while (chosen < 0 && next < tenon_input_count && filled[next]) next++;
+    if (chosen < 0) chosen = next;
+    if (chosen >= tenon_input_count) fail("%d files given and this network has %d inputs: try --help", count, tenon_input_count);
+    if (filled[chosen]) fail("input '%s' is given twice", tenon_inputs[chosen].name);
+    take(path, &tenon_inputs[chosen], settings);
+    filled[chosen] = 1;
+  }
+  for (int j = 0; j < tenon_input_count; j++)
+    if (!filled[j]) fail("no file for input '%s': try --help", tenon_inputs[j].name);
+  free(filled);
+}
+
+/* ------------------------------------------------------------------------------------------------ outputs */
+
+/* An IEEE 754 binary16 value. */
+static double half(const uint8_t *from) {
+  const int bits = from[0] | from[1] << 8, exponent = bits >> 10 & 31;
+  double value = (bits & 1023) + (exponent ? 1024 : 0);
+  for (int i = exponent ? exponent : 1; i < 25; i++) value /= 2;
+  for (int i = 25; i < exponent; i++) value *= 2;
+  if (exponent == 31) value = bits & 1023 ? NAN : INFINITY;
+  return bits & 0x8000 ? -value : value;
+}
+
+static double element(const TenonPort *port, size_t at) {
+  const uint8_t *from = tenon_mutable + port->offset;
+#define READ_AS(name, c_type)                       \
+  if (strcmp(port->type, name) == 0) {              \
+    c_type value;                                   \
+    memcpy(&value, from + at * sizeof value, sizeof value); \
+    return (double)value;                           \
+  }
+  READ_AS("f32", float)
+  READ_AS("f64", double)
+  READ_AS("i64", int64_t)
+  READ_AS("i32", int32_t)
+  READ_AS("i16", int16_t)
+  READ_AS("i8", int8_t)
+  READ_AS("u64", uint64_t)
+  READ_AS("u32", uint32_t)
+  READ_AS("u16", uint16_t)
+#undef READ_AS
+  return strcmp(port->type, "f16") == 0 ? half(from + 2 * at) : from[at];
+}
+
+static size_t count_of(const TenonPort *port) {
+  size_t count = 1;
+  for (int i = 0; i < port->rank; i++) count *= (size_t)port->extents[i];
+  return count;
+}
+
+static void print_top(const TenonPort *port, size_t count, size_t top) {
+  char *used = calloc(count, 1);
+  if (used == NULL) fail("not enough memory to print %s", port->name);
+  for (size_t k = 0; k < top && k < count; k++) {
+    size_t best = count;
+    for (size_t i = 0; i < count; i++)
+      if (!used[i] && (best == count || element(port, i) > element(port, best))) best = i;
+    used[best] = 1;
+    printf("  %6zu  %.6g\n", best, element(port, best));
+  }
+  free(used);
+}
+
+static void print_output(const TenonPort *port, const Settings *settings) {
+  const size_t count = count_of(port);
+  printf("%s ", port->name);
+  print_shape(stdout, port);
+  putchar('\n');
+  if (settings->top > 0) {
+    print_top(port, count, (size_t)settings->top);
+    return;
+  }
+  for (size_t i = 0; i < count && i < SHOWN; i++) printf("  %6zu  %.6g\n", i, element(port, i));
+  if (count > SHOWN) printf("  ... %zu more: --top K or --raw-output FILE\n", count - SHOWN);
+}
+
+static void write_raw(const char *path) {
+  FILE *file = fopen(path, "wb");
+  if (file == NULL) fail("cannot write %s: %s", path, strerror(errno));
+  size_t missing = 0;
+  for (int i = 0; i < tenon_output_count; i++)
+    missing += tenon_outputs[i].bytes - fwrite(tenon_mutable + tenon_outputs[i].offset, 1, tenon_outputs[i].bytes, file);
+  if (fclose(file) != 0 || missing != 0) fail("cannot write %s: %s", path, strerror(errno));
+}
+
+/* ---------------------------------------------------------------------------------------------------- run */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int ascending(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void run(long repeat) {
+  double *times = malloc((size_t)repeat * sizeof *times);
+  if (times == NULL) fail("not enough memory to repeat %ld times", repeat);
+  for (long i = 0; i < repeat; i++) {
+    const double start = now();
+    const int status = tenon_run();
+    times[i] = now() - start;
+    if (status != 0) fail("the network returned %d", status);
+  }
+  qsort(times, (size_t)repeat, sizeof *times, ascending);
+  if (repeat > 1) printf("latency: min %.3f ms, median %.3f ms of %ld runs\n", times[0], times[repeat / 2], repeat);
+  free(times);
+}
+
+static long parse_count(const char *option, const char *text, long most) {
+  char *end;
+  errno = 0;
+  const long value = strtol(text, &end, 10);
+  if (end == text || *end != 0 || errno != 0 || value < 1 || value > most)
+    fail("%s takes a whole number from 1 to %ld, not '%s'", option, most, text);
+  return value;
+}
+
+/* One number for all channels, or three. */
+static void parse_channels(const char *option, const char *text, double *values) {
+  int count = 0;
+  for (const char *at = text;; at++) {
+    char *end;
+    values[count] = strtod(at, &end);
+    if (end == at || (*end != 0 && *end != ',')) fail("%s takes one number or three, not '%s'", option, text);
+    count++;
+    at = end;
+    if (*at == 0) break;
+    if (count == 3) fail("%s takes one number or three, not '%s'", option, text);
+  }
+  if (count == 2) fail("%s takes one number or three, not '%s'", option, text);
+  if (count == 1) values[1] = values[2] = values[0];
+}
+
+int main(int count, char **arguments) {
+  Settings settings = {{0, 0, 0}, {1, 1, 1}, 1, 0, NULL};
+  int files = 0, i = 1;
+  for (; i < count; i++) {
+    const char *option = arguments[i];
+    if (strncmp(option, "--", 2) != 0) {
+      arguments[files++] = arguments[i];
+      continue;
+    }
+    if (strcmp(option, "--help") == 0) {
+      usage();
+      return 0;
+    }
+    const char *value = i + 1 < count ? arguments[++i] : NULL;
+    if (value == NULL) fail("%s needs a value, or is no option: try --help", option);
+    if (strcmp(option, "--mean") == 0) parse_channels(option, value, settings.mean);
+    else if (strcmp(option, "--scale") == 0) parse_channels(option, value, settings.scale);
+    else if (strcmp(option, "--repeat") == 0) settings.repeat = parse_count(option, value, MAX_REPEAT);
+    else if (strcmp(option, "--top") == 0) settings.top = parse_count(option, value, MAX_REPEAT);
+    else if (strcmp(option, "--raw-output") == 0) settings.raw_output = value;
+    else fail("no option %s: try --help", option);
+  }
+  take_all(files, arguments, &settings);
+  run(settings.repeat);
+  for (int j = 0; j < tenon_output_count; j++) print_output(&tenon_outputs[j], &settings);
+  if (settings.raw_output != NULL) write_raw(settings.raw_output);
+  if (fflush(stdout) != 0) fail("cannot write the answer: %s", strerror(errno));
+  return 0;
+}

@@ -1,0 +1,74 @@
+/* What compilers call on their own where there is no C library.  Compiled with -fno-builtin, so that no loop
+   here becomes a call of itself. */
+
+#include <stddef.h>
+
+void *memcpy(void *restrict to, const void *restrict from, size_t count);
+void *memmove(void *to, const void *from, size_t count);
+void *memset(void *to, int value, size_t count);
+int memcmp(const void *a, const void *b, size_t count);
+
+void *memcpy(void *restrict to, const void *restrict from, size_t count) {
+  unsigned char *t = to;
+  const unsigned char *f = from;
+  for (size_t i = 0; i < count; i++) t[i] = f[i];
+  return to;
+}
+
+void *memmove(void *to, const void *from, size_t count) {
+  unsigned char *t = to;
+  const unsigned char *f = from;
+  if (t < f) {
+    for (size_t i = 0; i < count; i++) t[i] = f[i];
+  } else {
+    for (size_t i = count; i > 0; i--) t[i - 1] = f[i - 1];
+  }
+  return to;
+}
+
+void *memset(void *to, int value, size_t count) {
+  unsigned char *t = to;
+  for (size_t i = 0; i < count; i++) t[i] = (unsigned char)value;
+  return to;
+}
+
+int memcmp(const void *a, const void *b, size_t count) {
+  const unsigned char *x = a, *y = b;
+  for (size_t i = 0; i < count; i++) {
+    if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+  }
+  return 0;
+}
+
+#if defined(__arm__)
+/* The same under the names of the ARM run-time ABI (IHI 0043); note the order of memset's arguments. */
+#define COPY(name, function)                                  \
+  void name(void *to, const void *from, size_t count);        \
+  void name(void *to, const void *from, size_t count) {       \
+    function(to, from, count);                                \
+  }
+COPY(__aeabi_memcpy, memcpy)
+COPY(__aeabi_memcpy4, memcpy)
+COPY(__aeabi_memcpy8, memcpy)
+COPY(__aeabi_memmove, memmove)
+COPY(__aeabi_memmove4, memmove)
+COPY(__aeabi_memmove8, memmove)
+
+#define FILL(name)                                 \
+  void name(void *to, size_t count, int value);    \
+  void name(void *to, size_t count, int value) {   \
+    memset(to, value, count);                      \
+  }
+FILL(__aeabi_memset)
+FILL(__aeabi_memset4)
+FILL(__aeabi_memset8)
+
+#define CLEAR(name)                     \
+  void name(void *to, size_t count);    \
+  void name(void *to, size_t count) {   \
+    memset(to, 0, count);               \
+  }
+CLEAR(__aeabi_memclr)
+CLEAR(__aeabi_memclr4)
+CLEAR(__aeabi_memclr8)
+#endif

@@ -1,0 +1,29 @@
+/* The bundle that TENON_HEADER, TENON_ENTRY and TENON_PREFIX name, its regions and its weights. */
+
+#include TENON_HEADER
+#include "network.h"
+
+#define TENON_JOIN_(a, b) a##b
+#define TENON_JOIN(a, b) TENON_JOIN_(a, b)
+#define TENON_OF_BUNDLE(what) TENON_JOIN(TENON_PREFIX, what)
+#define TENON_TEXT_(a) #a
+#define TENON_TEXT(a) TENON_TEXT_(a)
+#define TENON_ROOM(bytes) ((bytes) ? (bytes) : 1)
+
+extern const uint8_t tenon_weights[];
+
+const char tenon_name[] = TENON_TEXT(TENON_ENTRY);
+
+/* A last, empty row: a network may have no input. */
+#define TENON_ROW(name, type, offset, bytes, rank, ...) {name, #type, offset, bytes, rank, {__VA_ARGS__}},
+const TenonPort tenon_inputs[] = {TENON_OF_BUNDLE(INPUTS)(TENON_ROW){"", "", 0, 0, 0, {0}}};
+const TenonPort tenon_outputs[] = {TENON_OF_BUNDLE(OUTPUTS)(TENON_ROW){"", "", 0, 0, 0, {0}}};
+const int tenon_input_count = sizeof tenon_inputs / sizeof *tenon_inputs - 1;
+const int tenon_output_count = sizeof tenon_outputs / sizeof *tenon_outputs - 1;
+
+TENON_MEM_ALIGN(64) uint8_t tenon_mutable[TENON_ROOM(TENON_OF_BUNDLE(MUTABLE_MEM_SIZE))];
+TENON_MEM_ALIGN(64) uint8_t tenon_activations[TENON_ROOM(TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE))];
+const size_t tenon_mutable_size = TENON_OF_BUNDLE(MUTABLE_MEM_SIZE);
+const size_t tenon_activations_size = TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE);
+
+int tenon_run(void) { return TENON_ENTRY((uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations); }

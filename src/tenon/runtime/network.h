@@ -1,0 +1,28 @@
+/* One bundle under fixed names, for the programs of this folder: a network may be called anything. */
+
+#ifndef TENON_NETWORK_H
+#define TENON_NETWORK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TENON_MAX_RANK = 16 };
+
+typedef struct {
+  const char *name, *type;
+  size_t offset, bytes; /* in the mutable region */
+  int rank;
+  long extents[TENON_MAX_RANK];
+} TenonPort;
+
+extern const char tenon_name[];
+extern const TenonPort tenon_inputs[], tenon_outputs[];
+extern const int tenon_input_count, tenon_output_count;
+
+extern uint8_t tenon_mutable[], tenon_activations[];
+extern const size_t tenon_mutable_size, tenon_activations_size;
+
+/* Runs the network on its own regions; 0 or what the network returned. */
+int tenon_run(void);
+
+#endif

@@ -1,0 +1,76 @@
+"""A bundle written by hand, to test what comes after code generation without it: y = 2 x + w over ten floats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tenon.bundle import Bundle, Origin
+from tenon.ir.loops import Kernel
+from tenon.ir.types import DType, tensor
+from tenon.options import Emit, Options
+from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
+from tenon.targets import find
+
+COUNT = 10
+
+SOURCE = """\
+#include "{name}.h"
+
+typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+static void kernel(const float *restrict x, const float *restrict w, float *restrict y) {{
+  for (int i = 0; i < 8; i += 4) *(f4 *)(y + i) = *(const f4 *)(x + i) * 2.0f + *(const f4 *)(w + i);
+  for (int i = 8; i < {count}; i++) y[i] = x[i] * 2.0f + w[i];
+}}
+
+int {name}(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {{
+  float *scratch = (float *)activations;
+  kernel((const float *)mutableWeight, (const float *)constantWeight, scratch);
+  for (int r = 0; r < {rounds}; r++)
+    for (int i = 0; i < {count}; i++) scratch[i] = scratch[i] * 0.5f + (float)(r % 3);
+  for (int i = 0; i < {count}; i++) ((float *)(mutableWeight + 64))[i] = scratch[i];
+  return 0;
+}}
+"""
+
+
+def bundle(
+    target: str = "host",
+    cache: Path | None = None,
+    *,
+    name: str = "affine",
+    rounds: int = 0,
+    shape: tuple[int, ...] = (1, COUNT),
+    emit: tuple[Emit, ...] = (),
+    compiler: str | None = None,
+) -> Bundle:
+    """``rounds`` makes it work longer; ``shape`` holds ten elements."""
+    where = {} if cache is None else {"cache": cache}
+    options = Options(target=target, emit=emit, compiler=compiler, **where)
+    source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
+    return Bundle(program(name, shape), source, find(target), options, Origin(file="by_hand.onnx", sha256="0" * 64))
+
+
+def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Program:
+    where = (Place(Region.MUTABLE, 0), Place(Region.CONSTANT, 0), Place(Region.ACTIVATIONS, 0))
+    return Program(
+        name,
+        (Port("x", tensor(DType.F32, *shape), 0),),
+        (Port("y", tensor(DType.F32, *shape), 64),),
+        (Call(Kernel("affine", (), (), ()), where, "layer/1", "Affine", COUNT),),
+        (Constant(0, weights()),),
+        Memory(constant=40, mutable=104, activations=40, bound=40),
+    )
+
+
+def weights() -> np.ndarray:
+    return np.arange(COUNT, dtype=np.float32)
+
+
+def expected(x: np.ndarray, rounds: int = 0) -> np.ndarray:
+    y = x * np.float32(2) + weights().reshape(x.shape)
+    for r in range(rounds):
+        y = y * np.float32(0.5) + np.float32(r % 3)
+    return y

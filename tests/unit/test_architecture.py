@@ -1,0 +1,78 @@
+"""The house rules that a program can check."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import tenon
+
+SOURCE = Path(tenon.__file__).parent
+ORDER = [
+    "errors", "ir", "options", "kernels", "ops", "frontends", "passes", "plan", "codegen", "targets", "toolchain",
+    "bundle", "engine", "pipeline", "cli",
+]  # fmt: skip
+"""Rooms in the order in which data passes through them; imports point only to rooms before one's own."""
+
+
+def modules() -> list[Path]:
+    return [p for p in sorted(SOURCE.rglob("*.py")) if p.relative_to(SOURCE).parts[0] not in ("__init__.py", "__main__.py")]
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Rooms that a module imports, at its top or inside functions; imports for type checkers only do not count."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "tenon" else [f"tenon.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("tenon.")}
+    return found
+
+
+def test_every_room_is_in_the_order() -> None:
+    assert {room(p) for p in modules()} == set(ORDER)
+
+
+def test_imports_point_up() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {other}"
+        for path in modules()
+        for other in imported(path)
+        if other in ORDER and ORDER.index(other) > ORDER.index(room(path))
+    ]
+    assert not wrong
+
+
+def test_operators_name_no_target() -> None:
+    for path in [*SOURCE.glob("ops/*.py"), *SOURCE.glob("kernels/*.py")]:
+        assert not imported(path) & {"targets", "toolchain", "codegen"}, path
+
+
+def test_public_names() -> None:
+    assert sorted(tenon.__all__) == [
+        "Bundle", "Engine", "Graph", "Options", "TenonError", "__version__",
+        "compile", "inspect", "load", "open", "targets",
+    ]  # fmt: skip
+    for name in tenon.__all__:
+        assert getattr(tenon, name) is not None
+
+
+def test_sizes_of_files() -> None:
+    long = {str(p.relative_to(SOURCE)): n for p in modules() if (n := len(p.read_text().splitlines())) > 600}
+    assert not long
+
+
+def test_no_junk_drawers() -> None:
+    assert not [p for p in SOURCE.rglob("*") if p.stem in ("utils", "misc", "common", "helpers")]
+
+
+def test_environment_is_read_in_one_place() -> None:
+    readers = {p.name for p in modules() if "os.environ" in p.read_text() or "getenv" in p.read_text()}
+    assert readers <= {"options.py"}

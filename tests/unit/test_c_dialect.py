@@ -1,0 +1,35 @@
+"""C against the interpreter: the kernels of every operator case, bit for bit when nothing is contracted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiled import Library, steps
+from lowered import MACHINES, Ask, run_lowered
+from tenon.ops import registry
+from tenon.ops.base import Case
+
+ASK = Ask(blocked=True, surplus=1)
+CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_c_does_what_the_interpreter_does(machine: str, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    library = Library()
+    lowered = [case for case in CASES if steps(case, MACHINES[machine], ASK)]
+    for case in lowered:
+        for step in steps(case, MACHINES[machine], ASK):
+            library.add(step.kernel)
+    library.build(tmp_path, [gcc, "-O1", "-ffp-contract=off"])
+    assert len(lowered) > 200
+    for case in lowered:
+        arguments = (case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
+        for a, b in zip(run_lowered(*arguments, library), run_lowered(*arguments), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"{case.op} {case.label}")

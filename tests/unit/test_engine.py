@@ -1,0 +1,252 @@
+"""Bundles called from Python."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import handmade
+from handmade import expected
+from tenon.engine import Engine, open_bundle
+from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
+from tenon.errors import BundleError, InputError
+
+X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def folder(cache: Path, tmp_path: Path) -> Path:
+    return handmade.bundle(cache=cache).save(tmp_path / "affine")
+
+
+@pytest.fixture
+def engine(folder: Path) -> Iterator[Engine]:
+    with Engine(folder) as opened:
+        yield opened
+
+
+# --------------------------------------------------------------------------------------------------- running
+def test_run(engine: Engine) -> None:
+    np.testing.assert_array_equal(engine.run({"x": X})["y"], expected(X))
+    np.testing.assert_array_equal(engine.run(X + 1)["y"], expected(X + 1))
+
+
+def test_in_memory_bundle(cache: Path) -> None:
+    with open_bundle(handmade.bundle(cache=cache)) as engine:
+        np.testing.assert_array_equal(engine.run(X)["y"], expected(X))
+
+
+def test_zero_copy(engine: Engine) -> None:
+    engine.inputs["x"][...] = X
+    outputs = engine.run(copy=False)
+    assert np.shares_memory(outputs["y"], engine.outputs["y"])
+    np.testing.assert_array_equal(engine.outputs["y"], expected(X))
+
+
+def test_copies_survive_the_next_run(engine: Engine) -> None:
+    first = engine.run(X)["y"]
+    engine.run(X + 1)
+    np.testing.assert_array_equal(first, expected(X))
+
+
+def test_any_strides_are_taken(engine: Engine) -> None:
+    wide = np.zeros((1, 20), np.float32)
+    wide[:, ::2] = X
+    np.testing.assert_array_equal(engine.run(wide[:, ::2])["y"], expected(X))
+    np.testing.assert_array_equal(engine.run(X[:, ::-1])["y"], expected(X[:, ::-1]))
+
+
+def test_memory_is_aligned_and_described(engine: Engine) -> None:
+    assert engine.inputs["x"].ctypes.data % 64 == 0
+    assert engine.name == "affine"
+    assert engine.memory.peak == 144
+    assert engine.memory.bound == 40
+
+
+@pytest.mark.parametrize(
+    ("feeds", "words"),
+    [
+        ({"z": X}, r"no input named 'z': this network's inputs are 'x' \(float32\[1,10\]\)"),
+        ({}, "input 'x' is missing"),
+        ({"x": X.astype(np.float64)}, r"float64 .* convert it with .astype\(np.float32\)"),
+        ({"x": X[0]}, r"shape \[10\] and the network takes \[1,10\].*reshape"),
+        ({"x": X[:, :5]}, r"shape \[1,5\] and the network takes \[1,10\]$"),
+        ({"x": [1.0]}, "is a list: give a NumPy array"),
+    ],
+)
+def test_wrong_feeds(engine: Engine, feeds: dict[str, np.ndarray], words: str) -> None:
+    before = engine.inputs["x"].copy()
+    with pytest.raises(InputError, match=words):
+        engine.run(feeds)
+    np.testing.assert_array_equal(engine.inputs["x"], before)
+
+
+def test_closed(folder: Path) -> None:
+    engine = Engine(folder)
+    engine.close()
+    engine.close()
+    with pytest.raises(InputError, match="closed"):
+        engine.run(X)
+    with pytest.raises(InputError, match="closed"):
+        engine.fork()
+
+
+# --------------------------------------------------------------------------------------------------- threads
+def test_two_threads_with_their_own_arenas(cache: Path) -> None:
+    rounds, runs = 20_000, 20
+    first = open_bundle(handmade.bundle(cache=cache, rounds=rounds))
+    second = first.fork()
+    wrong: list[int] = []
+
+    def work(engine: Engine, sign: int) -> None:
+        for i in range(runs):
+            x = (X * sign + i).astype(np.float32)
+            if not np.array_equal(engine.run(x)["y"], answers[sign, i]):
+                wrong.append(i)
+
+    answers = {(sign, i): first.run((X * sign + i).astype(np.float32))["y"] for sign in (1, -1) for i in range(runs)}
+    threads = [threading.Thread(target=work, args=pair) for pair in ((first, 1), (second, -1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    # one division per round and element: the closed form is the recurrence itself
+    np.testing.assert_allclose(answers[1, 0], expected(X, rounds), rtol=1e-6)
+
+
+def test_one_engine_in_two_threads_takes_turns(engine: Engine) -> None:
+    wrong: list[int] = []
+
+    def work(sign: int) -> None:
+        for i in range(300):
+            if not np.array_equal(engine.run(X * np.float32(sign * i))["y"], expected(X * np.float32(sign * i))):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(sign,)) for sign in (1, -1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_other_python_threads_run_meanwhile(cache: Path) -> None:
+    with open_bundle(handmade.bundle(cache=cache, rounds=100_000_000)) as engine:
+        took: list[float] = []
+
+        def work() -> None:
+            start = time.perf_counter()
+            engine.run(X)
+            took.append(time.perf_counter() - start)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        longest, last = 0.0, time.perf_counter()
+        while thread.is_alive():
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        thread.join()
+    # a run that held the interpreter lock would stop this loop for as long as it takes
+    assert longest < took[0] / 2
+
+
+# ---------------------------------------------------------------------------------------------------- opening
+def test_bundle_written_again_is_loaded_again(cache: Path, tmp_path: Path) -> None:
+    place = tmp_path / "affine"
+    old = open_bundle(handmade.bundle(cache=cache).save(place))
+    new = open_bundle(handmade.bundle(cache=cache, rounds=1).save(place))
+    np.testing.assert_array_equal(old.run(X)["y"], expected(X))
+    np.testing.assert_array_equal(new.run(X)["y"], expected(X, 1))
+
+
+@pytest.mark.parametrize("name", ["libaffine.so", "affine.weights.bin"])
+def test_damaged_file(folder: Path, name: str) -> None:
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=f"{name} is damaged"):
+        Engine(folder)
+    path.write_bytes(content[:-1])
+    with pytest.raises(BundleError, match=f"{name} is damaged"):
+        Engine(folder)
+    path.write_bytes(b"")
+    with pytest.raises(BundleError, match=f"{name} is damaged"):
+        Engine(folder)
+    path.unlink()
+    with pytest.raises(BundleError, match=f"{name} is missing"):
+        Engine(folder)
+
+
+def test_bundle_saved_without_library(cache: Path, tmp_path: Path) -> None:
+    folder = handmade.bundle(cache=cache).save(tmp_path / "affine", ("c", "weights"))
+    with pytest.raises(BundleError, match="saved without libaffine.so"):
+        Engine(folder)
+
+
+def test_bundle_for_another_machine(cache: Path, tmp_path: Path) -> None:
+    bundle = handmade.bundle("riscv64", cache)
+    with pytest.raises(BundleError, match=r"made for riscv64 .*--target host"):
+        Engine(bundle.save(tmp_path / "affine"))
+    with pytest.raises(BundleError, match=r"affine was made for riscv64"):
+        open_bundle(bundle)
+
+
+def test_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"not a bundle: it holds no manifest.json"):
+        Engine(tmp_path)
+    with pytest.raises(BundleError, match="not a bundle"):
+        Engine(tmp_path / "nowhere")
+
+
+def test_network_without_weights(cache: Path, tmp_path: Path) -> None:
+    folder = handmade.bundle(cache=cache).save(tmp_path / "affine")
+    (folder / "affine.weights.bin").write_bytes(b"")
+    manifest = (folder / "manifest.json").read_text()
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    weights = "143de3a0e04132658d3c3d7087e2b201facebd593af25fd77b2f3508baa8a6b9"
+    assert weights in manifest
+    manifest = manifest.replace(f'"bytes": 40,\n   "sha256": "{weights}"', f'"bytes": 0,\n   "sha256": "{empty}"')
+    (folder / "manifest.json").write_text(manifest)
+    with pytest.raises(BundleError, match="has 0 bytes and the network reads 40"):
+        Engine(folder)
+    (folder / "manifest.json").write_text(manifest.replace('"constant": 40', '"constant": 0'))
+    with Engine(folder) as engine:
+        assert engine.memory.constant == 0
+
+
+# -------------------------------------------------------------------------------------------------- comparing
+def test_relative_error() -> None:
+    a = np.array([1.0, -4.0, np.nan, np.inf])
+    assert relative_error(a, a) == 0
+    assert relative_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])) == 0.5
+    assert relative_error(np.array([1.0]), np.array([np.nan])) == math.inf
+    assert relative_error(np.array([1.0]), np.array([0.0])) == math.inf
+    assert relative_error(np.zeros(2), np.zeros(3)) == math.inf
+    assert relative_error(np.zeros(0), np.zeros(0)) == 0
+    assert relative_error(np.array([250], np.uint8), np.array([255], np.uint8)) == pytest.approx(5 / 255)
+
+
+def test_cosine_similarity() -> None:
+    assert cosine_similarity(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0
+    assert cosine_similarity(np.array([2.0, 2.0]), np.array([1.0, 1.0])) == pytest.approx(1)
+    assert cosine_similarity(np.zeros(2), np.zeros(2)) == 1
+    assert cosine_similarity(np.ones(2), np.zeros(2)) == 0
+
+
+def test_signal_to_noise() -> None:
+    assert signal_to_noise(np.array([1.1]), np.array([1.0])) == pytest.approx(20)
+    assert signal_to_noise(np.ones(3), np.ones(3)) == math.inf
+    assert signal_to_noise(np.ones(3), np.zeros(3)) == -math.inf

@@ -1,0 +1,101 @@
+"""The elementary functions keep the error bounds that their docstrings state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from interpret import interpret
+from tenon.ir.build import Builder
+from tenon.ir.graph import Array
+from tenon.ir.loops import Expr
+from tenon.kernels import math as tenon_math
+
+
+def compute(function: Callable[..., Expr], *arguments: Array) -> Array:
+    """The function over whole arrays: as many lanes as elements."""
+    n = len(arguments[0])
+    k = Builder("k")
+    inputs = [k.param("x", n).vec(n)[0] for _ in arguments]
+    k.param("y", n, out=True).vec(n)[0] = function(*inputs)
+    out: Array = np.zeros(n, np.float32)
+    interpret(k.done(), [*map(np.ascontiguousarray, arguments), out])
+    return out
+
+
+def ulps(got: Array, true: Array) -> float:
+    """The largest error in units in the last place of the true result; infinities must be where they belong."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = true.astype(np.float32)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(got[~finite], rounded[~finite])
+    unit = np.spacing(np.abs(rounded[finite])).astype(np.float64)
+    return float((np.abs(got[finite].astype(np.float64) - true[finite]) / unit).max())
+
+
+def linear(low: float, high: float, n: int = 200_001) -> Array:
+    return np.unique(np.linspace(low, high, n).astype(np.float32))
+
+
+def geometric(low: float, high: float, n: int = 200_001) -> Array:
+    return np.unique(np.exp(np.linspace(math.log(low), math.log(high), n)).astype(np.float32))
+
+
+def both_signs(x: Array) -> Array:
+    return np.concatenate([-x[::-1], x])
+
+
+ALL = both_signs(np.concatenate([geometric(1e-30, 1.0), linear(0, 100)]))
+SWEEPS: dict[str, tuple[Array, Callable[[Array], Array], float]] = {
+    "exp": (linear(-110, 95), np.exp, 1),
+    "log": (np.concatenate([geometric(1e-44, 3e38), linear(0.5, 2)]), np.log, 1),
+    "log1p": (geometric(1e-30, 1.0), np.log1p, 2),
+    "sigmoid": (ALL[ALL > -87], lambda x: 1 / (1 + np.exp(-x)), 3),
+    "softplus": (ALL, lambda x: np.logaddexp(0, x), 2),
+    "tanh": (ALL, np.tanh, 6),
+    "erf": (ALL[::8], lambda x: np.array([math.erf(v) for v in x]), 7),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_error_bound(name: str) -> None:
+    x, truth, bound = SWEEPS[name]
+    with np.errstate(over="ignore"):
+        true = truth(x.astype(np.float64))
+    assert ulps(compute(getattr(tenon_math, name), x), true) <= bound
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])
+def test_bounded_functions_stay_in_bounds(name: str) -> None:
+    assert np.abs(compute(getattr(tenon_math, name), linear(-1000, 1000))).max() <= 1
+
+
+def test_pow_error_bound() -> None:
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.uniform(-87, 88, 300_000)).astype(np.float32)
+    y = (rng.uniform(-125, 127, x.size) / np.log2(x.astype(np.float64))).astype(np.float32)
+    near = rng.uniform(0.5, 2, 300_000).astype(np.float32)
+    wide = rng.uniform(-120, 120, near.size).astype(np.float32)
+    for base, exponent in ((x, y), (near, wide)):
+        true = np.power(base.astype(np.float64), exponent.astype(np.float64))
+        kept = (true > 1.2e-38) & (true < 3.3e38)
+        assert ulps(compute(tenon_math.pow, base[kept], exponent[kept]), true[kept]) <= 2
+
+
+def test_pow_of_special_values() -> None:
+    bases = np.array([0, 1, -1, 2, -2, 0.5, -0.5, np.inf, 3e-45, 1e38, -8], np.float32)
+    exponents = np.array([0, 1, -1, 2, 3, -3, 0.5, -0.5, np.inf, -np.inf, 127, 1e30, 1 / 3], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(bases, exponents))
+    with np.errstate(all="ignore"):
+        expected = np.power(x, y)
+    np.testing.assert_allclose(compute(tenon_math.pow, x, y), expected, rtol=1e-6, atol=1e-44)
+
+
+def test_special_values() -> None:
+    x = np.array([0, -1, np.inf], np.float32)
+    np.testing.assert_array_equal(compute(tenon_math.log, x), np.array([-np.inf, np.nan, np.inf], np.float32))
+    x = np.array([-np.inf, 0, np.inf], np.float32)
+    np.testing.assert_array_equal(compute(tenon_math.exp, x), np.array([0, 1, np.inf], np.float32))

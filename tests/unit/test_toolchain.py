@@ -1,0 +1,198 @@
+"""Compilers, their cache, and how sizes are read."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import handmade
+from tenon.bundle.link import library, program_objects
+from tenon.errors import TenonError, ToolchainError
+from tenon.options import Options
+from tenon.targets import find as find_target
+from tenon.targets import targets
+from tenon.toolchain import cache, compiler
+from tenon.toolchain.cache import LARGEST, Cache, key
+from tenon.toolchain.size import sizes
+
+SOURCE = {"k.c": b"float k(float x);\nfloat k(float x) { return x * 3.0f + 1.0f; }\n"}
+COMPILED = sorted(name for name, row in targets().items() if row.object != "none")
+
+
+@pytest.fixture
+def zig(tmp_path: Path) -> compiler.Compiler:
+    return compiler.zig(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("target", COMPILED)
+def test_zig_compiles_for_every_target(target: str, zig: compiler.Compiler) -> None:
+    assert sizes(zig.compile(SOURCE, "k.c", find_target(target))).code > 0
+
+
+def test_objects_are_the_same_wherever_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for place in ("one", "two/deeper"):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        bundle = handmade.bundle(cache=Path("cache"))
+        made.append((bundle.object, bundle.library))
+    assert made[0] == made[1]
+
+
+def test_second_time_comes_from_the_cache(zig: compiler.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = zig.compile(SOURCE, "k.c", find_target("aarch64"))
+    monkeypatch.setattr(subprocess, "run", _never)
+    assert zig.compile(SOURCE, "k.c", find_target("aarch64")) == first
+    with pytest.raises(AssertionError, match="ran"):
+        zig.compile(SOURCE, "k.c", find_target("armv7"))
+
+
+def _never(*_: object, **__: object) -> None:
+    raise AssertionError("the compiler ran")
+
+
+def test_damaged_entry_is_a_miss(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    store.put(key(["a"]), b"content")
+    assert store.get(key(["a"])) == b"content"
+    path = next(path for path in tmp_path.rglob("*") if path.is_file())
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[:10], b"", whole[:-1] + b"X"):
+        path.write_bytes(damaged)
+        assert store.get(key(["a"])) is None
+
+
+def test_key_parts_do_not_run_together() -> None:
+    assert key(["ab", "c"]) != key(["a", "bc"])
+
+
+def test_huge_results_are_not_kept(tmp_path: Path) -> None:
+    Cache(tmp_path / "c").put(key(["a"]), bytes(LARGEST + 1))
+    assert not (tmp_path / "c").exists()
+
+
+def test_many_writers_of_one_entry(tmp_path: Path) -> None:
+    store, name, content = Cache(tmp_path), key(["a"]), os.urandom(100_000)
+    with ThreadPoolExecutor(8) as pool:
+        read = list(pool.map(lambda _: (store.put(name, content), store.get(name))[1], range(64)))
+    assert read == [content] * 64
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
+
+
+def test_full_disk_is_not_fatal(zig: compiler.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache, "write_atomically", full)
+    assert zig.compile(SOURCE, "k.c", find_target("aarch64"))
+    assert not [path for path in zig.folder.rglob("*") if path.is_file() and path.parent.name != "zig"]
+
+
+def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Path, target: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write_atomically(tmp_path / "entry", b"content")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cache_that_cannot_be_written_is_not_fatal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert compiler.zig(tmp_path / "file").compile(SOURCE, "k.c", find_target("aarch64"))
+
+
+def test_missing_zig_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ToolchainError, match="pip install ziglang"):
+        compiler.find(Options(cache=tmp_path))
+
+
+@pytest.mark.parametrize(("program", "words"), [("no-such-cc", "no C compiler 'no-such-cc'"), ("true", "not a C comp")])
+def test_missing_or_wrong_compiler(program: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=words):
+        compiler.find(Options(compiler=program, cache=tmp_path))
+
+
+def test_refusal_shows_command_and_complaint(zig: compiler.Compiler) -> None:
+    with pytest.raises(ToolchainError) as caught:
+        zig.compile({"k.c": b"int k(void) { return missing; }\n"}, "k.c", find_target("aarch64"))
+    text = str(caught.value)
+    assert "-target aarch64-linux-musl" in text
+    assert "missing" in text
+    assert "remedy:" in text
+
+
+def test_warnings_are_errors(zig: compiler.Compiler) -> None:
+    with pytest.raises(ToolchainError, match="unused"):
+        zig.compile({"k.c": b"static int k(void) { return 1; }\n"}, "k.c", find_target("aarch64"))
+
+
+def test_null_target_has_no_machine_code(zig: compiler.Compiler) -> None:
+    with pytest.raises(ToolchainError, match="no machine code"):
+        zig.compile(SOURCE, "k.c", find_target("null"))
+
+
+@pytest.mark.parametrize("program", ["gcc", "clang"])
+def test_named_compiler_serves_its_own_machine_only(program: str, tmp_path: Path) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program} here")
+    chosen = compiler.named(program, tmp_path)
+    host, other = ("x86-64", "aarch64") if chosen.triple.startswith("x86_64") else ("aarch64", "x86-64")
+    assert sizes(chosen.compile(SOURCE, "k.c", find_target(host))).functions.keys() == {"k"}
+    with pytest.raises(ToolchainError, match=f"not for target {other}"):
+        chosen.compile(SOURCE, "k.c", find_target(other))
+
+
+@pytest.mark.parametrize("program", ["gcc", "clang", None])
+@pytest.mark.parametrize("name", ["send", "fail", "Port", "ROW", "x"])
+def test_runtime_compiles_with_every_compiler_whatever_the_network_is_called(
+    program: str | None, name: str, tmp_path: Path
+) -> None:
+    if program and shutil.which(program) is None:
+        pytest.skip(f"no {program} here")
+    bundle = handmade.bundle(cache=tmp_path, compiler=program, name=name)
+    for main in ("main.c", "probe.c"):
+        objects = program_objects(bundle.compiler, bundle.target, main, name, b"", bundle.header, b"")
+        assert sizes(objects["main.o"]).code > 0
+
+
+def test_sizes_of_functions_and_sections(zig: compiler.Compiler) -> None:
+    source = {
+        "k.c": b"int k(int i);\nstatic int seen[100];\nstatic const int t[4] = {3, 1, 4, 1};\n"
+        b"int k(int i) { seen[i & 63]++; return t[i & 3] + seen[1]; }\n"
+    }
+    for target in ("x86-64", "armv7"):
+        found = sizes(zig.compile(source, "k.c", find_target(target)))
+        assert found.functions.keys() == {"k"}
+        assert found.functions["k"] <= found.code
+        assert found.data >= 16
+        assert found.zeroed >= 256
+
+
+def test_sizes_of_a_wasm_module(tmp_path: Path) -> None:
+    bundle = handmade.bundle("wasm32", tmp_path)
+    module = library(bundle.compiler, bundle.target, bundle.name, bundle.object)
+    assert 0 < sizes(module).code < len(module)
+
+
+def test_damaged_objects_are_refused(zig: compiler.Compiler) -> None:
+    for target in ("x86-64", "armv7", "wasm32"):
+        whole = zig.compile(SOURCE, "k.c", find_target(target))
+        for end in range(0, len(whole), 7):
+            try:
+                sizes(whole[:end])
+            except TenonError:
+                continue
+            assert target == "wasm32"  # a module cut between two sections is a module
+    with pytest.raises(ToolchainError, match="neither"):
+        sizes(b"MZ")
