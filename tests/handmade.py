@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tenon.bundle import Bundle, Origin
+from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.ir.types import DType, tensor
-from tenon.options import Emit, Options
+from tenon.options import Emit, Options, default_cache
 from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
 from tenon.targets import find
 
@@ -47,8 +48,7 @@ def bundle(
     compiler: str | None = None,
 ) -> Bundle:
     """``rounds`` makes it work longer; ``shape`` holds ten elements."""
-    where = {} if cache is None else {"cache": cache}
-    options = Options(target=target, emit=emit, compiler=compiler, **where)
+    options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
     return Bundle(program(name, shape), source, find(target), options, Origin(file="by_hand.onnx", sha256="0" * 64))
 
@@ -65,12 +65,13 @@ def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Progra
     )
 
 
-def weights() -> np.ndarray:
+def weights() -> Array:
     return np.arange(COUNT, dtype=np.float32)
 
 
-def expected(x: np.ndarray, rounds: int = 0) -> np.ndarray:
-    y = x * np.float32(2) + weights().reshape(x.shape)
+def expected(x: Array, rounds: int = 0) -> Array:
+    y = np.multiply(x, 2, dtype=np.float32) + weights().reshape(x.shape)
     for r in range(rounds):
-        y = y * np.float32(0.5) + np.float32(r % 3)
+        y *= np.float32(0.5)
+        y += np.float32(r % 3)
     return y

@@ -144,9 +144,7 @@ def run_site(
     return [_result(t, data) for t, data in zip(site.outputs, outputs, strict=True)]
 
 
-def _run_steps(
-    op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes], execute: Execute
-) -> None:
+def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes], execute: Execute) -> None:
     scratch: dict[str, _Bytes] = {}
 
     def memory(arg: Arg) -> _Bytes:

@@ -94,7 +94,7 @@ def main() -> int:
     table.add_row("held-out digits right", f"{100 * accuracy:.1f} % of {len(labels)}")
     table.add_row("latency (median, called from Python)", f"{1e6 * np.median(times):.1f} µs")
     table.add_row("peak RAM", f"{report.memory.activations + report.memory.mutable} bytes")
-    table.add_row("code size", f"{report.code.text} bytes")
+    table.add_row("code size", f"{report.size.code + report.size.data} bytes")
     table.add_row("weights", f"{report.memory.constant} bytes")
     console.print(table)
     return 0 if accuracy >= 0.97 else 1

@@ -41,6 +41,11 @@ def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / "tenon"
 
 
+def child_environment(**changes: str) -> dict[str, str]:
+    """The environment for a program that we start."""
+    return {**os.environ, **changes}
+
+
 class Options(BaseModel):
     """How to compile.  Unknown or invalid options raise InputError that lists every one of them."""
 

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tenon import frontends, passes, targets
+from tenon import frontends, passes
 from tenon.bundle import Bundle, Origin
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
@@ -18,10 +18,10 @@ from tenon.frontends.source import read
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
 from tenon.options import Options
+from tenon.plan.describe import Description, describe
 from tenon.plan.lower import plan
 from tenon.plan.program import Program
-from tenon.plan.describe import Description, describe
-from tenon.targets import Target
+from tenon.targets import Target, find
 
 Model = str | PathLike[str] | bytes
 """A path, an http(s) address, or the bytes of a model file."""
@@ -62,7 +62,7 @@ def compile(
     Raises ModelError, and InputError for bad options.
     """
     chosen = _options(options, changes)
-    target = targets.find(chosen.target)
+    target = find(chosen.target)
     progress("read")
     given = model if isinstance(model, Graph) else load(model, shapes=shapes)
     name = chosen.name or identifier(given.name)
@@ -84,7 +84,7 @@ def inspect(
     given = model if isinstance(model, Graph) else load(model, shapes=shapes)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
-    graph, program = _planned(given, targets.find(chosen.target), chosen, given.name, shapes, progress)
+    graph, program = _planned(given, find(chosen.target), chosen, given.name, shapes, progress)
     return describe(bind(given, shapes) if shapes else given, program), graph
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,11 +53,18 @@ def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatc
 def test_failure_of_the_network_is_told(target: str, cache: Path) -> None:
     _skip_without(target)
     bundle = handmade.bundle(target, cache)
-    bundle = type(bundle)(
-        bundle.program, bundle.source.replace("return 0;", "return 7;"), bundle.target, bundle.options
-    )
+    bundle = replace(bundle, source=bundle.source.replace("return 0;", "return 7;"))
     with pytest.raises(ToolchainError, match=r"the network failed|returned 7"):
         emulate(bundle, X)
+
+
+def test_arithmetic_that_a_small_processor_lacks() -> None:
+    """Linked with zig's compiler_rt, which the user's cache keeps: seconds, the first time."""
+    _skip_without("cortex-m7")
+    bundle = handmade.bundle("cortex-m7")
+    divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)(n / d);\n  return 0;"
+    answer = emulate(replace(bundle, source=bundle.source.replace("return 0;", divide)), X)
+    assert answer["y"][0, 0] == 14
 
 
 def test_feeds_are_checked(cache: Path) -> None:

@@ -34,7 +34,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _answer(program: Path, *arguments: str) -> np.ndarray:
-    command = [program, *arguments, "--raw-output", "y.bin"]
+    command = [str(program), *arguments, "--raw-output", "y.bin"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return np.fromfile("y.bin", np.float32).reshape(X.shape)
@@ -64,7 +64,7 @@ def test_colour_becomes_grey(program: Path) -> None:
 
 def test_what_is_printed(program: Path) -> None:
     X.tofile("x.raw")
-    run = [program, "x.raw", "--top", "2", "--repeat", "3"]
+    run = [str(program), "x.raw", "--top", "2", "--repeat", "3"]
     result = subprocess.run(run, capture_output=True, text=True, check=True)
     assert re.match(r"latency: min \d+\.\d{3} ms, median \d+\.\d{3} ms of 3 runs\n", result.stdout)
     assert result.stdout.endswith("y f32[1,1,2,5]\n       9  459\n       8  408\n")
@@ -110,7 +110,7 @@ def _npy(array: np.ndarray) -> bytes:
 def test_one_clear_line_on_bad_input(program: Path, make: object, arguments: list[str], words: str) -> None:
     if callable(make):
         Path("f").write_bytes(make())
-    result = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    result = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert words in result.stderr
     assert result.stderr.startswith("affine: ")

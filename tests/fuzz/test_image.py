@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -39,9 +40,14 @@ def _plain(pixels: np.ndarray, magic: str) -> bytes:
     return f"{magic}\n# a comment\n5 6\n# 1 2 3\n255\n{numbers}\n".encode()
 
 
+def _bitmap(pixel: int) -> bytes:
+    """One pixel of eight bits, a palette of two colours."""
+    head = struct.pack("<2sIHHI", b"BM", 66, 0, 0, 62)
+    return head + struct.pack("<IiiHHIIiiII", 40, 1, 1, 1, 8, 0, 4, 0, 0, 2, 2) + bytes(8) + bytes([pixel, 0, 0, 0])
+
+
 def _files(folder: Path) -> dict[str, np.ndarray]:
     """Every kind of file, and the pixels it holds."""
-    top_down = bytearray()
     Image.fromarray(RGB).save(folder / "rgb24.bmp")
     Image.fromarray(RGB).convert("RGBA").save(folder / "rgb32.bmp")
     Image.fromarray(GREY).save(folder / "grey8.bmp")
@@ -89,6 +95,7 @@ def test_broken_files(harness: Path, tmp_path: Path) -> None:
         (b"P5 999999 999999 255\n", "truncated"),
         (b"P5 9999999999 1 255\n", "damaged or truncated"),
         (b"P5 1 1 70000\n\0", "out of range"),
+        (_bitmap(2), "a colour that its palette lacks"),
         (b"BM" + bytes(60), "older than Windows 3"),
     ],
 )

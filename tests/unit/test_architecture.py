@@ -16,7 +16,7 @@ ORDER = [
 
 
 def modules() -> list[Path]:
-    return [p for p in sorted(SOURCE.rglob("*.py")) if p.relative_to(SOURCE).parts[0] not in ("__init__.py", "__main__.py")]
+    return [p for p in sorted(SOURCE.rglob("*.py")) if p.relative_to(SOURCE).stem[:2] != "__" or p.parent != SOURCE]
 
 
 def room(path: Path) -> str:

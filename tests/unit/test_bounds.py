@@ -89,8 +89,8 @@ def test_sound_kernels_are_proved(make: Callable[[], Kernel]) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, bottom=0))), r"load of x, dimension 2: passes the end by 1"),
-        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, right=0))), r"load of x, dimension 3: passes the end by 1"),
+        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, bottom=0))), r"of x, dimension 2: passes the end by 1"),
+        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, right=0))), r"of x, dimension 3: passes the end by 1"),
         (lambda: convolution(replace(SOUND, x=replace(SOUND.x, top=0))), r"dimension 2: starts 1 before 0"),
         (lambda: convolution(replace(SOUND, stride=(2, 2))), r"load of x, dimension 2: passes the end"),
         (lambda: convolution(replace(SOUND, y_start=(0, 1))), r"store of y, dimension 3: passes the end by 1"),

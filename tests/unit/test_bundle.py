@@ -265,7 +265,7 @@ def test_no_permission(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(InputError, match="cannot write .*out: Permission denied: choose a folder"):
+    with pytest.raises(InputError, match=r"cannot write .*out: Permission denied: choose a folder"):
         bundle.save(tmp_path / "out", ("c",))
     assert list(tmp_path.iterdir()) == []
 

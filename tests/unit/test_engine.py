@@ -192,7 +192,7 @@ def test_damaged_file(folder: Path, name: str) -> None:
 
 def test_bundle_saved_without_library(cache: Path, tmp_path: Path) -> None:
     folder = handmade.bundle(cache=cache).save(tmp_path / "affine", ("c", "weights"))
-    with pytest.raises(BundleError, match="saved without libaffine.so"):
+    with pytest.raises(BundleError, match=r"saved without libaffine\.so"):
         Engine(folder)
 
 

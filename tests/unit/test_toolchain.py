@@ -81,8 +81,13 @@ def test_huge_results_are_not_kept(tmp_path: Path) -> None:
 
 def test_many_writers_of_one_entry(tmp_path: Path) -> None:
     store, name, content = Cache(tmp_path), key(["a"]), os.urandom(100_000)
+
+    def work(_: int) -> bytes | None:
+        store.put(name, content)
+        return store.get(name)
+
     with ThreadPoolExecutor(8) as pool:
-        read = list(pool.map(lambda _: (store.put(name, content), store.get(name))[1], range(64)))
+        read = list(pool.map(work, range(64)))
     assert read == [content] * 64
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
 

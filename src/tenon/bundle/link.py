@@ -93,9 +93,10 @@ def link_freestanding(
     """
     memory = compiler.compile({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))
     whole = {**objects, "memory.o": memory}
+    flags = ("-nostdlib", "-Wl,--gc-sections", *flags)
     try:
-        return compiler.link(whole, target, ("-nostdlib", *flags))
+        return compiler.link(whole, target, flags)
     except ToolchainError as error:
-        if "undefined" not in str(error):
+        if "undefined symbol" not in str(error):
             raise
-        return compiler.link(whole, target, ("-nostdlib", *flags, "-lcompiler_rt"))
+    return compiler.link(whole, target, (*flags, "-lcompiler_rt"))

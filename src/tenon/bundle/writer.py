@@ -58,6 +58,16 @@ class Bundle:
     def name(self) -> str:
         return self.program.name
 
+    @property
+    def parts(self) -> tuple[Emit, ...]:
+        """All that a bundle for its target can hold, but the executable."""
+        possible = [part for part in EMIT if part != "exe"]
+        if self.target.object == "none":
+            possible = [part for part in possible if part not in _COMPILED]
+        elif link.library_name(self.name, self.target) is None:
+            possible.remove("library")
+        return tuple(possible)
+
     @cached_property
     def header(self) -> str:
         return header(self.program)
@@ -140,11 +150,7 @@ class Bundle:
         )
 
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
-        possible = set(EMIT) - {"exe"}
-        if self.target.object == "none":
-            possible -= _COMPILED
-        elif link.library_name(self.name, self.target) is None:
-            possible.discard("library")
+        possible = set(self.parts)
         if unknown := [part for part in emit if part not in EMIT]:
             raise InputError(f"cannot emit '{unknown[0]}': choose from {', '.join(EMIT)}")
         if missing := set(emit) - possible - {"exe"}:

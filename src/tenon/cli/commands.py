@@ -17,7 +17,7 @@ from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.text import show
-from tenon.options import EMIT, Options
+from tenon.options import Emit, Options
 from tenon.targets import find
 
 Shapes = Mapping[str, Any]
@@ -27,20 +27,19 @@ def compile_model(
     model: str,
     out: Path,
     shapes: Shapes,
-    emit: tuple[str, ...],
+    emit: tuple[Emit, ...],
     sha256: str | None,
     options: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    parts = (*(p for p in EMIT if p != "exe"), "exe") if emit == ("exe",) else emit
     began = perf_counter()
     with stages(f"compiling {Path(model).name}") as progress:
         chosen = Options.from_environment(**options)
         source = tenon.load(model, shapes=shapes, sha256=sha256) if sha256 else model
         bundle = tenon.compile(source, chosen, shapes=shapes, progress=progress)
         progress("compile")
-        folder = bundle.save(out, emit=tuple(p for p in parts if p in bundle.parts or p == "exe"))
+        folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
     manifest = read_manifest(folder)
     if as_json:
         return print_json(manifest.model_dump(mode="json"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tenon.codegen.bounds import prove
 from tenon.codegen.c import C
-from tenon.ir.loops import Buffer
 from tenon.plan.program import Call, Program, Region
 
 
 def source(program: Program, header: str) -> str:
     """The text of ``<name>.c``.  Every kernel is proved first; raises OutOfRangeError if a proof fails."""
     unit = C()
+    unit.taken.add(program.name)
     names: dict[int, str] = {}
     for call in program.calls:
         if id(call.kernel) not in names:
@@ -37,10 +37,7 @@ def source(program: Program, header: str) -> str:
 def _call(unit: C, name: str, call: Call) -> str:
     args = ", ".join(
         f"({unit.pointer_type(buffer)})({place.region} + {place.offset})"
-        for buffer, place in zip(_params(call), call.args, strict=True)
+        for buffer, place in zip(call.kernel.params, call.args, strict=True)
     )
     return f"  {name}({args});"
 
-
-def _params(call: Call) -> tuple[Buffer, ...]:
-    return call.kernel.params

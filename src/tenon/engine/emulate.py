@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -126,7 +127,7 @@ def _wasm(bundle: Bundle) -> Callable[[list[bytes]], list[bytes]]:
 
     def execute(regions: list[bytes]) -> list[bytes]:
         store = wasmtime.Store()
-        exports = wasmtime.Instance(store, wasmtime.Module(store.engine, bundle.library), []).exports(store)
+        exports: Any = wasmtime.Instance(store, wasmtime.Module(store.engine, bundle.library), []).exports(store)
         memory, program = exports["memory"], bundle.program.memory
         constant = -(-exports["__heap_base"].value(store) // 64) * 64
         mutable = constant + -(-program.constant // 64) * 64

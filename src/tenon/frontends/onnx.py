@@ -121,9 +121,12 @@ class _Model:
         wanted = list(outputs) if outputs else [v.name for v in self.proto.output]
         if not wanted:
             raise FormatError(f"{self.file.name}: the graph has no outputs; the file is truncated or damaged")
-        self.check_names(wanted)
-        if inputs:
-            self.check_names(inputs)
+        unknown = self.unknown(v.name for v in self.proto.output)
+        if unknown and not outputs:
+            raise FormatError(f"{self.file.name}: nothing makes the output {unknown}; the file is damaged")
+        unknown = self.unknown([*(inputs or ()), *(outputs or ())])
+        if unknown:
+            raise InputError(f"{self.file.name}: no tensor is called {unknown}")
         nodes = self.cone(wanted, set(inputs or declared))
         read = {name for i in nodes for name in reads(self.proto.node[i])} | set(wanted)
         ports = [*inputs] if inputs else declared
@@ -136,12 +139,10 @@ class _Model:
 
         return Importer(self.model, self.file, self.opset, types)
 
-    def check_names(self, names: Iterable[str]) -> None:
-        """Raise InputError for a tensor to cut at that the model does not have."""
+    def unknown(self, names: Iterable[str]) -> str:
+        """The tensors among ``names`` that the model does not have, for a message."""
         known = {*self.makers, *self.initialized, *(v.name for v in self.proto.input)}
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
+        return ", ".join(repr(name) for name in names if name not in known)
 
     def cone(self, outputs: Iterable[str], stop: set[str]) -> list[int]:
         """The nodes that ``outputs`` need, in the file's order, looking no further than ``stop``."""

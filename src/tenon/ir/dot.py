@@ -18,9 +18,9 @@ def to_dot(graph: Graph) -> str:
         label = f"{node.op}\\n{node.origin.layer}" + (f"\\n{weights} parameters" if weights else "")
         colour = _COLOURS.get(node.op.name, "white")
         lines.append(f"  n{i} [label={_quoted(label)}, fillcolor={_quoted(colour)}];")
-        for value in node.inputs:
-            if value is not None and not value.constant:
-                lines.append(f"  {_source(graph, value, ids)} -> n{i} [label={_quoted(_type(value))}];")
+        for read in node.inputs:
+            if read is not None and not read.constant:
+                lines.append(f"  {_source(graph, read, ids)} -> n{i} [label={_quoted(_type(read))}];")
     for i, value in enumerate(graph.outputs):
         lines.append(f"  o{i} [label={_quoted(_title(value))}, shape=ellipse];")
         lines.append(f"  {_source(graph, value, ids)} -> o{i};")

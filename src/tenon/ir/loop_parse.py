@@ -257,13 +257,14 @@ class _Parser:
         self.take("(")
         params: list[Buffer] = []
         sizes: list[Var] = []
-        while self.peek() not in (")", ";"):
+        while self.peek(1) == "<":
+            sizes.append(self.var())
+            self.has(",")
+        if sizes:
+            self.take(";")
+        while self.peek() != ")":
             params.append(self.buffer())
             self.has(",")
-        if self.has(";"):
-            while self.peek() != ")":
-                sizes.append(self.var())
-                self.has(",")
         self.take(")")
         body = self.block()
         if self.peek():

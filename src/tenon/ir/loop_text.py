@@ -1,7 +1,7 @@
 """Loop IR kernels as text: ``show`` prints one, ``loop_parse.parse`` reads it back.
 
-    kernel scale(const x: f32[4, 16], global y: f32[4, 16]; n < 5) {
-      for i < 4 {
+    kernel scale(n < 5; const x: f32[n, 16], global y: f32[n, 16]) {
+      for i < n {
         let t: f32x8 = load x[i, 0]: f32x8
         y[i, 0] = mul(t, broadcast(2.0: f32): f32x8)
       }
@@ -47,9 +47,9 @@ _MASKS = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 def show(kernel: Kernel) -> str:
     """The text of a kernel."""
     params = ", ".join(_buffer(b) for b in kernel.params)
-    sizes = "; " + ", ".join(_var(v) for v in kernel.sizes) if kernel.sizes else ""
+    sizes = ", ".join(_var(v) for v in kernel.sizes) + "; " if kernel.sizes else ""
     body = "\n".join(_block(kernel.body, "  "))
-    return f"kernel {kernel.name}({params}{sizes}) {{\n{body}\n}}\n"
+    return f"kernel {kernel.name}({sizes}{params}) {{\n{body}\n}}\n"
 
 
 def show_index(i: Index) -> str:

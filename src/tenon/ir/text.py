@@ -35,7 +35,7 @@ Weights = Literal["base64", "checksum", "none"]
 INLINE = 16
 """Elements up to which a constant is written out."""
 
-_PLAIN_NAME = re.compile(r"[\w./:$-]+")
+_PLAIN_NAME = re.compile(r"[\w./$-]+")
 
 
 # --------------------------------------------------------------------------------------------- printing
@@ -96,9 +96,9 @@ def show(graph: Graph, weights: Weights = "checksum") -> str:
 
 
 # ---------------------------------------------------------------------------------------------- parsing
-_NAME = r'%(?:"(?:[^"\\]|\\.)*"|[\w./:$-]+)'
+_NAME = r'%(?:"(?:[^"\\]|\\.)*"|[\w./$-]+)'
 _TYPE = r"[a-z]+\d*\[[^\]]*\](?:@\d+(?:\([\d+,]*\))?)?(?:\{[^}]*\})?"
-_DECLARED = re.compile(rf"\s*({_NAME}?)\s*(?::\s*({_TYPE}))?\s*,?")
+_DECLARED = re.compile(rf"\s*({_NAME})\s*(?::\s*({_TYPE}))?\s*,?")
 _NODE = re.compile(rf"((?:{_NAME}(?:\s*:\s*{_TYPE})?(?:\s*,\s*)?)+)\s*=\s*(\w+\(.*)")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _HEAD = re.compile(r'graph\s+("(?:[^"\\]|\\.)*")(?:\s+from\s+("(?:[^"\\]|\\.)*"))?\s*\{')

@@ -103,9 +103,12 @@ STRUCTURE: tuple[Rule, ...] = (
 
 def verify(graph: Graph, after: str = "", *, typed: bool = True) -> None:
     """Raise InternalError if a rule is broken; ``typed`` also checks types, which an unbound graph lacks."""
-    rules = (*STRUCTURE, types_follow) if typed else STRUCTURE
-    found = [f"  - {rule.__name__}: {where}: {what}" for rule in rules for where, what in rule(graph)]
+    found = _breaches(graph, STRUCTURE) or (_breaches(graph, (types_follow,)) if typed else [])
     if found:
         late = f" after '{after}'" if after else ""
         more = [f"  ... and {len(found) - 10} more"] if len(found) > 10 else []
         raise InternalError("\n".join([f"illegal graph '{graph.name}'{late}", *found[:10], *more]))
+
+
+def _breaches(graph: Graph, rules: tuple[Rule, ...]) -> list[str]:
+    return [f"  - {rule.__name__}: {where}: {what}" for rule in rules for where, what in rule(graph)]

@@ -6,7 +6,6 @@ so that each input vector is loaded once and feeds every output it touches; larg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product

@@ -25,8 +25,8 @@ def halo(image: Image, machine: Machine) -> Kernel:
         if image.left or image.right:
             with k.loop("i", image.h) as i:
                 for first, count in ((0, image.left), (image.left + image.w, image.right)):
-                    for j in range(count):
-                        _cell(k, y, (n, c, i + image.top, first + j), image.block, lanes)
+                    for col in range(first, first + count):
+                        _cell(k, y, (n, c, i + image.top, col), image.block, lanes)
     return k.done()
 
 

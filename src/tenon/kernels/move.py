@@ -63,6 +63,12 @@ class Piece:
 @lru_cache(maxsize=512)
 def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ...], machine: Machine) -> Kernel:
     """Parameters: x (unless None), y.  Lanes past the last channel of ``y`` are set to zero."""
+    if not y.rank:
+        y = replace(y, shape=(1,))
+        pieces = tuple(replace(p, target=(Affine(),)) for p in pieces)
+    if x is not None and not x.rank:
+        x = replace(x, shape=(1,))
+        pieces = tuple(replace(p, source=None if p.source is None else (Affine(),)) for p in pieces)
     parts = [part for piece in (*pieces, *_padding(y)) for part in _split(piece, x, y)]
     nests = [_physical(part, x, y) for part in parts if math.prod(part.extents)]
     y_shape, x_shape, nests = _joined(y.physical, () if x is None else x.physical, nests)

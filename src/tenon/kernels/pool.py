@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tenon.ir.build import Builder, Tensor, segments
-from tenon.ir.index import Index
+from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, broadcast, maximum, select
 from tenon.ir.types import I32, DType
 from tenon.kernels.image import Epilogue, Image, identity
@@ -23,14 +23,25 @@ UNROLLED = 64
 
 @dataclass(frozen=True)
 class Segment:
-    """Windows ``first .. + count`` along one axis: each reads ``taps`` elements ``dilation`` apart, the first window
-    from ``start`` on and each next one ``stride`` further.  ``weight`` is what each counts in an average."""
+    """Windows ``first .. + count`` along one axis.
+
+    The first reads ``taps`` elements from ``start`` on; each next one starts ``step`` further and has ``grow``
+    more taps (clipped ever less at the front) or fewer (ever more at the back), but never more than ``most``.
+    ``weight`` is what each counts in an average.
+    """
 
     first: int
     count: int
     start: int
     taps: int
+    step: int
     weight: float = 1.0
+    grow: int = 0
+    most: int = 0
+
+    def extents(self, i: Index) -> tuple[IndexLike, ...]:
+        """The number of taps of window ``i``: the least of these."""
+        return (i * self.grow + self.taps, self.most) if self.grow else (self.taps,)
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,6 @@ class Pool:
     y: Image
     rows: tuple[Segment, ...]
     cols: tuple[Segment, ...]
-    stride: tuple[int, int]
     dilation: tuple[int, int]
     average: bool = False
     operands: tuple[Image, ...] = ()
@@ -97,6 +107,8 @@ def pool(s: Pool, machine: Machine) -> Kernel:
 
 def _width(cols: Segment, taps: int, machine: Machine) -> int:
     """Neighbouring windows in one tile: independent chains of operations."""
+    if cols.grow:
+        return 1
     return max(1, min(cols.count, 8, machine.registers // 2, UNROLLED // taps))
 
 
@@ -107,11 +119,12 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
     acc = k.local("a", size, lanes=lanes, dtype=s.x.dtype)
     with k.unroll("q", size) as q:
         acc[q] = 0.0 if s.average else lowest(s.x.dtype)
-    kind = "unroll" if rows.taps * cols.taps * size <= UNROLLED else "serial"
-    with k.loop("ky", rows.taps, kind=kind) as ky, k.loop("kx", cols.taps, kind=kind) as kx:
+    even = not rows.grow and not cols.grow
+    kind = "unroll" if even and rows.taps * cols.taps * size <= UNROLLED else "serial"
+    with k.loop("ky", *rows.extents(i), kind=kind) as ky, k.loop("kx", *cols.extents(j), kind=kind) as kx:
         with k.unroll("q", size) as q:
-            row = i * s.stride[0] + ky * s.dilation[0] + rows.start
-            col = (j + q) * s.stride[1] + kx * s.dilation[1] + cols.start
+            row = i * rows.step + ky * s.dilation[0] + rows.start
+            col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
             value = p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)]
             acc[q] = acc[q] + value if s.average else maximum(acc[q], value)
     with k.unroll("q", size) as q:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,3 +27,10 @@ def registry() -> dict[str, type[Operator]]:
 def lookup(name: str) -> type[Operator] | None:
     """The operator of that name, or None."""
     return registry().get(name)
+
+
+def constructors() -> dict[str, Callable[..., object]]:
+    """What the text of an operator may be built of: operators, and the parts of fused ones."""
+    from tenon.ops.elementwise import Apply, Chain, Immediate
+
+    return {**registry(), "Apply": Apply, "Chain": Chain, "Immediate": Immediate}

@@ -290,7 +290,7 @@ class MatMul(Operator):
 
 def _follows_rows(image: Image, count: int, m: int) -> bool:
     """Can the operand be read along the rows of all ``count`` matrices as if they were one?"""
-    return (image.n, image.w) in ((1, 1), (count, m)) or m * count == image.n * image.w
+    return image.n * image.w in (1, count * m)
 
 
 def _matrices(a: Ints, b: Ints) -> tuple[Ints, Ints]:

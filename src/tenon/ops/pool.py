@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, PLAIN, Layout, TensorType
+from tenon.ir.types import F32, PLAIN, DType, Layout, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.pool import Pool, Segment, lowest, pool
 from tenon.ops.base import (
@@ -32,6 +32,9 @@ from tenon.ops.base import (
 )
 from tenon.ops.window import Axis, Ints, Window, planar
 
+MOST_TILES = 25
+"""Pairs of clipped rows and columns that a pooling is unrolled to."""
+
 
 def clipped(a: Axis, weight: Callable[[int], int]) -> tuple[Segment, ...]:
     """The windows along an axis, cut where the part of them that lies on data changes."""
@@ -40,7 +43,24 @@ def clipped(a: Axis, weight: Callable[[int], int]) -> tuple[Segment, ...]:
     for (taps, counted), group in groupby(range(a.out), lambda i: kinds[i]):
         positions = list(group)
         start = positions[0] * a.stride - a.before + taps.start * a.dilation
-        found.append(Segment(positions[0], len(positions), start, len(taps), float(counted)))
+        found.append(Segment(positions[0], len(positions), start, len(taps), a.stride, float(counted)))
+    return tuple(found)
+
+
+def sliding(a: Axis) -> tuple[Segment, ...]:
+    """As ``clipped`` where nothing is weighed: three segments at most, the clipped ones with a loop that grows."""
+    starts = [i * a.stride - a.before for i in range(a.out)]
+    front = sum(start < 0 for start in starts)
+    back = sum(start >= 0 and start + a.kernel > a.size for start in starts)
+    middle, last = a.out - front - back, a.out - back
+    found = []
+    if front:
+        found.append(Segment(0, front, 0, a.kernel - a.before, 0, grow=a.stride, most=a.size))
+    if middle:
+        found.append(Segment(front, middle, starts[front], a.kernel, a.stride))
+    if back:
+        taps = a.size - starts[last]
+        found.append(Segment(last, back, starts[last], taps, a.stride, grow=-a.stride, most=a.kernel))
     return tuple(found)
 
 
@@ -67,6 +87,7 @@ class Pooling(Operator):
     pads: Ints = ()
     strides: Ints = ()
     fusable: ClassVar[bool] = True
+    averages: ClassVar[bool] = False
 
     def axes(self, x: Ints) -> tuple[Axis, ...]:
         window = Window(
@@ -99,17 +120,16 @@ class Pooling(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         axes = self.axes(site.input(0).dims)
-        one = Segment(0, 1, 0, 1)
+        one = Segment(0, 1, 0, 1, 0)
         rows, cols = (((one,),) * 2 + tuple(self.segments(a) for a in axes))[-2:]
+        if len(rows) * len(cols) > MOST_TILES and not self.averages and all(a.dilation == 1 for a in axes):
+            rows, cols = (((one,),) * 2 + tuple(sliding(a) for a in axes))[-2:]
         s = Pool(
-            Image.of(site.input(0)), Image.of(site.output), rows, cols,
-            planar(tuple(a.stride for a in axes), 1), planar(tuple(a.dilation for a in axes), 1),
+            Image.of(site.input(0)), Image.of(site.output), rows, cols, planar(tuple(a.dilation for a in axes), 1),
             self.averages, conv_images(site), site.epilogue, needs_clear(site),
         )  # fmt: skip
         mask: list[Arg] = [Weights(padding_mask(site.output))] if s.clear else []
         return [Step(pool(s, site.machine), (Input(0), *mask, *map(Input, site.extras), Output()))]
-
-    averages: ClassVar[bool] = False
 
 
 @register
@@ -118,14 +138,13 @@ class MaxPool(Pooling):
     """The largest element of every window.  ``storage_order`` matters to a second output only (the indices)."""
 
     storage_order: int = 0
-    outputs: ClassVar[int] = 1
 
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)
-        fill = lowest(TensorType(F32, ()).dtype.of(x.dtype))
+        fill = lowest(DType.of(x.dtype))
         out = np.full((*x.shape[:2], *(a.out for a in axes)), fill, x.dtype)
         for part in window_views(x, axes, fill):
-            np.maximum(out, part, out)
+            np.maximum(out, part, out=out)
         return out
 
     def supported(self, site: Site) -> str:
@@ -144,7 +163,8 @@ class MaxPool(Pooling):
         yield case("ceil_drops", (1, 4, 5, 4), (1, 2), strides=(2, 3), pads=(0, 0, 0, 1), ceil_mode=1)
         yield case("dilated", (1, 6, 7, 8), (2, 3), dilations=(3, 2))
         yield case("same_lower", (1, 4, 5, 6), (3, 2), strides=(2, 1), auto_pad="SAME_LOWER")
-        yield case("large", (1, 5, 13, 12), (11, 9), pads=(5, 4, 5, 4))
+        yield case("large", (1, 5, 7, 6), (7, 5), pads=(3, 2, 3, 2))
+        yield case("larger_than_data", (1, 3, 4, 5), (9, 7), pads=(4, 3, 4, 3), strides=(1, 2))
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2))
         yield case("three_axes", (1, 2, 4, 4, 4), (2, 2, 2))
         signed = np.arange(-12, 12, dtype=np.int8).reshape(1, 2, 3, 4)

@@ -143,17 +143,19 @@ def linear(node: Node) -> Linear | None:
 
 def rebuilt(match: Match, was: Linear, x: Value, weights: Array, bias: Array) -> Value:
     """The linear node with other weights and bias; a matrix product of rank above 2 adds its bias behind."""
-    node, dtype = was.node, was.weights.dtype
-    w = match.constant(f"{node.input(1).name}_folded", np.ascontiguousarray(weights.astype(dtype)))
+    node, dtype, origin = was.node, was.weights.dtype, was.node.origin
+    w = match.constant(
+        node.input(1).name.removesuffix("_folded") + "_folded", np.ascontiguousarray(weights.astype(dtype))
+    )
     plain = not bias.any() and was.bias is None
     b = None if plain else match.constant(f"{node.output.name}_bias", bias.astype(dtype))
     extra = () if b is None else (b,)
     if node.op.name == "MatMul":
         if b is None or node.output.type.rank == 2:
-            return match.add(make("Gemm") if b is not None else node.op, x, w, *extra)
-        return match.add("Add", match.add(node.op, x, w), b)
+            return match.add(make("Gemm") if b is not None else node.op, x, w, *extra, origin=origin)
+        return match.add("Add", match.add(node.op, x, w, origin=origin), b)
     op: Anything = node.op
-    return match.add(replace(op, beta=1.0) if op.name == "Gemm" else op, x, w, *extra)
+    return match.add(replace(op, beta=1.0) if op.name == "Gemm" else op, x, w, *extra, origin=origin)
 
 
 # ----------------------------------------------------------------------------------------------- rules

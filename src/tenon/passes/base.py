@@ -13,7 +13,7 @@ from typing import Any
 
 from tenon import ops
 from tenon.errors import InternalError, TenonError
-from tenon.ir.graph import Array, Graph, Node, Operation, Value
+from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.ir.verify import verify as check
 from tenon.ir.writer import Names
 from tenon.passes.patterns import Apply, Bound, find, sole_reader
@@ -43,20 +43,14 @@ class Match:
     def node(self, name: str) -> Node:
         return self.bound.nodes[name]
 
-    def add(self, op: Operation | str, *inputs: Value | None, before: Node | None = None) -> Value:
-        """The first output of a new node, placed before the matched one."""
+    def add(self, op: Operation | str, *inputs: Value | None, origin: Origin | None = None) -> Value:
+        """The output of a new node, placed before the matched one and, unless told otherwise, of its origin."""
         op = make(op) if isinstance(op, str) else op
-        return self.add_all(op, inputs, 1, before=before)[0]
-
-    def add_all(
-        self, op: Operation, inputs: Sequence[Value | None], count: int, before: Node | None = None
-    ) -> tuple[Value, ...]:
-        """The ``count`` outputs of a new node."""
-        names = [self.names.fresh(f"{self.root.output.name}_{op.name.lower()}") for _ in range(count)]
-        node = self.graph.add(op, inputs, names, self.root.origin, before=before or self.root)
+        name = self.names.fresh(f"{self.root.output.name}_{op.name.lower()}")
+        node = self.graph.add(op, inputs, [name], origin or self.root.origin, before=self.root)
         self.made.append(node)
-        self.fresh.update(id(v) for v in node.outputs)
-        return node.outputs
+        self.fresh.add(id(node.output))
+        return node.output
 
     def constant(self, stem: str, data: Array) -> Value:
         value = self.graph.constant(self.names.fresh(stem), data)

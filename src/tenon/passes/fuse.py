@@ -39,7 +39,7 @@ def fuse_into_producer(match: Match) -> Result:
         why = can_fuse(producer, match.root)
         if not why:
             op, inputs = fuse(producer, match.root)
-            return match.add_all(op, inputs, 1)
+            return match.add(op, *inputs, origin=producer.origin)
         reasons.append(f"into {producer.origin}: {why}")
     return "; ".join(reasons) or None
 

@@ -7,7 +7,7 @@ import numpy as np
 from tenon.ir.graph import Node, Value
 from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
-from tenon.passes.clean import merge_transposes, permutation
+from tenon.passes.clean import drop_unchanging, merge_transposes, permutation
 from tenon.passes.patterns import Apply
 
 
@@ -35,9 +35,18 @@ def _operand(match: Match, value: Value, perm: tuple[int, ...]) -> Value | None:
 def _pays(node: Node, match: Match) -> bool:
     """Whether moving the transposes behind ``node`` lets one of them go: two merge here, or one meets another."""
     ahead = [v for v in node.inputs if _transposed(v) is not None and v is not None and match.sole(v)]
-    behind = node.output.uses
-    meets = len(behind) == 1 and behind[0].op.name == "Transpose" and match.sole(node.output)
-    return len(ahead) > 1 or (len(ahead) == 1 and meets)
+    return len(ahead) > 1 or (len(ahead) == 1 and _meets(node, match))
+
+
+def _meets(node: Node, match: Match) -> bool:
+    """Whether a line of pointwise operators leads from ``node`` to a Transpose."""
+    while match.sole(node.output):
+        (node,) = node.output.uses
+        if node.op.name == "Transpose":
+            return True
+        if not isinstance(node.op, Pointwise):
+            return False
+    return False
 
 
 @rule(Apply("*"))
@@ -57,7 +66,7 @@ def transpose_after_pointwise(match: Match) -> Result:
 
 TRANSPOSES = rules(
     "move transposes together",
-    transpose_after_pointwise, merge_transposes,
+    transpose_after_pointwise, merge_transposes, drop_unchanging,
     level=2,
     ensures="no pointwise operator stands between transposes that could cancel",
 )  # fmt: skip

@@ -14,7 +14,8 @@ def schedule(graph: Graph) -> None:
     greedy (of the nodes that can run, the one that leaves the least memory alive).
     """
     candidates = [graph.nodes, _depth_first(graph), _greedy(graph)]
-    graph.reorder(min(candidates, key=lambda order: peak(order, graph)))
+    best = min(candidates, key=lambda order: peak(order, graph))
+    graph.reorder(best)
 
 
 def _size(value: Value) -> int:

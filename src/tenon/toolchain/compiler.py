@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import shlex
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tenon.errors import ToolchainError
-from tenon.options import Options
+from tenon.options import Options, child_environment
 from tenon.targets import Target
 from tenon.toolchain.cache import Cache, key
 
@@ -131,12 +130,11 @@ class Compiler:
 
     def _environment(self, folder: Path) -> dict[str, str]:
         """zig keeps its C libraries in our cache; what it made of our own files is in our cache already."""
-        return {
-            **os.environ,
-            "LC_ALL": "C",
-            "ZIG_GLOBAL_CACHE_DIR": str(_writable(self.folder / "zig") or folder / "zig-global"),
-            "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-local"),
-        }
+        return child_environment(
+            LC_ALL="C",
+            ZIG_GLOBAL_CACHE_DIR=str(_writable(self.folder / "zig") or folder / "zig-global"),
+            ZIG_LOCAL_CACHE_DIR=str(folder / "zig-local"),
+        )
 
 
 def find(options: Options) -> Compiler:

@@ -1,0 +1,77 @@
+"""The digit network as a compiled bundle: right on digits it has not seen, the same on every machine."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from real import DIGITS, held_out_digits
+from tenon.engine.emulate import Emulator
+from tenon.errors import ToolchainError
+from tenon.ir.graph import Array
+
+TARGETS = ["x86-64", "x86-64-avx2", "aarch64", "armv7", "riscv64", "riscv64-v", "wasm32", "cortex-m7"]
+
+
+@pytest.fixture(scope="module")
+def host_answers() -> Array:
+    images, _ = held_out_digits()
+    with tenon.open(tenon.compile(DIGITS / "digits.onnx")) as engine:
+        return np.stack([engine.run(image)["probabilities"] for image in images])
+
+
+def test_at_least_97_percent_are_right(host_answers: Array) -> None:
+    _, labels = held_out_digits()
+    right = (host_answers[:, 0].argmax(1) == labels).mean()
+    assert right >= 0.97
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_same_answers_on_every_target(target: str, host_answers: Array) -> None:
+    """Other lanes sum the fully connected layer's products in the same order, but multiply-adds may round apart."""
+    images, _ = held_out_digits()
+    try:
+        emulator = Emulator(tenon.compile(DIGITS / "digits.onnx", target=target))
+    except ToolchainError as missing:
+        if "install" not in str(missing):
+            raise
+        pytest.skip(str(missing))
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    answers = np.stack([a["probabilities"] for a in emulator.run(list(images[:60]))])
+    np.testing.assert_allclose(answers, host_answers[:60], atol=2e-6, rtol=0)
+
+
+def test_two_threads_with_their_own_arenas() -> None:
+    images, _ = held_out_digits()
+    with tenon.open(tenon.compile(DIGITS / "digits.onnx")) as engine:
+        alone = [engine.run(image)["probabilities"] for image in images]
+        engines = [engine.fork(), engine.fork()]
+        found: dict[int, list[Array]] = {}
+
+        def work(i: int) -> None:
+            order = images if i == 0 else images[::-1]
+            found[i] = [engines[i].run(image)["probabilities"] for image in order]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    np.testing.assert_array_equal(found[0], alone)
+    np.testing.assert_array_equal(found[1][::-1], alone)
+
+
+def test_compiling_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        bundle = tenon.compile(DIGITS / "digits.onnx")
+        bundle.save(tmp_path / name, emit=(*bundle.parts, "exe"))
+    files = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert files == sorted(p.name for p in (tmp_path / "b").iterdir())
+    assert len(files) == 8
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name

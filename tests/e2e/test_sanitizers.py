@@ -1,0 +1,52 @@
+"""The C of every operator case under AddressSanitizer and UndefinedBehaviorSanitizer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from compiled import Library, steps
+from lowered import MACHINES, Ask, run_lowered
+from tenon.ops import registry
+
+machine = MACHINES[sys.argv[1]]
+ask = Ask(blocked=True, surplus=1)
+library = Library()
+cases = [case for cls in registry().values() for case in cls.cases() if steps(case, machine, ask)]
+for case in cases:
+    for step in steps(case, machine, ask):
+        library.add(step.kernel)
+library.build(Path(sys.argv[2]), ["gcc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
+for case in cases:
+    print(case.op, case.label, flush=True)
+    run_lowered(case.op, case.arrays(), machine, case.constant, ask, library)
+print("ran", len(cases), "cases, proved", library.proved, "accesses")
+"""
+
+
+@pytest.mark.parametrize("machine", ["lanes16", "lanes4", "lanes1"])
+def test_operator_cases_run_clean(machine: str, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    library = subprocess.run([gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(library).is_absolute():
+        pytest.skip("gcc has no AddressSanitizer runtime")
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
+    command = [sys.executable, "-c", SCRIPT, machine, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
+    assert "ran" in done.stdout

@@ -1,0 +1,30 @@
+"""Every graph of the benchmark zoo compiles and agrees with onnxruntime with its optimisations off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import tenon
+from real import zoo_model, zoo_names
+from tenon.engine.compare import relative_error
+
+
+@pytest.mark.parametrize("name", zoo_names() or ["absent"])
+def test_zoo(name: str, tmp_path: Path) -> None:
+    path = zoo_model(name, tmp_path)
+    bundle = tenon.compile(path)
+    memory = bundle.program.memory
+    assert memory.activations <= 1.05 * memory.bound
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    with tenon.open(bundle) as engine:
+        feeds = {n: rng.standard_normal(a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
+        got = engine.run(feeds)
+    for value, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+        assert relative_error(got[value.name], expected) < 1e-4

@@ -1,0 +1,153 @@
+"""Pointwise operators as steps of a producer: the graph surgery, and what every producer makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from lowered import MACHINES, Ask, NotLoweredError, run_lowered
+from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.types import DType, TensorType
+from tenon.ops import registry
+from tenon.ops.activation import Clip, Relu, Sigmoid
+from tenon.ops.base import Case
+from tenon.ops.elementwise import Pointwise
+from tenon.ops.fused import Fused, can_fuse, fuse
+from tenon.ops.pointwise import Add, Cast, Mul
+from tenon.ops.reduce import ReduceSum
+
+
+class Net:
+    """A graph whose values all have data, so that any fused node can be checked against what it replaces."""
+
+    def __init__(self) -> None:
+        self.graph = Graph("net")
+        self.data: dict[Value, Array | None] = {}
+        self.rng = np.random.default_rng(1)
+
+    def value(self, array: Array, *, constant: bool = False) -> Value:
+        type = TensorType(DType.of(array.dtype), array.shape)
+        value = self.graph.constant("w", array) if constant else self.graph.add_input("x", type)
+        self.data[value] = array
+        return value
+
+    def random(self, *shape: int, constant: bool = False) -> Value:
+        return self.value(self.rng.uniform(-1, 1, shape).astype(np.float32), constant=constant)
+
+    def node(self, op: object, *inputs: Value | None) -> Node:
+        node = self.graph.add(op, inputs, ["y"])  # type: ignore[arg-type]
+        arrays = [None if v is None else self.data[v] for v in inputs]
+        self.data[node.output] = op.evaluate(arrays)[0]  # type: ignore[attr-defined]
+        return node
+
+    def fused(self, producer: Node, consumer: Node) -> Node:
+        assert can_fuse(producer, consumer) == ""
+        return self.node(*_flat(fuse(producer, consumer)))
+
+
+def _flat(found: tuple[Fused, tuple[Value | None, ...]]) -> tuple[object, ...]:
+    return (found[0], *found[1])
+
+
+def test_steps_are_numbered_anew_as_operands_join() -> None:
+    net = Net()
+    x, y, z, half = (
+        net.random(3, 5),
+        net.random(3, 5),
+        net.random(5),
+        net.value(np.float32(0.5).reshape(()), constant=True),
+    )
+    first = net.node(Mul(), x, y)
+    second = net.node(Sigmoid(), first.output)
+    third = net.node(Add(), z, second.output)
+    fourth = net.node(Clip(), third.output, None, half)
+    fifth = net.node(Mul(), fourth.output, z)
+    one = net.fused(first, second)
+    two = net.fused(one, _reading(net, third, second, one))
+    three = net.fused(two, _reading(net, fourth, third, two))
+    four = net.fused(three, _reading(net, fifth, fourth, three))
+    assert isinstance(four.op, Fused)
+    assert [step.op.name for step in four.op.steps] == ["Sigmoid", "Add", "Clip", "Mul"]
+    assert sum(v is z for v in four.inputs) == 1
+    np.testing.assert_array_equal(net.data[four.output], net.data[fifth.output])
+    assert four.output.type == fifth.output.type
+
+
+def _reading(net: Net, consumer: Node, old: Node, new: Node) -> Node:
+    """The consumer, reading what ``new`` makes in place of what ``old`` made."""
+    return net.node(consumer.op, *(new.output if v is old.output else v for v in consumer.inputs))
+
+
+def test_a_whole_chain_can_be_a_consumer() -> None:
+    net = Net()
+    x, y = net.random(2, 3), net.random(2, 3)
+    producer = net.node(Add(), x, y)
+    start = net.node(Mul(), producer.output, y)
+    chain = net.fused(start, net.node(Mul(), start.output, producer.output))
+    whole = net.fused(producer, chain)
+    np.testing.assert_array_equal(net.data[whole.output], net.data[chain.output])
+
+
+def test_refusals_say_why() -> None:
+    net = Net()
+    x = net.random(2, 3)
+    relu = net.node(Relu(), x)
+    wide = net.node(Add(), relu.output, net.random(4, 2, 3))
+    assert "another shape" in can_fuse(relu, wide)
+    assert "not pointwise" in can_fuse(relu, net.node(ReduceSum(), relu.output))
+    assert "does not read" in can_fuse(relu, net.node(Relu(), x))
+    assert "registers" in can_fuse(relu, net.node(Cast("i64"), relu.output))
+    summed = net.node(ReduceSum(), x)
+    assert "applies nothing" in can_fuse(summed, net.node(Relu(), summed.output))
+
+
+# ------------------------------------------------------------------------- every producer, every machine
+def _producers() -> Iterator[tuple[str, Case]]:
+    for name, cls in sorted(registry().items()):
+        if cls.fusable and not issubclass(cls, Fused | Pointwise):
+            for i, case in enumerate(cls.cases()):
+                yield f"{name}-{case.label or i}", case
+
+
+PRODUCERS = dict(_producers())
+
+
+def _extended(case: Case) -> tuple[Fused, list[Array | None], tuple[int, ...], Array] | None:
+    """clip(result * channel, 0.1, 0.9) + residual on top of a case; None where its producer cannot take it."""
+    net = Net()
+    arrays = case.arrays()
+    inputs = [None if a is None else net.value(a, constant=i in case.constant) for i, a in enumerate(arrays)]
+    node = net.node(case.op, *inputs)
+    if len(node.outputs) != 1 or node.output.type.dtype is not DType.F32:
+        return None
+    shape = node.output.type.dims
+    channel = net.random(*(n if i == 1 else 1 for i, n in enumerate(shape)), constant=True)
+    low, high = (net.value(np.array(v, np.float32), constant=True) for v in (0.1, 0.9))
+    for op, *operands in ((Mul(), channel), (Clip(), low, high), (Add(), net.random(*shape))):
+        step = net.node(op, node.output, *operands)
+        if can_fuse(node, step):
+            return None
+        node = net.fused(node, step)
+    assert isinstance(node.op, Fused)
+    constant = tuple(i for i, v in enumerate(node.inputs) if v is not None and v.constant)
+    return node.op, [None if v is None else net.data[v] for v in node.inputs], constant, net.data[node.output]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_every_producer_applies_its_steps(name: str, machine: str) -> None:
+    found = _extended(PRODUCERS[name])
+    if found is None:
+        pytest.skip("takes no such steps")
+    op, arrays, constant, expected = found
+    overwritten = [None, len(arrays) - 1]  # the residual's memory may become the result's
+    for surplus in (0, 1):
+        for overwrite in overwritten:
+            try:
+                got = run_lowered(op, arrays, MACHINES[machine], constant, Ask(True, surplus, overwrite=overwrite))
+            except NotLoweredError as why:
+                pytest.skip(f"not lowered: {why}")
+            scale = max(1.0, float(np.abs(expected).max()))
+            np.testing.assert_allclose(got[0], expected, rtol=0, atol=1e-5 * scale)

@@ -1,0 +1,113 @@
+"""Every rule of a legal graph refuses the graph that breaks it, and names the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tenon.errors import InternalError
+from tenon.ir.graph import Graph, Origin, Value
+from tenon.ir.types import F32, I64, tensor
+from tenon.ir.verify import STRUCTURE, verify
+from tenon.ops.activation import Relu
+from tenon.ops.pointwise import Add
+
+
+def legal() -> Graph:
+    graph = Graph("g")
+    x = graph.add_input("x", tensor(F32, 2, 3))
+    c = graph.constant("c", np.ones(3, np.float32))
+    y = graph.add(Add(), [x, c], ["y"], Origin("f", "sum", "Add")).output
+    graph.outputs = [graph.add(Relu(), [y], ["z"], Origin("f", "top", "Relu")).output]
+    return graph
+
+
+def swap_order(graph: Graph) -> None:
+    graph.reorder(reversed(graph.nodes))
+
+
+def foreign_output(graph: Graph) -> None:
+    graph.outputs.append(Value("nowhere", tensor(F32, 1)))
+
+
+def forget_a_reader(graph: Graph) -> None:
+    graph.inputs[0].uses.clear()
+
+
+def remember_a_removed_reader(graph: Graph) -> None:
+    graph.inputs[0].uses.append(graph.nodes[1])
+
+
+def forget_the_producer(graph: Graph) -> None:
+    graph.nodes[0].output.producer = None
+
+
+def compute_a_constant(graph: Graph) -> None:
+    graph.nodes[0].output.data = np.zeros((2, 3), np.float32)
+
+
+def lose_an_input(graph: Graph) -> None:
+    graph.rewire(graph.nodes[1], ())
+
+
+def share_a_name(graph: Graph) -> None:
+    graph.nodes[0].output.name = "x"
+
+
+def change_data(graph: Graph) -> None:
+    graph.constants()[0].data = np.ones(4, np.float32)
+
+
+def unbind_an_input(graph: Graph) -> None:
+    graph.inputs[0].type = tensor(F32, "N", 3)
+
+
+def change_a_type(graph: Graph) -> None:
+    graph.nodes[1].output.type = tensor(I64, 2, 3)
+
+
+def contradict(graph: Graph) -> None:
+    graph.inputs[0].type = tensor(F32, 2, 5)
+
+
+BREACHES: list[tuple[Callable[[Graph], None], str, str]] = [
+    (swap_order, "defined_before_use", "top (Relu)"),
+    (foreign_output, "defined_before_use", "nowhere"),
+    (forget_a_reader, "links_agree", "'x'"),
+    (remember_a_removed_reader, "links_agree", "'x'"),
+    (forget_the_producer, "links_agree", "sum (Add)"),
+    (compute_a_constant, "links_agree", "sum (Add)"),
+    (lose_an_input, "arity_fits", "top (Relu)"),
+    (share_a_name, "names_unique", "'x'"),
+    (change_data, "constants_hold_their_type", "'c'"),
+    (unbind_an_input, "types_follow", "'x'"),
+    (change_a_type, "types_follow", "top (Relu)"),
+    (contradict, "types_follow", "sum (Add)"),
+]
+
+
+def test_a_legal_graph_passes() -> None:
+    verify(legal())
+
+
+@pytest.mark.parametrize(("damage", "rule", "where"), BREACHES, ids=lambda v: getattr(v, "__name__", None))
+def test_breach(damage: Callable[[Graph], None], rule: str, where: str) -> None:
+    graph = legal()
+    damage(graph)
+    with pytest.raises(InternalError) as found:
+        verify(graph, "some pass")
+    assert f"- {rule}: " in str(found.value)
+    assert where in str(found.value)
+    assert "after 'some pass'" in str(found.value)
+
+
+def test_every_rule_has_a_breach() -> None:
+    assert {rule for _, rule, _ in BREACHES} == {r.__name__ for r in STRUCTURE} | {"types_follow"}
+
+
+def test_types_are_optional() -> None:
+    graph = legal()
+    unbind_an_input(graph)
+    verify(graph, typed=False)
