@@ -20,6 +20,7 @@ from tenon.ir.index import Index, Var
 from tenon.ir.loops import (
     Alloc,
     Barrier,
+    Bind,
     Buffer,
     Const,
     Expr,
@@ -81,6 +82,13 @@ def _select(mask: Array, a: Array, b: Array) -> Array:
     return np.where(mask, a, b)
 
 
+def _halved(a: Array) -> Array:
+    """The sum of all lanes, the upper half onto the lower until one is left."""
+    while len(a) > 1:
+        a = a[: len(a) // 2] + a[len(a) // 2 :]
+    return a
+
+
 def _dot4(acc: Array, a: Array, b: Array) -> Array:
     products = a.view(np.uint8).astype(np.int32) * b.view(np.int8).astype(np.int32)
     total: Array = acc + products.reshape(-1, 4).sum(1, dtype=np.int32)
@@ -98,7 +106,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "less": _mask(np.less), "less_equal": _mask(np.less_equal),
     "equal": _mask(np.equal), "not_equal": _mask(np.not_equal),
     "select": _select,
-    "reduce_add": lambda a: a.sum(keepdims=True, dtype=a.dtype),
+    "reduce_add": _halved,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4,
 }  # fmt: skip
@@ -251,6 +259,9 @@ class _Thread:
             case If():
                 if self.holds(s.facts):
                     self.finish(s.body)
+            case Bind():
+                self._bind(s)
+                self.finish(s.body)
             case Loop():
                 for thread in self._trips(s):
                     thread.finish(s.body)
@@ -266,11 +277,20 @@ class _Thread:
             case If():
                 if self.holds(s.facts):
                     yield from self.run(s.body)
+            case Bind():
+                self._bind(s)
+                yield from self.run(s.body)
             case Loop() if s.kind.startswith("thread"):
                 yield from _in_step([thread.run(s.body) for thread in self._trips(s)])
             case Loop():
                 for thread in self._trips(s):
                     yield from thread.run(s.body)
+
+    def _bind(self, s: Bind) -> None:
+        below = min(evaluate(b, self.env) for b in s.var.below)
+        if below < 1:
+            raise KernelError(f"{s.var.name} has no value: its range is empty")
+        self.env[s.var] = min(max(int(self.value(s.value)[0]), 0), below - 1)
 
     def _trips(self, s: Loop) -> Iterator[_Thread]:
         """This thread for each trip of a serial loop; a thread of its own for each trip of any other."""
@@ -306,7 +326,7 @@ def _in_step(crew: list[Iterator[None]]) -> Iterator[None]:
 
 
 def _pauses(s: Stmt) -> bool:
-    return isinstance(s, Barrier) or (isinstance(s, Loop | If | Outline) and any(map(_pauses, s.body)))
+    return isinstance(s, Barrier) or (isinstance(s, Loop | Bind | If | Outline) and any(map(_pauses, s.body)))
 
 
 def interpret(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> None:

@@ -17,6 +17,7 @@ import pytest
 from onnx_models import classifier, gated
 from tenon import frontends
 from tenon.errors import ModelError
+from tenon.ir.bind import ANY_RANK, bind
 from tenon.ir.verify import verify
 
 COUNT = int(os.environ.get("TENON_FUZZ", "150"))
@@ -70,8 +71,9 @@ def test_only_model_errors_escape(source: tuple[str, bytes], damage: Callable[[b
         damaged = damage(data, rng)
         try:
             graph = frontends.load(damaged)
+            verify(graph, typed=all(v.type.bound for v in graph.inputs))
+            names = {d for v in graph.inputs for d in v.type.shape if isinstance(d, str) and d != ANY_RANK}
+            verify(bind(graph, dict.fromkeys(names, 2)))
         except ModelError:
             refused += 1
-        else:
-            verify(graph, typed=all(v.type.bound for v in graph.inputs))
     assert refused > COUNT // 20

@@ -181,6 +181,10 @@ def branches(condition: Array | None) -> onnx.ModelProto:
 def test_if_of_a_known_condition() -> None:
     assert [n.op.name for n in agrees(branches(np.array(True)))] == ["Relu", "Abs"]
     assert [n.op.name for n in agrees(branches(np.array(False)))] == ["Neg", "Abs"]
+    made = branches(np.array(True))
+    del made.graph.node[1]
+    made.graph.output[0].name = "i"
+    assert [v.name for v in agrees(made).outputs] == ["i"]
     with pytest.raises(UnsupportedError, match=r"the_i \(If\): its condition is computed at run time"):
         load(branches(None))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tenon.errors import InternalError
 from tenon.ir.index import Atom, Index, Quotient, Var
-from tenon.ir.loops import Alloc, Buffer, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
+from tenon.ir.loops import Alloc, Bind, Buffer, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
 
 _LIMIT = 2**31
 _Memo = dict[tuple[object, ...], float]
@@ -78,7 +78,7 @@ class _Proof:
 
     def visit(self, body: tuple[Stmt, ...], guards: tuple[Index, ...], parallel: tuple[Var, ...]) -> None:
         for s in body:
-            if isinstance(s, Let | Store):
+            if isinstance(s, Let | Store | Bind):
                 for load, g in loads(s.value, guards):
                     self.access("load", load.buffer, load.index, load.type.lanes, g)
                     if load.buffer.space == "register" and load.buffer not in self.written:
@@ -98,6 +98,10 @@ class _Proof:
                 self.written.discard(s.buffer)
             elif isinstance(s, Loop):
                 self.visit(s.body, guards, (*parallel, s.var) if s.kind == "parallel" else parallel)
+            elif isinstance(s, Bind):
+                if any(upper(1 - b, guards, self.memo) > 0 for b in s.var.below):
+                    raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
+                self.visit(s.body, guards, parallel)
             elif isinstance(s, Outline):
                 self.visit(s.body, guards, parallel)
             elif isinstance(s, If):

@@ -23,6 +23,11 @@ HEAD = """\
 #define TENON_LOOP
 #endif
 #define TENON_OUTLINE static __attribute__((noinline))
+#if defined(__clang__) && defined(__has_builtin)
+#define TENON_CLANG(builtin) __has_builtin(builtin)
+#else
+#define TENON_CLANG(builtin) 0
+#endif
 #define TENON_INLINE static inline __attribute__((always_inline))
 """
 
@@ -215,7 +220,8 @@ class C(Printer):
         portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
         native = list(NATIVE.get((name, t.dtype, t.lanes), []))
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
-            native.insert(0, ("defined(__clang__)", f"return __builtin_elementwise_{_CLANG[name]}({_call(name)});"))
+            builtin = f"__builtin_elementwise_{_CLANG[name]}"
+            native.insert(0, (f"TENON_CLANG({builtin})", f"return {builtin}({_call(name)});"))
         text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
         return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
 
@@ -233,6 +239,14 @@ class C(Printer):
     def loop_head(self, loop: Loop) -> str:
         v = loop.var.name
         return f"TENON_LOOP for ({self.int_type} {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
+
+    def clamp(self, value: str, below: str) -> str:
+        self.helpers.setdefault(
+            "clamp",
+            f"TENON_INLINE {self.int_type} clamp_index(int64_t v, {self.int_type} below) {{\n"
+            f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}",
+        )
+        return f"clamp_index({value}, {below})"
 
     def on_prefetch(self, s: Prefetch) -> None:
         pointer, at = self.place(s.buffer, s.index)

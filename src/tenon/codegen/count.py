@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tenon.codegen.bounds import upper
 from tenon.ir.index import Var
-from tenon.ir.loops import Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
+from tenon.ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
 
 _FREE = {"broadcast", "bitcast"}
 
@@ -46,7 +46,7 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
 
     def visit(body: tuple[Stmt, ...], times: int) -> None:
         for s in body:
-            if isinstance(s, Let | Store):
+            if isinstance(s, Let | Store | Bind):
                 expr(s.value, times)
             if isinstance(s, Store) and s.buffer.space != "register":
                 total.stored += times * s.value.type.bytes
@@ -54,7 +54,7 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
             elif isinstance(s, Loop):
                 trips = min(upper(b.subst(env)) for b in s.var.below)
                 visit(s.body, times * int(trips))
-            elif isinstance(s, Outline | If):
+            elif isinstance(s, Outline | If | Bind):
                 visit(s.body, times)
 
     visit(kernel.body, 1)

@@ -14,6 +14,7 @@ from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
     Alloc,
     Barrier,
+    Bind,
     Buffer,
     Const,
     Expr,
@@ -85,7 +86,7 @@ class Printer:
         self.f = Function(outlined=False)
         self._print: dict[type, Callable[..., None]] = {
             Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
-            Barrier: self.on_barrier, Loop: self.on_loop, If: self.on_if, Outline: self.on_outline,
+            Barrier: self.on_barrier, Loop: self.on_loop, Bind: self.on_bind, If: self.on_if, Outline: self.on_outline,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------- what a dialect says
@@ -105,6 +106,10 @@ class Printer:
         raise NotImplementedError
 
     def loop_head(self, loop: Loop) -> str:
+        raise NotImplementedError
+
+    def clamp(self, value: str, below: str) -> str:
+        """``value`` clamped into range(below)."""
         raise NotImplementedError
 
     def on_prefetch(self, s: Prefetch) -> None:
@@ -228,7 +233,7 @@ class Printer:
             return self.load(e.type, *self.place(e.buffer, e.index))
         if isinstance(e, Guarded):
             test = " && ".join(f"{self.index(f)} >= 0" for f in e.facts)
-            return f"({test} ? {self.value(e.value)} : {self.value(e.other)})"
+            return f"({test} ? {self.exactly(e.value)} : {self.exactly(e.other)})"
         assert isinstance(e, Op)
         if e.name == "broadcast":
             text = self.value(e.args[0])
@@ -236,6 +241,10 @@ class Printer:
         if e.name in INFIX:
             return f"({self.value(e.args[0], False)} {INFIX[e.name]} {self.value(e.args[1], False)})"
         return self.call(e, [self.value(a) for a in e.args])
+
+    def exactly(self, e: Expr) -> str:
+        """Text of ``e``, of its very type: both arms of a conditional must agree."""
+        return f"({self.type(e.type)})({self.value(e)})" if e.type.lanes > 1 else self.value(e)
 
     # ---------------------------------------------------------------------------------- statements
     def block(self, body: tuple[Stmt, ...]) -> None:
@@ -295,15 +304,25 @@ class Printer:
         if s.kind == "unroll":
             return self.unrolled(s)
         self.line(self.loop_head(s))
+        return self.inside(s.var, s.body)
+
+    def on_bind(self, s: Bind) -> None:
+        value = self.clamp(self.value(s.value), self.bound(s.var))
+        self.line("{")
+        self.line(f"  const {self.int_type} {s.var.name} = {value};")
+        self.inside(s.var, s.body)
+
+    def inside(self, var: Var, body: tuple[Stmt, ...]) -> None:
+        """The rest of a block that fixes ``var``: pointers that move with it on top."""
         self.f.depth += 1
-        self.f.scopes.append(Scope(s.var))
-        self.block(s.body)
-        inside = self.f.scopes.pop()
-        for text in inside.head:
+        self.f.scopes.append(Scope(var))
+        self.block(body)
+        inner = self.f.scopes.pop()
+        for text in inner.head:
             self.line(text)
-        self.f.scopes[-1].lines += inside.lines
+        self.f.scopes[-1].lines += inner.lines
         self.f.depth -= 1
-        return self.line("}")
+        self.line("}")
 
     def unrolled(self, s: Loop) -> None:
         own = any(isinstance(x, Let | Alloc) for x in s.body)

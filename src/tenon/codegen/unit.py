@@ -40,4 +40,3 @@ def _call(unit: C, name: str, call: Call) -> str:
         for buffer, place in zip(call.kernel.params, call.args, strict=True)
     )
     return f"  {name}({args});"
-

@@ -61,12 +61,19 @@ class Importer:
         if missing and not self.writer.problems:
             raise FormatError(f"{self.file.name}: nothing makes the output(s) {', '.join(map(repr, missing))}")
         self.writer.finish()
-        self.graph.outputs = [self.scope[name] for name in outputs]
-        for name, value in zip(outputs, self.graph.outputs, strict=True):
-            if value.constant:
-                value.name = name
+        for name in outputs:
+            self.graph.outputs.append(self.returned(name, self.scope[name]))
         self.graph.prune()
         return self.graph
+
+    def returned(self, name: str, value: Value) -> Value:
+        """``value`` as the output ``name``: a branch that was inlined, or a clash, may have named it otherwise."""
+        if value.name == name:
+            return value
+        if value in self.graph.inputs or self.graph.is_output(value):
+            (value,) = self.writer.add(operator("Identity", {}), [value], [name], Origin(self.file.name, name))
+        value.name = name
+        return value
 
     def type_of(self, nodes: Sequence[int], name: str) -> TensorType | None:
         """The type of a tensor, if it can be told from the nodes before it."""

@@ -27,18 +27,17 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     if unbound:
         raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
     copy = Graph(graph.name, graph.source)
-    found: dict[int, Value] = {id(v): copy.add_input(v.name, types[v.name]) for v in graph.inputs}
+    twin = {v: copy.add_input(v.name, types[v.name]) for v in graph.inputs}
     constants = graph.constants()
-    found.update({id(v): v_copy for v in constants for v_copy in [Value(v.name, v.type, v.data)]})
-    copy_of = found.__getitem__
+    twin.update({v: Value(v.name, v.type, v.data) for v in constants})
     writer = Writer(copy, sum(v.array.nbytes for v in constants))
-    for v in found.values():
+    for v in twin:
         writer.names.fresh(v.name)
     for node in graph:
-        inputs = [None if v is None else copy_of(id(v)) for v in node.inputs]
+        inputs = [None if v is None else twin[v] for v in node.inputs]
         outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin)
-        found.update({id(old): new for old, new in zip(node.outputs, outputs, strict=True)})
-    copy.outputs = [copy_of(id(v)) for v in graph.outputs]
+        twin.update(zip(node.outputs, outputs, strict=True))
+    copy.outputs = [twin[v] for v in graph.outputs]
     writer.finish()
     return copy
 

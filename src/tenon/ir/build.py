@@ -10,6 +10,7 @@ from tenon.ir.index import Index, IndexLike, Var, index
 from tenon.ir.loops import (
     Alloc,
     Barrier,
+    Bind,
     Buffer,
     Const,
     Expr,
@@ -168,6 +169,13 @@ class Builder:
             return
         var = self._var(name, *extent)
         with self._block(lambda body: Loop(var, body, kind)):
+            yield Index(((var, 1),))
+
+    @contextmanager
+    def bind(self, name: str, value: Expr, *extent: IndexLike) -> Iterator[Index]:
+        """An integer from data as an index, clamped into range(min(extent)); every extent is at least 1."""
+        var, value = self._var(name, *extent), self._share(value)
+        with self._block(lambda body: Bind(var, value, body)):
             yield Index(((var, 1),))
 
     def unroll(self, name: str, extent: int) -> AbstractContextManager[Index]:

@@ -12,6 +12,7 @@ from tenon.ir.loops import (
     OPS,
     Alloc,
     Barrier,
+    Bind,
     Buffer,
     Const,
     Expr,
@@ -234,6 +235,11 @@ class _Parser:
                 kind = "serial" if self.peek(1) == "<" else self.take()
                 var = self.var()
                 return Loop(var, self.block(), kind)
+            case "bind":
+                var = self.var()
+                self.take("=")
+                value = self.expr()
+                return Bind(var, value, self.block())
             case "if":
                 facts = self.facts()
                 return If(facts, self.block())

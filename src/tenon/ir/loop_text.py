@@ -22,6 +22,7 @@ from tenon.ir.loops import (
     OPS,
     Alloc,
     Barrier,
+    Bind,
     Buffer,
     Const,
     Expr,
@@ -127,14 +128,16 @@ def _block(body: tuple[Stmt, ...], indent: str) -> Iterator[str]:
                 yield f"{indent}alloc {_buffer(s.buffer)}"
             case Barrier():
                 yield f"{indent}barrier"
-            case Loop() | If() | Outline():
+            case Loop() | Bind() | If() | Outline():
                 yield f"{indent}{_head(s)} {{"
                 yield from _block(s.body, indent + "  ")
                 yield f"{indent}}}"
 
 
-def _head(s: Loop | If | Outline) -> str:
+def _head(s: Loop | Bind | If | Outline) -> str:
     match s:
+        case Bind():
+            return f"bind {_var(s.var)} = {show_expr(s.value)}"
         case Loop():
             return f"for {'' if s.kind == 'serial' else s.kind + ' '}{_var(s.var)}"
         case If():

@@ -7,7 +7,7 @@
     buffer B ::= name, element type, shape (I, ...), space (global const shared stack register)
     expr   E ::= const | ref | load B[I, ...] : T | op(name, E...) : T | F, ... ? E : E
     stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier
-               | for v kind { S... } | if F, ... { S... } | outline name { S... }
+               | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
     kind     ::= serial unroll parallel block.x|y|z thread.x|y|z
     kernel   ::= name, params B..., sizes v..., { S... }
 
@@ -294,6 +294,18 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class Bind:
+    """Let an integer from data index buffers and bound loops: ``var`` is ``value``, clamped into its range.
+
+    A value out of range is the model's or the caller's fault; clamping keeps it from touching foreign memory.
+    """
+
+    var: Var
+    value: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class If:
     facts: tuple[Index, ...]
     body: tuple[Stmt, ...]
@@ -307,7 +319,7 @@ class Outline:
     body: tuple[Stmt, ...]
 
 
-Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | If | Outline
+Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline
 
 
 @dataclass(frozen=True, slots=True, eq=False)

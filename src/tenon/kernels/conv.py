@@ -309,9 +309,14 @@ def _micro(p: _Parts, t: _Tile) -> None:
 
     for start, blocks, deep in _depths(s, r) if s.taps else ():
         unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
-        with k.loop("c", blocks) as c, k.loop("ky", s.kernel[0]) as ky, k.loop("kx", s.kernel[1]) as kx:
-            with k.loop("ci", deep // unroll) as ci, k.unroll("u", unroll) as u:
-                _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
+        with (
+            k.loop("c", blocks) as c,
+            k.loop("ky", s.kernel[0]) as ky,
+            k.loop("kx", s.kernel[1]) as kx,
+            k.loop("ci", deep // unroll) as ci,
+            k.unroll("u", unroll) as u,
+        ):
+            _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         _finish(p, t, v, row, col, acc[row, col, v])

@@ -66,8 +66,10 @@ def _best_tile(
             for _, cn, width in segments(extent[1], cols):
                 m = height * width
                 resident = not looped and taps + m + 1 <= registers
-                inputs = m * taps if looped else _touched(height, 0, kernel, stride, dilation) * _touched(
-                    width, 1, kernel, stride, dilation
+                inputs = (
+                    m * taps
+                    if looped
+                    else _touched(height, 0, kernel, stride, dilation) * _touched(width, 1, kernel, stride, dilation)
                 )
                 loads = inputs + (0 if resident else taps if looped else m * taps / 2)
                 cost += rn * cn * (m * taps + 0.5 * loads + 4)
@@ -76,9 +78,7 @@ def _best_tile(
     return best[1]
 
 
-def _touched(
-    n: int, axis: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
-) -> int:
+def _touched(n: int, axis: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> int:
     """How many input rows (columns) ``n`` neighbouring outputs read."""
     return len({p * stride[axis] + t * dilation[axis] for p in range(n) for t in range(kernel[axis])})
 

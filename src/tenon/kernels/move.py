@@ -38,7 +38,10 @@ class Affine:
         return replace(self, terms=tuple(t for t in self.terms if t[0] != loop))
 
     def at(self, loops: Sequence[IndexLike]) -> Index:
-        return (sum((loops[i] * k for i, k in self.terms), Index()) + self.start) // self.by
+        total = Index((), self.start)
+        for i, k in self.terms:
+            total = total + loops[i] * k
+        return total // self.by
 
 
 def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> Affine:

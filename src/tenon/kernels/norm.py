@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tenon.ir.build import Builder, Tensor, guarded, lane_segments, segments
+from tenon.ir.build import Builder, Tensor, lane_segments, segments
 from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, op
 from tenon.ir.types import F32
@@ -151,9 +151,9 @@ def lrn(s: Lrn, machine: Machine) -> Kernel:
                 acc = partial(k, "add", 1, F32, lanes)
                 with k.loop("w", s.window) as w:
                     other = c + w - before
-                    facts = (other, s.channels - 1 - other)
-                    v = k.let("v", guarded(facts, x.vec(lanes)[n, other, at], 0.0))
-                    acc[0] = acc[0] + v * v
+                    with k.when(other, s.channels - 1 - other):
+                        v = k.let("v", x.vec(lanes)[n, other, at])
+                        acc[0] = acc[0] + v * v
                 base = acc[0] * (s.alpha / s.window) + s.bias
                 y.vec(lanes)[n, c, at] = x.vec(lanes)[n, c, at] / power(base, s.beta)
     return k.done()

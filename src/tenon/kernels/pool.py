@@ -26,7 +26,7 @@ class Segment:
     """Windows ``first .. + count`` along one axis.
 
     The first reads ``taps`` elements from ``start`` on; each next one starts ``step`` further and has ``grow``
-    more taps (clipped ever less at the front) or fewer (ever more at the back), but never more than ``most``.
+    more taps (clipped ever less at the front) or fewer (ever more at the back).
     ``weight`` is what each counts in an average.
     """
 
@@ -37,11 +37,10 @@ class Segment:
     step: int
     weight: float = 1.0
     grow: int = 0
-    most: int = 0
 
-    def extents(self, i: Index) -> tuple[IndexLike, ...]:
-        """The number of taps of window ``i``: the least of these."""
-        return (i * self.grow + self.taps, self.most) if self.grow else (self.taps,)
+    def extent(self, i: Index) -> IndexLike:
+        """The number of taps of window ``i``."""
+        return i * self.grow + self.taps if self.grow else self.taps
 
 
 @dataclass(frozen=True)
@@ -121,12 +120,15 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
         acc[q] = 0.0 if s.average else lowest(s.x.dtype)
     even = not rows.grow and not cols.grow
     kind = "unroll" if even and rows.taps * cols.taps * size <= UNROLLED else "serial"
-    with k.loop("ky", *rows.extents(i), kind=kind) as ky, k.loop("kx", *cols.extents(j), kind=kind) as kx:
-        with k.unroll("q", size) as q:
-            row = i * rows.step + ky * s.dilation[0] + rows.start
-            col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
-            value = p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)]
-            acc[q] = acc[q] + value if s.average else maximum(acc[q], value)
+    with (
+        k.loop("ky", rows.extent(i), kind=kind) as ky,
+        k.loop("kx", cols.extent(j), kind=kind) as kx,
+        k.unroll("q", size) as q,
+    ):
+        row = i * rows.step + ky * s.dilation[0] + rows.start
+        col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
+        value = p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)]
+        acc[q] = acc[q] + value if s.average else maximum(acc[q], value)
     with k.unroll("q", size) as q:
         result = acc[q] * (1.0 / (rows.weight * cols.weight)) if s.average else acc[q]
         _finish(p, i + rows.first, j + q + cols.first, result)

@@ -42,32 +42,30 @@ def resample(s: Resample, machine: Machine) -> Kernel:
     """Parameters: x, weights of the rows [h][taps], weights of the columns [w][taps], y."""
     k = Builder(f"resize_{s.y.channels}_{s.y.h}x{s.y.w}")
     lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
-    down, across = len(s.rows[0].starts), len(s.cols[0].starts)
-    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    row_weights = k.param("r", s.y.h, down)
-    col_weights = k.param("s", s.y.w, across)
-    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    down, across = range(len(s.rows[0].starts)), range(len(s.cols[0].starts))
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype).vec(lanes)
+    row_weights = k.param("r", s.y.h, len(down))
+    col_weights = k.param("s", s.y.w, len(across))
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True).vec(lanes)
     with k.loop("n", s.y.n) as n, k.loop("c", s.y.blocks * s.y.block // lanes) as c:
         for rows in s.rows:
             with k.loop("i", rows.count) as i:
-                vertical = [k.let("wr", row_weights[i + rows.first, t]) for t in range(down)]
+                vertical = _named(k, "wr", [row_weights[i + rows.first, t] for t in down])
                 for cols in s.cols:
                     with k.loop("j", cols.count) as j:
-                        horizontal = [k.let("wc", col_weights[j + cols.first, t]) for t in range(across)]
-
-                        def pixel(p: int, q: int, rows=rows, cols=cols, i=i, j=j) -> Expr:  # type: ignore[no-untyped-def]
-                            return x.vec(lanes)[s.x.place(n, c * lanes, rows.at(i, p), cols.at(j, q), lanes)]
-
-                        total = _weighted(
-                            [
-                                _weighted([pixel(p, q) for q in range(across)], horizontal)
-                                for p in range(down)
-                            ],
-                            vertical,
-                        )
-                        at = s.y.place(n, c * lanes, i + rows.first, j + cols.first, lanes)
-                        y.vec(lanes)[at] = total
+                        horizontal = _named(k, "wc", [col_weights[j + cols.first, t] for t in across])
+                        lines = []
+                        for p in down:
+                            at = [s.x.place(n, c * lanes, rows.at(i, p), cols.at(j, q), lanes) for q in across]
+                            lines.append(_weighted([x[a] for a in at], horizontal))
+                        to = s.y.place(n, c * lanes, i + rows.first, j + cols.first, lanes)
+                        y[to] = _weighted(lines, vertical)
     return k.done()
+
+
+def _named(k: Builder, name: str, weights: list[Expr]) -> list[Expr]:
+    """The weights of a line, loaded once; a single one is never read."""
+    return [k.let(name, w) for w in weights] if len(weights) > 1 else weights
 
 
 def _weighted(values: list[Expr], weights: list[Expr]) -> Expr:

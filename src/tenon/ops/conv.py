@@ -31,7 +31,7 @@ from tenon.ops.base import (
     register,
     typed,
 )
-from tenon.ops.window import Axis, Ints, Window, planar, same_pads
+from tenon.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
 
 def check_operands(name: str, inputs: Sequence[Value | None], channel_axis: int, group: int) -> tuple[Ints, Ints]:
@@ -42,9 +42,7 @@ def check_operands(name: str, inputs: Sequence[Value | None], channel_axis: int,
     outs = w.dims[0] if channel_axis == 1 else w.dims[1] * group
     ins = w.dims[1] * group if channel_axis == 1 else w.dims[0]
     if group < 1 or x.dims[1] != ins or outs % group or ins % group:
-        raise ShapeError(
-            f"{name}: {x.dims[1]} input channels in {group} groups do not fit weights {list(w.dims)}"
-        )
+        raise ShapeError(f"{name}: {x.dims[1]} input channels in {group} groups do not fit weights {list(w.dims)}")
     if bias and bias[0].dims != (outs,):
         raise ShapeError(f"{name}: bias {list(bias[0].dims)} does not fit {outs} output channels")
     return x.dims, w.dims
@@ -60,10 +58,6 @@ def check_compiled(site: Site) -> str:
     if any(site.has(i) and site.constants[i] is None for i in (1, 2)):
         return "weights computed at run time: weights and bias must be constants (initializers) of the model"
     return ""
-
-
-def spatial_halo(rank: int, rows: tuple[int, int], cols: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    return (rows, cols)[4 - rank :] if rank < 4 else (rows, cols)
 
 
 def extra_layouts(site: Site, layout: Layout) -> tuple[Layout | None, ...]:
@@ -131,14 +125,15 @@ class Conv(Operator):
         axes = self.axes(x.shape, w.shape)
         n, g, per_in, per_out = x.shape[0], self.group, x.shape[1] // self.group, w.shape[0] // self.group
         x = np.pad(x, [(0, 0), (0, 0), *((max(0, a.before), max(0, a.after)) for a in axes)])
-        x = x[(..., *(slice(max(0, -a.before), d - max(0, -a.after)) for a, d in zip(axes, x.shape[2:], strict=True)))]
+        kept = (slice(max(0, -a.before), n - max(0, -a.after)) for a, n in zip(axes, x.shape[2:], strict=True))
+        x = x[last_axes(kept)]
         out = np.zeros((n, g, per_out, *(a.out for a in axes)), x.dtype)
         for tap in np.ndindex(*w.shape[2:]):
-            window = tuple(
+            window = (
                 slice(t * a.dilation, t * a.dilation + (a.out - 1) * a.stride + 1, a.stride)
                 for t, a in zip(tap, axes, strict=True)
             )
-            part = x[(..., *window)].reshape(n, g, per_in, -1)
+            part = x[last_axes(window)].reshape(n, g, per_in, -1)
             taps = w[(slice(None), slice(None), *tap)].reshape(1, g, per_out, per_in)
             product = taps * part if per_in == per_out == 1 else taps @ part
             out += product.reshape(out.shape)
@@ -182,7 +177,7 @@ class Conv(Operator):
             return Case(op, inputs, (1, 2) if bias else (1,), label=label)
 
         yield case("pointwise", (1, 19, 5, 6), (21, 19, 1, 1))
-        yield case("3x3", (1, 8, 5, 7), (18, 8, 3, 3), pads=(1, 1, 1, 1))
+        yield case("3x3", (1, 5, 4, 5), (18, 5, 3, 3), pads=(1, 1, 1, 1))
         yield case("no_bias", (2, 7, 4, 4), (5, 7, 3, 3), bias=False)
         yield case("first_layer", (2, 3, 9, 8), (17, 3, 3, 3), pads=(0, 0, 1, 1), strides=(2, 2))
         yield case("one_in_one_out", (1, 1, 6, 5), (1, 1, 5, 3), pads=(2, 1, 2, 1))
@@ -191,7 +186,7 @@ class Conv(Operator):
         yield case("same_upper", (1, 6, 7, 6), (6, 6, 4, 3), auto_pad="SAME_UPPER", strides=(2, 2))
         yield case("same_lower", (1, 6, 7, 6), (6, 6, 4, 2), auto_pad="SAME_LOWER", strides=(2, 1))
         yield case("valid", (1, 6, 5, 5), (6, 6, 2, 3), auto_pad="VALID")
-        yield case("aligned_groups", (1, 32, 4, 3), (32, 16, 3, 3), group=2, pads=(1, 1, 1, 1))
+        yield case("aligned_groups", (1, 32, 1, 3), (32, 16, 1, 3), group=2, pads=(0, 1, 0, 1))
         yield case("narrow_groups", (1, 24, 3, 4), (16, 3, 1, 3), group=8, pads=(0, 1, 0, 1))
         yield case("odd_groups", (1, 9, 4, 3), (15, 3, 3, 1), group=3, pads=(1, 0, 1, 0))
         yield case("multiplier", (1, 6, 4, 5), (12, 1, 3, 3), group=6, pads=(1, 1, 1, 1))
@@ -264,10 +259,10 @@ class ConvTranspose(Operator):
             part = (np.swapaxes(taps, 2, 3) @ flat).reshape(n, g, per_out, *x.shape[2:])
             at = [lo + t * a.dilation for lo, t, a in zip(low, tap, axes, strict=True)]
             where = (slice(i, i + (a.size - 1) * a.stride + 1, a.stride) for i, a in zip(at, axes, strict=True))
-            full[(..., *where)] += part
+            full[last_axes(where)] += part
         kept = (slice(lo + a.before, lo + a.before + a.out) for lo, a in zip(low, axes, strict=True))
-        out = full[(..., *kept)].reshape(n, g * per_out, *(a.out for a in axes))
-        return out if b is None else out + b.reshape(1, -1, *(1,) * len(axes))
+        out = full[last_axes(kept)].reshape(n, g * per_out, *(a.out for a in axes))
+        return out if b is None else np.asarray(out + b.reshape(1, -1, *(1,) * len(axes)))
 
     def layouts(self, site: Site) -> Layouts:
         axes = self.axes(site.input(0).dims, site.input(1).dims)
@@ -314,7 +309,9 @@ class ConvTranspose(Operator):
         yield case("stride_2", (2, 7, 3, 4), (7, 5, 4, 4), 5, pads=(1, 1, 1, 1), strides=(2, 2))
         yield case("doubling", (1, 18, 3, 3), (18, 17, 2, 2), strides=(2, 2))
         yield case("holes", (1, 3, 3, 2), (3, 4, 1, 2), 4, strides=(3, 3))
-        yield case("output_padding", (1, 4, 3, 4), (4, 4, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1), output_padding=(1, 1))
+        yield case(
+            "output_padding", (1, 4, 3, 4), (4, 4, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1), output_padding=(1, 1)
+        )
         yield case("dilated", (1, 4, 3, 4), (4, 3, 3, 2), 3, strides=(2, 3), dilations=(2, 2), pads=(1, 0, 0, 1))
         yield case("groups", (1, 6, 3, 3), (6, 2, 3, 3), 6, group=3, strides=(2, 1))
         yield case("depthwise", (1, 5, 3, 4), (5, 1, 4, 4), 5, group=5, strides=(2, 2), pads=(1, 1, 1, 1))

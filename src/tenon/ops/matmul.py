@@ -78,7 +78,9 @@ class Product:
         tile = choose_tile(s, site.machine)
         args = [self.left]
         if self.weights is not None:
-            args += map(Weights, pack(np.ascontiguousarray(self.weights.T)[:, :, None, None], s, site.machine, tile.vecs))
+            args += map(
+                Weights, pack(np.ascontiguousarray(self.weights.T)[:, :, None, None], s, site.machine, tile.vecs)
+            )
         else:
             assert self.right is not None
             args.append(self.right)
@@ -161,7 +163,7 @@ class Gemm(Operator):
 
     def reference(self, a: Array, b: Array, c: Array | None = None) -> Array:
         product = (a.T if self.transA else a) @ (b.T if self.transB else b)
-        scaled = product * np.asarray(self.alpha, a.dtype)
+        scaled: Array = product * np.asarray(self.alpha, a.dtype)
         return scaled if c is None else scaled + c * np.asarray(self.beta, a.dtype)
 
     def supported(self, site: Site) -> str:

@@ -430,4 +430,3 @@ class ChannelShuffle(Operator):
         yield Case(cls(2), ((2, 58, 2, 3),), label="shufflenet")
         yield Case(cls(3), ((1, 15, 4),), label="one_axis")
         yield Case(cls(4), ((1, 8, 1, 2),), label="quarters")
-

@@ -30,7 +30,7 @@ from tenon.ops.base import (
     register,
     typed,
 )
-from tenon.ops.window import Axis, Ints, Window, planar
+from tenon.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
 """Pairs of clipped rows and columns that a pooling is unrolled to."""
@@ -48,19 +48,27 @@ def clipped(a: Axis, weight: Callable[[int], int]) -> tuple[Segment, ...]:
 
 
 def sliding(a: Axis) -> tuple[Segment, ...]:
-    """As ``clipped`` where nothing is weighed: three segments at most, the clipped ones with a loop that grows."""
+    """As ``clipped`` where nothing is weighed: four segments at most, the clipped ones with a loop that grows."""
     starts = [i * a.stride - a.before for i in range(a.out)]
-    front = sum(start < 0 for start in starts)
-    back = sum(start >= 0 and start + a.kernel > a.size for start in starts)
-    middle, last = a.out - front - back, a.out - back
+    kinds = {
+        "front": [i for i, s in enumerate(starts) if s < 0 and s + a.kernel <= a.size],
+        "all": [i for i, s in enumerate(starts) if s < 0 and s + a.kernel > a.size],
+        "middle": [i for i, s in enumerate(starts) if s >= 0 and s + a.kernel <= a.size],
+        "back": [i for i, s in enumerate(starts) if s >= 0 and s + a.kernel > a.size],
+    }
     found = []
-    if front:
-        found.append(Segment(0, front, 0, a.kernel - a.before, 0, grow=a.stride, most=a.size))
-    if middle:
-        found.append(Segment(front, middle, starts[front], a.kernel, a.stride))
-    if back:
-        taps = a.size - starts[last]
-        found.append(Segment(last, back, starts[last], taps, a.stride, grow=-a.stride, most=a.kernel))
+    for kind, windows in kinds.items():
+        if not windows:
+            continue
+        first, count, start = windows[0], len(windows), starts[windows[0]]
+        if kind == "front":
+            found.append(Segment(first, count, 0, a.kernel + start, 0, grow=a.stride))
+        elif kind == "all":
+            found.append(Segment(first, count, 0, a.size, 0))
+        elif kind == "middle":
+            found.append(Segment(first, count, start, a.kernel, a.stride))
+        else:
+            found.append(Segment(first, count, start, a.size - start, a.stride, grow=-a.stride))
     return tuple(found)
 
 
@@ -73,7 +81,7 @@ def window_views(x: Array, axes: Sequence[Axis], fill: float) -> Iterable[Array]
             slice(t * a.dilation, t * a.dilation + (a.out - 1) * a.stride + 1, a.stride)
             for t, a in zip(tap, axes, strict=True)
         )
-        yield wide[(..., *at)]
+        yield wide[last_axes(at)]
 
 
 @dataclass(frozen=True)
@@ -90,9 +98,7 @@ class Pooling(Operator):
     averages: ClassVar[bool] = False
 
     def axes(self, x: Ints) -> tuple[Axis, ...]:
-        window = Window(
-            self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad, bool(self.ceil_mode)
-        )
+        window = Window(self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad, bool(self.ceil_mode))
         return window.axes(self.name, x[2:])
 
     def segments(self, a: Axis) -> tuple[Segment, ...]:
@@ -213,7 +219,9 @@ class AveragePool(Pooling):
         yield case("3x3", (1, 5, 6, 7), (3, 3), pads=(1, 1, 1, 1))
         yield case("with_pads", (1, 5, 6, 7), (3, 3), pads=(1, 1, 1, 1), count_include_pad=1)
         yield case("ceil", (1, 6, 6, 7), (3, 3), strides=(2, 2), ceil_mode=1)
-        yield case("ceil_with_pads", (1, 6, 6, 7), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=1, count_include_pad=1)
+        yield case(
+            "ceil_with_pads", (1, 6, 6, 7), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=1, count_include_pad=1
+        )
         yield case("dilated", (1, 6, 7, 8), (2, 3), dilations=(3, 2), pads=(1, 1, 1, 1))
         yield case("same_upper", (1, 4, 5, 6), (3, 2), strides=(2, 1), auto_pad="SAME_UPPER")
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2), count_include_pad=1)

@@ -78,7 +78,7 @@ class Reduce(Operator):
     zero_of_zeros: ClassVar[bool] = True
     """Whether the result for zeros is zero, so that padding lanes may be computed."""
 
-    def functions(self, count: int) -> tuple[Epilogue, Epilogue]:
+    def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         """(map, finish) of a reduction of ``count`` elements."""
         return identity, identity
 
@@ -111,14 +111,14 @@ class Reduce(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         x, axes = site.input(0), self._axes(site)
-        map, finish = self.functions(math.prod(x.dims[a] for a in axes))
+        map, finish = self.stages(math.prod(x.dims[a] for a in axes))
         if is_image(x.layout):
             return [_plane(site, self.combine, map, finish)]
         reduced = tuple(i in axes for i in range(x.rank))
         spec = kernels.Reduction(self.name.lower(), x.dims, reduced, self.combine, x.dtype, map, finish)
         return [Step(kernels.reduction(spec, site.machine), (Input(0), Output()))]
 
-    def __call__(self, x: Array, axes: Array | None, function: Callable[..., Any]) -> Any:
+    def by_numpy(self, x: Array, axes: Array | None, function: Callable[..., Any]) -> Any:
         """The reference, by a NumPy function of (array, axis, keepdims)."""
         found = self.along(x.ndim, axes)
         return np.asarray(function(x, axis=found, keepdims=bool(self.keepdims))).astype(x.dtype)
@@ -143,7 +143,7 @@ class Reduce(Operator):
 @dataclass(frozen=True)
 class ReduceSum(Reduce):
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(x, axes, np.sum)
+        return self.by_numpy(x, axes, np.sum)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -156,11 +156,11 @@ class ReduceSum(Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceMean(Reduce):
-    def functions(self, count: int) -> tuple[Epilogue, Epilogue]:
+    def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return identity, Function("over", count)
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(x, axes, np.mean)
+        return self.by_numpy(x, axes, np.mean)
 
 
 @register
@@ -169,7 +169,7 @@ class ReduceMax(Reduce):
     combine: ClassVar[str] = "max"
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(x, axes, np.max)
+        return self.by_numpy(x, axes, np.max)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -185,7 +185,7 @@ class ReduceMin(Reduce):
     combine: ClassVar[str] = "min"
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(x, axes, np.min)
+        return self.by_numpy(x, axes, np.min)
 
 
 @register
@@ -195,17 +195,17 @@ class ReduceProd(Reduce):
     zero_of_zeros: ClassVar[bool] = False
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(x, axes, np.prod)
+        return self.by_numpy(x, axes, np.prod)
 
 
 @register
 @dataclass(frozen=True)
 class ReduceL1(Reduce):
-    def functions(self, count: int) -> tuple[Epilogue, Epilogue]:
+    def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return Function("abs"), identity
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(np.abs(x), axes, np.sum)
+        return self.by_numpy(np.abs(x), axes, np.sum)
 
 
 @register
@@ -213,21 +213,21 @@ class ReduceL1(Reduce):
 class ReduceL2(Reduce):
     float_only: ClassVar[bool] = True
 
-    def functions(self, count: int) -> tuple[Epilogue, Epilogue]:
+    def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return Function("square"), Function("sqrt")
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return np.sqrt(self(np.square(x), axes, np.sum))
+        return np.sqrt(self.by_numpy(np.square(x), axes, np.sum))
 
 
 @register
 @dataclass(frozen=True)
 class ReduceSumSquare(Reduce):
-    def functions(self, count: int) -> tuple[Epilogue, Epilogue]:
+    def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return Function("square"), identity
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self(np.square(x), axes, np.sum)
+        return self.by_numpy(np.square(x), axes, np.sum)
 
 
 @register
@@ -236,11 +236,11 @@ class ReduceLogSum(Reduce):
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
 
-    def functions(self, count: int) -> tuple[Epilogue, Epilogue]:
+    def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return identity, Function("log")
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return np.log(self(x, axes, np.sum))
+        return np.log(self.by_numpy(x, axes, np.sum))
 
 
 @register
@@ -253,7 +253,7 @@ class ReduceLogSumExp(Reduce):
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True)
-        total = self(np.exp(x - top), axes, np.sum)
+        total = self.by_numpy(np.exp(x - top), axes, np.sum)
         return np.log(total) + top.reshape(total.shape)
 
     def lower(self, site: Site) -> list[Step]:

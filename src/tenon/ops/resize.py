@@ -54,7 +54,7 @@ class Taps:
     @property
     def exact(self) -> bool:
         """Does every output copy one input?"""
-        return self.at.shape[1] == 1
+        return bool(self.at.shape[1] == 1)
 
 
 @register
@@ -175,7 +175,11 @@ class Resize(Operator):
                 np.add.at(matrix, (np.arange(len(taps.at))[:, None], taps.at), taps.weights)
                 x = np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, axis)
             outside = outside | taps.outside.reshape(-1, *(1,) * (x.ndim - 1 - axis))
-        return np.where(outside, np.float64(self.extrapolation_value), x).astype(dtype) if outside.any() else x.astype(dtype)
+        return (
+            np.where(outside, np.float64(self.extrapolation_value), x).astype(dtype)
+            if outside.any()
+            else x.astype(dtype)
+        )
 
     def supported(self, site: Site) -> str:
         found = self.resampled(site.input(0).dims, site.constants[1:])
@@ -230,9 +234,27 @@ class Resize(Operator):
         yield case("nearest_channels", (1, 3, 2, 2), [1, 6, 2, 4])
         yield case("nearest_one_axis", (2, 6, 5), [1.0, 1.0, 3.0], **floor)
         yield case("linear_2x", (2, 5, 3, 4), [1.0, 1.0, 2.0, 2.0], mode="linear")
-        yield case("linear_corners", (1, 19, 3, 4), [1, 19, 5, 9], mode="linear", coordinate_transformation_mode="align_corners")
-        yield case("linear_down", (1, 5, 7, 8), [1, 5, 3, 5], mode="linear", coordinate_transformation_mode="pytorch_half_pixel")
-        yield case("linear_columns", (1, 5, 3, 4), [1.0, 1.0, 1.0, 1.5], mode="linear", coordinate_transformation_mode="asymmetric")
+        yield case(
+            "linear_corners",
+            (1, 19, 3, 4),
+            [1, 19, 5, 9],
+            mode="linear",
+            coordinate_transformation_mode="align_corners",
+        )
+        yield case(
+            "linear_down",
+            (1, 5, 7, 8),
+            [1, 5, 3, 5],
+            mode="linear",
+            coordinate_transformation_mode="pytorch_half_pixel",
+        )
+        yield case(
+            "linear_columns",
+            (1, 5, 3, 4),
+            [1.0, 1.0, 1.0, 1.5],
+            mode="linear",
+            coordinate_transformation_mode="asymmetric",
+        )
         yield case("linear_one_axis", (1, 5, 4), [1.0, 1.0, 2.5], mode="linear")
         yield case("cubic", (1, 5, 4, 4), [1.0, 1.0, 2.0, 1.5], mode="cubic")
         yield case("cubic_inside", (1, 5, 4, 4), [1, 5, 7, 3], mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5)
@@ -254,7 +276,9 @@ def spans(taps: Taps) -> list[Span]:
     found: list[Span] = []
     first = 0
     while first < len(table):
-        options = [_span(table, first, step, by) for step, by in ((taps.slope.numerator, taps.slope.denominator), (0, 1))]
+        options = [
+            _span(table, first, step, by) for step, by in ((taps.slope.numerator, taps.slope.denominator), (0, 1))
+        ]
         found.append(max(options, key=lambda s: s.count))
         first += found[-1].count
     return found

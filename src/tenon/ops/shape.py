@@ -350,7 +350,7 @@ class Range(Known):
 
     def reference(self, start: Array, limit: Array, delta: Array) -> Array:
         n = max(0, math.ceil((limit.item() - start.item()) / delta.item()))
-        return (start.item() + np.arange(n) * delta.item()).astype(start.dtype)
+        return np.asarray(start.item() + np.arange(n) * delta.item(), start.dtype)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

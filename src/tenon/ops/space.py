@@ -95,9 +95,7 @@ class SpaceToDepth(Operator):
         yield Case(cls(3), ((1, 5, 3, 6),), label="threes")
 
 
-def _squares(
-    deep_dims: tuple[int, ...], per: int, b: int, inner: int, outer: int, *, deep: int
-) -> Piece:
+def _squares(deep_dims: tuple[int, ...], per: int, b: int, inner: int, outer: int, *, deep: int) -> Piece:
     """Loops (n, c, h, i, w, j): channel (i * b + j) * outer + c * inner of the deep side is pixel (h * b + i,
     w * b + j) of channel c of the wide one.  The target is the deep side when ``deep``."""
     n, _, h, w = deep_dims

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tenon.errors import ShapeError
 
@@ -94,6 +95,11 @@ def same_pads(auto_pad: str, total: int) -> tuple[int, int]:
     """(before, after) of an even split; the odd element goes after for SAME_UPPER, before for SAME_LOWER."""
     less = total // 2
     return (less, total - less) if auto_pad == "SAME_UPPER" else (total - less, less)
+
+
+def last_axes(cuts: Iterable[slice]) -> tuple[Any, ...]:
+    """The NumPy index that applies ``cuts`` to the last axes."""
+    return (..., *cuts)
 
 
 def planar(values: Ints, fill: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from tenon.passes.base import Log, Pass, run, silent
 from tenon.passes.clean import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.passes.fuse import FUSE
 from tenon.passes.idioms import IDIOMS
+from tenon.passes.padding import PADDING
 from tenon.passes.transposes import TRANSPOSES
 
 PIPELINE: list[Pass] = [
@@ -19,8 +20,10 @@ PIPELINE: list[Pass] = [
     COMMON,
     IDIOMS,
     TRANSPOSES,
+    PADDING,
     FOLD,
     DECOMPOSE,
+    FOLD,
     CONSTANTS,
     IDENTITIES,
     MOVES,
@@ -28,7 +31,8 @@ PIPELINE: list[Pass] = [
     FUSE,
     DEAD,
 ]
-"""Passes in order.  Idioms are looked for before anything is folded into their constants."""
+"""Passes in order.  Idioms are looked for before anything is folded into their constants; normalisations that no
+convolution took are scales and shifts in their own right, so these are folded once more."""
 
 
 def optimize(graph: Graph, verify: bool = False, level: int = 2, log: Log = silent) -> Graph:

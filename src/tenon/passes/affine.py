@@ -250,6 +250,35 @@ def affine_after_affine(match: Match) -> Result:
     return match.add("Mul" if scales else "Add", inner.x, match.constant(f"{match.root.output.name}_merged", data))
 
 
+@rule(Apply("Mul|Div", Apply("Add|Sub", Any("a"), Any("b"), name="inner"), Constant("scale")))
+def scale_after_shift(match: Match) -> Result:
+    """(x + shift) * scale = x * scale + shift * scale: shifts gather behind, scales in front"""
+    axis = 1 if match.root.output.type.rank > 1 else 0
+    outer, inner = affine(match.root, axis), affine(match.node("inner"), axis)
+    if outer is None or inner is None:
+        return None
+    stem = match.root.output.name
+    scale = match.constant(f"{stem}_scale", spread(outer.scale, inner.x, axis))
+    shift = match.constant(f"{stem}_shift", spread(inner.shift * outer.scale, inner.x, axis))
+    return match.add("Add", match.add("Mul", inner.x, scale), shift)
+
+
+@rule(Apply("MatMul"))
+def factor_after_product(match: Match) -> Result:
+    """(a * number) @ b = (a @ b) * number, and the same for b: a product can scale what it stores"""
+    operands = [match.root.input(0), match.root.input(1)]
+    for i, value in enumerate(operands):
+        made = value.producer
+        factor = made.inputs[1] if made is not None and made.op.name in ("Mul", "Div") else None
+        if made is None or factor is None or factor.data is None or factor.data.size != 1 or not match.sole(value):
+            continue
+        if made.input(0).type == value.type:
+            operands[i] = made.input(0)
+            number = match.constant(factor.name, factor.data.reshape(()))
+            return match.add(made.op, match.add(match.root.op, *operands), number, origin=made.origin)
+    return None
+
+
 @rule(Apply("BatchNormalization"))
 def decompose_normalization(match: Match) -> Result:
     """What could not be folded becomes x * scale + shift"""
@@ -276,6 +305,7 @@ def _decompose_at_run_time(match: Match) -> Value:
 FOLD = rules(
     "fold scale and shift",
     affine_after_linear, affine_before_linear, scale_before_shift, scale_before_shift_with_bias, affine_after_affine,
+    scale_after_shift, factor_after_product,
     level=2,
     ensures="no scale or shift per channel stands where a neighbouring convolution could do its work",
 )  # fmt: skip

@@ -63,7 +63,7 @@ def drop_identity(match: Match) -> Result:
     return match.root.input(0) if len(match.root.outputs) == 1 else None
 
 
-@rule(Apply("Cast|Reshape|Transpose|Pad|Slice|Expand|Tile|Resize"))
+@rule(Apply("Cast|Reshape|Transpose|Pad|Slice|Expand|Tile|Resize|AveragePool|MaxPool"))
 def drop_unchanging(match: Match) -> Result:
     """An operator that moves data, yet moves nothing"""
     node, x = match.root, match.root.input(0)
@@ -73,6 +73,9 @@ def drop_unchanging(match: Match) -> Result:
         dims = x.type.dims
         moved = [i for i in _permutation(match) if dims[i] != 1]
         return x if moved == sorted(moved) else None
+    if node.op.name in ("AveragePool", "MaxPool"):
+        single = all(n == 1 for n in (*attribute(node, "kernel_shape"), *attribute(node, "strides")))
+        return x if single and not any(attribute(node, "pads")) and len(node.outputs) == 1 else None
     if node.op.name == "Pad":
         pads = node.input(1).data
         return x if pads is not None and not pads.any() else None

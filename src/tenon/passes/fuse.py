@@ -7,6 +7,7 @@ residual addition fuses into the later of the two branches, with the other one a
 from __future__ import annotations
 
 from tenon.ir.graph import Node
+from tenon.ops.base import Operator
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.fused import Fused, can_fuse, fuse
 from tenon.passes.base import Match, Result, rule, rules
@@ -44,9 +45,39 @@ def fuse_into_producer(match: Match) -> Result:
     return "; ".join(reasons) or None
 
 
+@rule(Apply("*"))
+def align_constants(match: Match) -> Result:
+    """Constants per channel get the rank of the result, as an epilogue wants its operands"""
+    node = match.root
+    if not isinstance(node.op, Pointwise) or len(node.outputs) != 1:
+        return None
+    rank, operands = node.output.type.rank, list(node.inputs)
+    for i, value in enumerate(operands):
+        if value is not None and value.data is not None and value.data.size > 1 and value.type.rank < rank:
+            shape = (1,) * (rank - value.type.rank) + value.data.shape
+            operands[i] = match.constant(value.name, value.data.reshape(shape))
+    return match.add(node.op, *operands) if operands != list(node.inputs) else None
+
+
+@rule(Apply("*"))
+def activation_before_concat(match: Match) -> Result:
+    """f(Concat(a, b)) = Concat(f(a), f(b)), where what makes a and b can apply f itself"""
+    node = match.root
+    concat = node.input(0).producer if len(node.inputs) == 1 and node.inputs[0] is not None else None
+    if not isinstance(node.op, Pointwise) or concat is None or concat.op.name != "Concat":
+        return None
+    if not match.sole(node.input(0)):
+        return None
+    parts = [v for v in concat.inputs if v is not None]
+    makers = [v.producer.op for v in parts if v.producer is not None and match.sole(v)]
+    if len(makers) < len(parts) or not all(isinstance(op, Operator) and op.fusable for op in makers):
+        return "not all that is concatenated can apply it"
+    return match.add(concat.op, *(match.add(node.op, v) for v in parts), origin=concat.origin)
+
+
 FUSE = rules(
     "fuse pointwise operators",
-    fuse_into_producer,
+    align_constants, activation_before_concat, fuse_into_producer,
     level=2,
     ensures="a pointwise operator follows only what cannot apply it itself",
-)
+)  # fmt: skip

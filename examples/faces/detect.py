@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Find faces in a photo with the RFB-320 detector and draw a box around each.
+
+    python examples/faces/detect.py MODEL.onnx PHOTO [--out boxes.png] [--threshold 0.7]
+
+MODEL is "version-RFB-320.onnx" of the project Ultra-Light-Fast-Generic-Face-Detector-1MB: input [1, 3, 240, 320], RGB,
+(pixel - 127) / 128; outputs scores [1, 4420, 2] and boxes [1, 4420, 4] as corners in 0..1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+import tenon
+from tenon.engine.image import read_image
+
+
+def overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of one box [4] with others [n, 4]."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    shared = np.prod(np.clip(high - low, 0, None), axis=1)
+    area = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - shared
+    return shared / area
+
+
+def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
+    """Greedy non-maximum suppression: the best box, then the best that overlaps no chosen one by more than 0.3."""
+    kept: list[int] = []
+    for i in np.argsort(-scores):
+        if scores[i] < threshold:
+            break
+        if not kept or overlap(boxes[i], boxes[kept]).max() <= 0.3:
+            kept.append(int(i))
+    return kept
+
+
+def find_faces(engine: tenon.Engine, photo: Path, threshold: float = 0.7) -> list[tuple[float, list[int]]]:
+    """(score, [left, top, right, bottom] in pixels of the photo) of every face, best first."""
+    name, memory = next(iter(engine.inputs.items()))
+    out = engine.run({name: read_image(photo, memory.shape, mean=(127,), scale=(1 / 128,))})
+    scores, boxes = out["scores"][0, :, 1], out["boxes"][0]
+    with Image.open(photo) as picture:
+        size = np.array([*picture.size, *picture.size])
+    chosen = keep_best(boxes, scores, threshold)
+    return [(float(scores[i]), [int(v) for v in np.round(boxes[i] * size)]) for i in chosen]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("photo", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("faces.png"))
+    parser.add_argument("--threshold", type=float, default=0.7)
+    options = parser.parse_args()
+    with tenon.open(tenon.compile(options.model)) as engine:
+        faces = find_faces(engine, options.photo, options.threshold)
+    with Image.open(options.photo) as picture:
+        drawn = picture.convert("RGB")
+    pen = ImageDraw.Draw(drawn)
+    for score, box in faces:
+        print(f"face {score:.2f} at {box}")
+        pen.rectangle(box, outline=(255, 64, 64), width=3)
+    drawn.save(options.out)
+    print(f"{len(faces)} faces drawn in {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

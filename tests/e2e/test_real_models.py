@@ -1,0 +1,150 @@
+"""Real models: imported and optimised, their NumPy references give what onnxruntime or the model's authors got."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from evaluate import difference, evaluate, random_inputs
+from tenon import frontends, passes
+from tenon.errors import UnsupportedError
+from tenon.ir.graph import Array
+from tenon.ir.text import parse, show
+from tenon.ops import constructors
+
+SHARED = Path(__file__).parents[2] / "../shared"
+MODELS = SHARED / "models/onnx"
+TOLERANCE = 1e-4  # of the largest output: thousands of f32 additions in another order
+
+needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is absent")
+needs_zoo = pytest.mark.skipif(not (SHARED / "zoo").is_dir(), reason="../shared/zoo is absent")
+
+
+def onnxruntime(model: bytes, inputs: dict[str, Array]) -> list[Array]:
+    import onnxruntime as rt
+
+    options = rt.SessionOptions()
+    options.graph_optimization_level = rt.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return [np.asarray(a) for a in rt.InferenceSession(model, options).run(None, inputs)]
+
+
+def check(model: bytes) -> int:
+    """Compare with onnxruntime; returns how many nodes are left."""
+    graph = frontends.load(model)
+    inputs = random_inputs(graph)
+    passes.optimize(graph, verify=True)
+    found = evaluate(graph, inputs)
+    for ours, theirs in zip(found.values(), onnxruntime(model, inputs), strict=True):
+        assert difference(ours, theirs) < TOLERANCE
+    return len(graph)
+
+
+@needs_models
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("mnist/mnist", 6),
+        ("mnist_tengine/mnist", 7),
+        ("version-RFB-320/version-RFB-320", 83),
+        ("version-RFB-320/version-RFB-320_simplified", 72),
+    ],
+)
+def test_like_onnxruntime(name: str, most: int) -> None:
+    assert check((MODELS / f"{name}.onnx").read_bytes()) <= most
+
+
+def zoo(name: str) -> bytes:
+    """A graph of the zoo with its weights filled in."""
+    spec = importlib.util.spec_from_file_location("materialize", SHARED / "zoo/materialize.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    filled: bytes = module.fill(onnx.load(SHARED / f"zoo/{name}.onnx")).SerializeToString()
+    return filled
+
+
+@needs_zoo
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("mobilenet_v3_small", 74),
+        ("mobilefacenet_bn", 51),
+        ("shufflenet_v2_1.0_bn", 118),
+        ("retinaface_mnet025_bn", 86),
+        ("mobilevit_xxs", 245),
+    ],
+)
+def test_zoo(name: str, most: int) -> None:
+    assert check(zoo(name)) <= most
+
+
+SLOW = ["bvlc_alexnet", "inception_v2", "resnet50", "vgg19"]
+LIGHT = [
+    "densenet121",
+    "inception_v1",
+    "shufflenet",
+    "zfnet512",
+    *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW),
+]
+
+
+@needs_models
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_graphs(name: str) -> None:
+    """ONNX's own light models; the input is the one of their test runner, n consecutive numbers from 0 up to 1."""
+    folder = MODELS / "onnx_light_graphs"
+    graph = frontends.load(folder / f"light_{name}.onnx")
+    passes.optimize(graph, verify=True)
+    expected = onnx.TensorProto()
+    expected.ParseFromString((folder / f"light_{name}_output_0.pb").read_bytes())
+    (x,) = graph.inputs
+    numbers = np.arange(x.type.size).reshape(x.type.dims) / x.type.size
+    (found,) = evaluate(graph, {x.name: numbers.astype(np.float32)}).values()
+    assert difference(found, numpy_helper.to_array(expected)) < TOLERANCE
+
+
+@needs_models
+def test_light_squeezenet_before_its_softmax() -> None:
+    """The logits are near 1e10, where f32 counts in steps of 1024: a softmax of them shows rounding alone."""
+    path = MODELS / "onnx_light_graphs/light_squeezenet.onnx"
+    graph = frontends.load(path, outputs=["r65"])
+    inputs = {"data_0": (np.arange(3 * 224 * 224).reshape(1, 3, 224, 224) / (3 * 224 * 224)).astype(np.float32)}
+    passes.optimize(graph, verify=True)
+    model = onnx.load(path)
+    model.graph.output[0].name = "r65"
+    (expected,) = onnxruntime(model.SerializeToString(), inputs)
+    assert difference(evaluate(graph, inputs)["r65"], expected) < TOLERANCE
+
+
+@needs_models
+def test_old_model_of_opset_2() -> None:
+    """Broadcast attributes, ``pads`` and reshapes of the first ONNX."""
+    graph = frontends.load(MODELS / "super_resolution/super_resolution.onnx")
+    inputs = random_inputs(graph)
+    before = evaluate(graph, inputs)
+    passes.optimize(graph, verify=True)
+    (name,) = before
+    assert before[name].shape == (1, 1, 672, 672)
+    assert difference(evaluate(graph, inputs)[name], before[name]) < TOLERANCE
+
+
+@needs_models
+def test_what_cannot_be_compiled_is_listed() -> None:
+    with pytest.raises(UnsupportedError, match="If") as found:
+        frontends.load(MODELS / "silero_vad/silero_vad_16k_op15.onnx")
+    assert len(found.value.problems) == 3
+
+
+@needs_models
+def test_text_of_a_real_model() -> None:
+    graph = frontends.load(MODELS / "mnist/mnist.onnx")
+    passes.optimize(graph)
+    text = show(graph, "base64")
+    assert show(parse(text, constructors()), "base64") == text

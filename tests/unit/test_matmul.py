@@ -1,0 +1,49 @@
+"""Epilogue operands of matrix products: every way in which one may broadcast, folded batches included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lowered import MACHINES, Ask, run_lowered
+from tenon.ir.types import F32, tensor
+from tenon.ops.base import Operator
+from tenon.ops.elementwise import Apply
+from tenon.ops.fused import Fused
+from tenon.ops.matmul import Gemm, MatMul
+from tenon.ops.pointwise import Add
+
+Shape = tuple[int, ...]
+
+
+def _check(op: Operator, shapes: tuple[Shape, ...], constant: tuple[int, ...], operand: Shape, machine: str) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [rng.uniform(-1, 1, s).astype(np.float32) for s in (*shapes, operand)]
+    fused = Fused(op, len(shapes), (Apply(Add(), (0, 1)),))
+    got = run_lowered(fused, [*arrays], MACHINES[machine], constant, Ask())
+    np.testing.assert_allclose(got[0], fused.evaluate(arrays)[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", ["lanes16", "lanes4", "lanes1"])
+@pytest.mark.parametrize("constant", [(), (1,)])
+@pytest.mark.parametrize("operand", [(5,), (1, 5), (3, 5), (3, 1), (1, 3, 5), (2, 1, 1), (2, 3, 5), (2, 3, 1), (2, 1, 5)])
+def test_operands_of_folded_batches(operand: Shape, constant: tuple[int, ...], machine: str) -> None:
+    _check(MatMul(), ((2, 3, 7), (7, 5)), constant, operand, machine)
+
+
+@pytest.mark.parametrize("machine", ["lanes16", "lanes4", "lanes1"])
+@pytest.mark.parametrize("operand", [(5,), (3, 1), (2, 4, 3, 5), (2, 4, 1, 5)])
+def test_operands_of_batches(operand: Shape, machine: str) -> None:
+    _check(MatMul(), ((2, 4, 3, 7), (4, 7, 5)), (), operand, machine)
+
+
+@pytest.mark.parametrize("operand", [(19,), (3, 1), (3, 19), (1, 1)])
+def test_operands_beside_an_addend(operand: Shape) -> None:
+    _check(Gemm(alpha=0.5, beta=2.0), ((3, 7), (7, 19), (3, 19)), (1,), operand, "lanes16")
+
+
+def test_a_batch_that_is_broadcast_in_part_is_not_fused() -> None:
+    types, output = (tensor(F32, 2, 4, 3, 7), tensor(F32, 7, 5)), tensor(F32, 2, 4, 3, 5)
+    assert not MatMul().fuses(types, output, tensor(F32, 2, 1, 3, 5))
+    assert MatMul().fuses(types, output, tensor(F32, 1, 1, 3, 5))
+    assert not MatMul().fuses((tensor(F32, 7), tensor(F32, 2, 7, 5)), tensor(F32, 2, 5), tensor(F32, 5))
