@@ -45,18 +45,19 @@ class KernelError(Exception):
 
 
 def numpy_type(dtype: DType) -> np.dtype[np.generic]:
-    """How the interpreter holds an element: as ``DType.numpy``, but a bool is the byte it is in memory."""
-    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy
+    """How the interpreter holds an element: as ``DType.numpy``, but a bool and
+    a storage format are the bits that they are in memory."""
+    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.carrier.numpy
 
 
 # ------------------------------------------------------------------------------------------ operations
 def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return a / b
-    if not b.all():
-        raise KernelError("division of an integer by zero")
-    quotient: Array = np.abs(a) // np.abs(b)
-    return np.where((a < 0) != (b < 0), -quotient, quotient)
+    quotient = a // b
+    short = (a != quotient * b) & ((a < 0) != (b < 0))
+    result: Array = np.where(b == 0, 0, quotient + short)
+    return result
 
 
 def _shift(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:

@@ -5,6 +5,7 @@
     │   ├── FormatError           cannot be parsed (truncated, corrupt, unknown format)
     │   ├── UnsupportedError      valid, but holds operators or attributes that Tenon lacks; lists them all
     │   └── ShapeError            shapes or types that contradict each other, or dimensions left unbound
+    │       └── UnknownError          a shape that depends on what is computed at run time
     ├── InputError            what was given to run, compile or the command line
     ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
     ├── ToolchainError        no compiler, or a compiler that refused
@@ -25,7 +26,9 @@ class TenonError(Exception):
 
 
 class ModelError(TenonError):
-    """The model cannot be used as it is."""
+    """The model cannot be used as it is.  ``needs`` names the inputs whose values must be known when compiling."""
+
+    needs: tuple[str, ...] = ()
 
 
 class FormatError(ModelError):
@@ -57,6 +60,14 @@ class UnsupportedError(ModelError):
 
 class ShapeError(ModelError):
     """Shapes or types do not fit together, or a symbolic dimension has no value."""
+
+
+class UnknownError(ShapeError):
+    """A shape depends on ``value``, which is computed at run time."""
+
+    def __init__(self, message: str, value: object) -> None:
+        super().__init__(message)
+        self.value = value
 
 
 class InputError(TenonError):

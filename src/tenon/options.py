@@ -3,6 +3,7 @@
 Environment variables are read here and nowhere else:
 
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
+    TENON_PROFILE   0 or 1
     TENON_CC        the C compiler to use instead of zig
     TENON_CACHE     where compiled objects are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
 """
@@ -30,6 +31,7 @@ _VARIABLES = {
     "optimize": "TENON_OPTIMIZE",
     "emit": "TENON_EMIT",
     "verify": "TENON_VERIFY",
+    "profile": "TENON_PROFILE",
     "compiler": "TENON_CC",
     "cache": "TENON_CACHE",
 }
@@ -65,6 +67,9 @@ class Options(BaseModel):
 
     verify: bool = False
     """Check the graph after every pass."""
+
+    profile: bool = False
+    """Add a second entry point that reads a clock before the first kernel call and after each."""
 
     compiler: str | None = None
     """A gcc or clang, by name or path; None is the zig that comes with Tenon."""

@@ -14,7 +14,7 @@ from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.engine import Engine
 from tenon.engine.engine import open_bundle
-from tenon.frontends.source import read
+from tenon.errors import ModelError
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
 from tenon.options import Options
@@ -37,14 +37,17 @@ def load(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
+    weights: Model | None = None,
 ) -> Graph:
     """Read a model: a path, an http(s) address or the bytes of a file.
 
+    Of a format of two files either may be given, or their folder; ``weights`` names the second file where it does not
+    lie beside the first under its usual name.
     ``shapes`` binds input shapes by input name or single dimensions by their name; ``inputs`` and ``outputs`` cut
     the model at those tensors.  A graph whose dimensions are not all bound can be inspected, not compiled.
     Raises ModelError: FormatError for a broken file, UnsupportedError listing all that Tenon lacks, ShapeError.
     """
-    return frontends.load(model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256)
+    return frontends.load(model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights)
 
 
 def compile(
@@ -52,6 +55,7 @@ def compile(
     options: Options | None = None,
     *,
     shapes: Shapes | None = None,
+    weights: Model | None = None,
     progress: Progress = lambda stage: None,
     **changes: Any,
 ) -> Bundle:
@@ -64,11 +68,13 @@ def compile(
     chosen = _options(options, changes)
     target = find(chosen.target)
     progress("read")
-    given = model if isinstance(model, Graph) else load(model, shapes=shapes)
+    given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
+    if given.incomplete:
+        raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
     name = chosen.name or identifier(given.name)
     _, program = _planned(given, target, chosen, name, shapes, progress)
     progress("generate")
-    return Bundle(program, source(program, f"{name}.h"), target, chosen, _origin(model, given))
+    return Bundle(program, source(program, f"{name}.h", profile=chosen.profile), target, chosen, _origin(model, given))
 
 
 def inspect(
@@ -76,12 +82,13 @@ def inspect(
     options: Options | None = None,
     *,
     shapes: Shapes | None = None,
+    weights: Model | None = None,
     progress: Progress = lambda stage: None,
     **changes: Any,
 ) -> tuple[Description, Graph | None]:
     """What a model is made of, and the graph that would be compiled (None while dimensions are unbound)."""
     chosen = _options(options, changes)
-    given = model if isinstance(model, Graph) else load(model, shapes=shapes)
+    given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
     graph, program = _planned(given, find(chosen.target), chosen, given.name, shapes, progress)
@@ -117,5 +124,5 @@ def _options(options: Options | None, changes: dict[str, Any]) -> Options:
 def _origin(model: Model | Graph, graph: Graph) -> Origin | None:
     if isinstance(model, Graph):
         return None
-    file = read(model)
+    file, _ = frontends.find(model)
     return Origin(file=Path(file.name).name, sha256=hashlib.sha256(file.data).hexdigest())

@@ -16,7 +16,8 @@ from tenon.ops.activation import Clip, Relu, Sigmoid
 from tenon.ops.base import Case
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.fused import Fused, can_fuse, fuse
-from tenon.ops.pointwise import Add, Cast, Mul
+from tenon.ops.convert import Cast
+from tenon.ops.pointwise import Add, Mul
 from tenon.ops.reduce import ReduceSum
 
 

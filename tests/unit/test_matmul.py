@@ -26,7 +26,9 @@ def _check(op: Operator, shapes: tuple[Shape, ...], constant: tuple[int, ...], o
 
 @pytest.mark.parametrize("machine", ["lanes16", "lanes4", "lanes1"])
 @pytest.mark.parametrize("constant", [(), (1,)])
-@pytest.mark.parametrize("operand", [(5,), (1, 5), (3, 5), (3, 1), (1, 3, 5), (2, 1, 1), (2, 3, 5), (2, 3, 1), (2, 1, 5)])
+@pytest.mark.parametrize(
+    "operand", [(5,), (1, 5), (3, 5), (3, 1), (1, 3, 5), (2, 1, 1), (2, 3, 5), (2, 3, 1), (2, 1, 5)]
+)
 def test_operands_of_folded_batches(operand: Shape, constant: tuple[int, ...], machine: str) -> None:
     _check(MatMul(), ((2, 3, 7), (7, 5)), constant, operand, machine)
 

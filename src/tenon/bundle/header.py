@@ -6,7 +6,7 @@ from tenon.bundle.names import unique
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "H")  # fmt: skip
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "H")  # fmt: skip
 
 _SHARED = """\
 #ifndef TENON_MEM_ALIGN
@@ -20,8 +20,8 @@ _SHARED = """\
 """
 
 
-def header(program: Program) -> str:
-    """The text of ``<name>.h`` (C99 and C++)."""
+def header(program: Program, *, profile: bool = False) -> str:
+    """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point that takes a clock."""
     prefix = program.name.upper()
     memory = program.memory
     taken = set(_RESERVED)
@@ -49,7 +49,7 @@ def header(program: Program) -> str:
         _list(f"{prefix}_INPUTS", program.inputs),
         _list(f"{prefix}_OUTPUTS", program.outputs) + "\n",
         _SHARED,
-        _prototype(program.name),
+        _prototype(program.name, _profile(program) if profile else ""),
         f"#endif /* {prefix}_H */\n",
     ]
     return "\n".join(blocks)
@@ -84,7 +84,20 @@ def _escape(text: str) -> str:
     return "".join(c if c in safe else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)
 
 
-def _prototype(name: str) -> str:
+def _profile(program: Program) -> str:
+    """The prototype of the profiling entry point."""
+    name, count = program.name, len(program.calls)
+    parameters = "uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations"
+    return (
+        f"\n#define {name.upper()}_CALLS {count}\n"
+        "/* The same, with readings of `clock`: ticks[0] before the first kernel call, ticks[i] after the i-th.\n"
+        f"   `ticks` has room for {count + 1}. */\n"
+        f"int {name}_profile({parameters},\n"
+        "  uint64_t (*clock)(void), uint64_t *ticks);\n"
+    )
+
+
+def _prototype(name: str, more: str = "") -> str:
     return (
         "#ifdef __cplusplus\n"
         'extern "C" {\n'
@@ -92,7 +105,8 @@ def _prototype(name: str) -> str:
         "/* Runs the network once: reads the inputs, writes the outputs.  Returns 0.  Keeps nothing between calls\n"
         "   and may run in many threads, each with its own mutable and activations regions; the activations\n"
         "   need no initial value. */\n"
-        f"int {name}(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);\n\n"
+        f"int {name}(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);\n"
+        f"{more}\n"
         "#ifdef __cplusplus\n"
         "}\n"
         "#endif\n"

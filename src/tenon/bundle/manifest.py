@@ -50,12 +50,23 @@ class Tensor(_Record):
 
 
 class Step(_Record):
-    """A kernel call: the layer of the model it computes a part of, and its multiply-adds."""
+    """A kernel call: the node of the model it computes a part of, and its multiply-adds.
+
+    The rest are facts about the node: its output's shape, the shape of its weights or window, its attributes (empty
+    where it has none) and the bytes of all that it reads and writes.
+    """
 
     layer: str
     op: str
     kernel: str
     macs: int
+    output: tuple[int, ...] = ()
+    filter: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    group: int = 1
+    bytes: int = 0
 
 
 class MemoryUse(_Record):

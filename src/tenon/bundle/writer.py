@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class Bundle:
 
     @cached_property
     def header(self) -> str:
-        return header(self.program)
+        return header(self.program, profile=self.options.profile)
 
     @cached_property
     def weights(self) -> bytes:
@@ -122,6 +122,7 @@ class Bundle:
                 "target": self.options.target,
                 "optimize": self.options.optimize,
                 "verify": self.options.verify,
+                "profile": self.options.profile,
             },
             compiler=self.compiler.version if compiled else None,
             target=MadeFor(
@@ -143,7 +144,8 @@ class Bundle:
             outputs=tuple(_tensor(port) for port in program.outputs),
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
             nodes=tuple(
-                Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs) for call in program.calls
+                Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, **asdict(call.facts))
+                for call in program.calls
             ),
             size=CodeSize(code=size.code, data=size.data) if size else None,
             files={name: _record(content) for name, content in files.items()},

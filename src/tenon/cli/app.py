@@ -20,7 +20,9 @@ app = typer.Typer(
     help="Tenon: a trained network in, a standalone bundle of code and weights out.",
 )
 
-Model = Annotated[str, typer.Argument(help="A model file, an http(s) address, or (for run) the folder of a bundle.")]
+Model = Annotated[
+    str, typer.Argument(help="A model's file or folder, an http(s) address, or (for run) the folder of a bundle.")
+]
 Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=DIMS", help="Bind an input (x=1,3,224,224) or a dimension (batch=1)."),
@@ -30,6 +32,9 @@ Level = Annotated[int | None, typer.Option("-O", min=0, max=2, help="Optimisatio
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")]
 Sha = Annotated[str | None, typer.Option("--sha256", help="Refuse a model file with another checksum.")]
+Weights = Annotated[
+    str | None, typer.Option("--weights", help="The second file (or folder) of a model that is kept in two.")
+]
 Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of zig.")]
 
 
@@ -46,6 +51,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def compile_command(
     model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.")],
+    weights: Weights = None,
     target: Target = None,
     shape: Shape = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and the files.")] = None,
@@ -61,6 +67,7 @@ def compile_command(
 ) -> None:
     """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
     from tenon.cli.commands import compile_model
+    from tenon.cli.opening import Source
 
     options = {
         "target": target,
@@ -69,12 +76,13 @@ def compile_command(
         "verify": verify or None,
         "compiler": compiler,
     }
-    compile_model(model, out, parse_shapes(shape), _parts(emit), sha256, options, as_json=json)
+    compile_model(Source(model, weights, sha256, parse_shapes(shape)), out, _parts(emit), options, as_json=json)
 
 
 @app.command("run")
 def run_command(
     model: Model,
+    weights: Weights = None,
     image: Annotated[Path | None, typer.Option("--image", help="A picture for the model's (only) image input.")] = None,
     input: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
@@ -97,16 +105,18 @@ def run_command(
 ) -> None:
     """Run a model or a bundle on real input and print the answer."""
     from tenon.cli.commands import run_model
+    from tenon.cli.opening import Source
 
     picture = {"mean": parse_numbers("--mean", mean), "scale": parse_numbers("--scale", scale), "bgr": bgr}
     options = {"target": target, "optimize": level, "compiler": compiler}
-    engine = (model, parse_shapes(shape), sha256, options)
-    run_model(engine, image, picture, parse_pairs("--input", input), top, labels, output, as_json=json)
+    source = Source(model, weights, sha256, parse_shapes(shape))
+    run_model(source, options, image, picture, parse_pairs("--input", input), top, labels, output, as_json=json)
 
 
 @app.command("inspect")
 def inspect_command(
     model: Model,
+    weights: Weights = None,
     shape: Shape = None,
     target: Target = None,
     level: Level = None,
@@ -119,9 +129,78 @@ def inspect_command(
 ) -> None:
     """Show what a model is made of: operators, multiply-accumulates, parameters, peak RAM."""
     from tenon.cli.commands import inspect_model
+    from tenon.cli.opening import Source
 
     options = {"target": target, "optimize": level}
-    inspect_model(model, parse_shapes(shape), sha256, options, dot, text, layers=layers, as_json=json)
+    inspect_model(Source(model, weights, sha256, parse_shapes(shape)), options, dot, text, layers=layers, as_json=json)
+
+
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Measured runs.")]
+Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Runs before them that are not counted.")]
+
+
+@app.command("benchmark")
+def benchmark_command(
+    models: Annotated[list[str] | None, typer.Argument(help="Model files or folders, or folders of bundles.")] = None,
+    zoo: Annotated[Path | None, typer.Option("--zoo", help="Time every model in this folder too.")] = None,
+    rounds: Rounds = 20,
+    warmup: Warmup = 3,
+    target: Target = None,
+    shape: Shape = None,
+    level: Level = None,
+    compiler: Compiler = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time whole networks on random input: min, max, avg, std and median of each."""
+    from tenon.cli.benchmark import benchmark
+    from tenon.cli.benchmark import zoo as in_folder
+    from tenon.cli.opening import Source
+
+    options = {"target": target, "optimize": level, "compiler": compiler}
+    names = [*(models or ()), *(in_folder(zoo) if zoo else ())]
+    sources = [Source(name, shapes=parse_shapes(shape)) for name in names]
+    benchmark(sources, options, rounds, warmup, as_json=json)
+
+
+@app.command("profile")
+def profile_command(
+    model: Model,
+    weights: Weights = None,
+    rounds: Rounds = 100,
+    warmup: Warmup = 10,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the profile as a page to this file.")] = None,
+    target: Target = None,
+    shape: Shape = None,
+    level: Level = None,
+    compiler: Compiler = None,
+    sha256: Sha = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time every operator of a network and compare it with what the machine can do."""
+    from tenon.cli.opening import Source
+    from tenon.cli.profile import profile_model
+
+    options = {"target": target, "optimize": level, "compiler": compiler}
+    source = Source(model, weights, sha256, parse_shapes(shape))
+    profile_model(source, options, rounds, warmup, html, as_json=json)
+
+
+@app.command("bench-op")
+def bench_op_command(
+    filter: Annotated[str, typer.Option("--filter", help="A regular expression for whole names.")] = ".*",
+    listing: Annotated[bool, typer.Option("--list", help="Print the names only.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to time each.")] = 0.25,
+    target: Target = None,
+    compiler: Compiler = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time single operators in realistic shapes: speed, and percent of the machine's measured peak."""
+    from tenon.cli.bench_op import bench_operators
+
+    bench_operators(filter, {"target": target, "compiler": compiler}, seconds, listing=listing, as_json=json)
 
 
 @app.command("targets")

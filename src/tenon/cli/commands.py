@@ -12,6 +12,7 @@ import numpy as np
 
 import tenon
 from tenon.bundle import read_manifest
+from tenon.cli.opening import Source, open_engine
 from tenon.cli.show import console, count, print_json, size, stages, table
 from tenon.engine.image import read_image
 from tenon.errors import InputError
@@ -20,24 +21,20 @@ from tenon.ir.text import show
 from tenon.options import Emit, Options
 from tenon.targets import find
 
-Shapes = Mapping[str, Any]
-
 
 def compile_model(
-    model: str,
+    source: Source,
     out: Path,
-    shapes: Shapes,
     emit: tuple[Emit, ...],
-    sha256: str | None,
     options: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
     began = perf_counter()
-    with stages(f"compiling {Path(model).name}") as progress:
+    with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options)
-        source = tenon.load(model, shapes=shapes, sha256=sha256) if sha256 else model
-        bundle = tenon.compile(source, chosen, shapes=shapes, progress=progress)
+        model = source.load() if source.sha256 else source.model
+        bundle = tenon.compile(model, chosen, weights=source.weights, shapes=source.shapes, progress=progress)
         progress("compile")
         folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
     manifest = read_manifest(folder)
@@ -57,7 +54,8 @@ def compile_model(
 
 
 def run_model(
-    source: tuple[str, Shapes, str | None, dict[str, Any]],
+    source: Source,
+    options: dict[str, Any],
     image: Path | None,
     picture: dict[str, Any],
     files: dict[str, Path],
@@ -67,7 +65,7 @@ def run_model(
     *,
     as_json: bool,
 ) -> None:
-    engine = _engine(*source)
+    engine = open_engine(source, options)
     with engine:
         feeds = _feeds(engine.inputs, image, picture, files)
         names = _labels(labels)
@@ -89,9 +87,7 @@ def run_model(
 
 
 def inspect_model(
-    model: str,
-    shapes: Shapes,
-    sha256: str | None,
+    source: Source,
     options: dict[str, Any],
     dot: Path | None,
     text: Path | None,
@@ -101,8 +97,8 @@ def inspect_model(
 ) -> None:
     from tenon.pipeline import inspect
 
-    with stages(f"reading {Path(model).name}") as progress:
-        graph = tenon.load(model, shapes=shapes, sha256=sha256)
+    with stages(f"reading {source.name}") as progress:
+        graph = source.load()
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)
     if dot:
         _save_text(dot, _dot(optimised or graph))
@@ -145,17 +141,6 @@ def list_targets(*, as_json: bool) -> None:
 
 
 # --------------------------------------------------------------------------------------------- parts
-def _engine(model: str, shapes: Shapes, sha256: str | None, options: dict[str, Any]) -> tenon.Engine:
-    if Path(model).is_dir():
-        return tenon.open(model)
-    with stages(f"compiling {Path(model).name}") as progress:
-        chosen = Options.from_environment(**options)
-        graph = tenon.load(model, shapes=shapes, sha256=sha256)
-        bundle = tenon.compile(graph, chosen, progress=progress)
-        progress("compile")
-        return tenon.open(bundle)
-
-
 def _feeds(
     inputs: Mapping[str, Array], image: Path | None, picture: dict[str, Any], files: dict[str, Path]
 ) -> dict[str, Array]:

@@ -7,19 +7,22 @@ rest is bounded in the same way until a constant is left.  The least constant fo
 Fourier-Motzkin elimination cut down to one variable at a time, innermost first.
 
 Also shown: offsets fit 31 bits, register tiles are indexed by constants and written before they are read, and
-no two trips of a parallel loop write one element.
+what threads do at the same time does not meet (see ``codegen.disjoint``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from tenon.codegen.disjoint import Touch, conflict
 from tenon.errors import InternalError
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import Alloc, Bind, Buffer, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
 
 _LIMIT = 2**31
 _Memo = dict[tuple[object, ...], float]
+_BLOCKS = Loop | Bind | Outline | If
 
 
 class OutOfRangeError(InternalError):
@@ -62,50 +65,98 @@ def upper(e: Index, guards: tuple[Index, ...] = (), memo: _Memo | None = None) -
     return memo[key] + e.const
 
 
-def prove(kernel: Kernel) -> int:
-    """Raise OutOfRangeError unless every access is proved; returns how many accesses there are."""
-    proof = _Proof(kernel)
-    proof.visit(kernel.body, (), ())
+class ConflictError(OutOfRangeError):
+    """Two threads would touch one element.  Names the buffer and the loops."""
+
+
+def prove(kernel: Kernel, same: Mapping[Buffer, Buffer] | None = None) -> int:
+    """Raise OutOfRangeError unless every access is proved; returns how many accesses there are.
+
+    ``same`` maps parameters to others of their shape that the caller gives the same memory.  Raises ConflictError
+    where only the parallel loops are at fault.
+    """
+    proof = _Proof(kernel, same or {})
+    proof.visit(kernel.body, (), _Trip())
+    if proof.parallel and (what := conflict(proof.touches)):
+        raise ConflictError(f"{kernel.name}: {what}")
     return proof.accesses
 
 
+@dataclass(frozen=True)
+class _Trip:
+    """Where a statement stands: the parallel loops around it, and whether none of them holds another beside it."""
+
+    loops: tuple[Var, ...] = ()
+    leaf: bool = False
+
+    @property
+    def chain(self) -> tuple[Var, ...]:
+        """Empty where every thread comes by."""
+        return self.loops if self.leaf else ()
+
+
+def has_parallel(body: tuple[Stmt, ...]) -> bool:
+    """Whether any loop in ``body`` is parallel."""
+    return any(
+        (isinstance(s, Loop) and s.kind == "parallel") or (isinstance(s, _BLOCKS) and has_parallel(s.body))
+        for s in body
+    )
+
+
 class _Proof:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, same: Mapping[Buffer, Buffer]) -> None:
         self.kernel = kernel
+        self.same = same
+        self.parallel = has_parallel(kernel.body)
+        self.touches: list[Touch] = []
+        self.homes: dict[Buffer, tuple[Var, ...]] = {}  # the parallel loops around each buffer that a thread makes
         self.memo: _Memo = {}
         self.accesses = 0
         self.written: set[Buffer] = set()
 
-    def visit(self, body: tuple[Stmt, ...], guards: tuple[Index, ...], parallel: tuple[Var, ...]) -> None:
+    def visit(self, body: tuple[Stmt, ...], guards: tuple[Index, ...], trip: _Trip) -> None:
         for s in body:
             if isinstance(s, Let | Store | Bind):
                 for load, g in loads(s.value, guards):
                     self.access("load", load.buffer, load.index, load.type.lanes, g)
+                    self.touch(trip, load.buffer, load.index, load.type.lanes)
                     if load.buffer.space == "register" and load.buffer not in self.written:
                         raise OutOfRangeError(
                             f"{self.kernel.name}: register {load.buffer.name} is read before it is written"
                         )
             if isinstance(s, Store):
-                if s.buffer.space == "const":
-                    raise OutOfRangeError(f"{self.kernel.name}: stores to the read-only {s.buffer.name}")
-                self.access("store", s.buffer, s.index, s.value.type.lanes, guards)
-                self.written.add(s.buffer)
-                for var in parallel if s.buffer.space == "global" else ():
-                    if not _disjoint(s, var):
-                        what = f"two trips of parallel {var.name} may write one element of {s.buffer.name}"
-                        raise OutOfRangeError(f"{self.kernel.name}: {what}")
+                self.store(s, guards, trip)
             elif isinstance(s, Alloc):
                 self.written.discard(s.buffer)
+                self.homes[s.buffer] = trip.loops
             elif isinstance(s, Loop):
-                self.visit(s.body, guards, (*parallel, s.var) if s.kind == "parallel" else parallel)
+                inside = _Trip((*trip.loops, s.var), not has_parallel(s.body)) if s.kind == "parallel" else trip
+                self.visit(s.body, guards, inside)
             elif isinstance(s, Bind):
                 if any(upper(1 - b, guards, self.memo) > 0 for b in s.var.below):
                     raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
-                self.visit(s.body, guards, parallel)
+                self.visit(s.body, guards, trip)
             elif isinstance(s, Outline):
-                self.visit(s.body, guards, parallel)
+                self.visit(s.body, guards, trip)
             elif isinstance(s, If):
-                self.visit(s.body, guards + s.facts, parallel)
+                self.visit(s.body, guards + s.facts, trip)
+
+    def store(self, s: Store, guards: tuple[Index, ...], trip: _Trip) -> None:
+        if s.buffer.space == "const":
+            raise OutOfRangeError(f"{self.kernel.name}: stores to the read-only {s.buffer.name}")
+        lanes = s.value.type.lanes
+        self.access("store", s.buffer, s.index, lanes, guards)
+        self.touch(trip, s.buffer, s.index, lanes, store=True)
+        self.written.add(s.buffer)
+        if self.homes.get(s.buffer, trip.loops) != trip.loops:
+            what = f"{s.buffer.name} carries a value from one trip of parallel {trip.loops[-1].name} to another"
+            raise ConflictError(f"{self.kernel.name}: {what}")
+
+    def touch(self, trip: _Trip, buffer: Buffer, idx: tuple[Index, ...], lanes: int, *, store: bool = False) -> None:
+        """Note an access that another thread's could meet; what nobody writes is no concern."""
+        buffer = self.same.get(buffer, buffer)
+        if self.parallel and buffer.space == "global":
+            self.touches.append(Touch.of(trip.chain, buffer, store, idx, lanes // buffer.type.lanes))
 
     def access(self, what: str, b: Buffer, idx: tuple[Index, ...], lanes: int, guards: tuple[Index, ...]) -> None:
         self.accesses += 1
@@ -135,15 +186,3 @@ def loads(e: Expr, guards: tuple[Index, ...] = ()) -> Iterator[tuple[Load, tuple
     elif isinstance(e, Guarded):
         yield from loads(e.value, guards + e.facts)
         yield from loads(e.other, guards)
-
-
-def _disjoint(store: Store, var: Var) -> bool:
-    """Do different values of ``var`` write different elements?  One dimension must step past all the rest reach."""
-    for d, i in enumerate(store.index):
-        width = store.value.type.lanes if d == len(store.index) - 1 else 1
-        inner = tuple(t for t in i.terms if t[0].order[0] > var.depth)
-        low, high = Index(inner).span()
-        divided = any(var in a.vars for a, _ in i.terms if a is not var)
-        if not divided and high - low + width <= abs(dict(i.terms).get(var, 0)):
-            return True
-    return False

@@ -10,8 +10,8 @@ import math
 import struct
 from typing import ClassVar
 
-from tenon.codegen.printer import COMPARE, Printer
-from tenon.ir.loops import Barrier, Buffer, Const, Loop, Op, Prefetch, Type
+from tenon.codegen.printer import COMPARE, INFIX, Printer
+from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
 
 HEAD = """\
@@ -68,6 +68,11 @@ PORTABLE = {
         "  return acc;"
     ),
 }
+_ZERO_SAFE = {
+    "div": "return b == 0 ? 0 : {minus}({E})(a / b);",
+    "mod": "return b == 0 ? 0 : {minus_rest}({E})(a % b);",
+}
+"""Division of integers by what may be zero: the result is zero then, and nothing overflows."""
 _INT_ABS = "const {I} m = ({I})(a < 0); return (a ^ ({V})m) - ({V})m;"
 SCALAR = {
     "max": "return a > b ? a : b;",
@@ -86,6 +91,7 @@ SCALAR = {
     "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
 }
 TAKES = {
+    "div": "{V} a, {V} b", "mod": "{V} a, {V} b",
     "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b", "dot4": "{V} acc, {V} a, {V} b",
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
@@ -125,6 +131,9 @@ class C(Printer):
         DType.F32: "float", DType.F64: "double", DType.F16: "_Float16", DType.BOOL: "uint8_t", DType.Q8: "int32_t",
         DType.I64: "int64_t", DType.I32: "int32_t", DType.I16: "int16_t", DType.I8: "int8_t",
         DType.U64: "uint64_t", DType.U32: "uint32_t", DType.U16: "uint16_t", DType.U8: "uint8_t",
+        DType.BF16: "uint16_t", DType.F8E4M3: "uint8_t", DType.F8E4M3U: "uint8_t", DType.F8E5M2: "uint8_t",
+        DType.F8E5M2U: "uint8_t", DType.F8E8M0: "uint8_t", DType.F4E2M1: "uint8_t",
+        DType.I4: "int8_t", DType.U4: "uint8_t", DType.I2: "int8_t", DType.U2: "uint8_t",
     }  # fmt: skip
     int_type = "intptr_t"
     outlined = "TENON_OUTLINE void "
@@ -165,14 +174,35 @@ class C(Printer):
             v = struct.unpack("f", struct.pack("f", v))[0]
         return f"{_shortest(v, suffix)}{suffix}"
 
+    def infix(self, e: Op, a: str, b: str) -> str:
+        """Integers wrap around: what is too wide for C's int arithmetic is done without a sign, then cut."""
+        t, sign = e.type, INFIX[e.name]
+        if t.dtype.is_float or e.name in ("and", "or", "xor"):
+            return f"({a} {sign} {b})"
+        if e.name == "div":
+            if _safe(e.args[1]):
+                return f"({a} / {b})"
+            return f"{self.helper('div', t)}({self.value(e.args[0])}, {self.value(e.args[1])})"
+        if t.lanes > 1:
+            return f"({a} {sign} {b})"
+        own = self.names[t.dtype]
+        if e.name == "shr" or t.dtype in (DType.U32, DType.U64, DType.Q8):
+            return f"({a} {sign} {b})"
+        wide = "uint64_t" if t.dtype is DType.I64 else "uint32_t"
+        right = b if e.name == "shl" else f"({wide}){b}"
+        return f"({own})(({wide}){a} {sign} {right})"
+
     def call(self, e: Op, args: list[str]) -> str:
         t, source = self.type(e.type), e.args[0].type
         if e.name == "neg":
-            return f"(-{args[0]})"
+            if e.type.lanes > 1 or e.type.dtype.is_float:
+                return f"(-{args[0]})"
+            wide = "uint64_t" if e.type.dtype.bytes == 8 else "uint32_t"
+            return f"({t})(0 - ({wide}){args[0]})"
         if e.name in COMPARE:
             test = f"({args[0]} {COMPARE[e.name]} {args[1]})"
             return f"({t}){test}" if e.type.lanes > 1 else f"(-({t}){test})"
-        if e.name == "mod":
+        if e.name == "mod" and _safe(e.args[1]):
             return f"({args[0]} % {args[1]})"
         if e.name == "cast":
             return f"__builtin_convertvector({args[0]}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
@@ -214,6 +244,8 @@ class C(Printer):
         return key
 
     def helper_body(self, name: str, t: Type) -> str:
+        if name in _ZERO_SAFE:
+            return self.division(name, t)
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
             return "  return a < 0 ? -a : a;" if integer else "  " + SCALAR[name]
@@ -224,6 +256,17 @@ class C(Printer):
             native.insert(0, (f"TENON_CLANG({builtin})", f"return {builtin}({_call(name)});"))
         text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
         return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
+
+    def division(self, name: str, t: Type) -> str:
+        """``_ZERO_SAFE``, lane by lane."""
+        one = self.helper(name, Type(t.dtype)) if t.lanes > 1 else ""
+        if one:
+            return f"  {{V}} r; for (int i = 0; i < {t.lanes}; i++) r[i] = {one}(a[i], b[i]); return r;"
+        wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
+        signed = t.dtype.is_signed
+        minus = f"b == -1 ? ({{E}})(0 - ({wide})a) : " if signed else ""
+        rest = "b == -1 ? 0 : " if signed else ""
+        return "  " + _ZERO_SAFE[name].replace("{minus}", minus).replace("{minus_rest}", rest)
 
     def tree(self, name: str, t: Type) -> str:
         """Halve the vector until one lane holds the result."""
@@ -239,6 +282,20 @@ class C(Printer):
     def loop_head(self, loop: Loop) -> str:
         v = loop.var.name
         return f"TENON_LOOP for ({self.int_type} {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
+
+    def slice_head(self, loop: Loop, first: str, each: int) -> str:
+        if "slice" not in self.helpers:
+            first_name, end_name = (f"TENON_INLINE {self.int_type} slice_{name}" for name in ("first", "end"))
+            self.helpers["slice"] = (
+                f"{first_name}({self.int_type} from, {self.int_type} each) {{ return from > 0 ? from / each : 0; }}\n"
+                f"{end_name}({self.int_type} to, {self.int_type} each, {self.int_type} trips) {{\n"
+                f"  const {self.int_type} end = (to + each - 1) / each;\n"
+                "  return end < trips ? end : trips;\n}"
+            )
+        v, start = loop.var.name, "" if first == "0" else f" - ({first})"
+        begin = f"slice_first(slice_from{start}, {each})"
+        end = f"slice_end(slice_to{start}, {each}, {self.bound(loop.var)})"
+        return f"TENON_LOOP for ({self.int_type} {v} = {begin}, {v}_end = {end}; {v} < {v}_end; {v}++) {{"
 
     def clamp(self, value: str, below: str) -> str:
         self.helpers.setdefault(
@@ -269,6 +326,13 @@ class C(Printer):
             ]
         functions = [f"{self.outlined}{name}{text}" for text, name in self.functions.items()]
         return "\n".join([*lines, "", *self.helpers.values(), "", *functions])
+
+
+def _safe(divisor: Expr) -> bool:
+    """Whether nothing can go wrong in a division by it."""
+    while isinstance(divisor, Op) and divisor.name == "broadcast":
+        divisor = divisor.args[0]
+    return isinstance(divisor, Const) and divisor.value not in (0, -1)
 
 
 def _call(name: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from tenon.codegen.line import Line
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
     Alloc,
@@ -83,6 +84,7 @@ class Printer:
         self.env: dict[Var, int] = {}
         self.flat: dict[int, Index] = {}
         self.kernel_name = ""
+        self.line_of: Line | None = None
         self.f = Function(outlined=False)
         self._print: dict[type, Callable[..., None]] = {
             Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
@@ -102,10 +104,21 @@ class Printer:
     def call(self, e: Op, args: list[str]) -> str:
         raise NotImplementedError
 
+    def infix(self, e: Op, a: str, b: str) -> str:
+        """An operation of two operands that has a sign."""
+        return f"({a} {INFIX[e.name]} {b})"
+
     def literal(self, e: Const) -> str:
         raise NotImplementedError
 
     def loop_head(self, loop: Loop) -> str:
+        raise NotImplementedError
+
+    def slice_head(self, loop: Loop, first: str, each: int) -> str:
+        """As ``loop_head``, for the trips in a slice of the line of work items.
+
+        ``first`` is where the loop's first item lies, and every trip has ``each`` items.
+        """
         raise NotImplementedError
 
     def clamp(self, value: str, below: str) -> str:
@@ -239,7 +252,7 @@ class Printer:
             text = self.value(e.args[0])
             return self.splat(text, e.type) if whole else text
         if e.name in INFIX:
-            return f"({self.value(e.args[0], False)} {INFIX[e.name]} {self.value(e.args[1], False)})"
+            return self.infix(e, self.value(e.args[0], False), self.value(e.args[1], False))
         return self.call(e, [self.value(a) for a in e.args])
 
     def exactly(self, e: Expr) -> str:
@@ -303,7 +316,10 @@ class Printer:
     def on_loop(self, s: Loop) -> None:
         if s.kind == "unroll":
             return self.unrolled(s)
-        self.line(self.loop_head(s))
+        if self.line_of and s.kind == "parallel":
+            self.line(self.slice_head(s, self.index(self.line_of.first[s.var]), self.line_of.each[s.var]))
+        else:
+            self.line(self.loop_head(s))
         return self.inside(s.var, s.body)
 
     def on_bind(self, s: Bind) -> None:
@@ -355,15 +371,19 @@ class Printer:
         top = self.f.scopes[0]
         return "\n".join([*("  " + h for h in top.head), *top.lines])
 
-    def kernel(self, k: Kernel) -> str:
-        """Print a kernel, unless an equal one is there already; returns the function's name."""
+    def kernel(self, k: Kernel, slices: Line | None = None) -> str:
+        """Print a kernel, unless an equal one is there already; returns the function's name.
+
+        With ``slices`` the function takes two more arguments, ``slice_from`` and ``slice_to``: the work items to run.
+        """
         name = self.kernel_name = self.unique(k.name)
-        self.f, self.env, self.flat = Function(outlined=False), {}, {}
+        self.f, self.env, self.flat, self.line_of = Function(outlined=False), {}, {}, slices
         text = self.body(k.body)
         words = set(_words(text))
         unused = "".join(f"  (void){b.name};\n" for b in k.params if b.name not in words)
         params = [f"{self.pointer_type(b)}{b.name}" for b in k.params]
         params += [f"{self.int_type} {v.name}" for v in k.sizes]
+        params += [f"{self.int_type} slice_{end}" for end in ("from", "to") if slices]
         text = f"({', '.join(params)}) {{\n{unused}{text}\n}}\n"
         if text in self.functions:
             self.taken.discard(name)

@@ -7,8 +7,11 @@ from tenon.codegen.c import C
 from tenon.plan.program import Call, Program, Region
 
 
-def source(program: Program, header: str) -> str:
-    """The text of ``<name>.c``.  Every kernel is proved first; raises OutOfRangeError if a proof fails."""
+def source(program: Program, header: str, *, profile: bool = False) -> str:
+    """The text of ``<name>.c``; ``profile`` adds the entry point ``<name>_profile``.
+
+    Every kernel is proved first; raises OutOfRangeError if a proof fails.
+    """
     unit = C()
     unit.taken.add(program.name)
     names: dict[int, str] = {}
@@ -29,9 +32,18 @@ def source(program: Program, header: str) -> str:
             *body,
             "  return 0;",
             "}",
+            *(profiled(program.name, body, unused) if profile else ()),
             "",
         ]
     )
+
+
+def profiled(name: str, body: list[str], unused: list[str]) -> list[str]:
+    """The entry point that reads a clock of the caller's choice around every call."""
+    parameters = ", ".join(f"uint8_t *{region}" for region in Region)
+    stamps = [line for i, call in enumerate(body, 1) for line in (call, f"  ticks[{i}] = clock();")]
+    head = f"int {name}_profile({parameters}, uint64_t (*clock)(void), uint64_t *ticks) {{"
+    return ["", head, *unused, "  ticks[0] = clock();", *stamps, "  return 0;", "}"]
 
 
 def _call(unit: C, name: str, call: Call) -> str:

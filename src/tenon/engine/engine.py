@@ -9,7 +9,7 @@ import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -93,6 +93,23 @@ class Engine:
             if status := self._entry(*self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
             return {name: array.copy() for name, array in self.outputs.items()} if copy else dict(self.outputs)
+
+    def timestamps(self, clock: Any) -> Array:
+        """Run once on what ``inputs`` holds: readings of ``clock`` before the first kernel call and after each.
+
+        ``clock`` is a C function without arguments that returns 64 bits (see ``engine.clock``).  Raises InputError
+        if the bundle was compiled without ``profile``.
+        """
+        if not self.manifest.options.get("profile"):
+            raise InputError(f"'{self.name}' was compiled without profile=True, so its kernels cannot be timed")
+        ticks = np.zeros(len(self.manifest.nodes) + 1, np.uint64)
+        entry = self._library[f"{self.manifest.entry}_profile"]
+        with self._lock:
+            if self._closed:
+                raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+            if status := entry(*self._arguments, clock, ctypes.c_void_p(ticks.ctypes.data)):
+                raise InternalError(f"'{self.name}' returned {status}")
+        return ticks
 
     def fork(self) -> Engine:
         """A second engine with the same code and weights and memory of its own: one for each thread."""

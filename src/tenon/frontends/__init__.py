@@ -4,24 +4,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tenon.errors import FormatError
+from tenon.errors import FormatError, InputError
 
 if TYPE_CHECKING:
     from tenon.frontends.source import ModelFile, Progress
     from tenon.ir.bind import Shapes
     from tenon.ir.graph import Graph
 
+
+@dataclass(frozen=True)
+class Format:
+    """A module that reads a format, and what its main file is usually called (globs, for models given as folders)."""
+
+    module: str
+    main: tuple[str, ...]
+
+    def frontend(self) -> Frontend:
+        from importlib import import_module
+
+        return cast(Frontend, import_module(self.module))
+
+
 FORMATS = {
-    "ONNX": "tenon.frontends.onnx",
+    "ONNX": Format("tenon.frontends.onnx", ("*.onnx",)),
+    "Darknet": Format("tenon.frontends.darknet", ("*.cfg",)),
+    "TFLite": Format("tenon.frontends.tflite", ("*.tflite",)),
 }
-"""Formats by name, and the modules that read them; the first that recognises a file's content gets it."""
+"""Formats by name; the first that recognises a file's content gets it."""
 
 
 class Frontend(Protocol):
-    """What a module in ``FORMATS`` offers; importing it costs next to nothing."""
+    """What a module in ``FORMATS`` offers; importing it costs next to nothing.
+
+    A format of two files recognises both of them, and ``load`` finds the other one with ``file.partner``.
+    """
 
     def recognise(self, file: ModelFile) -> bool:
         """Whether the content is of this format, damaged or not."""
@@ -36,32 +56,68 @@ class Frontend(Protocol):
         """The graph; only ModelError and InputError escape."""
 
 
+Source = str | os.PathLike[str] | bytes
+
+
 def load(
-    source: str | os.PathLike[str] | bytes,
+    source: Source,
     shapes: Shapes | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
     *,
+    weights: Source | None = None,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Graph:
     """The graph of a model given as a path, an http(s) address or bytes.
 
-    ``shapes`` binds inputs to shapes and named dimensions to extents; while some are unbound the graph is left
-    untyped (see ``ir.bind``).  ``inputs`` and ``outputs`` cut the part between those tensors out of the model.
+    Of a format of two files either may be given, or their folder; ``weights`` names the second file (or folder) where
+    it does not lie beside the first under its usual name.  ``shapes`` binds inputs to shapes and named dimensions to
+    extents; while some are unbound the graph is left untyped (see ``ir.bind``).  ``inputs`` and ``outputs`` cut the
+    part between those tensors out of the model.
 
     Raises InputError for a source that is not there or a name that the model lacks, and ModelError, listing
     every problem at once, for a model that cannot be used.
     """
-    from importlib import import_module
+    file, frontend = find(source, sha256, weights=weights, cache=cache, progress=progress)
+    return frontend.load(file, shapes or {}, inputs, outputs)
 
+
+def find(
+    source: Source,
+    sha256: str | None = None,
+    *,
+    weights: Source | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[ModelFile, Frontend]:
+    """The file of a model (of a folder, its main file) and the frontend that reads it.  Raises as ``load`` does."""
     from tenon.frontends.source import read
 
     file = read(source, sha256, cache, progress)
-    for module in FORMATS.values():
-        frontend = cast(Frontend, import_module(module))
+    if weights is not None:
+        file = replace(file, weights=read(weights, None, cache, progress))
+    if file.is_folder:
+        return _main(file)
+    for format in FORMATS.values():
+        frontend = format.frontend()
         if frontend.recognise(file):
-            return frontend.load(file, shapes or {}, inputs, outputs)
-    known = ", ".join(FORMATS)
-    raise FormatError(f"{file.name}: the format is not known; Tenon reads {known}")
+            return file, frontend
+    raise FormatError(f"{file.name}: the format is not known; Tenon reads {', '.join(FORMATS)}")
+
+
+def _main(folder: ModelFile) -> tuple[ModelFile, Frontend]:
+    """The one model in a folder."""
+    found: dict[str, tuple[ModelFile, Frontend]] = {}
+    for format in FORMATS.values():
+        for pattern in format.main:
+            for file in folder.matching(pattern):
+                if file.name not in found and format.frontend().recognise(file):
+                    found[file.name] = replace(file, weights=folder.weights), format.frontend()
+    if not found:
+        looked = ", ".join(p for format in FORMATS.values() for p in format.main)
+        raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")
+    if len(found) > 1:
+        raise InputError(f"{folder.name}: several models are in this folder; give one of {', '.join(sorted(found))}")
+    return next(iter(found.values()))

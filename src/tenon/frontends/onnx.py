@@ -209,6 +209,6 @@ def _declared_type(info: ValueInfoProto) -> TensorType:
     dtype = element_type(tensor.elem_type)
     if not tensor.HasField("shape"):
         return TensorType(dtype, (ANY_RANK,))
-    dims = [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
-    named = tuple(d or f"{info.name}_dim_{axis}" for axis, d in enumerate(dims))
+    dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param for d in tensor.shape.dim]
+    named = tuple(f"{info.name}_dim_{axis}" if d == "" else d for axis, d in enumerate(dims))
     return TensorType(dtype, named)

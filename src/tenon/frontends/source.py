@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -22,11 +23,17 @@ TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model as read.  ``folder`` is where files that belong to it may lie; None for bytes and downloads."""
+    """A model as read.  ``folder`` is where files that belong to it may lie; None for bytes and downloads.
+
+    ``weights`` is the second file, or the folder of parameters, where the user named it.  A model or its weights
+    given as a folder has no data: ``is_folder`` is set and ``folder`` is the folder itself.
+    """
 
     name: str
     data: bytes
     folder: Path | None = None
+    weights: ModelFile | None = None
+    is_folder: bool = False
 
     @property
     def stem(self) -> str:
@@ -36,6 +43,49 @@ class ModelFile:
     def suffix(self) -> str:
         return Path(self.name).suffix.lower()
 
+    def matching(self, pattern: str) -> list[ModelFile]:
+        """Other files of the folder whose names match a glob, sorted; ``{stem}`` in it is this file's own stem."""
+        if self.folder is None:
+            return []
+        name = pattern.replace("{stem}", escape(self.stem))
+        found = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != self.name)
+        return [read_file(p) for p in found]
+
+    def partner(self, what: str, *patterns: str, fits: Fits = lambda file: True) -> ModelFile:
+        """The second file of the model: the one the user named, else the one beside this file.
+
+        ``patterns`` are globs, the likeliest first: ``"{stem}.bin"``, ``"params"``, ``"*.bin"``; the first that has
+        matches decides.  ``fits`` refuses files that match by name alone.  ``what`` says what is missing ("its
+        weights").  Raises FormatError when there is none, more than one, or the user's does not fit.
+        """
+        found = self.find_partner(what, *patterns, fits=fits)
+        if found is not None:
+            return found
+        if self.folder is None:
+            raise FormatError(f"{self.name}: {what} must be given too: name the file with --weights (weights=...)")
+        looked = ", ".join(dict.fromkeys(p.replace("{stem}", self.stem) for p in patterns))
+        raise FormatError(
+            f"{self.name}: {what} were not found; looked for {looked} in '{self.folder}' (name the file with --weights)"
+        )
+
+    def find_partner(self, what: str, *patterns: str, fits: Fits = lambda file: True) -> ModelFile | None:
+        """As ``partner``, but None when there is none."""
+        if self.weights is not None:
+            if not self.weights.is_folder and not fits(self.weights):
+                raise FormatError(f"{self.weights.name}: named with --weights, but not {what} of {self.name}")
+            return self.weights
+        for pattern in patterns:
+            found = [file for file in self.matching(pattern) if fits(file)]
+            if len(found) > 1:
+                names = ", ".join(file.name for file in found)
+                raise FormatError(f"{self.name}: {what} could be any of {names}; name one with --weights")
+            if found:
+                return found[0]
+        return None
+
+
+Fits = Callable[[ModelFile], bool]
+
 
 def read(
     source: str | os.PathLike[str] | bytes,
@@ -43,7 +93,7 @@ def read(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> ModelFile:
-    """The model at ``source``, its SHA-256 checked when one is given.
+    """The model at ``source``, its SHA-256 checked when one is given; a folder is not read.
 
     Raises InputError when there is nothing to read and FormatError when the checksum differs.
     """
@@ -58,12 +108,21 @@ def read(
     if "://" in text:
         raise InputError(f"{text}: models are fetched over http and https only, not {scheme}")
     path = Path(text)
+    if path.is_dir():
+        if sha256:
+            raise InputError(f"{path}: a folder has no SHA-256; give the model's file")
+        return ModelFile(path.resolve().name, b"", path, is_folder=True)
+    file = read_file(path)
+    check(file.data, sha256, str(path))
+    return file
+
+
+def read_file(path: Path) -> ModelFile:
+    """The local file at ``path``.  Raises InputError."""
     try:
-        data = path.read_bytes()
+        return ModelFile(path.name, path.read_bytes(), path.parent)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    check(data, sha256, str(path))
-    return ModelFile(path.name, data, path.parent)
 
 
 def check(data: bytes, sha256: str | None, where: str) -> None:

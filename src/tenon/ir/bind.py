@@ -26,7 +26,7 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     unbound = [f"  - {name}: {type} ({remedy(name, type)})" for name, type in types.items() if not type.bound]
     if unbound:
         raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
-    copy = Graph(graph.name, graph.source)
+    copy = Graph(graph.name, graph.source, graph.incomplete)
     twin = {v: copy.add_input(v.name, types[v.name]) for v in graph.inputs}
     constants = graph.constants()
     twin.update({v: Value(v.name, v.type, v.data) for v in constants})
@@ -68,11 +68,11 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
         if isinstance(given, int):
             if name not in known:
                 raise InputError(f"no dimension is called '{name}'; the model has {_listed(known)}")
-            settle(name, _extent(name, given), "its own name")
+            settle(name, _extent(name, given, 1), "its own name")
             continue
         if name not in types:
             raise InputError(f"no input is called '{name}'; the model has {_listed(types)}")
-        whole[name] = tuple(_extent(name, n) for n in given)
+        whole[name] = tuple(_extent(name, n, 0) for n in given)
         shape = types[name].shape
         if shape == (ANY_RANK,):
             continue
@@ -86,8 +86,8 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
     }
 
 
-def _extent(name: str, extent: int) -> int:
-    if isinstance(extent, bool) or int(extent) != extent or not 0 < extent < 2**31:
+def _extent(name: str, extent: int, least: int) -> int:
+    if isinstance(extent, bool) or int(extent) != extent or not least <= extent < 2**31:
         raise InputError(f"--shape {name}: {extent!r} is not a possible extent")
     return int(extent)
 

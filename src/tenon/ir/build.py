@@ -78,9 +78,12 @@ class Builder:
     def _buffer(self, name: str, dtype: DType, shape: tuple[IndexLike, ...], space: str, lanes: int = 1) -> Buffer:
         return Buffer(self.fresh(name), Type(dtype, lanes), tuple(index(s) for s in shape), space)
 
-    def param(self, name: str, *shape: IndexLike, dtype: DType = F32, out: bool = False) -> Tensor:
-        """A buffer that the caller gives: read only, or written when ``out``."""
-        self.params.append(self._buffer(name, dtype, shape, "global" if out else "const"))
+    def param(
+        self, name: str, *shape: IndexLike, dtype: DType = F32, out: bool = False, scratch: bool = False
+    ) -> Tensor:
+        """A buffer that the caller gives: read only, written when ``out``, or the thread's own when ``scratch``."""
+        space = "scratch" if scratch else "global" if out else "const"
+        self.params.append(self._buffer(name, dtype, shape, space))
         return Tensor(self, self.params[-1])
 
     def local(
@@ -163,8 +166,8 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, *extent: IndexLike, kind: str = "serial") -> Iterator[Index]:
-        """for name in range(min(extent)); a loop of one trip is no loop at all."""
-        if extent == (1,):
+        """for name in range(min(extent)); a loop of one trip is no loop at all, unless it is some thread's to run."""
+        if extent == (1,) and kind != "parallel":
             yield Index()
             return
         var = self._var(name, *extent)
@@ -184,8 +187,18 @@ class Builder:
     def outline(self, name: str) -> AbstractContextManager[None]:
         return self._block(lambda body: Outline(name, body))
 
-    def when(self, *facts: Index) -> AbstractContextManager[None]:
-        return self._block(lambda body: If(facts, body))
+    @contextmanager
+    def when(self, *facts: Index) -> Iterator[None]:
+        """Run the block where every fact holds.  What is known now leaves no test behind, or no block."""
+        never = any(not f.terms and f.const < 0 for f in facts)
+        open_facts = tuple(f for f in facts if f.terms)
+        self._blocks.append([])
+        yield
+        body = tuple(self._blocks.pop())
+        if open_facts and not never:
+            self._emit(If(open_facts, body))
+        elif not never:
+            self._blocks[-1] += body
 
     def done(self) -> Kernel:
         return Kernel(self.name, tuple(self.params), tuple(self.sizes), tuple(self._blocks[0]))

@@ -119,11 +119,15 @@ class Node:
 
 
 class Graph:
-    """Inputs, outputs and nodes in an order in which they can run."""
+    """Inputs, outputs and nodes in an order in which they can run.
 
-    def __init__(self, name: str, source: str = "") -> None:
+    ``incomplete`` says why the graph can be inspected but not compiled: its weights were not given.
+    """
+
+    def __init__(self, name: str, source: str = "", incomplete: str = "") -> None:
         self.name = name
         self.source = source
+        self.incomplete = incomplete
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self._nodes: dict[Node, None] = {}
@@ -242,7 +246,7 @@ class Graph:
 
     def copy(self) -> Graph:
         """The same graph in new nodes and values; the data of constants is shared, never copied."""
-        new = Graph(self.name, self.source)
+        new = Graph(self.name, self.source, self.incomplete)
         twin: dict[Value, Value] = {}
 
         def of(value: Value) -> Value:

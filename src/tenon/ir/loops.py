@@ -4,7 +4,7 @@
     var    v ::= 0 <= v < every one of below: (I, ...)              a symbolic size is a var too
     fact   F ::= I >= 0                                             conjunctions only
     type   T ::= dtype x lanes
-    buffer B ::= name, element type, shape (I, ...), space (global const shared stack register)
+    buffer B ::= name, element type, shape (I, ...), space (global const scratch shared stack register)
     expr   E ::= const | ref | load B[I, ...] : T | op(name, E...) : T | F, ... ? E : E
     stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier
                | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
@@ -139,6 +139,7 @@ class Primitive:
     result: str = "same"
 
 
+# Integers wrap around; their quotient and remainder by zero are zero.
 OPS: dict[str, Primitive] = {
     **{name: Primitive(2) for name in ("add", "sub", "mul", "div", "max", "min", "mod")},
     **{name: Primitive(2) for name in ("shl", "shr", "and", "or", "xor")},
@@ -237,7 +238,8 @@ def reduce_lanes(how: str, a: Expr) -> Expr:
 # ------------------------------------------------------------------------------------------ statements
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """``space`` is global (written by the kernel), const, shared, stack or register."""
+    """``space`` is global (written by the kernel), const, scratch (memory of the thread that runs the trip, with no
+    value before and none after), shared, stack or register."""
 
     name: str
     type: Type  # of one element; register tiles hold whole vectors

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.errors import InternalError, Problem, ShapeError, UnsupportedError
+from tenon.errors import InternalError, Problem, ShapeError, UnknownError, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.ir.types import TensorType
 
@@ -57,6 +57,7 @@ class Writer:
         self.graph = graph
         self.names = Names(graph)
         self.problems: list[Problem] = []
+        self.needs: dict[str, None] = {}
         self._all_shapes = True
         self._allowance = FOLDING_ALLOWANCE + 4 * model_bytes
 
@@ -69,8 +70,10 @@ class Writer:
         """Raise ShapeError or UnsupportedError if anything was reported."""
         if not self.problems:
             return
-        error = UnsupportedError(self.graph.source or self.graph.name, self.problems)
-        raise ShapeError(str(error)) if self._all_shapes else error
+        unsupported = UnsupportedError(self.graph.source or self.graph.name, self.problems)
+        error = ShapeError(str(unsupported)) if self._all_shapes else unsupported
+        error.needs = tuple(self.needs)
+        raise error
 
     def constant(self, stem: str, data: Array) -> Value:
         return self.graph.constant(self.names.fresh(stem), data)
@@ -95,6 +98,11 @@ class Writer:
     def _infer(self, node: Node) -> bool:
         try:
             types = node.op.infer(node.inputs)
+        except UnknownError as error:
+            inputs = self._inputs_behind(error.value)
+            self.needs.update(dict.fromkeys(inputs))
+            self.report(node.origin, str(error), f"make {' and '.join(inputs)} an initializer", shape=True)
+            return False
         except ShapeError as error:
             self.report(node.origin, str(error), shape=True)
             return False
@@ -108,6 +116,19 @@ class Writer:
         for value, type in zip(node.outputs, types, strict=False):
             value.type = type
         return True
+
+    def _inputs_behind(self, value: object) -> list[str]:
+        """The graph inputs that a value is computed from."""
+        found, todo, seen = list[str](), [value], set[int]()
+        while todo:
+            one = todo.pop()
+            if isinstance(one, Value) and id(one) not in seen:
+                seen.add(id(one))
+                if one in self.graph.inputs:
+                    found.append(one.name)
+                elif one.producer is not None:
+                    todo += one.producer.inputs
+        return sorted(found)
 
     def _fold(self, node: Node) -> tuple[Array, ...] | None:
         """The node's results if they are known now."""

@@ -12,7 +12,7 @@ Architectures" (2018): blocked layouts, packed weights, no im2col.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -110,6 +110,10 @@ class Tile:
     vecs: int
 
 
+MANY = 8
+"""Groups of output channels that are enough to share out among threads."""
+
+
 @dataclass(frozen=True)
 class Run:
     """Consecutive groups of output channels computed alike.
@@ -187,48 +191,106 @@ def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
     return packed
 
 
-def tiles(extent: tuple[int, int], rows: int, cols: int, k: Builder) -> Iterator[tuple[Index, Index, int, int]]:
-    """Loops over a rows x cols tiling of ``extent``, tails included: (top, left, height, width)."""
-    for r0, rn, rh in segments(extent[0], rows):
-        with k.loop("i", rn) as i:
-            for c0, cn, cw in segments(extent[1], cols):
-                with k.loop("j", cn) as j:
-                    yield i * rh + r0, j * cw + c0, rh, cw
+def tiles(
+    k: Builder, trips: int, extent: tuple[int, int], tile: Tile
+) -> Iterator[tuple[Index, Index, Index, int, int]]:
+    """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
+
+    Threads share out (group, row of tiles) pairs where rows divide evenly; else groups, or rows if there are few
+    groups.  Groups are outermost, so that a thread streams its weights once.
+    """
+
+    def columns() -> Iterator[tuple[Index, int]]:
+        for start, count, width in segments(extent[1], tile.cols):
+            with k.loop("j", count) as j:
+                yield j * width + start, width
+
+    rows = segments(extent[0], tile.rows)
+    if len(rows) == 1:
+        _, count, height = rows[0]
+        with k.loop("p", trips * count, kind="parallel") as p:
+            o, top = p // count, p % count * height
+            for left, width in columns():
+                yield o, top, left, height, width
+        return
+    with k.loop("o", trips, kind="parallel" if trips >= MANY else "serial") as o:
+        for start, count, height in rows:
+            with k.loop("i", count, kind="serial" if trips >= MANY else "parallel") as i:
+                for left, width in columns():
+                    yield o, i * height + start, left, height, width
 
 
 def choose_tile(s: Conv, machine: Machine) -> Tile:
-    """The tile with the least estimated time: issue slots per step, tails and spills included.
+    """The tile with the least estimated time."""
+    return best_tiles(s, machine, 1)[0]
 
-    A step of the inner loop issues ``positions * vecs`` multiply-adds, ``vecs`` weight loads and, unless the
-    machine folds them into the multiply-add, ``positions`` broadcasts.  A tile never spans groups that one
-    vector would not: every further group multiplies zeros.
+
+def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
+    """The ``count`` tiles with the least estimated time, best first.
+
+    A tile never spans groups that one vector would not: every further group multiplies zeros.
     """
     vectors = max(1, -(-s.y.channels // machine.lanes))
     per_group = max(1, s.y.channels // s.groups // machine.lanes)
-    return _best_tile(s.extent, vectors, vectors if s.groups == 1 else per_group, machine)
+    widest = vectors if s.groups == 1 else per_group
+    steps = max(1, s.taps * s.x.channels // s.groups)
+    return [tile for _, tile in _ranked(s.extent, vectors, widest, steps, machine)[:count]]
+
+
+def estimate(s: Conv, machine: Machine, tile: Tile) -> float:
+    """Time of the convolution, the unit being one multiply-add of a vector."""
+    vectors = max(1, -(-s.y.channels // machine.lanes))
+    steps = max(1, s.taps * s.x.channels // s.groups)
+    weights = 4.0 * s.y.channels * steps / machine.stream
+    return overlapped(s.y.n * _time(s.extent, vectors, steps, tile, machine), weights)
+
+
+def overlapped(compute: float, memory: float) -> float:
+    """Arithmetic and memory traffic at the same time: the longer, and some of the shorter that shows."""
+    return max(compute, memory) + 0.3 * min(compute, memory)
+
+
+def step_time(positions: int, vecs: int, machine: Machine) -> float:
+    """Time of one step of the inner loop: ``positions * vecs`` multiply-adds, ``vecs`` weight loads and
+    ``positions`` broadcasts, which a machine may fold into the multiply-add."""
+    loads = vecs + positions
+    adds = positions * vecs
+    if not machine.folds_broadcast:
+        loads *= 1.1
+    return max(adds, loads, machine.chains) + 0.04 * loads
+
+
+def fits(positions: int, vecs: int, machine: Machine) -> bool:
+    """Do accumulators, weights and a broadcast value stay in registers, with one to spare?"""
+    folded = machine.folds_broadcast and vecs == 1
+    return positions * vecs + vecs + (not folded) <= machine.registers - 2
+
+
+def _time(extent: tuple[int, int], vectors: int, steps: int, tile: Tile, machine: Machine) -> float:
+    total = 0.0
+    for vecs, trips in ((tile.vecs, vectors // tile.vecs), (vectors % tile.vecs, 1)):
+        if not vecs or not trips:
+            continue
+        for _, rn, height in segments(extent[0], tile.rows):
+            for _, cn, width in segments(extent[1], tile.cols):
+                m = height * width
+                total += trips * rn * cn * (steps * step_time(m, vecs, machine) + 3.0 * m * vecs + 20)
+    return total
 
 
 @lru_cache(maxsize=4096)
-def _best_tile(extent: tuple[int, int], vectors: int, widest: int, machine: Machine) -> Tile:
-    best: tuple[float, Tile] = (float("inf"), Tile(1, 1, 1))
+def _ranked(
+    extent: tuple[int, int], vectors: int, widest: int, steps: int, machine: Machine
+) -> list[tuple[float, Tile]]:
+    found = []
     for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
         for rows in range(1, min(extent[0], 8) + 1):
             for cols in range(1, min(extent[1], 28) + 1):
-                n = rows * cols
-                folded = machine.folds_broadcast and vecs == 1
-                if n * vecs + vecs + (not folded) > machine.registers - 1:
-                    continue
-                cost = 0.0
-                for _, rn, height in segments(extent[0], rows):
-                    for _, cn, width in segments(extent[1], cols):
-                        m = height * width
-                        loads = vecs + (0.25 if folded else 1.0) * m
-                        cost += rn * cn * max(m * vecs + 0.5 * loads, 8.0, 1.5 * vecs)
-                cost *= -(-vectors // vecs)
-                cost *= 1 + 0.002 * rows  # wide tiles walk memory in order
-                if cost < best[0]:
-                    best = cost, Tile(rows, cols, vecs)
-    return best[1]
+                if fits(rows * cols, vecs, machine) or rows * cols * vecs == 1:
+                    tile = Tile(rows, cols, vecs)
+                    # Wide tiles walk memory in order.
+                    found.append((_time(extent, vectors, steps, tile, machine) * (1 + 0.002 * rows), tile))
+    return sorted(found, key=lambda each: each[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,10 +347,9 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            with k.loop("o", r.trips) as o:
-                for top, left, height, width in tiles(s.extent, tile.rows, tile.cols, k):
-                    with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}"):
-                        _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width))
+            for o, top, left, height, width in tiles(k, r.trips, s.extent, tile):
+                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}"):
+                    _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width))
     return k.done()
 
 
@@ -334,18 +395,33 @@ def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index
             return o, c, ky, kx, ch, v
         return t.wn, c * s.x.block + ch, t.channel // r.lanes + v
 
+    def value(i: Index, j: Index) -> Expr:
+        row = (t.top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
+        col = (t.left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
+        return p.x[t.xn, c + t.o * r.step + r.first, row, col, ch]
+
     weights = [k.let(f"w{v}", w[place(v, t.o)]) for v in range(r.vecs)]
     if p.machine.prefetch and s.packed and t.height * t.width >= 6:
         for v in range(r.vecs):
             k.prefetch(w, *place(v, t.o + 1))
-    with k.unroll("p", t.height) as i, k.unroll("q", t.width) as j:
-        row = (t.top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
-        col = (t.left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
-        value = p.x[t.xn, c + t.o * r.step + r.first, row, col, ch]
-        if r.vecs > 1:
-            value = k.let("v", broadcast(value, r.lanes))
-        for v in range(r.vecs):
-            acc[i, j, v] = acc[i, j, v] + value * weights[v]
+    multiply_add(k, acc, (t.height, t.width), r.lanes, weights, value)
+
+
+def multiply_add(
+    k: Builder,
+    acc: Tensor,
+    size: tuple[int, int],
+    lanes: int,
+    weights: Sequence[Expr],
+    value: Callable[[Index, Index], Expr],
+) -> None:
+    """acc[i, j, v] += value(i, j) * weights[v] over a tile of ``size`` positions; ``value`` is one lane."""
+    with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
+        v = value(i, j)
+        if len(weights) > 1:
+            v = k.let("v", broadcast(v, lanes))
+        for t, w in enumerate(weights):
+            acc[i, j, t] = acc[i, j, t] + v * w
 
 
 def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:

@@ -17,7 +17,7 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, broadcast, select
 from tenon.ir.types import I32
-from tenon.kernels.conv import Conv, tiles
+from tenon.kernels.conv import MANY, Conv
 from tenon.kernels.machine import Machine
 
 UNROLLED = 256
@@ -127,15 +127,20 @@ def depthwise(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
     resident = not tile.looped and s.taps + tile.rows * tile.cols < machine.registers
 
-    with k.loop("n", s.y.n) as n, k.loop("c", s.padded // lanes) as c:
+    groups = s.padded // lanes
+    share = ("parallel", "serial") if groups >= MANY else ("serial", "parallel")
+    with k.loop("n", s.y.n) as n, k.loop("c", groups, kind=share[0]) as c:
         bias = None if b is None else k.let("bias", b.vec(lanes)[c])
         mask = None if m is None else k.let("mask", m.vec(lanes)[c])
         kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
         weights = {(ky, kx): k.let(f"w{ky}{kx}", w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
         parts = _Parts(k, s, lanes, x, w, operands, y, n, c, bias, mask, weights)
         body = _looped if tile.looped else _unrolled
-        for top, left, height, width in tiles(s.extent, tile.rows, tile.cols, k):
-            body(parts, top, left, height, width)
+        for r0, rn, height in segments(s.extent[0], tile.rows):
+            with k.loop("i", rn, kind=share[1]) as i:
+                for c0, cn, width in segments(s.extent[1], tile.cols):
+                    with k.loop("j", cn) as j:
+                        body(parts, i * height + r0, j * width + c0, height, width)
     return k.done()
 
 

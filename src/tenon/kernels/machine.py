@@ -18,3 +18,5 @@ class Machine:
     folds_broadcast: bool = False  # a multiply-add can take one lane from memory and spread it
     prefetch: bool = False
     unroll: int = 4  # input channels per step of the inner loop
+    chains: int = 8  # independent multiply-adds that hide the latency of one
+    stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector

@@ -1,4 +1,4 @@
-"""Elementary functions of f32, for any number of lanes: expressions in, expressions out.
+"""Elementary functions, for any number of lanes: expressions in, expressions out.  Of f32 here, of f64 in ``double``.
 
 Built from additions, multiplications, selects and bit patterns alone, so every target computes them without a
 mathematical library.  They stay right when the compiler contracts a product and a sum into one rounding: products
@@ -13,10 +13,14 @@ in place of its table.  What NaN gives is not specified.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 
 from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, maximum, minimum, op, select
-from tenon.ir.types import F32, I32
+from tenon.ir.types import F32, I32, DType
+from tenon.kernels import double
+
+Function = Callable[..., Expr]
 
 _INFINITY = math.inf
 _ROUNDING = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
@@ -24,6 +28,29 @@ _ROUNDING_BITS = 0x4B400000
 _ONE = 0x3F800000
 _LOG2E = 1.44269504088896341
 _SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
+
+
+def by_width(wide: Function) -> Callable[[Function], Function]:
+    """A decorator: f64 arguments go to ``wide``."""
+
+    def choose(single: Function) -> Function:
+        @wraps(single)
+        def either(x: Expr, *rest: Expr) -> Expr:
+            return wide(x, *rest) if x.type.dtype is DType.F64 else single(x, *rest)
+
+        return either
+
+    return choose
+
+
+def through_double(wide: Function) -> Function:
+    """The function of f32 that computes in f64, and of f64."""
+
+    @wraps(wide)
+    def either(x: Expr) -> Expr:
+        return cast(wide(cast(x, DType.F64)), x.type.dtype)
+
+    return either
 
 
 def constant(value: float, x: Expr) -> Expr:
@@ -62,6 +89,7 @@ def _top(x: Expr) -> Expr:
     return bitcast(op("and", bitcast(x, I32), -4096), F32)
 
 
+@by_width(double.exp)
 def exp(x: Expr) -> Expr:
     """At most 1 ulp, subnormal results included; infinite above 88.73."""
     x = clamp(x, -104.0, 89.0)
@@ -74,6 +102,7 @@ def exp(x: Expr) -> Expr:
     return _scaled(p * (r * r) + r + 1.0, n)
 
 
+@by_width(double.log)
 def log(x: Expr) -> Expr:
     """At most 1 ulp; -infinity of 0, NaN of negative numbers."""
     tiny = less(x, 1.17549435e-38)
@@ -96,22 +125,26 @@ def log(x: Expr) -> Expr:
     return select(less(0.0, x), result, edge)
 
 
+@by_width(double.log1p)
 def log1p(u: Expr) -> Expr:
     """log(1 + u) for u >= 0, at most 2 ulp: what 1 + u rounds away comes back as the derivative times it."""
     w = 1.0 + u
     return log(w) + (u - (w - 1.0)) / w
 
 
+@by_width(double.sigmoid)
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)), at most 3 ulp; 0 where exp(-x) overflows, below -88.73."""
     return 1.0 / (1.0 + exp(-x))
 
 
+@by_width(double.softplus)
 def softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), at most 2 ulp."""
     return maximum(x, 0.0) + log1p(exp(-op("abs", x)))
 
 
+@by_width(double.tanh)
 def tanh(x: Expr) -> Expr:
     """At most 6 ulp, never beyond 1."""
     c = clamp(x, -7.90531110763549805, 7.90531110763549805)
@@ -127,6 +160,7 @@ def tanh(x: Expr) -> Expr:
     return select(less(op("abs", x), 0.0004), x, c * p / q)
 
 
+@by_width(double.erf)
 def erf(x: Expr) -> Expr:
     """At most 7 ulp, never beyond 1."""
     c = clamp(x, -4.0, 4.0)
@@ -146,6 +180,12 @@ def erf(x: Expr) -> Expr:
         ),
     )  # fmt: skip
     return clamp(c * p / q, -1.0, 1.0)
+
+
+sin, cos, tan = (through_double(f) for f in (double.sin, double.cos, double.tan))
+asin, acos, atan = (through_double(f) for f in (double.asin, double.acos, double.atan))
+sinh, cosh = (through_double(f) for f in (double.sinh, double.cosh))
+asinh, acosh, atanh = (through_double(f) for f in (double.asinh, double.acosh, double.atanh))
 
 
 # ------------------------------------------------------------------------------------------------ pow
@@ -193,6 +233,7 @@ def _pow_of_positive(x: Expr, y: Expr) -> Expr:
     return _scaled(polynomial(r, coefficients), n)
 
 
+@by_width(double.pow)
 def pow(x: Expr, y: Expr) -> Expr:
     """x ** y, at most 2 ulp; a negative base for integer exponents only, NaN for others, as C's powf.
 

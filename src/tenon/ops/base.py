@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tenon.errors import ShapeError
+from tenon.errors import ShapeError, UnknownError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Kernel
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
@@ -48,10 +48,14 @@ class Weights:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes of the arena that live only while this node runs; equal names are the same bytes."""
+    """Bytes of the arena that live only while this node runs; equal names are the same bytes.
+
+    ``per_thread`` says that every thread needs its own (the kernel's parameter is in the space "scratch").
+    """
 
     name: str
     nbytes: int
+    per_thread: bool = False
 
 
 Arg = Input | Output | Weights | Scratch
@@ -66,12 +70,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a choice of algorithm may cost.  ``winograd``: the largest tile of Winograd's algorithm, 0 for none;
+    larger tiles are faster and less exact (see ``kernels.winograd``)."""
+
+    winograd: int = 4
+
+
+@dataclass(frozen=True)
 class Site:
     """A node about to be lowered: all that layouts, aliases and lowering may know of where it stands.
 
     ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``clears`` says that
     the epilogue makes something of nothing, so that padding lanes must be zeroed (see ``needs_clear``).
     ``placed`` are the inputs that already lie where the output wants them (a concatenation in place).
+    ``choice`` is one of the operator's ``candidates``, when a search has found it best; else None.
     """
 
     inputs: tuple[TensorType | None, ...]
@@ -82,6 +95,8 @@ class Site:
     extras: tuple[int, ...] = ()
     clears: bool = False
     placed: frozenset[int] = frozenset()
+    choice: object | None = None
+    limits: Limits = Limits()
 
     def input(self, i: int) -> TensorType:
         found = self.inputs[i]
@@ -211,6 +226,11 @@ class Operator:
         alike = operand.dtype is DType.F32 and operand.rank == output.rank and 2 <= output.rank <= 4
         return alike and all(a in (1, b) for a, b in zip(operand.dims, output.dims, strict=True))
 
+    def candidates(self, site: Site) -> tuple[object, ...]:
+        """Ways to compute the node, best first by estimate; () where there is only one.  The site's layouts are
+        not assigned yet."""
+        return ()
+
     def lower(self, site: Site) -> list[Step]:
         """Loop IR kernels and their arguments."""
         raise NotImplementedError(self.name)
@@ -252,7 +272,8 @@ def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) ->
     if value is None:
         return None
     if value.data is None:
-        raise ShapeError(f"{name}: {what} ('{value.name}') is computed at run time; it must be known when compiling")
+        what = f"{name}: {what} ('{value.name}') is computed at run time; it must be known when compiling"
+        raise UnknownError(what, value)
     return value.data
 
 

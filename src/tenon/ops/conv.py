@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import ClassVar
 
@@ -13,15 +15,18 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, Layout, TensorType
 from tenon.kernels import conv as dense
-from tenon.kernels import depthwise
+from tenon.kernels import depthwise, winograd
 from tenon.kernels.image import Image
+from tenon.kernels.machine import Machine
 from tenon.ops.base import (
     Arg,
     Case,
     Input,
     Layouts,
+    Limits,
     Operator,
     Output,
+    Scratch,
     Site,
     Step,
     Weights,
@@ -73,23 +78,41 @@ def geometry(site: Site, x: Image, *, bias: bool = True) -> dense.Conv:
     )  # fmt: skip
 
 
-def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None) -> Step:
+def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice: object | None = None) -> Step:
     """One kernel for the convolution ``s``; ``weights`` are [channels out, channels in / groups, kh, kw]."""
     args: list[Arg] = [Input(0)]
     machine = site.machine
-    if s.depthwise and s.taps and s.y.block % machine.lanes == 0:
+    scratch: list[Arg] = []
+    if isinstance(choice, winograd.Blocking):
+        kernel = winograd.winograd(s, machine, choice)
+        args += map(Weights, winograd.transform(weights, s, machine, choice))
+        shapes = zip(("inputs", "products"), winograd.scratch(s, machine, choice), strict=True)
+        scratch += [Scratch(name, 4 * math.prod(shape), per_thread=True) for name, shape in shapes]
+    elif s.depthwise and s.taps and s.y.block % machine.lanes == 0:
         kernel = depthwise.depthwise(s, machine, depthwise.choose_tile(s, machine))
         args.append(Weights(depthwise.pack(weights, s, machine)))
     else:
         s = s.flattened()
-        tile = dense.choose_tile(s, machine)
+        tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(s, machine)
         kernel = dense.conv(s, machine, tile)
         args += map(Weights, dense.pack(weights, s, machine, tile.vecs))
     if bias is not None:
         args.append(Weights(np.pad(bias, (0, s.padded - s.y.channels))))
     if s.clear:
         args.append(Weights(padding_mask(site.output)))
-    return Step(kernel, (*args, *map(Input, site.extras), Output()))
+    return Step(kernel, (*args, *map(Input, site.extras), *scratch, Output()))
+
+
+@lru_cache(maxsize=1024)
+def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object, ...]:
+    """Tiles of the direct algorithm and blockings of Winograd's, best first by estimate."""
+    found: list[tuple[float, object]] = [
+        (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 6)
+    ]
+    if limits.winograd and winograd.applies(s, machine):
+        blockings = winograd.best_blockings(s, machine, 8, limits.winograd)
+        found += [(winograd.estimate(s, machine, b), b) for b in blockings]
+    return tuple(choice for _, choice in sorted(found, key=lambda each: each[0]))
 
 
 def planes(weights: Array) -> Array:
@@ -144,7 +167,11 @@ class Conv(Operator):
         x, block = site.input(0), site.machine.block
         axes = self.axes(x.dims, site.input(1).dims)
         halo = tuple((a.before, a.reach) for a in axes)
-        first = x.dims[1] <= 4 and self.group == 1
+        choice = self.choice(site)
+        if isinstance(choice, winograd.Blocking):
+            over = winograd.overhang(self.problem(site), choice.m)
+            halo = tuple((before, max(after, more)) for (before, after), more in zip(halo, over, strict=True))
+        first = self.is_first(x)
         output = Layout(block, ((0, 0),) * len(axes))
         return Layouts((Layout(1 if first else block, halo), *extra_layouts(site, output)), (output,))
 
@@ -163,7 +190,35 @@ class Conv(Operator):
             dilation=planar(tuple(a.dilation for a in axes), 1), groups=self.group,
         )  # fmt: skip
         top, left = planar(tuple(a.before for a in axes), 0)
-        return [steps(site, replace(s, top=top, left=left), planes(weights), bias)]
+        return [steps(site, replace(s, top=top, left=left), planes(weights), bias, self.choice(site))]
+
+    def is_first(self, x: TensorType) -> bool:
+        """So few channels that blocks of one waste nothing."""
+        return x.dims[1] <= 4 and self.group == 1
+
+    def problem(self, site: Site) -> dense.Conv:
+        """The convolution without halos and epilogue: what a choice of algorithm depends on."""
+        x, y, block = site.input(0).dims, site.output.dims, site.machine.block
+        axes = self.axes(x, site.input(1).dims)
+        inside = 1 if self.is_first(site.input(0)) else block
+        top, left = planar(tuple(a.before for a in axes), 0)
+        return dense.Conv(
+            Image(x[0], x[1], *planar(x[2:], 1), inside), Image(y[0], y[1], *planar(y[2:], 1), block),
+            kernel=planar(tuple(a.kernel for a in axes), 1), stride=planar(tuple(a.stride for a in axes), 1),
+            dilation=planar(tuple(a.dilation for a in axes), 1), top=top, left=left, groups=self.group,
+        )  # fmt: skip
+
+    def candidates(self, site: Site) -> tuple[object, ...]:
+        problem = self.problem(site)
+        if problem.depthwise:
+            return ()
+        return _candidates(problem, site.machine, site.limits)
+
+    def choice(self, site: Site) -> object | None:
+        """What the search chose, or the best by estimate."""
+        if site.choice is not None or site.input(0).rank > 4:
+            return site.choice
+        return next(iter(self.candidates(site)), None)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None

@@ -17,6 +17,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Const, Expr, Type, cast, op
 from tenon.ir.types import BOOL, F32, PLAIN, DType, Layout, TensorType
+from tenon.kernels import narrow
 from tenon.kernels import pointwise as kernels
 from tenon.kernels.image import Box
 from tenon.ops.base import (
@@ -34,8 +35,6 @@ from tenon.ops.base import (
     typed,
 )
 
-_F16, _F64 = DType.F16, DType.F64
-
 
 @dataclass(frozen=True)
 class Pointwise(Operator):
@@ -46,7 +45,7 @@ class Pointwise(Operator):
 
     fusable: ClassVar[bool] = True
     single_only: ClassVar[bool] = False
-    """Whether ``scalar`` holds for f32 only (f16 is computed in f32 anyway)."""
+    """Whether ``scalar`` holds for floats only (those narrower than f32 are computed in f32 anyway)."""
 
     def scalar(self, *args: Any, **kwargs: Any) -> Expr:
         """The result for one element of each input; None for an input that is absent."""
@@ -64,7 +63,7 @@ class Pointwise(Operator):
 
     def supported(self, site: Site) -> str:
         dtypes = {t.dtype for t in site.inputs if t is not None}
-        if self.single_only and not dtypes <= {F32, _F16}:
+        if self.single_only and not all(d.is_float or d.is_small_float for d in dtypes):
             return f"element type {', '.join(sorted(dtypes))}: convert the model to float32"
         return ""
 
@@ -106,10 +105,12 @@ class Immediate:
 
     @property
     def array(self) -> Array:
-        return np.frombuffer(self.data, self.dtype.numpy)[0]  # type: ignore[no-any-return]
+        return np.frombuffer(self.data, np.uint8).view(self.dtype.numpy)[0]  # type: ignore[no-any-return]
 
     def expression(self) -> Expr:
-        return Const(self.array.item(), Type(self.dtype))
+        """The number in the type that is computed with."""
+        type = Type(narrow.computed(self.dtype))
+        return Const(float(self.array) if type.dtype.is_float else int(self.array), type)
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,8 @@ def _operand(operand: int | Immediate | None, loaded: Sequence[Expr]) -> Expr | 
 
 
 def _applied(op: Pointwise, args: Sequence[Expr | None]) -> Expr:
-    """``op`` on expressions; half precision is computed in single and rounded once."""
-    if not any(a is not None and a.type.dtype is _F16 for a in args):
-        return op.scalar(*args)
-    return op.scalar(*(cast(a, F32) if a is not None and a.type.dtype is _F16 else a for a in args))
+    """``op`` on expressions; what is narrower than f32 is computed in f32 and rounded once."""
+    return op.scalar(*(a if a is None else narrow.loaded(a) for a in args))
 
 
 def immediate(site: Site, i: int) -> Immediate | None:
@@ -284,19 +283,20 @@ def lower_chain(name: str, site: Site, chain: Chain, dtype: DType) -> list[Step]
         mask = kernels.mask_box(output)
         args.append(Weights(padding_mask(out)))
     boxes = tuple(box for _, box in found)
-    function = chain if dtype is not _F16 else Rounded(chain)
+    function = chain if narrow.computed(dtype) is dtype else Rounded(chain, dtype)
     spec = kernels.Pointwise(name.lower(), boxes, output, function, mask)
     return [Step(kernels.pointwise(spec, site.machine), (*args, Output()))]
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """A chain whose result is stored in half precision."""
+    """A chain whose result is stored as ``dtype``, which is not what it is computed in."""
 
     chain: Chain
+    dtype: DType
 
     def __call__(self, *loaded: Expr) -> Expr:
-        return cast(self.chain(*loaded), _F16)
+        return narrow.stored(self.chain(*loaded), self.dtype)
 
 
 def has_channels(site: Site, i: int) -> bool:
@@ -325,7 +325,7 @@ def _image_operand(site: Site, i: int) -> tuple[Arg, Box]:
 # ------------------------------------------------------------------------------------- truth in kernels
 def truth(mask: Expr) -> Expr:
     """A mask as the elements of a bool tensor: 1 where it is set."""
-    return cast(-mask, BOOL)
+    return cast(op("and", mask, 1), BOOL)
 
 
 def mask_of(flag: Expr, like: Expr) -> Expr:

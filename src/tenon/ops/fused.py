@@ -102,6 +102,9 @@ class Fused(Operator):
     def supported(self, site: Site) -> str:
         return self.base.supported(site if isinstance(self.base, Pointwise) else self.inner(site))
 
+    def candidates(self, site: Site) -> tuple[object, ...]:
+        return () if isinstance(self.base, Pointwise) else self.base.candidates(self.inner(site))
+
     def lower(self, site: Site) -> list[Step]:
         if isinstance(self.base, Pointwise):
             chain = Chain(bind(site)[0], self.chained(len(site.inputs)))

@@ -12,10 +12,10 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array
-from tenon.ir.loops import Const, Expr, cast, less, maximum, minimum, op, select
-from tenon.ir.types import BOOL, F32, DType
+from tenon.ir.loops import Const, Expr, cast, less, op, select
+from tenon.ir.types import BOOL, DType
 from tenon.kernels import math as functions
-from tenon.ops.base import Case, Site, register
+from tenon.ops.base import Case, register
 from tenon.ops.elementwise import Pointwise, Unary, mask_of, truth
 
 _ROW = np.linspace(-2, 2, 5, dtype=np.float32)
@@ -113,17 +113,16 @@ class Pow(Pointwise):
     def result(self, dtypes: Sequence[DType]) -> DType:
         return dtypes[0]
 
-    def supported(self, site: Site) -> str:
-        if site.input(0).dtype not in (F32, DType.F16):
-            return f"base of type {site.input(0).dtype}: convert the model to float32"
-        return ""
-
     def scalar(self, x: Expr, y: Expr) -> Expr:
+        if not x.type.dtype.is_float:
+            if not y.type.dtype.is_float:
+                return integer_power(x, y)
+            return cast(functions.pow(cast(x, DType.F64), cast(y, DType.F64)), x.type.dtype)
         exponent = float(y.value) if isinstance(y, Const) else math.nan
         if abs(exponent) in (0.5, 1.0, 2.0, 3.0, 4.0):
             power = _small_power(x, abs(exponent))
             return power if exponent > 0 else 1.0 / power
-        return functions.pow(x, cast(y, F32))
+        return functions.pow(x, cast(y, x.type.dtype))
 
     def reference(self, x: Array, y: Array) -> Array:
         return np.power(x, y).astype(x.dtype)
@@ -136,6 +135,28 @@ class Pow(Pointwise):
             power = np.array(exponent, np.float32)
             yield Case(cls(), ((1, 5, 3, 3), power), (1,), low=0.5, high=2.0, label=f"constant_{exponent}")
         yield Case(cls(), (_ROW, np.array([3], np.int64)), label="integer_exponent")
+
+
+def integer_power(x: Expr, y: Expr) -> Expr:
+    """x ** y of integers by squaring, wrapped around; what is below 1 becomes 0."""
+    bits = min(y.type.dtype.bytes * 8 - y.type.dtype.is_signed, 32)
+    one, zero = functions.constant(1, x), functions.constant(0, x)
+    y = cast(y, x.type.dtype) if y.type.dtype.bytes <= x.type.dtype.bytes else y
+    result, square = one, x
+    for i in range(bits):
+        odd = op("not_equal", op("and", y >> i, 1), 0)
+        result = select(_as_mask(odd, x), result * square, result)
+        square = square * square
+    if not y.type.dtype.is_signed:
+        return result
+    alternating = select(_as_mask(op("not_equal", op("and", y, 1), 0), x), x, x * x)
+    unit = op("or", op("equal", x, 1), op("equal", x, -1)) if x.type.dtype.is_signed else op("equal", x, 1)
+    return select(_as_mask(less(y, 0), x), select(unit, alternating, zero), result)
+
+
+def _as_mask(mask: Expr, like: Expr) -> Expr:
+    """A mask as wide as ``like``."""
+    return mask if mask.type.dtype.bytes == like.type.dtype.bytes else mask_of(mask, like)
 
 
 def _small_power(x: Expr, exponent: float) -> Expr:
@@ -160,11 +181,18 @@ class Many(Pointwise):
         yield Case(cls(), ((1, 5, 2, 3), np.array(0.25, np.float32)), (1,), label="number")
 
 
+def _chosen(first: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where ``first`` holds or it is not a number, else ``b``."""
+    if a.type.dtype.is_float:
+        first = op("or", first, op("not_equal", a, a))
+    return select(first, a, b)
+
+
 @register
 @dataclass(frozen=True)
 class Max(Many):
     def scalar(self, *args: Expr) -> Expr:
-        return reduce(maximum, args)
+        return reduce(lambda a, b: _chosen(less(b, a), a, b), args)
 
     def reference(self, *args: Array) -> Array:
         return reduce(np.maximum, args)
@@ -174,7 +202,7 @@ class Max(Many):
 @dataclass(frozen=True)
 class Min(Many):
     def scalar(self, *args: Expr) -> Expr:
-        return reduce(minimum, args)
+        return reduce(lambda a, b: _chosen(less(a, b), a, b), args)
 
     def reference(self, *args: Array) -> Array:
         return reduce(np.minimum, args)
@@ -197,7 +225,7 @@ class Mean(Many):
         return reduce(lambda a, b: a + b, args) * (1.0 / len(args))
 
     def reference(self, *args: Array) -> Array:
-        return (reduce(np.add, args) / len(args)).astype(args[0].dtype)
+        return (reduce(np.add, args) / np.asarray(len(args), args[0].dtype)).astype(args[0].dtype)
 
 
 # ------------------------------------------------------------------------------------ functions of one
@@ -501,33 +529,3 @@ class Where(Pointwise):
         yield Case(cls(), (flags[:, :1], (1, 4), (3, 1)), label="broadcast")
         yield Case(cls(), (flags, np.arange(4), -np.arange(4)), label="i64")
         yield Case(cls(), (flags, flags[::-1].copy(), ~flags), label="bool")
-
-
-@register
-@dataclass(frozen=True)
-class Cast(Pointwise):
-    """Convert to the element type named ``to``; float to integer truncates, anything but zero is true."""
-
-    to: str = "f32"
-
-    def result(self, dtypes: Sequence[DType]) -> DType:
-        return DType(self.to)
-
-    def scalar(self, x: Expr) -> Expr:
-        target = DType(self.to)
-        if target is BOOL:
-            return x if x.type.dtype is BOOL else truth(op("not_equal", x, 0))
-        return cast(x, F32 if target is DType.F16 else target)  # the store rounds to half precision
-
-    def reference(self, x: Array) -> Array:
-        return x.astype(DType(self.to).numpy)
-
-    @classmethod
-    def cases(cls) -> Iterable[Case]:
-        x = np.array([[-2.5, 0.0, 3.75, 100.0, 7.0]], np.float32)
-        for to in ("i64", "i32", "i8", "bool", "f64", "f16"):
-            yield Case(cls(to), (x,), tolerance=0, label=f"f32_{to}")
-        yield Case(cls("f32"), (x.astype(np.int64),), tolerance=0, label="i64_f32")
-        yield Case(cls("f32"), (x > 0,), tolerance=0, label="bool_f32")
-        yield Case(cls("i32"), (x.astype(np.float16),), tolerance=0, label="f16_i32")
-        yield Case(cls("f32"), ((1, 5, 3, 3),), tolerance=0, label="f32_f32")

@@ -16,6 +16,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Arg, Input, Output, Scratch, Weights
 from tenon.plan.arena import Block, bound, place
+from tenon.plan.facts import facts
 from tenon.plan.layouts import assign_layouts
 from tenon.plan.order import schedule
 from tenon.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
@@ -152,6 +153,7 @@ class _Lowering:
         macs = op.macs(types, [v.type for v in node.outputs])
         layer = node.origin.layer or node.output.name
         main = max((i for i, s in enumerate(steps) if not s.clears), default=-1)
+        known = facts(node)
         return [
             Call(
                 s.kernel,
@@ -159,6 +161,7 @@ class _Lowering:
                 layer,
                 op.name,
                 macs if i == main else 0,
+                known,
             )
             for i, s in enumerate(steps)
         ]

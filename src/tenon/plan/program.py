@@ -39,6 +39,20 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What a node computes, for tables of people: shapes and attributes as the model has them (empty where it has
+    none), and the bytes of all that it reads and writes."""
+
+    output: tuple[int, ...] = ()
+    filter: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    group: int = 1
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Call:
     """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of."""
 
@@ -47,6 +61,7 @@ class Call:
     layer: str
     op: str
     macs: int = 0
+    facts: Facts = Facts()
 
 
 @dataclass(frozen=True, eq=False)

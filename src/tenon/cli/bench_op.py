@@ -1,0 +1,150 @@
+"""``tenon bench-op``: operators one by one, against what the machine can do at most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tenon
+from tenon.cli.op_cases import cases
+from tenon.cli.show import console, print_json, stages
+from tenon.engine.clock import Clock, clock
+from tenon.engine.engine import Engine
+from tenon.engine.peak import peak_macs, read_bandwidth
+from tenon.engine.timing import fill_randomly
+from tenon.errors import InputError
+from tenon.ir.graph import Graph, Origin, Value
+from tenon.ir.types import F32, TensorType
+from tenon.ir.writer import Writer
+from tenon.ops.base import Case
+from tenon.options import Options
+
+_LEAST, _MOST = 10, 10_000  # iterations
+_HEAD = ("Benchmark", "Time(ns)", "Iterations", "Input(MB/s)", "GMACPS", "ms", "% peak", "GB/s", "% read")
+_WIDTHS = (40, 12, 11, 12, 9, 10, 8, 8, 8)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case.  Seconds are the shortest and the mean of ``iterations``; bytes are all read and written."""
+
+    name: str
+    seconds: float
+    mean: float
+    iterations: int
+    macs: int
+    input_bytes: int
+    bytes: int
+    peak: float
+    bandwidth: float
+
+    def json(self) -> dict[str, Any]:
+        """For programs; the keys are part of the interface."""
+        return {
+            "name": self.name,
+            "ms": 1e3 * self.seconds,
+            "avg_ms": 1e3 * self.mean,
+            "iterations": self.iterations,
+            "macs": self.macs,
+            "gmacps": self.macs / self.seconds / 1e9,
+            "percent_of_peak": 100 * self.macs / self.seconds / self.peak,
+            "bytes": self.bytes,
+            "input_mb_per_s": self.input_bytes / self.seconds / 1e6,
+            "gigabytes_per_s": self.bytes / self.seconds / 1e9,
+            "percent_of_read_bandwidth": 100 * self.bytes / self.seconds / self.bandwidth,
+        }
+
+
+def bench_operators(pattern: str, options: Mapping[str, Any], seconds: float, *, listing: bool, as_json: bool) -> None:
+    """Time the cases whose whole name matches ``pattern``, for about ``seconds`` each."""
+    chosen = select(pattern)
+    if listing:
+        names = [case.label for case in chosen]
+        return print_json(names) if as_json else console.print("\n".join(names), markup=False)
+    now, results = clock(), []
+    if not as_json:
+        console.print(_line(_HEAD), markup=False, soft_wrap=True)
+        console.print("-" * len(_line(_HEAD)))
+    for case in chosen:
+        with stages(f"compiling {case.label}"):
+            bundle = tenon.compile(graph_of(case), Options.from_environment(**{**options, "profile": True}))
+            engine = tenon.open(bundle)
+        with engine:
+            results.append(bench(case, engine, now, seconds))
+        if not as_json:
+            console.print(_line(_cells(results[-1])), markup=False, soft_wrap=True)
+    if as_json:
+        print_json({"peak_gmacps": peak_macs() / 1e9, "cases": [result.json() for result in results]})
+    return None
+
+
+def select(pattern: str) -> list[Case]:
+    """The cases whose whole name matches a regular expression.  Raises InputError if there are none."""
+    try:
+        found = [case for case in cases() if re.fullmatch(pattern, case.label)]
+    except re.error as error:
+        raise InputError(f"--filter {pattern}: not a regular expression ({error})") from None
+    if not found:
+        raise InputError(f"--filter {pattern}: no case has such a name; --list shows them all")
+    return found
+
+
+def graph_of(case: Case) -> Graph:
+    """A network of one node; inputs that are not constant are the network's."""
+    graph = Graph("bench_op")
+    write = Writer(graph)
+    inputs: list[Value | None] = []
+    for i, (given, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
+        if array is None:
+            inputs.append(None)
+        elif i in case.constant or not isinstance(given, tuple):
+            inputs.append(write.constant(f"constant{i}", array))
+        else:
+            inputs.append(graph.add_input(f"input{i}", TensorType(F32, array.shape)))
+    graph.outputs = list(write.add(case.op, inputs, ["output"], Origin("", case.label, case.op.name)))
+    write.finish()
+    return graph
+
+
+def bench(case: Case, engine: Engine, now: Clock, seconds: float) -> Result:
+    """The time of the operator's own kernels, without those that bring its operands into the layout it wants."""
+    fill_randomly(engine.inputs)
+    steps = engine.manifest.nodes
+    own = [i for i, step in enumerate(steps) if step.op != "Reorder"] or list(range(len(steps)))
+    first = [_nanoseconds(engine, now, own) for _ in range(3)][-1]
+    count = int(min(max(seconds * 1e9 / max(first, 1), _LEAST), _MOST))
+    times = [_nanoseconds(engine, now, own) for _ in range(count)]
+    nbytes = max(steps[i].bytes for i in own)
+    return Result(
+        name=case.label,
+        seconds=max(min(times), 1) / 1e9,
+        mean=max(float(np.mean(times)), 1) / 1e9,
+        iterations=count,
+        macs=sum(steps[i].macs for i in own),
+        input_bytes=sum(array.nbytes for array in engine.inputs.values()),
+        bytes=nbytes,
+        peak=peak_macs(),
+        bandwidth=read_bandwidth(nbytes),
+    )
+
+
+def _nanoseconds(engine: Engine, now: Clock, own: list[int]) -> int:
+    return int(np.diff(engine.timestamps(now).astype(np.int64))[own].sum())
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    r = result.json()
+    speed = (f"{r['gmacps']:.2f}", f"{r['percent_of_peak']:.1f}") if result.macs else ("0.00", "-")
+    return (
+        result.name, f"{1e9 * result.seconds:.0f}", str(result.iterations), f"{r['input_mb_per_s']:.2f}", speed[0],
+        f"{r['ms']:.4f}", speed[1], f"{r['gigabytes_per_s']:.1f}", f"{r['percent_of_read_bandwidth']:.1f}",
+    )  # fmt: skip
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    first, *rest = zip(cells, _WIDTHS, strict=True)
+    return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in rest)

@@ -1,0 +1,49 @@
+"""From what the user names to an engine: a model is compiled, a bundle's folder opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tenon
+from tenon.bundle.manifest import FILE as MANIFEST
+from tenon.cli.show import stages
+from tenon.ir.graph import Graph
+from tenon.options import Options
+
+Shapes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The model that a command was given."""
+
+    model: str
+    weights: str | None = None
+    sha256: str | None = None
+    shapes: Shapes = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return Path(self.model).name
+
+    @property
+    def bundle(self) -> bool:
+        """Whether it is the folder of a bundle."""
+        return (Path(self.model) / MANIFEST).is_file()
+
+    def load(self) -> Graph:
+        return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256)
+
+
+def open_engine(source: Source, options: Mapping[str, Any]) -> tenon.Engine:
+    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset)."""
+    if source.bundle:
+        return tenon.open(source.model)
+    with stages(f"compiling {source.name}") as progress:
+        chosen = Options.from_environment(**options)
+        bundle = tenon.compile(source.load(), chosen, progress=progress)
+        progress("compile")
+        return tenon.open(bundle)

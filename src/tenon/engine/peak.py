@@ -1,0 +1,106 @@
+"""What this machine can do at most, measured: multiply-adds per second, bytes read per second.
+
+Both are small kernels of the same loop IR, compiled by the same compiler as every network, so that a percentage of
+them says what is left for better kernels to win.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.bundle import Bundle
+from tenon.codegen.unit import source
+from tenon.engine.engine import open_bundle
+from tenon.engine.timing import measure
+from tenon.ir.build import Builder
+from tenon.ir.graph import Array
+from tenon.ir.loops import Kernel
+from tenon.ir.types import F32, TensorType
+from tenon.kernels.machine import Machine
+from tenon.options import Options
+from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
+from tenon.targets import Target, find
+
+_SPARE = 6  # registers that are not accumulators
+_CHAINS = 24  # independent multiply-adds: above latency times throughput of any processor we know
+_STEPS = 4  # multiply-adds of each chain between two tests of the loop
+_TRIPS = 20_000
+_ROUNDS = 12
+_UNROLL = 8
+_TRAFFIC = 32 << 20  # bytes read per timed run
+
+
+@lru_cache(maxsize=4)
+def peak_macs(target: str = "host") -> float:
+    """fp32 multiply-adds per second of one thread."""
+    row = find(target)
+    kernel, chains = _multiply_adds(row.machine)
+    lanes = row.machine.lanes
+    rng = np.random.default_rng(0)
+    seeds = rng.uniform(0.5, 1.5, (chains + 2, lanes)).astype(np.float32)
+    seeds[0], seeds[1] = 0.999, 0.001  # the chains tend to 1: no overflow, no denormals
+    return chains * lanes * _STEPS * _TRIPS / _seconds(kernel, seeds, row)
+
+
+@lru_cache(maxsize=64)
+def read_bandwidth(nbytes: int, target: str = "host") -> float:
+    """Bytes per second at which one thread reads an array of about ``nbytes``, over and over.
+
+    A small array comes from the first cache, a large one from memory.  Sizes are rounded up to a power of two.
+    """
+    row = find(target)
+    step = 4 * row.machine.lanes * _UNROLL
+    size = min(max(1 << max(0, math.ceil(math.log2(max(nbytes, 1)))), step), 256 << 20)
+    kernel = _reads(row.machine, size // step, max(1, _TRAFFIC // size))
+    data = np.ones(size // 4, np.float32)
+    return size * max(1, _TRAFFIC // size) / _seconds(kernel, data, row)
+
+
+def _multiply_adds(machine: Machine) -> tuple[Kernel, int]:
+    """A kernel of independent chains x = x * a + b, and how many there are."""
+    lanes, chains = machine.lanes, min(_CHAINS, machine.registers - _SPARE)
+    k = Builder("peak_multiply_adds")
+    given = k.param("given", chains + 2, lanes)
+    out = k.param("out", lanes, out=True)
+    x = k.local("x", chains, lanes=lanes)
+    a, b = k.let("a", given.vec(lanes)[0, 0]), k.let("b", given.vec(lanes)[1, 0])
+    with k.unroll("i", chains) as i:
+        x[i] = given.vec(lanes)[i + 2, 0]
+    with k.loop("trip", _TRIPS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
+        x[i] = x[i] * a + b
+    with k.unroll("i", chains - 1) as i:
+        x[0] = x[0] + x[i + 1]
+    out.vec(lanes)[0] = x[0]
+    return k.done(), chains
+
+
+def _reads(machine: Machine, trips: int, rounds: int) -> Kernel:
+    """A kernel that adds up an array, ``rounds`` times."""
+    lanes = machine.lanes
+    k = Builder("peak_reads")
+    given = k.param("given", trips, _UNROLL * lanes)
+    out = k.param("out", lanes, out=True)
+    x = k.local("x", _UNROLL, lanes=lanes)
+    with k.unroll("i", _UNROLL) as i:
+        x[i] = given.vec(lanes)[0, i]
+    with k.loop("round", rounds), k.loop("trip", trips) as t, k.unroll("i", _UNROLL) as i:
+        x[i] = x[i] + given.vec(lanes)[t, i]
+    with k.unroll("i", _UNROLL - 1) as i:
+        x[0] = x[0] + x[i + 1]
+    out.vec(lanes)[0] = x[0]
+    return k.done()
+
+
+def _seconds(kernel: Kernel, data: Array, target: Target) -> float:
+    """The shortest of some runs of a kernel over ``data``, which become the weights of a network of one call."""
+    places = (Place(Region.CONSTANT, 0), Place(Region.MUTABLE, 0))
+    port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
+    call = Call(kernel, places, kernel.name, kernel.name)
+    memory = Memory(data.nbytes, 64, 0, 0)
+    program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
+    bundle = Bundle(program, source(program, f"{kernel.name}.h"), target, Options.from_environment())
+    with open_bundle(bundle) as engine:
+        return min(measure(lambda: engine.run(copy=False), _ROUNDS).samples) / 1e3

@@ -1,0 +1,195 @@
+"""Where the time of a run goes: per operator, per type, against the machine's peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from tenon.bundle.manifest import Step
+from tenon.engine.clock import clock
+from tenon.engine.engine import Engine
+from tenon.engine.peak import peak_macs
+from tenon.engine.timing import Times, measure, time_runs
+from tenon.ir.graph import Array
+
+_NS = 1e6  # nanoseconds per millisecond
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One operator of the network, in run order: all kernel calls of one node.
+
+    Times are milliseconds; ``samples`` has one per round.
+    """
+
+    op: str
+    layer: str
+    kernels: tuple[str, ...]
+    facts: Step
+    macs: int
+    start: float
+    samples: Array
+
+    @property
+    def first(self) -> float:
+        return float(self.samples[0])
+
+    @property
+    def mean(self) -> float:
+        return float(self.samples.mean())
+
+    @property
+    def min(self) -> float:
+        return float(self.samples.min())
+
+    @property
+    def gmacps(self) -> float:
+        """Billions of multiply-accumulates per second, on average."""
+        return rate(self.macs, self.mean)
+
+    @property
+    def gigabytes(self) -> float:
+        """Billions of bytes read and written per second, on average."""
+        return rate(self.facts.bytes, self.mean)
+
+
+@dataclass(frozen=True)
+class TypeRow:
+    """All operators of one type; ``mean`` is milliseconds per run, ``called`` counts calls in all rounds."""
+
+    op: str
+    count: int
+    mean: float
+    macs: int
+    called: int
+
+    @property
+    def gmacps(self) -> float:
+        return rate(self.macs, self.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What was measured.  ``peak`` is the fp32 multiply-accumulates per second of all threads that ran."""
+
+    name: str
+    target: str
+    threads: int
+    warmup: Times | None
+    plain: Times
+    stamped: Times
+    rows: tuple[Row, ...]
+    peak: float
+
+    @property
+    def macs(self) -> int:
+        return sum(row.macs for row in self.rows)
+
+    @property
+    def total(self) -> float:
+        """Milliseconds per run in all operators, on average."""
+        return sum(row.mean for row in self.rows)
+
+    @property
+    def summary(self) -> Times:
+        """The sum over the operators, round by round."""
+        return Times(tuple(float(t) for t in np.sum([row.samples for row in self.rows], axis=0)))
+
+    def slowest(self, count: int = 10) -> list[Row]:
+        return sorted(self.rows, key=lambda row: -row.mean)[:count]
+
+    def types(self) -> list[TypeRow]:
+        """Rows by operator type, slowest first."""
+        rounds, found = len(self.rows[0].samples), []
+        for op, group in groupby(sorted(self.rows, key=lambda row: row.op), key=lambda row: row.op):
+            rows = list(group)
+            called = rounds * len(rows)
+            found.append(TypeRow(op, len(rows), sum(r.mean for r in rows), sum(r.macs for r in rows), called))
+        return sorted(found, key=lambda t: -t.mean)
+
+    def of_peak(self, gmacps: float) -> float:
+        """Percent of the machine's measured multiply-adds: above 100 where an algorithm needs fewer than it counts."""
+        return 100 * 1e9 * gmacps / self.peak
+
+    def json(self) -> dict[str, Any]:
+        """Everything, for programs; the keys are part of the interface."""
+        return {
+            "name": self.name,
+            "target": self.target,
+            "threads": self.threads,
+            "macs": self.macs,
+            "peak_gmacps": self.peak / 1e9,
+            "warmup": self.warmup.summary() if self.warmup else None,
+            "without_statistics": self.plain.summary(),
+            "with_statistics": self.stamped.summary(),
+            "summary": self.summary.summary(),
+            "operators": [self._row(row) for row in self.rows],
+            "types": [
+                {"op": t.op, "count": t.count, "avg_ms": t.mean, "macs": t.macs, "gmacps": t.gmacps,
+                 "called": t.called}
+                for t in self.types()
+            ],
+        }  # fmt: skip
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        facts = row.facts
+        return {
+            "op": row.op, "name": row.layer, "kernels": list(row.kernels), "start_ms": row.start,
+            "first_ms": row.first, "avg_ms": row.mean, "min_ms": row.min, "macs": row.macs, "gmacps": row.gmacps,
+            "percent_of_peak": self.of_peak(row.gmacps), "bytes": facts.bytes, "gigabytes_per_s": row.gigabytes,
+            "stride": list(facts.strides), "pad": list(facts.pads), "filter": list(facts.filter),
+            "output": list(facts.output), "dilation": list(facts.dilations),
+        }  # fmt: skip
+
+
+def profile(engine: Engine, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
+    """Warm up, run ``rounds`` times as it is and ``rounds`` times with a clock between the kernel calls.
+
+    The input is random.  Raises InputError if the bundle was compiled without ``profile``.
+    """
+    now = clock()
+    engine.timestamps(now)
+    warm, plain = time_runs(engine, rounds, warmup)
+    readings: list[Array] = []
+    stamped = measure(lambda: readings.append(engine.timestamps(now)), rounds)
+    steps = engine.manifest.nodes
+    ticks = np.array(readings)
+    return Profile(
+        name or engine.name, engine.manifest.target.name, 1, warm, plain, stamped, _rows(steps, ticks),
+        peak_macs(),
+    )  # fmt: skip
+
+
+def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:
+    """One row per node: its calls follow one another.  ``ticks`` is [round, call + 1] in nanoseconds."""
+    spent = np.diff(ticks.astype(np.int64), axis=1) / _NS
+    starts = (ticks[:, :-1] - ticks[:, :1]).astype(np.int64).mean(axis=0) / _NS
+    rows = []
+    for _, group in groupby(enumerate(steps), key=lambda item: _node(item[1])):
+        calls = [i for i, _ in group]
+        macs = sum(steps[i].macs for i in calls)
+        first = steps[calls[0]]
+        kernels = tuple(steps[i].kernel for i in calls)
+        rows.append(
+            Row(_kind(first), first.layer, kernels, first, macs, float(starts[calls[0]]), spent[:, calls].sum(axis=1))
+        )
+    return tuple(rows)
+
+
+def _node(step: Step) -> Step:
+    """What all calls of one node have in common."""
+    return step.model_copy(update={"kernel": "", "macs": 0})
+
+
+def _kind(step: Step) -> str:
+    """The operator's name, in which a convolution of every channel by itself is told from the others."""
+    depthwise = step.group > 1 and step.filter[1:2] == (1,)
+    return "Depthwise" + step.op if depthwise and step.op.startswith("Conv") else step.op
+
+
+def rate(work: int, milliseconds: float) -> float:
+    """Billions per second."""
+    return work / milliseconds / 1e6 if milliseconds > 0 else 0.0

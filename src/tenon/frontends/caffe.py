@@ -1,0 +1,162 @@
+"""Caffe models: a net as text (.prototxt) or binary, and its weights (.caffemodel), of any version of Caffe.
+
+Text and weights find each other by name; a .caffemodel alone is enough, as it repeats the net, and a text alone gives a
+graph that can be inspected.  Blobs stay float32 in Caffe's order (N, C, H, W).  What layers mean is in
+``caffe_layers`` and ``caffe_detection``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.errors import FormatError, ShapeError
+from tenon.frontends.caffe_schema import SCHEMA
+from tenon.frontends.caffe_upgrade import Input, layers_of, modernised
+from tenon.frontends.net import Net
+from tenon.frontends.protobuf import Message, reaches
+from tenon.frontends.source import ModelFile
+from tenon.ir.bind import Shapes, remedy
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import F32, TensorType
+
+_TEXT = re.compile(rb"^\s*(layers?|input|input_dim|input_shape)\s*[:{]", re.MULTILINE)
+_SOLVER = re.compile(rb"^\s*(base_lr|lr_policy|max_iter|test_iter)\s*:", re.MULTILINE)
+_WIRES = {1: 2, 2: 2, 3: 2, 4: 0, 5: 0, 6: 2, 7: 0, 8: 2, 100: 2}
+"""Field numbers of NetParameter and their wire types."""
+
+_LAYER_WIRES = {1: 2, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 9: 2, 10: 0}
+
+
+def recognise(file: ModelFile) -> bool:
+    """A text with layers or inputs that is no solver, or fields of a NetParameter up to its first layer."""
+    return is_text(file) or is_binary(file)
+
+
+def is_text(file: ModelFile) -> bool:
+    head = file.data[: 1 << 20]
+    if b"\0" in head[:4096] or (file.suffix != ".prototxt" and not _TEXT.search(head)):
+        return False
+    return bool(_TEXT.search(head)) and not _SOLVER.search(head)
+
+
+def is_binary(file: ModelFile) -> bool:
+    if file.suffix == ".caffemodel":
+        return True
+    if any(not reaches(file.data, _WIRES, wanted) for wanted in (100,)) and not reaches(file.data, _WIRES, 2):
+        return False
+    return _holds_layers(file.data)
+
+
+def _holds_layers(data: bytes) -> bool:
+    """Whether the first layer of what may be a NetParameter has fields of one."""
+    from tenon.frontends.protobuf import Damaged, raw_fields
+
+    try:
+        for number, _, content in raw_fields(memoryview(data)):
+            if number == 100 and not isinstance(content, int):
+                fields = [(n, w) for n, w, _ in raw_fields(content)]
+                known = all(_LAYER_WIRES.get(n, w if n >= 100 else -1) == w for n, w in fields)
+                return known and {1, 2} <= {n for n, _ in fields}
+            if number == 2 and not isinstance(content, int):
+                fields = [(n, w) for n, w, _ in raw_fields(content)]
+                return any(n in (1, 5) for n, _ in fields) and all(n in _V1_NUMBERS for n, _ in fields)
+    except Damaged:
+        return False
+    return False
+
+
+_V1_NUMBERS = {f.number for f in SCHEMA.fields["V1LayerParameter"].values()} | {16, 38, 37, 40, 42, 1002}
+
+
+def parse(file: ModelFile) -> Message:
+    """The net in a file, text or binary.  Raises FormatError."""
+    if not is_text(file):
+        return SCHEMA.parse("NetParameter", file.data, file.name)
+    from tenon.frontends.prototext import parse as parse_text
+
+    try:
+        text = file.data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = file.data.decode("latin-1")
+    return parse_text(SCHEMA, "NetParameter", text, file.name)
+
+
+def pair(file: ModelFile) -> tuple[Message, ModelFile, Message | None]:
+    """The net, the file that describes it, and the net with the weights (None if there are none beside it)."""
+    if is_text(file):
+        weights = file.find_partner("its weights (.caffemodel)", "{stem}.caffemodel", "*.caffemodel", fits=is_binary)
+        return parse(file), file, parse(weights) if weights else None
+    stem = ("{stem}.prototxt", "{stem}_deploy.prototxt", "deploy.prototxt", "*.prototxt")
+    text = file.find_partner("its net (.prototxt)", *(stem if file.suffix == ".caffemodel" else ()), fits=is_text)
+    net = parse(file)
+    return (parse(text), text, net) if text else (net, file, net)
+
+
+def load(
+    file: ModelFile,
+    shapes: Shapes,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """The graph of a Caffe net when testing, cut at the given tensors.  See ``frontends.load`` for errors."""
+    from tenon.frontends.caffe_layers import Layer, import_layer
+
+    described, where, weights = pair(file)
+    ports, layers = modernised(described, where.name)
+    if not layers:
+        raise FormatError(f"{where.name}: a Caffe net without layers; the file is truncated or damaged")
+    size = len(file.data) + (len(file.weights.data) if file.weights else 0)
+    net = Net(where, described.name, shapes, inputs, outputs, max(size, 1 << 24))
+    _declare(net, ports, shapes)
+    blobs = blobs_by_layer(weights, where.name) if weights else None
+    shared: dict[str, Array] = {}
+    for layer in layers:
+        with net.layer(layer.name, layer.type, *layer.top):
+            import_layer(Layer(net, layer, blobs, shared))
+    return net.finish(outputs_of(ports, layers))
+
+
+def _declare(net: Net, ports: Sequence[Input], shapes: Shapes) -> None:
+    """Make the graph's inputs.  Raises ShapeError for those whose shapes neither the file nor the user tells."""
+    names = ("n", "c", "h", "w")
+    types = {}
+    for port in ports:
+        dims = port.shape or (0,) * 4
+        named = [d if d > 0 else f"{port.name}_{names[i] if i < 4 else i}" for i, d in enumerate(dims)]
+        types[port.name] = TensorType(F32, tuple(named))
+        if any(d >= 2**31 for d in dims):
+            raise FormatError(f"{net.file.name}: input '{port.name}' has the impossible shape {list(dims)}")
+    net.inputs(types)
+    unbound = [v for v in net.graph.inputs if not v.type.bound]
+    if unbound:
+        lines = [f"  - input '{v.name}': the file does not say its shape ({remedy(v.name, v.type)})" for v in unbound]
+        raise ShapeError("\n".join([f"{net.file.name}: dimensions without a value", *lines]))
+
+
+def outputs_of(ports: Sequence[Input], layers: Sequence[Message]) -> list[str]:
+    """Blobs that no later layer reads, in the order in which they are made."""
+    left: dict[str, None] = {}
+    for layer in layers:
+        for name in layer.bottom:
+            left.pop(name, None)
+        left.update(dict.fromkeys(layer.top))
+    return list(left)
+
+
+def blobs_by_layer(net: Message, where: str) -> dict[str, list[Array]]:
+    """The weights of each layer that has any.  Raises FormatError."""
+    return {layer.name: [blob_array(b, f"{where}: layer '{layer.name}'") for b in layer.blobs] for layer in layers_of(net, where) if layer.blobs}
+
+
+def blob_array(blob: Message, where: str) -> Array:
+    """The numbers of a blob in its shape, f32.  Raises FormatError when they do not fit."""
+    data = blob.data if len(blob.data) else blob.double_data
+    legacy = (blob.num, blob.channels, blob.height, blob.width)
+    dims = tuple(blob.shape.dim) if blob.has("shape") else legacy if any(legacy) else (len(data),)
+    if any(d < 0 for d in dims) or math.prod(dims) != len(data):
+        raise FormatError(f"{where}: holds {len(data)} numbers where its shape {list(dims)} needs {math.prod(dims)}")
+    return np.asarray(data, np.float32).reshape(dims)

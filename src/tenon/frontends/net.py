@@ -1,0 +1,279 @@
+"""Building a graph from a list of layers: what frontends other than ONNX's share.
+
+    net = Net(file, name, shapes, inputs, outputs)
+    net.input("data", TensorType(F32, (1, 3, "h", 224)))     # bound by the user's shapes where they say so
+    for layer in file's layers, in an order in which they can run:
+        with net.layer(layer.name, layer.type, layer.top):   # what goes wrong inside becomes a Problem of this layer
+            x = net[layer.bottom]                            # a Value; RefusedError if no layer made it
+            w = net.constant(array, "weights")
+            y = net.add("Conv", x, w, strides=(2, 2))        # an operator of ops/ by its ONNX name; one Value
+            a, b = net.adds("Split", 2, y, sizes, axis=1)    # several outputs
+            net[layer.top] = y                               # name it; a second assignment shadows the first
+    return net.finish(["prob"])                              # the graph, cut and pruned; raises every Problem at once
+
+Values are typed as they come whenever the input's shape is bound: ``net.dims(x)`` gives integers or refuses with a
+remedy.  ``net.ints`` and ``net.floats`` make small constants.  Refuse what cannot be imported with ``RefusedError``
+(what, remedy).  Cutting is done here: a tensor that the user named with ``inputs`` becomes an input of the graph as
+soon as it is assigned, and problems of layers that the chosen outputs do not need are dropped.
+
+A net whose weights were not given is read for its shape alone: use ``net.placeholder(shape)`` for its weights, which
+marks the graph as incomplete (``compile`` refuses it and says why).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.errors import FormatError, InputError, InternalError, Problem
+from tenon.frontends.onnx_upgrade import RefusedError
+from tenon.ir.bind import ANY_RANK, Shapes, bind_types
+from tenon.ir.graph import Array, Graph, Origin, Value
+from tenon.ir.types import DType, TensorType
+from tenon.ir.writer import HOSTILE, Writer, is_known
+
+if TYPE_CHECKING:
+    from tenon.frontends.source import ModelFile
+    from tenon.ops.base import Operator
+
+__all__ = ["Net", "RefusedError"]
+
+MISSING_WEIGHTS = "its weights were not given; name their file with --weights"
+
+
+@dataclass
+class _Layer:
+    """What one layer read and made, for cutting."""
+
+    origin: Origin
+    reads: set[str] = field(default_factory=set)
+    makes: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Net:
+    """A graph under construction.  ``shapes``, ``inputs`` and ``outputs`` are what the user asked for."""
+
+    def __init__(
+        self,
+        file: ModelFile,
+        name: str,
+        shapes: Shapes,
+        inputs: Sequence[str] | None,
+        outputs: Sequence[str] | None,
+        model_bytes: int = 0,
+    ) -> None:
+        self.file = file
+        self.graph = Graph(name or file.stem, file.name)
+        self.writer = Writer(self.graph, model_bytes or len(file.data))
+        self.shapes, self.cut_inputs, self.cut_outputs = dict(shapes), set(inputs or ()), list(outputs or ())
+        self.scope: dict[str, Value] = {}
+        self._layers: list[_Layer] = []
+        self._here = _Layer(Origin(file.name))
+        self._named: set[Value] = set()
+        self._declared: dict[str, TensorType] = {}
+
+    # ----------------------------------------------------------------------------------------- tensors
+    def input(self, name: str, type: TensorType) -> Value:
+        """A graph input.  Raises InputError and ShapeError when the user's shape does not fit."""
+        bound = self._bound(name, type)
+        self._declared[name] = type
+        value = self.graph.add_input(self.writer.names.fresh(name), bound)
+        self._named.add(value)
+        self.scope[name] = value
+        return value
+
+    def inputs(self, types: Mapping[str, TensorType]) -> None:
+        """Several graph inputs, which may share named dimensions."""
+        own = {d for t in types.values() for d in t.shape}
+        mine = {k: v for k, v in self.shapes.items() if k in types or k in own}
+        for name, type in bind_types(types, mine).items():
+            self.input(name, type)
+
+    def _bound(self, name: str, type: TensorType) -> TensorType:
+        mine = {k: v for k, v in self.shapes.items() if k == name or k in type.shape}
+        return bind_types({name: type}, mine)[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.scope
+
+    def __getitem__(self, name: str) -> Value:
+        self._here.reads.add(name)
+        if name not in self.scope:
+            raise RefusedError(f"reads '{name}', which no layer before it makes")
+        return self.scope[name]
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._here.makes.add(name)
+        if name in self.cut_inputs:
+            value = self._cut(name, value)
+        elif value not in self._named:
+            value.name = self.writer.names.fresh(name)
+            self._named.add(value)
+        self.scope[name] = value
+
+    def _cut(self, name: str, value: Value) -> Value:
+        """A graph input in place of a tensor that a layer made."""
+        old = self.scope.get(name)
+        if old is not None and old in self.graph.inputs:
+            return old
+        type = value.type if value.typed else TensorType(DType.F32, (ANY_RANK,))
+        return self.input(name, type)
+
+    def constant(self, data: Array, stem: str = "constant") -> Value:
+        return self.writer.constant(f"{self._here.origin.layer}_{stem}", data)
+
+    def ints(self, *numbers: int) -> Value:
+        """An i64 vector."""
+        return self.constant(np.array(numbers, np.int64), "ints")
+
+    def floats(self, *numbers: float) -> Value:
+        """An f32 vector; of one number it broadcasts against anything."""
+        return self.constant(np.array(numbers, np.float32), "floats")
+
+    def scalar(self, number: float) -> Value:
+        """An f32 of rank 0."""
+        return self.constant(np.array(number, np.float32), "scalar")
+
+    def placeholder(self, shape: Sequence[int], dtype: DType = DType.F32) -> Value:
+        """Zeros in place of weights that are not there; the graph can then be inspected, not compiled."""
+        self.graph.incomplete = MISSING_WEIGHTS
+        return self.constant(np.broadcast_to(np.zeros((), dtype.numpy), tuple(shape)), "weights")
+
+    def type(self, value: Value) -> TensorType:
+        """A value's bound type.  Raises RefusedError when it is not known."""
+        if not is_known(value):
+            raise RefusedError(
+                f"needs the shape of '{value.name}', which is not known", "bind the model's inputs with --shape"
+            )
+        return value.type
+
+    def dims(self, value: Value) -> tuple[int, ...]:
+        """A value's shape as integers.  Raises RefusedError when it is not known."""
+        return self.type(value).dims
+
+    # ------------------------------------------------------------------------------------------ layers
+    @contextmanager
+    def layer(self, name: str, type: str, *tops: str) -> Iterator[None]:
+        """The layer that what follows belongs to; a refusal or an error of data inside is noted, not raised.
+
+        ``tops`` are its outputs: those it does not get to are left untyped, so that only this layer is reported.
+        """
+        outer = self._here
+        self._here = _Layer(Origin(self.file.name, name, type))
+        self._layers.append(self._here)
+        before = len(self.writer.problems)
+        try:
+            yield
+        except RefusedError as refusal:
+            self.writer.report(self._here.origin, refusal.what, refusal.remedy)
+        except FormatError as error:
+            self.writer.report(self._here.origin, str(error))
+        except HOSTILE as error:
+            self.writer.report(self._here.origin, f"its parameters or inputs make no sense: {error!r}")
+        finally:
+            for top in tops:
+                if top and top not in self._here.makes:
+                    self[top] = Value(top)
+            self._here.problems = self.writer.problems[before:]
+            self._here = outer
+
+    def add(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """The one (or first) output of a new operator."""
+        return self.adds(type, 1, *inputs, **attributes)[0]
+
+    def adds(self, type: str, count: int, *inputs: Value | None, **attributes: Any) -> tuple[Value, ...]:
+        """The first ``count`` outputs of a new operator.  Raises RefusedError for one that Tenon lacks."""
+        stem = f"{self._here.origin.layer}_{type.lower()}"
+        names = [stem] if count == 1 else [f"{stem}_{i}" for i in range(count)]
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        return self.writer.add(operator(type, attributes), given, names, self._here.origin)
+
+    # ---------------------------------------------------------------------------------------- the graph
+    def finish(self, outputs: Sequence[str]) -> Graph:
+        """The graph with these outputs, or those that the user chose.
+
+        Raises UnsupportedError or ShapeError listing the problems of every layer that they need, FormatError when
+        nothing makes an output, InputError for a name or a shape of the user's that fits nothing.
+        """
+        wanted = self.cut_outputs or list(dict.fromkeys(outputs))
+        known = {*self.scope, *(name for layer in self._layers for name in layer.makes)}
+        unknown = [n for n in (*sorted(self.cut_inputs), *self.cut_outputs) if n not in known]
+        if unknown:
+            raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
+        self._keep_needed(wanted)
+        self.writer.finish()
+        missing = [name for name in wanted if name not in self.scope]
+        if missing or not wanted:
+            shown = ", ".join(map(repr, missing)) or "at all"
+            raise FormatError(f"{self.file.name}: nothing makes the output {shown}; the file is damaged")
+        self._check_shapes()
+        for name in wanted:
+            self.graph.outputs.append(self._returned(name, self.scope[name]))
+        self.graph.prune()
+        if self.cut_inputs:
+            self.graph.inputs = [v for v in self.graph.inputs if v.name in self.cut_inputs or self.graph.used(v)]
+        return self.graph
+
+    def _keep_needed(self, wanted: Sequence[str]) -> None:
+        """Drop the problems of layers that the outputs do not need."""
+        needed = set(wanted)
+        kept: list[Problem] = []
+        for layer in reversed(self._layers):
+            if layer.makes & needed or not layer.makes:
+                kept = [*layer.problems, *kept]
+                needed = (needed - layer.makes) | layer.reads
+                needed -= self.cut_inputs
+        if len(kept) < len(self.writer.problems):
+            inside = {id(p) for layer in self._layers for p in layer.problems}
+            self.writer.problems = [p for p in self.writer.problems if id(p) not in inside] + kept
+
+    def _check_shapes(self) -> None:
+        """Raise InputError for a name given with --shape that is neither an input nor one of its dimensions."""
+        dims = {d for t in self._declared.values() for d in t.shape if isinstance(d, str)}
+        for name in self.shapes:
+            if name not in self._declared and name not in dims and not self.cut_inputs:
+                have = ", ".join(repr(n) for n in (*self._declared, *sorted(dims)))
+                raise InputError(f"no input or dimension is called '{name}'; the model has {have}")
+
+    def _returned(self, name: str, value: Value) -> Value:
+        """``value`` as the output ``name``."""
+        if value in self.graph.inputs or self.graph.is_output(value) or value.constant:
+            (value,) = self.writer.add(operator("Identity", {}), [value], [name], Origin(self.file.name, name))
+        if value.name != name:
+            for other in self.graph.values():
+                if other.name == name and other is not value:
+                    other.name = self.writer.names.fresh(name)
+            value.name = name
+        return value
+
+
+def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
+    """The operator of that name.  Raises RefusedError when Tenon lacks it, InternalError for wrong attributes."""
+    found = ops.lookup(type)
+    if found is None:
+        near = difflib.get_close_matches(type, ops.registry(), 1, 0.75)
+        raise RefusedError(
+            f"needs the operator {type}, which is not supported", f"the nearest is {near[0]}" if near else ""
+        )
+    known = {f.name: str(f.type) for f in fields(found)}
+    foreign = [name for name in attributes if name not in known]
+    if foreign:
+        raise InternalError(f"{type} has no attribute {', '.join(foreign)}; it has {', '.join(known)}")
+    return found(**{name: _plain(value, known[name]) for name, value in attributes.items()})
+
+
+def _plain(value: Any, annotation: str) -> Any:
+    """An attribute as operators hold it: tuples of Python numbers."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(v.item() if isinstance(v, np.generic) else v for v in value)
+    value = value.item() if isinstance(value, np.generic) else value
+    return float(value) if annotation == "float" else value

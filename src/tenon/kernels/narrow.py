@@ -1,0 +1,164 @@
+"""Storage formats in kernels: their bits to f32 and back, for any number of lanes.
+
+A float of e exponent and m mantissa bits is sign, exponent, mantissa from the top.  Rounding is to nearest, ties to
+even.  Sources: OCP 8-bit floating point and OCP microscaling formats; ONNX, "Float stored in 8 bits".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, op, select
+from tenon.ir.types import F32, I32, U32, DType
+
+
+@dataclass(frozen=True)
+class Format:
+    """``bits`` in all, of which ``mantissa``; the exponent's ``bias``; the code of the largest finite magnitude.
+
+    ``nan`` is the code of NaN and ``infinity`` that of infinity, where there is one; ``one_zero`` says that the code of
+    minus zero is NaN's.
+    """
+
+    bits: int
+    mantissa: int
+    bias: int
+    largest: int
+    nan: int | None
+    infinity: int | None = None
+    one_zero: bool = False
+
+    @property
+    def maximum(self) -> float:
+        """The largest finite magnitude."""
+        exponent, fraction = divmod(self.largest, 1 << self.mantissa)
+        return math.ldexp(1 + fraction / (1 << self.mantissa), exponent - self.bias)
+
+
+FORMATS = {
+    DType.F8E4M3: Format(8, 3, 7, 0x7E, 0x7F),
+    DType.F8E4M3U: Format(8, 3, 8, 0x7F, 0x80, one_zero=True),
+    DType.F8E5M2: Format(8, 2, 15, 0x7B, 0x7F, 0x7C),
+    DType.F8E5M2U: Format(8, 2, 16, 0x7F, 0x80, one_zero=True),
+    DType.F4E2M1: Format(4, 1, 1, 0x7, None),
+}
+
+
+def _const(value: float, like: Expr, dtype: DType) -> Expr:
+    return broadcast(Const(value, Type(dtype)), like.type.lanes)
+
+
+def _bits(x: Expr) -> Expr:
+    """The stored bits, as i32."""
+    return cast(bitcast(x, x.type.dtype.carrier), I32)
+
+
+def widen(x: Expr) -> Expr:
+    """The f32 of the same value."""
+    dtype = x.type.dtype
+    if dtype is DType.BF16:
+        return bitcast(cast(bitcast(x, DType.U16), U32) << 16, F32)
+    bits = _bits(x)
+    if dtype is DType.F8E8M0:
+        power = select(op("equal", bits, 0), 0x00400000, bits << 23)
+        return bitcast(select(op("equal", bits, 255), 0x7FC00000, power), F32)
+    f = FORMATS[dtype]
+    magnitude = op("and", bits, (1 << (f.bits - 1)) - 1)
+    sign = op("and", bits, 1 << (f.bits - 1)) << (32 - f.bits)
+    small = cast(magnitude, F32) * math.ldexp(1.0, 1 - f.bias - f.mantissa)
+    normal = (magnitude << (23 - f.mantissa)) + ((127 - f.bias) << 23)
+    value = select(less(magnitude, 1 << f.mantissa), bitcast(small, I32), normal)
+    if f.infinity is not None:
+        value = select(less(magnitude, f.infinity), value, 0x7F800000)
+    value = op("or", value, sign)
+    if f.nan is not None and f.infinity is None:
+        value = select(op("equal", bits if f.one_zero else magnitude, f.nan), 0x7FC00000, value)
+    elif f.infinity is not None:
+        value = select(less(f.infinity, magnitude), 0x7FC00000, value)
+    return bitcast(value, F32)
+
+
+def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
+    """The nearest value of ``dtype`` to an f32, as its bits; ``saturate`` keeps what is too large finite."""
+    if dtype is DType.BF16:
+        bits = bitcast(x, U32)
+        rounded = (bits + op("and", bits >> 16, 1) + 0x7FFF) >> 16
+        quiet = op("or", bits >> 16, 0x40)
+        code = select(op("not_equal", x, x), quiet, rounded)
+        return bitcast(cast(code, DType.U16), dtype)
+    if dtype is DType.F8E8M0:
+        return narrow_exponent(x, "nearest", saturate=saturate)
+    f, bits = FORMATS[dtype], bitcast(x, I32)
+    magnitude = op("and", bits, 0x7FFFFFFF)
+    size = bitcast(magnitude, F32)
+    drop = 23 - f.mantissa
+    tie = op("and", magnitude >> drop, 1)
+    code = ((magnitude + tie + ((1 << (drop - 1)) - 1)) >> drop) - ((127 - f.bias) << f.mantissa)
+    tiny = less(size, math.ldexp(1.0, 1 - f.bias))
+    steps = op("round", select(tiny, size, 0.0) * math.ldexp(1.0, f.bias - 1 + f.mantissa))
+    code = select(tiny, cast(steps, I32), code)
+    code = _limited(code, magnitude, f, saturate)
+    sign = op("and", bits >> (32 - f.bits), 1 << (f.bits - 1))
+    if f.one_zero:
+        sign = select(op("equal", code, 0), 0, sign)
+    code = op("or", code, sign)
+    if f.nan is not None:
+        code = select(less(0x7F800000, magnitude), _const(f.nan, x, I32), code)
+    return bitcast(cast(op("and", code, (1 << f.bits) - 1), DType.U8), dtype)
+
+
+def _limited(code: Expr, magnitude: Expr, f: Format, saturate: bool) -> Expr:
+    """``code`` where it is finite, and what stands for more than that elsewhere."""
+    if saturate or f.nan is None:
+        beyond: float = f.largest
+    else:
+        beyond = f.nan if f.infinity is None else f.infinity
+    fits = less(magnitude, 0x7F800000)
+    fits = op("and", fits, op("less_equal", code, f.largest))
+    return select(fits, code, _const(beyond, code, I32))
+
+
+def narrow_exponent(x: Expr, mode: str, *, saturate: bool = True) -> Expr:
+    """A power of two as its exponent (f8e8m0): the one "nearest", "up" or "down" from |x|."""
+    magnitude = op("and", bitcast(x, I32), 0x7FFFFFFF)
+    fraction = op("and", magnitude, 0x7FFFFF)
+    code = magnitude >> 23
+    if mode == "up":
+        above = op("and", less(0, fraction), 1)
+        above = op("and", above, op("not_equal", magnitude - 0x00400000, 0))  # 2**-127 itself has the code 0
+    elif mode == "nearest":
+        above = op("and", less(0x3FFFFF, fraction), 1)
+    else:
+        above = _const(0, x, I32)
+    code = code + above
+    limit = 254 if saturate else 255
+    code = select(less(limit, code), _const(limit, x, I32), code)
+    code = select(less(0x7F800000, magnitude), _const(255, x, I32), code)
+    return bitcast(cast(code, DType.U8), DType.F8E8M0)
+
+
+def loaded(x: Expr) -> Expr:
+    """An element as something that can be computed with: storage formats as what they stand for, halves as f32."""
+    dtype = x.type.dtype
+    if dtype is DType.F16:
+        return cast(x, F32)
+    if dtype.is_small_float:
+        return widen(x)
+    return bitcast(x, dtype.carrier) if dtype.carrier is not dtype else x
+
+
+def stored(x: Expr, dtype: DType) -> Expr:
+    """A computed value (f32 for every float but f64, the carrier for small integers) as an element of ``dtype``."""
+    if x.type.dtype is dtype:
+        return x
+    if dtype is DType.F16:
+        return cast(cast(x, F32), dtype)
+    if dtype.is_small_float:
+        return narrow(cast(x, F32), dtype)
+    return bitcast(cast(x, dtype.carrier), dtype) if dtype.carrier is not dtype else cast(x, dtype)
+
+
+def computed(dtype: DType) -> DType:
+    """The type that elements of ``dtype`` are computed in."""
+    return F32 if dtype is DType.F16 or dtype.is_small_float else dtype.carrier

@@ -1,0 +1,151 @@
+"""Operators on the bits of integers, and remainders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array
+from tenon.ir.loops import Expr, cast, less, op, select
+from tenon.ir.types import DType
+from tenon.kernels import math as functions
+from tenon.ops.base import Case, register
+from tenon.ops.elementwise import Pointwise
+
+
+@dataclass(frozen=True)
+class Bits(Pointwise):
+    """A pointwise operator of integers."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        if any(d.is_float or d.is_small_float for d in dtypes):
+            raise ShapeError(f"{self.name}: inputs of types {', '.join(dtypes)} must be integers")
+        return super().result(dtypes)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        for dtype in (np.int32, np.uint8, np.int64, np.uint16):
+            a, b = np.arange(15, dtype=dtype).reshape(3, 5), np.array([1, 7, 12, 3, 0], dtype)
+            yield Case(cls(), (a, b)[: cls.arity[0]], label=np.dtype(dtype).name)
+
+
+@register
+@dataclass(frozen=True)
+class BitwiseAnd(Bits):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return op("and", a, b)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.bitwise_and(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class BitwiseOr(Bits):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return op("or", a, b)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.bitwise_or(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class BitwiseXor(Bits):
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return op("xor", a, b)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return np.bitwise_xor(a, b)
+
+
+@register
+@dataclass(frozen=True)
+class BitwiseNot(Bits):
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+
+    def scalar(self, a: Expr) -> Expr:
+        dtype = a.type.dtype
+        return op("xor", a, -1 if dtype.is_signed else (1 << (8 * dtype.bytes)) - 1)
+
+    def reference(self, a: Array) -> Array:
+        return np.bitwise_not(a)
+
+
+@register
+@dataclass(frozen=True)
+class BitShift(Bits):
+    """Unsigned integers shifted LEFT or RIGHT; by as many bits as there are, or more, gives zero."""
+
+    direction: str = "LEFT"
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        width = 8 * a.type.dtype.bytes
+        inside = op("and", b, width - 1)
+        shifted = op("shl" if self.direction == "LEFT" else "shr", a, inside)
+        return select(less(b, width), shifted, functions.constant(0, a))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        width = 8 * a.itemsize
+        shift = np.left_shift if self.direction == "LEFT" else np.right_shift
+        return np.where(b < width, shift(a, np.minimum(b, width - 1).astype(a.dtype)), 0).astype(a.dtype)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        for dtype in (np.uint8, np.uint16, np.uint32, np.uint64):
+            for direction in ("LEFT", "RIGHT"):
+                a, b = np.array([200, 7, 1, 255], dtype), np.array([3, 0, 64, 9], dtype)
+                yield Case(cls(direction), (a, b), label=f"{direction.lower()}_{np.dtype(dtype).name}")
+
+
+@register
+@dataclass(frozen=True)
+class Mod(Pointwise):
+    """The remainder with the sign of the divisor, or of the dividend when ``fmod``.
+
+    Of f32, exact while the quotient is below 2**29.
+    """
+
+    fmod: int = 0
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        dtype = a.type.dtype
+        if not dtype.is_float:
+            rest = op("mod", a, b)
+            if self.fmod or not dtype.is_signed:
+                return rest
+            zero = functions.constant(0, a)
+            wrong = op("and", op("not_equal", rest, zero), less(op("xor", rest, b), zero))
+            return rest + select(wrong, b, zero)
+        x, y = cast(a, DType.F64), cast(b, DType.F64)
+        zero = functions.constant(0.0, x)
+        rest = x - op("trunc", x / y) * y
+        rest = rest - op("trunc", rest / y) * y
+        endless = op("and", op("equal", op("abs", y), math.inf), less(op("abs", x), math.inf))
+        rest = select(endless, x, rest)
+        if not self.fmod:
+            wrong = op("and", op("not_equal", rest, 0.0), op("not_equal", less(rest, 0.0), less(y, 0.0)))
+            rest = rest + select(wrong, y, zero)
+        return cast(rest, dtype)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        return (np.fmod if self.fmod else np.mod)(a, b)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        a = np.array([-4, 7, 5, 4, -7, 8, 0], np.int64)
+        b = np.array([2, -3, 8, -2, 3, 5, 3], np.int64)
+        for dtype in (np.int64, np.int32, np.int8):
+            for fmod in (0, 1):
+                yield Case(cls(fmod), (a.astype(dtype), b.astype(dtype)), label=f"{np.dtype(dtype).name}_{fmod}")
+        yield Case(cls(), (np.abs(a).astype(np.uint8), np.abs(b).astype(np.uint8)), label="u8")
+        for fmod in (0, 1):
+            yield Case(cls(fmod), ((3, 7), (7,)), low=-5, high=7, tolerance=1e-6, label=f"f32_{fmod}")

@@ -1,0 +1,206 @@
+"""Circular and hyperbolic functions, and tests of what a float is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.ir.graph import Array
+from tenon.ir.loops import Expr, op
+from tenon.ir.types import BOOL, DType
+from tenon.kernels import math as functions
+from tenon.ops.base import Case, register
+from tenon.ops.elementwise import Pointwise, Unary, truth
+
+@register
+@dataclass(frozen=True)
+class Sin(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.sin(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.sin(x)
+
+
+@register
+@dataclass(frozen=True)
+class Cos(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.cos(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.cos(x)
+
+
+@register
+@dataclass(frozen=True)
+class Tan(Unary):
+    single_only: ClassVar[bool] = True
+    span: ClassVar[tuple[float, float]] = (-1.4, 1.4)
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.tan(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.tan(x)
+
+
+@register
+@dataclass(frozen=True)
+class Asin(Unary):
+    single_only: ClassVar[bool] = True
+    span: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.asin(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.arcsin(x)
+
+
+@register
+@dataclass(frozen=True)
+class Acos(Unary):
+    single_only: ClassVar[bool] = True
+    span: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.acos(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.arccos(x)
+
+
+@register
+@dataclass(frozen=True)
+class Atan(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.atan(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.arctan(x)
+
+
+@register
+@dataclass(frozen=True)
+class Sinh(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.sinh(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.sinh(x)
+
+
+@register
+@dataclass(frozen=True)
+class Cosh(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.cosh(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.cosh(x)
+
+
+@register
+@dataclass(frozen=True)
+class Asinh(Unary):
+    single_only: ClassVar[bool] = True
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.asinh(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.arcsinh(x)
+
+
+@register
+@dataclass(frozen=True)
+class Acosh(Unary):
+    single_only: ClassVar[bool] = True
+    span: ClassVar[tuple[float, float]] = (1.0, 9.0)
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.acosh(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.arccosh(x)
+
+
+@register
+@dataclass(frozen=True)
+class Atanh(Unary):
+    single_only: ClassVar[bool] = True
+    span: ClassVar[tuple[float, float]] = (-0.99, 0.99)
+
+    def scalar(self, x: Expr) -> Expr:
+        return functions.atanh(x)
+
+    def reference(self, x: Array) -> Array:
+        return np.arctanh(x)
+
+
+_ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 3.5, -1e4], np.float32)
+
+
+@dataclass(frozen=True)
+class Test(Pointwise):
+    """A float tensor to a tensor of bool."""
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        return BOOL
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        for dtype in (np.float32, np.float64, np.float16):
+            yield Case(cls(), (_ODD.astype(dtype),), label=np.dtype(dtype).name)
+
+
+@register
+@dataclass(frozen=True)
+class IsNaN(Test):
+    def scalar(self, x: Expr) -> Expr:
+        return truth(op("not_equal", x, x))
+
+    def reference(self, x: Array) -> Array:
+        return np.isnan(x)
+
+
+@register
+@dataclass(frozen=True)
+class IsInf(Test):
+    detect_negative: int = 1
+    detect_positive: int = 1
+
+    def scalar(self, x: Expr) -> Expr:
+        high, low = op("equal", x, math.inf), op("equal", x, -math.inf)
+        if self.detect_negative and self.detect_positive:
+            return truth(op("or", high, low))
+        if not (self.detect_negative or self.detect_positive):
+            return truth(op("and", high, low))
+        return truth(high if self.detect_positive else low)
+
+    def reference(self, x: Array) -> Array:
+        found = np.zeros(x.shape, bool)
+        if self.detect_negative:
+            found = found | np.isneginf(x)
+        return found | np.isposinf(x) if self.detect_positive else found
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield Case(cls(0, 1), (_ODD,), label="positive")
+        yield Case(cls(1, 0), (_ODD,), label="negative")

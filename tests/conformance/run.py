@@ -1,0 +1,120 @@
+"""One conformance case: import, compile, run through the bundle's entry point, compare."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tenon
+from conformance.cases import Conformance
+from tenon.errors import ModelError
+from tenon.ir.graph import Array, Graph
+from tenon.toolchain.compiler import Compiler
+
+FLAGS = ("-O1",)
+"""Cases are compiled faster than shipped bundles are; the code they are compiled from is the same."""
+
+
+class Wrong(Exception):  # noqa: N818  it is a verdict
+    """The compiled network does not give what ONNX expects."""
+
+
+def run(case: Conformance, compiler: str) -> tuple[str, ...]:
+    """Raises Wrong, or what tenon raises; returns the inputs that had to be bound to their values.
+
+    Inputs that a shape depends on are bound when compiling, as initializers of the model: the importer names
+    them.  All other inputs are given at run time.
+    """
+    names = ports(case.model)
+    bound: tuple[str, ...] = ()
+    for inputs, outputs in case.data:
+        feeds = dict(zip(names[0], inputs, strict=False))
+        graph, bound = imported(case, feeds)
+        for name, expected, got in zip(names[1], outputs, results(graph, feeds, names[1], compiler), strict=False):
+            compare(f"output '{name}'", got, expected, case.rtol, case.atol)
+    return bound
+
+
+def ports(model: bytes) -> tuple[list[str], list[str]]:
+    """The names of a model's inputs and outputs."""
+    import onnx
+
+    graph = onnx.ModelProto.FromString(model).graph
+    return [v.name for v in graph.input], [v.name for v in graph.output]
+
+
+def imported(case: Conformance, feeds: dict[str, Any]) -> tuple[Graph, tuple[str, ...]]:
+    """The case's graph, and the inputs bound to their values."""
+    shapes = {name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    bound: dict[str, Array] = {}
+    while True:
+        free = {name: shape for name, shape in shapes.items() if name not in bound}
+        try:
+            return tenon.load(with_values(case.model, bound), shapes=free), tuple(bound)
+        except ModelError as error:
+            needed = [name for name in error.needs if name in feeds and name not in bound]
+            if not needed:
+                raise
+            bound.update({name: feeds[name] for name in needed})
+
+
+def with_values(model: bytes, values: dict[str, Array]) -> bytes:
+    """The model with those inputs initialized."""
+    import onnx
+    from onnx import numpy_helper
+
+    if not values:
+        return model
+    proto = onnx.ModelProto.FromString(model)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in values.items())
+    return bytes(proto.SerializeToString())
+
+
+def results(graph: Graph, feeds: dict[str, Any], outputs: list[str], compiler: str) -> list[Any]:
+    """What the compiled graph gives."""
+    bundle = tenon.compile(graph, compiler=compiler, name="net")
+    with tempfile.TemporaryDirectory(prefix="tenon-") as place:
+        bundle.__dict__["compiler"] = _Quick(bundle.compiler)
+        engine = tenon.open(bundle.save(Path(place) / "net", ("library", "weights")))
+        found = engine.run({name: np.asarray(feeds[name]) for name in engine.inputs})
+        return [found[name] for name in outputs]
+
+
+class _Quick:
+    """The compiler, in a hurry."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.compiler = compiler
+
+    def compile(self, files: Any, name: str, target: Any) -> bytes:
+        return self.compiler.compile(files, name, target, FLAGS)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.compiler, name)
+
+
+def compare(what: str, got: Any, expected: Any, rtol: float, atol: float) -> None:
+    """Raises Wrong where ``got`` is not ``expected`` within the tolerance."""
+    if isinstance(expected, list | tuple):
+        if not isinstance(got, list) or len(got) != len(expected):
+            raise Wrong(f"{what}: {got} where a sequence of {len(expected)} is expected")
+        for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+            compare(f"{what}[{i}]", a, b, rtol, atol)
+        return
+    expected = np.asarray(expected)
+    if got.dtype != expected.dtype or got.shape != expected.shape:
+        raise Wrong(f"{what}: {got.dtype}{list(got.shape)} where {expected.dtype}{list(expected.shape)} is expected")
+    exact = got.dtype.kind in "iubOSU"
+    a, b = (got, expected) if exact else (_wide(got), _wide(expected))
+    right = a == b if exact else np.isclose(a, b, rtol, atol, equal_nan=True)
+    if not np.all(right):
+        at = tuple(int(i) for i in np.argwhere(~np.asarray(right))[0])
+        count = int(np.size(right) - np.count_nonzero(right))
+        raise Wrong(f"{what}: {count} of {np.size(right)} differ, first {list(at)}: {a[at]} instead of {b[at]}")
+
+
+def _wide(a: Array) -> Array:
+    return a if a.dtype.kind == "c" else a.astype(np.float64)
