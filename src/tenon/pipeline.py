@@ -21,6 +21,7 @@ from tenon.options import Options
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import plan
 from tenon.plan.program import Program
+from tenon.plan.sites import Setting
 from tenon.targets import Target, find
 
 Model = str | PathLike[str] | bytes
@@ -112,7 +113,7 @@ def _planned(
     progress("optimise")
     passes.optimize(graph, verify=options.verify, level=options.optimize)
     progress("plan")
-    return graph, plan(graph.copy(), target.machine, name)
+    return graph, plan(graph.copy(), Setting(target.machine), name)
 
 
 def _options(options: Options | None, changes: dict[str, Any]) -> Options:

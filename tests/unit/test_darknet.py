@@ -258,7 +258,7 @@ def test_gaussian_yolo() -> None:
 def test_everything_unsupported_is_listed() -> None:
     with pytest.raises(UnsupportedError) as found:
         frontends.load(cfg("[history]\n[convolutional]\nxnor=1\n[route]\nlayers=-9\n[convolutional]\nactivation=odd"))
-    assert [p.where.split(" ")[0] for p in found.value.problems] == ["history_0", "convolutional_1", "route_2"]
+    assert [p.where.split(" ")[0] for p in found.value.problems] == ["history_0", "convolutional_1", "convolutional_3"]
 
 
 @pytest.mark.parametrize(("count", "words"), [(21, "too few"), (23, "not used")])

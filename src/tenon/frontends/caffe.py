@@ -15,9 +15,9 @@ import numpy as np
 
 from tenon.errors import FormatError, ShapeError
 from tenon.frontends.caffe_schema import SCHEMA
-from tenon.frontends.caffe_upgrade import Input, layers_of, modernised
+from tenon.frontends.caffe_upgrade import V0_NAMES, Input, layers_of, modernised
 from tenon.frontends.net import Net
-from tenon.frontends.protobuf import Message, reaches
+from tenon.frontends.protobuf import BYTES, VARINT, DamagedError, Message, raw_fields
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph
@@ -44,32 +44,32 @@ def is_text(file: ModelFile) -> bool:
 
 
 def is_binary(file: ModelFile) -> bool:
-    if file.suffix == ".caffemodel":
-        return True
-    if any(not reaches(file.data, _WIRES, wanted) for wanted in (100,)) and not reaches(file.data, _WIRES, 2):
-        return False
-    return _holds_layers(file.data)
+    return file.suffix == ".caffemodel" or _begins_with_layers(file.data)
 
 
-def _holds_layers(data: bytes) -> bool:
-    """Whether the first layer of what may be a NetParameter has fields of one."""
-    from tenon.frontends.protobuf import Damaged, raw_fields
-
+def _begins_with_layers(data: bytes) -> bool:
+    """Whether the bytes are fields of a NetParameter up to a layer that looks like one."""
     try:
-        for number, _, content in raw_fields(memoryview(data)):
-            if number == 100 and not isinstance(content, int):
-                fields = [(n, w) for n, w, _ in raw_fields(content)]
-                known = all(_LAYER_WIRES.get(n, w if n >= 100 else -1) == w for n, w in fields)
-                return known and {1, 2} <= {n for n, _ in fields}
-            if number == 2 and not isinstance(content, int):
-                fields = [(n, w) for n, w, _ in raw_fields(content)]
-                return any(n in (1, 5) for n, _ in fields) and all(n in _V1_NUMBERS for n, _ in fields)
-    except Damaged:
+        for number, wire, content in raw_fields(memoryview(data)):
+            if _WIRES.get(number) != wire:
+                return False
+            if number in (2, 100) and not isinstance(content, int):
+                return _is_layer(content) if number == 100 else _is_old_layer(content)
+    except DamagedError:
         return False
     return False
 
 
-_V1_NUMBERS = {f.number for f in SCHEMA.fields["V1LayerParameter"].values()} | {16, 38, 37, 40, 42, 1002}
+def _is_layer(data: memoryview) -> bool:
+    found = {number: wire for number, wire, _ in raw_fields(data)}
+    return {1, 2} <= found.keys() and all(_LAYER_WIRES.get(n, w if n >= 100 else -1) == w for n, w in found.items())
+
+
+def _is_old_layer(data: memoryview) -> bool:
+    found = {number: (wire, content) for number, wire, content in raw_fields(data)}
+    if 1 in found and not isinstance(found[1][1], int):
+        return any(n == 2 and str(bytes(c), "latin-1") in V0_NAMES for n, _, c in raw_fields(found[1][1]) if not isinstance(c, int))
+    return found.get(4, (0, 0))[0] == BYTES and found.get(5, (BYTES, 0))[0] == VARINT
 
 
 def parse(file: ModelFile) -> Message:

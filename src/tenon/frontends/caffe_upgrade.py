@@ -42,7 +42,7 @@ _V1_NAMES = {
     "CONTRASTIVE_LOSS": "ContrastiveLoss", "IM2COL": "Im2col",
 }  # fmt: skip
 
-_V0_NAMES = {
+V0_NAMES = {
     "conv": "Convolution", "padding": "padding", "pool": "Pooling", "relu": "ReLU", "dropout": "Dropout",
     "innerproduct": "InnerProduct", "lrn": "LRN", "softmax": "Softmax", "softmax_loss": "SoftmaxWithLoss",
     "concat": "Concat", "split": "Split", "tanh": "TanH", "sigmoid": "Sigmoid", "flatten": "Flatten",
@@ -108,10 +108,10 @@ class _Oldest:
         if v0.type == "padding" and len(old.bottom) == len(old.top) == 1:
             self.padded[old.top[0]] = (old.bottom[0], v0.pad)
             return None
-        if v0.type not in _V0_NAMES:
+        if v0.type not in V0_NAMES:
             raise FormatError(f"{self.where}: layer '{v0.name}' is of the unknown type '{v0.type}'")
         sources = [self.padded.get(name, (name, v0.pad)) for name in old.bottom]
-        new = SCHEMA.new("LayerParameter", name=v0.name, type=_V0_NAMES[v0.type], top=list(old.top))
+        new = SCHEMA.new("LayerParameter", name=v0.name, type=V0_NAMES[v0.type], top=list(old.top))
         new.set(bottom=[name for name, _ in sources], blobs=v0.blobs or None)
         new.set(include=old.include or None, exclude=old.exclude or None)
         new.set(**_v0_parameters(new.type, v0, sources[0][1] if sources else 0))

@@ -17,7 +17,7 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.frontends.darknet_cfg import Parameters, Section, is_cfg, sections
 from tenon.frontends.darknet_heads import HEADS, Detections
-from tenon.frontends.darknet_layers import LAYERS
+from tenon.frontends.darknet_layers import LAYERS, check
 from tenon.frontends.darknet_recurrent import RECURRENT
 from tenon.frontends.net import MISSING_WEIGHTS, Net, RefusedError
 from tenon.frontends.source import ModelFile
@@ -106,6 +106,7 @@ class _Network:
         kind = self.section.type
         if kind not in LAYERS and kind not in RECURRENT and kind not in HEADS:
             raise RefusedError(f"the layer [{kind}] is not supported", "the layers that are stand in the documentation")
+        check(self.section)
         if not self.x.typed:
             return Value(self.names[self.index])
         if kind in HEADS:

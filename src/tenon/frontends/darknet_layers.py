@@ -120,11 +120,22 @@ ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
 }  # fmt: skip
 
 
-def activate(layer: Layer, x: Value, default: str) -> Value:
-    kind = layer.section.text("activation", default)
+_FOREIGN = ("xnor", "binary", "share_index", "cbn", "coordconv", "sway", "rotate", "stretch", "stretch_sway")
+"""Options of AlexeyAB's convolutions that change the result and are not supported."""
+
+
+def check(section: Section) -> None:
+    """Raise RefusedError for options that nothing here knows, whatever the layer's input may be."""
+    for option in _FOREIGN:
+        if section.integer(option):
+            raise RefusedError(f"the option {option} is not supported")
+    kind = section.text("activation", "linear")
     if kind not in ACTIVATIONS:
         raise RefusedError(f"the activation '{kind}' is not known", f"known are {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[kind](layer, x)
+
+
+def activate(layer: Layer, x: Value, default: str) -> Value:
+    return ACTIVATIONS[layer.section.text("activation", default)](layer, x)
 
 
 # ------------------------------------------------------------------------------------- with parameters
@@ -161,9 +172,6 @@ def padding(section: Section, size: int) -> int:
 
 def convolutional(layer: Layer) -> Value:
     section = layer.section
-    for option in ("xnor", "binary", "share_index", "cbn", "coordconv", "sway", "rotate", "stretch", "stretch_sway"):
-        if section.integer(option):
-            raise RefusedError(f"the option {option} is not supported")
     channels, _, _ = image(layer)
     filters, size = section.integer("filters", 1), section.integer("size", 1)
     groups = max(1, section.integer("groups", 1))

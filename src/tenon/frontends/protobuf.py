@@ -195,7 +195,7 @@ class Message:
 
 
 # -------------------------------------------------------------------------------------------- reading
-class Damaged(Exception):  # noqa: N818  what is damaged, for the reader to say where
+class DamagedError(Exception):
     """What is wrong with the bytes; the reader adds where."""
 
 
@@ -207,12 +207,12 @@ def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
         value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
         if byte < 128:
             return value & 0xFFFFFFFFFFFFFFFF, at
-    raise Damaged("a number has no end")
+    raise DamagedError("a number has no end")
 
 
 def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
     if size > len(data) - at:
-        raise Damaged(f"a field of {size} bytes where {len(data) - at} are left")
+        raise DamagedError(f"a field of {size} bytes where {len(data) - at} are left")
     return data[at : at + size], at + size
 
 
@@ -223,7 +223,7 @@ def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
         key, at = varint(data, at)
         number, wire = key >> 3, key & 7
         if number == 0 or wire > FIXED32:
-            raise Damaged(f"field {number} of wire type {wire}")
+            raise DamagedError(f"field {number} of wire type {wire}")
         content: Raw = 0
         if wire == VARINT:
             content, at = varint(data, at)
@@ -235,12 +235,12 @@ def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
         else:
             depth += 1 if wire == GROUP else -1
             if depth < 0:
-                raise Damaged("a group ends that never began")
+                raise DamagedError("a group ends that never began")
             continue
         if depth == 0:
             yield number, wire, content
     if depth:
-        raise Damaged("a group has no end")
+        raise DamagedError("a group has no end")
 
 
 def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
@@ -251,7 +251,7 @@ def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
                 return False
             if number == wanted:
                 return True
-    except Damaged:
+    except DamagedError:
         return False
     return False
 
@@ -277,7 +277,7 @@ class _Reader:
                     self.store(into, field, wire, content, depth)
             for name, parts in arrays.items():
                 self.join(into, name, parts)
-        except Damaged as damage:
+        except DamagedError as damage:
             raise FormatError(f"{self.where}: truncated or damaged: {damage} in a {type}") from None
         return into
 
@@ -290,7 +290,7 @@ class _Reader:
         """Packed runs and single numbers of a repeated float field as one array."""
         dtype = np.dtype(SCALARS[self.schema.fields[into.type_name][name].kind].dtype)
         if any(len(part) % dtype.itemsize for part in parts):
-            raise Damaged(f"{name} does not hold whole numbers")
+            raise DamagedError(f"{name} does not hold whole numbers")
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         found = np.frombuffer(data, dtype)
         before = into._values.get(name)
@@ -337,7 +337,7 @@ class _Reader:
     def packed(self, field: Field, scalar: Scalar, content: memoryview) -> list[Any]:
         if scalar.dtype:
             if len(content) % np.dtype(scalar.dtype).itemsize:
-                raise Damaged(f"{field.name} does not hold whole numbers")
+                raise DamagedError(f"{field.name} does not hold whole numbers")
             self.spend(len(content) // 4)
             found: list[Any] = np.frombuffer(content, scalar.dtype).tolist()
             return found
@@ -359,7 +359,7 @@ class _Reader:
             try:
                 return str(content, "utf-8")
             except UnicodeDecodeError:
-                raise Damaged(f"{field.name} is not text") from None
+                raise DamagedError(f"{field.name} is not text") from None
         if field.kind == "bytes":
             return content
         return np.frombuffer(content, SCALARS[field.kind].dtype)[0].item()

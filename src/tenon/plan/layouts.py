@@ -11,17 +11,16 @@ from dataclasses import replace
 
 from tenon.ir.graph import Graph, Node, Origin, Value
 from tenon.ir.types import PLAIN, Layout
-from tenon.kernels.machine import Machine
 from tenon.ops.move import Reorder
-from tenon.plan.sites import operator, site
+from tenon.plan.sites import Setting, operator, site
 
 Halo = tuple[tuple[int, int], ...]
 _Kind = tuple[int, bool]  # block size, and whether it is an image (may have a halo) or row-major for good
 
 
-def assign_layouts(graph: Graph, machine: Machine) -> None:
+def assign_layouts(graph: Graph, setting: Setting) -> None:
     """Set the layout of every value of ``graph``; its inputs and outputs stay row-major."""
-    _Assignment(graph, machine).run()
+    _Assignment(graph, setting).run()
 
 
 def _kind(layout: Layout) -> _Kind:
@@ -33,9 +32,9 @@ def _zero(rank: int) -> Halo:
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, machine: Machine) -> None:
+    def __init__(self, graph: Graph, setting: Setting) -> None:
         self.graph = graph
-        self.machine = machine
+        self.setting = setting
         self.converted: dict[tuple[Value, _Kind], Value] = {}
         self.constants: dict[tuple[Value, Layout], Value] = {}
         self.halos: dict[Value, Halo] = {}
@@ -52,7 +51,7 @@ class _Assignment:
                 value.type = value.type.with_layout(Layout(block, self.halos.get(value, _zero(value.type.rank))))
 
     def visit(self, node: Node) -> None:
-        want = operator(node).layouts(site(node, self.machine))
+        want = operator(node).layouts(site(node, self.setting))
         inputs = list(node.inputs)
         for i, layout in enumerate(want.inputs):
             value = inputs[i]
@@ -109,7 +108,7 @@ class _Assignment:
         """Values that share memory side by side (pieces of a concatenation, of a split) share a halo."""
         pairs = []
         for node in self.graph:
-            for alias in operator(node).alias(site(node, self.machine)):
+            for alias in operator(node).alias(site(node, self.setting)):
                 a, b = node.input(alias.input), node.outputs[alias.output]
                 if _kind(a.type.layout) == _kind(b.type.layout) and _kind(a.type.layout)[1]:
                     pairs.append((a, b))

@@ -13,31 +13,30 @@ from tenon.ir.loops import Kernel
 from tenon.ir.types import TensorType
 from tenon.kernels.halo import halo
 from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
 from tenon.ops.base import Arg, Input, Output, Scratch, Weights
 from tenon.plan.arena import Block, bound, place
 from tenon.plan.facts import facts
 from tenon.plan.layouts import assign_layouts
 from tenon.plan.order import schedule
 from tenon.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
-from tenon.plan.sites import operator, site
+from tenon.plan.sites import Setting, operator, site
 from tenon.plan.storage import Storage, share
 
 
-def plan(graph: Graph, machine: Machine, name: str) -> Program:
+def plan(graph: Graph, setting: Setting, name: str) -> Program:
     """Lay out, order, place and lower ``graph``, which is changed.  Raises UnsupportedError listing every node that
     cannot be compiled."""
-    check(graph, machine)
-    assign_layouts(graph, machine)
+    check(graph, setting)
+    assign_layouts(graph, setting)
     schedule(graph)
-    return _Lowering(graph, machine, share(graph, machine)).program(name)
+    return _Lowering(graph, setting, share(graph, setting)).program(name)
 
 
-def check(graph: Graph, machine: Machine) -> None:
+def check(graph: Graph, setting: Setting) -> None:
     """Raise UnsupportedError naming every node whose operator declines to be compiled where it stands."""
     problems = []
     for node in graph:
-        if why := operator(node).supported(site(node, machine)):
+        if why := operator(node).supported(site(node, setting)):
             shapes = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
             problems.append(Problem(f"{node.origin} [{node.op.name}({shapes})]", why))
     if problems:
@@ -76,9 +75,9 @@ class _Constants:
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, machine: Machine, storage: Storage) -> None:
+    def __init__(self, graph: Graph, setting: Setting, storage: Storage) -> None:
         self.graph = graph
-        self.machine = machine
+        self.setting = setting
         self.storage = storage
         self.constants = _Constants()
         self.places: dict[Value, Place] = {}
@@ -118,9 +117,9 @@ class _Lowering:
         return Place(home.region, home.offset + offset)
 
     def steps(self, node: Node) -> list[_Lowered]:
-        found = operator(node).lower(site(node, self.machine, self.storage.placed[node]))
+        found = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
         clears = [
-            _Lowered(halo(Image.of(v.type), self.machine), (Output(i),), True)
+            _Lowered(halo(Image.of(v.type), self.setting.machine), (Output(i),), True)
             for i, v in enumerate(node.outputs)
             if has_halo(v.type) and v not in self.storage.kept
         ]

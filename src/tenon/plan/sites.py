@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from tenon.ir.graph import Node
 from tenon.kernels.machine import Machine
-from tenon.ops.base import Operator, Site
+from tenon.ops.base import Limits, Operator, Site
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a whole plan is made for: the machine, what algorithms may cost, and what a search has chosen, by
+    ``key`` of the site."""
+
+    machine: Machine
+    limits: Limits = Limits()
+    choices: Mapping[str, object] = field(default_factory=dict)
 
 
 def operator(node: Node) -> Operator:
@@ -13,12 +26,25 @@ def operator(node: Node) -> Operator:
     return node.op
 
 
-def site(node: Node, machine: Machine, placed: frozenset[int] = frozenset()) -> Site:
+def site(node: Node, setting: Setting, placed: frozenset[int] = frozenset()) -> Site:
     """The site of a node, with the layouts that its values have now."""
     return Site(
         inputs=tuple(None if v is None else v.type for v in node.inputs),
         outputs=tuple(v.type for v in node.outputs),
         constants=tuple(None if v is None else v.data for v in node.inputs),
-        machine=machine,
+        machine=setting.machine,
         placed=placed,
+        limits=setting.limits,
+        choice=setting.choices.get(key(node)) if setting.choices else None,
     )
+
+
+def key(node: Node) -> str:
+    """What the best way to compute a node depends on, besides the machine: its operator and logical types."""
+
+    def shown(value: object) -> str:
+        return "-" if value is None else str(value)
+
+    types = [None if v is None else f"{v.type.dtype}{list(v.type.shape)}{'c' * v.constant}" for v in node.inputs]
+    results = [f"{v.type.dtype}{list(v.type.shape)}" for v in node.outputs]
+    return f"{node.op}({', '.join(map(shown, types))}) -> {', '.join(results)}"

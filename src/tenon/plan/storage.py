@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tenon.ir.graph import Graph, Node, Value
-from tenon.kernels.machine import Machine
-from tenon.plan.sites import operator, site
+from tenon.plan.sites import Setting, operator, site
 
 
 @dataclass
@@ -32,15 +31,15 @@ class Storage:
         return value, offset
 
 
-def share(graph: Graph, machine: Machine, *, in_place: bool = True) -> Storage:
+def share(graph: Graph, setting: Setting, *, in_place: bool = True) -> Storage:
     """Decide all sharing, for the order in which the graph stands."""
-    return _Sharing(graph, machine).run(in_place)
+    return _Sharing(graph, setting).run(in_place)
 
 
 class _Sharing:
-    def __init__(self, graph: Graph, machine: Machine) -> None:
+    def __init__(self, graph: Graph, setting: Setting) -> None:
         self.graph = graph
-        self.machine = machine
+        self.setting = setting
         self.storage = Storage()
         self.members: dict[Value, list[Value]] = {}
         self.step = {node: i for i, node in enumerate(graph)}
@@ -80,7 +79,7 @@ class _Sharing:
         return len(outputs) == 1 and root not in self.fed and (whole or inside_output)
 
     def views(self, node: Node) -> None:
-        found = operator(node).alias(site(node, self.machine))
+        found = operator(node).alias(site(node, self.setting))
         placed, shown = set(), set()
         for alias in found:
             source, result = node.input(alias.input), node.outputs[alias.output]
@@ -109,7 +108,7 @@ class _Sharing:
         if node in self.storage.silent:
             return
         result = node.output
-        free = operator(node).in_place(site(node, self.machine))
+        free = operator(node).in_place(site(node, self.setting))
         for i in free:
             operand = node.inputs[i]
             if operand is None or operand.constant or operand.type.layout != result.type.layout:

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Race a bundle against other runtimes: one interleaved run, answers checked, a table, JSON and a plot.
+
+    python bench/peers/run.py --nets mobilenet_v1,resnet18 --threads 1,2 --rounds 30 \\
+        --python PEERS/bin/python --tflite-python CONVERTERS/bin/python
+
+Every runtime is a process of its own, pinned to the same processors; all are loaded and warm before the first round,
+and each round gives every one a slice of time in turn, so that all see the same machine.  A runtime that is missing
+or fails is noted.  An answer further than 1e-3 from onnxruntime's without optimisations is wrong and does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from contenders import PEERS
+from prepare import ROOT, MissingError, Workshop
+from race import Net, cold, race
+from report import markdown, plot, save
+
+TABLE = (
+    "squeezenet_v1.1", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
+    "shufflenet_v2_1.0", "resnet18", "resnet50", "googlenet", "inception_v3", "vgg16", "mobilenet_ssd",
+    "retinaface_mnet025", "yolov3_tiny", "mobilefacenet",
+)  # fmt: skip
+BEYOND = ("yolov5s", "efficientnet_b0", "vit_tiny", "mobilevit_xxs")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nets", default="table", help="names, 'table' (15), 'beyond' (4) or 'all'")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--threads", default="1", help="as in 1,2")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--slice", type=float, default=0.1, help="seconds per runtime and round")
+    parser.add_argument("--cpu", type=int, default=0, help="the first processor to use")
+    parser.add_argument("--cold", type=int, default=5, help="fresh processes per runtime for the second table")
+    parser.add_argument("--cold-net", default="mobilenet_v1")
+    parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "peers" / "report", help="folder of the results")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python that has the peers")
+    parser.add_argument("--tflite-python", type=Path, help="a Python that has what to_tflite.py needs")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    sets = {"table": TABLE, "beyond": BEYOND, "all": TABLE + BEYOND}
+    nets = sets.get(options.nets) or tuple(options.nets.split(","))
+    runtimes = ("tenon", *(p for p in options.peers.split(",") if p))
+    shop = Workshop(options.models, options.work, options.python, options.tflite_python)
+    results = []
+    for threads in map(int, options.threads.split(",")):
+        for net in nets:
+            try:
+                found = race(Net(net, threads, options.cpu), runtimes, shop, options.rounds, options.slice)
+            except MissingError as missing:
+                print(f"{net}: {missing}", file=sys.stderr)
+                continue
+            results.append(found)
+            print(found.told(), flush=True)
+    starts = cold(Net(options.cold_net, 1, options.cpu), runtimes, shop, options.cold) if options.cold else []
+    save(options.out, results, starts)
+    (options.out / "table.md").write_text(markdown(results, starts))
+    for threads in {found.threads for found in results}:
+        (options.out / f"ratio_{threads}.svg").write_text(plot([f for f in results if f.threads == threads]))
+    print(f"{options.out}/table.md, results.json, ratio_*.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
