@@ -197,6 +197,6 @@ def _result(type: TensorType, data: _Bytes) -> Array:
     physical = data.view(type.dtype.numpy).reshape(type.physical)
     logical = type.layout.unpack(physical, type.dims)
     again = type.layout.pack(logical).reshape(physical.shape)
-    clean = np.array_equal(again, physical, equal_nan=type.dtype.is_float)
+    clean = again.tobytes() == physical.tobytes()
     assert clean, f"halo or padding of {type} is not zero"
     return np.array(logical)

@@ -67,9 +67,7 @@ class Workshop:
             if self.converter is None:
                 raise MissingError("no .tflite: name a Python that has the converters with --tflite-python")
             script = Path(__file__).with_name("to_tflite.py")
-            subprocess.run(
-                [self.converter, script, path.parent, self.onnx(net)], capture_output=True, check=False
-            )
+            subprocess.run([self.converter, script, path.parent, self.onnx(net)], capture_output=True, check=False)
         if not path.exists():
             raise MissingError("it cannot be converted to .tflite")
         return path

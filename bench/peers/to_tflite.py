@@ -18,8 +18,8 @@ import onnx
 def convert(model: Path, out: Path) -> None:
     """Write ``out``; raises whatever the converters raise."""
     import litert_torch
-    import onnx2torch
     import torch
+    from onnx_in_torch import OnnxModule
 
     class ChannelsLast(torch.nn.Module):
         def __init__(self, inner: torch.nn.Module) -> None:
@@ -32,7 +32,7 @@ def convert(model: Path, out: Path) -> None:
     network = onnx.load(model)
     batch, channels, *spatial = (d.dim_value for d in network.graph.input[0].type.tensor_type.shape.dim)
     sample = torch.randn(batch, *spatial, channels)
-    made = litert_torch.convert(ChannelsLast(onnx2torch.convert(network)).eval(), (sample,))
+    made = litert_torch.convert(ChannelsLast(OnnxModule(network)).eval(), (sample,))
     made.export(str(out))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 _WARM = 0.3  # seconds
-_LEAST = 3  # runs in a slice, besides the first, which is not counted
+_LEAST = 1  # runs in a slice, besides the first, which is not counted
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -27,7 +27,9 @@ def error(answers: list[Array], wanted: list[Array]) -> float:
     """
     worst = 0.0
     for want in wanted:
-        near = [_distance(np.asarray(got, np.float64), want.astype(np.float64)) for got in answers if got.size == want.size]
+        near = [
+            _distance(np.asarray(got, np.float64), want.astype(np.float64)) for got in answers if got.size == want.size
+        ]
         worst = max(worst, min(near) / max(float(np.abs(want).max()), 1e-30)) if near else float("nan")
     return worst
 

@@ -60,8 +60,9 @@ def gallery(console: Console, executable: Path, images: np.ndarray, labels: np.n
             console.print("   ".join(lines), highlight=False, markup=False)
         captions = []
         for (answer, probability), label in zip(answers[start : start + 4], labels[start : start + 4], strict=True):
-            verdict = "right" if answer == label else f"wrong, it is a {label}"
-            captions.append(f"{answer} ({100 * probability:.0f} %, {verdict})".center(16))
+            right = answer == label
+            text = f"{answer} ({100 * probability:.0f} %)" + ("" if right else f" not {label}")
+            captions.append(f"[{'green' if right else 'red'}]{text.center(16)}[/]")
         console.print("   ".join(captions) + "\n", highlight=False)
 
 

@@ -3,8 +3,9 @@
 Environment variables are read here and nowhere else:
 
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
-    TENON_PROFILE   0 or 1
+    TENON_PROFILE   0 or 1    TENON_THREADS
     TENON_CC        the C compiler to use instead of zig
+    TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache
     TENON_CACHE     where compiled objects are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
 """
 
@@ -25,6 +26,9 @@ Emit = Literal["c", "header", "object", "weights", "library", "manifest", "exe"]
 EMIT: tuple[Emit, ...] = get_args(Emit)
 """Every part, in the order they are made."""
 
+THREADS = 8
+"""The most threads that a bundle supports unless the user says otherwise."""
+
 _VARIABLES = {
     "target": "TENON_TARGET",
     "name": "TENON_NAME",
@@ -32,8 +36,10 @@ _VARIABLES = {
     "emit": "TENON_EMIT",
     "verify": "TENON_VERIFY",
     "profile": "TENON_PROFILE",
+    "threads": "TENON_THREADS",
     "compiler": "TENON_CC",
     "cache": "TENON_CACHE",
+    "tuning": "TENON_TUNING",
 }
 
 
@@ -71,11 +77,17 @@ class Options(BaseModel):
     profile: bool = False
     """Add a second entry point that reads a clock before the first kernel call and after each."""
 
+    threads: int | None = Field(default=None, ge=1, le=256)
+    """The most threads that the bundle can be run with; None is 8, or 1 where there is no operating system."""
+
     compiler: str | None = None
     """A gcc or clang, by name or path; None is the zig that comes with Tenon."""
 
     cache: Path = Field(default_factory=default_cache)
     """Compiled objects are kept here; it can be deleted at any time."""
+
+    tuning: Path = Field(default_factory=lambda: default_cache() / "tuning.sqlite")
+    """What ``tenon tune`` measured; used where it knows a layer."""
 
     if not TYPE_CHECKING:
 
@@ -95,6 +107,7 @@ class Options(BaseModel):
         if "emit" in values:
             values["emit"] = tuple(part.strip() for part in values["emit"].split(","))
         values.setdefault("cache", default_cache(known))
+        values.setdefault("tuning", Path(values["cache"]) / "tuning.sqlite")
         values.update({field: value for field, value in overrides.items() if value is not None})
         return cls(**values)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,18 @@ from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.engine import Engine
 from tenon.engine.engine import open_bundle
-from tenon.errors import ModelError
+from tenon.engine.processors import Cores
+from tenon.errors import InputError, ModelError
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
-from tenon.options import Options
+from tenon.options import THREADS, Options
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import plan
 from tenon.plan.program import Program
 from tenon.plan.sites import Setting
 from tenon.targets import Target, find
+from tenon.tune.search import Found, compiler_version, search
+from tenon.tune.table import Kind, Table, choices
 
 Model = str | PathLike[str] | bytes
 """A path, an http(s) address, or the bytes of a model file."""
@@ -96,24 +100,68 @@ def inspect(
     return describe(bind(given, shapes) if shapes else given, program), graph
 
 
-def open(bundle: str | Path | Bundle) -> Engine:
+def tune(
+    model: Model | Graph,
+    options: Options | None = None,
+    *,
+    threads: int = 1,
+    shapes: Shapes | None = None,
+    weights: Model | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
+    **changes: Any,
+) -> Iterator[Found]:
+    """Measure, layer by layer, the ways to compute a model on this machine, and remember them for ``compile``.
+
+    Layers that the table already knows are not measured again; stopping half-way loses only the layer at hand.
+    """
+    chosen = _options(options, changes)
+    target = find(chosen.target)
+    given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
+    graph = _optimised(given, chosen, shapes)
+    setting = Setting(target.machine, threads=most_threads(target, chosen))
+    yield from search(graph, target, setting, chosen, Table(chosen.tuning), threads=threads, progress=progress)
+
+
+def open(
+    bundle: str | Path | Bundle, *, threads: int = 1, affinity: Sequence[int] = (), cores: Cores = "all"
+) -> Engine:
     """An engine that runs a bundle: a folder that ``Bundle.save`` or ``tenon compile`` wrote, or one in memory.
 
-    Raises BundleError for a damaged bundle or one made for another machine.
+    It runs in ``threads`` threads, on the processors numbered in ``affinity`` or on the ``cores`` of one kind ("all",
+    "big" or "little", or 0, 1, 2); see ``Engine``.  Raises BundleError for a damaged bundle or one made for another
+    machine, InputError for more threads than the bundle supports and for processors that are not there.
     """
-    return open_bundle(bundle)
+    return open_bundle(bundle, threads=threads, affinity=affinity, cores=cores)
 
 
 def _planned(
     given: Graph, target: Target, options: Options, name: str, shapes: Shapes | None, progress: Progress
 ) -> tuple[Graph, Program]:
     """The optimised graph, as it stands before layouts, and the program that it becomes."""
+    progress("optimise")
+    graph = _optimised(given, options, shapes)
+    progress("plan")
+    setting = Setting(target.machine, threads=most_threads(target, options))
+    if options.tuning.exists() and target.object != "none":
+        times = Table(options.tuning).times(Kind(target.name, compiler_version(options)))
+        setting = replace(setting, choices=choices(graph, setting, times))
+    return graph, plan(graph.copy(), setting, name)
+
+
+def _optimised(given: Graph, options: Options, shapes: Shapes | None) -> Graph:
     bound = all(v.type.bound for v in given.inputs) and not shapes
     graph = given.copy() if bound else bind(given, shapes)
-    progress("optimise")
     passes.optimize(graph, verify=options.verify, level=options.optimize)
-    progress("plan")
-    return graph, plan(graph.copy(), Setting(target.machine), name)
+    return graph
+
+
+def most_threads(target: Target, options: Options) -> int:
+    """The most threads that a bundle supports.  Raises InputError for a target that has none."""
+    if not target.threaded:
+        if (options.threads or 1) > 1:
+            raise InputError(f"target {target.name} has no threads: leave out threads={options.threads}")
+        return 1
+    return options.threads or THREADS
 
 
 def _options(options: Options | None, changes: dict[str, Any]) -> Options:

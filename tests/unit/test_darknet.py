@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,7 +199,7 @@ def test_rnn_and_crnn_agree() -> None:
         (random(4), random(4, 3), random(4), random(4, 4), random(2), random(2, 4)),
     )
     found = run("[rnn]\noutput=2\nhidden=4\nactivation=leaky", x, *arrays, rnn_0_state=h)
-    image = {"crnn_0_state": h.reshape(1, 4, 1, 1)}
+    image: dict[str, Any] = {"crnn_0_state": h.reshape(1, 4, 1, 1)}
     again = run("[crnn]\noutput=2\nhidden=4\nsize=1\nactivation=leaky", x, *arrays, **image)
     np.testing.assert_allclose(again["crnn_0"].ravel(), found["rnn_0"].ravel(), atol=1e-6)
 

@@ -6,7 +6,7 @@ from tenon.bundle.names import unique
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "H")  # fmt: skip
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "H")  # fmt: skip
 
 _SHARED = """\
 #ifndef TENON_MEM_ALIGN
@@ -49,7 +49,9 @@ def header(program: Program, *, profile: bool = False) -> str:
         _list(f"{prefix}_INPUTS", program.inputs),
         _list(f"{prefix}_OUTPUTS", program.outputs) + "\n",
         _SHARED,
-        _prototype(program.name, _profile(program) if profile else ""),
+        _prototype(
+            program.name, (_threads(program) if program.threads > 1 else "") + (_profile(program) if profile else "")
+        ),
         f"#endif /* {prefix}_H */\n",
     ]
     return "\n".join(blocks)
@@ -82,6 +84,20 @@ def _escape(text: str) -> str:
     """The inside of a C string: octal, because a hexadecimal escape has no end; no trigraphs."""
     safe = set(map(chr, range(32, 127))) - set('"\\?')
     return "".join(c if c in safe else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)
+
+
+def _threads(program: Program) -> str:
+    """The prototype of the entry point for one of several threads."""
+    name, prefix = program.name, program.name.upper()
+    return (
+        f"\n#define {prefix}_MAX_THREADS {program.threads}\n"
+        "/* The same by `threads` threads together, at most the number above: each calls this with its own number,\n"
+        "   counted from 0, and the same regions.  `barrier` is called with `context` and returns when every one of\n"
+        "   them has called it as often.  They meet a last time at the end: when one of them returns, the outputs are\n"
+        "   complete. */\n"
+        f"int {name}_threads(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
+        "  int thread, int threads, void (*barrier)(void *context), void *context);\n"
+    )
 
 
 def _profile(program: Program) -> str:

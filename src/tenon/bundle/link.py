@@ -27,16 +27,23 @@ def library_name(name: str, target: Target) -> str | None:
     return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
 
 
-def library(compiler: Compiler, target: Target, name: str, network: bytes) -> bytes:
+def library(compiler: Compiler, target: Target, name: str, network: bytes, threads: int) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry point, its memory and __heap_base.
 
-    Neither holds weights nor needs a C library (memcpy and its like come from whoever loads it, or are linked in).
+    Neither holds weights nor needs a C library: memcpy and its like come from whoever loads it, or are linked in.
+    One for several ``threads`` holds what runs them, ``runtime/threads.h``, with the loader's pthreads.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", f"-Wl,--export={name}", "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
-    return compiler.link({"network.o": network}, target, ("-shared", "-nostdlib"))
+    team = {"threads.o": _team(compiler, target)} if threads > 1 else {}
+    return compiler.link({"network.o": network, **team}, target, ("-shared", "-nostdlib"))
+
+
+def _team(compiler: Compiler, target: Target) -> bytes:
+    texts = {name: runtime(name) for name in ("threads.c", "threads.h")}
+    return compiler.compile(texts, "threads.c", target)
 
 
 def executable(compiler: Compiler, target: Target, name: str, network: bytes, header: str, weights: bytes) -> bytes:

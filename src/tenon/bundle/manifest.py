@@ -104,6 +104,8 @@ class Manifest(_Record):
     options: dict[str, str | int | bool | list[str] | None]
     compiler: str | None = None
     target: MadeFor
+    threads: int = Field(default=1, ge=1)
+    """The most threads that can run it together."""
     memory: MemoryUse
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

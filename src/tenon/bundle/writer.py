@@ -88,7 +88,7 @@ class Bundle:
 
     @cached_property
     def library(self) -> bytes:
-        return link.library(self.compiler, self.target, self.name, self.object)
+        return link.library(self.compiler, self.target, self.name, self.object, self.program.threads)
 
     @cached_property
     def executable(self) -> bytes:
@@ -132,6 +132,7 @@ class Bundle:
                 pointer=target.pointer,
                 object=target.object,
             ),
+            threads=program.threads,
             memory=MemoryUse(
                 constant=memory.constant,
                 mutable=memory.mutable,

@@ -2,53 +2,85 @@
 
 from __future__ import annotations
 
-from tenon.codegen.bounds import prove
 from tenon.codegen.c import C
-from tenon.plan.program import Call, Program, Region
+from tenon.codegen.threads import Part, Sharing, meetings
+from tenon.ir.loops import Kernel
+from tenon.plan.program import Program, Region
+
+REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)
+TEAM = "int thread, int threads, void (*barrier)(void *), void *context"
+"""The parameters of the entry points: what every one takes, and what more for one of several threads."""
+
+_SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * thread / threads, (intptr_t)(items) * (thread + 1) / threads"
+_ALONE = "  const int thread = 0, threads = 1;"
 
 
 def source(program: Program, header: str, *, profile: bool = False) -> str:
     """The text of ``<name>.c``; ``profile`` adds the entry point ``<name>_profile``.
 
+    A program for several threads has ``<name>_threads`` besides.
     Every kernel is proved first; raises OutOfRangeError if a proof fails.
     """
-    unit = C()
-    unit.taken.add(program.name)
-    names: dict[int, str] = {}
-    for call in program.calls:
-        if id(call.kernel) not in names:
-            prove(call.kernel)
-            names[id(call.kernel)] = unit.kernel(call.kernel)
-    body = [_call(unit, names[id(call.kernel)], call) for call in program.calls]
+    unit, name, sharing = C(), program.name, Sharing(program.threads)
+    unit.taken |= {name, f"{name}_profile", f"{name}_threads"}
+    parts = [sharing.part(call) for call in program.calls]
+    names: dict[tuple[Kernel, bool], str] = {}
+    for part in parts:
+        key = part.call.kernel, part.slices is not None
+        names[key] = names.get(key) or unit.kernel(part.call.kernel, part.slices)
+    calls = [_call(unit, names[part.call.kernel, part.slices is not None], part) for part in parts]
     used = {place.region for call in program.calls for place in call.args}
     unused = [f"  (void){region};" for region in Region if region not in used]
-    parameters = ", ".join(f"uint8_t *{region}" for region in Region)
+    many = program.threads > 1
+    profiles = _profiled(name, calls, [*unused, *([_ALONE, "  (void)thread, (void)threads;"] if many else [])])
     return "\n".join(
         [
             f'#include "{header}"\n',
             unit.text(),
-            f"int {program.name}({parameters}) {{",
-            *unused,
-            *body,
-            "  return 0;",
-            "}",
-            *(profiled(program.name, body, unused) if profile else ()),
+            *(_threaded(program, parts, calls, unused) if many else _single(name, calls, unused)),
+            *(profiles if profile else ()),
             "",
         ]
     )
 
 
-def profiled(name: str, body: list[str], unused: list[str]) -> list[str]:
+def _single(name: str, calls: list[str], unused: list[str]) -> list[str]:
+    return [f"int {name}({REGIONS}) {{", *unused, *calls, "  return 0;", "}"]
+
+
+def _threaded(program: Program, parts: list[Part], calls: list[str], unused: list[str]) -> list[str]:
+    """The entry point of one thread among several, and the usual one, which is that of a thread alone."""
+    name, meet = program.name, "  if (threads > 1) barrier(context);"
+    body = []
+    for part, call, must in zip(parts, calls, meetings(parts, program.threads), strict=True):
+        body += [meet] if must else []
+        body.append(call if part.slices else f"  if (thread == 0) {call.strip()}")
+    arguments = ", ".join(Region)
+    return [
+        _SLICE,
+        f"int {name}_threads({REGIONS},\n  {TEAM}) {{",
+        *unused,
+        *body,
+        meet,
+        "  return 0;",
+        "}\n",
+        f"int {name}({REGIONS}) {{ return {name}_threads({arguments}, 0, 1, 0, 0); }}",
+    ]
+
+
+def _profiled(name: str, calls: list[str], first: list[str]) -> list[str]:
     """The entry point that reads a clock of the caller's choice around every call."""
-    parameters = ", ".join(f"uint8_t *{region}" for region in Region)
-    stamps = [line for i, call in enumerate(body, 1) for line in (call, f"  ticks[{i}] = clock();")]
-    head = f"int {name}_profile({parameters}, uint64_t (*clock)(void), uint64_t *ticks) {{"
-    return ["", head, *unused, "  ticks[0] = clock();", *stamps, "  return 0;", "}"]
+    stamps = [line for i, call in enumerate(calls, 1) for line in (call, f"  ticks[{i}] = clock();")]
+    head = f"int {name}_profile({REGIONS}, uint64_t (*clock)(void), uint64_t *ticks) {{"
+    return ["", head, *first, "  ticks[0] = clock();", *stamps, "  return 0;", "}"]
 
 
-def _call(unit: C, name: str, call: Call) -> str:
-    args = ", ".join(
-        f"({unit.pointer_type(buffer)})({place.region} + {place.offset})"
+def _call(unit: C, name: str, part: Part) -> str:
+    call = part.call
+    args = [
+        f"({unit.pointer_type(buffer)})({place.region} + {place.offset}"
+        + (f" + (intptr_t)thread * {place.stride})" if place.stride and part.slices else ")")
         for buffer, place in zip(call.kernel.params, call.args, strict=True)
-    )
-    return f"  {name}({args});"
+    ]
+    args += [f"TENON_SLICE({part.slices.length})"] if part.slices else []
+    return f"  {name}({', '.join(args)});"

@@ -7,6 +7,7 @@ import hashlib
 import platform
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,18 +19,23 @@ from tenon.bundle.link import library_name
 from tenon.bundle.manifest import MemoryUse
 from tenon.engine.feeds import Array, Feeds, fill, views
 from tenon.engine.loading import load_library
+from tenon.engine.processors import Cores, choose
+from tenon.engine.team import Team
 from tenon.errors import BundleError, InputError, InternalError
 from tenon.targets import targets
 from tenon.targets.host import runs_here
 
 
-def open_bundle(bundle: Bundle | str | Path) -> Engine:
+def open_bundle(
+    bundle: Bundle | str | Path, *, threads: int = 1, affinity: Sequence[int] = (), cores: Cores = "all"
+) -> Engine:
     """An engine for a bundle on disk or in memory.  Raises BundleError; see ``Engine``."""
     if not isinstance(bundle, Bundle):
-        return Engine(bundle)
+        return Engine(bundle, threads=threads, affinity=affinity, cores=cores)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
     with tempfile.TemporaryDirectory(prefix="tenon-") as place:
-        return Engine(bundle.save(Path(place) / bundle.name, ("library", "weights")))
+        folder = bundle.save(Path(place) / bundle.name, ("library", "weights"))
+        return Engine(folder, threads=threads, affinity=affinity, cores=cores)
 
 
 class Engine:
@@ -40,20 +46,29 @@ class Engine:
     engine has its own mutable and activations regions, so use one engine per thread (``fork``).  One engine used by
     several threads at once is safe too: they take turns, if they take copies.
 
-    Raises BundleError if a file is missing or damaged or the bundle was made for another machine.
+    Each run is shared by ``threads`` threads: the one that calls it, and others that are kept until ``close``.  The
+    answer is the same, bit for bit, for any number of them.  They run on the processors numbered in ``affinity``, or
+    on those of one kind ("all", "big" or "little"); a thread that calls ``run`` stays on them until ``close``.
+
+    Raises BundleError if a file is missing or damaged or the bundle was made for another machine, InputError for more
+    threads than the bundle was made for and for processors that are not there.
     """
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(
+        self, folder: str | Path, *, threads: int = 1, affinity: Sequence[int] = (), cores: Cores = "all"
+    ) -> None:
         root = Path(folder)
         self.manifest = read_manifest(root)
         _check_machine(self.manifest, str(root))
+        _check_threads(self.manifest, threads)
+        processors = choose(affinity, cores)
         library, weights = _library(self.manifest, root), _weights(self.manifest, root)
-        self._attach(library, weights)
+        self._attach(library, weights, threads, processors)
 
-    def _attach(self, library: ctypes.CDLL, weights: Array) -> None:
+    def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
         memory = self.manifest.memory
         self._library, self._weights = library, weights
         self._lock = threading.Lock()
@@ -63,14 +78,18 @@ class Engine:
         self.inputs = views(arena[: memory.mutable], self.manifest.inputs)
         self.outputs = views(arena[: memory.mutable], self.manifest.outputs)
         self._arena = arena
-        self._entry = library[self.manifest.entry]
-        self._entry.restype = ctypes.c_int
+        self._team = Team(library, self.manifest.entry, threads, processors)
         base = arena.ctypes.data
         self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
 
     @property
     def name(self) -> str:
         return self.manifest.name
+
+    @property
+    def threads(self) -> int:
+        """How many threads share a run."""
+        return self._team.threads
 
     @property
     def memory(self) -> MemoryUse:
@@ -90,7 +109,7 @@ class Engine:
                 raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
             if feeds is not None:
                 fill(self.inputs, feeds)
-            if status := self._entry(*self._arguments):
+            if status := self._team.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
             return {name: array.copy() for name, array in self.outputs.items()} if copy else dict(self.outputs)
 
@@ -117,13 +136,14 @@ class Engine:
             raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
         twin = object.__new__(Engine)
         twin.manifest = self.manifest
-        twin._attach(self._library, self._weights)
+        twin._attach(self._library, self._weights, self._team.threads, self._team.processors)
         return twin
 
     def close(self) -> None:
-        """Give the memory back.  Arrays that still share it keep it alive."""
+        """End the threads and give the memory back.  Arrays that still share it keep it alive."""
         with self._lock:
             self._closed = True
+            self._team.stop()
             self.inputs, self.outputs = {}, {}
             self._arena = self._weights = np.empty(0, np.uint8)
 
@@ -148,6 +168,14 @@ def _check_machine(manifest: Manifest, what: str) -> None:
         f"and this machine is {platform.machine()} or lacks its instructions: compile the model again for "
         "--target host"
     )
+
+
+def _check_threads(manifest: Manifest, threads: int) -> None:
+    if not 1 <= threads <= manifest.threads:
+        raise InputError(
+            f"threads={threads}: the bundle '{manifest.name}' was made for 1 to {manifest.threads}"
+            + (f": compile the model again with threads={threads}" if threads > 1 else "")
+        )
 
 
 def _library(manifest: Manifest, root: Path) -> ctypes.CDLL:

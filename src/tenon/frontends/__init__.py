@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A module that reads a format, and what its main file is usually called (globs, for models given as folders)."""
+    """A module that reads a format, and what its main file is usually called: globs for models given as folders, of which
+    the first that finds any counts."""
 
     module: str
     main: tuple[str, ...]
@@ -31,8 +32,11 @@ class Format:
 
 FORMATS = {
     "ONNX": Format("tenon.frontends.onnx", ("*.onnx",)),
+    "Caffe": Format("tenon.frontends.caffe", ("*.prototxt", "*.caffemodel")),
     "Darknet": Format("tenon.frontends.darknet", ("*.cfg",)),
+    "ncnn": Format("tenon.frontends.ncnn", ("*.param", "*.param.bin")),
     "TFLite": Format("tenon.frontends.tflite", ("*.tflite",)),
+    "TensorFlow": Format("tenon.frontends.tensorflow", ("saved_model.pb", "*.pb")),
 }
 """Formats by name; the first that recognises a file's content gets it."""
 
@@ -111,10 +115,12 @@ def _main(folder: ModelFile) -> tuple[ModelFile, Frontend]:
     """The one model in a folder."""
     found: dict[str, tuple[ModelFile, Frontend]] = {}
     for format in FORMATS.values():
+        frontend = format.frontend()
         for pattern in format.main:
-            for file in folder.matching(pattern):
-                if file.name not in found and format.frontend().recognise(file):
-                    found[file.name] = replace(file, weights=folder.weights), format.frontend()
+            files = [f for f in folder.matching(pattern) if f.name not in found and frontend.recognise(f)]
+            found.update({f.name: (replace(f, weights=folder.weights), frontend) for f in files})
+            if files:
+                break
     if not found:
         looked = ", ".join(p for format in FORMATS.values() for p in format.main)
         raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")

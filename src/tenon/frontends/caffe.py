@@ -68,7 +68,11 @@ def _is_layer(data: memoryview) -> bool:
 def _is_old_layer(data: memoryview) -> bool:
     found = {number: (wire, content) for number, wire, content in raw_fields(data)}
     if 1 in found and not isinstance(found[1][1], int):
-        return any(n == 2 and str(bytes(c), "latin-1") in V0_NAMES for n, _, c in raw_fields(found[1][1]) if not isinstance(c, int))
+        return any(
+            n == 2 and str(bytes(c), "latin-1") in V0_NAMES
+            for n, _, c in raw_fields(found[1][1])
+            if not isinstance(c, int)
+        )
     return found.get(4, (0, 0))[0] == BYTES and found.get(5, (BYTES, 0))[0] == VARINT
 
 
@@ -103,7 +107,8 @@ def load(
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """The graph of a Caffe net when testing, cut at the given tensors.  See ``frontends.load`` for errors."""
-    from tenon.frontends.caffe_layers import Layer, import_layer
+    from tenon.frontends.caffe_layer import Layer
+    from tenon.frontends.caffe_layers import import_layer
 
     described, where, weights = pair(file)
     ports, layers = modernised(described, where.name)
@@ -149,7 +154,11 @@ def outputs_of(ports: Sequence[Input], layers: Sequence[Message]) -> list[str]:
 
 def blobs_by_layer(net: Message, where: str) -> dict[str, list[Array]]:
     """The weights of each layer that has any.  Raises FormatError."""
-    return {layer.name: [blob_array(b, f"{where}: layer '{layer.name}'") for b in layer.blobs] for layer in layers_of(net, where) if layer.blobs}
+    return {
+        layer.name: [blob_array(b, f"{where}: layer '{layer.name}'") for b in layer.blobs]
+        for layer in layers_of(net, where)
+        if layer.blobs
+    }
 
 
 def blob_array(blob: Message, where: str) -> Array:

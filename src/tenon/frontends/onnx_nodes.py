@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
-from functools import lru_cache
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon import ops
 from tenon.errors import FormatError
+from tenon.frontends import onnx_functions
+from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items
+from tenon.frontends.onnx_functions import schema as _schema
 from tenon.frontends.onnx_tensors import TensorError, array
 from tenon.frontends.onnx_upgrade import Layer, RefusedError, upgrade
 from tenon.frontends.source import ModelFile
@@ -21,16 +23,14 @@ from tenon.ir.types import TensorType
 from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
     from onnx.defs import OpSchema
 
     from tenon.ops.base import Operator
 
-Scope = ChainMap[str, Value]
+Scope = ChainMap[str, Entry]
 
 REMEDIES = {
-    "Loop": "unroll the loop when exporting, or cut the model around it with --input and --output",
-    "Scan": "unroll the scan when exporting, or cut the model around it with --input and --output",
     "NonMaxSuppression": "cut the model before it with --output and do it in the application",
     "NonZero": "its result has no fixed shape; cut the model before it with --output",
     "Unique": "its result has no fixed shape; cut the model before it with --output",
@@ -46,7 +46,8 @@ class Importer:
 
     def __init__(self, model: ModelProto, file: ModelFile, opset: int, types: Mapping[str, TensorType]) -> None:
         self.proto, self.file, self.opset = model.graph, file, opset
-        self.functions = {(f.domain, f.name) for f in model.functions}
+        self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.bindings: Mapping[str, AttributeProto] = {}
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
@@ -62,7 +63,11 @@ class Importer:
             raise FormatError(f"{self.file.name}: nothing makes the output(s) {', '.join(map(repr, missing))}")
         self.writer.finish()
         for name in outputs:
-            self.graph.outputs.append(self.returned(name, self.scope[name]))
+            entry = self.scope[name]
+            parts = {f"{name}[{i}]": v for i, v in enumerate(entry.values)} if isinstance(entry, Items) else {name: entry}
+            for part, value in parts.items():
+                if value is not None:
+                    self.graph.outputs.append(self.returned(part, value))
         self.graph.prune()
         return self.graph
 
@@ -79,7 +84,7 @@ class Importer:
         """The type of a tensor, if it can be told from the nodes before it."""
         self.walk(self.proto, nodes, [name], self.scope)
         value = self.scope.get(name)
-        return value.type if value is not None and is_known(value) else None
+        return value.type if isinstance(value, Value) and is_known(value) else None
 
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
         """Import initializers and nodes into ``scope``."""
@@ -98,10 +103,14 @@ class Importer:
                     scope[tensor.name] = Value(tensor.name)
                 else:
                     scope[tensor.name] = self.writer.constant(tensor.name, data)
+        self.nodes(chosen, read, scope)
+
+    def nodes(self, chosen: Sequence[NodeProto], read: set[str], scope: Scope) -> None:
+        """Import nodes in turn; ``read`` are the names that something needs."""
         for node in chosen:
             origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
             try:
-                made = self.node(node, origin, scope, read)
+                made: Sequence[Entry] = self.node(node, origin, scope, read)
             except RefusedError as refusal:
                 self.writer.report(origin, refusal.what, refusal.remedy)
                 made = []
@@ -116,18 +125,27 @@ class Importer:
                     scope[name] = made[i] if i < len(made) else Value(name)
 
     # ------------------------------------------------------------------------------------------ nodes
-    def node(self, node: NodeProto, origin: Origin, scope: Scope, read: set[str]) -> Sequence[Value]:
+    def node(self, node: NodeProto, origin: Origin, scope: Scope, read: set[str]) -> Sequence[Entry]:
         """The outputs of one node of the file.  Raises RefusedError and TensorError."""
-        if (node.domain, node.op_type) in self.functions:
-            raise RefusedError("functions defined in the model are not supported", "inline them with onnx.inliner")
-        if node.domain not in _STANDARD:
-            raise RefusedError(f"operators of the domain '{node.domain}' are not supported")
         undefined = [name for name in node.input if name and name not in scope]
         if undefined:
             raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which no node before it makes")
-        inputs = [scope[name] if name else None for name in node.input]
-        if node.op_type == "If":
-            return self.branch(node, origin, inputs, scope)
+        entries = [scope[name] if name else None for name in node.input]
+        own = self.functions.get((node.domain, node.op_type))
+        if own is not None:
+            return self.expand(own, node, origin, entries)
+        if node.op_type in CONTROL:
+            return CONTROL[node.op_type](Call(self, node, origin, entries, scope))
+        if node.op_type == "Identity" and not isinstance(entries[0], Value):
+            return entries
+        inputs = [entry for entry in entries if not isinstance(entry, Items)]
+        if len(inputs) < len(entries):
+            function = onnx_functions.body(node, self.opset, ())
+            if function is None:
+                raise RefusedError("a sequence where a tensor is needed")
+            return self.expand(function, node, origin, entries)
+        if node.domain not in _STANDARD and ops.lookup(node.op_type) is None:
+            return self.function(node, origin, inputs)
         attributes = self.attributes(node)
         last = max((i for i, name in enumerate(node.output) if name in read), default=0)
         names = [name or f"{origin.layer}_{i}" for i, name in enumerate(node.output)][: last + 1]
@@ -139,41 +157,61 @@ class Importer:
             layer.inputs.pop()
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
             return [self.writer.constant(names[0], _filled(layer))]
+        if ops.lookup(layer.type) is None:
+            return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
 
-    def branch(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None], scope: Scope) -> list[Value]:
-        """The outputs of an If whose condition is known: those of the branch it takes."""
-        condition = inputs[0] if inputs else None
-        if condition is None or condition.data is None or condition.data.size != 1:
-            raise RefusedError(
-                "its condition is computed at run time",
-                "bind the shapes it depends on with --shape, or cut the model with --input and --output",
-            )
-        wanted = "then_branch" if condition.data.item() else "else_branch"
-        found = [a.g for a in node.attribute if a.name == wanted and a.HasField("g")]
-        if not found:
-            raise RefusedError(f"it has no {wanted}")
-        inner, names = scope.new_child(), [v.name for v in found[0].output]
-        self.walk(found[0], range(len(found[0].node)), names, inner)
-        missing = [name for name in names if name not in inner]
-        if missing or len(names) < len(node.output):
-            raise RefusedError(f"its {wanted} does not make {', '.join(map(repr, missing)) or 'all outputs'}")
-        return [inner[name] for name in names]
+    def function(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None]) -> Sequence[Entry]:
+        """The outputs of a standard operator that is defined by others.  Raises RefusedError if it is none."""
+        function = onnx_functions.body(node, self.opset, inputs)
+        if function is None:
+            if node.domain not in _STANDARD:
+                raise RefusedError(f"the operator {node.op_type} of the domain '{node.domain}' is not supported")
+            operator(node.op_type, {})
+            raise RefusedError("this operator is not supported")
+        return self.expand(function, node, origin, inputs)
+
+    def expand(
+        self, function: FunctionProto, node: NodeProto, origin: Origin, inputs: Sequence[Entry]
+    ) -> Sequence[Entry]:
+        """The outputs of a function's body on these inputs, with the attributes of ``node``."""
+        outside = self.opset, self.bindings
+        given = {a.name: self.bound(a) for a in node.attribute}
+        self.opset = onnx_functions.opset_of(function, self.opset)
+        self.bindings = {**{a.name: a for a in function.attribute_proto}, **{k: a for k, a in given.items() if a is not None}}
+        scope: Scope = ChainMap(dict.fromkeys(function.input))
+        scope.update(zip(function.input, inputs, strict=False))
+        before = len(self.writer.problems)
+        try:
+            from tenon.frontends.onnx import reads
+
+            names = [name for inner in function.node for name in reads(inner)]
+            self.nodes(function.node, {*names, *function.output}, scope)
+        finally:
+            self.opset, self.bindings = outside
+        for i, problem in enumerate(self.writer.problems[before:], before):
+            self.writer.problems[i] = replace(problem, where=f"{origin} / {problem.where}")
+        return [scope.get(name) for name in function.output]
+
+    def bound(self, attribute: AttributeProto) -> AttributeProto | None:
+        """The attribute, or what it refers to in the function that is being expanded."""
+        return self.bindings.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
 
     def attributes(self, node: NodeProto) -> dict[str, Any]:
         """The node's attributes, checked against its schema, with the defaults of the model's opset."""
-        schema = _schema(node.op_type, self.opset)
+        schema = _schema(node.domain, node.op_type, self.opset)
         values: dict[str, Any] = {}
-        for attribute in node.attribute:
-            known = schema.attributes.get(attribute.name) if schema else None
+        for given in node.attribute:
+            attribute = self.bound(given)
+            if attribute is None or attribute.type in (5, 10):  # graphs: the node's importer reads them itself
+                continue
+            known = schema.attributes.get(given.name) if schema else None
             if known is not None and attribute.type not in (0, known.type.value):  # type: ignore[attr-defined]
-                raise RefusedError(f"attribute '{attribute.name}' is of the wrong kind; the file is damaged")
-            values[attribute.name] = self.attribute(attribute)
+                raise RefusedError(f"attribute '{given.name}' is of the wrong kind; the file is damaged")
+            values[given.name] = self.attribute(attribute)
         return {**_defaults(schema), **values}
 
     def attribute(self, attribute: AttributeProto) -> Any:
-        if attribute.ref_attr_name:
-            raise RefusedError(f"attribute '{attribute.name}' refers to a function's attribute")
         kind = _kind(attribute)
         if kind == "t":
             return array(attribute.t, self.file.folder)
@@ -189,8 +227,13 @@ class Importer:
 
     # ---------------------------------------------------------------------------- what upgrades make
     def emit(self, layer: Layer, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        name = f"{layer.outputs[0]}_{type.lower()}"
-        return self.writer.add(operator(type, attributes), inputs, [name], layer.origin)[0]
+        return self.emit_node(type, inputs, f"{layer.outputs[0]}_{type.lower()}", layer.origin, **attributes)
+
+    def emit_node(
+        self, type: str, inputs: Sequence[Value | None], name: str, origin: Origin, **attributes: Any
+    ) -> Value:
+        """The first output of a new node."""
+        return self.writer.add(operator(type, attributes), inputs, [name], origin)[0]
 
     def constant(self, layer: Layer, stem: str, data: Array) -> Value:
         return self.writer.constant(f"{layer.outputs[0]}_{stem}", data)
@@ -212,16 +255,6 @@ def _kind(attribute: AttributeProto) -> str:
     return ""
 
 
-@lru_cache(maxsize=1024)
-def _schema(type: str, opset: int) -> OpSchema | None:
-    from onnx.defs import SchemaError, get_schema
-
-    try:
-        return get_schema(type, opset, "")
-    except SchemaError:
-        return None
-
-
 def _defaults(schema: OpSchema | None) -> dict[str, Any]:
     from onnx.helper import get_attribute_value
 
@@ -241,7 +274,7 @@ def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
         nearest = f"the nearest supported operator is {near[0]}" if near else ""
         raise RefusedError("this operator is not supported", REMEDIES.get(type, nearest))
     known = {f.name: f for f in fields(found)}
-    newest = _defaults(_schema(type, 1 << 30))
+    newest = _defaults(_schema("", type, 1 << 30))
     foreign = [k for k, v in attributes.items() if k not in known and newest.get(k) != v]
     if foreign:
         shown = ", ".join(f"{k}={attributes[k]!r}" for k in foreign)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 DTYPES = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32, 7: DType.I64, 9: DType.BOOL,
-    10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64,
+    10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64, 16: DType.BF16, 17: DType.F8E4M3, 18: DType.F8E4M3U,
+    19: DType.F8E5M2, 20: DType.F8E5M2U, 21: DType.U4, 22: DType.I4, 23: DType.F4E2M1, 24: DType.F8E8M0, 25: DType.U2,
+    26: DType.I2,
 }  # fmt: skip
 """TensorProto.DataType to element types."""
 
@@ -25,6 +27,10 @@ _FIELD = {
     DType.F32: "float_data", DType.F64: "double_data", DType.I64: "int64_data",
     DType.U64: "uint64_data", DType.U32: "uint64_data",
 }  # fmt: skip
+
+
+_PACKED = {DType.U4: 4, DType.I4: 4, DType.F4E2M1: 4, DType.U2: 2, DType.I2: 2}
+"""Bits of the types that a file keeps several of in a byte, the first in the lowest bits."""
 
 
 class TensorError(FormatError):
@@ -52,7 +58,9 @@ def array(tensor: TensorProto, folder: Path | None) -> Array:
     if tensor.HasField("segment"):
         raise TensorError("the tensor is stored in segments, which no known exporter does")
     count = math.prod(dims)
-    stored = dtype.numpy.newbyteorder("<")
+    if dtype in _PACKED:
+        return _unpacked(tensor, folder, dtype, count).reshape(dims)
+    stored = dtype.carrier.numpy.newbyteorder("<")
     if tensor.data_location == tensor.EXTERNAL:
         data = np.frombuffer(external(tensor, folder, count * dtype.bytes), stored)
     elif tensor.HasField("raw_data"):
@@ -61,7 +69,31 @@ def array(tensor: TensorProto, folder: Path | None) -> Array:
         data = np.frombuffer(tensor.raw_data, stored)
     else:
         data = _from_numbers(tensor, dtype, count)
+    if dtype.carrier is not dtype:
+        data = data.astype(dtype.carrier.numpy, copy=False).view(dtype.numpy)
     return data.astype(dtype.numpy, copy=False).reshape(dims)
+
+
+def _unpacked(tensor: TensorProto, folder: Path | None, dtype: DType, count: int) -> Array:
+    """The elements of a packed tensor, a byte each."""
+    bits = _PACKED[dtype]
+    size = -(-count * bits // 8)
+    if tensor.data_location == tensor.EXTERNAL:
+        data = np.frombuffer(external(tensor, folder, size), np.uint8)
+    elif tensor.HasField("raw_data"):
+        data = np.frombuffer(tensor.raw_data, np.uint8)
+    else:
+        data = np.array(tensor.int32_data, np.int64).astype(np.uint8)
+    if len(data) != size:
+        raise TensorError(f"holds {len(data)} bytes where its shape needs {size}")
+    parts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = ((data[:, None] >> parts) & ((1 << bits) - 1)).reshape(-1)[:count]
+    if dtype is DType.F4E2M1:
+        return codes.view(dtype.numpy)
+    signed = codes.astype(np.int8)
+    if dtype.is_signed:
+        signed = np.where(signed >= 1 << (bits - 1), signed - (1 << bits), signed).astype(np.int8)
+    return signed.astype(dtype.numpy)
 
 
 def _from_numbers(tensor: TensorProto, dtype: DType, count: int) -> Array:
@@ -71,6 +103,8 @@ def _from_numbers(tensor: TensorProto, dtype: DType, count: int) -> Array:
         raise TensorError(f"holds {len(numbers)} numbers where its shape needs {count}")
     if dtype is DType.F16:
         return np.array(numbers, np.int32).astype(np.uint16).view(np.float16)
+    if dtype.carrier is not dtype:
+        return np.array(numbers, np.int64).astype(dtype.carrier.numpy)
     return np.array(numbers, np.int64 if not dtype.is_float and dtype.bytes < 8 else dtype.numpy).astype(dtype.numpy)
 
 

@@ -184,7 +184,14 @@ def _cast(layer: Layer) -> None:
         from onnx import TensorProto
 
         to = TensorProto.DataType.Value(to.upper())
-    layer.attributes = {"to": element_type(to).value}
+    layer.attributes["to"] = element_type(to).value
+
+
+def _cast_like(layer: Layer) -> None:
+    like = layer.input(1)
+    if not like.typed:
+        raise RefusedError("the type that it casts to is not known", "bind the model's shapes with --shape")
+    layer.become("Cast", layer.input(0), **{**layer.attributes, "to": like.type.dtype.value})
 
 
 def _tile(layer: Layer) -> None:
@@ -269,7 +276,9 @@ UPGRADES: dict[str, Callable[[Layer], None]] = {
     **dict.fromkeys(_BROADCASTING, _broadcast),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     "BatchNormalization": _batch_normalization,
+    "BitCast": _cast,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Clip": _clip,
     "Dropout": _dropout,
     "Gemm": _gemm,

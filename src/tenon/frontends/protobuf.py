@@ -114,11 +114,11 @@ class Schema:
             default = SCALARS[kind].default
         return Field(name, number, kind, repeated, default)
 
-    def new(self, type: str, **values: Any) -> Message:
+    def new(self, message: str, /, **values: Any) -> Message:
         """A message with these fields set."""
-        message = Message(self, type)
-        message.set(**values)
-        return message
+        made = Message(self, message)
+        made.set(**values)
+        return made
 
     def parse(self, type: str, data: bytes | memoryview, where: str) -> Message:
         """The message in ``data``.  Raises FormatError, naming ``where``, for bytes that are not one."""
@@ -157,7 +157,7 @@ class Message:
         """Whether the file says something about the field; for a repeated one, whether it has elements."""
         return name in self._values
 
-    def set(self, **values: Any) -> None:
+    def set(self, /, **values: Any) -> None:
         """Give fields values of the kinds that reading gives; None takes a field out."""
         for name, value in values.items():
             if name not in self._schema.fields[self._type]:

@@ -146,11 +146,14 @@ OPS: dict[str, Primitive] = {
     **{name: Primitive(1) for name in ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")},
     **{name: Primitive(2, "mask") for name in ("less", "less_equal", "equal", "not_equal")},
     "select": Primitive(3, "arg1"),  # mask ? a : b, lane by lane
-    "cast": Primitive(1, "given"),  # by value; float to integer truncates
-    "bitcast": Primitive(1, "given"),  # by bits, same width
+    "cast": Primitive(1, "given"),  # by value; float to integer truncates, to a narrower float rounds to nearest even
+    "bitcast": Primitive(1, "given"),  # by bits, same width in all
     "broadcast": Primitive(1, "given"),  # one lane to many
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
+    # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
+    # takes subnormal operands, products and sums for zeros.
+    "dot2": Primitive(3),
 }
 
 _MASK = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
@@ -223,11 +226,16 @@ def cast(a: Expr, dtype: DType) -> Expr:
 
 
 def bitcast(a: Expr, dtype: DType) -> Expr:
-    return op("bitcast", a, type=Type(dtype, a.type.lanes))
+    """The same bits as elements of ``dtype``, as many lanes as that makes."""
+    return op("bitcast", a, type=Type(dtype, a.type.bytes // dtype.bytes))
 
 
 def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4", acc, a, b)
+
+
+def dot2(acc: Expr, a: Expr, b: Expr) -> Expr:
+    return op("dot2", acc, a, b)
 
 
 def reduce_lanes(how: str, a: Expr) -> Expr:

@@ -37,6 +37,7 @@ class DType(StrEnum):
     I2 = "i2"
     U2 = "u2"
     Q8 = "q8"  # loop IR only: four bytes in one 32-bit word
+    B2 = "b2"  # loop IR only: two bf16 in one 32-bit word, the first in the low half
 
     @property
     def bytes(self) -> int:
@@ -78,13 +79,13 @@ class DType(StrEnum):
 
 _BYTES = {
     DType.F64: 8, DType.I64: 8, DType.U64: 8, DType.F32: 4, DType.I32: 4, DType.U32: 4, DType.Q8: 4,
-    DType.F16: 2, DType.I16: 2, DType.U16: 2, DType.I8: 1, DType.U8: 1, DType.BOOL: 1, DType.BF16: 2,
+    DType.B2: 4,    DType.F16: 2, DType.I16: 2, DType.U16: 2, DType.I8: 1, DType.U8: 1, DType.BOOL: 1, DType.BF16: 2,
     DType.F8E4M3: 1, DType.F8E4M3U: 1, DType.F8E5M2: 1, DType.F8E5M2U: 1, DType.F8E8M0: 1, DType.F4E2M1: 1,
     DType.I4: 1, DType.U4: 1, DType.I2: 1, DType.U2: 1,
 }  # fmt: skip
 _NUMPY = {
     DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.BOOL: "bool", DType.Q8: "int32",
-    DType.I64: "int64", DType.I32: "int32", DType.I16: "int16", DType.I8: "int8",
+    DType.B2: "int32",     DType.I64: "int64", DType.I32: "int32", DType.I16: "int16", DType.I8: "int8",
     DType.U64: "uint64", DType.U32: "uint32", DType.U16: "uint16", DType.U8: "uint8",
 }  # fmt: skip
 _EXTENDED = {
@@ -98,7 +99,7 @@ _CARRIERS = {
     DType.I4: DType.I8, DType.U4: DType.U8, DType.I2: DType.I8, DType.U2: DType.U8,
 }  # fmt: skip
 _FROM_NAME = {name: dtype for dtype, name in _EXTENDED.items()}
-_FROM_NUMPY = {np.dtype(name): dtype for dtype, name in _NUMPY.items() if dtype is not DType.Q8}
+_FROM_NUMPY = {np.dtype(name): dtype for dtype, name in _NUMPY.items() if dtype not in (DType.Q8, DType.B2)}
 
 F32, I32, U32, U8, I64, BOOL = DType.F32, DType.I32, DType.U32, DType.U8, DType.I64, DType.BOOL
 

@@ -99,8 +99,7 @@ class Writer:
         try:
             types = node.op.infer(node.inputs)
         except UnknownError as error:
-            inputs = self._inputs_behind(error.value)
-            self.needs.update(dict.fromkeys(inputs))
+            inputs = self.need(error.value)
             self.report(node.origin, str(error), f"make {' and '.join(inputs)} an initializer", shape=True)
             return False
         except ShapeError as error:
@@ -117,8 +116,8 @@ class Writer:
             value.type = type
         return True
 
-    def _inputs_behind(self, value: object) -> list[str]:
-        """The graph inputs that a value is computed from."""
+    def need(self, value: object) -> list[str]:
+        """The graph inputs that a value is computed from, which are noted: their values must be known."""
         found, todo, seen = list[str](), [value], set[int]()
         while todo:
             one = todo.pop()
@@ -128,6 +127,7 @@ class Writer:
                     found.append(one.name)
                 elif one.producer is not None:
                     todo += one.producer.inputs
+        self.needs.update(dict.fromkeys(found))
         return sorted(found)
 
     def _fold(self, node: Node) -> tuple[Array, ...] | None:

@@ -125,8 +125,8 @@ def narrow_exponent(x: Expr, mode: str, *, saturate: bool = True) -> Expr:
     fraction = op("and", magnitude, 0x7FFFFF)
     code = magnitude >> 23
     if mode == "up":
-        above = op("and", less(0, fraction), 1)
-        above = op("and", above, op("not_equal", magnitude - 0x00400000, 0))  # 2**-127 itself has the code 0
+        above = op("and", less(0, fraction), less(0x400000, magnitude))  # 2**-127 and less has the code 0
+        above = op("and", above, 1)
     elif mode == "nearest":
         above = op("and", less(0x3FFFFF, fraction), 1)
     else:
@@ -155,7 +155,7 @@ def stored(x: Expr, dtype: DType) -> Expr:
     if dtype is DType.F16:
         return cast(cast(x, F32), dtype)
     if dtype.is_small_float:
-        return narrow(cast(x, F32), dtype)
+        return narrow(cast(x, F32), dtype, saturate=False)
     return bitcast(cast(x, dtype.carrier), dtype) if dtype.carrier is not dtype else cast(x, dtype)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -97,7 +97,9 @@ class _Lowering:
         }
         calls = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
         memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
-        return Program(name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory)
+        return Program(
+            name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory, self.setting.threads
+        )
 
     def port(self, value: Value) -> Port:
         """A place in the mutable region for a graph input or output, and for whatever shares its memory."""
@@ -140,9 +142,10 @@ class _Lowering:
         blocks = [Block(aligned(v.type.nbytes), *life) for v, life in lives.items()]
         owners: list[Value | tuple[Node, str]] = list(lives)
         for node, steps in lowered.items():
-            scratch = {a.name: a.nbytes for s in steps for a in s.args if isinstance(a, Scratch)}
-            for name, size in scratch.items():
-                blocks.append(Block(aligned(size), step[node], step[node]))
+            scratch = {a.name: a for s in steps for a in s.args if isinstance(a, Scratch)}
+            for name, wanted in scratch.items():
+                copies = self.setting.threads if wanted.per_thread else 1
+                blocks.append(Block(aligned(wanted.nbytes) * copies, step[node], step[node]))
                 owners.append((node, name))
         return blocks, owners
 
@@ -161,6 +164,7 @@ class _Lowering:
                 op.name,
                 macs if i == main else 0,
                 known,
+                s.clears,
             )
             for i, s in enumerate(steps)
         ]
@@ -172,7 +176,8 @@ class _Lowering:
             return self.place(node.outputs[arg.i])
         if isinstance(arg, Weights):
             return Place(Region.CONSTANT, self.constants.offset(arg.data))
-        return scratch[node, arg.name]
+        found = scratch[node, arg.name]
+        return replace(found, stride=aligned(arg.nbytes)) if arg.per_thread and self.setting.threads > 1 else found
 
 
 def has_halo(type: TensorType) -> bool:

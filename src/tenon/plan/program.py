@@ -23,10 +23,11 @@ class Region(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """A byte offset in a region."""
+    """A byte offset in a region.  With a ``stride``, thread i has memory of its own, i * stride bytes further on."""
 
     region: Region
     offset: int
+    stride: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of."""
+    """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of.
+
+    ``clears`` says that it only zeroes the halo of what a later call of the node fills.
+    """
 
     kernel: Kernel
     args: tuple[Place, ...]
@@ -62,6 +66,7 @@ class Call:
     op: str
     macs: int = 0
     facts: Facts = Facts()
+    clears: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +90,10 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A network ready to be printed: everything is decided but the text."""
+    """A network ready to be printed: everything is decided but the text.
+
+    ``threads`` is the most that may run it together.
+    """
 
     name: str
     inputs: tuple[Port, ...]
@@ -93,6 +101,7 @@ class Program:
     calls: tuple[Call, ...]
     constants: tuple[Constant, ...]
     memory: Memory
+    threads: int = 1
 
     def weights(self) -> bytes:
         """The bytes of the constant region."""

@@ -12,12 +12,13 @@ from tenon.ops.base import Limits, Operator, Site
 
 @dataclass(frozen=True)
 class Setting:
-    """What a whole plan is made for: the machine, what algorithms may cost, and what a search has chosen, by
-    ``key`` of the site."""
+    """What a whole plan is made for: the machine, what algorithms may cost, what a search has chosen, by ``key`` of
+    the site, and the most threads that may run it together."""
 
     machine: Machine
     limits: Limits = Limits()
     choices: Mapping[str, object] = field(default_factory=dict)
+    threads: int = 1
 
 
 def operator(node: Node) -> Operator:

@@ -25,3 +25,8 @@ class Target:
     object: str = "elf"
     pointer: int = 8
     freestanding: bool = False  # no operating system: its own start-up code, weights inside
+
+    @property
+    def threaded(self) -> bool:
+        """Whether programs for it can have several threads."""
+        return not self.freestanding

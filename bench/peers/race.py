@@ -1,0 +1,245 @@
+"""Run workers side by side and collect their times."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+from contenders import OTHER_PRECISION
+from prepare import ROOT, MissingError, Workshop
+
+_TIMEOUT = 300.0  # seconds to load, or for one slice
+WRONG = 1e-3
+"""An answer that differs by more of its largest magnitude is wrong (fp32; reduced precision is shown as it is)."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network, and the processors it runs on."""
+
+    name: str
+    threads: int
+    cpu: int
+
+
+@dataclass
+class Lane:
+    """One runtime in a race: milliseconds, or why there are none."""
+
+    runtime: str
+    error: float = float("nan")
+    times: list[float] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def best(self) -> float:
+        return min(self.times)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.times)
+
+    @property
+    def wrong(self) -> bool:
+        return self.runtime not in OTHER_PRECISION and not self.error <= WRONG
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is raced for the ratio."""
+        return bool(self.times) and not self.wrong and self.runtime not in OTHER_PRECISION | {"tenon"}
+
+
+@dataclass
+class Result:
+    """One network at one number of threads."""
+
+    net: str
+    threads: int
+    lanes: list[Lane]
+
+    def lane(self, runtime: str) -> Lane | None:
+        return next((lane for lane in self.lanes if lane.runtime == runtime), None)
+
+    @property
+    def fastest(self) -> Lane | None:
+        """The fastest peer that computes in fp32 and is right."""
+        return min((lane for lane in self.lanes if lane.counts), key=lambda lane: lane.best, default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """Milliseconds of the fastest peer over Tenon's: minima."""
+        ours, peer = self.lane("tenon"), self.fastest
+        return peer.best / ours.best if peer and ours and ours.times and not ours.wrong else None
+
+    def told(self) -> str:
+        shown = [
+            f"{lane.runtime} {lane.best:.2f}{'!' if lane.wrong else ''}" if lane.times else f"{lane.runtime} -"
+            for lane in self.lanes
+        ]
+        return f"{self.net} x{self.threads}: {', '.join(shown)}" + (f"; {self.ratio:.2f}x" if self.ratio else "")
+
+
+class Worker:
+    """A process that answers lines with JSON.  Raises MissingError when it fails, dies or says nothing."""
+
+    def __init__(self, runtime: str, model: Path, net: Net, given: Path, shop: Workshop) -> None:
+        python = Path(sys.executable) if runtime == "tenon" else shop.python
+        environment = {**os.environ, "OMP_NUM_THREADS": str(net.threads), "PYTHONPATH": str(ROOT / "src")}
+        words = [python, Path(__file__).with_name("worker.py"), runtime, model, net.threads, net.cpu, given]
+        self.began = perf_counter()
+        self.process = subprocess.Popen(
+            list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, env=environment,
+        )  # fmt: skip
+
+    def hear(self) -> Any:
+        assert self.process.stdout
+        if not select.select([self.process.stdout], [], [], _TIMEOUT)[0]:
+            raise MissingError(f"says nothing for {_TIMEOUT:.0f} s")
+        line = self.process.stdout.readline()
+        if not line:
+            raise MissingError(f"died with status {self.process.wait()}")
+        message = json.loads(line)
+        if isinstance(message, dict) and "failed" in message:
+            raise MissingError(message["failed"])
+        return message
+
+    def ask(self, line: str) -> Any:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise MissingError(f"died with status {self.process.wait()}") from None
+        return self.hear()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def worker(runtime: str, model: Path, net: Net, given: Path, shop: Workshop) -> Iterator[Worker]:
+    started = Worker(runtime, model, net, given, shop)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def race(net: Net, runtimes: Sequence[str], shop: Workshop, rounds: int, seconds: float) -> Result:
+    """Load every runtime, then give each a slice of time in turn.  Raises MissingError if the model is not there."""
+    lanes, running = [Lane(runtime) for runtime in runtimes], dict[str, Worker]()
+    with tempfile.TemporaryDirectory(prefix="peers-") as place:
+        given = Path(place) / "input.npz"
+        write_input(shop.onnx(net.name), given)
+        note = _reference(net, given, shop)
+        try:
+            for lane in lanes:
+                with noted(lane):
+                    model = shop.model(lane.runtime, net.name)
+                    running[lane.runtime] = Worker(lane.runtime, model, net, given, shop)
+                    running[lane.runtime].hear()
+                    lane.error = float("nan") if note else running[lane.runtime].ask("warm")["error"]
+            for number in range(rounds):
+                for lane in lanes[number % len(lanes) :] + lanes[: number % len(lanes)]:
+                    with noted(lane):
+                        if not lane.note:
+                            lane.times += running[lane.runtime].ask(str(seconds))
+        finally:
+            for started in running.values():
+                started.end()
+    return Result(net.name, net.threads, lanes)
+
+
+@contextmanager
+def noted(lane: Lane) -> Iterator[None]:
+    """What goes wrong with one runtime is a note beside its name."""
+    try:
+        yield
+    except Exception as problem:  # compilers and converters raise anything; the race goes on
+        lane.note = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+
+
+def write_input(model: Path, given: Path) -> None:
+    """Random input of the model's shape, the same every time."""
+    dims = onnx.load(model, load_external_data=False).graph.input[0].type.tensor_type.shape.dim
+    shape = [d.dim_value or 1 for d in dims]
+    np.savez(given, input=np.random.default_rng(7).standard_normal(shape, dtype=np.float32))
+
+
+def _reference(net: Net, given: Path, shop: Workshop) -> str:
+    """Let the reference add its outputs to ``given``; returns why it could not."""
+    try:
+        with worker("reference", shop.onnx(net.name), net, given, shop) as started:
+            started.hear()
+            started.ask("warm")
+    except MissingError as missing:
+        return str(missing)
+    return ""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Fresh processes of one runtime: milliseconds from start to first result (least, median), bytes resident at
+    most, bytes of native libraries (files) and of code in them, beyond Python with NumPy."""
+
+    runtime: str
+    first_ms: float
+    first_median_ms: float
+    rss: int
+    libraries: int
+    code: int
+    note: str = ""
+
+
+def cold(net: Net, runtimes: Sequence[str], shop: Workshop, rounds: int) -> list[Start]:
+    """Start every runtime anew, in turn, ``rounds`` times."""
+    names = ("none", *runtimes)
+    found: dict[str, list[tuple[float, dict[str, Any]]]] = {name: [] for name in names}
+    notes: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="peers-") as place:
+        given = Path(place) / "input.npz"
+        write_input(shop.onnx(net.name), given)
+        models: dict[str, Path] = {}
+        for name in names:
+            try:
+                models[name] = shop.model(name, net.name)
+            except Exception as problem:  # as in a race
+                notes[name] = str(problem).splitlines()[0]
+        for _ in range(rounds):
+            for name in models:
+                try:
+                    with worker(name, models[name], net, given, shop) as started:
+                        started.hear()
+                        seconds = perf_counter() - started.began
+                        found[name].append((seconds, started.ask("facts")))
+                except MissingError as missing:
+                    notes[name] = str(missing)
+    base = set(found["none"][0][1]["libraries"]) if found["none"] else set()
+    bare = {Path(name).name for name in base}
+    return [_start(name, found[name], bare, notes.get(name, "")) for name in names]
+
+
+def _start(name: str, runs: list[tuple[float, dict[str, Any]]], bare: set[str], note: str) -> Start:
+    if not runs:
+        return Start(name, float("nan"), float("nan"), 0, 0, 0, note)
+    seconds = [run[0] for run in runs]
+    own = [sizes for path, sizes in runs[0][1]["libraries"].items() if Path(path).name not in bare]
+    return Start(
+        name, 1e3 * min(seconds), 1e3 * statistics.median(seconds), min(run[1]["rss"] for run in runs),
+        sum(sizes[0] for sizes in own), sum(sizes[1] for sizes in own), note,
+    )  # fmt: skip

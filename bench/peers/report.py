@@ -1,0 +1,154 @@
+"""Races as Markdown, JSON and a plot."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+
+from race import Lane, Result, Start
+
+_COLOURS = {
+    "onnxruntime": "#3b7dd8", "openvino": "#8a55c7", "openvino-default": "#c8b2e4", "ncnn": "#e08a2e",
+    "litert": "#2f9e72",
+}  # fmt: skip
+
+
+def save(folder: Path, results: Sequence[Result], starts: Sequence[Start]) -> None:
+    """``results.json``: every sample, so that other statistics can be made later."""
+    folder.mkdir(parents=True, exist_ok=True)
+    races = [
+        {"net": r.net, "threads": r.threads, "ratio": r.ratio, "runtimes": [asdict(lane) for lane in r.lanes]}
+        for r in results
+    ]
+    data = {"machine": machine(), "unit": "ms", "races": races, "starts": [asdict(start) for start in starts]}
+    (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+def machine() -> str:
+    """The processor's name, as far as it is known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    words = {line.split(":")[0].strip(): line.split(":", 1)[1].strip() for line in lines if ":" in line}
+    if "model name" not in words:
+        return platform.machine()
+    return f"{words['model name']} (family {words.get('cpu family')}, model {words.get('model')})"
+
+
+def markdown(results: Sequence[Result], starts: Sequence[Start]) -> str:
+    """Tables of all results, one per number of threads, and the one of fresh processes."""
+    parts = [_table([r for r in results if r.threads == n]) for n in sorted({r.threads for r in results})]
+    return "\n".join([*parts, *([_starts(starts)] if starts else [])])
+
+
+def mean_ratio(results: Sequence[Result]) -> float:
+    """Geometric mean; NaN if there is nothing to compare."""
+    ratios = [r.ratio for r in results if r.ratio]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
+
+
+def _table(results: Sequence[Result]) -> str:
+    runtimes = [lane.runtime for lane in results[0].lanes]
+    threads = results[0].threads
+    lines = [
+        f"### {threads} thread{'s' if threads > 1 else ''}: minimum / median ms",
+        "",
+        "| network | " + " | ".join(runtimes) + " | fastest peer / Tenon | worst error |",
+        "|---" * (len(runtimes) + 3) + "|",
+    ]
+    for result in results:
+        cells = [_cell(lane, result.fastest is lane) for lane in result.lanes]
+        ours = result.lane("tenon")
+        error = f"{ours.error:.1e}" if ours and ours.times else "-"
+        ratio = f"{result.ratio:.2f}" if result.ratio else "-"
+        lines.append(f"| {result.net} | {' | '.join(cells)} | {ratio} | {error} |")
+    notes = sorted({f"{lane.runtime}, {r.net}: {lane.note}" for r in results for lane in r.lanes if lane.note})
+    wrong = sorted(f"{lane.runtime}, {r.net}: wrong by {lane.error:.1e}, not counted"
+                   for r in results for lane in r.lanes if lane.times and lane.wrong)  # fmt: skip
+    lines += ["", f"Geometric mean of the ratio: {mean_ratio(results):.2f}.", ""]
+    return "\n".join([*lines, *(f"- {note}" for note in [*wrong, *notes]), ""])
+
+
+def _cell(lane: Lane, fastest: bool) -> str:
+    if not lane.times:
+        return "-"
+    text = f"{lane.best:.2f} / {lane.median:.2f}"
+    return f"**{text}**" if fastest else f"{text} (!)" if lane.wrong else text
+
+
+def _starts(starts: Sequence[Start]) -> str:
+    lines = [
+        "### A fresh Python process: first result, memory, native code",
+        "",
+        "| runtime | first result ms (min / median) | peak RSS MB | beyond bare: ms | MB | libraries MB | code MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    bare = next((s for s in starts if s.runtime == "none"), None)
+    for s in starts:
+        if not s.rss:
+            lines.append(f"| {s.runtime} | - | - | - | - | - | {s.note} |")
+            continue
+        more = (f"{s.first_ms - bare.first_ms:.0f}", _mb(s.rss - bare.rss)) if bare else ("-", "-")
+        lines.append(
+            f"| {s.runtime} | {s.first_ms:.0f} / {s.first_median_ms:.0f} | {_mb(s.rss)} | {more[0]} | {more[1]} | "
+            f"{_mb(s.libraries)} | {_mb(s.code)} |"
+        )
+    return "\n".join([*lines, "", "Libraries and code are those that bare Python with NumPy does not load.", ""])
+
+
+def _mb(n: int) -> str:
+    return f"{n / 1e6:.1f}"
+
+
+def plot(results: Sequence[Result]) -> str:
+    """An SVG: for each network, every peer's time over Tenon's; right of the line at 1 Tenon is faster."""
+    runtimes = [name for name in _COLOURS if any((lane := r.lane(name)) and lane.times for r in results)]
+    bar, gap, left, width = 9, 12, 150, 640
+    height = len(results) * (bar * len(runtimes) + gap)
+    ratios = [_over(r, name) or 0 for r in results for name in runtimes]
+    most = max([1.5, *ratios]) * 1.05
+
+    def x(ratio: float) -> float:
+        return left + width * ratio / most
+
+    shapes, y = [], 70.0
+    for r in results:
+        shapes.append(_text(left - 8, y + bar * len(runtimes) / 2 + 4, r.net, "end"))
+        for name in runtimes:
+            ratio = _over(r, name)
+            if ratio:
+                shapes.append(f'<rect x="{left}" y="{y:.1f}" width="{x(ratio) - left:.1f}" height="{bar - 1}" '
+                              f'rx="1.5" fill="{_COLOURS[name]}"/>')  # fmt: skip
+                shapes.append(_text(x(ratio) + 4, y + bar - 1.5, f"{ratio:.2f}", "start", 8))
+            y += bar
+        y += gap
+    ticks = [i / 2 for i in range(1, int(most * 2) + 1)]
+    grid = [f'<line x1="{x(t):.1f}" y1="60" x2="{x(t):.1f}" y2="{height + 66}" stroke="{"#222" if t == 1 else "#ddd"}" '
+            f'stroke-width="{1.4 if t == 1 else 1}"/>' + _text(x(t), height + 82, f"{t:g}x", "middle", 10)
+            for t in ticks]  # fmt: skip
+    legend = [f'<rect x="{left + 130 * i}" y="40" width="11" height="11" rx="2" fill="{_COLOURS[name]}"/>'
+              + _text(left + 16 + 130 * i, 50, name, "start") for i, name in enumerate(runtimes)]  # fmt: skip
+    threads = results[0].threads
+    title = f"Time of each runtime over Tenon's, {threads} thread{'s' if threads > 1 else ''}, fp32, batch 1"
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 40}" height="{height + 100}" '
+        'font-family="system-ui, sans-serif" font-size="12" fill="#222">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="{left}" y="24" font-size="15" font-weight="600">{escape(title)}</text>',
+        *grid, *legend, *shapes, "</svg>", "",
+    ])  # fmt: skip
+
+
+def _over(result: Result, runtime: str) -> float | None:
+    ours, lane = result.lane("tenon"), result.lane(runtime)
+    return lane.best / ours.best if ours and ours.times and lane and lane.times and not lane.wrong else None
+
+
+def _text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'

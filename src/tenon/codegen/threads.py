@@ -1,0 +1,115 @@
+"""How threads share the calls of a program: which calls are dealt out, and where all must wait for each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tenon.codegen.bounds import ConflictError, prove
+from tenon.codegen.count import count
+from tenon.codegen.line import Line, line
+from tenon.errors import InternalError
+from tenon.ir.loops import Buffer, Kernel
+from tenon.plan.program import Call, Place
+
+TINY = 2000
+"""Instructions of a kernel that is not worth dealing out: about the time that threads take to meet."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A call, and how its work items are dealt out; thread 0 alone runs it when ``slices`` is None."""
+
+    call: Call
+    slices: Line | None
+
+
+class Sharing:
+    """Proves kernels and decides who runs them; every kernel is looked at once."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._proved: dict[tuple[Kernel, tuple[tuple[Buffer, Buffer], ...]], bool] = {}
+        self._lines: dict[Kernel, Line | None] = {}
+
+    def part(self, call: Call) -> Part:
+        """Raises OutOfRangeError if the kernel cannot be proved."""
+        same = _same(call)
+        apart = self._prove(call.kernel, same or {})
+        slices = self._line(call.kernel) if same is not None and apart and self.threads > 1 else None
+        if slices and any(b.space == "scratch" and not p.stride for b, p in _arguments(call)):
+            raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
+        return Part(call, slices)
+
+    def _prove(self, kernel: Kernel, same: dict[Buffer, Buffer]) -> bool:
+        key = kernel, tuple(same.items())
+        if key not in self._proved:
+            try:
+                prove(kernel, same)
+                self._proved[key] = True
+            except ConflictError:
+                if not same:
+                    raise
+                self._proved[key] = False  # sound, but not when it works in place
+        return self._proved[key]
+
+    def _line(self, kernel: Kernel) -> Line | None:
+        if kernel not in self._lines:
+            self._lines[kernel] = line(kernel) if count(kernel).instructions >= TINY else None
+        return self._lines[kernel]
+
+
+def meetings(parts: Sequence[Part], threads: int) -> Iterator[bool]:
+    """For every call: must all threads have finished the calls before it?
+
+    Not if it depends on none of those since they last met, nor if both are thread 0's alone.
+    """
+    since: list[Part] = []
+    for part in parts:
+        must = any((part.slices or p.slices) and _depends(part.call, p.call, threads) for p in since)
+        if must:
+            since = []
+        since.append(part)
+        yield must
+
+
+def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
+    return zip(call.kernel.params, call.args, strict=True)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return math.prod(extent.const for extent in buffer.shape) * buffer.type.bytes
+
+
+def _overlap(a: Buffer, p: Place, b: Buffer, q: Place, threads: int = 1) -> bool:
+    end_p, end_q = (x.offset + _bytes(buf) + x.stride * (threads - 1) for buf, x in ((a, p), (b, q)))
+    return p.region == q.region and p.offset < end_q and q.offset < end_p
+
+
+def _depends(later: Call, earlier: Call, threads: int) -> bool:
+    """Does one write what the other reads or writes?  Clearing a halo and filling its inside do not meet."""
+    clears = later.clears or earlier.clears
+    for a, p in _arguments(later):
+        for b, q in _arguments(earlier):
+            writes = (a.space != "const") + (b.space != "const")
+            inside = clears and writes == 2 and p == q
+            if writes and not inside and _overlap(a, p, b, q, threads):
+                return True
+    return False
+
+
+def _same(call: Call) -> dict[Buffer, Buffer] | None:
+    """Operands that are the memory of a result, element for element; None if any overlaps one in another way."""
+    found: dict[Buffer, Buffer] = {}
+    arguments = list(_arguments(call))
+    for i, (a, p) in enumerate(arguments):
+        for b, q in arguments[i + 1 :]:
+            if a.space == b.space == "const" or not _overlap(a, p, b, q):
+                continue
+            source, result = (b, a) if b.space == "const" else (a, b)
+            alike = p == q and a.shape == b.shape and a.type == b.type
+            if not alike or source.space != "const" or result.space != "global":
+                return None
+            found[source] = result
+    return found

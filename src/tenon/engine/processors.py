@@ -1,0 +1,81 @@
+"""Which processors threads run on: a list of numbers, or all cores of one kind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from tenon.errors import InputError
+
+Cores = Literal["all", "big", "little", 0, 1, 2]
+"""The kind of cores to use: all of them, or where a machine has fast and slow ones only the fast ("big", 1) or the
+slow ("little", 2)."""
+
+_KINDS: tuple[Cores, ...] = ("all", "big", "little")
+_SYSTEM = Path("/sys/devices/system/cpu")
+
+
+def choose(affinity: Sequence[int] = (), cores: Cores = "all", system: Path = _SYSTEM) -> frozenset[int]:
+    """The processors to run on; none at all means that nobody asked.
+
+    Raises InputError for numbers of processors that this process may not use and for unknown kinds.
+    """
+    kind = _KINDS[cores] if cores in (0, 1, 2) and isinstance(cores, int) else cores
+    if kind not in _KINDS:
+        raise InputError(f"cores={cores!r}: choose from all (0), big (1) and little (2)")
+    if affinity and kind != "all":
+        raise InputError(f"affinity={list(affinity)} and cores={cores!r} are two answers to one question: give one")
+    if not affinity and kind == "all":
+        return frozenset()
+    if not hasattr(os, "sched_setaffinity"):
+        raise InputError("this operating system does not let a program choose its processors: leave out affinity")
+    present = os.sched_getaffinity(0)
+    if affinity:
+        if missing := sorted(set(affinity) - present):
+            raise InputError(f"affinity: there is no processor {missing[0]} here; there are {sorted(present)}")
+        return frozenset(affinity)
+    return of_kind(kind == "big", present, system)
+
+
+def of_kind(big: bool, present: set[int], system: Path = _SYSTEM) -> frozenset[int]:
+    """The fastest (slowest) of ``present``; all of them where they are alike or nothing is known of them."""
+    speeds = {number: _speed(system / f"cpu{number}") for number in present}
+    wanted = (max if big else min)(speeds.values())
+    return frozenset(number for number, speed in speeds.items() if speed == wanted)
+
+
+def _speed(folder: Path) -> int:
+    """What the system says of a core: its capacity, or its highest clock rate in kHz; 0 if it says nothing."""
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        try:
+            return int((folder / name).read_text())
+        except (OSError, ValueError):
+            continue
+    return 0
+
+
+class Pinning:
+    """Keeps threads on some processors, and lets them go again.  With none, it does nothing."""
+
+    def __init__(self, processors: frozenset[int]) -> None:
+        self.processors = processors
+        self._before: dict[int, set[int]] = {}
+
+    def pin(self) -> None:
+        """Pin the calling thread; the threads that it starts inherit this."""
+        thread = threading.get_native_id()
+        if self.processors and thread not in self._before:
+            self._before[thread] = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, self.processors)
+
+    def release(self) -> None:
+        """Every pinned thread that still exists may run where it could before."""
+        while self._before:
+            thread, processors = self._before.popitem()
+            try:
+                os.sched_setaffinity(thread, processors)
+            except OSError:
+                continue

@@ -1,0 +1,59 @@
+"""The threads that run one engine's network together (see ``runtime/threads.c``)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Sequence
+
+from tenon.engine.processors import Pinning
+from tenon.errors import InternalError
+
+
+class Team:
+    """``run`` calls the entry point, in ``threads`` threads if there are to be several.
+
+    The other threads are C's: they know nothing of Python, and sleep between runs.  After a fork the child, which has
+    none of them, starts its own.
+    """
+
+    def __init__(self, library: ctypes.CDLL, entry: str, threads: int, processors: frozenset[int]) -> None:
+        self.threads, self.processors = threads, processors
+        self._pinning = Pinning(processors)
+        self._alone = library[entry]
+        self._library, self._many = library, f"{entry}_threads"
+        self._process = 0
+        self._stop: weakref.finalize[[int], Team] | None = None
+
+    def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
+        """Returns what the network returned."""
+        self._pinning.pin()
+        if self.threads == 1:
+            return int(self._alone(*regions))
+        if self._process != os.getpid():
+            self._start()
+        return int(self._library.tenon_team_run(self._handle, *regions))
+
+    def _start(self) -> None:
+        library = self._library
+        library.tenon_team_start.restype = ctypes.c_void_p
+        address = library.tenon_team_start(ctypes.cast(library[self._many], ctypes.c_void_p), self.threads)
+        if not address:
+            raise InternalError(f"the system has no room for {self.threads - 1} more threads")
+        if self._stop:
+            self._stop.detach()
+        self._process, self._handle = os.getpid(), ctypes.c_void_p(address)
+        self._stop = weakref.finalize(self, _stop, library, self._handle, self._process)
+
+    def stop(self) -> None:
+        """End the threads.  The next run would start them again."""
+        if self._stop:
+            self._stop()
+        self._process = 0
+        self._pinning.release()
+
+
+def _stop(library: ctypes.CDLL, handle: ctypes.c_void_p, process: int) -> None:
+    if process == os.getpid():
+        library.tenon_team_stop(handle)

@@ -1,0 +1,226 @@
+"""Kernels on boxes: decoding, choosing by score, suppressing what overlaps.
+
+All work on lists in scratch memory whose lengths come from data: a candidate is appended by writing it behind the list
+and moving the end by 0 or 1, so there is nothing to branch on.  Choosing takes the largest score again and again,
+which is cheap because only candidates above the threshold are on the list, and equals a stable sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.ir.build import Builder, Tensor
+from tenon.ir.graph import Array
+from tenon.ir.index import Index
+from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minimum, op, select
+from tenon.ir.types import F32, I32
+from tenon.kernels.math import exp
+
+NOTHING = -3.4e38
+"""A score below all others."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Sizes and rules of SSD's output: ``items`` pictures, ``priors`` boxes of ``classes`` classes.
+
+    ``sets`` is 1 when the classes share their boxes, else ``classes``.  ``candidates`` is how many boxes of a class are
+    looked at, ``keep`` how many rows a picture gives, and ``cut`` whether they are the best of all classes.
+    """
+
+    items: int
+    priors: int
+    classes: int
+    sets: int
+    background: int
+    code: str
+    encoded: bool
+    least_score: float
+    threshold: float
+    eta: float
+    candidates: int
+    keep: int
+    cut: bool
+
+    @property
+    def most(self) -> int:
+        """Candidates of all classes together."""
+        return self.candidates * self.classes
+
+
+def positions(n: int) -> Array:
+    """0, 1, 2 ...: an index as a value."""
+    return np.arange(n, dtype=np.int32)
+
+
+def one_if(mask: Expr) -> Expr:
+    """A mask as 1 or 0."""
+    return op("and", mask, Const(1, Type(I32)))
+
+
+def integer(value: int) -> Expr:
+    return Const(value, Type(I32))
+
+
+def number(value: float) -> Expr:
+    return Const(value, Type(F32))
+
+
+def decode(d: Detection) -> Kernel:
+    """(location [N, P, sets, 4], priors [2, P, 4]) -> boxes [N, sets, P, 4] as corners."""
+    k = Builder(f"decode_boxes_{d.code}_{d.items}_{d.priors}x{d.sets}")
+    location, priors = k.param("location", d.items, d.priors, d.sets, 4), k.param("priors", 2, d.priors, 4)
+    boxes = k.param("boxes", d.items, d.sets, d.priors, 4, out=True)
+    with k.loop("n", d.items) as n, k.loop("s", d.sets) as s, k.loop("p", d.priors) as p:
+        corner = [priors[0, p, i] for i in range(4)]
+        delta = [location[n, p, s, i] for i in range(4)]
+        if not d.encoded:
+            delta = [delta[i] * priors[1, p, i] for i in range(4)]
+        for i, value in enumerate(decoded(d.code, corner, [k.let("d", v) for v in delta])):
+            boxes[n, s, p, i] = value
+    return k.done()
+
+
+def decoded(code: str, corner: Sequence[Expr], delta: Sequence[Expr]) -> list[Expr]:
+    """The corners of a prior moved by its deltas, in one of SSD's codes."""
+    if code == "corner":
+        return [c + d for c, d in zip(corner, delta, strict=True)]
+    width, height = corner[2] - corner[0], corner[3] - corner[1]
+    if code == "corner_size":
+        return [c + d * side for c, d, side in zip(corner, delta, (width, height) * 2, strict=True)]
+    x = delta[0] * width + (corner[0] + corner[2]) * 0.5
+    y = delta[1] * height + (corner[1] + corner[3]) * 0.5
+    half_width, half_height = exp(delta[2]) * width * 0.5, exp(delta[3]) * height * 0.5
+    return [x - half_width, y - half_height, x + half_width, y + half_height]
+
+
+def overlap(a: Sequence[Expr], b: Sequence[Expr], extra: float) -> tuple[Expr, Expr]:
+    """(intersection, union) of two boxes as corners; ``extra`` is 1 where coordinates count whole pixels."""
+    width = maximum(minimum(a[2], b[2]) - maximum(a[0], b[0]) + extra, 0.0)
+    height = maximum(minimum(a[3], b[3]) - maximum(a[1], b[1]) + extra, 0.0)
+    inside = width * height
+    return inside, area(a, extra) + area(b, extra) - inside
+
+
+def area(box: Sequence[Expr], extra: float) -> Expr:
+    return maximum(box[2] - box[0] + extra, 0.0) * maximum(box[3] - box[1] + extra, 0.0)
+
+
+class Choice:
+    """A list of scored candidates in scratch memory, from which the best are taken."""
+
+    def __init__(self, k: Builder, most: int) -> None:
+        self.k, self.most = k, most
+        self.scores = k.param("scores", most, out=True)
+        self.which = k.param("which", most, out=True, dtype=I32)
+        self.state = k.param("state", 2, out=True, dtype=I32)
+        self.best = k.param("best", 1, out=True)
+        self.places = k.param("places", most, dtype=I32)
+
+    def clear(self) -> None:
+        self.state[0] = integer(0)
+
+    def append(self, score: Expr, which: Expr, mask: Expr) -> None:
+        """Put a candidate on the list where ``mask`` holds."""
+        with self.k.bind("end", self.state[0], self.most) as end:
+            self.scores[end] = score
+            self.which[end] = which
+            self.state[0] = self.state[0] + one_if(mask)
+
+    def take_best(self, length: Index) -> None:
+        """Find the first of the largest scores and take it off; ``state[1]`` is where it stood."""
+        self.best[0] = number(NOTHING)
+        self.state[1] = integer(0)
+        with self.k.loop("j", self.most, length) as j:
+            score = self.k.let("s", self.scores[j])
+            better = self.k.let("better", less(self.best[0], score))
+            self.state[1] = select(better, self.places[j], self.state[1])
+            self.best[0] = select(better, score, self.best[0])
+
+
+def suppress(d: Detection) -> Kernel:
+    """(confidence [N, P, classes], boxes) -> rows [N, keep, 7]: picture, class, score and corners; -1 marks no row."""
+    k = Builder(f"detections_{d.items}_{d.priors}x{d.classes}_{d.keep}")
+    confidence = k.param("confidence", d.items, d.priors, d.classes)
+    boxes = k.param("boxes", d.items, d.sets, d.priors, 4)
+    choice = Choice(k, max(d.priors, d.most))
+    found = k.param("found", d.most, 6, out=True)  # class, score, corners
+    chosen = k.param("chosen", d.most, out=True, dtype=I32)
+    rows = k.param("rows", d.items, d.keep, 7, out=True)
+    count = k.param("count", 3, out=True, dtype=I32)  # found in all, where this class begins, rows written
+    limit = k.param("limit", 1, out=True)
+    with k.loop("n", d.items) as n:
+        count[0] = integer(0)
+        for c in range(d.classes):
+            if c != d.background:
+                _suppress_class(k, d, choice, (confidence, boxes, found, count, limit), n, c)
+        _write_rows(k, d, choice, (found, chosen, rows, count), n)
+    return k.done()
+
+
+def _suppress_class(
+    k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: int
+) -> None:
+    confidence, boxes, found, count, limit = memory
+    choice.clear()
+    with k.loop("p", d.priors) as p:
+        score = k.let("score", confidence[n, p, c])
+        choice.append(score, choice.places[p], less(number(d.least_score), score))
+    count[1] = count[0]
+    limit[0] = number(d.threshold)
+    with k.bind("m", choice.state[0], d.priors + 1) as m, k.loop("t", d.candidates, m):
+        choice.take_best(m)
+        with k.bind("b", choice.state[1], d.priors) as b:
+            choice.scores[b] = number(NOTHING)
+            with k.bind("q", choice.which[b], d.priors) as q:
+                _keep_if_free(k, d, choice, (boxes, found, count, limit), (n, c, q))
+
+
+def _keep_if_free(
+    k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], at: tuple[Index, int, Index]
+) -> None:
+    """Append box ``q`` unless one kept of its class overlaps it too much."""
+    boxes, found, count, limit = memory
+    n, c, q = at
+    box = [k.let("x", boxes[n, c if d.sets > 1 else 0, q, i]) for i in range(4)]
+    free = k.local("free", 1, dtype=I32, space="stack")
+    free[0] = integer(1)
+    with k.bind("kept", count[0] - count[1], d.candidates + 1) as kept, k.loop("i", d.candidates, kept) as i:
+        with k.bind("o", count[1] + choice.places[i], d.most) as o:
+            inside, union = overlap(box, [found[o, 2 + e] for e in range(4)], 0.0)
+            free[0] = op("and", free[0], one_if(op("less_equal", inside, limit[0] * union)))
+    with k.bind("end", count[0], d.most) as end:
+        values = [number(c), choice.best[0], *box]
+        for i, value in enumerate(values):
+            found[end, i] = value
+    count[0] = count[0] + free[0]
+    if d.eta < 1:
+        shrinks = op("and", less(number(0.5), limit[0]), op("sub", integer(0), free[0]))
+        limit[0] = select(shrinks, limit[0] * d.eta, limit[0])
+
+
+def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index) -> None:
+    """The best of all classes, class by class."""
+    found, chosen, rows, count = memory
+    with k.loop("r", d.keep) as r, k.loop("e", 7) as e:
+        rows[n, r, e] = number(-1.0)
+    count[2] = integer(0)
+    with k.bind("m", count[0], d.most + 1) as m:
+        with k.loop("j", d.most, m) as j:
+            choice.scores[j] = found[j, 1]
+            chosen[j] = integer(0 if d.cut else 1)
+        if d.cut:
+            with k.loop("t", d.keep, m):
+                choice.take_best(m)
+                with k.bind("b", choice.state[1], d.most) as b:
+                    choice.scores[b] = number(NOTHING)
+                    chosen[b] = integer(1)
+        with k.loop("j", d.most, m) as j, k.bind("take", chosen[j], 2) as take, k.when(take >= 1):
+            with k.bind("r", count[2], d.keep) as r:
+                rows[n, r, 0] = cast(choice.places[n], F32) if n.terms else number(0.0)
+                for i in range(6):
+                    rows[n, r, 1 + i] = found[j, i]
+            count[2] = count[2] + 1

@@ -1,0 +1,413 @@
+"""Strassen's algorithm on convolutions: matrix products of halves, seven where the definition takes eight.
+
+A convolution multiplies positions x input channels by input channels x output channels (at every tap).  All three
+are halved; Winograd's variant then needs 7 products and 15 additions of quarters.  4 of the additions are of
+weights, done when packing; the input's 4 are one pass over the input; 5 of the other 7 happen where a product is
+stored.  Halves can be halved again: L levels multiply (7/8)^L of the time and make weights (7/4)^L as large.
+
+A block of positions goes through everything at once, so that what lies between stays in cache; threads share out
+blocks.  Strassen, "Gaussian elimination is not optimal" (1969); the order of the products follows Boyer, Dumas,
+Pernet and Zhou, "Memory efficient scheduling of Strassen-Winograd's matrix multiplication algorithm" (2009).  The
+largest error over the RMS of the output, against exact arithmetic on random data: see ``Limits.strassen``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.graph import Array
+from tenon.ir.index import Index, IndexLike, index
+from tenon.ir.loops import Expr, Kernel, broadcast
+from tenon.kernels.conv import Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time
+from tenon.kernels.image import Image
+from tenon.kernels.machine import Machine
+
+_CACHE = 700_000
+"""Bytes of quarters that stay near the processor."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """``levels`` of halving, of blocks of ``rows x cols`` positions and one of ``groups`` equal parts of the output
+    channels; ``tile`` is what the innermost products keep in registers."""
+
+    levels: int
+    rows: int
+    cols: int
+    groups: int
+    tile: Tile
+
+    def extent(self, level: int) -> tuple[int, int]:
+        """Rows and columns of a block halved ``level`` times: rows while they are even, then columns."""
+        rows, cols = self.rows, self.cols
+        for _ in range(level):
+            rows, cols = (rows // 2, cols) if rows % 2 == 0 else (rows, cols // 2)
+        return rows, cols
+
+    @property
+    def divides(self) -> bool:
+        rows, cols = self.extent(self.levels)
+        return rows * cols << self.levels == self.rows * self.cols
+
+
+def applies(s: Conv, machine: Machine, levels: int) -> bool:
+    """Whether a convolution can be computed so."""
+    plain = s.y_step == (1, 1) and s.positions is None and s.groups == 1 and s.packed and not s.batch and s.taps > 0
+    whole = s.x.block % machine.lanes == 0 and s.y.block % machine.lanes == 0
+    halves = s.x.channels % (s.x.block << levels) == 0 and s.y.channels % (s.y.block << levels) == 0
+    return plain and whole and halves
+
+
+def _gathers(s: Conv) -> bool:
+    """Sums of a kernel of one tap hold only the elements that it meets."""
+    return s.kernel == (1, 1)
+
+
+def _reach(s: Conv, extent: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of input that the sums for ``extent`` positions hold."""
+    if _gathers(s):
+        return extent
+    spans = zip(extent, s.kernel, s.stride, s.dilation, strict=True)
+    rows, cols = ((n - 1) * stride + (taps - 1) * dilation + 1 for n, taps, stride, dilation in spans)
+    return rows, cols
+
+
+def scratch(s: Conv, b: Blocking) -> list[tuple[int, ...]]:
+    """Shapes of the sums of inputs [4][blocks][rows][cols][block] and of the products [3]..., level by level."""
+    found: list[tuple[int, ...]] = []
+    for level in range(1, b.levels + 1):
+        extent = b.extent(level)
+        found.append((4, s.x.blocks >> level, *_reach(s, extent), s.x.block))
+        found.append((3, s.y.blocks // b.groups >> level, *extent, s.y.block))
+    return found
+
+
+def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> Array:
+    """[groups][7^levels][trips][blocks][kh][kw][block][vecs * lanes] from [out, in, kh, kw], summed in f64."""
+    quarter = replace(
+        s,
+        x=Image(1, s.x.channels >> b.levels, 1, 1, s.x.block),
+        y=Image(1, s.y.channels // b.groups >> b.levels, 1, 1, s.y.block),
+    )
+    parts = np.split(weights.astype(np.float64), b.groups)
+    packed = [
+        np.stack([pack(w.astype(np.float32), quarter, machine, b.tile.vecs)[0] for w in _products(part, b.levels)])
+        for part in parts
+    ]
+    return np.stack(packed)
+
+
+def _products(w: Array, levels: int) -> list[Array]:
+    """The right-hand sides of the products, in their order."""
+    if levels == 0:
+        return [w]
+    top, bottom = np.split(w, 2)
+    (b11, b21), (b12, b22) = np.split(top, 2, axis=1), np.split(bottom, 2, axis=1)
+    t1 = b12 - b11
+    t2 = b22 - t1
+    each = (b11, b21, t2, b22 - b12, t1, b22, b21 - t2)
+    return [product for half in each for product in _products(half, levels - 1)]
+
+
+# -------------------------------------------------------------------------------------------- choice
+def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2) -> list[Blocking]:
+    """The ``count`` blockings with the least estimated time, best first, of at most ``most`` levels."""
+    found = []
+    for levels in range(1, most + 1):
+        if applies(s, machine, levels):
+            for rows, cols in _blocks(s.extent):
+                for groups in (g for g in (1, 2) if s.y.blocks % (g << levels) == 0):
+                    found += _tiled(s, machine, Blocking(levels, rows, cols, groups, Tile(1, 1, 1)))
+    return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
+
+
+def _blocks(extent: tuple[int, int]) -> list[tuple[int, int]]:
+    """Sizes of blocks that tile an image: whole rows, or part of a single one."""
+    rows, cols = extent
+    if rows == 1:
+        return [(1, n) for n in range(2, cols + 1) if cols % n == 0]
+    return [(n, cols) for n in range(1, rows + 1) if rows % n == 0]
+
+
+def _tiled(s: Conv, machine: Machine, b: Blocking) -> list[Blocking]:
+    if not b.divides:
+        return []
+    leaf = _leaf(s, b)
+    vectors = leaf.y.channels // machine.lanes
+    return [replace(b, tile=t) for t in best_tiles(leaf, machine, 12) if vectors % t.vecs == 0][:3]
+
+
+def _leaf(s: Conv, b: Blocking) -> Conv:
+    """An innermost product as a convolution."""
+    rows, cols = b.extent(b.levels)
+    x = Image(1, s.x.channels >> b.levels, rows, cols, s.x.block)
+    y = Image(1, s.y.channels // b.groups >> b.levels, rows, cols, s.y.block)
+    return Conv(x, y, kernel=s.kernel)
+
+
+def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
+    """Time of the convolution, the unit being one multiply-add of a vector."""
+    leaf, lanes = _leaf(s, b), machine.lanes
+    trips = leaf.y.channels // lanes // b.tile.vecs
+    steps = leaf.taps * leaf.x.channels
+    products = 0.0
+    for _, rn, height in segments(leaf.y.h, b.tile.rows):
+        for _, cn, width in segments(leaf.y.w, b.tile.cols):
+            m = height * width
+            products += trips * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 6.0 * m * b.tile.vecs + 20)
+    blocks = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
+    shapes = scratch(s, b)
+    sums = sum(
+        7 ** (i // 2) * math.prod(shape[1:]) / lanes * (_SUM if i % 2 == 0 else _RESULT)
+        for i, shape in enumerate(shapes)
+    )
+    kept = 4 * sum(map(math.prod, shapes))
+    slow = 2.0 if kept > _CACHE else 1.0
+    weights = 4.0 * s.taps * s.x.channels * s.y.channels * (7 / 4) ** b.levels
+    passes = blocks // b.groups
+    memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
+    return overlapped(blocks * 7**b.levels * products, memory) + blocks * slow * sums
+
+
+_SUM, _RESULT = 16.0, 10.0
+"""Time to make the four sums of a vector of inputs, and the two of a vector of results."""
+
+
+# -------------------------------------------------------------------------------------------- kernel
+@dataclass(frozen=True, eq=False)
+class View:
+    """A part of a tensor [n][blocks][rows][cols][block]: where its first element lies, and by how much its rows and
+    columns are apart."""
+
+    tensor: Tensor
+    n: IndexLike
+    block: Index
+    row: Index
+    col: Index
+    stride: tuple[int, int] = (1, 1)
+
+    def moved(self, blocks: IndexLike, rows: int, cols: int) -> View:
+        return replace(
+            self,
+            block=self.block + blocks,
+            row=self.row + rows * self.stride[0],
+            col=self.col + cols * self.stride[1],
+        )
+
+    def vector(self, lanes: int, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike]) -> Expr:
+        """The vector at (block, row, col, vector of the block)."""
+        c, i, j, v = at
+        row, col = self.row + index(i) * self.stride[0], self.col + index(j) * self.stride[1]
+        return self.tensor.vec(lanes)[self.n, self.block + c, row, col, v]
+
+    def put(self, lanes: int, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike], value: Expr) -> None:
+        c, i, j, v = at
+        self.tensor.vec(lanes)[self.n, self.block + c, self.row + i, self.col + j, v] = value
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What all steps share; ``n`` counts images, ``group`` parts of the output channels."""
+
+    k: Builder
+    s: Conv
+    machine: Machine
+    b: Blocking
+    w: Tensor
+    bias: Tensor | None
+    operands: list[Tensor]
+    kept: list[Tensor]
+    y: Tensor
+    n: Index
+    group: Index
+
+    def sums(self, level: int, which: int) -> View:
+        stride = (1, 1) if _gathers(self.s) else self.s.stride
+        return View(self.kept[2 * level - 2], which, Index(), Index(), Index(), stride)
+
+    def product(self, level: int, which: int) -> View:
+        return View(self.kept[2 * level - 1], which, Index(), Index(), Index())
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What a product becomes: ``adds`` are added to it, then it goes to ``view``; where that is None it is part of the
+    result, from (block, row, col) on."""
+
+    view: View | None
+    adds: tuple[View, ...]
+    block: Index
+    row: Index
+    col: Index
+
+    def moved(self, blocks: int, rows: int, cols: int) -> Target:
+        return Target(
+            self.view and self.view.moved(blocks, rows, cols),
+            tuple(a.moved(blocks, rows, cols) for a in self.adds),
+            self.block + blocks, self.row + rows, self.col + cols,
+        )  # fmt: skip
+
+    def plus(self, view: View) -> Target:
+        return replace(self, adds=(view, *self.adds))
+
+
+@lru_cache(maxsize=512)
+def strassen(s: Conv, machine: Machine, b: Blocking) -> Kernel:
+    """Parameters: x, transformed weights, bias, operands, ``scratch``, y."""
+    k = Builder(f"strassen{b.levels}_{'x'.join(map(str, s.kernel))}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
+    x = k.param("x", *s.x.shape)
+    w = weights_param(k, s, machine, b)
+    bias = k.param("b", s.padded) if s.bias else None
+    operands = [k.param("r", *i.shape) for i in s.operands]
+    kept = [k.param("st"[i % 2], *shape, scratch=True) for i, shape in enumerate(scratch(s, b))]
+    y = k.param("y", *s.y.shape, out=True)
+    down, across = s.extent[0] // b.rows, s.extent[1] // b.cols
+    with k.loop("n", s.y.n) as n, k.loop("block", down * across * b.groups, kind="parallel") as block:
+        group, at = block % b.groups, block // b.groups
+        top, left = (at * b.rows, Index()) if across == 1 else (Index(), at * b.cols)
+        parts = Parts(k, s, machine, b, w, bias, operands, kept, y, n, group)
+        row = top * s.stride[0] + (s.x.top - s.top)
+        col = left * s.stride[1] + (s.x.left - s.left)
+        target = Target(None, (), group * (s.y.blocks // b.groups), top, left)
+        multiply(parts, View(x, n, Index(), row, col, s.stride), target)
+    return k.done()
+
+
+def weights_param(k: Builder, s: Conv, machine: Machine, b: Blocking) -> Tensor:
+    width = b.tile.vecs * machine.lanes
+    trips, blocks = (s.y.channels // b.groups >> b.levels) // width, s.x.blocks >> b.levels
+    return k.param("w", b.groups, 7**b.levels, trips, blocks, *s.kernel, s.x.block, width)
+
+
+def multiply(p: Parts, a: View, to: Target, level: int = 0, number: int = 0) -> None:
+    """The product of ``a`` and the weights ``number`` of this level."""
+    if level == p.b.levels:
+        _multiply(p, a, to, number)
+        return
+    inner, number = level + 1, 7 * number
+    (rows, cols), (h, w) = p.b.extent(level), p.b.extent(inner)
+    down = (h, 0) if h < rows else (0, w)
+    ins, outs = p.s.x.blocks >> inner, p.s.y.blocks // p.b.groups >> inner
+    t0, t1, t2 = (p.product(inner, i) for i in range(3))
+    s1, s2, s3, s4 = (p.sums(inner, i) for i in range(4))
+    nowhere = Target(None, (), Index(), Index(), Index())
+
+    def part(i: int, j: int) -> Target:
+        return to.moved(j * outs, i * down[0], i * down[1])
+
+    def product(i: int, left: View, target: Target) -> None:
+        with p.k.outline(f"product{inner}"):
+            multiply(p, left, target, inner, number + i)
+
+    _add_inputs(p, a, ins, down, inner)
+    product(0, a, replace(nowhere, view=t0))
+    product(1, a.moved(ins, 0, 0), part(0, 0).plus(t0))
+    product(2, s2, replace(nowhere, view=t1, adds=(t0,)))
+    product(3, s3, replace(nowhere, view=t0, adds=(t1,)))
+    product(4, s1, replace(nowhere, view=t2))
+    _add_products(p, (t0, t1, t2), part(1, 1), outs, (h, w))
+    product(5, s4, part(0, 1).plus(t1))
+    product(6, a.moved(ins, *down), part(1, 0).plus(t0))
+
+
+def _add_inputs(p: Parts, a: View, ins: int, down: tuple[int, int], level: int) -> None:
+    """a21 + a22, that - a11, a11 - a21, a12 - the second."""
+    s, lanes = p.s, p.machine.lanes
+    rows, cols = _reach(s, p.b.extent(level))
+    below = a.moved(0, *down)
+    if not _gathers(s):
+        a, below = replace(a, stride=(1, 1)), replace(below, stride=(1, 1))
+    to = [replace(p.sums(level, i), stride=(1, 1)) for i in range(4)]
+    k = p.k
+    with k.outline("sums"), k.loop("c", ins) as c, k.loop("i", rows) as i, k.loop("j", cols) as j:
+        for v in range(s.x.block // lanes):
+            at = c, i, j, v
+            a11, a12 = (k.let("a", a.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
+            a21, a22 = (k.let("a", below.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
+            s1 = k.let("s", a21 + a22)
+            s2 = k.let("s", s1 - a11)
+            for view, value in zip(to, (s1, s2, a11 - a21, a12 - s2), strict=True):
+                view.put(lanes, at, value)
+
+
+def _add_products(
+    p: Parts, t: tuple[View, View, View], to: Target, outs: int, extent: tuple[int, int]
+) -> None:
+    """t1 += t2, and t0 + t2 is done."""
+    k, lanes = p.k, p.machine.lanes
+    with k.outline("results"), k.loop("c", outs) as c, k.loop("i", extent[0]) as i, k.loop("j", extent[1]) as j:
+        for v in range(p.s.y.block // lanes):
+            at = c, i, j, v
+            last = k.let("t", t[2].vector(lanes, at))
+            t[1].put(lanes, at, t[1].vector(lanes, at) + last)
+            _store(p, to, at, t[0].vector(lanes, at) + last)
+
+
+def _multiply(p: Parts, a: View, to: Target, number: int) -> None:
+    """An innermost product, tile by tile; groups of output channels are outermost."""
+    k, tile, extent = p.k, p.b.tile, p.b.extent(p.b.levels)
+    with k.loop("o", p.w.buffer.shape[2]) as o:
+        for first, count, height in segments(extent[0], tile.rows):
+            with k.loop("i", count) as i:
+                for left, trips, width in segments(extent[1], tile.cols):
+                    with k.loop("j", trips) as j, k.outline(f"{height}x{width}x{tile.vecs}"):
+                        _micro(p, a, to, number, o, (i * height + first, j * width + left), (height, width))
+
+
+def _micro(
+    p: Parts, a: View, to: Target, number: int, o: Index, at: tuple[Index, Index], size: tuple[int, int]
+) -> None:
+    k, s, lanes, vecs = p.k, p.s, p.machine.lanes, p.b.tile.vecs
+    deep = s.x.block
+    unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
+    acc = k.local("a", *size, vecs, lanes=lanes)
+    with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j, k.unroll("v", vecs) as v:
+        acc[i, j, v] = 0.0
+    w = p.w.vec(lanes)
+    with (
+        k.loop("c", s.x.blocks >> p.b.levels) as c,
+        k.loop("ky", s.kernel[0]) as ky,
+        k.loop("kx", s.kernel[1]) as kx,
+        k.loop("ci", deep // unroll) as ci,
+        k.unroll("u", unroll) as u,
+    ):
+        ch = ci * unroll + u
+        weights = [k.let(f"w{v}", w[p.group, number, o, c, ky, kx, ch, v]) for v in range(vecs)]
+        if p.machine.prefetch and size[0] * size[1] >= 6:
+            for v in range(vecs):
+                k.prefetch(w, p.group, number, o + 1, c, ky, kx, ch, v)
+
+        def value(i: Index, j: Index) -> Expr:
+            row = a.row + (at[0] + i) * a.stride[0] + ky * s.dilation[0]
+            col = a.col + (at[1] + j) * a.stride[1] + kx * s.dilation[1]
+            return a.tensor[a.n, a.block + c, row, col, ch]
+
+        multiply_add(k, acc, size, lanes, weights, value)
+    per_block = s.y.block // lanes
+    with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j, k.unroll("v", vecs) as v:
+        vector = o * vecs + v
+        _store(p, to, (vector // per_block, at[0] + i, at[1] + j, vector % per_block), acc[i, j, v])
+
+
+def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike], value: Expr) -> None:
+    """Add what is to be added; bias and epilogue where this is the result."""
+    s, lanes = p.s, p.machine.lanes
+    for view in to.adds:
+        value = value + view.vector(lanes, at)
+    if to.view is not None:
+        to.view.put(lanes, at, value)
+        return
+    c, i, j, v = at
+    channel, row, col = (to.block + c) * s.y.block + index(v) * lanes, to.row + i, to.col + j
+    if p.bias is not None:
+        value = value + p.bias.vec(lanes)[(to.block + c) * (s.y.block // lanes) + v]
+    extra = [
+        broadcast(tensor.vec(image.lanes(lanes))[image.at(p.n, channel, row, col, lanes)], lanes)
+        for image, tensor in zip(s.operands, p.operands, strict=True)
+    ]
+    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = s.epilogue(value, *extra)
