@@ -96,6 +96,12 @@ def _dot4(acc: Array, a: Array, b: Array) -> Array:
     return total
 
 
+def _dot2(acc: Array, a: Array, b: Array) -> Array:
+    first, second = (_wide(a.view(np.uint16)[i::2]) * _wide(b.view(np.uint16)[i::2]) for i in (0, 1))
+    total: Array = (acc + second) + first
+    return total
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": np.fmod,
     "max": lambda a, b: _select(_mask(np.less)(b, a), a, b),
@@ -109,9 +115,29 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "select": _select,
     "reduce_add": _halved,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
-    "dot4": _dot4,
+    "dot4": _dot4, "dot2": _dot2,
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
+
+
+def _wide(bits: Array) -> Array:
+    """The f32 of bf16s."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _narrow(a: Array) -> Array:
+    """The nearest bf16s, ties to even; not a number stays that."""
+    bits = a.view(np.uint32)
+    rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
+    return np.where(np.isnan(a), bits >> 16 | 0x40, rounded).astype(np.uint16)
+
+
+def _convert(a: Array, source: DType, target: DType) -> Array:
+    if DType.BF16 not in (source, target):
+        return _cast(a, numpy_type(target))
+    if {source, target} != {DType.BF16, DType.F32}:
+        raise KernelError(f"cast of {source} to {target}: bf16 is widened to f32 and narrowed from it only")
+    return _wide(a) if target is DType.F32 else _narrow(a)
 
 
 def _cast(a: Array, dtype: np.dtype[Any]) -> Array:
@@ -226,9 +252,9 @@ class _Thread:
         if e.name == "bitcast":
             return args[0].view(dtype)
         if e.name == "cast":
-            return _cast(args[0], dtype)
+            return _convert(args[0], e.args[0].type.dtype, e.type.dtype)
         operands = args[1:] if e.name == "select" else args
-        if e.name != "dot4" and len({a.dtype for a in operands}) > 1:
+        if e.name not in ("dot4", "dot2") and len({a.dtype for a in operands}) > 1:
             raise KernelError(f"{e.name} of {', '.join(str(a.dtype) for a in args)}")
         return OPERATIONS[e.name](*args).astype(dtype)
 

@@ -145,7 +145,9 @@ def _planned(
     if options.tuning.exists() and target.object != "none":
         times = Table(options.tuning).times(Kind(target.name, compiler_version(options)))
         setting = replace(setting, choices=choices(graph, setting, times))
-    return graph, plan(graph.copy(), setting, name)
+    program = plan(graph.copy(), setting, name)
+    ports = zip(program.outputs, given.outputs, strict=True)  # a pass may have put another value in an output's place
+    return graph, replace(program, outputs=tuple(replace(port, name=value.name) for port, value in ports))
 
 
 def _optimised(given: Graph, options: Options, shapes: Shapes | None) -> Graph:

@@ -103,13 +103,12 @@ def _threads(program: Program) -> str:
 def _profile(program: Program) -> str:
     """The prototype of the profiling entry point."""
     name, count = program.name, len(program.calls)
-    parameters = "uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations"
     return (
         f"\n#define {name.upper()}_CALLS {count}\n"
-        "/* The same, with readings of `clock`: ticks[0] before the first kernel call, ticks[i] after the i-th.\n"
-        f"   `ticks` has room for {count + 1}. */\n"
-        f"int {name}_profile({parameters},\n"
-        "  uint64_t (*clock)(void), uint64_t *ticks);\n"
+        "/* The same, by one thread (`thread` 0 of `threads` 1) or several, which calls `barrier` before the first of its\n"
+        f"   {count} kernel calls and after each: a barrier that reads a clock measures them. */\n"
+        f"int {name}_profile(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
+        "  int thread, int threads, void (*barrier)(void *context), void *context);\n"
     )
 
 

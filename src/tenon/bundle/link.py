@@ -27,7 +27,7 @@ def library_name(name: str, target: Target) -> str | None:
     return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
 
 
-def library(compiler: Compiler, target: Target, name: str, network: bytes, threads: int) -> bytes:
+def library(compiler: Compiler, target: Target, name: str, network: bytes, threads: int = 1) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry point, its memory and __heap_base.
 
     Neither holds weights nor needs a C library: memcpy and its like come from whoever loads it, or are linked in.

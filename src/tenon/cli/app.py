@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
+    from tenon.cli.opening import Threads
+    from tenon.engine.processors import Cores
     from tenon.options import Emit
 
 from tenon.cli.words import parse_numbers, parse_pairs, parse_shapes
@@ -135,6 +137,9 @@ def inspect_command(
     inspect_model(Source(model, weights, sha256, parse_shapes(shape)), options, dot, text, layers=layers, as_json=json)
 
 
+Count = Annotated[int, typer.Option("--threads", min=1, help="Threads that share a run.")]
+Affinity = Annotated[str | None, typer.Option("--affinity", help="Processors to run on, as in 0,1 or 0-3.")]
+Kind = Annotated[str, typer.Option("--cores", help="Cores to run on: all (0), big (1) or little (2).")]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Measured runs.")]
 Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Runs before them that are not counted.")]
 
@@ -144,6 +149,9 @@ def benchmark_command(
     models: Annotated[list[str] | None, typer.Argument(help="Model files or folders, or folders of bundles.")] = None,
     zoo: Annotated[Path | None, typer.Option("--zoo", help="Time every model in this folder too.")] = None,
     rounds: Rounds = 20,
+    threads: Count = 1,
+    affinity: Affinity = None,
+    cores: Kind = "all",
     warmup: Warmup = 3,
     target: Target = None,
     shape: Shape = None,
@@ -160,7 +168,7 @@ def benchmark_command(
     options = {"target": target, "optimize": level, "compiler": compiler}
     names = [*(models or ()), *(in_folder(zoo) if zoo else ())]
     sources = [Source(name, shapes=parse_shapes(shape)) for name in names]
-    benchmark(sources, options, rounds, warmup, as_json=json)
+    benchmark(sources, options, _threads(threads, affinity, cores), rounds, warmup, as_json=json)
 
 
 @app.command("profile")
@@ -168,6 +176,9 @@ def profile_command(
     model: Model,
     weights: Weights = None,
     rounds: Rounds = 100,
+    threads: Count = 1,
+    affinity: Affinity = None,
+    cores: Kind = "all",
     warmup: Warmup = 10,
     html: Annotated[Path | None, typer.Option("--html", help="Write the profile as a page to this file.")] = None,
     target: Target = None,
@@ -184,7 +195,28 @@ def profile_command(
 
     options = {"target": target, "optimize": level, "compiler": compiler}
     source = Source(model, weights, sha256, parse_shapes(shape))
-    profile_model(source, options, rounds, warmup, html, as_json=json)
+    profile_model(source, options, _threads(threads, affinity, cores), rounds, warmup, html, as_json=json)
+
+
+@app.command("tune")
+def tune_command(
+    models: Annotated[list[str], typer.Argument(help="Model files or folders.")],
+    threads: Annotated[int, typer.Option("--threads", min=1, help="The number of threads to measure with.")] = 1,
+    path: Annotated[Path | None, typer.Option("--table", help="The table to read and extend.")] = None,
+    target: Target = None,
+    shape: Shape = None,
+    level: Level = None,
+    compiler: Compiler = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure the ways to compute each layer on this machine; compile uses what was found.  Can be interrupted."""
+    from tenon.cli.opening import Source
+    from tenon.cli.tune import tune_models
+
+    options = {"target": target, "optimize": level, "compiler": compiler, "tuning": path}
+    sources = [Source(name, shapes=parse_shapes(shape)) for name in models]
+    tune_models(sources, options, threads, as_json=json)
 
 
 @app.command("bench-op")
@@ -214,3 +246,13 @@ def targets_command(json: Json = False) -> None:
 def _parts(emit: str | None) -> tuple[Emit, ...]:
     """The words of --emit; the bundle refuses those that it does not know."""
     return tuple(cast("Emit", part.strip()) for part in emit.split(",")) if emit else ()
+
+
+def _threads(count: int, affinity: str | None, cores: str) -> Threads:
+    """The kind of cores may be given by its number; ``tenon.open`` refuses unknown ones."""
+    from tenon.cli.opening import Threads
+    from tenon.cli.words import parse_processors
+
+    return Threads(
+        count, parse_processors(affinity), cast("Cores", {"0": "all", "1": "big", "2": "little"}.get(cores, cores))
+    )

@@ -12,7 +12,6 @@ import numpy as np
 import tenon
 from tenon.cli.op_cases import cases
 from tenon.cli.show import console, print_json, stages
-from tenon.engine.clock import Clock, clock
 from tenon.engine.engine import Engine
 from tenon.engine.peak import peak_macs, read_bandwidth
 from tenon.engine.timing import fill_randomly
@@ -65,16 +64,16 @@ def bench_operators(pattern: str, options: Mapping[str, Any], seconds: float, *,
     if listing:
         names = [case.label for case in chosen]
         return print_json(names) if as_json else console.print("\n".join(names), markup=False)
-    now, results = clock(), []
+    results: list[Result] = []
     if not as_json:
         console.print(_line(_HEAD), markup=False, soft_wrap=True)
-        console.print("-" * len(_line(_HEAD)))
+        console.print("-" * len(_line(_HEAD)), soft_wrap=True)
     for case in chosen:
         with stages(f"compiling {case.label}"):
             bundle = tenon.compile(graph_of(case), Options.from_environment(**{**options, "profile": True}))
             engine = tenon.open(bundle)
         with engine:
-            results.append(bench(case, engine, now, seconds))
+            results.append(bench(case, engine, seconds))
         if not as_json:
             console.print(_line(_cells(results[-1])), markup=False, soft_wrap=True)
     if as_json:
@@ -110,14 +109,14 @@ def graph_of(case: Case) -> Graph:
     return graph
 
 
-def bench(case: Case, engine: Engine, now: Clock, seconds: float) -> Result:
+def bench(case: Case, engine: Engine, seconds: float) -> Result:
     """The time of the operator's own kernels, without those that bring its operands into the layout it wants."""
     fill_randomly(engine.inputs)
     steps = engine.manifest.nodes
     own = [i for i, step in enumerate(steps) if step.op != "Reorder"] or list(range(len(steps)))
-    first = [_nanoseconds(engine, now, own) for _ in range(3)][-1]
+    first = [_nanoseconds(engine, own) for _ in range(3)][-1]
     count = int(min(max(seconds * 1e9 / max(first, 1), _LEAST), _MOST))
-    times = [_nanoseconds(engine, now, own) for _ in range(count)]
+    times = [_nanoseconds(engine, own) for _ in range(count)]
     nbytes = max(steps[i].bytes for i in own)
     return Result(
         name=case.label,
@@ -132,8 +131,8 @@ def bench(case: Case, engine: Engine, now: Clock, seconds: float) -> Result:
     )
 
 
-def _nanoseconds(engine: Engine, now: Clock, own: list[int]) -> int:
-    return int(np.diff(engine.timestamps(now).astype(np.int64))[own].sum())
+def _nanoseconds(engine: Engine, own: list[int]) -> int:
+    return int(np.diff(engine.timestamps().astype(np.int64))[own].sum())
 
 
 def _cells(result: Result) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.bundle.manifest import FILE as MANIFEST
-from tenon.cli.opening import Source, open_engine
+from tenon.cli.opening import Source, Threads, open_engine
 from tenon.cli.show import console, print_json
 from tenon.engine.timing import Times, time_runs
 from tenon.errors import InputError, TenonError
@@ -18,19 +18,26 @@ _NUMBERS = ("min", "max", "avg", "std", "median")
 
 
 def benchmark(
-    sources: Sequence[Source], options: Mapping[str, Any], rounds: int, warmup: int, *, as_json: bool
+    sources: Sequence[Source],
+    options: Mapping[str, Any],
+    threads: Threads,
+    rounds: int,
+    warmup: int,
+    *,
+    as_json: bool,
 ) -> None:
     """Time every network; one that fails is told of in its place, and at the end the first failure is raised."""
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
     if not as_json:
-        console.print(f"loop_counts = {rounds}\nwarm_up     = {warmup}", markup=False)
+        console.print(f"loop_counts = {rounds}\nwarm_up     = {warmup}\nnum_threads = {threads.count}", markup=False)
+        console.print(f"power       = {threads.cores}" + (f" {list(threads.affinity)}" if threads.affinity else ""))
     rows: list[dict[str, Any]] = []
     failures: list[TenonError] = []
     for source in sources:
         name = Path(source.model).stem
         try:
-            with open_engine(source, options) as engine:
+            with open_engine(source, options, threads) as engine:
                 _, times = time_runs(engine, rounds, warmup)
                 rows.append({"model": name, "target": engine.manifest.target.name, **times.summary()})
                 told = line(name, times)
@@ -41,7 +48,17 @@ def benchmark(
         if not as_json:
             console.print(told, markup=False, soft_wrap=True)
     if as_json:
-        print_json({"rounds": rounds, "warmup": warmup, "unit": "ms", "networks": rows})
+        print_json(
+            {
+                "rounds": rounds,
+                "warmup": warmup,
+                "threads": threads.count,
+                "affinity": list(threads.affinity),
+                "cores": threads.cores,
+                "unit": "ms",
+                "networks": rows,
+            }
+        )
     if failures:
         raise failures[0]
     if not as_json:

@@ -10,6 +10,7 @@ from typing import Any
 import tenon
 from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.show import stages
+from tenon.engine.processors import Cores
 from tenon.ir.graph import Graph
 from tenon.options import Options
 
@@ -38,12 +39,24 @@ class Source:
         return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256)
 
 
-def open_engine(source: Source, options: Mapping[str, Any]) -> tenon.Engine:
+@dataclass(frozen=True)
+class Threads:
+    """How many threads run a network, and where (see ``tenon.open``)."""
+
+    count: int = 1
+    affinity: tuple[int, ...] = ()
+    cores: Cores = "all"
+
+
+ALONE = Threads()
+
+
+def open_engine(source: Source, options: Mapping[str, Any], threads: Threads = ALONE) -> tenon.Engine:
     """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset)."""
     if source.bundle:
-        return tenon.open(source.model)
+        return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options)
         bundle = tenon.compile(source.load(), chosen, progress=progress)
         progress("compile")
-        return tenon.open(bundle)
+        return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.cli.grid import grid
-from tenon.cli.opening import Source, open_engine
+from tenon.cli.opening import Source, Threads, open_engine
 from tenon.cli.show import console, print_json
 from tenon.engine.profile import Profile, Row, profile, rate
 from tenon.engine.timing import Times
@@ -22,9 +22,16 @@ _TYPE = ("Op Type", "Count", "Avg(ms)", "%", "cdf%", "MACs", "GMACPS", "% peak",
 
 
 def profile_model(
-    source: Source, options: dict[str, Any], rounds: int, warmup: int, html: Path | None, *, as_json: bool
+    source: Source,
+    options: dict[str, Any],
+    threads: Threads,
+    rounds: int,
+    warmup: int,
+    html: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    with open_engine(source, {**options, "profile": True}) as engine:
+    with open_engine(source, {**options, "profile": True}, threads) as engine:
         found = profile(engine, rounds, warmup, Path(source.model).stem)
     if html:
         from tenon.cli.profile_page import page

@@ -45,3 +45,12 @@ def parse_numbers(option: str, text: str) -> tuple[float, ...]:
 def _number(word: str) -> float:
     above, sep, below = word.partition("/")
     return float(above) / float(below) if sep else float(above)
+
+
+def parse_processors(text: str | None) -> tuple[int, ...]:
+    """``0,1`` or ``0-3``: numbers of processors."""
+    try:
+        ends = [tuple(map(int, part.split("-"))) for part in text.split(",")] if text else []
+        return tuple(n for end in ends for n in range(end[0], end[-1] + 1))
+    except ValueError:
+        raise InputError(f"--affinity {text}: write numbers of processors, as in 0,1 or 0-3") from None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import ClassVar
 
+from tenon.codegen import c_half
 from tenon.codegen.printer import COMPARE, INFIX, Printer
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
@@ -62,6 +64,7 @@ PORTABLE = {
     "reduce_add": "{tree} return v[0];",
     "reduce_max": "{tree} return v[0];",
     "reduce_min": "{tree} return v[0];",
+    "dot2": c_half.DOT2_VECTOR,
     "dot4": (
         "union {{ {V} v; uint8_t u[4 * {N}]; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
         "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.u[i] * y.s[i];\n"
@@ -88,10 +91,11 @@ SCALAR = {
         "  const {E} r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
         "  return __builtin_copysign{S}(r, a);"
     ),
+    "dot2": c_half.DOT2_SCALAR,
     "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
 }
 TAKES = {
-    "div": "{V} a, {V} b", "mod": "{V} a, {V} b",
+    "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": c_half.DOT2_TAKES,
     "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b", "dot4": "{V} acc, {V} a, {V} b",
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
@@ -119,6 +123,7 @@ NATIVE["dot4", DType.I32, 8] = [
     ("defined(__AVX512VNNI__) && defined(__AVX512VL__)", "return ({V})__builtin_ia32_vpdpbusd_v8si(acc, a, b);"),
 ]  # fmt: skip
 
+_UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 _TWIN = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 _WHOLE = {DType.F32: "8388608.0f", DType.F64: "4503599627370496.0"}  # from here on every float is an integer
 _MAGNITUDE = {1: "0x7f", 2: "0x7fff", 4: "0x7fffffff", 8: "0x7fffffffffffffffLL"}
@@ -128,18 +133,19 @@ class C(Printer):
     """One translation unit of C."""
 
     names: ClassVar[dict[DType, str]] = {
-        DType.F32: "float", DType.F64: "double", DType.F16: "_Float16", DType.BOOL: "uint8_t", DType.Q8: "int32_t",
+        DType.F32: "float", DType.F64: "double", DType.F16: "uint16_t", DType.BOOL: "uint8_t", DType.Q8: "int32_t",
         DType.I64: "int64_t", DType.I32: "int32_t", DType.I16: "int16_t", DType.I8: "int8_t",
         DType.U64: "uint64_t", DType.U32: "uint32_t", DType.U16: "uint16_t", DType.U8: "uint8_t",
-        DType.BF16: "uint16_t", DType.F8E4M3: "uint8_t", DType.F8E4M3U: "uint8_t", DType.F8E5M2: "uint8_t",
+        DType.BF16: "uint16_t", DType.B2: "int32_t",
+        DType.F8E4M3: "uint8_t", DType.F8E4M3U: "uint8_t", DType.F8E5M2: "uint8_t",
         DType.F8E5M2U: "uint8_t", DType.F8E8M0: "uint8_t", DType.F4E2M1: "uint8_t",
-        DType.I4: "int8_t", DType.U4: "uint8_t", DType.I2: "int8_t", DType.U2: "uint8_t",
+        DType.I4: "uint8_t", DType.U4: "uint8_t", DType.I2: "uint8_t", DType.U2: "uint8_t",
     }  # fmt: skip
     int_type = "intptr_t"
     outlined = "TENON_OUTLINE void "
 
     def type(self, t: Type) -> str:
-        if t.dtype is DType.Q8:
+        if t.dtype in (DType.Q8, DType.B2):
             t = Type(DType.I32, t.lanes)
         if t.dtype is DType.BOOL:
             t = Type(DType.U8, t.lanes)
@@ -160,6 +166,8 @@ class C(Printer):
         return f"({text} - ({self.type(t)}){{0}})"
 
     def literal(self, e: Const) -> str:
+        if e.type.dtype is DType.F16:
+            return str(int.from_bytes(struct.pack("<e", e.value), "little"))
         if not e.type.dtype.is_float:
             suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}.get(e.type.dtype, "")
             whole = int(e.value)
@@ -204,6 +212,8 @@ class C(Printer):
             return f"({t}){test}" if e.type.lanes > 1 else f"(-({t}){test})"
         if e.name == "mod" and _safe(e.args[1]):
             return f"({args[0]} % {args[1]})"
+        if e.name == "cast" and {source.dtype, e.type.dtype} & {DType.F16, DType.BF16}:
+            return f"{self.conversion(source, e.type)}({args[0]})"
         if e.name == "cast":
             return f"__builtin_convertvector({args[0]}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
         if e.name == "bitcast":
@@ -230,6 +240,7 @@ class C(Printer):
         words = {
             "V": over,
             "I": self.type(twin),
+            "U": self.type(Type(_UNSIGNED[t.dtype.bytes], t.lanes)) if name == "dot2" else "",
             "E": self.names[t.dtype],
             "N": t.lanes,
             "S": "" if t.dtype is DType.F64 else "f",
@@ -254,8 +265,27 @@ class C(Printer):
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
             builtin = f"__builtin_elementwise_{_CLANG[name]}"
             native.insert(0, (f"TENON_CLANG({builtin})", f"return {builtin}({_call(name)});"))
-        text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
-        return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
+        if name == "dot2":
+            native += c_half.dot2_native(t.lanes)
+        return _first_of(native, portable)
+
+    def conversion(self, source: Type, target: Type) -> str:
+        """The function that turns a float of 16 bits into an f32, or back."""
+        key = f"{target.dtype}_of_{source}"
+        if key not in self.helpers:
+            found = c_half.CONVERSIONS[source.dtype, target.dtype]
+            wide, half = (target, source) if target.dtype is DType.F32 else (source, target)
+            words = {
+                "F": self.type(wide),
+                "U": self.type(Type(DType.U32, wide.lanes)),
+                "H": self.type(Type(half.dtype, half.lanes)),
+                "N": wide.lanes,
+            }
+            native = found.native.get(wide.lanes, ()) + found.native.get(0, ()) if wide.lanes > 1 else ()
+            text = _first_of(native, found.vector if wide.lanes > 1 else found.scalar)
+            head = f"TENON_INLINE {self.type(target)} {key}({self.type(source)} a) {{{{\n"
+            self.helpers[key] = f"{head}{text}\n}}}}".format(**words)
+        return key
 
     def division(self, name: str, t: Type) -> str:
         """``_ZERO_SAFE``, lane by lane."""
@@ -326,6 +356,12 @@ class C(Printer):
             ]
         functions = [f"{self.outlined}{name}{text}" for text, name in self.functions.items()]
         return "\n".join([*lines, "", *self.helpers.values(), "", *functions])
+
+
+def _first_of(native: Sequence[tuple[str, str]], portable: str) -> str:
+    """The first body whose preprocessor condition holds, else the portable one."""
+    text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
+    return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
 
 
 def _safe(divisor: Expr) -> bool:

@@ -9,12 +9,13 @@ from tenon.ir.index import Var
 from tenon.ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
 
 _FREE = {"broadcast", "bitcast"}
+_PRODUCTS = {"dot4": 4, "dot2": 2}
 
 
 @dataclass
 class Count:
     flops: int = 0  # a multiply and an add count one each
-    macs: int = 0  # multiplies that feed an add, per lane; dot4 counts four
+    macs: int = 0  # multiplies that feed an add, per lane; dot4 counts four, dot2 two
     instructions: int = 0  # vector operations: a*b+c is one, a broadcast folded into arithmetic none
     loaded: int = 0  # bytes from memory; registers are free
     stored: int = 0  # bytes to memory
@@ -35,8 +36,8 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
         elif isinstance(e, Op):
             lanes = e.args[0].type.lanes
             fused = e.name in ("add", "sub") and any(isinstance(a, Op) and a.name == "mul" for a in e.args)
-            if e.name == "dot4":
-                total.macs += 4 * times * lanes
+            if e.name in _PRODUCTS:
+                total.macs += _PRODUCTS[e.name] * times * lanes
             elif e.type.dtype.is_float and e.name not in _FREE:
                 total.flops += times * lanes
                 total.macs += times * lanes * fused

@@ -77,7 +77,8 @@ class Touch:
     @classmethod
     def of(cls, chain: tuple[Var, ...], buffer: Buffer, store: bool, idx: tuple[Index, ...], width: int) -> Touch:
         wide = [0] * (len(idx) - 1) + [width - 1]
-        sides = tuple(Side(i.terms, i.const, i.const + w) for i, w in zip(idx, wide, strict=True))
+        moving = (tuple(t for t in i.terms if t[0].most()) for i in idx)  # a loop of one trip is always at 0
+        sides = tuple(Side(t, i.const, i.const + w) for t, i, w in zip(moving, idx, wide, strict=True))
         return cls(chain, buffer, store, sides)
 
 
@@ -111,7 +112,8 @@ def _cases(a: tuple[Var, ...], b: tuple[Var, ...]) -> Iterator[tuple[frozenset[V
     """How two trips can be different ones: (loops in which they agree, the outermost loop in which they differ)."""
     shared = [v for v, w in zip(a, b, strict=False) if v is w]
     for i, var in enumerate(shared):
-        yield frozenset(shared[:i]), var
+        if var.most():
+            yield frozenset(shared[:i]), var
     if a != b or not a:
         yield frozenset(shared), None
 
@@ -148,7 +150,7 @@ def _absurd(e: Equation, differs: Var | None) -> bool:
 
 def _digits(e: Equation) -> Iterator[Equation]:
     a, b = e
-    for k in {abs(c) for _, c in a.terms} & {abs(c) for _, c in b.terms}:
+    for k in {abs(c) for _, c in (*a.terms, *b.terms)}:
         (x, r), (y, s) = a.split(k), b.split(k)
         (low_r, high_r), (low_s, high_s) = r.reach(), s.reach()
         shift = (low_s - low_r + k // 2) // k  # whole steps that stand among the constants

@@ -26,7 +26,10 @@ class Part:
 
 
 class Sharing:
-    """Proves kernels and decides who runs them; every kernel is looked at once."""
+    """Proves kernels and decides who runs them; every kernel is looked at once.
+
+    A kernel whose parallel trips cannot be shown to keep apart is sound when one thread runs them all.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -49,9 +52,7 @@ class Sharing:
                 prove(kernel, same)
                 self._proved[key] = True
             except ConflictError:
-                if not same:
-                    raise
-                self._proved[key] = False  # sound, but not when it works in place
+                self._proved[key] = False
         return self._proved[key]
 
     def _line(self, kernel: Kernel) -> Line | None:

@@ -12,7 +12,6 @@ TEAM = "int thread, int threads, void (*barrier)(void *), void *context"
 """The parameters of the entry points: what every one takes, and what more for one of several threads."""
 
 _SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * thread / threads, (intptr_t)(items) * (thread + 1) / threads"
-_ALONE = "  const int thread = 0, threads = 1;"
 
 
 def source(program: Program, header: str, *, profile: bool = False) -> str:
@@ -32,13 +31,12 @@ def source(program: Program, header: str, *, profile: bool = False) -> str:
     used = {place.region for call in program.calls for place in call.args}
     unused = [f"  (void){region};" for region in Region if region not in used]
     many = program.threads > 1
-    profiles = _profiled(name, calls, [*unused, *([_ALONE, "  (void)thread, (void)threads;"] if many else [])])
     return "\n".join(
         [
             f'#include "{header}"\n',
             unit.text(),
             *(_threaded(program, parts, calls, unused) if many else _single(name, calls, unused)),
-            *(profiles if profile else ()),
+            *(_profiled(program, parts, calls, unused) if profile else ()),
             "",
         ]
     )
@@ -68,11 +66,14 @@ def _threaded(program: Program, parts: list[Part], calls: list[str], unused: lis
     ]
 
 
-def _profiled(name: str, calls: list[str], first: list[str]) -> list[str]:
-    """The entry point that reads a clock of the caller's choice around every call."""
-    stamps = [line for i, call in enumerate(calls, 1) for line in (call, f"  ticks[{i}] = clock();")]
-    head = f"int {name}_profile({REGIONS}, uint64_t (*clock)(void), uint64_t *ticks) {{"
-    return ["", head, *first, "  ticks[0] = clock();", *stamps, "  return 0;", "}"]
+def _profiled(program: Program, parts: list[Part], calls: list[str], unused: list[str]) -> list[str]:
+    """The entry point that meets before the first call and after each: whoever brings the barrier can time them."""
+    body = []
+    for part, call in zip(parts, calls, strict=True):
+        alone = program.threads > 1 and part.slices is None
+        body += [f"  if (thread == 0) {call.strip()}" if alone else call, "  barrier(context);"]
+    head = f"\nint {program.name}_profile({REGIONS},\n  {TEAM}) {{"
+    return [head, *unused, "  (void)thread, (void)threads;", "  barrier(context);", *body, "  return 0;", "}"]
 
 
 def _call(unit: C, name: str, part: Part) -> str:

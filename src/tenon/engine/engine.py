@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from tenon.engine.team import Team
 from tenon.errors import BundleError, InputError, InternalError
 from tenon.targets import targets
 from tenon.targets.host import runs_here
+
+if TYPE_CHECKING:
+    from tenon.engine.stamps import StampedTeam
 
 
 def open_bundle(
@@ -79,6 +82,7 @@ class Engine:
         self.outputs = views(arena[: memory.mutable], self.manifest.outputs)
         self._arena = arena
         self._team = Team(library, self.manifest.entry, threads, processors)
+        self._stamped: StampedTeam | None = None
         base = arena.ctypes.data
         self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
 
@@ -113,20 +117,23 @@ class Engine:
                 raise InternalError(f"'{self.name}' returned {status}")
             return {name: array.copy() for name, array in self.outputs.items()} if copy else dict(self.outputs)
 
-    def timestamps(self, clock: Any) -> Array:
-        """Run once on what ``inputs`` holds: readings of ``clock`` before the first kernel call and after each.
+    def timestamps(self) -> Array:
+        """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.
 
-        ``clock`` is a C function without arguments that returns 64 bits (see ``engine.clock``).  Raises InputError
-        if the bundle was compiled without ``profile``.
+        All threads meet after every call.  Raises InputError if the bundle was compiled without ``profile``.
         """
+        from tenon.engine.stamps import StampedTeam
+
         if not self.manifest.options.get("profile"):
             raise InputError(f"'{self.name}' was compiled without profile=True, so its kernels cannot be timed")
-        ticks = np.zeros(len(self.manifest.nodes) + 1, np.uint64)
-        entry = self._library[f"{self.manifest.entry}_profile"]
         with self._lock:
             if self._closed:
                 raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
-            if status := entry(*self._arguments, clock, ctypes.c_void_p(ticks.ctypes.data)):
+            if self._stamped is None:
+                team = self._team
+                self._stamped = StampedTeam(self._library, self.manifest.entry, team.threads, team.processors)
+            status, ticks = self._stamped.stamps(self._arguments, len(self.manifest.nodes) + 1)
+            if status:
                 raise InternalError(f"'{self.name}' returned {status}")
         return ticks
 
@@ -144,6 +151,8 @@ class Engine:
         with self._lock:
             self._closed = True
             self._team.stop()
+            if self._stamped:
+                self._stamped.stop()
             self.inputs, self.outputs = {}, {}
             self._arena = self._weights = np.empty(0, np.uint8)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tenon.bundle.manifest import Step
-from tenon.engine.clock import clock
 from tenon.engine.engine import Engine
 from tenon.engine.peak import peak_macs
 from tenon.engine.timing import Times, measure, time_runs
@@ -150,17 +149,20 @@ def profile(engine: Engine, rounds: int = 100, warmup: int = 10, name: str = "")
 
     The input is random.  Raises InputError if the bundle was compiled without ``profile``.
     """
-    now = clock()
-    engine.timestamps(now)
+    engine.timestamps()
     warm, plain = time_runs(engine, rounds, warmup)
     readings: list[Array] = []
-    stamped = measure(lambda: readings.append(engine.timestamps(now)), rounds)
-    steps = engine.manifest.nodes
-    ticks = np.array(readings)
+    stamped = measure(lambda: readings.append(engine.timestamps()), rounds)
     return Profile(
-        name or engine.name, engine.manifest.target.name, 1, warm, plain, stamped, _rows(steps, ticks),
-        peak_macs(),
-    )  # fmt: skip
+        name=name or engine.name,
+        target=engine.manifest.target.name,
+        threads=engine.threads,
+        warmup=warm,
+        plain=plain,
+        stamped=stamped,
+        rows=_rows(engine.manifest.nodes, np.array(readings)),
+        peak=engine.threads * peak_macs(),
+    )
 
 
 def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:

@@ -24,7 +24,7 @@ class Team:
         self._alone = library[entry]
         self._library, self._many = library, f"{entry}_threads"
         self._process = 0
-        self._stop: weakref.finalize[[int], Team] | None = None
+        self._stop: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], Team] | None = None
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """Returns what the network returned."""

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A module that reads a format, and what its main file is usually called: globs for models given as folders, of which
-    the first that finds any counts."""
+    """A module that reads a format, and what its main file is usually called.
+
+    ``main`` are globs for models given as folders; the first that finds any files decides.
+    """
 
     module: str
     main: tuple[str, ...]
@@ -35,6 +37,7 @@ FORMATS = {
     "Caffe": Format("tenon.frontends.caffe", ("*.prototxt", "*.caffemodel")),
     "Darknet": Format("tenon.frontends.darknet", ("*.cfg",)),
     "ncnn": Format("tenon.frontends.ncnn", ("*.param", "*.param.bin")),
+    "Tengine": Format("tenon.frontends.tmfile", ("*.tmfile",)),
     "TFLite": Format("tenon.frontends.tflite", ("*.tflite",)),
     "TensorFlow": Format("tenon.frontends.tensorflow", ("saved_model.pb", "*.pb")),
 }

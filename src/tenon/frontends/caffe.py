@@ -143,12 +143,17 @@ def _declare(net: Net, ports: Sequence[Input], shapes: Shapes) -> None:
 
 
 def outputs_of(ports: Sequence[Input], layers: Sequence[Message]) -> list[str]:
-    """Blobs that no later layer reads, in the order in which they are made."""
+    """Blobs that no later layer reads, in the order in which they are made.
+
+    What is left over of a Slice, some of whose parts are read, is no output (Caffe calls it one).
+    """
     left: dict[str, None] = {}
+    read = {name for layer in layers for name in layer.bottom}
     for layer in layers:
         for name in layer.bottom:
             left.pop(name, None)
-        left.update(dict.fromkeys(layer.top))
+        partly = layer.type == "Slice" and read & set(layer.top)
+        left.update(dict.fromkeys(name for name in layer.top if not partly or name in read))
     return list(left)
 
 

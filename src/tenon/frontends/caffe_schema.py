@@ -46,7 +46,8 @@ _PARAMETERS: dict[str, dict[str, FieldRow]] = {
         "num_classes": (1, "uint32"), "share_location": (2, "bool", True), "background_label_id": (3, "int32"),
         "nms_param": (4, "NonMaximumSuppressionParameter"), "code_type": (6, "CodeType"),
         "keep_top_k": (7, "int32", -1), "variance_encoded_in_target": (8, "bool"),
-        "confidence_threshold": (9, "float"), "objectness_score": (14, "float", 0.01),
+        "confidence_threshold": (9, "float"), "visualize": (10, "bool"), "visualize_threshold": (11, "float"),
+        "save_file": (12, "string"), "save_output_param": (5, "SaveOutputParameter"),
     },
     "DropoutParameter": {"dropout_ratio": (1, "float", 0.5), "scale_train": (3, "bool", True)},
     "DummyDataParameter": {
@@ -136,6 +137,10 @@ _PARAMETERS: dict[str, dict[str, FieldRow]] = {
     "ReshapeParameter": {"shape": (1, "BlobShape"), "axis": (2, "int32"), "num_axes": (3, "int32", -1)},
     "ROIPoolingParameter": {
         "pooled_h": (1, "uint32"), "pooled_w": (2, "uint32"), "spatial_scale": (3, "float", 1.0),
+    },
+    "SaveOutputParameter": {
+        "output_directory": (1, "string"), "output_name_prefix": (2, "string"), "output_format": (3, "string"),
+        "label_map_file": (4, "string"), "name_size_file": (5, "string"), "num_test_image": (6, "uint32"),
     },
     "ScaleParameter": {
         "axis": (1, "int32", 1), "num_axes": (2, "int32", 1), "filler": (3, "FillerParameter"),

@@ -161,6 +161,9 @@ class _Model:
         types: dict[str, TensorType] = {}
         problems = []
         for name in dict.fromkeys(names):
+            if name in declared and not _is_tensor(declared[name]):
+                types.update(_elements(declared[name], shapes))
+                continue
             if name not in declared:
                 types[name] = self.inner_type(name, shapes)
                 continue
@@ -197,6 +200,30 @@ def _captured(graph: GraphProto) -> list[str]:
     own |= {name for node in graph.node for name in node.output}
     inner = [name for node in graph.node for name in reads(node)] + [v.name for v in graph.output]
     return [name for name in inner if name not in own]
+
+
+def _is_tensor(info: ValueInfoProto) -> bool:
+    return info.type.WhichOneof("value") in ("tensor_type", "sparse_tensor_type", None)
+
+
+def _elements(info: ValueInfoProto, shapes: Shapes) -> dict[str, TensorType]:
+    """The tensors that a sequence or an optional holds: those that ``shapes`` names, as x[0], x[1] ... or as x.
+
+    Raises FormatError for what holds no tensors.
+    """
+    from tenon.frontends.onnx_tensors import element_type
+
+    type = info.type
+    if type.WhichOneof("value") == "optional_type":
+        type = type.optional_type.elem_type
+    sequence = type.WhichOneof("value") == "sequence_type"
+    if sequence:
+        type = type.sequence_type.elem_type
+    if type.WhichOneof("value") != "tensor_type":
+        raise FormatError(f"input '{info.name}' holds no tensors")
+    dtype = element_type(type.tensor_type.elem_type)
+    names = [name for name in shapes if name == info.name or (sequence and name.startswith(f"{info.name}["))]
+    return {name: TensorType(dtype, (ANY_RANK,)) for name in names}
 
 
 def _declared_type(info: ValueInfoProto) -> TensorType:

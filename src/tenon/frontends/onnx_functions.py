@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tenon.frontends.onnx_control import Entry, Items
 from tenon.frontends.onnx_tensors import DTYPES
-from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def schema(domain: str, type: str, opset: int) -> OpSchema | None:
     return None
 
 
-def body(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> FunctionProto | None:
+def body(node: NodeProto, opset: int, inputs: Sequence[Entry]) -> FunctionProto | None:
     """The body of a standard operator that is a function, for inputs of these types; None if it is not one."""
     from onnx import FunctionProto
 
@@ -42,7 +42,7 @@ def body(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> Functio
         version = _version(found.function_opset_versions, opset)
         text = found.get_function_with_opset_version(version)
         return text if isinstance(text, FunctionProto) else FunctionProto.FromString(text)
-    if not found.has_context_dependent_function or not all(v is None or is_known(v) for v in inputs):
+    if not found.has_context_dependent_function or not all(map(_is_known, inputs)):
         return None
     version = _version(found.context_dependent_function_opset_versions, opset)
     types = [_type(v).SerializeToString() for v in inputs]
@@ -55,10 +55,18 @@ def _version(versions: Iterable[int], opset: int) -> int:
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
-def _type(value: Value | None) -> TypeProto:
+def _is_known(entry: Entry) -> bool:
+    return all(map(is_known, entry.values)) if isinstance(entry, Items) else entry is None or is_known(entry)
+
+
+def _type(value: Entry) -> TypeProto:
     from onnx import TypeProto
 
     type = TypeProto()
+    if isinstance(value, Items):
+        element = type.sequence_type.elem_type.tensor_type
+        element.elem_type = _NUMBERS[value.values[0].type.dtype] if value.values else 1
+        return type
     if value is not None:
         type.tensor_type.elem_type = _NUMBERS[value.type.dtype]
         type.tensor_type.shape.SetInParent()

@@ -51,8 +51,18 @@ class Importer:
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
+        declared = {v.name: v.type.WhichOneof("value") for v in self.proto.input}
         for name, type in types.items():
-            self.scope[name] = self.graph.add_input(self.writer.names.fresh(name), type)
+            value = self.graph.add_input(self.writer.names.fresh(name), type)
+            whole = name.rpartition("[")[0]
+            if name not in declared and whole in declared:  # an element of a sequence
+                before = self.scope.get(whole)
+                self.scope[whole] = Items((*(before.values if isinstance(before, Items) else ()), value))
+            else:
+                self.scope[name] = value
+        for v in self.proto.input:
+            if v.name not in self.scope and v.type.WhichOneof("value") not in ("tensor_type", None):
+                self.scope[v.name] = Items() if v.type.WhichOneof("value") == "sequence_type" else None
 
     # ----------------------------------------------------------------------------------------- graphs
     def run(self, nodes: Sequence[int], outputs: Sequence[str]) -> Graph:
@@ -140,7 +150,7 @@ class Importer:
             return entries
         inputs = [entry for entry in entries if not isinstance(entry, Items)]
         if len(inputs) < len(entries):
-            function = onnx_functions.body(node, self.opset, ())
+            function = onnx_functions.body(node, self.opset, entries)
             if function is None:
                 raise RefusedError("a sequence where a tensor is needed")
             return self.expand(function, node, origin, entries)

@@ -184,8 +184,14 @@ class Builder:
     def unroll(self, name: str, extent: int) -> AbstractContextManager[Index]:
         return self.loop(name, extent, kind="unroll")
 
-    def outline(self, name: str) -> AbstractContextManager[None]:
-        return self._block(lambda body: Outline(name, body))
+    @contextmanager
+    def outline(self, name: str) -> Iterator[None]:
+        """A block printed as a function.  Names made in it are free again after it, so that equal blocks are equal
+        to the letter and share one function."""
+        used = dict(self._used)
+        with self._block(lambda body: Outline(name, body)):
+            yield
+        self._used = used
 
     @contextmanager
     def when(self, *facts: Index) -> Iterator[None]:

@@ -32,7 +32,7 @@ class DType(StrEnum):
     F8E5M2U = "f8e5m2fnuz"
     F8E8M0 = "f8e8m0"
     F4E2M1 = "f4e2m1"
-    I4 = "i4"  # integers of less than a byte, and f4e2m1, have a byte each
+    I4 = "i4"  # integers of less than a byte, and f4e2m1, lie in the lowest bits of a byte each
     U4 = "u4"
     I2 = "i2"
     U2 = "u2"
@@ -63,7 +63,7 @@ class DType(StrEnum):
     @property
     def is_small_float(self) -> bool:
         """A float that kernels load and store as bits."""
-        return self in _CARRIERS and self.carrier in (DType.U8, DType.U16) and self not in (DType.U4, DType.U2)
+        return self in _CARRIERS and self not in (DType.I4, DType.U4, DType.I2, DType.U2)
 
     @property
     def is_signed(self) -> bool:
@@ -79,13 +79,13 @@ class DType(StrEnum):
 
 _BYTES = {
     DType.F64: 8, DType.I64: 8, DType.U64: 8, DType.F32: 4, DType.I32: 4, DType.U32: 4, DType.Q8: 4,
-    DType.B2: 4,    DType.F16: 2, DType.I16: 2, DType.U16: 2, DType.I8: 1, DType.U8: 1, DType.BOOL: 1, DType.BF16: 2,
+    DType.F16: 2, DType.I16: 2, DType.U16: 2, DType.I8: 1, DType.U8: 1, DType.BOOL: 1, DType.BF16: 2, DType.B2: 4,
     DType.F8E4M3: 1, DType.F8E4M3U: 1, DType.F8E5M2: 1, DType.F8E5M2U: 1, DType.F8E8M0: 1, DType.F4E2M1: 1,
     DType.I4: 1, DType.U4: 1, DType.I2: 1, DType.U2: 1,
 }  # fmt: skip
 _NUMPY = {
     DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.BOOL: "bool", DType.Q8: "int32",
-    DType.B2: "int32",     DType.I64: "int64", DType.I32: "int32", DType.I16: "int16", DType.I8: "int8",
+    DType.B2: "int32", DType.I64: "int64", DType.I32: "int32", DType.I16: "int16", DType.I8: "int8",
     DType.U64: "uint64", DType.U32: "uint32", DType.U16: "uint16", DType.U8: "uint8",
 }  # fmt: skip
 _EXTENDED = {
@@ -96,7 +96,7 @@ _EXTENDED = {
 _CARRIERS = {
     DType.BF16: DType.U16, DType.F8E4M3: DType.U8, DType.F8E4M3U: DType.U8, DType.F8E5M2: DType.U8,
     DType.F8E5M2U: DType.U8, DType.F8E8M0: DType.U8, DType.F4E2M1: DType.U8,
-    DType.I4: DType.I8, DType.U4: DType.U8, DType.I2: DType.I8, DType.U2: DType.U8,
+    DType.I4: DType.U8, DType.U4: DType.U8, DType.I2: DType.U8, DType.U2: DType.U8,
 }  # fmt: skip
 _FROM_NAME = {name: dtype for dtype, name in _EXTENDED.items()}
 _FROM_NUMPY = {np.dtype(name): dtype for dtype, name in _NUMPY.items() if dtype not in (DType.Q8, DType.B2)}

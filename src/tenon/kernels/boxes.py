@@ -161,9 +161,7 @@ def suppress(d: Detection) -> Kernel:
     return k.done()
 
 
-def _suppress_class(
-    k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: int
-) -> None:
+def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: int) -> None:
     confidence, boxes, found, count, limit = memory
     choice.clear()
     with k.loop("p", d.priors) as p:
@@ -188,14 +186,17 @@ def _keep_if_free(
     box = [k.let("x", boxes[n, c if d.sets > 1 else 0, q, i]) for i in range(4)]
     free = k.local("free", 1, dtype=I32, space="stack")
     free[0] = integer(1)
-    with k.bind("kept", count[0] - count[1], d.candidates + 1) as kept, k.loop("i", d.candidates, kept) as i:
-        with k.bind("o", count[1] + choice.places[i], d.most) as o:
-            inside, union = overlap(box, [found[o, 2 + e] for e in range(4)], 0.0)
-            free[0] = op("and", free[0], one_if(op("less_equal", inside, limit[0] * union)))
+    with (
+        k.bind("kept", count[0] - count[1], d.candidates + 1) as kept,
+        k.loop("i", d.candidates, kept) as i,
+        k.bind("o", count[1] + choice.places[i], d.most) as o,
+    ):
+        inside, union = overlap(box, [found[o, 2 + e] for e in range(4)], 0.0)
+        free[0] = op("and", free[0], one_if(op("less_equal", inside, limit[0] * union)))
     with k.bind("end", count[0], d.most) as end:
         values = [number(c), choice.best[0], *box]
-        for i, value in enumerate(values):
-            found[end, i] = value
+        for e, value in enumerate(values):
+            found[end, e] = value
     count[0] = count[0] + free[0]
     if d.eta < 1:
         shrinks = op("and", less(number(0.5), limit[0]), op("sub", integer(0), free[0]))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
 import numpy as np
 
@@ -226,7 +227,7 @@ def choose_tile(s: Conv, machine: Machine) -> Tile:
 
 
 def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
-    """The ``count`` tiles with the least estimated time, best first.
+    """The tile with the least estimated time, then the best others, each number of vectors represented.
 
     A tile never spans groups that one vector would not: every further group multiplies zeros.
     """
@@ -234,7 +235,9 @@ def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
     per_group = max(1, s.y.channels // s.groups // machine.lanes)
     widest = vectors if s.groups == 1 else per_group
     steps = max(1, s.taps * s.x.channels // s.groups)
-    return [tile for _, tile in _ranked(s.extent, vectors, widest, steps, machine)[:count]]
+    ranked = [tile for _, tile in _ranked(s.extent, vectors, widest, steps, machine)]
+    turns = zip_longest(*([t for t in ranked if t.vecs == vecs] for vecs in dict.fromkeys(t.vecs for t in ranked)))
+    return [tile for turn in turns for tile in turn if tile is not None][:count]
 
 
 def estimate(s: Conv, machine: Machine, tile: Tile) -> float:
@@ -253,10 +256,11 @@ def overlapped(compute: float, memory: float) -> float:
 def step_time(positions: int, vecs: int, machine: Machine) -> float:
     """Time of one step of the inner loop: ``positions * vecs`` multiply-adds, ``vecs`` weight loads and
     ``positions`` broadcasts, which a machine may fold into the multiply-add."""
-    loads = vecs + positions
-    adds = positions * vecs
+    loads: float = vecs + positions
     if not machine.folds_broadcast:
         loads *= 1.1
+    # More than two weights at a time leave the compiler less room; measured 2 % a vector.
+    adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2))
     return max(adds, loads, machine.chains) + 0.04 * loads
 
 

@@ -9,6 +9,7 @@ from tenon.ir.index import IndexLike
 from tenon.ir.loops import Kernel
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import deal
 
 
 @lru_cache(maxsize=256)
@@ -17,13 +18,14 @@ def halo(image: Image, machine: Machine) -> Kernel:
     k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}")
     y = k.param("y", *image.shape, dtype=image.dtype, out=True)
     lanes = machine.lanes if image.block % machine.lanes == 0 else 1
-    with k.loop("n", image.n) as n, k.loop("c", image.blocks) as c:
+    (kind,), inside = deal(image.blocks)
+    with k.loop("n", image.n) as n, k.loop("c", image.blocks, kind=kind) as c:
         for first, count in ((0, image.top), (image.top + image.h, image.bottom)):
             if count:
-                with k.loop("i", count) as i, k.loop("j", image.shape[3]) as j:
+                with k.loop("i", count, kind=inside) as i, k.loop("j", image.shape[3]) as j:
                     _cell(k, y, (n, c, i + first, j), image.block, lanes)
         if image.left or image.right:
-            with k.loop("i", image.h) as i:
+            with k.loop("i", image.h, kind=inside) as i:
                 for first, count in ((0, image.left), (image.left + image.w, image.right)):
                     for col in range(first, first + count):
                         _cell(k, y, (n, c, i + image.top, col), image.block, lanes)

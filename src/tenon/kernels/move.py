@@ -18,6 +18,7 @@ from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast
 from tenon.ir.types import TensorType
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import deal
 
 UNROLLED = 512
 """Most copies that one body may hold."""
@@ -292,17 +293,21 @@ def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machin
         lanes = max(1, machine.lanes * 4 // target.buffer.type.dtype.bytes)
     order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i != vector]
     unroll = _unrolled(nest, order) if vector is None else set()
+    shared = [i for i in order if i not in unroll]
+    kinds, inside = deal(*(nest.extents[i] for i in shared))
+    kind = {**dict.fromkeys(unroll, "unroll"), **dict(zip(shared, kinds, strict=True))}
     loops: list[IndexLike] = [0] * len(nest.extents)
     with ExitStack() as stack:
+        if vector is None and not shared:
+            stack.enter_context(k.loop("all", 1, kind="parallel"))
         for i in order:
-            kind = "unroll" if i in unroll else "serial"
-            loops[i] = stack.enter_context(k.loop("ijklmn"[i % 6], nest.extents[i], kind=kind))
+            loops[i] = stack.enter_context(k.loop("ijklmn"[i % 6], nest.extents[i], kind=kind[i]))
         if vector is None:
             _copy(k, nest, source, target, loops, 1, False)
             return
         spread = nest.source is not None and not any(dim.uses(vector) for dim in nest.source)
         for start, trips, width in lane_segments(nest.extents[vector], lanes):
-            with k.loop("v", trips) as v:
+            with k.loop("v", trips, kind=inside) as v:
                 loops[vector] = v * width + start
                 _copy(k, nest, source, target, loops, width, spread)
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, op, select
-from tenon.ir.types import F32, I32, U32, DType
+from tenon.ir.types import F32, I32, DType
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ FORMATS = {
 }
 
 
+INTEGERS = {DType.I4: (4, True), DType.U4: (4, False), DType.I2: (2, True), DType.U2: (2, False)}
+"""Bits, and whether there is a sign."""
+
+
 def _const(value: float, like: Expr, dtype: DType) -> Expr:
     return broadcast(Const(value, Type(dtype)), like.type.lanes)
 
@@ -58,7 +62,7 @@ def widen(x: Expr) -> Expr:
     """The f32 of the same value."""
     dtype = x.type.dtype
     if dtype is DType.BF16:
-        return bitcast(cast(bitcast(x, DType.U16), U32) << 16, F32)
+        return cast(x, F32)
     bits = _bits(x)
     if dtype is DType.F8E8M0:
         power = select(op("equal", bits, 0), 0x00400000, bits << 23)
@@ -82,11 +86,7 @@ def widen(x: Expr) -> Expr:
 def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
     """The nearest value of ``dtype`` to an f32, as its bits; ``saturate`` keeps what is too large finite."""
     if dtype is DType.BF16:
-        bits = bitcast(x, U32)
-        rounded = (bits + op("and", bits >> 16, 1) + 0x7FFF) >> 16
-        quiet = op("or", bits >> 16, 0x40)
-        code = select(op("not_equal", x, x), quiet, rounded)
-        return bitcast(cast(code, DType.U16), dtype)
+        return cast(x, dtype)
     if dtype is DType.F8E8M0:
         return narrow_exponent(x, "nearest", saturate=saturate)
     f, bits = FORMATS[dtype], bitcast(x, I32)
@@ -145,7 +145,18 @@ def loaded(x: Expr) -> Expr:
         return cast(x, F32)
     if dtype.is_small_float:
         return widen(x)
-    return bitcast(x, dtype.carrier) if dtype.carrier is not dtype else x
+    if dtype in INTEGERS:
+        bits, signed = INTEGERS[dtype]
+        return lowest(bitcast(x, DType.U8), bits, signed)
+    return x
+
+
+def lowest(x: Expr, bits: int, signed: bool) -> Expr:
+    """The value of the lowest bits of an integer, as i8 or u8."""
+    if not signed:
+        return cast(op("and", cast(x, I32), (1 << bits) - 1), DType.U8)
+    shift = 32 - bits
+    return cast(cast(x, I32) << shift >> shift, DType.I8)
 
 
 def stored(x: Expr, dtype: DType) -> Expr:
@@ -156,9 +167,13 @@ def stored(x: Expr, dtype: DType) -> Expr:
         return cast(cast(x, F32), dtype)
     if dtype.is_small_float:
         return narrow(cast(x, F32), dtype, saturate=False)
-    return bitcast(cast(x, dtype.carrier), dtype) if dtype.carrier is not dtype else cast(x, dtype)
+    if dtype in INTEGERS:
+        return bitcast(lowest(x, INTEGERS[dtype][0], signed=False), dtype)
+    return cast(x, dtype)
 
 
 def computed(dtype: DType) -> DType:
     """The type that elements of ``dtype`` are computed in."""
-    return F32 if dtype is DType.F16 or dtype.is_small_float else dtype.carrier
+    if dtype in INTEGERS:
+        return DType.I8 if INTEGERS[dtype][1] else DType.U8
+    return F32 if dtype is DType.F16 or dtype.is_small_float else dtype

@@ -16,6 +16,7 @@ from tenon.kernels import math
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.kernels.rows import CHAINS, each, joined, partial, total
+from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
     weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
     y = k.param("y", s.outer, s.channels, s.n, out=True)
     noted = [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
-    with k.loop("o", s.outer) as o, k.loop("c", s.channels) as c:
+    kinds, _ = deal(s.outer, s.channels)
+    with k.loop("o", s.outer, kind=kinds[0]) as o, k.loop("c", s.channels, kind=kinds[1]) as c:
 
         def element(at: Index, lanes: int) -> Expr:
             return x.vec(lanes)[o, c, at // lanes]
@@ -80,7 +82,7 @@ def normalize_planes(x: Image, y: Image, epsilon: float, machine: Machine) -> Ke
     source = k.param("x", *x.shape)
     scale, bias = k.param("s", x.blocks, x.block), k.param("b", x.blocks, x.block)
     target = k.param("y", *y.shape, out=True)
-    with k.loop("n", x.n) as n, k.loop("b", x.blocks) as b:
+    with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
         for start, trips, lanes in lane_segments(x.block, machine.lanes):
             with k.loop("v", trips) as v:
                 at = v + start // lanes
@@ -144,7 +146,7 @@ def lrn(s: Lrn, machine: Machine) -> Kernel:
     shape = (s.n, s.channels, s.size)
     x, y = k.param("x", *shape), k.param("y", *shape, out=True)
     before = (s.window - 1) // 2
-    with k.loop("n", s.n) as n, k.loop("c", s.channels) as c:
+    with k.loop("n", s.n) as n, k.loop("c", s.channels, kind="parallel") as c:
         for start, trips, lanes in lane_segments(s.size, machine.lanes):
             with k.loop("j", trips) as j:
                 at = j + start // lanes

@@ -17,6 +17,7 @@ from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, select
 from tenon.ir.types import F32, I32, DType, Layout
 from tenon.kernels.image import Box, Epilogue, collapse
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ def widest(machine: Machine, boxes: tuple[Box, ...]) -> int:
     return max(1, machine.lanes * 4 // max(4, *(b.dtype.bytes for b in boxes)))
 
 
-def vectors(k: Builder, n: int, lanes: int, unroll: int = 4) -> Iterator[tuple[Index, int]]:
-    """Loops over n elements in vectors of ``lanes`` and narrower: (first element, lanes)."""
+def vectors(k: Builder, n: int, lanes: int, unroll: int = 4, kind: str = "serial") -> Iterator[tuple[Index, int]]:
+    """Loops of a kind over n elements in vectors of ``lanes`` and narrower: (first element, lanes)."""
     for start, trips, width in lane_segments(n, lanes):
         for first, count, step in segments(trips, unroll if trips >= 2 * unroll else 1):
-            with k.loop("j", count) as j, k.unroll("u", step) as u:
+            with k.loop("j", count, kind=kind) as j, k.unroll("u", step) as u:
                 yield (j * step + u + first) * width + start, width
 
 
@@ -80,8 +81,10 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
 
     with ExitStack() as stack:
-        outer = tuple(stack.enter_context(k.loop("i", n)) for n in out.size[:-1])
-        for inner, lanes in vectors(k, out.size[-1], widest(machine, (*boxes, out))):
+        kinds, inside = deal(*out.size[:-1])
+        loops = (k.loop("i", n, kind=kind) for n, kind in zip(out.size[:-1], kinds, strict=True))
+        outer = tuple(stack.enter_context(loop) for loop in loops)
+        for inner, lanes in vectors(k, out.size[-1], widest(machine, (*boxes, out)), kind=inside):
             at = (*outer, inner)
             values = [_load(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
             value = s.function(*values[: len(s.inputs)])

@@ -16,6 +16,7 @@ from tenon.ir.loops import Expr, Kernel, broadcast, maximum, select
 from tenon.ir.types import I32, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import deal
 
 UNROLLED = 64
 """Most taps that one tile is unrolled to."""
@@ -91,11 +92,12 @@ def pool(s: Pool, machine: Machine) -> Kernel:
     m = k.param("m", padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes) as c:
+    (kind,), inside = deal(padded // lanes)
+    with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes, kind=kind) as c:
         mask = None if m is None else k.let("mask", m.vec(lanes)[c])
         parts = _Parts(k, s, lanes, x, mask, operands, y, n, c)
         for rows in s.rows:
-            with k.loop("i", rows.count) as i:
+            with k.loop("i", rows.count, kind=inside) as i:
                 for cols in s.cols:
                     width = _width(cols, rows.taps * cols.taps, machine)
                     for start, trips, size in segments(cols.count, width):

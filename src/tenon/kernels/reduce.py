@@ -18,6 +18,7 @@ from tenon.ir.types import F32, I32, I64, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.rows import CHAINS, initial, joined, partial, runs
+from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,10 @@ def lanes_for(machine: Machine, dtype: DType) -> int:
 
 
 @contextmanager
-def _loops(k: Builder, extents: Sequence[int]) -> Iterator[list[Index]]:
+def _loops(k: Builder, extents: Sequence[int], kinds: Sequence[str] = ()) -> Iterator[list[Index]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(k.loop("i", n)) for n in extents]
+        pairs = zip(extents, kinds or ("serial",) * len(extents), strict=True)
+        yield [stack.enter_context(k.loop("i", n, kind=kind)) for n, kind in pairs]
 
 
 class _Writing:
@@ -107,13 +109,14 @@ def reduction(s: Reduction, machine: Machine) -> Kernel:
     """Parameters: x, the row operand if there is one, y."""
     w = _Writing(s, machine)
     if w.kinds[-1]:
-        with _loops(w.k, w.kept) as at:
+        with _loops(w.k, w.kept, deal(*w.kept)[0]) as at:
             _along(w, at)
     else:
-        with _loops(w.k, w.kept[:-1]) as at:
+        kinds, inside = deal(*w.kept[:-1])
+        with _loops(w.k, w.kept[:-1], kinds) as at:
             for start, trips, lanes in lane_segments(w.kept[-1], w.lanes):
                 for first, count, side in segments(trips, CHAINS):
-                    with w.k.loop("j", count) as j:
+                    with w.k.loop("j", count, kind=inside) as j:
                         _across(w, at, j * (side * lanes) + (first * lanes + start), side, lanes)
     return w.k.done()
 
@@ -176,7 +179,7 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
     k = Builder(f"{combine}_plane_{x.channels}_{x.h}x{x.w}")
     source = k.param("x", *x.shape)
     target = k.param("y", *y.shape, out=True)
-    with k.loop("n", x.n) as n, k.loop("b", x.blocks) as b:
+    with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
         for start, trips, lanes in lane_segments(x.block, machine.lanes):
             with k.loop("v", trips) as v:
                 acc = partial(k, combine, CHAINS, F32, lanes)
@@ -202,9 +205,10 @@ def extreme(outer: int, n: int, inner: int, dtype: DType, least: bool, last: boo
     y = k.param("y", outer, inner, dtype=I64, out=True)
     sums_in = F32 if dtype is DType.F16 else dtype
     widest = max(1, machine.lanes // 2) if sums_in.bytes == 4 else 1  # masks as wide as the counter
-    with k.loop("o", outer) as o:
+    (kind,), inside = deal(outer)
+    with k.loop("o", outer, kind=kind) as o:
         for start, trips, lanes in lane_segments(inner, widest):
-            with k.loop("j", trips) as j:
+            with k.loop("j", trips, kind=inside) as j:
                 column = j * lanes + start
                 best = k.local("b", 1, dtype=sums_in, lanes=lanes)
                 place = k.local("p", 1, dtype=I32, lanes=lanes)

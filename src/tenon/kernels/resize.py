@@ -10,6 +10,7 @@ from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, broadcast
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,11 @@ def resample(s: Resample, machine: Machine) -> Kernel:
     row_weights = k.param("r", s.y.h, len(down))
     col_weights = k.param("s", s.y.w, len(across))
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True).vec(lanes)
-    with k.loop("n", s.y.n) as n, k.loop("c", s.y.blocks * s.y.block // lanes) as c:
+    vectors = s.y.blocks * s.y.block // lanes
+    (kind,), inside = deal(vectors)
+    with k.loop("n", s.y.n) as n, k.loop("c", vectors, kind=kind) as c:
         for rows in s.rows:
-            with k.loop("i", rows.count) as i:
+            with k.loop("i", rows.count, kind=inside) as i:
                 vertical = _named(k, "wr", [row_weights[i + rows.first, t] for t in down])
                 for cols in s.cols:
                     with k.loop("j", cols.count) as j:

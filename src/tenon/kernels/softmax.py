@@ -15,6 +15,7 @@ from tenon.ir.types import F32
 from tenon.kernels import math
 from tenon.kernels.machine import Machine
 from tenon.kernels.rows import each, partial, total
+from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,10 @@ def softmax(s: Softmax, machine: Machine) -> Kernel:
     """Parameters: x, y."""
     k = Builder(f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}x{s.inner}")
     x, y = k.param("x", s.outer, s.n, s.inner), k.param("y", s.outer, s.n, s.inner, out=True)
-    with k.loop("o", s.outer) as o:
+    (kind,), inside = deal(s.outer)
+    with k.loop("o", s.outer, kind=kind) as o:
         for start, trips, lanes in lane_segments(s.inner, machine.lanes):
-            with k.loop("j", trips) as j:
+            with k.loop("j", trips, kind=inside) as j:
                 _columns(k, s, x.vec(lanes), y.vec(lanes), o, j + start // lanes)
     return k.done()
 
@@ -59,7 +61,7 @@ def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
     """The same where ``inner`` is 1: along rows of n.  Parameters: x, y."""
     k = Builder(f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}")
     x, y = k.param("x", s.outer, s.n), k.param("y", s.outer, s.n, out=True)
-    with k.loop("o", s.outer) as o:
+    with k.loop("o", s.outer, kind="parallel") as o:
         top = total(k, "max", s.n, machine.lanes, F32, lambda at, lanes: x.vec(lanes)[o, at // lanes])
 
         def exponential(at: Index, lanes: int) -> Expr:

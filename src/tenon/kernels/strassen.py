@@ -335,9 +335,7 @@ def _add_inputs(p: Parts, a: View, ins: int, down: tuple[int, int], level: int) 
                 view.put(lanes, at, value)
 
 
-def _add_products(
-    p: Parts, t: tuple[View, View, View], to: Target, outs: int, extent: tuple[int, int]
-) -> None:
+def _add_products(p: Parts, t: tuple[View, View, View], to: Target, outs: int, extent: tuple[int, int]) -> None:
     """t1 += t2, and t0 + t2 is done."""
     k, lanes = p.k, p.machine.lanes
     with k.outline("results"), k.loop("c", outs) as c, k.loop("i", extent[0]) as i, k.loop("j", extent[1]) as j:

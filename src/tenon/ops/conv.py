@@ -107,7 +107,7 @@ def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice:
 def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object, ...]:
     """Tiles of the direct algorithm and blockings of Winograd's, best first by estimate."""
     found: list[tuple[float, object]] = [
-        (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 6)
+        (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 8)
     ]
     if limits.winograd and winograd.applies(s, machine):
         blockings = winograd.best_blockings(s, machine, 8, limits.winograd)
@@ -190,7 +190,10 @@ class Conv(Operator):
             dilation=planar(tuple(a.dilation for a in axes), 1), groups=self.group,
         )  # fmt: skip
         top, left = planar(tuple(a.before for a in axes), 0)
-        return [steps(site, replace(s, top=top, left=left), planes(weights), bias, self.choice(site))]
+        s, choice = replace(s, top=top, left=left), self.choice(site)
+        if isinstance(choice, dense.Tile) and s.flattened().extent != self.problem(site).flattened().extent:
+            choice = None  # a halo keeps the rows apart, so a tile of the one long row does not fit
+        return [steps(site, s, planes(weights), bias, choice)]
 
     def is_first(self, x: TensorType) -> bool:
         """So few channels that blocks of one waste nothing."""

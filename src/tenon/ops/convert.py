@@ -16,7 +16,7 @@ from tenon.kernels.move import Piece, move, whole
 from tenon.ops.base import Alias, Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.ops.elementwise import Pointwise, truth
 
-_SMALL = {DType.I4: (4, True), DType.U4: (4, False), DType.I2: (2, True), DType.U2: (2, False)}
+_SMALL = narrow.INTEGERS
 
 
 @register
@@ -46,7 +46,7 @@ class Cast(Pointwise):
         if target.is_small_float:
             return narrow.widen(narrow.narrow(cast(x, F32), target, saturate=bool(self.saturate)))
         if target in _SMALL:
-            return _wrapped(x, *_SMALL[target])
+            return narrow.lowest(x, *_SMALL[target])
         return cast(x, target)
 
     def reference(self, x: Array) -> Array:
@@ -81,15 +81,6 @@ class Cast(Pointwise):
         yield Case(cls("f32"), (x > 0,), tolerance=0, label="bool_f32")
         yield Case(cls("i32"), (x.astype(np.float16),), tolerance=0, label="f16_i32")
         yield Case(cls("f32"), ((1, 5, 3, 3),), tolerance=0, label="f32_f32")
-
-
-def _wrapped(x: Expr, bits: int, signed: bool) -> Expr:
-    """The lowest bits of an integer."""
-    whole = cast(x, DType.I32)
-    shift = 32 - bits
-    if signed:
-        return cast(whole << shift >> shift, DType.I8)
-    return cast(op("and", whole, (1 << bits) - 1), DType.U8)
 
 
 def _rounded(x: Array, dtype: DType, saturate: bool, mode: str) -> Array:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import TensorType
+from tenon.ir.types import F32, TensorType
 from tenon.kernels.boxes import Detection, decode, positions, suppress
+from tenon.kernels.proposals import Proposals, propose
 from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
 
 CODES = ("corner", "center_size", "corner_size")
@@ -63,7 +64,7 @@ class DetectionOutput(Operator):
         return (TensorType(types[0].dtype, (1, 1, plan.items * plan.keep, 7)),)
 
     def reference(self, location: Array, confidence: Array, priors: Array) -> Array:
-        d = self.plan([TensorType("f32", a.shape) for a in (location, confidence, priors)])  # type: ignore[arg-type]
+        d = self.plan([TensorType(F32, a.shape) for a in (location, confidence, priors)])
         corners, variances = priors.reshape(2, d.priors, 1, 4)
         deltas = location.reshape(d.items, d.priors, d.sets, 4)
         boxes = _decode(d.code, corners, deltas if d.encoded else deltas * variances)
@@ -100,10 +101,11 @@ class DetectionOutput(Operator):
             location = rng.uniform(-1, 1, (items, count * 4 * sets)).astype(np.float32)
             return location, rng.uniform(0, 1, (items, count * classes)).astype(np.float32), priors
 
-        ssd = {"classes": classes, "nms_threshold": 0.45, "confidence_threshold": 0.4}
-        yield Case(cls(**ssd, code_type="center_size", nms_top_k=10, keep_top_k=7), inputs(1), (2,), label="ssd")
-        yield Case(cls(**ssd, nms_top_k=6, keep_top_k=-1), inputs(1), (2,), label="all")
-        own = cls(**ssd, share_location=0, code_type="corner_size", eta=0.8, nms_top_k=12, keep_top_k=30)
+        ssd = cls(classes=classes, nms_threshold=0.45, confidence_threshold=0.4)
+        some = replace(ssd, code_type="center_size", nms_top_k=10, keep_top_k=7)
+        yield Case(some, inputs(1), (2,), label="ssd")
+        yield Case(replace(ssd, nms_top_k=6, keep_top_k=-1), inputs(1), (2,), label="all")
+        own = replace(ssd, share_location=0, code_type="corner_size", eta=0.8, nms_top_k=12, keep_top_k=30)
         yield Case(own, inputs(2, classes), (2,), label="own_boxes")
         few = cls(classes=classes, confidence_threshold=0.99, variance_in_target=1, background=-1, keep_top_k=9)
         yield Case(few, inputs(2), label="few")
@@ -143,3 +145,83 @@ def _free(a: Array, b: Array, limit: np.float32, extra: float = 0.0) -> bool:
     inside = size[0] * size[1]
     area = [np.prod(np.maximum(box[2:] - box[:2] + np.float32(extra), 0)) for box in (a, b)]
     return bool(inside <= limit * (area[0] + area[1] - inside))
+
+
+@register
+@dataclass(frozen=True)
+class Proposal(Operator):
+    """Inputs: scores [1, 2 A, H, W] (background first), deltas [1, 4 A, H, W], image [1, 3] (height, width, scale)
+    and anchors [A, 4] in pixels.
+
+    Output f32 [post_nms, 5]: (0, x0, y0, x1, y1), the best first; rows past the last proposal are zero.  Boxes narrower
+    or lower than ``min_size`` times the image's scale are dropped, and the ``pre_nms`` best are looked at.
+    Source: Ren et al., Faster R-CNN, and the layer that came with it.
+    """
+
+    feat_stride: int = 16
+    pre_nms: int = 6000
+    post_nms: int = 300
+    nms_threshold: float = 0.7
+    min_size: float = 16.0
+    arity: ClassVar[tuple[int, int]] = (4, 4)
+
+    def plan(self, types: Sequence[TensorType]) -> Proposals:
+        """Raises ShapeError when the inputs do not fit together."""
+        scores, deltas, image, anchors = (t.dims for t in types)
+        fits = len(scores) == 4 and scores[0] == 1 and len(anchors) == 2 and anchors[1:] == (4,) and len(image) > 0
+        fits = fits and scores[1] == 2 * anchors[0] and deltas == (1, 4 * anchors[0], *scores[2:])
+        if not fits or types[2].size < 3 or self.post_nms < 1 or self.pre_nms < 1 or 0 in scores:
+            shapes = ", ".join(str(list(t.dims)) for t in types)
+            raise ShapeError(f"Proposal: scores, deltas, image and anchors {shapes} do not fit together")
+        sizes = (anchors[0], scores[2], scores[3], self.feat_stride)
+        return Proposals(*sizes, self.pre_nms, self.post_nms, self.nms_threshold, self.min_size)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        types = typed(inputs)
+        return (TensorType(types[0].dtype, (self.plan(types).after, 5)),)
+
+    def reference(self, scores: Array, deltas: Array, image: Array, anchors: Array) -> Array:
+        d = self.plan([TensorType(F32, a.shape) for a in (scores, deltas, image, anchors)])
+        y, x = np.mgrid[0 : d.height, 0 : d.width].astype(np.float32) * np.float32(d.stride)
+        corner = np.stack([x, y, x, y], -1)[:, :, None] + anchors
+        delta = deltas.reshape(d.anchors, 4, d.height, d.width).transpose(2, 3, 0, 1)
+        size = corner[..., 2:] - corner[..., :2] + 1
+        centre = delta[..., :2] * size + (corner[..., :2] + size * np.float32(0.5))
+        half = np.exp(delta[..., 2:]) * size * np.float32(0.5)
+        height, width, scale = image.reshape(-1)[:3]
+        edge = np.array([width, height] * 2, np.float32) - 1
+        boxes = np.maximum(np.minimum(np.concatenate([centre - half, centre + half], -1), edge), 0).reshape(-1, 4)
+        fore = scores[0, d.anchors :].transpose(1, 2, 0).reshape(-1)
+        large = (boxes[:, 2:] - boxes[:, :2] + 1 >= np.float32(scale * np.float32(d.least))).all(1)
+        order = [i for i in np.argsort(-fore, kind="stable") if large[i]][: d.before]
+        kept: list[Array] = []
+        for i in order:
+            if len(kept) == d.after:
+                break
+            if all(_free(boxes[i], other, np.float32(d.threshold), 1.0) for other in kept):
+                kept.append(boxes[i])
+        rows = np.zeros((d.after, 5), np.float32)
+        rows[: len(kept), 1:] = np.array(kept, np.float32).reshape(-1, 4)
+        return rows
+
+    def lower(self, site: Site) -> list[Step]:
+        d = self.plan([site.input(i) for i in range(4)])
+        work = (
+            Scratch("scores", d.count * 4), Scratch("which", d.count * 4), Scratch("state", 8), Scratch("best", 4),
+            Weights(positions(d.count)), Scratch("boxes", d.count * 16), Output(),
+            Scratch("count", 4),
+        )  # fmt: skip
+        return [Step(propose(d), (Input(0), Input(1), Input(2), Input(3), *work))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(5)
+        anchors = np.array([[0, 0, 15, 15], [-8, 0, 23, 15], [0, -8, 15, 23]], np.float32)
+
+        def inputs(h: int, w: int) -> tuple[Array, ...]:
+            scores = rng.uniform(0, 1, (1, 6, h, w)).astype(np.float32)
+            deltas = rng.uniform(-0.5, 0.5, (1, 12, h, w)).astype(np.float32)
+            return scores, deltas, np.array([[h * 16, w * 16, 1.5]], np.float32), anchors
+
+        yield Case(cls(post_nms=12, nms_threshold=0.3, min_size=8.0), inputs(4, 5), (3,), label="few")
+        yield Case(cls(post_nms=60, pre_nms=20, min_size=12.0), inputs(3, 6), (3,), label="more_than_there_are")

@@ -226,7 +226,7 @@ class Pad(Operator):
     mode: str = "constant"
     arity: ClassVar[tuple[int, int]] = (2, 4)
 
-    def pads(self, rank: int, pads: Array, axes: Array | None) -> list[tuple[int, int]]:
+    def amounts(self, rank: int, pads: Array, axes: Array | None) -> list[tuple[int, int]]:
         """(before, after) of every axis."""
         numbers = list(range(rank)) if axes is None else [int(a) for a in axes]
         if len(pads) != 2 * len(numbers):
@@ -239,7 +239,7 @@ class Pad(Operator):
     def tables(self, dims: Ints, pads: Array, axes: Array | None) -> list[list[int]]:
         """Which input position every output position reads, per axis; -1 where the constant stands."""
         found = []
-        for n, (before, after) in zip(dims, self.pads(len(dims), pads, axes), strict=True):
+        for n, (before, after) in zip(dims, self.amounts(len(dims), pads, axes), strict=True):
             inside = list(range(max(0, -before), n - max(0, -after)))
             more = max(0, before), max(0, after)
             if not inside and self.mode != "constant" and any(more):

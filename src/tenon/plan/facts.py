@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from tenon.ir.graph import Node
+from tenon.ops.base import Operator
+from tenon.ops.conv import Conv, ConvTranspose
 from tenon.ops.fused import Fused
 from tenon.plan.program import Facts
 from tenon.plan.sites import operator
@@ -16,7 +20,7 @@ def facts(node: Node) -> Facts:
     op = operator(node)
     base = op.base if isinstance(op, Fused) else op
     types = [None if v is None else v.type for v in node.inputs]
-    window: tuple[int, ...] = getattr(base, "kernel_shape", ())
+    window = _extents(base, "kernel_shape")
     weights = node.inputs[1] if len(node.inputs) > 1 else None
     if weights is not None and weights.constant and op.macs(types, [v.type for v in node.outputs]):
         window = weights.type.dims
@@ -24,9 +28,15 @@ def facts(node: Node) -> Facts:
     return Facts(
         output=node.output.type.dims,
         filter=window,
-        strides=getattr(base, "strides", ()),
-        pads=getattr(base, "pads", ()),
-        dilations=getattr(base, "dilations", ()),
-        group=getattr(base, "group", 1),
+        strides=_extents(base, "strides"),
+        pads=_extents(base, "pads"),
+        dilations=_extents(base, "dilations"),
+        group=base.group if isinstance(base, Conv | ConvTranspose) else 1,
         bytes=sum(touched.values()),
     )
+
+
+def _extents(op: Operator, name: str) -> tuple[int, ...]:
+    """An attribute that is a list of numbers; empty where the operator has none of that name."""
+    found = getattr(op, name, ()) if name in {f.name for f in fields(op)} else ()
+    return found if isinstance(found, tuple) else ()

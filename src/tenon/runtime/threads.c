@@ -38,6 +38,8 @@ struct TenonTeam {
   uint32_t arrived __attribute__((aligned(CACHE_LINE)));     /* at the present barrier */
   TenonEntry *entry __attribute__((aligned(CACHE_LINE)));
   uint8_t *regions[3];
+  void (*watch)(void *);
+  void *watched;
   int threads, started, stopped;
   Worker *workers;
 };
@@ -85,6 +87,7 @@ static void meet(void *context) {
   if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) < (uint32_t)team->threads) {
     pass(&team->meeting, seen);
   } else {
+    if (team->watch != NULL) team->watch(team->watched);
     __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
     open_gate(&team->meeting);
   }
@@ -142,6 +145,11 @@ int tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWei
   team->regions[2] = activations;
   open_gate(&team->job);
   return take_part(team, 0);
+}
+
+void tenon_team_watch(TenonTeam *team, void (*watch)(void *), void *context) {
+  team->watch = watch;
+  team->watched = context;
 }
 
 void tenon_team_stop(TenonTeam *team) {

@@ -18,6 +18,9 @@ TenonTeam *tenon_team_start(TenonEntry *entry, int threads);
 /* Run the network once.  One call at a time for each team. */
 int tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);
 
+/* From now on, at every barrier, the last thread to arrive calls `watch` before any of them goes on. */
+void tenon_team_watch(TenonTeam *team, void (*watch)(void *), void *context);
+
 void tenon_team_stop(TenonTeam *team);
 
 #endif

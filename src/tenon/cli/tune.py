@@ -1,0 +1,71 @@
+"""``tenon tune``: measure the ways to compute each layer, and remember the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tenon.cli.opening import Source
+from tenon.cli.show import console, print_json, table
+from tenon.options import Options
+from tenon.pipeline import tune
+from tenon.tune.search import Found
+
+
+def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: int, *, as_json: bool) -> None:
+    """Search every model; an interrupt keeps what was measured."""
+    chosen = Options.from_environment(**options)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    found: dict[str, list[Found]] = {}
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        for source in sources:
+            task = shown.add_task(source.name, total=None)
+
+            def show(done: int, total: int, layer: str, task: Any = task) -> None:
+                shown.update(task, completed=done, total=total)
+
+            found[source.name] = list(tune(source.load(), chosen, threads=threads, progress=show))
+    if as_json:
+        return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in found.items()}})
+    for name, layers in found.items():
+        summary = _summary(layers)
+        console.print(
+            f"{name}: {len(layers)} layers, {summary['milliseconds']:.2f} ms tuned; the estimate alone is "
+            f"{100 * (summary['excess'] - 1):.1f} % above",
+            markup=False,
+        )
+        rows = table("layer", "best", "us", "estimate's choice", "us", right=(2, 4))
+        worst = sorted(layers, key=lambda f: -f.excess)[:10]
+        for f in worst:
+            best = min(f.seconds, key=f.seconds.__getitem__)
+            rows.add_row(
+                _short(f.layer), best, f"{1e6 * f.best:.0f}", f.estimated, f"{1e6 * f.seconds[f.estimated]:.0f}"
+            )
+        console.print(rows, markup=False)
+    return console.print(f"kept in {chosen.tuning}", markup=False)
+
+
+def _summary(layers: Sequence[Found]) -> dict[str, Any]:
+    """``excess`` is the time of the estimate's choices over that of the best ones, for the whole model."""
+    best = sum(f.count * f.best for f in layers)
+    estimated = sum(f.count * f.seconds[f.estimated] for f in layers)
+    mean = math.exp(sum(math.log(f.excess) for f in layers) / max(1, len(layers)))
+    return {
+        "milliseconds": 1e3 * best,
+        "excess": estimated / best if best else 1.0,
+        "mean_excess": mean,
+        "layers": [
+            {"layer": f.layer, "count": f.count, "estimated": f.estimated, "seconds": f.seconds} for f in layers
+        ],
+    }
+
+
+def _short(layer: str) -> str:
+    """The operator and the shapes of its input and result."""
+    head, _, result = layer.partition(" -> ")
+    name, _, types = head.partition("](")[0].partition("(f32")
+    return f"{name.split('(')[0]} f32{types.split(',  ')[0].split('], ')[0]}] -> {result}"

@@ -1,0 +1,99 @@
+"""Tengine's tmfiles, version 2.  Quantised ones are read as real numbers: their weights times their scales.
+
+The benchmark files of Tengine hold no weights; they can be inspected, not compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.errors import FormatError
+from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.source import ModelFile
+from tenon.frontends.tmfile_file import DTYPES, Network, Node, Tensor, is_tmfile, read
+from tenon.frontends.tmfile_layers import LAYERS, Context
+from tenon.ir.bind import Shapes
+from tenon.ir.graph import Graph, Value
+from tenon.ir.types import F32, I32, TensorType
+
+_CONST, _INPUT = 4, 12
+
+
+def recognise(file: ModelFile) -> bool:
+    """Version 2.0, or the ending."""
+    return file.suffix == ".tmfile" or is_tmfile(file.data)
+
+
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
+    """See ``frontends.load`` for errors."""
+    if not is_tmfile(file.data):
+        version = ".".join(str(n) for n in file.data[:6:2]) if len(file.data) >= 6 else "?"
+        raise FormatError(f"{file.name}: not a tmfile of version 2.0 (it says {version}), or damaged")
+    try:
+        network = read(file.data)
+    except FormatError as error:
+        raise FormatError(f"{file.name}: {error}") from error
+    if network.layout != 0:
+        raise FormatError(f"{file.name}: its tensors are NHWC; only NCHW is supported (convert the model again)")
+    return _build(Net(file, file.stem, shapes, inputs, outputs), network)
+
+
+def _build(net: Net, network: Network) -> Graph:
+    values: dict[int, Value] = {}
+    for node in network.nodes:
+        if node.type == _INPUT:
+            for i in node.outputs:
+                tensor = _at(network, i)
+                dims = tuple(d if d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(tensor.dims))
+                values[i] = net.input(tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, dims))
+        elif node.type == _CONST:
+            continue
+        else:
+            _layer(net, network, node, values)
+    return net.finish([_at(network, i).name for n in network.outputs for i in _node(network, n).outputs])
+
+
+def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> None:
+    name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
+    tops = [_at(network, i).name for i in node.outputs]
+    with net.layer(node.name, name, *tops):
+        if function is None:
+            raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+        inputs = [_read(net, network, i, values) for i in node.inputs]
+        if not inputs:
+            raise RefusedError("it has no inputs")
+        if all(value.typed for value in inputs):
+            made = function(Context(net, network.reader, node, inputs, fields))
+            for top, value in zip(tops, [made] if isinstance(made, Value) else made, strict=False):
+                net[top] = value
+    for i, top in zip(node.outputs, tops, strict=True):
+        values[i] = net.scope[top]
+
+
+def _read(net: Net, network: Network, i: int, values: dict[int, Value]) -> Value:
+    """A tensor of the file as a value: a constant when its node is one."""
+    tensor = _at(network, i)
+    if tensor.constant and i not in values:
+        if tensor.data is not None:
+            values[i] = net.constant(tensor.data, "weights")
+        else:
+            if any(d < 0 for d in tensor.dims) or tensor.data_type not in DTYPES:
+                raise RefusedError(f"weights of the shape {list(tensor.dims)} are impossible")
+            values[i] = net.placeholder(tensor.dims)
+    if tensor.name in net:
+        return net[tensor.name]
+    if i not in values:
+        raise RefusedError(f"reads '{tensor.name}', which no node before it makes")
+    return values[i]
+
+
+def _at(network: Network, i: int) -> Tensor:
+    if not 0 <= i < len(network.tensors):
+        raise FormatError(f"tensor {i} of {len(network.tensors)}; the file is damaged")
+    return network.tensors[i]
+
+
+def _node(network: Network, i: int) -> Node:
+    if not 0 <= i < len(network.nodes):
+        raise FormatError(f"node {i} of {len(network.nodes)}; the file is damaged")
+    return network.nodes[i]

@@ -1,0 +1,157 @@
+"""Tengine's tmfile, version 2: tables of 32-bit words that point at each other by their offset in the file.
+
+Format: source/serializer/tmfile/tm2_format.h of OAID/Tengine.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.errors import FormatError
+from tenon.ir.graph import Array
+
+MOST = 1 << 20
+"""Elements of a vector of tables; real files have a few hundred."""
+
+DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """``data`` is None for what is computed, and for weights that the file does not hold (``constant`` is set)."""
+
+    name: str
+    dims: tuple[int, ...]
+    data_type: int
+    constant: bool
+    data: Array | None
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator's number and parameters, and its tensors by number; ``at`` is where its parameters begin."""
+
+    name: str
+    type: int
+    at: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class Reader:
+    """Words of a file.  Every read is checked; raises FormatError."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def words(self, at: int, count: int, kind: str = "i") -> tuple[int | float, ...]:
+        if not 0 < at <= len(self.data) - 4 * count:
+            raise FormatError("a table points outside the file; it is truncated or damaged")
+        return struct.unpack_from(f"<{count}{kind}", self.data, at)
+
+    def integers(self, at: int, count: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.words(at, count))
+
+    def vector(self, at: int, kind: str = "i") -> list[int | float]:
+        """A count and as many words; an offset of 0 means none."""
+        if at == 0:
+            return []
+        (count,) = self.integers(at, 1)
+        if not 0 <= count <= min(MOST, len(self.data) // 4):
+            raise FormatError(f"a list of {count} elements; the file is truncated or damaged")
+        return list(self.words(at + 4, count, kind))
+
+    def numbers(self, at: int) -> list[int]:
+        return [int(n) for n in self.vector(at)]
+
+    def text(self, at: int) -> str:
+        if at == 0:
+            return ""
+        size, begin = self.integers(at, 2)
+        if not 0 <= size <= 4096 or not 0 <= begin <= len(self.data) - size:
+            raise FormatError("a name lies outside the file; it is truncated or damaged")
+        return self.data[begin : begin + size].split(b"\0")[0].decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Network:
+    """The one sub-graph of a file; ``inputs`` and ``outputs`` are nodes by number, ``layout`` 0 is NCHW, 1 NHWC."""
+
+    reader: Reader
+    layout: int
+    nodes: tuple[Node, ...]
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def is_tmfile(data: bytes) -> bool:
+    """Version 2.0 and a root table within the file whose one sub-graph is there."""
+    if len(data) < 64 or data[:6] != b"\2\0\0\0\0\0":
+        return False
+    root = int.from_bytes(data[8:12], "little")
+    return 12 <= root <= len(data) - 16
+
+
+def read(data: bytes) -> Network:
+    """Raises FormatError."""
+    reader = Reader(data)
+    (root,) = reader.integers(8, 1)
+    _, _, graphs, _ = reader.integers(root, 4)
+    found = reader.numbers(graphs)
+    if len(found) != 1:
+        raise FormatError(f"it holds {len(found)} graphs; only files of one can be read")
+    _, layout, _, ins, outs, nodes, tensors, buffers, _ = reader.integers(found[0], 9)
+    stores = [reader.integers(at, 2) for at in reader.numbers(buffers)]
+    return Network(
+        reader,
+        layout,
+        tuple(_node(reader, at) for at in reader.numbers(nodes)),
+        tuple(_tensor(reader, at, stores) for at in reader.numbers(tensors)),
+        tuple(reader.numbers(ins)),
+        tuple(reader.numbers(outs)),
+    )
+
+
+def _node(reader: Reader, at: int) -> Node:
+    _, ins, outs, operator, name, _ = reader.integers(at, 6)
+    _, type, parameters = reader.integers(operator, 3)
+    return Node(reader.text(name), type, parameters, tuple(reader.numbers(ins)), tuple(reader.numbers(outs)))
+
+
+def _tensor(reader: Reader, at: int, stores: list[tuple[int, ...]]) -> Tensor:
+    _, buffer, dims_at, name, quant, _, kind, data_type = reader.integers(at, 8)
+    dims = tuple(reader.numbers(dims_at))
+    data = None
+    if kind == 2 and 0 <= buffer < len(stores) and stores[buffer][1]:
+        data = _stored(reader, dims, data_type, stores[buffer])
+        if data.dtype.itemsize == 1 or (data.dtype == np.int32 and quant):
+            data = _dequantized(reader, data, quant)
+    return Tensor(reader.text(name) or f"tensor_{at}", dims, data_type, kind == 2, data)
+
+
+def _stored(reader: Reader, dims: tuple[int, ...], data_type: int, store: tuple[int, ...]) -> Array:
+    if data_type not in DTYPES or any(d < 0 for d in dims) or math.prod(d or 1 for d in dims) >= 2**31:
+        raise FormatError(f"a tensor of shape {list(dims)} and type {data_type}; the file is damaged")
+    dtype, (size, begin) = np.dtype(DTYPES[data_type]), store
+    count = math.prod(dims)
+    if count * dtype.itemsize > size or not 0 <= begin <= len(reader.data) - count * dtype.itemsize:
+        raise FormatError(f"a tensor of shape {list(dims)} in {size} bytes; the file is truncated or damaged")
+    data = np.frombuffer(reader.data, dtype, count, begin).reshape(dims)
+    return data.astype(np.float32) if dtype.kind == "f" else data
+
+
+def _dequantized(reader: Reader, data: Array, quant: int) -> Array:
+    """Integers times their scale: one for all, or one per element of the first axis."""
+    rows = [(reader.integers(at, 3)[0], float(reader.words(at, 3, "f")[1])) for at in reader.numbers(quant)]
+    if not rows:
+        return data
+    if len(rows) not in (1, data.shape[0] if data.ndim else 1):
+        raise FormatError(f"{len(rows)} scales for a tensor of shape {list(data.shape)}; the file is damaged")
+    shape = (len(rows), *(1,) * max(0, data.ndim - 1)) if len(rows) > 1 else ()
+    zero, scale = (np.array(v, np.float32).reshape(shape) for v in zip(*rows, strict=True))
+    return np.asarray((data.astype(np.float32) - zero) * scale, np.float32)

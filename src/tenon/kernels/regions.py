@@ -1,0 +1,131 @@
+"""Kernels that pool regions whose corners are data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tenon.ir.build import Builder, Tensor
+from tenon.ir.index import Index
+from tenon.ir.loops import Expr, Kernel, cast, less, maximum, minimum, op, select
+from tenon.ir.types import I32
+from tenon.kernels.boxes import number
+
+
+@dataclass(frozen=True)
+class Regions:
+    """``count`` regions of [items, channels, height, width] pooled to ``rows`` x ``columns`` bins."""
+
+    count: int
+    items: int
+    channels: int
+    height: int
+    width: int
+    rows: int
+    columns: int
+    scale: float
+    group: int = 0
+    """Bins along each side that have channels of their own; 0 where all bins share them."""
+
+    @property
+    def outputs(self) -> int:
+        return self.channels // (self.group * self.group) if self.group else self.channels
+
+
+def rounded(x: Expr) -> Expr:
+    """The nearest whole number, halves away from zero (C's round)."""
+    away = op("floor", op("abs", x) + 0.5)
+    return select(less(x, 0.0), -away, away)
+
+
+def max_regions(d: Regions) -> Kernel:
+    """(x, regions [count, 5] of picture and corners, 0 1 2 ...) -> [count, channels, rows, columns].
+
+    An empty bin gives 0.
+    """
+    k = Builder(f"max_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.rows}x{d.columns}")
+    x, regions, numbers, y = _parameters(k, d)
+    with k.loop("r", d.count) as r:
+        corner = [k.let("c", rounded(regions[r, 1 + i] * d.scale)) for i in range(4)]
+        sides = [maximum(corner[2 + i] - corner[i] + 1.0, 1.0) for i in range(2)]
+        bins = [k.let("b", side / float(n)) for side, n in zip(sides, (d.columns, d.rows), strict=True)]
+        with k.loop("v", d.rows) as v, k.loop("u", d.columns) as u:
+            window = _Window(k, d)
+            for i, p in enumerate((u, v)):
+                low = op("floor", bins[i] * numbers[p]) + corner[i]
+                window.cut(i, low, op("ceil", bins[i] * numbers[p + 1]) + corner[i])
+            with k.loop("c", d.channels) as c:
+                most = k.local("most", 1, space="stack")
+                most[0] = number(-3.4e38)
+                with window.elements(cast(regions[r, 0], I32)) as (n, h, w):
+                    most[0] = maximum(most[0], x[n, c, h, w])
+                y[r, c, v, u] = select(less(number(0.0), window.area), most[0], number(0.0))
+    return k.done()
+
+
+def average_regions(d: Regions) -> Kernel:
+    """As ``max_regions``, but means; output channel c of bin (v, u) reads channel (c * group + v) * group + u."""
+    k = Builder(f"average_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}")
+    x, regions, numbers, y = _parameters(k, d)
+    with k.loop("r", d.count) as r:
+        first = [k.let("c", rounded(regions[r, 1 + i]) * d.scale) for i in range(2)]
+        last = [(rounded(regions[r, 3 + i]) + 1.0) * d.scale for i in range(2)]
+        sides = [maximum(b - a, 0.1) for a, b in zip(first, last, strict=True)]
+        bins = [k.let("b", side / float(d.group)) for side in sides]
+        with k.loop("v", d.group) as v, k.loop("u", d.group) as u:
+            window = _Window(k, d)
+            for i, p in enumerate((u, v)):
+                low = op("floor", bins[i] * numbers[p] + first[i])
+                window.cut(i, low, op("ceil", bins[i] * numbers[p + 1] + first[i]))
+            with k.loop("c", d.outputs) as c:
+                total = k.local("total", 1, space="stack")
+                total[0] = number(0.0)
+                with window.elements(cast(regions[r, 0], I32)) as (n, h, w):
+                    total[0] = total[0] + x[n, (c * d.group + v) * d.group + u, h, w]
+                y[r, c, v, u] = total[0] / maximum(window.area, 1.0)
+    return k.done()
+
+
+def _parameters(k: Builder, d: Regions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x = k.param("x", d.items, d.channels, d.height, d.width)
+    regions, numbers = k.param("regions", d.count, 5), k.param("numbers", max(d.rows, d.columns) + 1)
+    return x, regions, numbers, k.param("y", d.count, d.outputs, d.rows, d.columns, out=True)
+
+
+class _Window:
+    """The part of a picture that a bin covers."""
+
+    def __init__(self, k: Builder, d: Regions) -> None:
+        self.k, self.d = k, d
+        self.begins: list[Expr] = []
+        self.lengths: list[Expr] = []
+
+    def cut(self, axis: int, low: Expr, high: Expr) -> None:
+        """Set the columns (axis 0) or rows (axis 1) from ``low`` up to ``high``, cut at the picture's borders."""
+        extent = float((self.d.width, self.d.height)[axis])
+        low = self.k.let("low", minimum(maximum(low, 0.0), extent))
+        self.begins.append(low)
+        self.lengths.append(self.k.let("len", maximum(minimum(maximum(high, 0.0), extent) - low, 0.0)))
+
+    @property
+    def area(self) -> Expr:
+        return self.lengths[0] * self.lengths[1]
+
+    @contextmanager
+    def elements(self, item: Expr) -> Iterator[tuple[Index, Index, Index]]:
+        """A loop over (picture, row, column)."""
+        k, d = self.k, self.d
+        (x, y), (columns, rows) = self.begins, self.lengths
+        with ExitStack() as stack:
+            enter = stack.enter_context
+            n = enter(k.bind("n", item, d.items))
+            top, left = enter(k.bind("h0", cast(y, I32), d.height + 1)), enter(k.bind("w0", cast(x, I32), d.width + 1))
+            high, wide = (
+                enter(k.bind("hn", cast(rows, I32), d.height + 1)),
+                enter(k.bind("wn", cast(columns, I32), d.width + 1)),
+            )
+            h = top + enter(k.loop("h", d.height, high))
+            w = left + enter(k.loop("w", d.width, wide))
+            enter(k.when(h < d.height, w < d.width))
+            yield n, h, w

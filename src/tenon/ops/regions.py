@@ -1,0 +1,150 @@
+"""Pooling of regions: ONNX's MaxRoiPool, and the position-sensitive averages of R-FCN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import F32, TensorType
+from tenon.kernels.regions import Regions, average_regions, max_regions
+from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
+
+
+def _checked(name: str, types: Sequence[TensorType]) -> tuple[tuple[int, int, int, int], int]:
+    """The extents of the image and how many regions there are.  Raises ShapeError."""
+    x, regions = types
+    if x.rank != 4 or 0 in x.dims or regions.size % 5 or regions.dims[1:2] != (5,) or x.dtype is not F32:
+        raise ShapeError(f"{name}: {x} and {regions} are not an image [N, C, H, W] and regions [R, 5]")
+    n, c, h, w = x.dims
+    return (n, c, h, w), regions.dims[0]
+
+
+def _steps(d: Regions, average: bool) -> list[Step]:
+    numbers = Weights(np.arange(max(d.rows, d.columns) + 1, dtype=np.float32))
+    kernel = average_regions(d) if average else max_regions(d)
+    return [Step(kernel, (Input(0), Input(1), numbers, Output()))]
+
+
+def _away(x: float) -> float:
+    """C's round: halves away from zero."""
+    return math.copysign(math.floor(abs(x) + 0.5), x)
+
+
+def _bins(low: np.float32, size: np.float32, count: int, extent: int, whole: bool) -> list[tuple[int, int]]:
+    """Where the bins of one axis begin and end; ``whole`` says that ``low`` is added after rounding."""
+    found = []
+    for i in range(count):
+        begin, end = size * np.float32(i), size * np.float32(i + 1)
+        a, b = (np.floor(begin) + low, np.ceil(end) + low) if whole else (np.floor(begin + low), np.ceil(end + low))
+        found.append((int(np.clip(a, 0, extent)), int(np.clip(b, 0, extent))))
+    return found
+
+
+@register
+@dataclass(frozen=True)
+class MaxRoiPool(Operator):
+    """Inputs: x [N, C, H, W] and regions [R, 5] of (picture, x0, y0, x1, y1).  Output [R, C, *pooled_shape].
+
+    Corners are scaled and rounded to whole pixels, halves away from zero; an empty bin gives 0.
+    """
+
+    pooled_shape: tuple[int, ...] = (1, 1)
+    spatial_scale: float = 1.0
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def plan(self, types: Sequence[TensorType]) -> Regions:
+        """Raises ShapeError when the inputs do not fit."""
+        dims, count = _checked("MaxRoiPool", types)
+        if len(self.pooled_shape) != 2 or min(self.pooled_shape) < 1:
+            raise ShapeError(f"MaxRoiPool: cannot pool to {list(self.pooled_shape)}")
+        rows, columns = self.pooled_shape
+        return Regions(count, *dims, rows, columns, self.spatial_scale)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        d = self.plan(typed(inputs))
+        return (TensorType(F32, (d.count, d.channels, d.rows, d.columns)),)
+
+    def reference(self, x: Array, regions: Array) -> Array:
+        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
+        y = np.zeros((d.count, d.channels, d.rows, d.columns), np.float32)
+        for r, region in enumerate(regions):
+            corner = [np.float32(_away(float(v * np.float32(d.scale)))) for v in region[1:]]
+            size = [max(corner[2 + i] - corner[i] + 1, np.float32(1)) for i in range(2)]
+            columns = _bins(corner[0], np.float32(size[0] / np.float32(d.columns)), d.columns, d.width, True)
+            rows = _bins(corner[1], np.float32(size[1] / np.float32(d.rows)), d.rows, d.height, True)
+            image = x[min(max(int(region[0]), 0), d.items - 1)]
+            for v, (top, bottom) in enumerate(rows):
+                for u, (left, right) in enumerate(columns):
+                    if top < bottom and left < right:
+                        y[r, :, v, u] = image[:, top:bottom, left:right].max((1, 2))
+        return y
+
+    def lower(self, site: Site) -> list[Step]:
+        return _steps(self.plan([site.input(0), site.input(1)]), False)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        regions = np.array(
+            [[0, 0, 0, 31, 23], [1, 5.5, 3, 12, 40], [1, 30, 20, 10, 2], [0, -9, -9, -4, -2]], np.float32
+        )
+        yield Case(cls((3, 2), 0.25), ((2, 5, 6, 8), regions), label="quarter")
+        yield Case(cls((2, 2), 0.5), ((2, 3, 9, 7), regions), (1,), label="half")
+
+
+@register
+@dataclass(frozen=True)
+class PsRoiPool(Operator):
+    """Position-sensitive pooling of R-FCN.  Inputs: x [N, output_dim * group², H, W], regions [R, 5] as MaxRoiPool's.
+
+    Output [R, output_dim, group, group]: the mean over bin (v, u) of channel (c * group + v) * group + u; 0 where the
+    bin is empty.  Source: Dai et al., R-FCN, and the layer that came with it.
+    """
+
+    output_dim: int = 1
+    group_size: int = 1
+    spatial_scale: float = 1.0
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def plan(self, types: Sequence[TensorType]) -> Regions:
+        """Raises ShapeError when the inputs do not fit."""
+        dims, count = _checked("PsRoiPool", types)
+        group = self.group_size
+        if group < 1 or dims[1] != self.output_dim * group * group:
+            raise ShapeError(f"PsRoiPool: {dims[1]} channels for {self.output_dim} outputs in {group} x {group} groups")
+        return Regions(count, *dims, group, group, self.spatial_scale, group)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        d = self.plan(typed(inputs))
+        return (TensorType(F32, (d.count, d.outputs, d.rows, d.columns)),)
+
+    def reference(self, x: Array, regions: Array) -> Array:
+        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
+        y = np.zeros((d.count, d.outputs, d.rows, d.columns), np.float32)
+        scale, least = np.float32(d.scale), np.float32(0.1)
+        for r, region in enumerate(regions):
+            first = [np.float32(_away(float(v))) * scale for v in region[1:3]]
+            last = [(np.float32(_away(float(v))) + 1) * scale for v in region[3:5]]
+            size = [max(b - a, least) / np.float32(d.group) for a, b in zip(first, last, strict=True)]
+            columns = _bins(first[0], size[0], d.group, d.width, False)
+            rows = _bins(first[1], size[1], d.group, d.height, False)
+            image = x[min(max(int(region[0]), 0), d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
+            for v, (top, bottom) in enumerate(rows):
+                for u, (left, right) in enumerate(columns):
+                    if top < bottom and left < right:
+                        y[r, :, v, u] = image[:, v, u, top:bottom, left:right].mean((1, 2))
+        return y
+
+    def lower(self, site: Site) -> list[Step]:
+        return _steps(self.plan([site.input(0), site.input(1)]), True)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        regions = np.array([[0, 0, 0, 31, 23], [1, 5.5, 3, 12, 40], [1, 30, 20, 10, 2]], np.float32)
+        yield Case(cls(3, 2, 0.25), ((2, 12, 6, 8), regions), label="quarter")
+        yield Case(cls(2, 3, 0.5), ((2, 18, 9, 7), regions), (1,), label="half")
