@@ -105,8 +105,8 @@ def _profile(program: Program) -> str:
     name, count = program.name, len(program.calls)
     return (
         f"\n#define {name.upper()}_CALLS {count}\n"
-        "/* The same, by one thread (`thread` 0 of `threads` 1) or several, which calls `barrier` before the first of its\n"
-        f"   {count} kernel calls and after each: a barrier that reads a clock measures them. */\n"
+        "/* The same, by one thread (`thread` 0 of `threads` 1) or several, which calls `barrier` before\n"
+        f"   the first of its {count} kernel calls and after each: a barrier that reads a clock measures them. */\n"
         f"int {name}_profile(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
         "  int thread, int threads, void (*barrier)(void *context), void *context);\n"
     )

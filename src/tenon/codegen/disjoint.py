@@ -7,8 +7,8 @@ which at least one is a store, made by two different trips, this shows that they
 Suppose they did.  Then the indices are equal in every dimension, which makes a list of equations ``a = b`` between an
 index of the one trip and an index of the other.  From them others follow:
 
-    K * x + r = K * y + s,  r and s inside one window of K values    gives  x = y  and  r = s
-    e // n = f // n  and  e mod n = f mod n                          gives  e = f
+    k * x + r = k * y + s                        gives  x = y + (s - r) / k,  and  r = s  where that says x = y
+    e // n = f // n  and  e mod n = f mod n      gives  e = f
 
 until one contradicts itself: the ranges of its sides do not overlap, or it says ``v = v`` for the loop variable in
 which the two trips differ.
@@ -45,9 +45,6 @@ class Side:
         """(x, r) with this = k * x + r."""
         x = Side(tuple((a, c // k) for a, c in self.terms if c % k == 0), 0, 0)
         return x, Side(tuple((a, c) for a, c in self.terms if c % k), self.low, self.high)
-
-    def plus(self, n: int) -> Side:
-        return Side(self.terms, self.low + n, self.high + n)
 
     def without(self, fixed: dict[Atom, int]) -> Side:
         return Side(tuple(t for t in self.terms if t[0] not in fixed), self.low, self.high)
@@ -143,20 +140,21 @@ def _cancelled(e: Equation, fixed: frozenset[Var]) -> Equation:
 
 def _absurd(e: Equation, differs: Var | None) -> bool:
     (low_a, high_a), (low_b, high_b) = e[0].reach(), e[1].reach()
-    if high_a < low_b or high_b < low_a:
+    if high_a < low_b or high_b < low_a or low_b > high_b:
         return True
     return differs is not None and e[0].alone is e[1].alone is differs and e[0].low == e[1].low
 
 
 def _digits(e: Equation) -> Iterator[Equation]:
+    """k * x + r = k * y + s gives x - y = (s - r) / k, one of a few numbers; where it is one, r and s are known too."""
     a, b = e
     for k in {abs(c) for _, c in (*a.terms, *b.terms)}:
         (x, r), (y, s) = a.split(k), b.split(k)
         (low_r, high_r), (low_s, high_s) = r.reach(), s.reach()
-        shift = (low_s - low_r + k // 2) // k  # whole steps that stand among the constants
-        if max(high_r, high_s - shift * k) - min(low_r, low_s - shift * k) < k:
-            yield x, y.plus(shift)
-            yield r, s.plus(-shift * k)
+        low, high = -((high_r - low_s) // k), (high_s - low_r) // k
+        yield x, Side(y.terms, low, high)
+        if low == high:
+            yield r, Side(s.terms, s.low - low * k, s.high - low * k)
 
 
 def _rejoined(known: list[Equation]) -> Iterator[Equation]:

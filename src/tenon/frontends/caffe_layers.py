@@ -53,5 +53,5 @@ def import_layer(layer: Layer) -> None:
 def _check_names(message: Message) -> None:
     """Refuse parameters that the schema lacks: they may change what the layer means."""
     for row, value in message.items():
-        if row.name.endswith("_param") and row.name != "transform_param" and value.unknown_names:
-            raise RefusedError(f"{row.name}: the parameter '{value.unknown_names[0]}' is not known")
+        if row.name.endswith("_param") and row.name != "transform_param" and value.unknown:
+            raise RefusedError(f"{row.name}: the parameter '{next(iter(value.unknown))}' is not known")

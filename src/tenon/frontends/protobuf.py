@@ -133,7 +133,7 @@ class Message:
     def __init__(self, schema: Schema, type: str) -> None:
         self._schema, self._type = schema, type
         self._values: dict[str, Any] = {}
-        self._unknown: tuple[str, ...] = ()
+        self._unknown: dict[str, list[str]] = {}
 
     def __getattr__(self, name: str) -> Any:
         found = self._values.get(name)
@@ -182,13 +182,22 @@ class Message:
         return self._schema
 
     @property
-    def unknown_names(self) -> tuple[str, ...]:
-        """Names in a text file that the schema lacks."""
+    def unknown(self) -> dict[str, list[str]]:
+        """What a text file says in words that the schema lacks: the text of each such field, by name."""
         return self._unknown
 
-    def note_unknown(self, name: str) -> None:
-        if name not in self._unknown:
-            self._unknown = (*self._unknown, name)
+    def clone(self) -> Message:
+        """A copy that can be changed; arrays and bytes are shared."""
+
+        def copied(value: Any) -> Any:
+            if isinstance(value, Message):
+                return value.clone()
+            return [copied(v) for v in value] if isinstance(value, list) else value
+
+        new = Message(self._schema, self._type)
+        new._values = {name: copied(value) for name, value in self._values.items()}
+        new._unknown = {name: list(texts) for name, texts in self._unknown.items()}
+        return new
 
     def __repr__(self) -> str:
         return f"{self._type}({', '.join(self._values)})"

@@ -1,7 +1,7 @@
 """The text form of protocol buffers (.prototxt), over the schemas of ``frontends.protobuf``.
 
-``parse`` gives the same messages as the binary reader.  Names that the schema lacks are passed over and remembered in
-``Message.unknown_names``, for a frontend to judge.  Source of the format: "Text Format Language", protobuf.dev.
+``parse`` gives the same messages as the binary reader.  Names that the schema lacks are kept as text in
+``Message.unknown``, for a frontend to judge and for ``show`` to repeat.  Source of the format: "Text Format Language", protobuf.dev.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Token(NamedTuple):
     kind: str
     text: str
     line: int
+    begin: int = 0
+    end: int = 0
 
 
 def tokens(text: str, where: str) -> Iterator[Token]:
@@ -42,7 +44,7 @@ def tokens(text: str, where: str) -> Iterator[Token]:
             raise FormatError(f"{where}, line {line}: {text[at : at + 20].split()[0]!r} is not readable here")
         kind = match.lastgroup or ""
         if kind != "skip":
-            yield Token(kind, match.group(), line)
+            yield Token(kind, match.group(), line, at, match.end())
         line += match.group().count("\n")
         at = match.end()
     yield Token("end", "", line)
@@ -62,7 +64,9 @@ class _Parser:
     def __init__(self, schema: Schema, text: str, where: str) -> None:
         self.schema, self.where = schema, where
         self.source = tokens(text, where)
+        self.text = text
         self.token = next(self.source)
+        self.read = 0
         self.left = MOST_PIECES
         self.arrays: dict[tuple[int, str], tuple[tuple[Message, str], list[float]]] = {}
 
@@ -75,6 +79,7 @@ class _Parser:
         if self.left < 0:
             raise self.fail(f"more than {MOST_PIECES} words; the file is damaged")
         found, self.token = self.token, next(self.source, Token("end", "", self.token.line))
+        self.read = found.end
         return found
 
     def accept(self, mark: str) -> bool:
@@ -91,12 +96,15 @@ class _Parser:
         while not (self.accept(end) if end else self.token.kind == "end"):
             if self.token.kind == "end":
                 raise self.fail(f"the text ends where '{end}' is missing; the file is truncated")
+            begin, name = self.token.begin, self.token.text
             if self.accept("["):
                 self.extension()
                 field = None
             else:
                 field = self.field(into)
             self.content(into, field, depth)
+            if into is not None and field is None:
+                into.unknown.setdefault(name, []).append(self.text[begin : self.read])
 
     def extension(self) -> None:
         while not self.accept("]"):
@@ -110,10 +118,7 @@ class _Parser:
         name = self.next().text
         if into is None:
             return None
-        field = self.schema.fields[into.type_name].get(name)
-        if field is None:
-            into.note_unknown(name)
-        return field
+        return self.schema.fields[into.type_name].get(name)
 
     def content(self, into: Message | None, field: Field | None, depth: int) -> None:
         colon = self.accept(":")
@@ -211,7 +216,7 @@ def _unquoted(text: str) -> str:
 
 # -------------------------------------------------------------------------------------------- writing
 def show(message: Message, indent: str = "") -> str:
-    """The text of a message, a field per line, in the order of the schema."""
+    """The text of a message, a field per line, in the order of the schema; what the schema lacks stands last."""
     lines = []
     for field, value in message.items():
         for one in value if field.repeated else [value]:
@@ -219,6 +224,7 @@ def show(message: Message, indent: str = "") -> str:
                 lines.append(f"{indent}{field.name} {{\n{show(one, indent + '  ')}{indent}}}\n")
             else:
                 lines.append(f"{indent}{field.name}: {_spelled(message.schema, field, one)}\n")
+    lines += [f"{indent}{text}\n" for texts in message.unknown.values() for text in texts]
     return "".join(lines)
 
 

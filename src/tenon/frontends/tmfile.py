@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.errors import FormatError
+from tenon.errors import FormatError, ShapeError
 from tenon.frontends.net import Net, RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tmfile_file import DTYPES, Network, Node, Tensor, is_tmfile, read
 from tenon.frontends.tmfile_layers import LAYERS, Context
-from tenon.ir.bind import Shapes
+from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Graph, Value
-from tenon.ir.types import F32, I32, TensorType
+from tenon.ir.types import F32, I32, Dim, TensorType
 
-_CONST, _INPUT = 4, 12
+_CONST, _CONVOLUTION, _INPUT = 4, 5, 12
 
 
 def recognise(file: ModelFile) -> bool:
@@ -43,14 +43,35 @@ def _build(net: Net, network: Network) -> Graph:
     for node in network.nodes:
         if node.type == _INPUT:
             for i in node.outputs:
-                tensor = _at(network, i)
-                dims = tuple(d if d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(tensor.dims))
-                values[i] = net.input(tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, dims))
+                values[i] = _input(net, network, i)
         elif node.type == _CONST:
             continue
         else:
             _layer(net, network, node, values)
     return net.finish([_at(network, i).name for n in network.outputs for i in _node(network, n).outputs])
+
+
+def _input(net: Net, network: Network, i: int) -> Value:
+    """Raises ShapeError when the shape is neither in the file nor given."""
+    tensor = _at(network, i)
+    dims: tuple[Dim, ...] = tensor.dims
+    if len(dims) < 2:
+        dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
+    named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
+    value = net.input(tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
+    if not value.type.bound:
+        hint = remedy(tensor.name, value.type)
+        raise ShapeError(f"{net.file.name}: the file does not say the shape of '{tensor.name}': {hint}")
+    return value
+
+
+def _channels(network: Network, i: int) -> int:
+    """The channels that the first node to read a tensor expects, if it is a convolution; else 0."""
+    first = next((node for node in network.nodes if i in node.inputs), None)
+    if first is None or first.type != _CONVOLUTION or len(first.inputs) < 2:
+        return 0
+    weights = _at(network, first.inputs[1]).dims
+    return weights[1] if len(weights) == 4 else 0
 
 
 def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> None:

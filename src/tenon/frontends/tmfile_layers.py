@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,19 +95,25 @@ def _window(c: Context) -> dict[str, Any]:
     return window | {"pads": (p["pad_h0"], p["pad_w0"], p["pad_h1"], p["pad_w1"])}
 
 
+def _with_bias(c: Context) -> Sequence[Value]:
+    """The inputs; a bias may be stored with leading ones."""
+    flat = [c.add("Reshape", value, c.ints(-1)) for value in c.inputs[2:3]]
+    return [*c.inputs[:2], *flat]
+
+
 def convolution(c: Context) -> Value:
-    return _activated(c, c.add("Conv", *c.inputs, **_window(c)))
+    return _activated(c, c.add("Conv", *_with_bias(c), **_window(c)))
 
 
 def deconvolution(c: Context) -> Value:
     window = _window(c) | {"output_padding": (c.p["output_pad_h0"], c.p["output_pad_w0"])}
-    return _activated(c, c.add("ConvTranspose", *c.inputs, **window))
+    return _activated(c, c.add("ConvTranspose", *_with_bias(c), **window))
 
 
 def fully_connected(c: Context) -> Value:
     flat = c.add("Reshape", c.x, c.ints(c.dims()[0], -1))
     transposed = c.dims(1)[0] == c.p["num_output"]
-    return c.add("Gemm", flat, *c.inputs[1:], transB=int(transposed))
+    return c.add("Gemm", flat, *_with_bias(c)[1:], transB=int(transposed))
 
 
 def batch_norm(c: Context) -> Value:
@@ -272,7 +279,10 @@ def squared_difference(c: Context) -> Value:
     return c.add("Mul", gap, gap)
 
 
-_REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"]  # fmt: skip
+_REDUCTIONS = (
+    "ReduceSum", "ReduceMean", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2",
+    "ReduceLogSum", "ReduceLogSumExp",
+)  # fmt: skip
 
 
 def reduction(c: Context) -> Value:
@@ -362,7 +372,7 @@ def slice(c: Context) -> Result:
         axis, points = c.axis(p["axis"]), [int(n) for n in p["points"]]
         count = len(c.node.outputs)
         bounds = [0, *points, dims[axis]] if points else [dims[axis] * i // count for i in range(count + 1)]
-        sizes = [b - a for a, b in zip(bounds, bounds[1:], strict=False)]
+        sizes = [b - a for a, b in pairwise(bounds)]
         return c.net.adds("Split", len(sizes), c.x, c.ints(*sizes), axis=axis)
     if p["ismxnet"] or p["isonnx"]:
         step, end = max(1, p["step"]), p["end"]
@@ -535,7 +545,8 @@ LAYERS: dict[int, tuple[str, str, Callable[[Context], Result]]] = {
     29: ("Split", "axis split_dim flags sizes:I", split),
     31: ("Gemm", "alpha:f beta:f transA transB",
          lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")})),
-    33: ("Logistic", "", _simple("Sigmoid")), 36: ("Tanh", "", _simple("Tanh")), 37: ("Sigmoid", "", _simple("Sigmoid")),
+    33: ("Logistic", "", _simple("Sigmoid")),
+    36: ("Tanh", "", _simple("Tanh")), 37: ("Sigmoid", "", _simple("Sigmoid")),
     38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", squeeze), 40: ("Pad", _PAD, pad),
     41: ("StridedSlice", _STRIDED, strided_slice), 42: ("ArgMax", "axis keepdims", arg("ArgMax")),
     43: ("ArgMin", "axis keepdims", arg("ArgMin")),
@@ -559,7 +570,8 @@ LAYERS: dict[int, tuple[str, str, Callable[[Context], Result]]] = {
     79: ("SpaceToDepth", "block", lambda c: c.add("SpaceToDepth", c.x, blocksize=c.p["block"])),
     80: ("DepthToSpace", "block", lambda c: c.add("DepthToSpace", c.x, blocksize=c.p["block"])),
     83: ("Ceil", "", _simple("Ceil")), 84: ("SquaredDifference", "", squared_difference),
-    85: ("Round", "", _simple("Round")), 87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
+    85: ("Round", "", _simple("Round")),
+    87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
     88: ("Unsqueeze", "axes:I", lambda c: c.add("Unsqueeze", c.x, c.ints(*map(int, c.p["axes"])))),
     89: ("ReduceL2", "axis keepdim", lambda c: c.add("ReduceL2", c.x, c.ints(c.p["axis"]), keepdims=c.p["keepdim"])),
     90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)), 91: ("MatMul", "", lambda c: c.add("MatMul", *c.inputs)),

@@ -23,10 +23,11 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
-from tenon.ir.loops import Expr, Kernel, broadcast, select
-from tenon.ir.types import I32
+from tenon.ir.loops import Expr, Kernel, broadcast, dot2, select
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
+from tenon.kernels.narrow import loaded, stored
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Conv:
 
     ``batch`` has one (extent, step of x, step of w) per batch axis of a matrix product, outermost first, a step
     counting whole matrices; by default x advances with y, and so do weights that are not packed.
+
+    ``weights`` is the type that packed weights are stored in.  Everything is computed in f32, but for images and
+    weights of bf16 on a machine that multiplies pairs of them (see ``pairs``): their sums are f32.
     """
 
     x: Image
@@ -59,6 +63,7 @@ class Conv:
     positions: tuple[int, int] | None = None
     packed: bool = True
     batch: tuple[tuple[int, int, int], ...] = ()
+    weights: DType = F32
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -82,6 +87,15 @@ class Conv:
         """Every output channel sees the input channel beside it and no other."""
         return self.groups == self.x.channels == self.y.channels and self.x.block == self.y.block
 
+    def pairs(self, machine: Machine) -> bool:
+        """Whether input channels are multiplied two by two."""
+        brain = self.x.dtype is DType.BF16 and self.weights is DType.BF16
+        return machine.dot2 and brain and self.packed and self.x.block % 2 == 0
+
+    def steps(self, machine: Machine) -> int:
+        """Steps of the inner loop for one position: channels, or pairs of them, and taps."""
+        return max(1, self.taps * -(-(self.x.channels // self.groups) // (2 if self.pairs(machine) else 1)))
+
     @property
     def padded(self) -> int:
         """Output channels, those that fill the last block included."""
@@ -98,7 +112,7 @@ class Conv:
         operands = tuple(i.flat() for i in self.operands)
         return Conv(
             self.x.flat(), self.y.flat(), groups=self.groups, bias=self.bias, operands=operands,
-            epilogue=self.epilogue, clear=self.clear, packed=self.packed, batch=self.batch,
+            epilogue=self.epilogue, clear=self.clear, packed=self.packed, batch=self.batch, weights=self.weights,
         )  # fmt: skip
 
 
@@ -171,7 +185,8 @@ def _merged(found: list[Run]) -> list[Run]:
 def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
     """One array per run, [trips][input blocks][kh][kw][block][vecs * lanes], zeros where a group does not reach.
 
-    ``weights`` is [channels out, channels in / groups, kh, kw].
+    ``weights`` is [channels out, channels in / groups, kh, kw].  Where channels are multiplied two by two, the weights
+    of a pair are one 32-bit word: [...][block / 2][vecs * lanes].
     """
     per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
     kh, kw = s.kernel
@@ -188,8 +203,15 @@ def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
                 if a < b:
                     out[trip, at : at + per_in, :, :, a - first : b - first] = np.moveaxis(weights[a:b], 0, -1)
         shape = (r.trips, r.blocks, s.x.block, kh, kw, r.width)
-        packed.append(np.ascontiguousarray(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5)))
-    return packed
+        packed.append(np.ascontiguousarray(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5).astype(s.weights.numpy)))
+    return [words(p) for p in packed] if s.pairs(machine) else packed
+
+
+def words(weights: Array) -> Array:
+    """[..., channels, n] of bf16 as [..., channels / 2, n] words of two neighbouring channels."""
+    *outer, channels, n = weights.shape
+    pairs = np.swapaxes(weights.reshape(*outer, channels // 2, 2, n), -1, -2)
+    return np.ascontiguousarray(pairs).view(np.int32)[..., 0]
 
 
 def tiles(
@@ -234,8 +256,7 @@ def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
     vectors = max(1, -(-s.y.channels // machine.lanes))
     per_group = max(1, s.y.channels // s.groups // machine.lanes)
     widest = vectors if s.groups == 1 else per_group
-    steps = max(1, s.taps * s.x.channels // s.groups)
-    ranked = [tile for _, tile in _ranked(s.extent, vectors, widest, steps, machine)]
+    ranked = [tile for _, tile in _ranked(s.extent, vectors, widest, s.steps(machine), machine)]
     turns = zip_longest(*([t for t in ranked if t.vecs == vecs] for vecs in dict.fromkeys(t.vecs for t in ranked)))
     return [tile for turn in turns for tile in turn if tile is not None][:count]
 
@@ -243,9 +264,8 @@ def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
 def estimate(s: Conv, machine: Machine, tile: Tile) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     vectors = max(1, -(-s.y.channels // machine.lanes))
-    steps = max(1, s.taps * s.x.channels // s.groups)
-    weights = 4.0 * s.y.channels * steps / machine.stream
-    return overlapped(s.y.n * _time(s.extent, vectors, steps, tile, machine), weights)
+    weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups) / machine.stream
+    return overlapped(s.y.n * _time(s.extent, vectors, s.steps(machine), tile, machine), weights)
 
 
 def overlapped(compute: float, memory: float) -> float:
@@ -310,6 +330,11 @@ class _Parts:
     operands: list[Tensor]
     y: Tensor
 
+    @property
+    def step(self) -> int:
+        """Input channels that one multiply-add takes."""
+        return 2 if self.s.pairs(self.machine) else 1
+
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
@@ -337,8 +362,9 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     operands, y."""
     k = Builder(_name(s))
     cut = runs(s, machine, tile.vecs)
-    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    ws = _weights(k, s, cut)
+    pairs = s.pairs(machine)
+    x = input_words(k, s) if pairs else k.param("x", *s.x.shape, dtype=s.x.dtype)
+    ws = _weights(k, s, cut, pairs)
     b = k.param("b", s.padded) if s.bias else None
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
@@ -357,12 +383,18 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     return k.done()
 
 
-def _weights(k: Builder, s: Conv, cut: list[Run]) -> list[Tensor | None]:
+def input_words(k: Builder, s: Conv) -> Tensor:
+    """The parameter x of bf16, seen as words of two neighbouring channels."""
+    return k.param("x", *s.x.shape[:-1], s.x.block // 2, dtype=DType.B2)
+
+
+def _weights(k: Builder, s: Conv, cut: list[Run], pairs: bool) -> list[Tensor | None]:
     if not s.taps:
         return [None] * len(cut)
     if not s.packed:
         return [k.param("w", s.matrices, s.x.channels, s.y.channels)] * len(cut)
-    return [k.param("w", r.trips, r.blocks, *s.kernel, s.x.block, r.width) for r in cut]
+    block, dtype = (s.x.block // 2, DType.B2) if pairs else (s.x.block, s.weights)
+    return [k.param("w", r.trips, r.blocks, *s.kernel, block, r.width, dtype=dtype) for r in cut]
 
 
 def _micro(p: _Parts, t: _Tile) -> None:
@@ -372,7 +404,8 @@ def _micro(p: _Parts, t: _Tile) -> None:
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         acc[row, col, v] = 0.0 if p.bias is None else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
 
-    for start, blocks, deep in _depths(s, r) if s.taps else ():
+    for start, blocks, channels in _depths(s, r) if s.taps else ():
+        deep = -(-channels // p.step)
         unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
         with (
             k.loop("c", blocks) as c,
@@ -402,9 +435,9 @@ def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index
     def value(i: Index, j: Index) -> Expr:
         row = (t.top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
         col = (t.left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
-        return p.x[t.xn, c + t.o * r.step + r.first, row, col, ch]
+        return loaded(p.x[t.xn, c + t.o * r.step + r.first, row, col, ch])
 
-    weights = [k.let(f"w{v}", w[place(v, t.o)]) for v in range(r.vecs)]
+    weights = [k.let(f"w{v}", loaded(w[place(v, t.o)])) for v in range(r.vecs)]
     if p.machine.prefetch and s.packed and t.height * t.width >= 6:
         for v in range(r.vecs):
             k.prefetch(w, *place(v, t.o + 1))
@@ -419,13 +452,15 @@ def multiply_add(
     weights: Sequence[Expr],
     value: Callable[[Index, Index], Expr],
 ) -> None:
-    """acc[i, j, v] += value(i, j) * weights[v] over a tile of ``size`` positions; ``value`` is one lane."""
+    """acc[i, j, v] += value(i, j) * weights[v] over a tile of ``size`` positions; ``value`` is one lane, an f32 or a
+    pair of bf16."""
+    pairs = weights[0].type.dtype is DType.B2
     with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
         v = value(i, j)
         if len(weights) > 1:
             v = k.let("v", broadcast(v, lanes))
         for t, w in enumerate(weights):
-            acc[i, j, t] = acc[i, j, t] + v * w
+            acc[i, j, t] = dot2(acc[i, j, t], w, v) if pairs else acc[i, j, t] + v * w
 
 
 def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:
@@ -435,13 +470,13 @@ def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> N
     row = (t.top + i) * s.y_step[0] + s.y_start[0]
     col = (t.left + j) * s.y_step[1] + s.y_start[1]
     extra = [
-        broadcast(tensor.vec(image.lanes(lanes))[image.at(t.n, channel, row, col, lanes)], lanes)
+        broadcast(loaded(tensor.vec(image.lanes(lanes))[image.at(t.n, channel, row, col, lanes)]), lanes)
         for image, tensor in zip(s.operands, p.operands, strict=True)
     ]
     value = s.epilogue(value, *extra)
     if p.mask is not None:
         value = select(p.mask.vec(lanes)[t.channel // lanes + v], value, 0.0)
-    p.y.vec(lanes)[s.y.place(t.n, channel, row, col, lanes)] = value
+    p.y.vec(lanes)[s.y.place(t.n, channel, row, col, lanes)] = stored(value, s.y.dtype)
 
 
 def _depths(s: Conv, r: Run) -> list[tuple[int, int, int]]:

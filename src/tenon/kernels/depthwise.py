@@ -19,6 +19,7 @@ from tenon.ir.loops import Expr, Kernel, broadcast, select
 from tenon.ir.types import I32
 from tenon.kernels.conv import MANY, Conv
 from tenon.kernels.machine import Machine
+from tenon.kernels.narrow import loaded, stored
 
 UNROLLED = 256
 """Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""
@@ -104,7 +105,7 @@ class _Parts:
         """The input vector at a row and column counted from the first that the padding reaches."""
         s, channel = self.s, self.c * self.lanes
         at = row + (s.x.top - s.top), col + (s.x.left - s.left)
-        return self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes]
+        return loaded(self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes])
 
     def weight(self, ky: int, kx: int) -> Expr:
         found = self.weights.get((ky, kx))
@@ -191,13 +192,13 @@ def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
     s, channel = p.s, p.c * p.lanes
     row, col = row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
     extra = [
-        broadcast(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)], p.lanes)
+        broadcast(loaded(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)]), p.lanes)
         for image, tensor in zip(s.operands, p.operands, strict=True)
     ]
     value = s.epilogue(value, *extra)
     if p.mask is not None:
         value = select(p.mask, value, 0.0)
-    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = value
+    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = stored(value, s.y.dtype)
 
 
 def _name(s: Conv) -> str:

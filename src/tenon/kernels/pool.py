@@ -16,6 +16,7 @@ from tenon.ir.loops import Expr, Kernel, broadcast, maximum, select
 from tenon.ir.types import I32, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
+from tenon.kernels.narrow import computed, loaded, stored
 from tenon.kernels.share import deal
 
 UNROLLED = 64
@@ -117,9 +118,9 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
     """``size`` windows along a row, from window (i, j) of their segments on."""
     k, s, lanes = p.k, p.s, p.lanes
     channel = p.c * lanes
-    acc = k.local("a", size, lanes=lanes, dtype=s.x.dtype)
+    acc = k.local("a", size, lanes=lanes, dtype=computed(s.x.dtype))
     with k.unroll("q", size) as q:
-        acc[q] = 0.0 if s.average else lowest(s.x.dtype)
+        acc[q] = 0.0 if s.average else lowest(computed(s.x.dtype))
     even = not rows.grow and not cols.grow
     kind = "unroll" if even and rows.taps * cols.taps * size <= UNROLLED else "serial"
     with (
@@ -129,7 +130,7 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
     ):
         row = i * rows.step + ky * s.dilation[0] + rows.start
         col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
-        value = p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)]
+        value = loaded(p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)])
         acc[q] = acc[q] + value if s.average else maximum(acc[q], value)
     with k.unroll("q", size) as q:
         result = acc[q] * (1.0 / (rows.weight * cols.weight)) if s.average else acc[q]
@@ -140,10 +141,10 @@ def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     s, channel = p.s, p.c * p.lanes
     extra = [
-        broadcast(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)], p.lanes)
+        broadcast(loaded(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)]), p.lanes)
         for image, tensor in zip(s.operands, p.operands, strict=True)
     ]
     value = s.epilogue(value, *extra)
     if p.mask is not None:
         value = select(p.mask, value, 0.0)
-    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = value
+    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = stored(value, s.y.dtype)

@@ -17,6 +17,7 @@ from tenon.ir.loops import Const, Expr, Kernel, Type, broadcast, cast, less, op,
 from tenon.ir.types import F32, I32, I64, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
+from tenon.kernels.narrow import computed, loaded, stored
 from tenon.kernels.rows import CHAINS, initial, joined, partial, runs
 from tenon.kernels.share import deal
 
@@ -40,7 +41,7 @@ class Reduction:
 
     @property
     def sums_in(self) -> DType:
-        return F32 if self.dtype is DType.F16 else self.dtype
+        return computed(self.dtype)
 
     def merged(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
         """The shape with neighbouring axes of one kind made one, and their kinds; never empty."""
@@ -177,8 +178,8 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
     ``finish`` and ``map`` of zero must be zero, or the channels whole blocks: padding lanes are computed too.
     """
     k = Builder(f"{combine}_plane_{x.channels}_{x.h}x{x.w}")
-    source = k.param("x", *x.shape)
-    target = k.param("y", *y.shape, out=True)
+    source = k.param("x", *x.shape, dtype=x.dtype)
+    target = k.param("y", *y.shape, dtype=y.dtype, out=True)
     with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
         for start, trips, lanes in lane_segments(x.block, machine.lanes):
             with k.loop("v", trips) as v:
@@ -187,9 +188,9 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
                     for first, count, width in segments(x.w, CHAINS):
                         with k.loop("j", count) as j, k.unroll("c", width) as c:
                             at = (n, b, i + x.top, j * width + c + first + x.left, v + start // lanes)
-                            acc[c] = op(combine, acc[c], map(source.vec(lanes)[at]))
+                            acc[c] = op(combine, acc[c], map(loaded(source.vec(lanes)[at])))
                 total = finish(joined(combine, [acc[c] for c in range(CHAINS)]))
-                target.vec(lanes)[n, b, y.top, y.left, v + start // lanes] = total
+                target.vec(lanes)[n, b, y.top, y.left, v + start // lanes] = stored(total, y.dtype)
     return k.done()
 
 

@@ -24,6 +24,7 @@ from tenon.ir.loops import Expr, Kernel, Value, broadcast, select
 from tenon.ir.types import I32
 from tenon.kernels.conv import Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time
 from tenon.kernels.machine import Machine
+from tenon.kernels.narrow import loaded, stored
 
 _G = {
     2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
@@ -169,14 +170,14 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     """Parameters: x, transformed weights of each run, bias (padded), mask when ``clear``, operands, scratch for
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
     k = Builder(f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
-    x = k.param("x", *s.x.shape)
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     cut = runs(s, machine, b.vecs)
-    ws = [k.param("u", b.side**2, r.trips, r.blocks, s.x.block, r.width) for r in cut]
+    ws = [k.param("u", b.side**2, r.trips, r.blocks, s.x.block, r.width, dtype=s.weights) for r in cut]
     bias = k.param("b", s.padded) if s.bias else None
     mask = k.param("m", s.padded, dtype=I32) if s.clear else None
-    operands = [k.param("r", *i.shape) for i in s.operands]
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     v, t = (k.param(name, *shape, scratch=True) for name, shape in zip("vt", scratch(s, machine, b), strict=True))
-    y = k.param("y", *s.y.shape, out=True)
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
     total = int(np.prod(grid(s, b.m)))
     with k.loop("n", s.y.n) as n:
         parts = _Parts(k, s, machine, b, x, bias, mask, operands, v, t, y, n)
@@ -200,7 +201,7 @@ def _transform_inputs(p: _Parts, start: Index, there: tuple[IndexLike, ...]) -> 
             half = k.local("h", side, side, lanes=lanes)
             for j in range(side):
                 column = [
-                    k.let("d", p.x.vec(lanes)[_at(p, c, top + i, left + j)]) for i in range(side)
+                    k.let("d", loaded(p.x.vec(lanes)[_at(p, c, top + i, left + j)])) for i in range(side)
                 ]  # fmt: skip
                 for i, e in enumerate(_forward(k, p.b.m, column)):
                     half[i, j] = e
@@ -234,7 +235,7 @@ def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
                     k.unroll("u", unroll) as u,
                 ):
                     ch = ci * unroll + u
-                    weights = [k.let(f"w{z}", w.vec(lanes)[e, o, c, ch, z]) for z in range(r.vecs)]
+                    weights = [k.let(f"w{z}", loaded(w.vec(lanes)[e, o, c, ch, z])) for z in range(r.vecs)]
                     at = c * (deep // lanes) + ch // lanes, ch % lanes
 
                     def value(_: Index, q: Index, at: tuple[Index, Index] = at, left: Index = left) -> Expr:
@@ -268,11 +269,11 @@ def _finish(p: _Parts, c: Index, row: Index, col: Index, value: Value) -> None:
     channel = c * lanes
     result = value if p.bias is None else value + p.bias.vec(lanes)[c]
     extra = [
-        broadcast(tensor.vec(image.lanes(lanes))[image.at(p.n, channel, row, col, lanes)], lanes)
+        broadcast(loaded(tensor.vec(image.lanes(lanes))[image.at(p.n, channel, row, col, lanes)]), lanes)
         for image, tensor in zip(s.operands, p.operands, strict=True)
     ]
     assert isinstance(result, Expr)
     result = s.epilogue(result, *extra)
     if p.mask is not None:
         result = select(p.mask.vec(lanes)[c], result, 0.0)
-    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = result
+    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = stored(result, s.y.dtype)

@@ -223,7 +223,7 @@ class Operator:
 
         By default: an image like the output, every axis as long or one element.
         """
-        alike = operand.dtype is DType.F32 and operand.rank == output.rank and 2 <= output.rank <= 4
+        alike = operand.dtype in (DType.F32, DType.BF16) and operand.rank == output.rank and 2 <= output.rank <= 4
         return alike and all(a in (1, b) for a, b in zip(operand.dims, output.dims, strict=True))
 
     def candidates(self, site: Site) -> tuple[object, ...]:

@@ -208,6 +208,10 @@ class Unary(Pointwise):
 
 
 # ----------------------------------------------------------------------------------------------- layouts
+BLOCKED = (F32, DType.BF16)
+"""Element types of images in blocks."""
+
+
 def _is_image(layout: Layout) -> bool:
     return layout.block > 1 or bool(layout.halo)
 
@@ -224,7 +228,7 @@ def image_block(site: Site) -> int:
         for i in range(len(site.inputs))
         if _full(site, i) and _is_image(site.input(i).layout)
     ]
-    if not blocks or out.dtype is not F32:
+    if not blocks or out.dtype not in BLOCKED:
         return 0
     present = [i for i in range(len(site.inputs)) if site.has(i)]
     return max(blocks) if all(_can_be_image(site, i) for i in present) else 0
@@ -234,7 +238,7 @@ def _can_be_image(site: Site, i: int) -> bool:
     type = site.input(i)
     if type.size == 1 and not _full(site, i):
         return True
-    return type.dtype is F32 and (type.rank == site.output.rank or site.constants[i] is not None)
+    return type.dtype in BLOCKED and (type.rank == site.output.rank or site.constants[i] is not None)
 
 
 def _operand_layout(site: Site, i: int, block: int) -> Layout | None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
-from tenon.ir.types import BOOL, F32, I32, TensorType
+from tenon.ir.types import BOOL, F32, I32, DType, TensorType
 from tenon.ops.activation import Clip, Relu, Sigmoid
 from tenon.ops.base import Case, Layouts, Operator, Site, Step, register
 from tenon.ops.elementwise import (
@@ -28,7 +28,7 @@ from tenon.ops.elementwise import (
 )
 from tenon.ops.pointwise import Add, Greater, Mul, Where
 
-_FUSED_TYPES = {F32, I32, BOOL}
+_FUSED_TYPES = {F32, I32, BOOL, DType.BF16}
 
 
 @register
@@ -146,7 +146,7 @@ def can_fuse(producer: Node, consumer: Node) -> str:
     if consumer.output.type.shape != output.type.shape:
         return "the result has another shape"
     base, count = (base.base, base.count) if isinstance(base, Fused) else (base, len(producer.inputs))
-    allowed = _FUSED_TYPES if isinstance(base, Pointwise) else {F32}
+    allowed = _FUSED_TYPES if isinstance(base, Pointwise) else {F32, DType.BF16}
     if not {output.type.dtype, consumer.output.type.dtype} <= allowed:
         return f"{output.type.dtype} to {consumer.output.type.dtype} is not computed in registers"
     types = [None if v is None else v.type for v in producer.inputs[:count]]

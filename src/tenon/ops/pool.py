@@ -112,7 +112,7 @@ class Pooling(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         flat = ((0, 0),) * (site.output.rank - 2)
-        layout = Layout(site.machine.block, flat) if site.output.dtype is F32 else PLAIN
+        layout = Layout(site.machine.block, flat) if site.output.dtype in (F32, DType.BF16) else PLAIN
         inputs = (layout, *(layout if i in site.extras else None for i in range(1, len(site.inputs))))
         return Layouts(inputs, (layout,) * len(site.outputs))
 
@@ -197,16 +197,16 @@ class AveragePool(Pooling):
 
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)
-        total = np.zeros((*x.shape[:2], *(a.out for a in axes)), x.dtype)
+        total = np.zeros((*x.shape[:2], *(a.out for a in axes)), np.float64 if x.dtype == np.float64 else np.float32)
         for part in window_views(x, axes, 0.0):
             total += part
         for d, a in enumerate(axes):
-            counts = np.array([self.weight(a, i) for i in range(a.out)], x.dtype)
-            total /= counts.reshape(-1, *(1,) * (len(axes) - 1 - d))
-        return total
+            counts = np.array([self.weight(a, i) for i in range(a.out)], total.dtype)
+            total = total / counts.reshape(-1, *(1,) * (len(axes) - 1 - d))
+        return total.astype(x.dtype)
 
     def supported(self, site: Site) -> str:
-        if site.input(0).dtype is not F32:
+        if site.input(0).dtype not in (F32, DType.BF16):
             return f"element type {site.input(0).dtype}: only f32 is compiled"
         return super().supported(site)
 

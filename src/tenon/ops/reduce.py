@@ -302,7 +302,8 @@ class GlobalPool(Operator):
 
     def supported(self, site: Site) -> str:
         dtype = site.input(0).dtype
-        return "" if dtype.is_float else f"element type {dtype}: convert the model to float32"
+        floats = dtype.is_float or dtype is DType.BF16
+        return "" if floats else f"element type {dtype}: convert the model to float32"
 
     def layouts(self, site: Site) -> Layouts:
         layout = plane_layout(site)
@@ -333,7 +334,8 @@ class GlobalAveragePool(GlobalPool):
         return Function("over", count)
 
     def reference(self, x: Array) -> Any:
-        return x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=x.dtype)
+        sums = np.float64 if x.dtype == np.float64 else np.float32
+        return x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=sums).astype(x.dtype)
 
 
 @register

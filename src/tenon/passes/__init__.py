@@ -8,6 +8,7 @@ from tenon.passes.affine import DECOMPOSE, FOLD
 from tenon.passes.base import Log, Pass, run, silent
 from tenon.passes.clean import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.passes.fuse import FUSE
+from tenon.passes.general import GENERALIZE
 from tenon.passes.idioms import IDIOMS
 from tenon.passes.padding import PADDING
 from tenon.passes.transposes import TRANSPOSES
@@ -22,6 +23,7 @@ PIPELINE: list[Pass] = [
     TRANSPOSES,
     PADDING,
     FOLD,
+    GENERALIZE,
     DECOMPOSE,
     FOLD,
     CONSTANTS,

@@ -52,6 +52,14 @@ class Match:
         self.fresh.add(id(node.output))
         return node.output
 
+    def add_all(self, op: Operation, *inputs: Value | None, count: int) -> tuple[Value, ...]:
+        """The first ``count`` outputs of a new node."""
+        names = [self.names.fresh(f"{self.root.output.name}_{op.name.lower()}") for _ in range(count)]
+        node = self.graph.add(op, inputs, names, self.root.origin, before=self.root)
+        self.made.append(node)
+        self.fresh.update(id(v) for v in node.outputs)
+        return node.outputs
+
     def constant(self, stem: str, data: Array) -> Value:
         value = self.graph.constant(self.names.fresh(stem), data)
         self.fresh.add(id(value))

@@ -1,0 +1,142 @@
+"""What kernels do not take on as it stands, in a form that they do.
+
+Floats narrower than f32 are computed in f32 and rounded once; products, convolutions and pooling of other types and
+ranks, and those with operands from run time, take their plain form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from tenon.ir.graph import Node, Value
+from tenon.ir.types import F32, DType
+from tenon.ops.convert import Cast
+from tenon.ops.direct import GENERAL
+from tenon.ops.elementwise import Pointwise
+from tenon.ops.matmul import Gemm
+from tenon.passes.base import Match, Result, attribute, make, rule, rules
+from tenon.passes.patterns import Apply
+
+_COPIES = frozenset({
+    "BitCast", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+    "Identity", "Pad", "Reorder", "Reshape", "ReverseSequence", "Shape", "Size", "Slice", "SpaceToDepth", "Split",
+    "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where", "TensorScatter", "ConstantOfShape", "Range",
+})  # fmt: skip
+"""Operators that move elements of any type as they are."""
+
+
+def _narrow(node: Node) -> bool:
+    return any(v is not None and (v.type.dtype is DType.F16 or v.type.dtype.is_small_float) for v in node.inputs)
+
+
+@rule(Apply("*"))
+def compute_in_single(match: Match) -> Result:
+    """halves and narrower floats are widened before, and rounded after, whatever is not done element by element"""
+    node = match.root
+    if isinstance(node.op, Pointwise) or node.op.name in _COPIES or not _narrow(node):
+        return None
+    wide = {
+        v: match.add(Cast(F32.value), v)
+        for v in dict.fromkeys(node.inputs)
+        if v is not None and (v.type.dtype is DType.F16 or v.type.dtype.is_small_float)
+    }
+    inputs = [None if v is None else wide.get(v, v) for v in node.inputs]
+    results = match.add_all(node.op, *inputs, count=len(node.outputs))
+    return [
+        new if old.type.dtype is new.type.dtype else match.add(Cast(old.type.dtype.value), new)
+        for old, new in zip(node.outputs, results, strict=True)
+    ]
+
+
+def _plain(node: Node) -> bool:
+    """Whether the fast form of an operator in GENERAL does not take this use of it."""
+    x = node.input(0).type
+    if x.dtype is not F32 and node.op.name != "MaxPool":
+        return True
+    if node.op.name == "MatMul":
+        return False
+    if x.rank > 4:
+        return True
+    if node.op.name in ("Conv", "ConvTranspose"):
+        loose = any(v is not None and not v.constant for v in node.inputs[1:])
+        return loose or any(p < 0 for p in attribute(node, "pads"))
+    axes = attribute(node, "axes")(x.dims)
+    return any(not a.inside(i) for a in axes for i in range(a.out))
+
+
+@rule(Apply("*"))
+def plain_form(match: Match) -> Result:
+    """products, convolutions and pooling that the fast kernels do not compute become one loop nest"""
+    node = match.root
+    general = GENERAL.get(node.op.name)
+    if general is None or len(node.outputs) != 1 or 0 in node.input(0).type.dims or not _plain(node):
+        return None
+    attributes = {f.name: getattr(node.op, f.name) for f in fields(node.op)}  # type: ignore[arg-type]
+    return match.add(general(**attributes), *node.inputs)
+
+
+@rule(Apply("Gemm"))
+def gemm_of_other_types(match: Match) -> Result:
+    """a Gemm of other types than f32 is a MatMul, scaled and added to"""
+    node, op = match.root, match.root.op
+    assert isinstance(op, Gemm)
+    a, b, dtype = node.input(0), node.input(1), node.input(0).type.dtype
+    if dtype is F32:
+        return None
+    if op.transA:
+        a = match.add(make("Transpose"), a)
+    if op.transB:
+        b = match.add(make("Transpose"), b)
+    y = _scaled(match, match.add("MatMul", a, b), op.alpha)
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        y = match.add("Add", y, _scaled(match, node.input(2), op.beta))
+    return y
+
+
+def _scaled(match: Match, value: Value, factor: float) -> Value:
+    if factor == 1.0:
+        return value
+    dtype = value.type.dtype
+    return match.add("Mul", value, match.constant("factor", np.array(factor, dtype.numpy)))
+
+
+@rule(Apply("Softmax|LogSoftmax"))
+def softmax_of_doubles(match: Match) -> Result:
+    """a softmax of f64 is spelled out"""
+    node = match.root
+    x = node.input(0)
+    if x.type.dtype is not DType.F64:
+        return None
+    axes = match.constant("axes", np.array([attribute(node, "axis")], np.int64))
+    shifted = match.add("Sub", x, match.add("ReduceMax", x, axes))
+    powers = match.add("Exp", shifted)
+    total = match.add("ReduceSum", powers, axes)
+    if node.op.name == "LogSoftmax":
+        return match.add("Sub", shifted, match.add("Log", total))
+    return match.add("Div", powers, total)
+
+
+@rule(Apply("BatchNormalization"))
+def normalization_at_run_time(match: Match) -> Result:
+    """statistics that are computed at run time scale and shift by the operators they stand for"""
+    node = match.root
+    x, scale, bias, mean, variance = (node.input(i) for i in range(5))
+    if all(v.constant for v in (scale, bias, mean, variance)) and x.type.dtype is F32:
+        return None
+    if attribute(node, "training_mode"):
+        return None
+    epsilon = match.constant("epsilon", np.array(attribute(node, "epsilon"), variance.type.dtype.numpy))
+    deviation = match.add("Sqrt", match.add("Add", variance, epsilon))
+    shape = match.constant("columns", np.array([-1, *(1,) * (x.type.rank - 2)], np.int64))
+    mean, factor, bias = (match.add("Reshape", v, shape) for v in (mean, match.add("Div", scale, deviation), bias))
+    return match.add("Add", match.add("Mul", match.add("Sub", x, mean), factor), bias)
+
+
+GENERALIZE = rules(
+    "general forms",
+    compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, plain_form,
+    level=0,
+    ensures="every operator is one that kernels compute for its types",
+)  # fmt: skip

@@ -1,0 +1,163 @@
+"""Whole networks, single operators and the machine itself, timed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import handmade
+from onnx_models import model, node
+from tenon.cli.bench_op import bench_operators, graph_of, select
+from tenon.cli.benchmark import benchmark, line, zoo
+from tenon.cli.op_cases import cases
+from tenon.cli.opening import Source, Threads
+from tenon.cli.words import parse_processors
+from tenon.codegen.bounds import prove
+from tenon.codegen.count import count
+from tenon.engine import peak
+from tenon.engine.timing import Times, fill_randomly, measure
+from tenon.errors import FormatError, InputError
+from tenon.kernels.machine import Machine
+
+LINE = re.compile(
+    r" *\S+  min = +\d+\.\d\d ms  max = +\d+\.\d\d ms  avg = +\d+\.\d\d ms  std = +\d+\.\d\d ms  median = +\d+\.\d\d ms"
+)
+
+
+# ------------------------------------------------------------------------------------------ statistics
+def test_statistics() -> None:
+    times = Times((3.0, 1.0, 2.0, 2.0))
+    assert times.summary() == {
+        "rounds": 4, "first": 3.0, "last": 2.0, "min": 1.0, "max": 3.0, "avg": 2.0, "median": 2.0,
+        "std": pytest.approx(0.5**0.5),
+    }  # fmt: skip
+
+
+def test_measure_counts_calls() -> None:
+    calls: list[int] = []
+    times = measure(lambda: calls.append(1), 7)
+    assert len(calls) == len(times.samples) == 7
+    assert min(times.samples) >= 0
+    with pytest.raises(InputError, match="at least 1"):
+        measure(lambda: None, 0)
+
+
+def test_random_inputs_are_the_same_every_time() -> None:
+    first = {"x": np.zeros((2, 3), np.float32), "n": np.zeros(50, np.int64)}
+    second = {name: array.copy() for name, array in first.items()}
+    fill_randomly(first)
+    fill_randomly(second)
+    np.testing.assert_array_equal(first["x"], second["x"])
+    assert first["x"].std() > 0
+    assert set(first["n"]) == {0, 1}
+
+
+# ------------------------------------------------------------------------------------------ benchmark
+def test_a_line_per_network() -> None:
+    numbers = "min =    1.00 ms  max =    2.25 ms  avg =    1.62 ms  std =    0.62 ms  median =    1.62 ms"
+    assert line("net", Times((1.0, 2.25))) == f"{'net':>20}  {numbers}"
+
+
+def test_a_folder_of_models_and_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.onnx").write_bytes(model([node("Relu", ["x"], ["y"])], {"x": [1, 8]}, ["y"]).SerializeToString())
+    handmade.bundle().save(tmp_path / "a")
+    (tmp_path / "readme.txt").write_text("no model")
+    assert [Path(p).name for p in zoo(tmp_path)] == ["a", "b.onnx"]
+    benchmark([Source(p) for p in zoo(tmp_path)], {}, Threads(), 3, 1, as_json=False)
+    head, lines, last = (told := capsys.readouterr().out.splitlines())[:4], told[4:-1], told[-1]
+    assert head == ["loop_counts = 3", "warm_up     = 1", "num_threads = 1", "power       = all"]
+    assert len(lines) == 2
+    assert all(LINE.fullmatch(text) for text in lines)
+    assert last == "ALL TEST DONE"
+    (empty := tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no bundle and no model"):
+        zoo(empty)
+    with pytest.raises(InputError, match="cannot be read"):
+        zoo(tmp_path / "absent")
+
+
+def test_json_and_a_broken_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"\x08")
+    good = handmade.bundle().save(tmp_path / "good")
+    with pytest.raises(FormatError):
+        benchmark([Source(str(broken)), Source(str(good))], {}, Threads(), 2, 0, as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    assert set(data) == {"rounds", "warmup", "threads", "affinity", "cores", "unit", "networks"}
+    first, second = data["networks"]
+    assert set(first) == {"model", "error"}
+    assert set(second) == {
+        "model", "target", "rounds", "first", "last", "min", "max", "avg", "median", "std",
+    }  # fmt: skip
+    with pytest.raises(InputError, match="no networks"):
+        benchmark([], {}, Threads(), 1, 0, as_json=False)
+
+
+def test_processors() -> None:
+    assert parse_processors(None) == ()
+    assert parse_processors("0,2") == (0, 2)
+    assert parse_processors("1-3") == (1, 2, 3)
+    with pytest.raises(InputError, match="--affinity one"):
+        parse_processors("one")
+
+
+# ------------------------------------------------------------------------------------------- bench-op
+def test_cases_have_names_of_their_own() -> None:
+    names = [case.label for case in cases()]
+    assert len(names) == len(set(names)) > 40
+    assert all(re.fullmatch(r"[A-Z][A-Za-z]+_\d+(x\d+)*(_[a-z0-9]+)*", name) for name in names)
+    assert "Conv_1x64x56x56_k3" in names
+
+
+def test_select() -> None:
+    assert {case.op.name for case in select("Conv.*")} == {"Conv", "ConvTranspose"}
+    with pytest.raises(InputError, match="no case"):
+        select("Conv")
+    with pytest.raises(InputError, match="not a regular expression"):
+        select("(")
+
+
+def test_every_case_is_a_network() -> None:
+    for case in select(r"(?!Gemm_1x4096).*"):
+        graph = graph_of(case)
+        assert graph.outputs[0].type.bound, case.label
+
+
+def test_bench_op(capsys: pytest.CaptureFixture[str]) -> None:
+    bench_operators("Softmax_1x1000|Conv_1x96x14x14_k5_dw", {}, 0, listing=False, as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    assert data["peak_gmacps"] > 0
+    conv, softmax = data["cases"]
+    assert set(conv) == {
+        "name", "ms", "avg_ms", "iterations", "macs", "gmacps", "percent_of_peak", "bytes", "input_mb_per_s",
+        "gigabytes_per_s", "percent_of_read_bandwidth",
+    }  # fmt: skip
+    assert conv["macs"] == 96 * 14 * 14 * 25
+    assert softmax["bytes"] == 2 * 4 * 1000
+    assert conv["gmacps"] == pytest.approx(conv["macs"] / conv["ms"] / 1e6)
+    bench_operators("Softmax_1x1000", {}, 0, listing=False, as_json=False)
+    head, _, row = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["Benchmark", "Time(ns)", "Iterations", "Input(MB/s)", "GMACPS"]
+    assert row.split()[0] == "Softmax_1x1000"
+    assert len(head) == len(row)
+
+
+# ----------------------------------------------------------------------------------------- the machine
+@pytest.mark.parametrize("machine", [Machine(), Machine(lanes=8, block=8), Machine(lanes=16, registers=32, block=16)])
+def test_peak_kernels_do_what_they_are_said_to(machine: Machine) -> None:
+    kernel, chains = peak._multiply_adds(machine)
+    assert prove(kernel) > 0
+    assert count(kernel).macs == chains * machine.lanes * peak._STEPS * peak._TRIPS
+    reads = peak._reads(machine, 10, 7)
+    assert prove(reads) > 0
+    assert count(reads).loaded >= 7 * 10 * peak._UNROLL * machine.lanes * 4
+
+
+def test_the_machine_has_a_peak() -> None:
+    """Bounds that every machine of this century meets, and none of the next few will leave."""
+    assert 1e8 < peak.peak_macs() < 1e13
+    assert 1e8 < peak.read_bandwidth(16 << 10) < 1e14
