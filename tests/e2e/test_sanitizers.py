@@ -37,7 +37,9 @@ def test_operator_cases_run_clean(machine: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
-    library = subprocess.run([gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    library = subprocess.run(
+        [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if not Path(library).is_absolute():
         pytest.skip("gcc has no AddressSanitizer runtime")
     environment = {

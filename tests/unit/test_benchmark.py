@@ -21,6 +21,7 @@ from tenon.codegen.count import count
 from tenon.engine import peak
 from tenon.engine.timing import Times, fill_randomly, measure
 from tenon.errors import FormatError, InputError
+from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
 
 LINE = re.compile(
@@ -47,7 +48,7 @@ def test_measure_counts_calls() -> None:
 
 
 def test_random_inputs_are_the_same_every_time() -> None:
-    first = {"x": np.zeros((2, 3), np.float32), "n": np.zeros(50, np.int64)}
+    first: dict[str, Array] = {"x": np.zeros((2, 3), np.float32), "n": np.zeros(50, np.int64)}
     second = {name: array.copy() for name, array in first.items()}
     fill_randomly(first)
     fill_randomly(second)

@@ -17,10 +17,10 @@ from tenon.cli.grid import grid
 from tenon.cli.opening import Source, Threads
 from tenon.cli.profile import profile_model, sections
 from tenon.cli.profile_page import page
-from tenon.engine import Engine, open_bundle
+from tenon.engine import Engine, open_bundle, stamps
 from tenon.engine.profile import Profile, profile
 from tenon.engine.timing import fill_randomly
-from tenon.errors import InputError
+from tenon.errors import InputError, ToolchainError
 
 TITLES = [
     "Warm Up", "Run without statistics", "Run with statistics", "Sort by Run Order", "Sort by Computation Time",
@@ -39,7 +39,8 @@ def network() -> bytes:
         node("Softmax", ["g"], ["y"], axis=1),
     ]
     weights = {"w": random(24, 8, 3, 3), "d": random(24, 1, 3, 3)}
-    return model(nodes, {"x": [1, 8, 32, 32]}, ["y"], weights).SerializeToString()
+    made: bytes = model(nodes, {"x": [1, 8, 32, 32]}, ["y"], weights).SerializeToString()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,22 @@ def test_a_timed_run_computes_the_same(threads: int) -> None:
         engine.timestamps()
         for name, array in engine.outputs.items():
             np.testing.assert_array_equal(array, usual[name])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_without_a_compiler_python_reads_the_clock(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(options: object) -> None:
+        raise ToolchainError("no compiler")
+
+    bundle = tenon.compile(network(), name="small", profile=True)
+    with tenon.open(bundle, threads=threads) as engine:
+        monkeypatch.setattr(stamps, "find", missing)
+        monkeypatch.setattr(stamps, "barrier", stamps.barrier.__wrapped__)
+        kept = stamps.barrier()
+        monkeypatch.setattr(stamps, "barrier", lambda: kept)
+        ticks = engine.timestamps().astype(np.int64)
+    assert ticks[0] > 0
+    assert np.all(np.diff(ticks) > 0)
 
 
 def test_only_on_request(tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ class C(Printer):
     def infix(self, e: Op, a: str, b: str) -> str:
         """Integers wrap around: what is too wide for C's int arithmetic is done without a sign, then cut."""
         t, sign = e.type, INFIX[e.name]
+        _computable(e.args[0].type)
         if t.dtype.is_float or e.name in ("and", "or", "xor"):
             return f"({a} {sign} {b})"
         if e.name == "div":
@@ -207,6 +208,8 @@ class C(Printer):
                 return f"(-{args[0]})"
             wide = "uint64_t" if e.type.dtype.bytes == 8 else "uint32_t"
             return f"({t})(0 - ({wide}){args[0]})"
+        if e.name not in ("cast", "bitcast", "broadcast", "select"):
+            _computable(source)
         if e.name in COMPARE:
             test = f"({args[0]} {COMPARE[e.name]} {args[1]})"
             return f"({t}){test}" if e.type.lanes > 1 else f"(-({t}){test})"
@@ -356,6 +359,11 @@ class C(Printer):
             ]
         functions = [f"{self.outlined}{name}{text}" for text, name in self.functions.items()]
         return "\n".join([*lines, "", *self.helpers.values(), "", *functions])
+
+
+def _computable(t: Type) -> None:
+    if t.dtype in (DType.F16, DType.BF16):
+        raise TypeError(f"arithmetic of {t}, which are bits in C: cast them to f32")
 
 
 def _first_of(native: Sequence[tuple[str, str]], portable: str) -> str:

@@ -140,7 +140,7 @@ def _cancelled(e: Equation, fixed: frozenset[Var]) -> Equation:
 
 def _absurd(e: Equation, differs: Var | None) -> bool:
     (low_a, high_a), (low_b, high_b) = e[0].reach(), e[1].reach()
-    if high_a < low_b or high_b < low_a or low_b > high_b:
+    if high_a < low_b or high_b < low_a or any(side.low > side.high for side in e):
         return True
     return differs is not None and e[0].alone is e[1].alone is differs and e[0].low == e[1].low
 

@@ -38,6 +38,7 @@ FORMATS = {
     "Darknet": Format("tenon.frontends.darknet", ("*.cfg",)),
     "ncnn": Format("tenon.frontends.ncnn", ("*.param", "*.param.bin")),
     "Tengine": Format("tenon.frontends.tmfile", ("*.tmfile",)),
+    "Caffe2": Format("tenon.frontends.caffe2", ("predict_net.pb",)),
     "TFLite": Format("tenon.frontends.tflite", ("*.tflite",)),
     "TensorFlow": Format("tenon.frontends.tensorflow", ("saved_model.pb", "*.pb")),
 }

@@ -89,7 +89,7 @@ class Conv:
 
     def pairs(self, machine: Machine) -> bool:
         """Whether input channels are multiplied two by two."""
-        brain = self.x.dtype is DType.BF16 and self.weights is DType.BF16
+        brain = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
         return machine.dot2 and brain and self.packed and self.x.block % 2 == 0
 
     def steps(self, machine: Machine) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, op, select
+from tenon.ir.loops import Const, Expr, Op, Type, bitcast, broadcast, cast, less, op, select
 from tenon.ir.types import F32, I32, DType
 
 
@@ -86,7 +86,8 @@ def widen(x: Expr) -> Expr:
 def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
     """The nearest value of ``dtype`` to an f32, as its bits; ``saturate`` keeps what is too large finite."""
     if dtype is DType.BF16:
-        return cast(x, dtype)
+        rounded = isinstance(x, Op) and x.name == "cast" and x.args[0].type.dtype is dtype
+        return x.args[0] if isinstance(x, Op) and rounded else cast(x, dtype)
     if dtype is DType.F8E8M0:
         return narrow_exponent(x, "nearest", saturate=saturate)
     f, bits = FORMATS[dtype], bitcast(x, I32)

@@ -21,7 +21,7 @@ from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, Value, broadcast, select
-from tenon.ir.types import I32
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
@@ -80,10 +80,17 @@ def scratch(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tu
     return (b.side**2, inputs, tiles, lanes), (b.side**2, s.padded // lanes, tiles, lanes)
 
 
+def stored_as(s: Conv, m: int) -> DType:
+    """The type of transformed weights: as that of the weights, but that bf16 is too coarse for the sums of larger
+    tiles."""
+    return F32 if s.weights is DType.BF16 and m > 2 else s.weights
+
+
 def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Array]:
     """G g G^T of [out, in, 3, 3], packed for the products: per run [side^2][trips][blocks][block][vecs * lanes]."""
     g = np.array(_G[b.m])
     u = np.einsum("ai,ocij,bj->aboc", g, weights.astype(np.float64), g).astype(np.float32)
+    s = replace(s, weights=stored_as(s, b.m))
     u = u.reshape(b.side**2, *weights.shape[:2], 1, 1)
     product = replace(s, kernel=(1, 1), top=0, left=0)
     packed = [pack(each, product, machine, b.vecs) for each in u]
@@ -114,7 +121,7 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
             if vecs:
                 products += n * trips * (inputs * step_time(cols, vecs, machine) + 2.0 * cols * vecs + 20)
     products *= b.side**2 * -(-total // b.tiles)
-    weights = 4.0 * b.side**2 * s.x.channels * s.padded
+    weights = stored_as(s, b.m).bytes * b.side**2 * s.x.channels * s.padded
     kept = 4.0 * b.side**2 * (inputs + s.padded) * min(b.tiles, total)
     passes = -(-total // b.tiles)
     memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
@@ -172,7 +179,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     k = Builder(f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     cut = runs(s, machine, b.vecs)
-    ws = [k.param("u", b.side**2, r.trips, r.blocks, s.x.block, r.width, dtype=s.weights) for r in cut]
+    ws = [k.param("u", b.side**2, r.trips, r.blocks, s.x.block, r.width, dtype=stored_as(s, b.m)) for r in cut]
     bias = k.param("b", s.padded) if s.bias else None
     mask = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, Layout, TensorType
+from tenon.ir.types import F32, DType, Layout, TensorType
 from tenon.kernels import conv as dense
 from tenon.kernels import depthwise, winograd
 from tenon.kernels.image import Image
@@ -58,8 +58,8 @@ def check_compiled(site: Site) -> str:
     spatial = site.input(0).rank - 2
     if spatial > 2:
         return f"{spatial} spatial axes: only 1-D and 2-D are compiled"
-    if site.input(0).dtype is not F32:
-        return f"element type {site.input(0).dtype}: only f32 is compiled"
+    if site.input(0).dtype not in (F32, DType.BF16):
+        return f"element type {site.input(0).dtype}: only f32 and bf16 are compiled"
     if any(site.has(i) and site.constants[i] is None for i in (1, 2)):
         return "weights computed at run time: weights and bias must be constants (initializers) of the model"
     return ""
@@ -74,8 +74,13 @@ def geometry(site: Site, x: Image, *, bias: bool = True) -> dense.Conv:
     """What every convolution at this site shares: images, epilogue, groups of one."""
     return dense.Conv(
         x, Image.of(site.output), bias=bias, operands=conv_images(site), epilogue=site.epilogue,
-        clear=needs_clear(site),
+        clear=needs_clear(site), weights=site.input(1).dtype,
     )  # fmt: skip
+
+
+def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
+    """Arrays of floats narrower than f32 as f32: what is computed with."""
+    return tuple(a if a is None or a.dtype == np.float64 else a.astype(np.float32) for a in arrays)
 
 
 def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice: object | None = None) -> Step:
@@ -90,14 +95,14 @@ def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice:
         scratch += [Scratch(name, 4 * math.prod(shape), per_thread=True) for name, shape in shapes]
     elif s.depthwise and s.taps and s.y.block % machine.lanes == 0:
         kernel = depthwise.depthwise(s, machine, depthwise.choose_tile(s, machine))
-        args.append(Weights(depthwise.pack(weights, s, machine)))
+        args.append(Weights(depthwise.pack(weights.astype(np.float32), s, machine)))
     else:
         s = s.flattened()
         tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(s, machine)
         kernel = dense.conv(s, machine, tile)
         args += map(Weights, dense.pack(weights, s, machine, tile.vecs))
     if bias is not None:
-        args.append(Weights(np.pad(bias, (0, s.padded - s.y.channels))))
+        args.append(Weights(np.pad(bias.astype(np.float32), (0, s.padded - s.y.channels))))
     if s.clear:
         args.append(Weights(padding_mask(site.output)))
     return Step(kernel, (*args, *map(Input, site.extras), *scratch, Output()))
@@ -146,6 +151,7 @@ class Conv(Operator):
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> Array:
         axes = self.axes(x.shape, w.shape)
+        stored, (x, w, b) = x.dtype, widened(x, w, b)  # type: ignore[assignment]
         n, g, per_in, per_out = x.shape[0], self.group, x.shape[1] // self.group, w.shape[0] // self.group
         x = np.pad(x, [(0, 0), (0, 0), *((max(0, a.before), max(0, a.after)) for a in axes)])
         kept = (slice(max(0, -a.before), n - max(0, -a.after)) for a, n in zip(axes, x.shape[2:], strict=True))
@@ -161,7 +167,7 @@ class Conv(Operator):
             product = taps * part if per_in == per_out == 1 else taps @ part
             out += product.reshape(out.shape)
         out = out.reshape(n, w.shape[0], *out.shape[3:])
-        return out if b is None else out + b.reshape(1, -1, *(1,) * len(axes))
+        return (out if b is None else out + b.reshape(1, -1, *(1,) * len(axes))).astype(stored)
 
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
@@ -171,9 +177,9 @@ class Conv(Operator):
         if isinstance(choice, winograd.Blocking):
             over = winograd.overhang(self.problem(site), choice.m)
             halo = tuple((before, max(after, more)) for (before, after), more in zip(halo, over, strict=True))
-        first = self.is_first(x)
+        inside = self.first_block(x) or block
         output = Layout(block, ((0, 0),) * len(axes))
-        return Layouts((Layout(1 if first else block, halo), *extra_layouts(site, output)), (output,))
+        return Layouts((Layout(inside, halo), *extra_layouts(site, output)), (output,))
 
     def supported(self, site: Site) -> str:
         negative = any(p < 0 for p in self.pads)
@@ -195,18 +201,21 @@ class Conv(Operator):
             choice = None  # a halo keeps the rows apart, so a tile of the one long row does not fit
         return [steps(site, s, planes(weights), bias, choice)]
 
-    def is_first(self, x: TensorType) -> bool:
-        """So few channels that blocks of one waste nothing."""
-        return x.dims[1] <= 4 and self.group == 1
+    def first_block(self, x: TensorType) -> int:
+        """The block of so few channels that blocks of one, or of a pair of bf16, waste nothing; else 0."""
+        if x.dims[1] > 4 or self.group > 1:
+            return 0
+        return 2 if x.dtype is DType.BF16 else 1
 
     def problem(self, site: Site) -> dense.Conv:
         """The convolution without halos and epilogue: what a choice of algorithm depends on."""
         x, y, block = site.input(0).dims, site.output.dims, site.machine.block
         axes = self.axes(x, site.input(1).dims)
-        inside = 1 if self.is_first(site.input(0)) else block
+        inside = self.first_block(site.input(0)) or block
         top, left = planar(tuple(a.before for a in axes), 0)
         return dense.Conv(
-            Image(x[0], x[1], *planar(x[2:], 1), inside), Image(y[0], y[1], *planar(y[2:], 1), block),
+            Image(x[0], x[1], *planar(x[2:], 1), inside, dtype=site.input(0).dtype),
+            Image(y[0], y[1], *planar(y[2:], 1), block, dtype=site.output.dtype), weights=site.input(1).dtype,
             kernel=planar(tuple(a.kernel for a in axes), 1), stride=planar(tuple(a.stride for a in axes), 1),
             dilation=planar(tuple(a.dilation for a in axes), 1), top=top, left=left, groups=self.group,
         )  # fmt: skip
@@ -307,6 +316,7 @@ class ConvTranspose(Operator):
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> Array:
         axes = self.axes(x.shape, w.shape)
+        stored, (x, w, b) = x.dtype, widened(x, w, b)  # type: ignore[assignment]
         n, g, per_in, per_out = x.shape[0], self.group, x.shape[1] // self.group, w.shape[1]
         low = [max(0, -a.before) for a in axes]
         high = [max(a.before + a.out, (a.size - 1) * a.stride + a.span) for a in axes]
@@ -320,7 +330,7 @@ class ConvTranspose(Operator):
             full[last_axes(where)] += part
         kept = (slice(lo + a.before, lo + a.before + a.out) for lo, a in zip(low, axes, strict=True))
         out = full[last_axes(kept)].reshape(n, g * per_out, *(a.out for a in axes))
-        return out if b is None else np.asarray(out + b.reshape(1, -1, *(1,) * len(axes)))
+        return np.asarray(out if b is None else out + b.reshape(1, -1, *(1,) * len(axes))).astype(stored)
 
     def layouts(self, site: Site) -> Layouts:
         axes = self.axes(site.input(0).dims, site.input(1).dims)

@@ -1,0 +1,144 @@
+"""Numbers of 16 bits in place of f32: weights alone, or weights and activations.
+
+Stored weights are halved and widened where they are read.  Where a target multiplies pairs of bf16, what lies between
+convolutions is bf16 too: a convolution rounds its result once, after bias and activation, and everything is summed in
+f32.  What a convolution does not come after, such as the boxes of a detector, keeps its precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tenon.ir.graph import Array, Graph, Node, Origin, Value
+from tenon.ir.types import F32, DType
+from tenon.ops.elementwise import Pointwise
+from tenon.passes.base import Log, Pass, attribute, make
+
+STORED = {"fp16": DType.F16, "bf16": DType.BF16}
+"""Precision to the element type of weights."""
+
+_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+_MOVING = {"MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split"}
+_LARGEST_HALF = 65504.0
+
+
+def weights(dtype: DType) -> Pass:
+    """A pass that stores large constant weights as ``dtype``."""
+    return Pass(
+        f"weights as {dtype}", lambda graph, log: sum(_store(graph, node, dtype, log) for node in graph), level=0,
+        ensures="products read their constant weights as that type, where it can hold them",
+    )  # fmt: skip
+
+
+def activations(dtype: DType) -> Pass:
+    """A pass that makes convolutions, and what only convolutions read, compute in ``dtype``."""
+    return Pass(
+        f"activations as {dtype}", lambda graph, log: _Narrowing(graph, dtype).run(), level=0,
+        ensures="convolutions read activations of that type",
+    )  # fmt: skip
+
+
+def precision(name: str, *, arithmetic: bool) -> list[Pass]:
+    """The passes for a precision; ``arithmetic`` says that the target multiplies pairs of bf16."""
+    if name not in STORED:
+        return []
+    dtype = STORED[name]
+    return [weights(dtype), *([activations(dtype)] if arithmetic and dtype is DType.BF16 else [])]
+
+
+def _store(graph: Graph, node: Node, dtype: DType, log: Log) -> int:
+    if node.op.name not in _WEIGHTED or len(node.inputs) < 2:
+        return 0
+    value = node.inputs[1]
+    if value is None or value.data is None or value.type.dtype is not F32 or _depthwise(node):
+        return 0
+    if dtype is DType.F16 and float(np.abs(value.data).max(initial=0.0)) > _LARGEST_HALF:
+        log(f"weights of {node.origin} stay f32: some are larger than {_LARGEST_HALF:.0f}")
+        return 0
+    _take(graph, node, 1, _constant(graph, value, dtype))
+    return 1
+
+
+def _depthwise(node: Node) -> bool:
+    """So few weights that nothing is won, and each is used for one channel only."""
+    return node.op.name in ("Conv", "ConvTranspose") and attribute(node, "group") == node.input(0).type.shape[1]
+
+
+def _constant(graph: Graph, value: Value, dtype: DType) -> Value:
+    data: Array = value.array.astype(dtype.numpy)
+    return graph.constant(f"{value.name}:{dtype}", data)
+
+
+def _take(graph: Graph, node: Node, i: int, value: Value) -> None:
+    graph.rewire(node, tuple(value if j == i else v for j, v in enumerate(node.inputs)))
+
+
+class _Narrowing:
+    """Finds the nodes that compute in the narrow type, last to first, and converts where they meet others."""
+
+    def __init__(self, graph: Graph, dtype: DType) -> None:
+        self.graph, self.dtype = graph, dtype
+        self.narrow: set[Node] = set()
+        self.cast: dict[tuple[Value, DType], Value] = {}
+
+    def run(self) -> int:
+        nodes = list(self.graph)
+        for node in reversed(nodes):
+            if self.fits(node):
+                self.narrow.add(node)
+        for node in nodes:
+            self.rewire(node)
+        for i, value in enumerate(self.graph.outputs):
+            if value.type.dtype is self.dtype:
+                self.graph.outputs[i] = self.as_type(value, F32, None)
+        return len(self.narrow)
+
+    def fits(self, node: Node) -> bool:
+        """A convolution by stored weights, or what can be done in the narrow type and is read by such nodes only."""
+        value = node.inputs[0] if node.inputs else None
+        if value is None or value.type.dtype is not F32 or value.type.rank not in (3, 4):
+            return False
+        if node.op.name == "Conv" and not _depthwise(node):
+            stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
+            bias = node.inputs[2] if len(node.inputs) > 2 else None
+            return stored and (bias is None or bias.constant)
+        able = node.op.name in _MOVING or node.op.name == "Conv" or self.pointwise(node)
+        readers = [user for v in node.outputs for user in v.uses]
+        known = not any(self.graph.is_output(v) for v in node.outputs) and bool(readers)
+        return able and known and all(user in self.narrow for user in readers)
+
+    def pointwise(self, node: Node) -> bool:
+        floats = all(v is None or v.type.dtype is F32 for v in (*node.inputs, *node.outputs))
+        return isinstance(node.op, Pointwise) and floats
+
+    def rewire(self, node: Node) -> None:
+        inputs = list(node.inputs)
+        weighted = node.op.name == "Conv"
+        for i, value in enumerate(inputs):
+            if value is None or (weighted and i > 0):
+                continue
+            if node in self.narrow and value.type.dtype is F32:
+                inputs[i] = self.as_type(value, self.dtype, node)
+            elif node not in self.narrow and value.type.dtype is self.dtype and value.data is None:
+                inputs[i] = self.as_type(value, F32, node)
+        if inputs != list(node.inputs):
+            self.graph.rewire(node, tuple(inputs))
+        if node in self.narrow:
+            for value, type in zip(node.outputs, node.op.infer(node.inputs), strict=True):
+                value.type = type
+
+    def as_type(self, value: Value, dtype: DType, before: Node | None) -> Value:
+        if (value, dtype) not in self.cast:
+            self.cast[value, dtype] = self.converted(value, dtype, before)
+        return self.cast[value, dtype]
+
+    def converted(self, value: Value, dtype: DType, before: Node | None) -> Value:
+        if value.data is not None:
+            return _constant(self.graph, value, dtype)
+        origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
+        return self.graph.add(make("Cast", to=dtype.value), [value], [f"{value.name}:{dtype}"], origin, before=before).output
+
+
+__all__ = ["STORED", "Callable", "activations", "precision", "weights"]

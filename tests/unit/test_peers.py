@@ -1,0 +1,100 @@
+"""The comparison with other runtimes: what it counts and what it writes (the race itself needs the runtimes)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "bench" / "peers"
+MODULES = ("contenders", "prepare", "race", "report", "worker")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules() -> Iterator[None]:
+    sys.path.insert(0, str(FOLDER))
+    yield
+    sys.path.remove(str(FOLDER))
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def result(net: str, **times: tuple[float, ...] | str) -> Any:
+    """A race; a runtime has times, or a note why it has none.  "wrong" before its name makes its answer wrong."""
+    lane = module("race").Lane
+    lanes = []
+    for name, found in times.items():
+        runtime, error = name.removeprefix("wrong_").replace("_", "-"), 0.5 if name.startswith("wrong_") else 1e-6
+        lanes.append(lane(runtime, note=found) if isinstance(found, str) else lane(runtime, error, list(found)))
+    return module("race").Result(net, 1, lanes)
+
+
+def test_the_fastest_peer_is_right_and_of_the_same_precision() -> None:
+    found = result(
+        "net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), openvino_default=(1.5,), ncnn=(6.0, 5.0), litert="-"
+    )
+    assert found.fastest.runtime == "ncnn"
+    assert found.ratio == 2.5
+    assert result("net", tenon="no compiler", ncnn=(1.0,)).ratio is None
+    assert result("net", wrong_tenon=(1.0,), ncnn=(1.0,)).ratio is None
+    assert "onnxruntime 1.00!" in found.told()
+
+
+def test_an_answer_that_is_not_compared_is_not_right() -> None:
+    lane = module("race").Lane("ncnn", float("nan"), [1.0])
+    assert lane.wrong
+    assert not lane.counts
+
+
+def test_geometric_mean() -> None:
+    races = [result("a", tenon=(1.0,), ncnn=(2.0,)), result("b", tenon=(1.0,), ncnn=(8.0,)), result("c", tenon="-")]
+    assert module("report").mean_ratio(races) == pytest.approx(4.0)
+    assert math.isnan(module("report").mean_ratio(races[2:]))
+
+
+def test_table() -> None:
+    found = result("net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), ncnn=(6.0, 5.0), litert="cannot be converted")
+    start = module("race").Start
+    starts = [start("none", 70, 75, 30_000_000, 0, 0), start("ncnn", 100, 110, 70_000_000, 29_500_000, 22_000_000),
+              start("litert", math.nan, math.nan, 0, 0, 0, "is not installed")]  # fmt: skip
+    text = module("report").markdown([found], starts)
+    assert "| network | tenon | onnxruntime | ncnn | litert | fastest peer / Tenon | worst error |" in text
+    assert "| net | 2.00 / 2.50 | 1.00 / 1.00 (!) | **5.00 / 5.50** | - | 2.50 | 1.0e-06 |" in text
+    assert "Geometric mean of the ratio: 2.50." in text
+    assert "- onnxruntime, net: wrong by 5.0e-01, not counted" in text
+    assert "- litert, net: cannot be converted" in text
+    assert "| ncnn | 100 / 110 | 70.0 | 30 | 40.0 | 29.5 | 22.0 |" in text
+    assert "| litert | - | - | - | - | - | is not installed |" in text
+
+
+def test_files(tmp_path: Path) -> None:
+    found = result("net<1>", tenon=(2.0,), onnxruntime=(3.0,), ncnn=(5.0,))
+    module("report").save(tmp_path, [found], [])
+    data = json.loads((tmp_path / "results.json").read_text())
+    assert set(data) == {"machine", "unit", "races", "starts"}
+    assert data["races"][0]["runtimes"][2] == {"runtime": "ncnn", "error": 1e-6, "times": [5.0], "note": ""}
+    root = ElementTree.fromstring(module("report").plot([found]))
+    bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") == "1.5"]
+    widths = [float(bar.attrib["width"]) for bar in bars]
+    assert widths[1] / widths[0] == pytest.approx(5 / 3, rel=1e-2)
+
+
+def test_error_finds_transposed_and_reordered_outputs() -> None:
+    rng = np.random.default_rng(0)
+    image, vector = rng.standard_normal((1, 3, 4, 5)), rng.standard_normal((1, 7))
+    error = module("worker").error
+    assert error([vector.reshape(7), image.transpose(0, 2, 3, 1)], [image, vector]) == 0
+    assert error([vector, image + 0.1], [image]) == pytest.approx(0.1 / np.abs(image).max())
+    assert math.isnan(error([vector], [image]))
