@@ -11,6 +11,7 @@ from pathlib import Path
 from lowered import Ask, NotLoweredError, make_site
 from tenon.codegen.bounds import prove
 from tenon.codegen.c import C
+from tenon.codegen.line import Line, line
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.kernels.machine import Machine
@@ -31,21 +32,30 @@ def steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
 class Library:
     """Kernels by their printed text.  ``add`` all of them, ``build``, then call the library as ``execute``."""
 
-    def __init__(self) -> None:
+    def __init__(self, slices: int = 1) -> None:
+        """Kernels with parallel loops run in that many slices, the last one first."""
+        self.slices = slices
         self.unit = C()
-        self.callers: dict[str, int] = {}
+        self.callers: dict[str, tuple[int, int]] = {}  # parameters and work items
         self.proved = 0
         self._library: ctypes.CDLL | None = None
 
     def add(self, kernel: Kernel) -> None:
         self.proved += prove(kernel)
-        self.callers[self.unit.kernel(kernel)] = len(kernel.params)
+        items = self.line(kernel)
+        self.callers[self.unit.kernel(kernel, items)] = len(kernel.params), items.length if items else 0
+
+    def line(self, kernel: Kernel) -> Line | None:
+        return line(kernel) if self.slices > 1 else None
 
     def source(self) -> str:
         calls = []
-        for name, count in self.callers.items():
+        for name, (count, items) in self.callers.items():
+            slices = [(items * s // self.slices, items * (s + 1) // self.slices) for s in reversed(range(self.slices))]
+            extra = [f", {a}, {b}" for a, b in slices] if items else [""]
             arguments = ", ".join(f"p[{i}]" for i in range(count))
-            calls.append(f"void call_{name}(void **p);\nvoid call_{name}(void **p) {{ {name}({arguments}); }}\n")
+            body = " ".join(f"{name}({arguments}{more});" for more in extra)
+            calls.append(f"void call_{name}(void **p);\nvoid call_{name}(void **p) {{ {body} }}\n")
         return "\n".join(["#include <stdint.h>\n#include <math.h>", self.unit.text(), *calls])
 
     def build(self, folder: Path, command: Sequence[str]) -> None:
@@ -57,5 +67,5 @@ class Library:
 
     def __call__(self, kernel: Kernel, views: list[Array]) -> None:
         assert self._library is not None
-        call = self._library["call_" + self.unit.kernel(kernel)]
+        call = self._library["call_" + self.unit.kernel(kernel, self.line(kernel))]
         call((ctypes.c_void_p * len(views))(*(v.ctypes.data for v in views)))

@@ -3,7 +3,7 @@
 Environment variables are read here and nowhere else:
 
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
-    TENON_PROFILE   0 or 1    TENON_THREADS
+    TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION
     TENON_CC        the C compiler to use instead of zig
     TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache
     TENON_CACHE     where compiled objects are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
@@ -26,11 +26,15 @@ Emit = Literal["c", "header", "object", "weights", "library", "manifest", "exe"]
 EMIT: tuple[Emit, ...] = get_args(Emit)
 """Every part, in the order they are made."""
 
+Precision = Literal["fp32", "bf16", "fp16"]
+"""How exact numbers are in memory."""
+
 THREADS = 8
 """The most threads that a bundle supports unless the user says otherwise."""
 
 _VARIABLES = {
     "target": "TENON_TARGET",
+    "precision": "TENON_PRECISION",
     "name": "TENON_NAME",
     "optimize": "TENON_OPTIMIZE",
     "emit": "TENON_EMIT",
@@ -67,6 +71,22 @@ class Options(BaseModel):
 
     optimize: int = Field(default=2, ge=0, le=2)
     """0 keeps the graph as imported, 1 cleans it up, 2 also folds and fuses."""
+
+    precision: Precision = "fp32"
+    """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
+    multiplies pairs of bf16 also computes convolutions in them.  Sums are f32 always."""
+
+    winograd: Literal[0, 2, 4] = 4
+    """The largest tile of Winograd's convolution: larger is faster and less exact, 0 turns it off."""
+
+    strassen: Literal[0, 1, 2] = 2
+    """How often Strassen's algorithm may halve a product of matrices, 0 for never."""
+
+    max_winograd_error: float | None = Field(default=None, ge=0)
+    """The largest error over the RMS of a layer's output that Winograd's algorithm may add."""
+
+    max_weights: int | None = Field(default=None, ge=0)
+    """The most bytes that all weights may take as packed; fast algorithms make them grow."""
 
     emit: tuple[Emit, ...] = ()
     """What a saved bundle holds; () is everything the target can have but the executable."""

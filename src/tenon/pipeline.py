@@ -19,14 +19,18 @@ from tenon.engine.processors import Cores
 from tenon.errors import InputError, ModelError
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
+from tenon.kernels.winograd import ERROR
+from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
+from tenon.passes.precision import precision
+from tenon.plan.choose import choose
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import plan
 from tenon.plan.program import Program
 from tenon.plan.sites import Setting
 from tenon.targets import Target, find
 from tenon.tune.search import Found, compiler_version, search
-from tenon.tune.table import Kind, Table, choices
+from tenon.tune.table import Kind, Table
 
 Model = str | PathLike[str] | bytes
 """A path, an http(s) address, or the bytes of a model file."""
@@ -71,7 +75,7 @@ def compile(
     Raises ModelError, and InputError for bad options.
     """
     chosen = _options(options, changes)
-    target = find(chosen.target)
+    target = find_target(chosen)
     progress("read")
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     if given.incomplete:
@@ -96,7 +100,7 @@ def inspect(
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
-    graph, program = _planned(given, find(chosen.target), chosen, given.name, shapes, progress)
+    graph, program = _planned(given, find_target(chosen), chosen, given.name, shapes, progress)
     return describe(bind(given, shapes) if shapes else given, program), graph
 
 
@@ -115,11 +119,35 @@ def tune(
     Layers that the table already knows are not measured again; stopping half-way loses only the layer at hand.
     """
     chosen = _options(options, changes)
-    target = find(chosen.target)
+    target = find_target(chosen)
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
-    graph = _optimised(given, chosen, shapes)
-    setting = Setting(target.machine, threads=most_threads(target, chosen))
+    graph = _optimised(given, target, chosen, shapes)
+    setting = _setting(target, chosen)
     yield from search(graph, target, setting, chosen, Table(chosen.tuning), threads=threads, progress=progress)
+
+
+def rewrite(
+    model: Model,
+    out: str | Path | None,
+    *,
+    weights: Model | None = None,
+    shapes: Shapes | None = None,
+    config: Path | None = None,
+) -> tuple[list[Path], list[str]]:
+    """Write an optimised model: a Caffe net as a Caffe net, everything else as ONNX.  Returns the files and a log.
+
+    ``out`` is a file, whose ending chooses ONNX (.onnx) or Caffe (.prototxt, the weights beside it), or a folder.
+    ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be ``model``, and then names all
+    files.  Raises ModelError, and InputError for options that do not fit.
+    """
+    from tenon.frontends.rewrite import Request, rewritten
+
+    request = Request(model, None if out is None else Path(out), weights, shapes, config)
+    found = rewritten(request, passes.optimize)
+    for path, data in found.files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return list(found.files), found.log
 
 
 def open(
@@ -139,22 +167,35 @@ def _planned(
 ) -> tuple[Graph, Program]:
     """The optimised graph, as it stands before layouts, and the program that it becomes."""
     progress("optimise")
-    graph = _optimised(given, options, shapes)
+    graph = _optimised(given, target, options, shapes)
     progress("plan")
-    setting = Setting(target.machine, threads=most_threads(target, options))
+    setting = _setting(target, options)
+    times: dict[str, dict[str, float]] = {}
     if options.tuning.exists() and target.object != "none":
         times = Table(options.tuning).times(Kind(target.name, compiler_version(options)))
-        setting = replace(setting, choices=choices(graph, setting, times))
+    setting = replace(setting, choices=choose(graph, setting, times, options.max_weights))
     program = plan(graph.copy(), setting, name)
     ports = zip(program.outputs, given.outputs, strict=True)  # a pass may have put another value in an output's place
     return graph, replace(program, outputs=tuple(replace(port, name=value.name) for port, value in ports))
 
 
-def _optimised(given: Graph, options: Options, shapes: Shapes | None) -> Graph:
+def _setting(target: Target, options: Options) -> Setting:
+    most = options.max_winograd_error
+    allowed = [0, *(m for m, error in ERROR.items() if m <= options.winograd and (most is None or error <= most))]
+    return Setting(target.machine, Limits(max(allowed), options.strassen), threads=most_threads(target, options))
+
+
+def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | None) -> Graph:
     bound = all(v.type.bound for v in given.inputs) and not shapes
     graph = given.copy() if bound else bind(given, shapes)
-    passes.optimize(graph, verify=options.verify, level=options.optimize)
+    narrow = precision(options.precision, arithmetic=target.machine.dot2)
+    passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow)
     return graph
+
+
+def find_target(options: Options) -> Target:
+    """The target that the options name.  Raises InputError if there is none."""
+    return find(options.target, bf16=options.precision == "bf16")
 
 
 def most_threads(target: Target, options: Options) -> int:

@@ -94,8 +94,18 @@ def test_without_a_compiler_python_reads_the_clock(threads: int, monkeypatch: py
 def test_only_on_request(tmp_path: Path) -> None:
     bundle = handmade.bundle(cache=tmp_path)
     assert "_profile" not in bundle.header + bundle.source
-    with open_bundle(bundle) as engine, pytest.raises(InputError, match="without profile=True"):
+    with open_bundle(bundle) as engine, pytest.raises(InputError, match="compile the model again with --profile"):
         engine.timestamps()
+
+
+def test_nothing_to_time() -> None:
+    only = model([node("Identity", ["x"], ["y"])], {"x": [2, 3]}, ["y"]).SerializeToString()
+    with tenon.open(tenon.compile(only, name="only", profile=True)) as engine:
+        if engine.manifest.nodes:
+            assert profile(engine, 1, 0).rows[0].macs == 0
+        else:
+            with pytest.raises(InputError, match="runs no kernels"):
+                profile(engine, 1, 0)
 
 
 def test_rows_are_the_operators_in_run_order(measured: Profile, engine: Engine) -> None:
@@ -156,7 +166,7 @@ def test_json(measured: Profile) -> None:
         "summary", "operators", "types",
     }  # fmt: skip
     assert set(data["operators"][0]) == {
-        "op", "name", "kernels", "start_ms", "first_ms", "avg_ms", "min_ms", "macs", "gmacps", "percent_of_peak",
+        "op", "name", "kernels", "start_ms", "first_ms", "avg_ms", "median_ms", "min_ms", "macs", "gmacps", "percent_of_peak",
         "bytes", "gigabytes_per_s", "stride", "pad", "filter", "output", "dilation",
     }  # fmt: skip
     assert set(data["summary"]) == {"rounds", "first", "last", "min", "max", "avg", "median", "std"}

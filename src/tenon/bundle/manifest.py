@@ -101,11 +101,13 @@ class Manifest(_Record):
     name: str
     entry: str
     origin: Origin | None = None
-    options: dict[str, str | int | bool | list[str] | None]
+    options: dict[str, str | int | float | bool | list[str] | None]
     compiler: str | None = None
     target: MadeFor
     threads: int = Field(default=1, ge=1)
     """The most threads that can run it together."""
+    error: float = 0.0
+    """The largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured."""
     memory: MemoryUse
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

@@ -121,6 +121,10 @@ class Bundle:
             options={
                 "target": self.options.target,
                 "optimize": self.options.optimize,
+                "winograd": self.options.winograd,
+                "strassen": self.options.strassen,
+                "max_winograd_error": self.options.max_winograd_error,
+                "max_weights": self.options.max_weights,
                 "verify": self.options.verify,
                 "profile": self.options.profile,
             },
@@ -133,6 +137,7 @@ class Bundle:
                 object=target.object,
             ),
             threads=program.threads,
+            error=program.error,
             memory=MemoryUse(
                 constant=memory.constant,
                 mutable=memory.mutable,

@@ -61,7 +61,18 @@ def compile_command(
         str | None, typer.Option("--emit", help="Parts to add or choose: exe, or a list such as c,header,weights.")
     ] = None,
     level: Level = None,
+    winograd: Annotated[
+        int | None, typer.Option("--winograd", help="Largest Winograd tile: 4, 2, or 0 for none.")
+    ] = None,
+    strassen: Annotated[int | None, typer.Option("--strassen", help="Levels of Strassen: 2, 1, or 0.")] = None,
+    max_winograd_error: Annotated[
+        float | None, typer.Option("--max-winograd-error", min=0, help="Largest error over RMS that Winograd may add.")
+    ] = None,
+    max_weights: Annotated[
+        int | None, typer.Option("--max-weights", min=0, help="Most bytes of all weights, as packed.")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the graph after every pass.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Add the entry point that 'tenon profile' times.")] = False,
     compiler: Compiler = None,
     sha256: Sha = None,
     json: Json = False,
@@ -76,6 +87,11 @@ def compile_command(
         "name": name,
         "optimize": level,
         "verify": verify or None,
+        "winograd": winograd,
+        "strassen": strassen,
+        "max_winograd_error": max_winograd_error,
+        "max_weights": max_weights,
+        "profile": profile or None,
         "compiler": compiler,
     }
     compile_model(Source(model, weights, sha256, parse_shapes(shape)), out, _parts(emit), options, as_json=json)
@@ -233,6 +249,27 @@ def bench_op_command(
     from tenon.cli.bench_op import bench_operators
 
     bench_operators(filter, {"target": target, "compiler": compiler}, seconds, listing=listing, as_json=json)
+
+
+@app.command("optimize")
+def optimize_command(
+    model: Annotated[str, typer.Argument(help="A model's file or folder, an http(s) address, or a config.ini.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A folder, or a file that ends in .onnx or .prototxt.")
+    ] = None,
+    weights: Weights = None,
+    shape: Shape = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A config.ini that says which steps to take on a Caffe net.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write an optimised model: a Caffe net as a Caffe net, anything else as ONNX."""
+    from tenon.cli.opening import Source
+    from tenon.cli.optimize import rewrite_model
+
+    rewrite_model(Source(model, weights, None, parse_shapes(shape)), out, config, as_json=json)
 
 
 @app.command("targets")

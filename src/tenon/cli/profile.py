@@ -78,7 +78,7 @@ def _operators(p: Profile, rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         sofar += row.mean
         facts = row.facts
-        speed = [f"{row.gmacps:.3f}", f"{p.of_peak(row.gmacps):.1f}"] if row.macs else ["0.000", ""]
+        speed = [f"{row.gmacps:.3f}", f"{p.of_peak(row.best):.1f}"] if row.macs else ["0.000", ""]
         lines.append([
             row.op, f"{row.start:.3f}", f"{row.first:.3f}", f"{row.mean:.3f}",
             f"{_percent(row.mean, p.total):.3f}", f"{_percent(sofar, p.total):.3f}", *speed, f"{row.gigabytes:.1f}",

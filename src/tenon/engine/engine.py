@@ -125,7 +125,9 @@ class Engine:
         from tenon.engine.stamps import StampedTeam
 
         if not self.manifest.options.get("profile"):
-            raise InputError(f"'{self.name}' was compiled without profile=True, so its kernels cannot be timed")
+            raise InputError(
+                f"the kernels of '{self.name}' cannot be timed: compile the model again with --profile (profile=True)"
+            )
         with self._lock:
             if self._closed:
                 raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")

@@ -28,7 +28,7 @@ _SPARE = 6  # registers that are not accumulators
 _CHAINS = 24  # independent multiply-adds: above latency times throughput of any processor we know
 _STEPS = 4  # multiply-adds of each chain between two tests of the loop
 _TRIPS = 20_000
-_ROUNDS = 12
+_ROUNDS = 25
 _UNROLL = 8
 _TRAFFIC = 32 << 20  # bytes read per timed run
 

@@ -12,6 +12,7 @@ from tenon.bundle.manifest import Step
 from tenon.engine.engine import Engine
 from tenon.engine.peak import peak_macs
 from tenon.engine.timing import Times, measure, time_runs
+from tenon.errors import InputError
 from tenon.ir.graph import Array
 
 _NS = 1e6  # nanoseconds per millisecond
@@ -45,14 +46,23 @@ class Row:
         return float(self.samples.min())
 
     @property
+    def median(self) -> float:
+        return float(np.median(self.samples))
+
+    @property
     def gmacps(self) -> float:
         """Billions of multiply-accumulates per second, on average."""
         return rate(self.macs, self.mean)
 
     @property
+    def best(self) -> float:
+        """The same in the fastest round, which other programs disturbed the least: this is held against the peak."""
+        return rate(self.macs, self.min)
+
+    @property
     def gigabytes(self) -> float:
-        """Billions of bytes read and written per second, on average."""
-        return rate(self.facts.bytes, self.mean)
+        """Billions of bytes read and written per second, in the fastest round."""
+        return rate(self.facts.bytes, self.min)
 
 
 @dataclass(frozen=True)
@@ -137,8 +147,9 @@ class Profile:
         facts = row.facts
         return {
             "op": row.op, "name": row.layer, "kernels": list(row.kernels), "start_ms": row.start,
-            "first_ms": row.first, "avg_ms": row.mean, "min_ms": row.min, "macs": row.macs, "gmacps": row.gmacps,
-            "percent_of_peak": self.of_peak(row.gmacps), "bytes": facts.bytes, "gigabytes_per_s": row.gigabytes,
+            "first_ms": row.first, "avg_ms": row.mean, "median_ms": row.median, "min_ms": row.min,
+            "macs": row.macs, "gmacps": row.gmacps,
+            "percent_of_peak": self.of_peak(row.best), "bytes": facts.bytes, "gigabytes_per_s": row.gigabytes,
             "stride": list(facts.strides), "pad": list(facts.pads), "filter": list(facts.filter),
             "output": list(facts.output), "dilation": list(facts.dilations),
         }  # fmt: skip
@@ -147,8 +158,11 @@ class Profile:
 def profile(engine: Engine, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
     """Warm up, run ``rounds`` times as it is and ``rounds`` times with a clock between the kernel calls.
 
-    The input is random.  Raises InputError if the bundle was compiled without ``profile``.
+    The input is random.  Raises InputError if the bundle was compiled without ``profile``, or has no
+    kernels.
     """
+    if not engine.manifest.nodes:
+        raise InputError(f"'{engine.name}' runs no kernels: its outputs are inputs or constants")
     engine.timestamps()
     warm, plain = time_runs(engine, rounds, warmup)
     readings: list[Array] = []

@@ -39,8 +39,10 @@ FORMATS = {
     "ncnn": Format("tenon.frontends.ncnn", ("*.param", "*.param.bin")),
     "Tengine": Format("tenon.frontends.tmfile", ("*.tmfile",)),
     "Caffe2": Format("tenon.frontends.caffe2", ("predict_net.pb",)),
+    "Paddle": Format("tenon.frontends.paddle", ("__model__", "*.pdmodel")),
     "TFLite": Format("tenon.frontends.tflite", ("*.tflite",)),
     "TensorFlow": Format("tenon.frontends.tensorflow", ("saved_model.pb", "*.pb")),
+    "Keras": Format("tenon.frontends.keras", ("*.keras", "*.h5", "*.hdf5")),
 }
 """Formats by name; the first that recognises a file's content gets it."""
 

@@ -180,10 +180,15 @@ class _Rewriter:
         return maker if maker is not None and self.readers(maker, name) == [at] else None
 
     def remove(self, at: int) -> bool:
-        """Take out a layer of one bottom and one top."""
+        """Take out a layer of one bottom and one top; what nobody reads is an output and keeps its name."""
         layer = self.layers[at]
         bottom, top = layer.bottom[0], layer.top[0]
-        if bottom != top and not self.rename(at, top, bottom):
+        if bottom != top and not self.readers(at, top):
+            maker = self.only_reader(at)
+            if maker is None:
+                return False
+            self.layers[maker].set(top=[top if name == bottom else name for name in self.layers[maker].top])
+        elif bottom != top and not self.rename(at, top, bottom):
             return False
         self.blobs.pop(layer.name, None)
         del self.layers[at]
@@ -195,7 +200,8 @@ class _Rewriter:
             if layer.type not in IN_PLACE or len(layer.bottom) != 1 or len(layer.top) != 1:
                 continue
             bottom, top = layer.bottom[0], layer.top[0]
-            if bottom != top and self.only_reader(i) is not None and self.rename(i, top, bottom):
+            inner = bottom != top and bool(self.readers(i, top))
+            if inner and self.only_reader(i) is not None and self.rename(i, top, bottom):
                 layer.set(top=[bottom])
                 self.log.append(f"{layer.name}: works in place")
 

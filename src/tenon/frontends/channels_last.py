@@ -248,7 +248,9 @@ class ChannelsLast(Net):
         source = found.source
         if source.block != block:
             return None
-        before = [p + q * b - int(c) for p, q, b, c in zip(source.before, found.before, block, crops[:, 0], strict=True)]
+        before = [
+            p + q * b - int(c) for p, q, b, c in zip(source.before, found.before, block, crops[:, 0], strict=True)
+        ]
         after = [p + q * b - int(c) for p, q, b, c in zip(source.after, found.after, block, crops[:, 1], strict=True)]
         if min(*before, *after) < 0:
             return None

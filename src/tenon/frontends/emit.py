@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tenon.errors import ShapeError
 from tenon.frontends.net import Net, RefusedError
+from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Value
+from tenon.ir.types import TensorType
 
 Operand = Value | Array | float | None
 """An input of a node: arrays become constants, numbers become f32 scalars."""
@@ -123,3 +126,12 @@ def full_windows(sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[
         steps -= steps > 0 and steps * s >= n + p  # the last window would begin in the padding
         after.append(max(q, steps * s + k - n - p))
     return [*pads[:half], *after]
+
+
+def port(net: Net, name: str, type: TensorType) -> Value:
+    """A graph input in a format whose layers need shapes.  Raises ShapeError while its shape is not all known."""
+    value = net.input(name, type)
+    if not value.type.bound:
+        hint = remedy(name, value.type)
+        raise ShapeError(f"{net.file.name}: the file does not say the shape of '{name}': {hint}")
+    return value

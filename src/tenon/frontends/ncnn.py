@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.errors import FormatError, ShapeError
+from tenon.errors import FormatError
+from tenon.frontends.emit import port
 from tenon.frontends.ncnn_file import Layer, Weights, is_param, layers
 from tenon.frontends.ncnn_layers import LAYERS
 from tenon.frontends.ncnn_pointwise import Context
 from tenon.frontends.net import MISSING_WEIGHTS, Net, RefusedError
 from tenon.frontends.source import ModelFile
-from tenon.ir.bind import ANY_RANK, Shapes, remedy
+from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Graph, Value
 from tenon.ir.types import F32, Dim, TensorType
 
@@ -91,9 +92,7 @@ def _input(net: Net, layer: Layer, top: str, found: Sequence[Layer]) -> None:
     given = net.shapes.get(top)
     if not type.bound and not isinstance(given, int) and given is not None and len(given) != len(type.shape):
         type = TensorType(F32, (ANY_RANK,))
-    value = net.input(top, type)
-    if not value.type.bound:
-        raise ShapeError(f"{net.file.name}: the file does not say the shape of '{top}': {remedy(top, value.type)}")
+    port(net, top, type)
 
 
 def _channels(found: Sequence[Layer], top: str) -> int:

@@ -270,12 +270,12 @@ def flatten(c: Context) -> Value:
 
 
 def concat(c: Context) -> Value:
-    return c.add("Concat", *c.inputs, axis=c.axis(0))
+    return c.add("Concat", *c.inputs, axis=c.along(0))
 
 
 def slice(c: Context) -> Sequence[Value]:
     """-233 shares evenly what is left over the slices that are left."""
-    axis, sizes = c.axis(1), c.layer.integers(0)
+    axis, sizes = c.along(1), c.layer.integers(0)
     left, parts = c.dims()[axis], []
     for i, size in enumerate(sizes):
         parts.append(left // (len(sizes) - i) if size == -233 else size)
@@ -334,7 +334,7 @@ def expand_dims(c: Context) -> Value:
 
 
 def softmax(c: Context) -> Value:
-    return c.add("Softmax", c.x, axis=c.axis(0))
+    return c.add("Softmax", c.x, axis=c.along(0))
 
 
 def interp(c: Context) -> Value:
@@ -352,12 +352,8 @@ def interp(c: Context) -> Value:
 
 
 def shuffle_channel(c: Context) -> Value:
-    dims, group = c.dims(), c.integer(0, 1)
-    if group < 1 or dims[1] % group:
-        raise RefusedError(f"{dims[1]} channels do not make {group} groups")
-    first = dims[1] // group if c.integer(1) else group
-    x = c.add("Transpose", c.reshape(c.x, first, dims[1] // first, -1), perm=(1, 0, 2))
-    return c.reshape(x, *dims)
+    group = c.integer(0, 1)
+    return c.shuffled(c.x, c.dims()[1] // max(1, group) if c.integer(1) else group)
 
 
 def pixel_shuffle(c: Context) -> Value:
@@ -378,12 +374,12 @@ def tile(c: Context) -> Value:
     if repeats:
         return c.add("Tile", c.x, ints([1] * (rank - len(repeats)) + repeats))
     counts = [1] * rank
-    counts[c.axis(0)] = c.integer(1, 1)
+    counts[c.along(0)] = c.integer(1, 1)
     return c.add("Tile", c.x, ints(counts))
 
 
 def glu(c: Context) -> Value:
-    axis = c.axis(0)
+    axis = c.along(0)
     half = c.dims()[axis] // 2
     a, b = c.net.adds("Split", 2, c.x, c.net.ints(half, half), axis=axis)
     return c.add("Mul", a, c.add("Sigmoid", b))

@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.emit import Emitter
 from tenon.frontends.ncnn_file import Layer, Weights
 from tenon.frontends.net import Net, RefusedError
 from tenon.ir.graph import Array, Value
 
 
-class Context:
+class Context(Emitter):
     """The layer about to be made: ``x`` is its first input."""
 
     def __init__(self, net: Net, layer: Layer, weights: Weights) -> None:
-        self.net, self.layer, self.weights = net, layer, weights
+        super().__init__(net)
+        self.layer, self.weights = layer, weights
         self.inputs = [net[name] for name in layer.bottoms]
         self.integer, self.number = layer.integer, layer.number
 
@@ -34,18 +36,7 @@ class Context:
     def dims(self, value: Value | None = None) -> tuple[int, ...]:
         return self.net.dims(self.x if value is None else value)
 
-    def add(self, type: str, *inputs: Value | Array | float | None, **attributes: Any) -> Value:
-        return self.net.add(type, *map(self._value, inputs), **attributes)
-
-    def _value(self, given: Value | Array | float | None) -> Value | None:
-        if isinstance(given, Value) or given is None:
-            return given
-        return self.net.constant(given, "weights") if isinstance(given, np.ndarray) else self.net.scalar(given)
-
-    def reshape(self, x: Value, *dims: int) -> Value:
-        return self.add("Reshape", x, np.array(dims, np.int64))
-
-    def axis(self, id: int, default: int = 0) -> int:
+    def along(self, id: int, default: int = 0) -> int:
         """An axis counted with the batch in front."""
         axis, rank = self.integer(id, default), len(self.dims())
         axis = axis + rank if axis < 0 else axis + 1
@@ -148,10 +139,7 @@ def unary(c: Context) -> Value:
         return c.add("Mul", c.x, c.x)
     if kind not in _UNARY:
         raise RefusedError(f"op_type {kind} is not supported")
-    x = c.x
-    for type in _UNARY[kind]:
-        x = c.add(type, x)
-    return x
+    return c.chain(c.x, *_UNARY[kind])
 
 
 # ------------------------------------------------------------------------------------------ arithmetic

@@ -200,7 +200,9 @@ def _scan_8(call: Call, body: GraphProto, count: int) -> list[Entry]:
     for b in range(values[0].type.dims[0]):
         index = call.constant(np.array(b, np.int64))
         batches.append(_scanned(call, body, [call.emit("Gather", [v, index], axis=0) for v in values], count))
-    return [_stacked(call, [_tensor(r) for r in results], body, i) for i, results in enumerate(zip(*batches, strict=True))]
+    return [
+        _stacked(call, [_tensor(r) for r in results], body, i) for i, results in enumerate(zip(*batches, strict=True))
+    ]
 
 
 def _scanned(call: Call, body: GraphProto, values: Sequence[Value], count: int) -> list[Entry]:
@@ -226,7 +228,8 @@ def _scanned(call: Call, body: GraphProto, values: Sequence[Value], count: int) 
         for row, value in zip(rows, results[len(state) :], strict=True):
             row.append(_tensor(value))
     made = [
-        _stacked(call, row, body, len(state) + i, _axis(out_axes[i], row), bool(turned[i])) for i, row in enumerate(rows)
+        _stacked(call, row, body, len(state) + i, _axis(out_axes[i], row), bool(turned[i]))
+        for i, row in enumerate(rows)
     ]
     return [*state, *made]
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
-from tenon.errors import FormatError
+from tenon.errors import FormatError, UnknownError
 from tenon.frontends import onnx_functions
+from tenon.frontends.onnx_compose import COMPOSED
 from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items
 from tenon.frontends.onnx_functions import schema as _schema
 from tenon.frontends.onnx_tensors import TensorError, array
@@ -74,7 +75,9 @@ class Importer:
         self.writer.finish()
         for name in outputs:
             entry = self.scope[name]
-            parts = {f"{name}[{i}]": v for i, v in enumerate(entry.values)} if isinstance(entry, Items) else {name: entry}
+            parts = (
+                {f"{name}[{i}]": v for i, v in enumerate(entry.values)} if isinstance(entry, Items) else {name: entry}
+            )
             for part, value in parts.items():
                 if value is not None:
                     self.graph.outputs.append(self.returned(part, value))
@@ -167,6 +170,14 @@ class Importer:
             layer.inputs.pop()
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
             return [self.writer.constant(names[0], _filled(layer))]
+        if layer.type in COMPOSED:
+            try:
+                found = COMPOSED[layer.type](layer)
+            except UnknownError as error:
+                names = self.writer.need(error.value)
+                raise RefusedError(str(error), f"make {' and '.join(names)} an initializer") from None
+            if found is not None:
+                return found
         if ops.lookup(layer.type) is None:
             return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
@@ -187,8 +198,14 @@ class Importer:
         """The outputs of a function's body on these inputs, with the attributes of ``node``."""
         outside = self.opset, self.bindings
         given = {a.name: self.bound(a) for a in node.attribute}
+        schema = _schema(node.domain, node.op_type, self.opset)
+        defaults = {} if schema is None else {k: a.default_value for k, a in schema.attributes.items()}
         self.opset = onnx_functions.opset_of(function, self.opset)
-        self.bindings = {**{a.name: a for a in function.attribute_proto}, **{k: a for k, a in given.items() if a is not None}}
+        self.bindings = {
+            **{k: a for k, a in defaults.items() if a.type},
+            **{a.name: a for a in function.attribute_proto},
+            **{k: a for k, a in given.items() if a is not None},
+        }
         scope: Scope = ChainMap(dict.fromkeys(function.input))
         scope.update(zip(function.input, inputs, strict=False))
         before = len(self.writer.problems)

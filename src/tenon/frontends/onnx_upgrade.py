@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tenon.errors import UnknownError
 from tenon.frontends.onnx_tensors import element_type
 from tenon.ir.graph import Array, Origin, Value
+from tenon.ir.types import DType
 from tenon.ir.writer import is_known
 
 
@@ -54,6 +56,30 @@ class Layer:
         if value is None:
             raise RefusedError(f"input {i} is missing")
         return value
+
+    def has(self, i: int) -> bool:
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def dims(self, i: int) -> tuple[int, ...]:
+        """The shape of an input.  Raises RefusedError while it is not known."""
+        self.known_rank(i)
+        return self.input(i).type.dims
+
+    def known(self, i: int, what: str) -> Array:
+        """The data of an input that must be known when compiling."""
+        value = self.input(i)
+        if value.data is None:
+            raise UnknownError(
+                f"{what} ('{value.name}') is computed at run time; it must be known when compiling", value
+            )
+        return value.data
+
+    @staticmethod
+    def element(number: int) -> DType:
+        return element_type(number)
+
+    def constant(self, stem: str, data: Array) -> Value:
+        return self.maker.constant(self, stem, data)
 
     def rank(self, i: int) -> int | None:
         """The number of dimensions of an input; None while its type is not known."""
@@ -147,22 +173,12 @@ def _split(layer: Layer) -> None:
         layer.attributes.setdefault("num_outputs", layer.results)
 
 
-def _dropout(layer: Layer) -> None:
-    training = layer.inputs[2] if len(layer.inputs) > 2 else None
-    if training is not None and (training.data is None or training.data.any()):
-        raise RefusedError("it is in training mode", "export the model for inference")
-    if len(layer.outputs) > 1:
-        raise RefusedError("its mask output is read, which only training does", "export the model for inference")
-    layer.become("Identity", layer.input(0))
-
-
 def _batch_normalization(layer: Layer) -> None:
-    if layer.attributes.pop("training_mode", 0) or len(layer.outputs) > 1:
-        raise RefusedError("it is in training mode", "export the model for inference")
     if not layer.attributes.pop("spatial", 1):
         raise RefusedError("spatial=0 (statistics per position) is not supported", "export with a newer opset")
-    for name in ("momentum", "is_test"):
-        layer.attributes.pop(name, None)
+    layer.attributes.pop("is_test", None)
+    if not layer.attributes.get("training_mode") and len(layer.outputs) > 1:
+        raise RefusedError("it is in training mode", "export the model for inference")
 
 
 def _gemm(layer: Layer) -> None:
@@ -280,7 +296,6 @@ UPGRADES: dict[str, Callable[[Layer], None]] = {
     "Cast": _cast,
     "CastLike": _cast_like,
     "Clip": _clip,
-    "Dropout": _dropout,
     "Gemm": _gemm,
     "GridSample": _grid_sample,
     "GroupNormalization": _group_normalization,

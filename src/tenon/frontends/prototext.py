@@ -1,7 +1,8 @@
 """The text form of protocol buffers (.prototxt), over the schemas of ``frontends.protobuf``.
 
 ``parse`` gives the same messages as the binary reader.  Names that the schema lacks are kept as text in
-``Message.unknown``, for a frontend to judge and for ``show`` to repeat.  Source of the format: "Text Format Language", protobuf.dev.
+``Message.unknown``, for a frontend to judge and for ``show`` to repeat.
+Source of the format: "Text Format Language", protobuf.dev.
 """
 
 from __future__ import annotations

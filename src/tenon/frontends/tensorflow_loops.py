@@ -249,7 +249,9 @@ def _read_variable(layer: Layer) -> Sequence[Made]:
 def _old_variable(layer: Layer) -> Sequence[Made]:
     data = layer.importer.variables.get(layer.node.name)
     if data is None:
-        raise RefusedError("it is a variable without a value", "freeze the graph, or give the SavedModel's whole folder")
+        raise RefusedError(
+            "it is a variable without a value", "freeze the graph, or give the SavedModel's whole folder"
+        )
     return [layer.net.constant(data, "value")]
 
 

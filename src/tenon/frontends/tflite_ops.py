@@ -310,7 +310,9 @@ def _reduce(kind: str) -> Spell:
 def _any(layer: Layer) -> Made:
     x = layer.net.add("Cast", layer.x(), to="i32")
     kind = "Max" if layer.operation.type == "REDUCE_ANY" else "Min"
-    return layer.net.add("Cast", layer.net.reduce(kind, x, layer.axes(1, layer.net.type(x).rank), layer.keep_dims), to="bool")
+    return layer.net.add(
+        "Cast", layer.net.reduce(kind, x, layer.axes(1, layer.net.type(x).rank), layer.keep_dims), to="bool"
+    )
 
 
 def _arg(op: str) -> Spell:
@@ -363,7 +365,9 @@ def _sequence_lstm(layer: Layer) -> Made:
     net, x = layer.net, layer.x()
     extras = [k for k in (*range(9, 12), 16, 17, *range(20, 24)) if layer.has(k)]
     if extras or not layer.has(1) or layer.cell_clip or layer.proj_clip or layer.activation != 4:
-        raise RefusedError("an LSTM with peepholes, projection, normalisation, clipping or coupled gates is not supported")
+        raise RefusedError(
+            "an LSTM with peepholes, projection, normalisation, clipping or coupled gates is not supported"
+        )
     order = (0, 3, 1, 2)
     w = net.constant(np.concatenate([_real(layer, 1 + k) for k in order])[None], "w")
     r = net.constant(np.concatenate([_real(layer, 5 + k) for k in order])[None], "r")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.errors import FormatError, ShapeError
+from tenon.errors import FormatError
+from tenon.frontends.emit import port
 from tenon.frontends.net import Net, RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tmfile_file import DTYPES, Network, Node, Tensor, is_tmfile, read
 from tenon.frontends.tmfile_layers import LAYERS, Context
-from tenon.ir.bind import Shapes, remedy
+from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
 from tenon.ir.types import F32, I32, Dim, TensorType
 
@@ -58,11 +59,7 @@ def _input(net: Net, network: Network, i: int) -> Value:
     if len(dims) < 2:
         dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
     named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
-    value = net.input(tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
-    if not value.type.bound:
-        hint = remedy(tensor.name, value.type)
-        raise ShapeError(f"{net.file.name}: the file does not say the shape of '{tensor.name}': {hint}")
-    return value
+    return port(net, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
 
 
 def _channels(network: Network, i: int) -> int:

@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net, RefusedError
 from tenon.frontends.tmfile_file import Node, Reader
-from tenon.ir.graph import Array, Value
+from tenon.ir.graph import Value
 
 
-class Context:
+class Context(Emitter):
     """A node about to be made: its inputs, and its parameters as attributes of ``p``."""
 
     def __init__(self, net: Net, reader: Reader, node: Node, inputs: Sequence[Value], fields: str) -> None:
-        self.net, self.reader, self.node, self.inputs = net, reader, node, inputs
+        super().__init__(net)
+        self.reader, self.node, self.inputs = reader, node, inputs
         self.p = _parameters(reader, node.at, fields.split())
 
     @property
@@ -33,22 +35,9 @@ class Context:
             raise RefusedError(f"input {i} is missing")
         return self.net.dims(self.inputs[i])
 
-    def add(self, type: str, *inputs: Value | Array | float | None, **attributes: Any) -> Value:
-        return self.net.add(type, *map(self._value, inputs), **attributes)
-
-    def _value(self, given: Value | Array | float | None) -> Value | None:
-        if isinstance(given, Value) or given is None:
-            return given
-        return self.net.constant(given, "constant") if isinstance(given, np.ndarray) else self.net.scalar(given)
-
-    def ints(self, *numbers: int) -> Value:
-        return self.net.ints(*numbers)
-
-    def axis(self, axis: int) -> int:
-        rank = len(self.dims())
-        if not -rank <= axis < rank:
-            raise RefusedError(f"axis {axis} of {rank} is impossible")
-        return axis % rank
+    def along(self, name: str = "axis") -> int:
+        """The axis that a parameter names."""
+        return self.axis(self.p[name], len(self.dims()))
 
 
 def _parameters(reader: Reader, at: int, fields: Sequence[str]) -> dict[str, Any]:
@@ -225,7 +214,7 @@ def eltwise(c: Context) -> Value:
     if kind in _PAIRS and len(c.inputs) == 2:
         return c.add(_PAIRS[kind], *_matched(c))
     if kind in _SINGLES:
-        return _chain(c, _SINGLES[kind])
+        return c.chain(c.x, *_SINGLES[kind])
     if kind == 15:
         return c.add("Mul", c.x, c.x)
     if kind == 17:
@@ -241,13 +230,6 @@ def _matched(c: Context) -> tuple[Value, Value]:
     return c.inputs[0], c.inputs[1]
 
 
-def _chain(c: Context, types: Sequence[str]) -> Value:
-    x = c.x
-    for type in types:
-        x = c.add(type, x)
-    return x
-
-
 _UNARY = {0: ("Abs",), 1: ("Neg",), 2: ("Floor",), 3: ("Ceil",), 5: ("Sqrt",), 6: ("Sqrt", "Reciprocal"), 7: ("Exp",),
           8: ("Log",), 9: ("Sin",), 10: ("Cos",), 11: ("Tan",), 12: ("Asin",), 13: ("Acos",), 14: ("Atan",),
           15: ("Reciprocal",), 16: ("Tanh",)}  # fmt: skip
@@ -259,19 +241,11 @@ def unary(c: Context) -> Value:
         return c.add("Mul", c.x, c.x)
     if kind not in _UNARY:
         raise RefusedError(f"type {kind} is not supported")
-    return _chain(c, _UNARY[kind])
+    return c.chain(c.x, *_UNARY[kind])
 
 
 def many(type: str) -> Callable[[Context], Value]:
-    """The same operator over all inputs, from the left."""
-
-    def made(c: Context) -> Value:
-        total = c.inputs[0]
-        for value in c.inputs[1:]:
-            total = c.add(type, total, value)
-        return total
-
-    return made
+    return lambda c: c.fold(type, c.inputs)
 
 
 def squared_difference(c: Context) -> Value:
@@ -338,7 +312,7 @@ def reshape(c: Context) -> Value:
 
 
 def flatten(c: Context) -> Value:
-    dims, axis = c.dims(), c.axis(c.p["axis"])
+    dims, axis = c.dims(), c.along()
     end = c.p["end_axis"]
     last = (end + len(dims) if end < 0 else end) + 1
     if not axis < last <= len(dims):
@@ -347,7 +321,7 @@ def flatten(c: Context) -> Value:
 
 
 def concat(c: Context) -> Value:
-    return c.add("Concat", *c.inputs, axis=c.axis(c.p["axis"]))
+    return c.add("Concat", *c.inputs, axis=c.along())
 
 
 def permute(c: Context) -> Value:
@@ -361,7 +335,7 @@ def transpose(c: Context) -> Value:
 
 def swap_axis(c: Context) -> Value:
     order = list(range(len(c.dims())))
-    a, b = c.axis(c.p["dim_0"]), c.axis(c.p["dim_1"])
+    a, b = c.along("dim_0"), c.along("dim_1")
     order[a], order[b] = b, a
     return c.add("Transpose", c.x, perm=order)
 
@@ -369,14 +343,14 @@ def swap_axis(c: Context) -> Value:
 def slice(c: Context) -> Result:
     p, dims = c.p, c.dims()
     if p["iscaffe"]:
-        axis, points = c.axis(p["axis"]), [int(n) for n in p["points"]]
+        axis, points = c.along(), [int(n) for n in p["points"]]
         count = len(c.node.outputs)
         bounds = [0, *points, dims[axis]] if points else [dims[axis] * i // count for i in range(count + 1)]
         sizes = [b - a for a, b in pairwise(bounds)]
         return c.net.adds("Split", len(sizes), c.x, c.ints(*sizes), axis=axis)
     if p["ismxnet"] or p["isonnx"]:
         step, end = max(1, p["step"]), p["end"]
-        end = dims[c.axis(p["axis"])] if end == 0 and p["isonnx"] else end
+        end = dims[c.along()] if end == 0 and p["isonnx"] else end
         return c.add("Slice", c.x, c.ints(p["begin"]), c.ints(end), c.ints(p["axis"]), c.ints(step))
     begins, sizes = [int(n) for n in p["begins"]], [int(n) for n in p["sizes"]]
     return c.add("Slice", c.x, c.ints(*begins), c.ints(*(b + s for b, s in zip(begins, sizes, strict=True))))
@@ -395,7 +369,7 @@ def split(c: Context) -> Result:
     count, sizes = len(c.node.outputs), [int(n) for n in c.p["sizes"]]
     if c.p["flags"] & 0xFF and not sizes:
         return [c.x] * count
-    axis = c.axis(c.p["axis"])
+    axis = c.along()
     return c.net.adds("Split", count, c.x, c.ints(*(sizes or [c.dims()[axis] // count] * count)), axis=axis)
 
 
@@ -438,21 +412,11 @@ def interp(c: Context) -> Value:
 
 
 def _resized(c: Context, high: float, wide: float, mode: str) -> Value:
-    (h, w), centre = c.dims()[2:], "asymmetric" if mode == "nearest" else "half_pixel"
+    h, w = c.dims()[2:]
     if not (0 < high < 1024 and 0 < wide < 1024):
         raise RefusedError(f"factors of {high:g} and {wide:g} are impossible")
-    sizes = c.ints(*c.dims()[:2], max(1, int(h * high + 1e-4)), max(1, int(w * wide + 1e-4)))
-    return c.add("Resize", c.x, None, None, sizes, mode=mode, coordinate_transformation_mode=centre,
-                 nearest_mode="floor")  # fmt: skip
-
-
-def shuffle_channel(c: Context) -> Value:
-    dims, group = c.dims(), c.p["group"]
-    if group < 1 or dims[1] % group:
-        raise RefusedError(f"{dims[1]} channels do not make {group} groups")
-    split = c.add("Reshape", c.x, c.ints(dims[0], group, dims[1] // group, *dims[2:]))
-    swapped = c.add("Transpose", split, perm=(0, 2, 1, *range(3, len(dims) + 1)))
-    return c.add("Reshape", swapped, c.ints(*dims))
+    height, width = max(1, int(h * high + 1e-4)), max(1, int(w * wide + 1e-4))
+    return c.resized(c.x, height, width, mode, "asymmetric" if mode == "nearest" else "half_pixel")
 
 
 def reorg(c: Context) -> Value:
@@ -476,7 +440,7 @@ def gather(c: Context) -> Value:
 
 
 def arg(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.add("Cast", c.add(type, c.x, axis=c.axis(c.p["axis"]), keepdims=c.p["keepdims"]), to="i32")
+    return lambda c: c.add("Cast", c.add(type, c.x, axis=c.along(), keepdims=c.p["keepdims"]), to="i32")
 
 
 # ------------------------------------------------------------------------------------------- detection
@@ -541,7 +505,7 @@ LAYERS: dict[int, tuple[str, str, Callable[[Context], Result]]] = {
     17: ("PReLU", "", prelu), 18: ("PriorBox", _PRIOR, prior_box), 20: ("ReLU", "slope:f", relu),
     21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)), 22: ("Reorg", "stride", reorg),
     23: ("Reshape", "is_mxnet reverse shape:I", reshape), 26: ("Scale", "axis num_axes bias_term", scale),
-    27: ("Slice", _SLICE, slice), 28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.axis(c.p["axis"]))),
+    27: ("Slice", _SLICE, slice), 28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
     29: ("Split", "axis split_dim flags sizes:I", split),
     31: ("Gemm", "alpha:f beta:f transA transB",
          lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")})),
@@ -553,7 +517,8 @@ LAYERS: dict[int, tuple[str, str, Callable[[Context], Result]]] = {
     45: ("Reduction", "dim_0 dim_1 dim_2 dim_3 type keepdim", reduction), 46: ("Maximum", "", many("Max")),
     47: ("Minimum", "", many("Min")), 49: ("Addn", "axis", many("Add")), 50: ("SwapAxis", "dim_0 dim_1", swap_axis),
     51: ("Upsample", "scale:f", upsample), 54: ("Resize", "scale_x:f scale_y:f type", resize),
-    55: ("ShuffleChannel", "group", shuffle_channel), 56: ("Crop", _CROP, crop), 59: ("Unary", "type", unary),
+    55: ("ShuffleChannel", "group", lambda c: c.shuffled(c.x, c.p["group"])),
+    56: ("Crop", _CROP, crop), 59: ("Unary", "type", unary),
     60: ("ExpandDims", "axis", lambda c: c.add("Unsqueeze", c.x, c.ints(c.p["axis"]))),
     61: ("Bias", "size", lambda c: c.add("Add", c.x, _spread(c, 1, 1))), 62: ("Noop", "", lambda c: c.x),
     63: ("Threshold", "threshold:f",

@@ -17,6 +17,7 @@ from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, select
 from tenon.ir.types import F32, I32, DType, Layout
 from tenon.kernels.image import Box, Epilogue, collapse
 from tenon.kernels.machine import Machine
+from tenon.kernels.narrow import loaded, stored
 from tenon.kernels.share import deal
 
 
@@ -89,7 +90,7 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
             values = [_load(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
             value = s.function(*values[: len(s.inputs)])
             if s.mask is not None:
-                value = select(values[-1], value, 0.0)
+                value = stored(select(values[-1], loaded(value), 0.0), out.dtype)
             k.store(y.buffer, _place(out, at), broadcast(value, lanes))
     return k.done()
 

@@ -35,6 +35,9 @@ _G = {
 }  # fmt: skip
 
 
+ERROR = {2: 3e-6, 4: 4.4e-5}
+"""The largest error over the RMS of the output, by m: measured against float64 on random data."""
+
 _CACHE = 600_000
 """Bytes of transformed inputs and products that stay near the processor."""
 

@@ -1,11 +1,11 @@
 """A commented operator to copy.  It is not registered: this file is only read.
 
-    1. Copy the class into the file of its family, keep the parts you need, and add ``@register``.
-    2. Write ``reference`` from the ONNX text, then ``cases``: odd sizes, broadcasting, a channel count that is
-       not a multiple of a block.
-    3. Run ``scripts/test tests/unit/test_lowering.py -k YourOperator``: every case is lowered for 16, 8, 4 and 1
-       lanes, run under the interpreter and held against the reference.
-    4. Run ``scripts/test tests/unit/test_c_dialect.py``: the C of every case does what the interpreter does.
+1. Copy the class into the file of its family, keep the parts you need, and add ``@register``.
+2. Write ``reference`` from the ONNX text, then ``cases``: odd sizes, broadcasting, a channel count that is
+   not a multiple of a block.
+3. Run ``scripts/test tests/unit/test_lowering.py -k YourOperator``: every case is lowered for 16, 8, 4 and 1
+   lanes, run under the interpreter and held against the reference.
+4. Run ``scripts/test tests/unit/test_c_dialect.py``: the C of every case does what the interpreter does.
 """
 
 from __future__ import annotations

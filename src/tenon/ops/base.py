@@ -72,9 +72,21 @@ class Step:
 @dataclass(frozen=True)
 class Limits:
     """What a choice of algorithm may cost.  ``winograd``: the largest tile of Winograd's algorithm, 0 for none;
-    larger tiles are faster and less exact (see ``kernels.winograd``)."""
+    larger tiles are faster and less exact (see ``kernels.winograd``).  ``strassen``: how often Strassen's may halve a
+    product, 0 for never; each time makes weights 7/4 as large (see ``kernels.strassen``)."""
 
     winograd: int = 4
+    strassen: int = 2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What computing a node in one way costs: ``time`` in multiply-adds of a vector, by estimate; ``weights`` in
+    bytes, as packed; ``error``, the largest over the RMS of the output, that an algorithm adds to direct sums."""
+
+    time: float = 0.0
+    weights: int = 0
+    error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -231,6 +243,10 @@ class Operator:
         not assigned yet."""
         return ()
 
+    def cost(self, site: Site) -> Cost:
+        """What ``site.choice``, or the best candidate by estimate, costs."""
+        return Cost()
+
     def lower(self, site: Site) -> list[Step]:
         """Loop IR kernels and their arguments."""
         raise NotImplementedError(self.name)
@@ -298,7 +314,7 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 
 __all__ = [
-    "REGISTRY", "Alias", "Arg", "Callable", "Case", "Input", "Layout", "Layouts", "Operator", "Output",
+    "REGISTRY", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Operator", "Output",
     "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
     "needs_clear", "padding_mask", "register", "typed",
 ]  # fmt: skip

@@ -15,12 +15,13 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, DType, Layout, TensorType
 from tenon.kernels import conv as dense
-from tenon.kernels import depthwise, winograd
+from tenon.kernels import depthwise, strassen, winograd
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.ops.base import (
     Arg,
     Case,
+    Cost,
     Input,
     Layouts,
     Limits,
@@ -93,6 +94,11 @@ def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice:
         args += map(Weights, winograd.transform(weights, s, machine, choice))
         shapes = zip(("inputs", "products"), winograd.scratch(s, machine, choice), strict=True)
         scratch += [Scratch(name, 4 * math.prod(shape), per_thread=True) for name, shape in shapes]
+    elif isinstance(choice, strassen.Blocking):
+        kernel = strassen.strassen(s, machine, choice)
+        args.append(Weights(strassen.transform(weights, s, machine, choice)))
+        sizes = enumerate(map(math.prod, strassen.scratch(s, choice)))
+        scratch += [Scratch(f"quarters{i}", 4 * size, per_thread=True) for i, size in sizes]
     elif s.depthwise and s.taps and s.y.block % machine.lanes == 0:
         kernel = depthwise.depthwise(s, machine, depthwise.choose_tile(s, machine))
         args.append(Weights(depthwise.pack(weights.astype(np.float32), s, machine)))
@@ -110,13 +116,15 @@ def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice:
 
 @lru_cache(maxsize=1024)
 def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object, ...]:
-    """Tiles of the direct algorithm and blockings of Winograd's, best first by estimate."""
+    """Tiles of the direct algorithm, blockings of Winograd's and of Strassen's, best first by estimate."""
     found: list[tuple[float, object]] = [
         (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 8)
     ]
     if limits.winograd and winograd.applies(s, machine):
         blockings = winograd.best_blockings(s, machine, 8, limits.winograd)
         found += [(winograd.estimate(s, machine, b), b) for b in blockings]
+    quarters = strassen.best_blockings(s, machine, 6, limits.strassen)
+    found += [(strassen.estimate(s, machine, b), b) for b in quarters]
     return tuple(choice for _, choice in sorted(found, key=lambda each: each[0]))
 
 
@@ -225,6 +233,18 @@ class Conv(Operator):
         if problem.depthwise:
             return ()
         return _candidates(problem, site.machine, site.limits)
+
+    def cost(self, site: Site) -> Cost:
+        problem, choice = self.problem(site), self.choice(site)
+        weights = 4 * problem.padded * problem.taps * problem.x.channels // self.group
+        if isinstance(choice, winograd.Blocking):
+            grown = weights * choice.side**2 // problem.taps
+            return Cost(winograd.estimate(problem, site.machine, choice), grown, winograd.ERROR[choice.m])
+        if isinstance(choice, strassen.Blocking):
+            grown = weights * 7**choice.levels // 4**choice.levels
+            return Cost(strassen.estimate(problem, site.machine, choice), grown, strassen.ERROR[choice.levels])
+        tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(problem, site.machine)
+        return Cost(dense.estimate(problem.flattened(), site.machine, tile), weights)
 
     def choice(self, site: Site) -> object | None:
         """What the search chose, or the best by estimate."""

@@ -69,7 +69,9 @@ class Cast(Pointwise):
         x = np.array([[-2.5, 0.0, 3.75, 100.0, 7.0]], np.float32)
         for to in ("i64", "i32", "i8", "bool", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2fnuz", "f4e2m1", "i4", "u2"):
             yield Case(cls(to), (x,), tolerance=0, label=f"f32_{to}")
-        wild = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-3, -3e-6, 1e9, 449, 464, 465, 17.3, 57344, 6e4], np.float32)
+        wild = np.array(
+            [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-3, -3e-6, 1e9, 449, 464, 465, 17.3, 57344, 6e4], np.float32
+        )
         for dtype in (DType.F8E4M3, DType.F8E4M3U, DType.F8E5M2, DType.F8E5M2U, DType.F4E2M1, DType.F8E8M0, DType.BF16):
             for saturate in (1, 0):
                 numbers = np.abs(wild) if dtype is DType.F8E8M0 else wild[:2] if dtype is DType.F4E2M1 else wild

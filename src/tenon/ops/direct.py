@@ -82,9 +82,7 @@ class DirectMatMul(MatMul):
 
 def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[Affine, ...]:
     """Where the windows of output position (loops from ``first`` on) and tap (loops from ``inner`` on) read."""
-    return tuple(
-        Affine(-a.before, ((first + i, a.stride), (inner + i, a.dilation))) for i, a in enumerate(axes)
-    )
+    return tuple(Affine(-a.before, ((first + i, a.stride), (inner + i, a.dilation))) for i, a in enumerate(axes))
 
 
 @register
@@ -168,7 +166,10 @@ class DirectConvTranspose(ConvTranspose):
         steps = (1, 1, *(a.stride for a in axes))
         copy = Piece(x.dims, tuple(along(i, 0, s) for i, s in enumerate(steps)), tuple(along(i) for i in range(x.rank)))
         scratch = Scratch("spread", max(1, wide.nbytes))
-        made = [Step(move("spread", x, wide, (clear, copy), site.machine), (Input(0), scratch))]
+        made = [
+            Step(move("clear", None, wide, (clear,), site.machine), (scratch,)),
+            Step(move("spread", x, wide, (copy,), site.machine), (Input(0), scratch)),
+        ]
         turned = tuple(
             Axis(n, a.kernel, 1, a.dilation, (a.kernel - 1) * a.dilation - a.before, 0, a.out)
             for n, a in zip(spread[2:], axes, strict=True)

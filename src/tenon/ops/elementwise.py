@@ -281,7 +281,7 @@ def lower_chain(name: str, site: Site, chain: Chain, dtype: DType) -> list[Step]
     image = _is_image(out.layout)
     found = [_image_operand(site, i) if image else _plain_operand(site, i) for i in loaded]
     args: list[Arg] = [arg for arg, _ in found]
-    output = kernels.image_box(out.dims, out.layout, 1) if image else Box.of(out, max(1, out.rank))
+    output = kernels.image_box(out.dims, out.layout, 1, dtype) if image else Box.of(out, max(1, out.rank))
     mask = None
     if image and out.dims[1] % out.layout.block and not chain.keeps_zero([has_channels(site, i) for i in loaded]):
         mask = kernels.mask_box(output)
@@ -320,10 +320,10 @@ def _image_operand(site: Site, i: int) -> tuple[Arg, Box]:
     if type.size == 1 and not _full(site, i):
         return Input(i), Box.of(type, out.rank + 1)
     if data is None:
-        return Input(i), kernels.image_box(type.dims, type.layout, out.dims[1])
+        return Input(i), kernels.image_box(type.dims, type.layout, out.dims[1], type.dtype)
     data = data.reshape((1,) * (out.rank - data.ndim) + data.shape)
     layout = Layout(out.layout.block if data.shape[1] == out.dims[1] else 1)
-    return Weights(layout.pack(data)), kernels.image_box(data.shape, layout, out.dims[1])
+    return Weights(layout.pack(data)), kernels.image_box(data.shape, layout, out.dims[1], type.dtype)
 
 
 # ------------------------------------------------------------------------------------- truth in kernels

@@ -15,7 +15,7 @@ import numpy as np
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.types import BOOL, F32, I32, DType, TensorType
 from tenon.ops.activation import Clip, Relu, Sigmoid
-from tenon.ops.base import Case, Layouts, Operator, Site, Step, register
+from tenon.ops.base import Case, Cost, Layouts, Operator, Site, Step, register
 from tenon.ops.elementwise import (
     Apply,
     Chain,
@@ -104,6 +104,9 @@ class Fused(Operator):
 
     def candidates(self, site: Site) -> tuple[object, ...]:
         return () if isinstance(self.base, Pointwise) else self.base.candidates(self.inner(site))
+
+    def cost(self, site: Site) -> Cost:
+        return Cost() if isinstance(self.base, Pointwise) else self.base.cost(self.inner(site))
 
     def lower(self, site: Site) -> list[Step]:
         if isinstance(self.base, Pointwise):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +13,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import PLAIN, TensorType
+from tenon.kernels.indexing import gather
 from tenon.kernels.move import Affine, Piece, along, move
 from tenon.ops.base import (
     Alias,
@@ -187,9 +189,11 @@ class Gather(Operator):
         return np.array(np.take(x, indices, self.axis))
 
     def supported(self, site: Site) -> str:
-        if site.constants[1] is None:
-            return "indices computed at run time: only constant indices are compiled"
-        return too_many(len(self.runs(site)))
+        return ""
+
+    def by_data(self, site: Site) -> bool:
+        """Whether the indices are read when running: they are not known, or fall into too many pieces of code."""
+        return site.constants[1] is None or bool(too_many(len(self.runs(site))))
 
     def runs(self, site: Site) -> list[Run]:
         indices = site.constants[1]
@@ -198,11 +202,17 @@ class Gather(Operator):
         return runs([int(i) % n for i in indices.reshape(-1)])
 
     def layouts(self, site: Site) -> Layouts:
+        if self.by_data(site):
+            return Layouts((PLAIN, PLAIN), (PLAIN,))
         return kept(site) if site.input(1).rank == 1 else Layouts((PLAIN, None), (PLAIN,))
 
     def lower(self, site: Site) -> list[Step]:
         x, y = site.input(0), site.output
         axis = self.axis % x.rank
+        if y.size and self.by_data(site):
+            i, n = site.input(1), x.dims[axis]
+            shape = math.prod(x.dims[:axis]), n, math.prod(x.dims[axis + 1 :]), i.size
+            return [Step(gather(*shape, x.dtype, i.dtype, site.machine), (Input(0), Input(1), Output()))]
         if site.input(1).rank != 1:
             y = TensorType(y.dtype, (*x.dims[:axis], site.input(1).size, *x.dims[axis + 1 :]))
         axes = [self.runs(site) if i == axis else everything(n) for i, n in enumerate(x.dims)]
@@ -216,6 +226,8 @@ class Gather(Operator):
         yield Case(cls(1), ((1, 20, 2, 2), np.array([-1, 3, 2, 1])), (1,), label="channels")
         yield Case(cls(-1), ((2, 5), np.array([[0, 1], [4, 2]])), (1,), label="matrix")
         yield Case(cls(), (np.arange(6, dtype=np.int64), np.array([1, 3, 5])), (1,), label="integers")
+        yield Case(cls(), ((5, 19), np.array([[4, -5], [0, 2]], np.int32)), label="run_time")
+        yield Case(cls(2), ((2, 3, 4), np.array([3, -1, 0])), label="run_time_last")
 
 
 @register

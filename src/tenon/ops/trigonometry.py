@@ -16,6 +16,7 @@ from tenon.kernels import math as functions
 from tenon.ops.base import Case, register
 from tenon.ops.elementwise import Pointwise, Unary, truth
 
+
 @register
 @dataclass(frozen=True)
 class Sin(Unary):

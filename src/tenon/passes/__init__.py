@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenon.ir.graph import Graph
 from tenon.ir.verify import verify as check
 from tenon.passes.affine import DECOMPOSE, FOLD
@@ -37,16 +39,20 @@ PIPELINE: list[Pass] = [
 convolution took are scales and shifts in their own right, so these are folded once more."""
 
 
-def optimize(graph: Graph, verify: bool = False, level: int = 2, log: Log = silent) -> Graph:
+def optimize(
+    graph: Graph, verify: bool = False, level: int = 2, log: Log = silent, *, narrow: Sequence[Pass] = ()
+) -> Graph:
     """Run the pipeline on ``graph``, which is changed and returned.
 
-    Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``verify`` checks the graph
+    Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``narrow`` are passes that change
+    element types (see ``passes.precision``); they run before operators are fused.  ``verify`` checks the graph
     before, and after every pass; ``log`` gets a line per pass that changed something and per rule that declined.
     Raises InternalError, naming the pass or the rule and the node, when one goes wrong.
     """
     if verify:
         check(graph, "import")
-    for step in PIPELINE:
+    at = PIPELINE.index(FUSE)
+    for step in (*PIPELINE[:at], *narrow, *PIPELINE[at:]):
         if step.level <= level:
             run(graph, step, log, verify=verify)
     return graph

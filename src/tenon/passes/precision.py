@@ -7,7 +7,7 @@ f32.  What a convolution does not come after, such as the boxes of a detector, k
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -138,7 +138,6 @@ class _Narrowing:
         if value.data is not None:
             return _constant(self.graph, value, dtype)
         origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
-        return self.graph.add(make("Cast", to=dtype.value), [value], [f"{value.name}:{dtype}"], origin, before=before).output
-
-
-__all__ = ["STORED", "Callable", "activations", "precision", "weights"]
+        origin = replace(origin, type="Cast")
+        cast = make("Cast", to=dtype.value)
+        return self.graph.add(cast, [value], [f"{value.name}:{dtype}"], origin, before=before).output

@@ -29,7 +29,8 @@ def plan(graph: Graph, setting: Setting, name: str) -> Program:
     check(graph, setting)
     assign_layouts(graph, setting)
     schedule(graph)
-    return _Lowering(graph, setting, share(graph, setting)).program(name)
+    program = _Lowering(graph, setting, share(graph, setting)).program(name)
+    return replace(program, error=max((operator(n).cost(site(n, setting)).error for n in graph), default=0.0))
 
 
 def check(graph: Graph, setting: Setting) -> None:

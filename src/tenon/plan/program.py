@@ -92,7 +92,8 @@ class Memory:
 class Program:
     """A network ready to be printed: everything is decided but the text.
 
-    ``threads`` is the most that may run it together.
+    ``threads`` is the most that may run it together.  ``error`` is the largest that an algorithm of any layer adds
+    to direct sums, over the RMS of the layer's output (see ``ops.base.Cost``).
     """
 
     name: str
@@ -102,6 +103,7 @@ class Program:
     constants: tuple[Constant, ...]
     memory: Memory
     threads: int = 1
+    error: float = 0.0
 
     def weights(self) -> bytes:
         """The bytes of the constant region."""

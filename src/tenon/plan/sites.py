@@ -16,7 +16,7 @@ class Setting:
     the site, and the most threads that may run it together."""
 
     machine: Machine
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     choices: Mapping[str, object] = field(default_factory=dict)
     threads: int = 1
 

@@ -14,12 +14,15 @@ def targets() -> dict[str, Target]:
     return {row.name: row for row in rows}
 
 
-def find(name: str = "host") -> Target:
-    """The target of that name; "host" is the best one for this machine.  Raises InputError listing all names."""
+def find(name: str = "host", *, bf16: bool = False) -> Target:
+    """The target of that name; "host" is the best one for this machine (``bf16``: to compute in that).
+
+    Raises InputError listing all names.
+    """
     if name == "host":
         from tenon.targets.host import host
 
-        return host()
+        return host(bf16)
     known = targets()
     if name not in known:
         raise InputError(f"no target '{name}'; known targets: host, {', '.join(sorted(known))}")

@@ -11,13 +11,19 @@ from tenon.targets.base import Target
 
 _AVX2 = {"avx2", "fma", "bmi1", "bmi2", "f16c"}
 _AVX512 = _AVX2 | {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
-_NEEDS = {"x86-64-avx512": _AVX512, "x86-64-avx2": _AVX2, "x86-64": set[str]()}
+_BF16 = "x86-64-avx512-bf16"
+_NEEDS = {
+    _BF16: _AVX512 | {"avx512_bf16"}, "x86-64-avx512": _AVX512, "x86-64-avx2": _AVX2, "x86-64": set[str]()
+}  # fmt: skip
 """Best first: what /proc/cpuinfo must list for each row."""
 
 
-@lru_cache(maxsize=1)
-def host() -> Target:
-    """Raises InputError on a machine that no target describes."""
+@lru_cache(maxsize=2)
+def host(bf16: bool = False) -> Target:
+    """``bf16`` asks for one that computes in bf16 if the machine does.
+
+    Raises InputError on a machine that no target describes.
+    """
     from dataclasses import replace
 
     from tenon.targets import arm, x86
@@ -26,7 +32,7 @@ def host() -> Target:
     rows = {row.name: row for row in (*x86.TARGETS, *arm.TARGETS)}
     if machine in ("x86_64", "amd64"):
         flags = _cpu_flags()
-        return next(rows[name] for name, needs in _NEEDS.items() if flags >= needs)
+        return next(rows[name] for name, needs in _NEEDS.items() if flags >= needs and (bf16 or name != _BF16))
     if machine in ("aarch64", "arm64"):
         return replace(rows["aarch64"], triple="aarch64-linux-gnu", runner=())
     raise InputError(f"no target for a {machine} host; name one with --target")

@@ -1,4 +1,4 @@
-"""x86-64: SSE2, AVX2 with FMA, AVX-512."""
+"""x86-64: SSE2, AVX2 with FMA, AVX-512, and AVX-512 with products of bf16."""
 
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Target
@@ -13,6 +13,13 @@ TARGETS = (
         Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True),
         _LINUX,
         "x86_64_v4",
+        ("-mprefer-vector-width=512",),
+    ),
+    Target(
+        "x86-64-avx512-bf16",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot2=True),
+        _LINUX,
+        "x86_64_v4+avx512bf16",
         ("-mprefer-vector-width=512",),
     ),
 )

@@ -39,10 +39,11 @@ BASE_FLAGS = (
     "-Werror",
 )
 _MARCH = {
-    "x86_64": "-march=x86-64",
-    "x86_64_v3": "-march=x86-64-v3",
-    "x86_64_v4": "-march=x86-64-v4",
-    "generic": "-march=armv8-a",
+    "x86_64": ("-march=x86-64",),
+    "x86_64_v3": ("-march=x86-64-v3",),
+    "x86_64_v4": ("-march=x86-64-v4",),
+    "x86_64_v4+avx512bf16": ("-march=x86-64-v4", "-mavx512bf16"),
+    "generic": ("-march=armv8-a",),
 }
 """gcc's spelling of zig's ``-mcpu`` on hosts."""
 
@@ -86,7 +87,7 @@ class Compiler:
         if self.zig:
             return (*self.target_flags(target), f"-mcpu={target.cpu}")
         self.target_flags(target)
-        return (_MARCH[target.cpu],) if target.cpu in _MARCH else (f"-mcpu={target.cpu}",)
+        return _MARCH.get(target.cpu, (f"-mcpu={target.cpu}",))
 
     def target_flags(self, target: Target) -> tuple[str, ...]:
         if target.object == "none":

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tenon.errors import InputError
-from tenon.ir.graph import Graph
-from tenon.plan.sites import Setting, key, operator, site
 
 _SCHEMA = """
     create table if not exists candidates (
@@ -71,16 +69,3 @@ class Table:
         rows = [(str(kind), layer, candidate, t) for candidate, t in seconds.items()]
         with self._open() as db:
             db.executemany("insert or replace into candidates values (?, ?, ?, ?)", rows)
-
-
-def choices(graph: Graph, setting: Setting, times: Mapping[str, Mapping[str, float]]) -> dict[str, object]:
-    """The fastest measured candidate of every layer of ``graph`` that has been measured, by ``sites.key``."""
-    chosen: dict[str, object] = {}
-    for node in graph if times else ():
-        measured = times.get(key(node))
-        if measured and key(node) not in chosen:
-            candidates = {str(c): c for c in operator(node).candidates(site(node, setting))}
-            known = {name: t for name, t in measured.items() if name in candidates}
-            if known:
-                chosen[key(node)] = candidates[min(known, key=known.__getitem__)]
-    return chosen

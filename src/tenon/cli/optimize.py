@@ -1,0 +1,21 @@
+"""``tenon optimize``: an optimised model file out of a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenon.cli.opening import Source
+from tenon.cli.show import console, print_json, size, stages
+from tenon.pipeline import rewrite
+
+
+def rewrite_model(source: Source, out: Path | None, config: Path | None, *, as_json: bool) -> None:
+    with stages(f"optimising {source.name}"):
+        files, log = rewrite(source.model, out, weights=source.weights, shapes=source.shapes, config=config)
+    if as_json:
+        return print_json({"files": [str(path) for path in files], "log": log})
+    for line in log:
+        console.print(line, markup=False)
+    for path in files:
+        console.print(f"{path}  {size(path.stat().st_size)}", markup=False)
+    return None

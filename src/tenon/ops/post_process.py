@@ -1,0 +1,113 @@
+"""The last step of a single-shot detector: boxes decoded from anchors, the overlapping ones dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import F32, TensorType
+from tenon.ops.base import Case, Operator, Site, register, typed
+
+
+@register
+@dataclass(frozen=True)
+class DetectionPostProcess(Operator):
+    """TFLite_Detection_PostProcess.  Inputs: encodings [1, n, 4] and anchors [n, 4] as (y, x, height, width) of
+    centres, scores [1, n, classes], where a first class too many is the background.
+
+    Outputs: boxes [1, d, 4] as (top, left, bottom, right), classes [1, d], scores [1, d], how many there are [1]; d is
+    ``max_detections * max_classes_per_detection``, what is left of it is zeros.  ``regular`` suppresses within each
+    class, otherwise every anchor competes with its best class.
+    """
+
+    max_detections: int
+    num_classes: int
+    iou_threshold: float
+    score_threshold: float
+    scales: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
+    max_classes_per_detection: int = 1
+    detections_per_class: int = 100
+    regular: int = 0
+    arity: ClassVar[tuple[int, int]] = (3, 3)
+
+    @property
+    def rows(self) -> int:
+        return self.max_detections * self.max_classes_per_detection
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        boxes, scores, anchors = typed(inputs)
+        n = anchors.dims[0] if anchors.rank == 2 else -1
+        fits = boxes.dims == (1, n, 4) and anchors.dims == (n, 4) and scores.dims[:2] == (1, n) and scores.rank == 3
+        if not fits or not 0 <= scores.dims[2] - self.num_classes <= 1 or len(self.scales) != 4 or not all(self.scales):
+            raise ShapeError(
+                f"DetectionPostProcess: encodings {boxes}, scores {scores} and anchors {anchors} do not fit "
+                f"{self.num_classes} classes"
+            )
+        if not 0 < self.rows < 1 << 20 or not 0 < self.max_classes_per_detection <= self.num_classes:
+            raise ShapeError(f"DetectionPostProcess: {self.max_detections} detections of one run are impossible")
+        d = self.rows
+        return tuple(TensorType(F32, dims) for dims in ((1, d, 4), (1, d), (1, d), (1,)))
+
+    def reference(self, encodings: Array, scores: Array, anchors: Array) -> tuple[Array, ...]:
+        boxes = self.decoded(encodings[0], anchors)
+        scores = scores[0, :, scores.shape[2] - self.num_classes :]
+        found = self.by_class(boxes, scores) if self.regular else self.by_anchor(boxes, scores)
+        out = np.zeros((1, self.rows, 4), np.float32), np.zeros((1, self.rows), np.float32)
+        values = np.zeros((1, self.rows), np.float32)
+        for row, (anchor, kind) in enumerate(found):
+            out[0][0, row], out[1][0, row], values[0, row] = boxes[anchor], kind, scores[anchor, kind]
+        count = len(found) // (1 if self.regular else self.max_classes_per_detection)
+        return out[0], out[1], values, np.array([count], np.float32)
+
+    def decoded(self, encodings: Array, anchors: Array) -> Array:
+        """Corners of the boxes, [n, 4]."""
+        y, x, h, w = (encodings / np.array(self.scales, np.float32)).T.astype(np.float32)
+        at_y, at_x, high, wide = anchors.T
+        cy, cx = y * high + at_y, x * wide + at_x
+        half_h, half_w = np.float32(0.5) * np.exp(h) * high, np.float32(0.5) * np.exp(w) * wide
+        return np.stack([cy - half_h, cx - half_w, cy + half_h, cx + half_w], axis=1).astype(np.float32)
+
+    def by_anchor(self, boxes: Array, scores: Array) -> list[tuple[int, int]]:
+        kinds = np.argsort(-scores, axis=1, kind="stable")[:, : self.max_classes_per_detection]
+        best = scores[np.arange(len(scores)), kinds[:, 0]]
+        kept = self.suppressed(boxes, best, self.max_detections)
+        return [(anchor, int(kind)) for anchor in kept for kind in kinds[anchor]]
+
+    def by_class(self, boxes: Array, scores: Array) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for kind in range(self.num_classes):
+            found += [(a, kind) for a in self.suppressed(boxes, scores[:, kind], self.detections_per_class)]
+            found.sort(key=lambda pair: -scores[pair])
+            found = found[: self.max_detections]
+        return found
+
+    def suppressed(self, boxes: Array, scores: Array, most: int) -> list[int]:
+        """Boxes from the best score down, without those that overlap a better one by more than the threshold."""
+        order = [int(i) for i in np.argsort(-scores, kind="stable") if scores[i] >= self.score_threshold]
+        kept: list[int] = []
+        area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        for i in order:
+            if len(kept) == most:
+                break
+            low, high = np.maximum(boxes[kept, :2], boxes[i, :2]), np.minimum(boxes[kept, 2:], boxes[i, 2:])
+            common = np.prod(np.maximum(high - low, 0), axis=1)
+            both = area[kept] + area[i] - common
+            if not (common / np.where(both > 0, both, 1) > self.iou_threshold).any():
+                kept.append(i)
+        return kept
+
+    def supported(self, site: Site) -> str:
+        return "it is not compiled yet: cut the model before it with --output and do it in the application"
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(0)
+        anchors = rng.uniform(0.1, 0.9, (30, 4)).astype(np.float32)
+        for regular in (0, 1):
+            op = cls(5, 3, 0.5, 0.2, (10.0, 10.0, 5.0, 5.0), regular=regular)
+            yield Case(op, ((1, 30, 4), (1, 30, 4), anchors), (2,), label="regular" if regular else "fast")

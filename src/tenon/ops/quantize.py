@@ -1,0 +1,108 @@
+"""Quantisation, element by element: scales and zero points broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.loops import Expr, cast, maximum, minimum, op
+from tenon.ir.types import F32, I32, DType, TensorType
+from tenon.kernels import narrow
+from tenon.ops.base import Case, broadcast_shapes, register, typed
+from tenon.ops.convert import Cast
+from tenon.ops.elementwise import Pointwise
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    if dtype in narrow.INTEGERS:
+        bits, signed = narrow.INTEGERS[dtype]
+    else:
+        bits, signed = 8 * dtype.bytes, dtype.is_signed
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+
+@dataclass(frozen=True)
+class Quantisation(Pointwise):
+    """Inputs: data, scale, zero point; the latter broadcast to the data."""
+
+    to: str = "u8"
+    arity: ClassVar[tuple[int, int]] = (2, 3)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, *parameters = typed(inputs)
+        if broadcast_shapes(self.name, [x, *parameters]) != x.dims:
+            raise ShapeError(f"{self.name}: scale {list(parameters[0].dims)} does not broadcast to {list(x.dims)}")
+        return (TensorType(DType(self.to), x.dims),)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        return DType(self.to)
+
+
+@register
+@dataclass(frozen=True)
+class QuantizeLinear(Quantisation):
+    """round(x / scale) + zero point, halves to even, kept within the range of ``to``; 8-bit floats as Cast rounds."""
+
+    saturate: int = 1
+
+    def scalar(self, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+        target = DType(self.to)
+        ratio = cast(x, F32) / cast(scale, F32)
+        if target.is_small_float:
+            return narrow.widen(narrow.narrow(ratio, target, saturate=bool(self.saturate)))
+        value = op("round", ratio)
+        if zero is not None:
+            value = value + cast(zero, F32)
+        low, high = limits(target)
+        return cast(minimum(maximum(value, float(low)), float(high)), narrow.computed(target))
+
+    def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
+        target = DType(self.to)
+        ratio = x.astype(np.float32) / scale.astype(np.float32)
+        if target.is_small_float:
+            return Cast(self.to, self.saturate).reference(ratio)
+        value = np.rint(ratio) + (0 if zero is None else zero.astype(np.float32))
+        return np.clip(value, *limits(target)).astype(target.numpy)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        x, scale = np.array([[-300, -1.5, 0.5, 2.5, 90, 1000]], np.float32), np.array(0.5, np.float32)
+        for dtype in (DType.U8, DType.I8, DType.I16, DType.I4, DType.U2):
+            zero = np.array(1, dtype.numpy)
+            yield Case(cls(dtype.value), (x, scale, zero), (1, 2), tolerance=0, label=dtype.value)
+        yield Case(cls("f8e4m3fn"), (x, scale), tolerance=0, label="f8")
+        yield Case(cls("i8"), ((2, 3, 4), np.array([[[1]], [[2]]], np.float32) / 50), tolerance=0, label="per_axis")
+
+
+@register
+@dataclass(frozen=True)
+class DequantizeLinear(Quantisation):
+    """(x - zero point) * scale, as ``to``."""
+
+    to: str = "f32"
+
+    def scalar(self, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+        if x.type.dtype is F32:
+            return cast(x, F32) * cast(scale, F32)
+        whole = cast(x, I32)
+        if zero is not None:
+            whole = whole - cast(zero, I32)
+        return cast(whole, F32) * cast(scale, F32)
+
+    def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
+        whole = x.astype(np.float32) if zero is None else x.astype(np.float32) - zero.astype(np.float32)
+        return (whole * scale.astype(np.float32)).astype(DType(self.to).numpy)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        scale = np.array([0.5, 2, 3], np.float32)
+        for dtype in (np.uint8, np.int8, np.int16, np.int32):
+            yield Case(cls(), (np.array([[0, 3, 100]], dtype), scale, np.array(5, dtype)), label=np.dtype(dtype).name)
+        codes = np.arange(16, dtype=np.int8).astype(DType.U4.numpy)
+        yield Case(cls("f16"), (codes, scale[:1].astype(np.float16)), label="u4_f16")

@@ -1,0 +1,86 @@
+"""Caffe nets for tests: texts with random weights, and the graphs that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluate import evaluate
+from tenon import frontends
+from tenon.frontends.caffe_layer import Layer
+from tenon.frontends.caffe_schema import SCHEMA
+from tenon.frontends.protobuf import Message
+from tenon.frontends.protobuf_write import serialise
+from tenon.ir.graph import Array, Graph
+
+Blobs = Mapping[str, Sequence[Array]]
+
+
+def head(*dims: int, name: str = "data") -> str:
+    """An input layer."""
+    shape = " ".join(f"dim: {d}" for d in dims)
+    return f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {shape} }} }} }}\n'
+
+
+def layer(type: str, options: str = "", bottoms: Sequence[str] = ("data",), top: str = "y", name: str = "it") -> str:
+    read = " ".join(f'bottom: "{b}"' for b in bottoms)
+    return f'layer {{ name: "{name}" type: "{type}" {read} top: "{top}" {options} }}\n'
+
+
+def caffemodel(blobs: Blobs) -> bytes:
+    """A weights file."""
+    layers = [SCHEMA.new("LayerParameter", name=n, type="x", blobs=[blob(a) for a in some]) for n, some in blobs.items()]
+    return serialise(SCHEMA.new("NetParameter", layer=layers), ("dim",))
+
+
+def blob(array: Array) -> Message:
+    data = np.asarray(array, np.float32)
+    return SCHEMA.new("BlobProto", data=data.reshape(-1), shape=SCHEMA.new("BlobShape", dim=list(data.shape)))
+
+
+def run(text: str, *inputs: Array, blobs: Blobs | None = None) -> list[Array]:
+    """The outputs of a net for the inputs in order."""
+    graph = loaded(text, blobs)
+    feeds = {v.name: np.asarray(a, np.float32) for v, a in zip(graph.inputs, inputs, strict=True)}
+    return list(evaluate(graph, feeds).values())
+
+
+def random(*dims: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).uniform(-1, 1, dims).astype(np.float32)
+
+
+def shapes_of_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[int, tuple[str, tuple[int, ...]]]]:
+    """(type, shape) of each blob that the layers of a net ask for, by layer and number."""
+    found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
+    real = Layer.array
+
+    def noting(self: Layer, i: int, shape: Sequence[int], filler: Message | None = None) -> Array | None:
+        found.setdefault(self.message.name, {})[i] = (self.type, tuple(shape))
+        return real(self, i, shape, filler)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Layer, "array", noting)
+        frontends.load(source)
+    return found
+
+
+def random_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A weights file for a net, with numbers that keep activations in bounds."""
+    rng = np.random.default_rng(0)
+    blobs: dict[str, list[Array]] = {}
+    for name, asked in shapes_of_weights(source, monkeypatch).items():
+        some = []
+        for i, (type, shape) in sorted(asked.items()):
+            size = np.sqrt(1 / max(1, np.prod(shape[1:]))) if len(shape) > 1 else 0.1
+            data = rng.standard_normal(shape).astype(np.float32) * np.float32(size)
+            data = np.abs(data) + np.float32(0.5) if type == "BatchNorm" and i == 1 else data
+            some.append(data + np.float32(type in ("Scale", "Normalize") and i == 0))
+        blobs[name] = [*some, np.ones(1, np.float32)] if asked[0][0] == "BatchNorm" else some
+    return caffemodel(blobs)
+
+
+def loaded(text: str, blobs: Blobs | None = None) -> Graph:
+    return frontends.load(text.encode(), weights=caffemodel(blobs) if blobs else None)

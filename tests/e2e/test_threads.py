@@ -1,0 +1,220 @@
+"""Runs shared by threads: the same answer bit for bit, no races, no hangs, no leftovers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+import tenon
+from real import DIGITS, held_out_digits, zoo_model
+from tenon.bundle import Bundle
+from tenon.bundle.link import runtime
+from tenon.errors import InputError
+from tenon.ir.graph import Array
+
+NETS = ["squeezenet_v1.1", "mobilenet_v3_small"]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tenon.compile(DIGITS / "digits.onnx", name="digits").save(tmp_path_factory.mktemp("digits") / "digits")
+
+
+@pytest.fixture(scope="module", params=NETS)
+def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
+    yield tenon.compile(zoo_model(request.param, tmp_path_factory.mktemp("zoo")), name="net")
+
+
+def feeds(engine: tenon.Engine, seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {n: rng.standard_normal(a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
+
+
+def workers() -> int:
+    """Threads of this process that Python does not know."""
+    return len(os.listdir("/proc/self/task")) - threading.active_count()
+
+
+# -------------------------------------------------------------------------------------------- the same answer
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_digits_again_and_again(threads: int, digits: Path) -> None:
+    images, _ = held_out_digits()
+    with tenon.open(digits) as alone, tenon.open(digits, threads=threads) as together:
+        for i in range(200):
+            image = images[i % len(images)]
+            assert together.run(image)["probabilities"].tobytes() == alone.run(image)["probabilities"].tobytes()
+
+
+def test_networks_of_the_zoo(net: Bundle) -> None:
+    with tenon.open(net) as alone:
+        given = feeds(alone)
+        expected = {name: array.tobytes() for name, array in alone.run(given).items()}
+    for threads in (2, 3):
+        with tenon.open(net, threads=threads) as engine:
+            for _ in range(20):
+                assert {name: array.tobytes() for name, array in engine.run(given).items()} == expected
+
+
+def test_engines_in_several_python_threads_at_once(digits: Path) -> None:
+    images, _ = held_out_digits()
+    with tenon.open(digits, threads=2) as engine:
+        expected = [engine.run(image)["probabilities"].tobytes() for image in images[:50]]
+        engines = [engine.fork(), engine.fork(), engine]
+        found: dict[int, list[bytes]] = {}
+
+        def work(i: int) -> None:
+            found[i] = [engines[i].run(image)["probabilities"].tobytes() for image in images[:50]]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(engines))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert all(answers == expected for answers in found.values())
+        assert len(found) == len(engines)
+        for twin in engines:
+            twin.close()
+
+
+# ------------------------------------------------------------------------------------------------- lifetimes
+def test_close_ends_the_threads(digits: Path) -> None:
+    before = workers()
+    engine = tenon.open(digits, threads=4)
+    assert engine.threads == 4
+    assert workers() == before  # none before the first run
+    engine.run(feeds(engine))
+    assert workers() == before + 3
+    engine.close()
+    assert workers() == before
+    engine.close()
+
+
+def test_a_forgotten_engine_ends_its_threads(digits: Path) -> None:
+    before = workers()
+    engine = tenon.open(digits, threads=3)
+    engine.run(feeds(engine))
+    del engine
+    assert workers() == before
+
+
+def test_a_forked_child_has_threads_of_its_own(digits: Path) -> None:
+    with tenon.open(digits, threads=2) as engine:
+        given = feeds(engine)
+        expected = engine.run(given)["probabilities"]
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writer, engine.run(given)["probabilities"].tobytes())
+            engine.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert os.read(reader, expected.nbytes) == expected.tobytes()
+        assert engine.run(given)["probabilities"].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("ending", ["", "engine.close()", "sys.exit(0)", "del engine"])
+def test_the_interpreter_ends(ending: str, digits: Path) -> None:
+    script = f"import sys, tenon; engine = tenon.open({str(digits)!r}, threads=3); engine.run(); {ending}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
+
+
+# --------------------------------------------------------------------------------------------------- refusals
+def test_limits_are_in_the_manifest_and_kept(tmp_path: Path) -> None:
+    folder = tenon.compile(DIGITS / "digits.onnx", threads=2).save(tmp_path / "two")
+    with tenon.open(folder, threads=2) as engine:
+        assert engine.manifest.threads == 2
+    for threads in (0, 3, -1):
+        with pytest.raises(InputError, match="made for 1 to 2"):
+            tenon.open(folder, threads=threads)
+    with pytest.raises(InputError, match="cortex-m7 has no threads"):
+        tenon.compile(DIGITS / "digits.onnx", target="cortex-m7", threads=2)
+    assert tenon.compile(DIGITS / "digits.onnx", target="cortex-m7").program.threads == 1
+
+
+def test_a_bundle_for_one_thread_holds_no_trace_of_others() -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", threads=1)
+    assert "thread" not in bundle.source.replace("__thread", "")
+    assert "MAX_THREADS" not in bundle.header
+    assert b"pthread" not in bundle.library
+
+
+def test_affinity_holds_for_all_threads_until_close(digits: Path) -> None:
+    allowed = os.sched_getaffinity(0)
+    processor = min(allowed)
+    with tenon.open(digits, threads=3, affinity=[processor]) as engine:
+        engine.run(feeds(engine))
+        tasks = [int(t) for t in os.listdir("/proc/self/task")]
+        assert sum(os.sched_getaffinity(t) == {processor} for t in tasks) >= 3
+    assert os.sched_getaffinity(0) == allowed
+
+
+# ------------------------------------------------------------------------------------------------------ races
+@pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1"])
+def test_thread_sanitizer_finds_nothing(name: str, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    model = DIGITS / "digits.onnx" if name == "digits" else zoo_model(name, tmp_path)
+    bundle = tenon.compile(model, name="net", target="x86-64-avx2")
+    bundle.save(tmp_path / "net", emit=("c", "header", "weights"))
+    for file in ("threads.c", "threads.h"):
+        (tmp_path / "net" / file).write_bytes(runtime(file))
+    shutil.copy(Path(__file__).with_name("thread_sanitizer.c"), tmp_path / "net" / "driver.c")
+    command = [gcc, "-std=gnu99", "-O1", "-g", "-march=x86-64-v3", "-fsanitize=thread", "-pthread",
+               '-DTENON_HEADER="net.h"', "-DTENON_ENTRY=net", "-DTENON_PREFIX=NET_", "-I.",
+               "driver.c", "net.c", "threads.c", "-o", "driver"]  # fmt: skip
+    built = subprocess.run(command, cwd=tmp_path / "net", capture_output=True, text=True, check=False)
+    if "libtsan" in built.stderr:
+        pytest.skip("gcc has no ThreadSanitizer runtime")
+    assert built.returncode == 0, built.stderr
+    # Without address randomisation, which old runtimes do not take.
+    run = [*(["setarch", "-R"] if shutil.which("setarch") else []), "./driver", "net.weights.bin"]
+    done = subprocess.run(run, cwd=tmp_path / "net", capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "0 of 4 runs differ" in done.stdout
+
+
+def _burn(stop: object) -> None:
+    while not stop.is_set():  # type: ignore[attr-defined]
+        for _ in range(100_000):
+            pass
+
+
+@pytest.mark.slow
+def test_a_busy_processor_is_no_disaster(net: Bundle) -> None:
+    """Two threads of which one must share its processor take at most 2.5 times as long as one thread alone."""
+    with tenon.open(net) as alone, tenon.open(net, threads=2) as together:
+        for engine in (alone, together):
+            engine.run(feeds(engine))
+        undisturbed = _median(alone)
+        context = multiprocessing.get_context("spawn")
+        stop = context.Event()
+        others = [context.Process(target=_burn, args=(stop,)) for _ in range(max(1, (os.cpu_count() or 2) - 1))]
+        for other in others:
+            other.start()
+        try:
+            disturbed = _median(together)
+        finally:
+            stop.set()
+            for other in others:
+                other.join()
+    assert disturbed < 2.5 * undisturbed
+
+
+def _median(engine: tenon.Engine, seconds: float = 2.0) -> float:
+    times = [perf_counter()]
+    while times[-1] - times[0] < seconds:
+        engine.run(copy=False)
+        times.append(perf_counter())
+    return float(np.median(np.diff(times)))

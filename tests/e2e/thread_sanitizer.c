@@ -1,0 +1,38 @@
+/* A bundle run by a team of threads under ThreadSanitizer: TENON_HEADER, TENON_ENTRY and TENON_PREFIX name it. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include TENON_HEADER
+#include "threads.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define SIZE(what) JOIN(TENON_PREFIX, what)
+
+enum { THREADS = 3, RUNS = 4, LINE = 64 };
+
+static uint8_t *region(size_t size) { return aligned_alloc(LINE, (size + LINE) / LINE * LINE); }
+
+int main(int count, char **arguments) {
+  const size_t mutable_size = SIZE(MUTABLE_MEM_SIZE);
+  uint8_t *weights = region(SIZE(CONSTANT_MEM_SIZE)), *activations = region(SIZE(ACTIVATIONS_MEM_SIZE));
+  uint8_t *alone = region(mutable_size), *together = region(mutable_size);
+  FILE *file = count > 1 ? fopen(arguments[1], "rb") : NULL;
+  if (file == NULL || fread(weights, 1, SIZE(CONSTANT_MEM_SIZE), file) != SIZE(CONSTANT_MEM_SIZE)) return 2;
+  fclose(file);
+  memset(alone, 0x3c, mutable_size); /* small floats */
+  memcpy(together, alone, mutable_size);
+  TENON_ENTRY(weights, alone, activations);
+  TenonTeam *team = tenon_team_start(JOIN(TENON_ENTRY, _threads), THREADS);
+  if (team == NULL) return 3;
+  int differences = 0;
+  for (int i = 0; i < RUNS; i++) {
+    tenon_team_run(team, weights, together, activations);
+    differences += memcmp(alone, together, mutable_size) != 0;
+  }
+  tenon_team_stop(team);
+  printf("%d of %d runs differ\n", differences, RUNS);
+  return differences != 0;
+}

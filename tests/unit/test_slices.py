@@ -1,0 +1,35 @@
+"""The kernels of every operator case in slices, the last slice first, against the same kernels whole: bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compiled import Library, steps
+from lowered import MACHINES, Ask, run_lowered
+from tenon.ops import registry
+
+ASK = Ask(blocked=True, surplus=1)
+
+
+@pytest.mark.parametrize(("machine", "slices"), [("lanes4", 5), pytest.param("lanes16", 2, marks=pytest.mark.slow)])
+def test_slices_in_any_order_make_the_whole(machine: str, slices: int, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    cases = [case for cls in registry().values() for case in cls.cases() if steps(case, MACHINES[machine], ASK)]
+    libraries = {n: Library(n) for n in (1, slices)}
+    for n, library in libraries.items():
+        for case in cases:
+            for step in steps(case, MACHINES[machine], ASK):
+                library.add(step.kernel)
+        (tmp_path / str(n)).mkdir()
+        library.build(tmp_path / str(n), [gcc, "-O0", "-ffp-contract=off"])
+    assert sum(items > 1 for _, items in libraries[slices].callers.values()) > 100
+    for case in cases:
+        arguments = (case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
+        whole, sliced = (run_lowered(*arguments, library) for library in libraries.values())
+        for a, b in zip(whole, sliced, strict=True):
+            assert a.tobytes() == b.tobytes(), f"{case.op} {case.label}"
