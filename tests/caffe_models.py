@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def layer(type: str, options: str = "", bottoms: Sequence[str] = ("data",), top:
 
 def caffemodel(blobs: Blobs) -> bytes:
     """A weights file."""
-    layers = [SCHEMA.new("LayerParameter", name=n, type="x", blobs=[blob(a) for a in some]) for n, some in blobs.items()]
+    layers = [
+        SCHEMA.new("LayerParameter", name=n, type="x", blobs=[blob(a) for a in some]) for n, some in blobs.items()
+    ]
     return serialise(SCHEMA.new("NetParameter", layer=layers), ("dim",))
 
 
@@ -52,7 +55,9 @@ def random(*dims: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(-1, 1, dims).astype(np.float32)
 
 
-def shapes_of_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[int, tuple[str, tuple[int, ...]]]]:
+def shapes_of_weights(
+    source: Path | bytes, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, dict[int, tuple[str, tuple[int, ...]]]]:
     """(type, shape) of each blob that the layers of a net ask for, by layer and number."""
     found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
     real = Layer.array
@@ -74,7 +79,7 @@ def random_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> byt
     for name, asked in shapes_of_weights(source, monkeypatch).items():
         some = []
         for i, (type, shape) in sorted(asked.items()):
-            size = np.sqrt(1 / max(1, np.prod(shape[1:]))) if len(shape) > 1 else 0.1
+            size = 1 / math.sqrt(max(1, math.prod(shape[1:]))) if len(shape) > 1 else 0.1
             data = rng.standard_normal(shape).astype(np.float32) * np.float32(size)
             data = np.abs(data) + np.float32(0.5) if type == "BatchNorm" and i == 1 else data
             some.append(data + np.float32(type in ("Scale", "Normalize") and i == 0))

@@ -240,7 +240,9 @@ class _Thread:
             case Ref():
                 return self.names[e]
             case Const():
-                return np.full(e.type.lanes, e.value, numpy_type(e.type.dtype))
+                dtype = e.type.dtype
+                value = e.value if dtype.carrier is dtype else dtype.bits(e.value)
+                return np.full(e.type.lanes, value, numpy_type(dtype))
             case Guarded():
                 return self.value(e.value if self.holds(e.facts) else e.other)
         raise KernelError(f"{e} is no expression")

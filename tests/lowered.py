@@ -73,7 +73,7 @@ def make_site(
 
 
 def _arriving(type: TensorType, constant: bool, machine: Machine) -> TensorType:
-    if constant or type.dtype is not DType.F32 or type.rank not in (3, 4):
+    if constant or type.dtype not in (DType.F32, DType.BF16) or type.rank not in (3, 4):
         return type
     return type.with_layout(Layout(machine.block, ((0, 0),) * (type.rank - 2)))
 

@@ -151,15 +151,21 @@ def rewrite(
 
 
 def open(
-    bundle: str | Path | Bundle, *, threads: int = 1, affinity: Sequence[int] = (), cores: Cores = "all"
+    bundle: str | Path | Bundle,
+    *,
+    threads: int = 1,
+    affinity: Sequence[int] = (),
+    cores: Cores = "all",
+    verify: bool = False,
 ) -> Engine:
     """An engine that runs a bundle: a folder that ``Bundle.save`` or ``tenon compile`` wrote, or one in memory.
 
     It runs in ``threads`` threads, on the processors numbered in ``affinity`` or on the ``cores`` of one kind ("all",
-    "big" or "little", or 0, 1, 2); see ``Engine``.  Raises BundleError for a damaged bundle or one made for another
-    machine, InputError for more threads than the bundle supports and for processors that are not there.
+    "big" or "little", or 0, 1, 2); ``verify`` reads all weights to compare their checksum.  See ``Engine``.
+    Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
+    bundle supports and for processors that are not there.
     """
-    return open_bundle(bundle, threads=threads, affinity=affinity, cores=cores)
+    return open_bundle(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
 
 
 def _planned(

@@ -25,7 +25,7 @@ int main(int count, char **arguments) {
   memset(alone, 0x3c, mutable_size); /* small floats */
   memcpy(together, alone, mutable_size);
   TENON_ENTRY(weights, alone, activations);
-  TenonTeam *team = tenon_team_start(JOIN(TENON_ENTRY, _threads), THREADS);
+  TenonTeam *team = tenon_team_start(JOIN(TENON_ENTRY, _phase), SIZE(PHASES), THREADS);
   if (team == NULL) return 3;
   int differences = 0;
   for (int i = 0; i < RUNS; i++) {

@@ -45,7 +45,8 @@ def caffe_pool(x: Array, method: str, kernel: int, stride: int, pad: int, ceil: 
 
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 @pytest.mark.parametrize(
-    ("kernel", "stride", "pad"), [(3, 2, 0), (3, 2, 1), (2, 2, 0), (5, 3, 2), (4, 3, 1), (3, 1, 1), (2, 2, 1), (7, 4, 3)]
+    ("kernel", "stride", "pad"),
+    [(3, 2, 0), (3, 2, 1), (2, 2, 0), (5, 3, 2), (4, 3, 1), (3, 1, 1), (2, 2, 1), (7, 4, 3)],
 )
 def test_pooling_rounds_up(method: str, kernel: int, stride: int, pad: int) -> None:
     for extent in (7, 8, 9, 12):
@@ -123,7 +124,8 @@ def test_a_bilinear_filler_stands_for_weights() -> None:
         "convolution_param { num_output: 3 group: 3 kernel_size: 4 stride: 2 pad: 1 bias_term: false "
         'weight_filler { type: "bilinear" } }'
     )
-    y = one("Deconvolution", options, np.ones((1, 3, 5, 5), np.float32))
+    net = head(1, 3, 5, 5) + layer("Deconvolution", options)
+    (y,) = run(net, np.ones((1, 3, 5, 5)), blobs={"another": [np.ones(1)]})
     same(y[:, :, 1:-1, 1:-1], np.ones((1, 3, 8, 8), np.float32))
 
 
@@ -196,7 +198,10 @@ def test_mean_variance() -> None:
     x = random(2, 3, 4, 4)
     mean, deviation = x.mean((2, 3), keepdims=True), x.std((2, 3), keepdims=True)
     same(one("MVN", "mvn_param { eps: 0.1 }", x), (x - mean) / (deviation + 0.1))
-    same(one("MVN", "mvn_param { across_channels: true normalize_variance: false }", x), x - x.mean((1, 2, 3), keepdims=True))
+    same(
+        one("MVN", "mvn_param { across_channels: true normalize_variance: false }", x),
+        x - x.mean((1, 2, 3), keepdims=True),
+    )
 
 
 def test_normalize() -> None:
@@ -251,7 +256,8 @@ def test_prelu() -> None:
     x, slope = random(2, 3, 4), random(3)
     same(one("PReLU", "", x, slope), np.where(x > 0, x, x * slope.reshape(3, 1)))
     same(one("PReLU", "prelu_param { channel_shared: true }", x, slope[:1]), np.where(x > 0, x, x * slope[0]))
-    same(one("PReLU", "", x), np.where(x > 0, x, x * 0.25))
+    (y,) = run(head(2, 3, 4) + layer("PReLU"), x, blobs={"another": [slope]})
+    same(y, np.where(x > 0, x, x * 0.25))
 
 
 def test_axpy() -> None:
@@ -277,16 +283,13 @@ def test_slice_in_equal_parts_and_at_points() -> None:
         ("shape { dim: 0 dim: -1 }", (2, 12)),
         ("shape { dim: 3 dim: 2 } axis: 1 num_axes: 1", (2, 3, 2, 2)),
         ("shape { dim: 1 } axis: 1 num_axes: 0", (2, 1, 6, 2)),
-        ("shape { dim: 12 } axis: -2", (2, 12)),
+        ("shape { dim: 12 } axis: -3", (2, 12)),
         ("shape { dim: 1 dim: 1 } axis: -1", (2, 6, 2, 1, 1)),
     ],
 )
 def test_reshape(options: str, shape: tuple[int, ...]) -> None:
     x = random(2, 6, 2)
-    if shape[-2:] == (1, 1):
-        same(one("Reshape", f"reshape_param {{ {options} }}", x), x.reshape(shape))
-    else:
-        same(one("Reshape", f"reshape_param {{ {options} }}", x), x.reshape(shape))
+    same(one("Reshape", f"reshape_param {{ {options} }}", x), x.reshape(shape))
 
 
 def test_flatten_permute_tile_shuffle() -> None:
@@ -417,7 +420,7 @@ def test_proposals_of_the_python_layer() -> None:
     assert rois.shape == (300, 5)
     assert rois[:, 1:].min() >= 0
     assert rois[0, 3] > rois[0, 1]
-    with pytest.raises(UnsupportedError, match="is code: os.system"):
+    with pytest.raises(UnsupportedError, match=r"is code: os\.system"):
         loaded(net.replace("ProposalLayer", "system").replace("rpn.proposal_layer", "os"))
 
 

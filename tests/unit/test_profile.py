@@ -83,9 +83,9 @@ def test_without_a_compiler_python_reads_the_clock(threads: int, monkeypatch: py
     bundle = tenon.compile(network(), name="small", profile=True)
     with tenon.open(bundle, threads=threads) as engine:
         monkeypatch.setattr(stamps, "find", missing)
-        monkeypatch.setattr(stamps, "barrier", stamps.barrier.__wrapped__)
-        kept = stamps.barrier()
-        monkeypatch.setattr(stamps, "barrier", lambda: kept)
+        monkeypatch.setattr(stamps, "watch", stamps.watch.__wrapped__)
+        kept = stamps.watch()
+        monkeypatch.setattr(stamps, "watch", lambda: kept)
         ticks = engine.timestamps().astype(np.int64)
     assert ticks[0] > 0
     assert np.all(np.diff(ticks) > 0)
@@ -166,7 +166,8 @@ def test_json(measured: Profile) -> None:
         "summary", "operators", "types",
     }  # fmt: skip
     assert set(data["operators"][0]) == {
-        "op", "name", "kernels", "start_ms", "first_ms", "avg_ms", "median_ms", "min_ms", "macs", "gmacps", "percent_of_peak",
+        "op", "name", "kernels", "start_ms", "first_ms", "avg_ms", "median_ms", "min_ms", "macs", "gmacps",
+        "percent_of_peak",
         "bytes", "gigabytes_per_s", "stride", "pad", "filter", "output", "dilation",
     }  # fmt: skip
     assert set(data["summary"]) == {"rounds", "first", "last", "min", "max", "avg", "median", "std"}

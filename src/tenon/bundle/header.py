@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tenon.bundle.names import unique
+from tenon.codegen.threads import phases
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "H")  # fmt: skip
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES", "H")  # fmt: skip
 
 _SHARED = """\
 #ifndef TENON_MEM_ALIGN
@@ -87,16 +88,16 @@ def _escape(text: str) -> str:
 
 
 def _threads(program: Program) -> str:
-    """The prototype of the entry point for one of several threads."""
+    """The prototype of the entry point that threads share."""
     name, prefix = program.name, program.name.upper()
     return (
         f"\n#define {prefix}_MAX_THREADS {program.threads}\n"
-        "/* The same by `threads` threads together, at most the number above: each calls this with its own number,\n"
-        "   counted from 0, and the same regions.  `barrier` is called with `context` and returns when every one of\n"
-        "   them has called it as often.  They meet a last time at the end: when one of them returns, the outputs are\n"
-        "   complete. */\n"
-        f"int {name}_threads(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
-        "  int thread, int threads, void (*barrier)(void *context), void *context);\n"
+        f"#define {prefix}_PHASES {phases(program)}\n"
+        "/* The same by several threads: one part, counted from 0, of `parts` (at most the first number above) parts\n"
+        "   of a phase.  A run is all parts of phase 0, at the same time or in any order, then all parts of phase 1,\n"
+        "   and so on; `parts` stays the same.  The outputs are complete when the last phase is. */\n"
+        f"void {name}_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
+        "  int phase, int part, int parts);\n"
     )
 
 
@@ -105,10 +106,9 @@ def _profile(program: Program) -> str:
     name, count = program.name, len(program.calls)
     return (
         f"\n#define {name.upper()}_CALLS {count}\n"
-        "/* The same, by one thread (`thread` 0 of `threads` 1) or several, which calls `barrier` before\n"
-        f"   the first of its {count} kernel calls and after each: a barrier that reads a clock measures them. */\n"
-        f"int {name}_profile(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
-        "  int thread, int threads, void (*barrier)(void *context), void *context);\n"
+        "/* The same with each kernel call a phase of its own, from 0 on, to be timed one by one. */\n"
+        f"void {name}_profile(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
+        "  int call, int part, int parts);\n"
     )
 
 

@@ -27,18 +27,18 @@ def library_name(name: str, target: Target) -> str | None:
     return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
 
 
-def library(compiler: Compiler, target: Target, name: str, network: bytes, threads: int = 1) -> bytes:
+def library(compiler: Compiler, target: Target, name: str, network: bytes, *, team: bool = False) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry point, its memory and __heap_base.
 
     Neither holds weights nor needs a C library: memcpy and its like come from whoever loads it, or are linked in.
-    One for several ``threads`` holds what runs them, ``runtime/threads.h``, with the loader's pthreads.
+    With a ``team`` it holds what runs threads, ``runtime/threads.h``, over the loader's pthreads.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", f"-Wl,--export={name}", "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
-    team = {"threads.o": _team(compiler, target)} if threads > 1 else {}
-    return compiler.link({"network.o": network, **team}, target, ("-shared", "-nostdlib"))
+    objects = {"threads.o": _team(compiler, target)} if team else {}
+    return compiler.link({"network.o": network, **objects}, target, ("-shared", "-nostdlib"))
 
 
 def _team(compiler: Compiler, target: Target) -> bytes:
@@ -46,29 +46,42 @@ def _team(compiler: Compiler, target: Target) -> bytes:
     return compiler.compile(texts, "threads.c", target)
 
 
-def executable(compiler: Compiler, target: Target, name: str, network: bytes, header: str, weights: bytes) -> bytes:
+def executable(
+    compiler: Compiler, target: Target, name: str, network: bytes, header: str, weights: bytes, *, team: bool = False
+) -> bytes:
     """A program of its own, weights inside, that runs the network on files.  Needs an operating system."""
     if target.freestanding or target.object != "elf":
         raise ToolchainError(
             f"target {target.name} has no operating system to run an executable on: leave out --emit exe and link "
             f"{name}.o into your firmware or page"
         )
-    objects = program_objects(compiler, target, "main.c", name, network, header, weights)
-    return compiler.link(objects, target, ("-lm", "-s"))
+    objects = program_objects(compiler, target, "main.c", name, network, header, weights, team=team)
+    return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if team else ())))
 
 
 def program_objects(
-    compiler: Compiler, target: Target, main: str, name: str, network: bytes, header: str, weights: bytes
+    compiler: Compiler,
+    target: Target,
+    main: str,
+    name: str,
+    network: bytes,
+    header: str,
+    weights: bytes,
+    *,
+    team: bool = False,
 ) -> dict[str, bytes]:
-    """The parts of a program: its ``main`` from ``runtime/``, and one network with its weights."""
-    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h")}
+    """The parts of a program: its ``main`` from ``runtime/``, and one network with its weights; with a ``team``, what
+    runs threads besides."""
+    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "threads.h")}
     files = {**texts, f"{name}.h": header.encode()}
+    flags = ("-DTENON_TEAM",) if team else ()
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     return {
-        "main.o": compiler.compile(texts, main, target),
-        "bundle.o": compiler.compile(files, "network.c", target, names),
+        "main.o": compiler.compile(texts, main, target, flags),
+        "bundle.o": compiler.compile(files, "network.c", target, (*names, *flags)),
         "network.o": network,
         "weights.o": weights_object(compiler, target, weights),
+        **({"threads.o": _team(compiler, target)} if team else {}),
     }
 
 

@@ -106,6 +106,8 @@ class Manifest(_Record):
     target: MadeFor
     threads: int = Field(default=1, ge=1)
     """The most threads that can run it together."""
+    phases: int = Field(default=1, ge=1)
+    """How many times these threads meet in a run."""
     error: float = 0.0
     """The largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured."""
     memory: MemoryUse

@@ -26,6 +26,7 @@ from tenon.bundle.manifest import (
 from tenon.bundle.names import identifier
 from tenon.bundle.place import place
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError
 from tenon.options import EMIT, Emit, Options
 from tenon.plan.program import ALIGNMENT, Port, Program
@@ -88,11 +89,14 @@ class Bundle:
 
     @cached_property
     def library(self) -> bytes:
-        return link.library(self.compiler, self.target, self.name, self.object, self.program.threads)
+        team = self.program.threads > 1 or self.options.profile
+        return link.library(self.compiler, self.target, self.name, self.object, team=team)
 
     @cached_property
     def executable(self) -> bytes:
-        return link.executable(self.compiler, self.target, self.name, self.object, self.header, self.weights)
+        team = self.program.threads > 1
+        parts = self.name, self.object, self.header, self.weights
+        return link.executable(self.compiler, self.target, *parts, team=team)
 
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
         """Write the bundle and return its folder; repeated, it gives the same bytes.
@@ -121,6 +125,7 @@ class Bundle:
             options={
                 "target": self.options.target,
                 "optimize": self.options.optimize,
+                "precision": self.options.precision,
                 "winograd": self.options.winograd,
                 "strassen": self.options.strassen,
                 "max_winograd_error": self.options.max_winograd_error,
@@ -137,6 +142,7 @@ class Bundle:
                 object=target.object,
             ),
             threads=program.threads,
+            phases=phases(program) if program.threads > 1 else 1,
             error=program.error,
             memory=MemoryUse(
                 constant=memory.constant,

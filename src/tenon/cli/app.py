@@ -30,6 +30,10 @@ Shape = Annotated[
     typer.Option("--shape", metavar="NAME=DIMS", help="Bind an input (x=1,3,224,224) or a dimension (batch=1)."),
 ]
 Target = Annotated[str | None, typer.Option("--target", help="The machine to compile for; see 'tenon targets'.")]
+Precision = Annotated[
+    str | None,
+    typer.Option("--precision", help="fp32, or fp16 or bf16: weights in 16 bits; bf16 computed in where it can be."),
+]
 Level = Annotated[int | None, typer.Option("-O", min=0, max=2, help="Optimisation of the graph: 0, 1 or 2.")]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")]
@@ -61,6 +65,7 @@ def compile_command(
         str | None, typer.Option("--emit", help="Parts to add or choose: exe, or a list such as c,header,weights.")
     ] = None,
     level: Level = None,
+    precision: Precision = None,
     winograd: Annotated[
         int | None, typer.Option("--winograd", help="Largest Winograd tile: 4, 2, or 0 for none.")
     ] = None,
@@ -86,6 +91,7 @@ def compile_command(
         "target": target,
         "name": name,
         "optimize": level,
+        "precision": precision,
         "verify": verify or None,
         "winograd": winograd,
         "strassen": strassen,
@@ -116,6 +122,7 @@ def run_command(
     target: Target = None,
     shape: Shape = None,
     level: Level = None,
+    precision: Precision = None,
     compiler: Compiler = None,
     sha256: Sha = None,
     json: Json = False,
@@ -126,7 +133,7 @@ def run_command(
     from tenon.cli.opening import Source
 
     picture = {"mean": parse_numbers("--mean", mean), "scale": parse_numbers("--scale", scale), "bgr": bgr}
-    options = {"target": target, "optimize": level, "compiler": compiler}
+    options = {"target": target, "optimize": level, "precision": precision, "compiler": compiler}
     source = Source(model, weights, sha256, parse_shapes(shape))
     run_model(source, options, image, picture, parse_pairs("--input", input), top, labels, output, as_json=json)
 
@@ -138,6 +145,7 @@ def inspect_command(
     shape: Shape = None,
     target: Target = None,
     level: Level = None,
+    precision: Precision = None,
     dot: Annotated[Path | None, typer.Option("--dot", help="Write the optimised graph to this Graphviz file.")] = None,
     text: Annotated[Path | None, typer.Option("--text", help="Write the optimised graph to this text file.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
@@ -149,7 +157,7 @@ def inspect_command(
     from tenon.cli.commands import inspect_model
     from tenon.cli.opening import Source
 
-    options = {"target": target, "optimize": level}
+    options = {"target": target, "optimize": level, "precision": precision}
     inspect_model(Source(model, weights, sha256, parse_shapes(shape)), options, dot, text, layers=layers, as_json=json)
 
 
@@ -172,6 +180,7 @@ def benchmark_command(
     target: Target = None,
     shape: Shape = None,
     level: Level = None,
+    precision: Precision = None,
     compiler: Compiler = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -181,7 +190,7 @@ def benchmark_command(
     from tenon.cli.benchmark import zoo as in_folder
     from tenon.cli.opening import Source
 
-    options = {"target": target, "optimize": level, "compiler": compiler}
+    options = {"target": target, "optimize": level, "precision": precision, "compiler": compiler}
     names = [*(models or ()), *(in_folder(zoo) if zoo else ())]
     sources = [Source(name, shapes=parse_shapes(shape)) for name in names]
     benchmark(sources, options, _threads(threads, affinity, cores), rounds, warmup, as_json=json)
@@ -200,6 +209,7 @@ def profile_command(
     target: Target = None,
     shape: Shape = None,
     level: Level = None,
+    precision: Precision = None,
     compiler: Compiler = None,
     sha256: Sha = None,
     json: Json = False,
@@ -209,7 +219,7 @@ def profile_command(
     from tenon.cli.opening import Source
     from tenon.cli.profile import profile_model
 
-    options = {"target": target, "optimize": level, "compiler": compiler}
+    options = {"target": target, "optimize": level, "precision": precision, "compiler": compiler}
     source = Source(model, weights, sha256, parse_shapes(shape))
     profile_model(source, options, _threads(threads, affinity, cores), rounds, warmup, html, as_json=json)
 
@@ -222,6 +232,7 @@ def tune_command(
     target: Target = None,
     shape: Shape = None,
     level: Level = None,
+    precision: Precision = None,
     compiler: Compiler = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -230,7 +241,7 @@ def tune_command(
     from tenon.cli.opening import Source
     from tenon.cli.tune import tune_models
 
-    options = {"target": target, "optimize": level, "compiler": compiler, "tuning": path}
+    options = {"target": target, "optimize": level, "precision": precision, "compiler": compiler, "tuning": path}
     sources = [Source(name, shapes=parse_shapes(shape)) for name in models]
     tune_models(sources, options, threads, as_json=json)
 

@@ -168,6 +168,8 @@ class C(Printer):
     def literal(self, e: Const) -> str:
         if e.type.dtype is DType.F16:
             return str(int.from_bytes(struct.pack("<e", e.value), "little"))
+        if e.type.dtype.carrier is not e.type.dtype:
+            return str(e.type.dtype.bits(e.value))
         if not e.type.dtype.is_float:
             suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}.get(e.type.dtype, "")
             whole = int(e.value)

@@ -11,7 +11,7 @@ from tenon.codegen.count import count
 from tenon.codegen.line import Line, line
 from tenon.errors import InternalError
 from tenon.ir.loops import Buffer, Kernel
-from tenon.plan.program import Call, Place
+from tenon.plan.program import Call, Place, Program
 
 TINY = 2000
 """Instructions of a kernel that is not worth dealing out: about the time that threads take to meet."""
@@ -73,6 +73,12 @@ def meetings(parts: Sequence[Part], threads: int) -> Iterator[bool]:
             since = []
         since.append(part)
         yield must
+
+
+def phases(program: Program) -> int:
+    """How many times threads meet in a run."""
+    sharing = Sharing(program.threads)
+    return 1 + sum(meetings([sharing.part(call) for call in program.calls], program.threads))
 
 
 def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:

@@ -8,20 +8,19 @@ from tenon.ir.loops import Kernel
 from tenon.plan.program import Program, Region
 
 REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)
-TEAM = "int thread, int threads, void (*barrier)(void *), void *context"
-"""The parameters of the entry points: what every one takes, and what more for one of several threads."""
+"""What every entry point takes."""
 
-_SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * thread / threads, (intptr_t)(items) * (thread + 1) / threads"
+_SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * part / parts, (intptr_t)(items) * (part + 1) / parts"
 
 
 def source(program: Program, header: str, *, profile: bool = False) -> str:
     """The text of ``<name>.c``; ``profile`` adds the entry point ``<name>_profile``.
 
-    A program for several threads has ``<name>_threads`` besides.
+    A program for several threads has ``<name>_phase`` besides.
     Every kernel is proved first; raises OutOfRangeError if a proof fails.
     """
     unit, name, sharing = C(), program.name, Sharing(program.threads)
-    unit.taken |= {name, f"{name}_profile", f"{name}_threads"}
+    unit.taken |= {name, f"{name}_profile", f"{name}_phase"}
     parts = [sharing.part(call) for call in program.calls]
     names: dict[tuple[Kernel, bool], str] = {}
     for part in parts:
@@ -47,40 +46,46 @@ def _single(name: str, calls: list[str], unused: list[str]) -> list[str]:
 
 
 def _threaded(program: Program, parts: list[Part], calls: list[str], unused: list[str]) -> list[str]:
-    """The entry point of one thread among several, and the usual one, which is that of a thread alone."""
-    name, meet = program.name, "  if (threads > 1) barrier(context);"
-    body = []
-    for part, call, must in zip(parts, calls, meetings(parts, program.threads), strict=True):
-        body += [meet] if must else []
-        body.append(call if part.slices else f"  if (thread == 0) {call.strip()}")
+    """The network cut into phases, each of which threads can share, and the usual entry point."""
+    name, number, body = program.name, 0, ["  case 0:"]
+    for part, call, meet in zip(parts, calls, meetings(parts, program.threads), strict=True):
+        if meet:
+            number += 1
+            body += ["    break;", f"  case {number}:"]
+        body.append(f"  {call}" if part.slices else f"    if (part == 0) {call.strip()}")
+    body.append("    break;")
     arguments = ", ".join(Region)
     return [
         _SLICE,
-        f"int {name}_threads({REGIONS},\n  {TEAM}) {{",
+        f"void {name}_phase({REGIONS}, int phase, int part, int parts) {{",
         *unused,
+        "  (void)parts;",
+        "  switch (phase) {",
         *body,
-        meet,
-        "  return 0;",
+        "  }",
         "}\n",
-        f"int {name}({REGIONS}) {{ return {name}_threads({arguments}, 0, 1, 0, 0); }}",
+        f"int {name}({REGIONS}) {{",
+        f"  for (int phase = 0; phase <= {number}; phase++) {name}_phase({arguments}, phase, 0, 1);",
+        "  return 0;",
+        "}",
     ]
 
 
 def _profiled(program: Program, parts: list[Part], calls: list[str], unused: list[str]) -> list[str]:
-    """The entry point that meets before the first call and after each: whoever brings the barrier can time them."""
+    """The network with every call a phase of its own, so that whoever opens phases can time them."""
     body = []
-    for part, call in zip(parts, calls, strict=True):
-        alone = program.threads > 1 and part.slices is None
-        body += [f"  if (thread == 0) {call.strip()}" if alone else call, "  barrier(context);"]
-    head = f"\nint {program.name}_profile({REGIONS},\n  {TEAM}) {{"
-    return [head, *unused, "  (void)thread, (void)threads;", "  barrier(context);", *body, "  return 0;", "}"]
+    for i, (part, call) in enumerate(zip(parts, calls, strict=True)):
+        run = f"  {call}" if part.slices else f"    if (part == 0) {call.strip()}"
+        body += [f"  case {i}:", run, "    break;"]
+    head = f"\nvoid {program.name}_profile({REGIONS}, int call, int part, int parts) {{"
+    return [head, *unused, "  (void)part, (void)parts;", "  switch (call) {", *body, "  }", "}"]
 
 
 def _call(unit: C, name: str, part: Part) -> str:
     call = part.call
     args = [
         f"({unit.pointer_type(buffer)})({place.region} + {place.offset}"
-        + (f" + (intptr_t)thread * {place.stride})" if place.stride and part.slices else ")")
+        + (f" + (intptr_t)part * {place.stride})" if place.stride and part.slices else ")")
         for buffer, place in zip(call.kernel.params, call.args, strict=True)
     ]
     args += [f"TENON_SLICE({part.slices.length})"] if part.slices else []

@@ -29,12 +29,21 @@ if TYPE_CHECKING:
     from tenon.engine.stamps import StampedTeam
 
 
+QUICK = 1 << 20
+"""Bytes of weights whose checksum is compared whenever they are opened: that takes under a millisecond."""
+
+
 def open_bundle(
-    bundle: Bundle | str | Path, *, threads: int = 1, affinity: Sequence[int] = (), cores: Cores = "all"
+    bundle: Bundle | str | Path,
+    *,
+    threads: int = 1,
+    affinity: Sequence[int] = (),
+    cores: Cores = "all",
+    verify: bool = False,
 ) -> Engine:
     """An engine for a bundle on disk or in memory.  Raises BundleError; see ``Engine``."""
     if not isinstance(bundle, Bundle):
-        return Engine(bundle, threads=threads, affinity=affinity, cores=cores)
+        return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
     with tempfile.TemporaryDirectory(prefix="tenon-") as place:
         folder = bundle.save(Path(place) / bundle.name, ("library", "weights"))
@@ -53,6 +62,8 @@ class Engine:
     answer is the same, bit for bit, for any number of them.  They run on the processors numbered in ``affinity``, or
     on those of one kind ("all", "big" or "little"); a thread that calls ``run`` stays on them until ``close``.
 
+    Weights of more than ``QUICK`` bytes are read when they are needed; ``verify`` compares their checksum before.
+
     Raises BundleError if a file is missing or damaged or the bundle was made for another machine, InputError for more
     threads than the bundle was made for and for processors that are not there.
     """
@@ -61,14 +72,20 @@ class Engine:
     outputs: dict[str, Array]
 
     def __init__(
-        self, folder: str | Path, *, threads: int = 1, affinity: Sequence[int] = (), cores: Cores = "all"
+        self,
+        folder: str | Path,
+        *,
+        threads: int = 1,
+        affinity: Sequence[int] = (),
+        cores: Cores = "all",
+        verify: bool = False,
     ) -> None:
         root = Path(folder)
         self.manifest = read_manifest(root)
         _check_machine(self.manifest, str(root))
         _check_threads(self.manifest, threads)
         processors = choose(affinity, cores)
-        library, weights = _library(self.manifest, root), _weights(self.manifest, root)
+        library, weights = _library(self.manifest, root), _weights(self.manifest, root, verify)
         self._attach(library, weights, threads, processors)
 
     def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
@@ -81,7 +98,7 @@ class Engine:
         self.inputs = views(arena[: memory.mutable], self.manifest.inputs)
         self.outputs = views(arena[: memory.mutable], self.manifest.outputs)
         self._arena = arena
-        self._team = Team(library, self.manifest.entry, threads, processors)
+        self._team = Team(library, self.manifest.entry, self.manifest.phases, threads, processors)
         self._stamped: StampedTeam | None = None
         base = arena.ctypes.data
         self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
@@ -133,11 +150,9 @@ class Engine:
                 raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
             if self._stamped is None:
                 team = self._team
-                self._stamped = StampedTeam(self._library, self.manifest.entry, team.threads, team.processors)
-            status, ticks = self._stamped.stamps(self._arguments, len(self.manifest.nodes) + 1)
-            if status:
-                raise InternalError(f"'{self.name}' returned {status}")
-        return ticks
+                calls = len(self.manifest.nodes)
+                self._stamped = StampedTeam(self._library, self.manifest.entry, calls, team.threads, team.processors)
+            return self._stamped.stamps(self._arguments)
 
     def fork(self) -> Engine:
         """A second engine with the same code and weights and memory of its own: one for each thread."""
@@ -205,14 +220,15 @@ def _library(manifest: Manifest, root: Path) -> ctypes.CDLL:
     return library
 
 
-def _weights(manifest: Manifest, root: Path) -> Array:
+def _weights(manifest: Manifest, root: Path, verify: bool) -> Array:
     path = _listed(manifest, root, f"{manifest.name}.weights.bin")
     try:
         size = path.stat().st_size
         weights: Array = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
     except OSError as error:
         raise _unreadable(path, error) from None
-    _check(manifest, path, size, weights.data if size else b"")
+    if verify or size <= QUICK or size != manifest.files[path.name].bytes:
+        _check(manifest, path, size, weights.data if size else b"")
     if size != manifest.memory.constant:
         raise BundleError(
             f"{path} has {size} bytes and the network reads {manifest.memory.constant}: compile the model again"

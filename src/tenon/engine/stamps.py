@@ -20,11 +20,11 @@ from tenon.options import Options
 from tenon.targets.host import host
 from tenon.toolchain.compiler import find
 
-_BARRIER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_WATCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 @lru_cache(maxsize=1)
-def barrier() -> Any:
+def watch() -> Any:
     """A C function that writes the time in nanoseconds where its context points, and moves that on.
 
     It costs some 20 ns, or about 1 µs where no compiler can make its C form.
@@ -34,8 +34,8 @@ def barrier() -> Any:
         made = compiler.compile({"clock.c": runtime("clock.c")}, "clock.c", target)
         library = compiler.link({"clock.o": made}, target, ("-shared", "-nostdlib"))
     except (ToolchainError, InputError):
-        return _BARRIER(_stamp)
-    return _BARRIER(("tenon_stamp", load_library(library, Path("clock.so"))))
+        return _WATCH(_stamp)
+    return _WATCH(("tenon_stamp", load_library(library, Path("clock.so"))))
 
 
 def _stamp(context: int) -> None:
@@ -45,23 +45,21 @@ def _stamp(context: int) -> None:
 
 
 class StampedTeam(Team):
-    """The threads that run the profiling entry point ``<entry>_profile``, which meet after every kernel call."""
+    """The threads that run ``<entry>_profile``, in which each of ``calls`` kernel calls is a phase of its own."""
 
-    def __init__(self, library: ctypes.CDLL, entry: str, threads: int, processors: frozenset[int]) -> None:
-        super().__init__(library, entry, threads, processors)
-        self._many = f"{entry}_profile"
+    def __init__(self, library: ctypes.CDLL, entry: str, calls: int, threads: int, processors: frozenset[int]) -> None:
+        super().__init__(library, entry, calls, threads, processors)
+        self._phase = f"{entry}_profile"
         self._cursor = ctypes.c_void_p()
 
-    def stamps(self, regions: Sequence[ctypes.c_void_p], count: int) -> tuple[int, Array]:
-        """One run: what the network returned, and ``count`` readings in nanoseconds."""
-        ticks = np.zeros(count, np.uint64)
+    def stamps(self, regions: Sequence[ctypes.c_void_p]) -> Array:
+        """One run: readings in nanoseconds before the first call and after each."""
+        ticks = np.zeros(self._phases + 1, np.uint64)
         self._cursor.value = ticks.ctypes.data
-        if self.threads > 1:
-            return self.run(regions), ticks
         self._pinning.pin()
-        status = self._library[self._many](*regions, 0, 1, barrier(), ctypes.byref(self._cursor))
-        return int(status), ticks
+        self._share(regions)
+        return ticks
 
     def _start(self) -> None:
         super()._start()
-        self._library.tenon_team_watch(self._handle, barrier(), ctypes.byref(self._cursor))
+        self._library.tenon_team_watch(self._handle, watch(), ctypes.byref(self._cursor))

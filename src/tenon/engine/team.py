@@ -18,11 +18,11 @@ class Team:
     none of them, starts its own.
     """
 
-    def __init__(self, library: ctypes.CDLL, entry: str, threads: int, processors: frozenset[int]) -> None:
+    def __init__(self, library: ctypes.CDLL, entry: str, phases: int, threads: int, processors: frozenset[int]) -> None:
         self.threads, self.processors = threads, processors
         self._pinning = Pinning(processors)
         self._alone = library[entry]
-        self._library, self._many = library, f"{entry}_threads"
+        self._library, self._phase, self._phases = library, f"{entry}_phase", phases
         self._process = 0
         self._stop: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], Team] | None = None
 
@@ -31,14 +31,19 @@ class Team:
         self._pinning.pin()
         if self.threads == 1:
             return int(self._alone(*regions))
+        self._share(regions)
+        return 0
+
+    def _share(self, regions: Sequence[ctypes.c_void_p]) -> None:
         if self._process != os.getpid():
             self._start()
-        return int(self._library.tenon_team_run(self._handle, *regions))
+        self._library.tenon_team_run(self._handle, *regions)
 
     def _start(self) -> None:
         library = self._library
         library.tenon_team_start.restype = ctypes.c_void_p
-        address = library.tenon_team_start(ctypes.cast(library[self._many], ctypes.c_void_p), self.threads)
+        phase = ctypes.cast(library[self._phase], ctypes.c_void_p)
+        address = library.tenon_team_start(phase, self._phases, self.threads)
         if not address:
             raise InternalError(f"the system has no room for {self.threads - 1} more threads")
         if self._stop:

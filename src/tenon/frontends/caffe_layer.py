@@ -78,7 +78,7 @@ class Layer:
             return self.shared.setdefault(name, found[i].reshape(shape)) if name else found[i].reshape(shape)
         if name in self.shared and name and self.shared[name].size == math.prod(shape):
             return self.shared[name].reshape(shape)
-        if filler is not None and filler.type == "constant":
+        if filler is not None and filler.has("type") and filler.type == "constant":
             return np.full(shape, filler.value, np.float32)
         if filler is not None and filler.type == "bilinear" and len(shape) == 4:
             return bilinear(shape)

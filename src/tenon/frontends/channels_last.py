@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, cast
 
 import numpy as np
 
 from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.onnx_upgrade import Layer
 from tenon.ir.graph import Array, Node, Value
-from tenon.ir.types import Quant, TensorType
+from tenon.ir.types import DType, Quant, TensorType
 from tenon.ops.elementwise import Pointwise
 
 Ints = Sequence[int]
+LONGEST = 4096
+"""Steps that a recurrent layer is unrolled to."""
 Padding = str | Sequence[int]
 """SAME, VALID, or the elements added before each spatial axis and then those after each."""
 
@@ -258,7 +262,7 @@ class ChannelsLast(Net):
             source.x, found.weights, found.bias, dilations=block, padding=[*before, *after], group=found.group
         )  # fmt: skip
         for node in reversed(chain):
-            old, attributes = x, {f: getattr(node.op, f) for f in node.op.__dataclass_fields__}  # type: ignore[attr-defined]
+            old, attributes = x, {f.name: getattr(node.op, f.name) for f in fields(cast(Pointwise, node.op))}
             y = self.add(node.op.name, *(y if v is old else v for v in node.inputs), **attributes)
             x = node.output
         return y
@@ -379,6 +383,17 @@ class ChannelsLast(Net):
         y = self.add("Gemm", self.reshape(x, (-1, inner)), w, bias, transB=int(transposed))
         return y if len(dims) == 2 else self.reshape(y, (*dims[:-1], outer))
 
+    def recurrent(self, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
+        """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs, the last states."""
+        from tenon.frontends import onnx_recurrent as onnx
+
+        steps = self.dims(inputs[0])[0] if inputs[0] is not None else 0
+        if not 0 < steps <= LONGEST:
+            raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
+        spell = {"LSTM": onnx.lstm, "GRU": onnx.gru, "RNN": onnx.rnn}[kind]
+        origin = self._here.origin
+        return spell(Layer(origin, kind, 22, list(inputs), [origin.layer], 3, attributes, _Maker(self)))
+
     def square(self, x: Value) -> Value:
         return self.add("Mul", x, x)
 
@@ -400,11 +415,24 @@ class ChannelsLast(Net):
         least, most = int(narrow), (1 << bits) - 1
         scale = (high - low) / (most - least)
         zero = int(np.clip(np.floor(least - low / scale + 0.5), least, most))
-        dtype = np.uint8 if bits <= 8 else np.uint16
-        if (least, most) != (0, np.iinfo(dtype).max):
+        dtype = DType.U8 if bits <= 8 else DType.U16
+        if (least, most) != (0, (1 << 8 * dtype.bytes) - 1):
             x = self.clip(x, (least - zero) * scale, (most - zero) * scale)
-        grid = self.scalar(scale), self.constant(np.array(zero, dtype), "zero_point")
-        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *grid), *grid)
+        grid = self.scalar(scale), self.constant(np.array(zero, dtype.numpy), "zero_point")
+        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *grid, to=dtype.value), *grid)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """How ONNX's spellings add their nodes to a net."""
+
+    net: ChannelsLast
+
+    def emit(self, layer: Layer, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+        return self.net.add(type, *inputs, **attributes)
+
+    def constant(self, layer: Layer, stem: str, data: Array) -> Value:
+        return self.net.constant(data, stem)
 
 
 def _bit(mask: int, i: int) -> bool:

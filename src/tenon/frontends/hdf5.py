@@ -101,7 +101,7 @@ class Node:
     @cached_property
     def children(self) -> dict[str, Node]:
         """What a group holds, by name."""
-        found = {}
+        found: dict[str, int] = {}
         for message in self._messages:
             if message.type == _SYMBOLS:
                 found.update(self._file.symbols(message.at))

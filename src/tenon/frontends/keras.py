@@ -117,6 +117,7 @@ class Importer:
         outputs: Sequence[str] | None,
     ) -> None:
         self.file, self.version = file, version
+        self.names: dict[Value, str] = {}
         self.net = ChannelsLast(file, "", shapes, inputs, outputs)
         self.net.remember()
 
@@ -131,10 +132,17 @@ class Importer:
         return self.net.finish([self.name_of(value) for value in outputs])
 
     def name_of(self, value: Value) -> str:
-        for name, found in self.net.scope.items():
-            if found is value:
-                return name
-        return value.name
+        """What the net calls a value."""
+        names = self.names
+        if value not in names or self.net.scope.get(names[value]) is not value:
+            names.update({found: name for name, found in self.net.scope.items()})
+        return names.get(value, value.name)
+
+    def read(self, values: Sequence[Value]) -> None:
+        """Tell the net what the present layer reads."""
+        for name in map(self.name_of, values):
+            if name in self.net:
+                self.net[name]
 
     def model(
         self, model: Mapping[str, Any], weights: Weights, inputs: Sequence[Value] | None, prefix: str, depth: int
@@ -275,8 +283,7 @@ class _Walk:
         made: list[Value] = []
         names = [name]
         with self.net.layer(name, layer.kind, name):
-            for value in values:
-                self.net[self.importer.name_of(value)] if self.importer.name_of(value) in self.net else None
+            self.importer.read(values)
             made = self.results(layer, values)
             names += [f"{name}:{i}" for i in range(1, len(made))]
             for key, value in zip(names, made, strict=True):

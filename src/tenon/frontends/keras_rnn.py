@@ -1,4 +1,4 @@
-"""Keras's recurrent layers as ONNX's LSTM, GRU and RNN.
+"""Keras's recurrent layers as ONNX's LSTM, GRU and RNN, which are unrolled over time.
 
 Keras keeps [input, gates], ONNX [gates, input]; Keras's LSTM has its gates as input, forget, cell, output, ONNX's as
 input, output, forget, cell; both have GRU's as update, reset, hidden.
@@ -7,6 +7,7 @@ input, output, forget, cell; both have GRU's as update, reset, hidden.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def _kind(layer: Layer) -> str:
     return _OLD.get(layer.kind, layer.kind)
 
 
-def _functions(layer: Layer) -> dict[str, object]:
+def _functions(layer: Layer) -> dict[str, Any]:
     """The attributes that say which activations are used, where they are not ONNX's own choice."""
     kind = _kind(layer)
     names = [str(layer.get("activation", "tanh"))]
@@ -38,14 +39,13 @@ def _functions(layer: Layer) -> dict[str, object]:
     found = tuple(_FUNCTIONS[name] for name in names)
     if found == _PLAIN[kind]:
         return {}
-    attributes: dict[str, object] = {"activations": found}
-    if "HardSigmoid" in found:
-        slope = 1 / 6 if layer.importer.version >= 3 else 0.2
-        attributes["activation_alpha"] = tuple(slope for name in found if name == "HardSigmoid")
-        attributes["activation_beta"] = tuple(0.5 for name in found if name == "HardSigmoid")
-    if "Affine" in found:
-        raise RefusedError("a recurrent layer without activation is not supported")
-    return attributes
+    settings = {"HardSigmoid": (1 / 6 if layer.importer.version >= 3 else 0.2, 0.5), "Affine": (1.0, 0.0)}
+    both = [settings[name] for name in found if name in settings]
+    return {
+        "activations": found,
+        "activation_alpha": [alpha for alpha, _ in both],
+        "activation_beta": [beta for _, beta in both],
+    }
 
 
 def _weights(layer: Layer, weights: Weights) -> list[Array]:
@@ -64,13 +64,13 @@ def _weights(layer: Layer, weights: Weights) -> list[Array]:
 
 
 def _check(layer: Layer) -> None:
-    for name, what in (("stateful", "state kept between runs"), ("time_major", "time_major"), ("unit_forget", "")):
-        if what and layer.get(name, False):
+    for name, what in (("stateful", "state kept between runs"), ("time_major", "time before the batch")):
+        if layer.get(name, False):
             raise RefusedError(f"{what} is not supported")
 
 
-def _attributes(layer: Layer, units: int) -> dict[str, object]:
-    attributes = {"hidden_size": units, **_functions(layer)}
+def _attributes(layer: Layer, units: int) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"hidden_size": units, **_functions(layer)}
     if _kind(layer) == "GRU":
         attributes["linear_before_reset"] = int(bool(layer.get("reset_after", layer.kind == "CuDNNGRU")))
     return attributes
@@ -83,12 +83,10 @@ def _run(layer: Layer, weights: Sequence[Array], states: Sequence[Value], direct
     constants = [net.constant(np.ascontiguousarray(a, np.float32), "weights") for a in weights]
     initial = [net.reshape(s, (1, *net.dims(s))) for s in states]
     attributes = _attributes(layer, weights[1].shape[2])
-    if direction != "forward":
-        attributes["direction"] = direction
-        if "activations" in attributes and direction == "bidirectional":
-            attributes["activations"] = attributes["activations"] * 2  # type: ignore[operator]
-    count = 3 if kind == "LSTM" else 2
-    return list(net.adds(_OPS[kind], count, x, *constants, None, *initial, **attributes))
+    if direction == "bidirectional":
+        for name in ("activations", "activation_alpha", "activation_beta"):
+            attributes[name] = [*attributes.get(name, ()), *attributes.get(name, ())]
+    return net.recurrent(_OPS[kind], [x, *constants, None, *initial], direction=direction, **attributes)
 
 
 def _recurrent(layer: Layer) -> list[Value]:
@@ -115,7 +113,7 @@ def _bidirectional(layer: Layer) -> list[Value]:
     sides = [_weights(inner, layer.weights.part(side)) for side in ("forward", "backward")]
     both = [np.concatenate(pair) for pair in zip(*sides, strict=True)]
     y, last, *_ = _run(inner, both, [], "bidirectional")
-    steps, _, n, units = net.dims(y)
+    n, units = net.dims(y)[2:]
     if inner.get("return_sequences", False):
         halves = [net.transpose(net.squeeze(v, [1]), (1, 0, 2)) for v in net.split(y, [1, 1], 1)]
     else:

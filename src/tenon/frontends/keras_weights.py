@@ -60,11 +60,13 @@ class ByName(Weights):
         by_role: dict[str, Node] = {}
         for path, node in self.own.items():
             by_role.setdefault(_short(path), node)
-        found = [next((by_role[a] for a in _ALIASES.get(r, (r,)) if a in by_role), None) for r in roles]
+        found: list[Node | None] = [
+            next((by_role[a] for a in _ALIASES.get(r, (r,)) if a in by_role), None) for r in roles
+        ]
         if any(node is None for node in found):
             if len(self.own) < len(roles):
                 raise RefusedError(f"the file has {len(self.own)} of its {len(roles)} weights ({', '.join(roles)})")
-            found = list(self.own.values())[: len(roles)]
+            found = list[Node | None](self.own.values())[: len(roles)]
         return [node.array for node in found if node is not None]
 
     def find(self, name: str) -> Array | None:

@@ -47,6 +47,10 @@ __all__ = ["Net", "RefusedError"]
 MISSING_WEIGHTS = "its weights were not given; name their file with --weights"
 
 
+class _SkippedError(RefusedError):
+    """A layer cannot be imported because one before it was refused; that one is reported."""
+
+
 @dataclass
 class _Layer:
     """What one layer read and made, for cutting."""
@@ -77,6 +81,7 @@ class Net:
         self._layers: list[_Layer] = []
         self._here = _Layer(Origin(file.name))
         self._named: set[Value] = set()
+        self._failed: set[Value] = set()
         self._declared: dict[str, TensorType] = {}
 
     # ----------------------------------------------------------------------------------------- tensors
@@ -95,6 +100,7 @@ class Net:
         mine = {k: v for k, v in self.shapes.items() if k in types or k in own}
         for name, type in bind_types(types, mine).items():
             self.input(name, type)
+            self._declared[name] = types[name]
 
     def _bound(self, name: str, type: TensorType) -> TensorType:
         mine = {k: v for k, v in self.shapes.items() if k == name or k in type.shape}
@@ -149,6 +155,8 @@ class Net:
     def type(self, value: Value) -> TensorType:
         """A value's bound type.  Raises RefusedError when it is not known."""
         if not is_known(value):
+            if self._fails(value):
+                raise _SkippedError(f"needs '{value.name}', which a layer before it could not make")
             raise RefusedError(
                 f"needs the shape of '{value.name}', which is not known", "bind the model's inputs with --shape"
             )
@@ -157,6 +165,20 @@ class Net:
     def dims(self, value: Value) -> tuple[int, ...]:
         """A value's shape as integers.  Raises RefusedError when it is not known."""
         return self.type(value).dims
+
+    def _fails(self, value: Value) -> bool:
+        """Whether a value has no type because a layer before it was refused."""
+        todo, seen = [value], {value}
+        while todo:
+            one = todo.pop()
+            if one in self._failed:
+                self._failed.add(value)
+                return True
+            before = one.producer.inputs if one.producer is not None else ()
+            fresh = [v for v in before if v is not None and not v.typed and v not in seen]
+            seen.update(fresh)
+            todo += fresh
+        return False
 
     # ------------------------------------------------------------------------------------------ layers
     @contextmanager
@@ -171,6 +193,8 @@ class Net:
         before = len(self.writer.problems)
         try:
             yield
+        except _SkippedError:
+            pass
         except RefusedError as refusal:
             self.writer.report(self._here.origin, refusal.what, refusal.remedy)
         except FormatError as error:
@@ -181,6 +205,7 @@ class Net:
             for top in tops:
                 if top and top not in self._here.makes:
                     self[top] = Value(top)
+                    self._failed.add(self.scope[top])
             self._here.problems = self.writer.problems[before:]
             self._here = outer
 

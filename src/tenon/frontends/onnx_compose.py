@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.onnx_recurrent import gru, lstm, rnn
+from tenon.frontends.onnx_sample import grid_sample
 from tenon.frontends.onnx_signal import dft, mel_weights, stft
+from tenon.frontends.onnx_training import adagrad, adam, momentum
 from tenon.frontends.onnx_upgrade import Layer, RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
@@ -317,7 +319,66 @@ def _binarizer(layer: Layer) -> Results:
     return [layer.emit("Cast", above, to=layer.input(0).type.dtype.value)]
 
 
+def _tf_idf(layer: Layer) -> Results:
+    """Every n-gram counted at every place where it can stand, for every gap allowed between its parts."""
+    attributes, dims = layer.attributes, layer.dims(0)
+    pool = attributes.get("pool_int64s")
+    if not pool:
+        raise RefusedError("its n-grams are strings", "only integers are supported")
+    starts, numbers = attributes["ngram_counts"], attributes["ngram_indexes"]
+    least, most, skips = (attributes[k] for k in ("min_gram_length", "max_gram_length", "max_skip_count"))
+    batch, length = (dims[0], dims[1]) if len(dims) == 2 else (1, dims[0])
+    x = layer.emit("Reshape", layer.input(0), layer.ints("rows", [batch, length]))
+    counts: list[Value] = []
+    order: list[int] = []
+    first = 0
+    for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
+        grams = np.array(pool[begin:end], np.int64).reshape(-1, n)
+        rows, first = list(range(first, first + len(grams))), first + len(grams)
+        if not len(grams) or not least <= n <= most:
+            continue
+        order += [numbers[r] for r in rows]
+        counts.append(_gram_counts(layer, x, grams, length, skips))
+    size = max(numbers) + 1
+    if not counts:
+        return [layer.constant("nothing", np.zeros((*dims[:-1], size), np.float32))]
+    found = counts[0] if len(counts) == 1 else layer.emit("Concat", *counts, axis=1)
+    placed = np.zeros((len(order), size), np.float32)
+    placed[np.arange(len(order)), order] = 1
+    y = layer.emit("MatMul", layer.emit("Cast", found, to="f32"), layer.constant("places", placed))
+    weights = attributes.get("weights")
+    row = np.ones(size, np.float32) if not weights else np.zeros(size, np.float32)
+    if weights:
+        row[numbers] = weights
+    if attributes["mode"] in ("IDF", "TFIDF"):
+        if attributes["mode"] == "IDF":
+            y = layer.emit("Cast", layer.emit("Greater", y, layer.constant("zero", np.zeros((), np.float32))), to="f32")
+        y = layer.emit("Mul", y, layer.constant("weights", row))
+    return [layer.emit("Reshape", y, layer.ints("shape", [*dims[:-1], size]))]
+
+
+def _gram_counts(layer: Layer, x: Value, grams: np.ndarray, length: int, skips: int) -> Value:
+    """[batch, grams]: how often each row of ``grams`` stands in x [batch, length]."""
+    n, total = grams.shape[1], None
+    for skip in range(skips + 1 if n > 1 else 1):
+        places = length - (n - 1) * (skip + 1)
+        if places <= 0:
+            break
+        at = np.arange(places)[:, None] + np.arange(n) * (skip + 1)
+        windows = layer.emit("Gather", x, layer.constant("windows", at), axis=1)  # [batch, places, n]
+        windows = layer.emit("Unsqueeze", windows, layer.ints("gram", [2]))
+        same = layer.emit("Equal", windows, layer.constant("grams", grams.astype(x.type.dtype.numpy)))
+        whole = layer.emit("ReduceMin", layer.emit("Cast", same, to="i32"), layer.ints("last", [3]), keepdims=0)
+        count = layer.emit("ReduceSum", whole, layer.ints("places", [1]), keepdims=0)
+        total = count if total is None else layer.emit("Add", total, count)
+    if total is None:
+        return layer.constant("none", np.zeros((x.type.dims[0], len(grams)), np.int32))
+    return total
+
+
 COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
+    "Adagrad": adagrad,
+    "Adam": adam,
     "ArrayFeatureExtractor": _array_feature_extractor,
     "BatchNormalization": _batch_normalization,
     "Bernoulli": _random_like,
@@ -329,6 +390,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "Dropout": _dropout,
     "EyeLike": _eye_like,
     "GRU": gru,
+    "GridSample": grid_sample,
     "GlobalLpPool": _global_lp_pool,
     "Hardmax": _hardmax,
     "LSTM": lstm,
@@ -337,6 +399,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "MatMulInteger": _mat_mul_integer,
     "MaxUnpool": _max_unpool,
     "MelWeightMatrix": mel_weights,
+    "Momentum": momentum,
     "QLinearConv": _q_linear_conv,
     "QLinearMatMul": _q_linear_mat_mul,
     "QuantizeLinear": _quantize,
@@ -344,6 +407,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "RandomUniformLike": _random_like,
     "STFT": stft,
     "TensorScatter": _tensor_scatter,
+    "TfIdfVectorizer": _tf_idf,
     "Trilu": _trilu,
 }
 """None: the operator stands as it is after all."""

@@ -153,11 +153,11 @@ class Importer:
             return entries
         inputs = [entry for entry in entries if not isinstance(entry, Items)]
         if len(inputs) < len(entries):
-            function = onnx_functions.body(node, self.opset, entries)
+            function = onnx_functions.body(self.resolved(node), self.opset, entries)
             if function is None:
                 raise RefusedError("a sequence where a tensor is needed")
             return self.expand(function, node, origin, entries)
-        if node.domain not in _STANDARD and ops.lookup(node.op_type) is None:
+        if node.domain not in _STANDARD and node.op_type not in COMPOSED and ops.lookup(node.op_type) is None:
             return self.function(node, origin, inputs)
         attributes = self.attributes(node)
         last = max((i for i, name in enumerate(node.output) if name in read), default=0)
@@ -178,13 +178,13 @@ class Importer:
                 raise RefusedError(str(error), f"make {' and '.join(names)} an initializer") from None
             if found is not None:
                 return found
-        if ops.lookup(layer.type) is None:
+        if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
             return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
 
     def function(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None]) -> Sequence[Entry]:
         """The outputs of a standard operator that is defined by others.  Raises RefusedError if it is none."""
-        function = onnx_functions.body(node, self.opset, inputs)
+        function = onnx_functions.body(self.resolved(node), self.opset, inputs)
         if function is None:
             if node.domain not in _STANDARD:
                 raise RefusedError(f"the operator {node.op_type} of the domain '{node.domain}' is not supported")
@@ -219,6 +219,20 @@ class Importer:
         for i, problem in enumerate(self.writer.problems[before:], before):
             self.writer.problems[i] = replace(problem, where=f"{origin} / {problem.where}")
         return [scope.get(name) for name in function.output]
+
+    def resolved(self, node: NodeProto) -> NodeProto:
+        """The node with its own attributes in place of references to those of the function it stands in."""
+        from onnx import NodeProto
+
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        del copy.attribute[:]
+        for given in node.attribute:
+            attribute = self.bound(given)
+            if attribute is not None:
+                copy.attribute.add().CopyFrom(attribute)
+                copy.attribute[-1].name = given.name
+        return copy
 
     def bound(self, attribute: AttributeProto) -> AttributeProto | None:
         """The attribute, or what it refers to in the function that is being expanded."""
@@ -289,8 +303,15 @@ def _defaults(schema: OpSchema | None) -> dict[str, Any]:
     for name, attribute in schema.attributes.items() if schema else ():
         if attribute.default_value.type:
             value = get_attribute_value(attribute.default_value)
-            found[name] = value.decode() if isinstance(value, bytes) else value
+            found[name] = _text(value)
     return found
+
+
+def _text(value: Any) -> Any:
+    """Bytes as strings."""
+    if isinstance(value, list):
+        return [_text(v) for v in value]
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def operator(type: str, attributes: Mapping[str, Any]) -> Operator:

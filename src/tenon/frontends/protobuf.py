@@ -37,7 +37,7 @@ from tenon.errors import FormatError
 DEEPEST = 64
 """Messages within messages."""
 
-MOST_PIECES = 4_000_000
+MOST_PIECES = 1_000_000
 """Messages, strings and single numbers in one file: far above any real model, and a bound on memory."""
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
@@ -225,10 +225,31 @@ def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
     return data[at : at + size], at + size
 
 
+SHORTEST_RUN = 16
+"""Numbers of one field in a row, each with its key, from which on they are read as one packed field."""
+
+
+def _run_length(data: memoryview, at: int, key: int, stride: int) -> int:
+    """How many pieces of ``stride`` bytes from ``at`` on begin with the same ``key`` bytes."""
+    count, ahead = 0, SHORTEST_RUN
+    while True:
+        more = min(ahead, (len(data) - at) // stride - count)
+        begin = at + count * stride
+        pieces = np.frombuffer(data[begin : begin + more * stride], np.uint8).reshape(more, stride)
+        same = (pieces[:, :key] == np.frombuffer(data[at : at + key], np.uint8)).all(1)
+        if not more or not same.all():
+            return count + (int(same.argmin()) if more else 0)
+        count, ahead = count + more, ahead * 4
+
+
 def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
-    """(number, wire type, content) of each field; the inside of groups is passed over."""
+    """(number, wire type, content) of each field; the inside of groups is passed over.
+
+    A long row of numbers of one fixed size is given as if it had been packed.
+    """
     at = depth = 0
     while at < len(data):
+        begin = at
         key, at = varint(data, at)
         number, wire = key >> 3, key & 7
         if number == 0 or wire > FIXED32:
@@ -240,7 +261,14 @@ def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
             size, at = varint(data, at)
             content, at = _take(data, at, size)
         elif wire in (FIXED32, FIXED64):
-            content, at = _take(data, at, 4 if wire == FIXED32 else 8)
+            size, head = 4 if wire == FIXED32 else 8, at - begin
+            content, at = _take(data, at, size)
+            if depth == 0 and data[at : at + head] == data[begin : begin + head]:
+                count = _run_length(data, begin, head, head + size)
+                if count >= SHORTEST_RUN:
+                    rows = np.frombuffer(data[begin : begin + count * (head + size)], np.uint8).reshape(count, -1)
+                    wire, content = BYTES, memoryview(rows[:, head:].tobytes())
+                    at = begin + count * (head + size)
         else:
             depth += 1 if wire == GROUP else -1
             if depth < 0:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tenon.errors import FormatError, InputError, ModelError, ShapeError
+from tenon.errors import FormatError, InputError, ModelError, Problem, ShapeError, UnsupportedError
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.net import RefusedError
-from tenon.frontends.protobuf import Message, raw_fields
+from tenon.frontends.protobuf import DamagedError, Message, raw_fields
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow_schema import SCHEMA, array, element_type, shape_of
 from tenon.ir.bind import ANY_RANK, Shapes, remedy
@@ -23,8 +23,10 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, DType, TensorType
 from tenon.ir.writer import is_known
 
-MOST_STEPS = 4096
+MOST_STEPS = 1024
 """Steps that a loop is unrolled to."""
+MOST_NODES = 200_000
+"""Nodes that may be evaluated in all, with loops unrolled."""
 DEEPEST_CALLS = 32
 _OP_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_>]*\Z")
 SOURCES = frozenset({
@@ -54,9 +56,8 @@ def _is_graph(data: bytes) -> bool:
                 return False
             inner = {n: bytes(v) for n, w, v in raw_fields(node) if w == 2 and n in (1, 2) and not isinstance(v, int)}
             return len(inner) == 2 and _OP_NAME.match(inner[2]) is not None
-    except Exception as error:  # the reader's own, private, for damaged data
-        if isinstance(error, MemoryError | RecursionError):
-            raise
+    except DamagedError:
+        pass
     return False
 
 
@@ -159,6 +160,7 @@ class Importer:
         self.functions = {f.signature.name: f for f in graph.library.function}
         self.net = ChannelsLast(file, "", shapes, inputs, outputs)
         self.net.remember()
+        self.left = MOST_NODES
         self.inputs, self.outputs = list(inputs or ()), list(outputs or ())
         self.top = Scope({node.name: node for node in graph.node})
         if not self.top.nodes:
@@ -226,6 +228,10 @@ class Importer:
         """Add a node's results to the scope; what goes wrong is noted with the net."""
         tops = [node.name] if scope.main else []
         made: Sequence[Made] = []
+        self.left -= 1
+        if self.left < 0:
+            problem = Problem(f"{node.name} ({node.op})", f"loops and functions come to more than {MOST_NODES} nodes")
+            raise UnsupportedError(self.file.name, [problem])
         with self.net.layer(node.name, node.op, *tops):
             made = self.results(node, scope)
             if scope.main:
@@ -250,11 +256,11 @@ class Importer:
         if control is not None:
             return control(layer)
         spell = OPERATORS.get(node.op)
-        if spell is None:
-            raise RefusedError("this operator is not supported")
         values = [] if node.op in SOURCES else [layer.made(k) for k in range(layer.count)]
         if any(isinstance(v, Dead) for v in values):
             return [DEAD] * 8
+        if spell is None:
+            raise RefusedError("this operator is not supported")
         if any(isinstance(v, Value) and not is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
         found = spell(layer)

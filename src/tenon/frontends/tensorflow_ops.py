@@ -35,7 +35,7 @@ def _dequeued(layer: Layer) -> Made:
     if queue is None:
         raise RefusedError("its queue is not there")
     batched = layer.node.op != "QueueDequeueV2"
-    types = [t for t in queue.attr["component_types"].list.type] if "component_types" in queue.attr else []
+    types = list(queue.attr["component_types"].list.type) if "component_types" in queue.attr else []
     shapes = queue.attr["shapes"].list.shape if "shapes" in queue.attr else []
     return _inputs(layer, types, [shape_of(s) for s in shapes], batched)
 
@@ -410,7 +410,7 @@ def _range(layer: Layer) -> Made:
     start, stop, step = (layer.array(k) for k in range(3))
     if step.item() == 0 or abs((stop.item() - start.item()) / step.item()) > 2**24:
         raise RefusedError("its range is not possible")
-    return layer.net.constant(np.arange(start.item(), stop.item(), step.item(), start.dtype), "range")
+    return layer.net.constant(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype), "range")
 
 
 def _invert_permutation(layer: Layer) -> Made:

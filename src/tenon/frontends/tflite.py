@@ -239,6 +239,9 @@ class Importer:
         from tenon.frontends.tflite_ops import MOVERS, OPERATORS
 
         spell = OPERATORS.get(operation.type)
+        for name in (self.names[i] for i in operation.inputs if i >= 0):
+            if name in self.net:
+                self.net[name]  # the net shall know that it is read, even if the operator is refused
         try:
             if spell is None:
                 raise RefusedError("this operator is not supported")
@@ -266,7 +269,7 @@ class Importer:
         if tensor.broken:
             raise RefusedError(f"its output: {tensor.broken}")
         if tensor.quant is not None and dtype.is_float and not tensor.dtype.is_float:
-            value = net.add("QuantizeLinear", value, *self.grid(tensor))
+            value = net.add("QuantizeLinear", value, *self.grid(tensor), to=tensor.dtype.value)
         elif dtype is not tensor.dtype:
             value = net.add("Cast", value, to=tensor.dtype.value)
         net[self.names[i]] = value
@@ -277,7 +280,7 @@ class Importer:
         assert quant is not None
         if len(quant.scale) > 1:
             raise RefusedError("quantisation per channel of a tensor computed at run time is not supported")
-        info = np.iinfo(tensor.dtype.numpy)
+        info = np.iinfo(tensor.dtype.numpy.name)
         if not info.min <= quant.zero_point[0] <= info.max or quant.scale[0] <= 0:
             raise RefusedError(f"the quantisation of '{tensor.name}' is impossible")
         zero = np.array(quant.zero_point[0], tensor.dtype.numpy)

@@ -350,7 +350,7 @@ def _range(layer: Layer) -> Made:
     start, stop, step = (layer.array(k).item() for k in range(3))
     if step == 0 or abs((stop - start) / step) > 2**24:
         raise RefusedError(f"a range from {start} to {stop} by {step} is not possible")
-    return layer.net.constant(np.arange(start, stop, step, layer.output().dtype.numpy), "range")
+    return layer.net.constant(np.arange(start, stop, step).astype(layer.output().dtype.numpy), "range")
 
 
 def _one_hot(layer: Layer) -> Made:
@@ -375,7 +375,7 @@ def _sequence_lstm(layer: Layer) -> Made:
     b = net.constant(np.concatenate([bias, np.zeros_like(bias)])[None], "b")
     if not layer.time_major:
         x = net.transpose(x, (1, 0, 2))
-    y = net.squeeze(net.add("LSTM", x, w, r, b, hidden_size=bias.size // 4), [1])
+    y = net.squeeze(net.recurrent("LSTM", [x, w, r, b], hidden_size=bias.size // 4)[0], [1])
     return y if layer.time_major else net.transpose(y, (1, 0, 2))
 
 

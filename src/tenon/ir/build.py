@@ -71,8 +71,13 @@ class Builder:
         self._depth = 0
 
     def fresh(self, name: str) -> str:
-        n = self._used[name] = self._used.get(name, 0) + 1
-        return name if n == 1 else f"{name}{n}"
+        """``name``, or with the least number that makes it new: w, w2, w3; a w2 asked for then is w22."""
+        found, n = name, self._used.get(name, 0) + 1
+        while n > 1 and (found := f"{name}{n}") in self._used:
+            n += 1
+        self._used[name] = n
+        self._used.setdefault(found, 1)
+        return found
 
     # ------------------------------------------------------------------------------------ buffers
     def _buffer(self, name: str, dtype: DType, shape: tuple[IndexLike, ...], space: str, lanes: int = 1) -> Buffer:

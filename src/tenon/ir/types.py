@@ -60,6 +60,10 @@ class DType(StrEnum):
     def is_float(self) -> bool:
         return self in (DType.F16, DType.F32, DType.F64)
 
+    def bits(self, value: float) -> int:
+        """How a storage format spells a number."""
+        return int(np.asarray(value, np.float32).astype(self.numpy).reshape(1).view(self.carrier.numpy)[0])
+
     @property
     def is_small_float(self) -> bool:
         """A float that kernels load and store as bits."""

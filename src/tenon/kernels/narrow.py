@@ -17,8 +17,8 @@ from tenon.ir.types import F32, I32, DType
 class Format:
     """``bits`` in all, of which ``mantissa``; the exponent's ``bias``; the code of the largest finite magnitude.
 
-    ``nan`` is the code of NaN and ``infinity`` that of infinity, where there is one; ``one_zero`` says that the code of
-    minus zero is NaN's.
+    ``nan`` is the code of NaN (minus zero stands for it where there is none) and ``infinity`` that of infinity, where
+    there is one; ``one_zero`` says that the code of minus zero is NaN's.
     """
 
     bits: int
@@ -106,6 +106,8 @@ def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
     code = op("or", code, sign)
     if f.nan is not None:
         code = select(less(0x7F800000, magnitude), _const(f.nan, x, I32), code)
+    else:
+        code = select(less(0x7F800000, magnitude), _const(1 << (f.bits - 1), x, I32), code)
     return bitcast(cast(op("and", code, (1 << f.bits) - 1), DType.U8), dtype)
 
 

@@ -28,7 +28,7 @@ from tenon.kernels.conv import Conv, Tile, best_tiles, multiply_add, overlapped,
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 
-_CACHE = 700_000
+_CACHE = 800_000
 """Most bytes of quarters: they should stay near the processor."""
 
 
@@ -174,12 +174,16 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     )
     weights = 4.0 * s.taps * s.x.channels * s.y.channels * (7 / 4) ** b.levels
     passes = blocks // b.groups
-    memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
-    return overlapped(blocks * 7**b.levels * products, memory) + blocks * sums
+    again = 10 if weights < _CACHE else 2.5
+    memory = weights / machine.stream + (passes - 1) * weights / (again * machine.stream)
+    return overlapped(blocks * 7**b.levels * products, memory) + blocks * sums + b.levels * _CODE
 
 
 _SUM, _RESULT = 16.0, 10.0
 """Time to make the four sums of a vector of inputs, and the two of a vector of results."""
+
+_CODE = 30_000.0
+"""Time until the code of a level, of which no other layer has a use, has arrived."""
 
 
 # -------------------------------------------------------------------------------------------- kernel

@@ -20,7 +20,7 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
-from tenon.ir.loops import Expr, Kernel, Value, broadcast, select
+from tenon.ir.loops import Expr, Kernel, Value, bitcast, broadcast, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time
 from tenon.kernels.machine import Machine
@@ -36,7 +36,8 @@ _G = {
 
 
 ERROR = {2: 3e-6, 4: 4.4e-5}
-"""The largest error over the RMS of the output, by m: measured against float64 on random data."""
+"""The largest error over the RMS of the output, by m: measured against float64 on random data.  Tiles of 2 in pairs of
+bf16: 1.7e-2, where the direct algorithm has 1.0e-2; larger ones would have 2.9e-1, so they are multiplied in f32."""
 
 _CACHE = 600_000
 """Bytes of transformed inputs and products that stay near the processor."""
@@ -45,12 +46,14 @@ _CACHE = 600_000
 @dataclass(frozen=True)
 class Blocking:
     """``m``: outputs of a tile per axis.  ``tiles``: how many go through the three steps together.  The products
-    keep ``cols`` tiles times ``vecs`` vectors of output channels in registers."""
+    keep ``cols`` tiles times ``vecs`` vectors of output channels in registers; ``pairs`` says that transformed inputs
+    and weights are rounded to bf16, and multiplied two by two."""
 
     m: int
     tiles: int
     cols: int
     vecs: int
+    pairs: bool = False
 
     @property
     def side(self) -> int:
@@ -76,24 +79,25 @@ def overhang(s: Conv, m: int) -> tuple[int, int]:
 
 
 def scratch(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the transformed inputs [side^2][vectors in][tiles][lanes] and of the products."""
+    """Shapes of the transformed inputs [side^2][vectors in][tiles][lanes, or words] and of the products."""
     lanes = machine.lanes
     tiles = min(b.tiles, int(np.prod(grid(s, b.m))))
     inputs = s.x.blocks * s.x.block // lanes
-    return (b.side**2, inputs, tiles, lanes), (b.side**2, s.padded // lanes, tiles, lanes)
+    wide = lanes // 2 if b.pairs else lanes
+    return (b.side**2, inputs, tiles, wide), (b.side**2, s.padded // lanes, tiles, lanes)
 
 
-def stored_as(s: Conv, m: int) -> DType:
+def stored_as(s: Conv, b: Blocking) -> DType:
     """The type of transformed weights: as that of the weights, but that bf16 is too coarse for the sums of larger
     tiles."""
-    return F32 if s.weights is DType.BF16 and m > 2 else s.weights
+    return F32 if s.weights is DType.BF16 and b.m > 2 and not b.pairs else s.weights
 
 
 def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Array]:
     """G g G^T of [out, in, 3, 3], packed for the products: per run [side^2][trips][blocks][block][vecs * lanes]."""
     g = np.array(_G[b.m])
     u = np.einsum("ai,ocij,bj->aboc", g, weights.astype(np.float64), g).astype(np.float32)
-    s = replace(s, weights=stored_as(s, b.m))
+    s = replace(s, weights=stored_as(s, b))
     u = u.reshape(b.side**2, *weights.shape[:2], 1, 1)
     product = replace(s, kernel=(1, 1), top=0, left=0)
     packed = [pack(each, product, machine, b.vecs) for each in u]
@@ -105,27 +109,28 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 4) -> list
     vectors = s.padded // machine.lanes
     found = []
     for m in (m for m in _G if m <= most):
-        total = math.prod(grid(s, m))
+        total, pairs = math.prod(grid(s, m)), m == 2 and machine.lanes > 1 and s.pairs(machine)
         for tiles in {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56)}:
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
                     if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
-                        found.append(Blocking(m, tiles, cols, vecs))
+                        found.append(Blocking(m, tiles, cols, vecs, pairs))
     return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
 
 
 def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     total, inputs, outputs = math.prod(grid(s, b.m)), s.x.blocks * s.x.block, s.padded // machine.lanes
+    steps = inputs // 2 if b.pairs else inputs
     transforms = total * (inputs // machine.lanes + outputs) * (2.4 if b.m == 2 else 3.6) * b.side**2
     products = 0.0
     for vecs, trips in ((b.vecs, outputs // b.vecs), (outputs % b.vecs, 1)):
         for _, n, cols in segments(min(b.tiles, total), b.cols):
             if vecs:
-                products += n * trips * (inputs * step_time(cols, vecs, machine) + 2.0 * cols * vecs + 20)
+                products += n * trips * (steps * step_time(cols, vecs, machine) + 2.0 * cols * vecs + 20)
     products *= b.side**2 * -(-total // b.tiles)
-    weights = stored_as(s, b.m).bytes * b.side**2 * s.x.channels * s.padded
-    kept = 4.0 * b.side**2 * (inputs + s.padded) * min(b.tiles, total)
+    weights = stored_as(s, b).bytes * b.side**2 * s.x.channels * s.padded
+    kept = 4.0 * b.side**2 * (steps + s.padded) * min(b.tiles, total)
     passes = -(-total // b.tiles)
     memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
     spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
@@ -182,11 +187,14 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     k = Builder(f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     cut = runs(s, machine, b.vecs)
-    ws = [k.param("u", b.side**2, r.trips, r.blocks, s.x.block, r.width, dtype=stored_as(s, b.m)) for r in cut]
+    deep, dtype = (s.x.block // 2, DType.B2) if b.pairs else (s.x.block, stored_as(s, b))
+    ws = [k.param("u", b.side**2, r.trips, r.blocks, deep, r.width, dtype=dtype) for r in cut]
     bias = k.param("b", s.padded) if s.bias else None
     mask = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
-    v, t = (k.param(name, *shape, scratch=True) for name, shape in zip("vt", scratch(s, machine, b), strict=True))
+    kept, products = scratch(s, machine, b)
+    v = k.param("v", *kept, dtype=DType.B2 if b.pairs else F32, scratch=True)
+    t = k.param("t", *products, scratch=True)
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
     total = int(np.prod(grid(s, b.m)))
     with k.loop("n", s.y.n) as n:
@@ -217,7 +225,10 @@ def _transform_inputs(p: _Parts, start: Index, there: tuple[IndexLike, ...]) -> 
                     half[i, j] = e
             for i in range(side):
                 for j, e in enumerate(_forward(k, p.b.m, [half[i, j] for j in range(side)])):
-                    p.inputs.vec(lanes)[i * side + j, c, t, 0] = e
+                    if p.b.pairs:
+                        p.inputs.vec(lanes // 2)[i * side + j, c, t, 0] = bitcast(stored(e, DType.BF16), DType.B2)
+                    else:
+                        p.inputs.vec(lanes)[i * side + j, c, t, 0] = e
 
 
 def _at(p: _Parts, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
@@ -230,7 +241,7 @@ def _at(p: _Parts, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
 
 def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
     k, s, lanes = p.k, p.s, p.machine.lanes
-    deep = s.x.block
+    deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
     with k.loop("e", p.b.side**2) as e, k.loop("o", r.trips) as o:
         for first, count, width in segments(tiles, p.b.cols):
@@ -246,7 +257,7 @@ def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
                 ):
                     ch = ci * unroll + u
                     weights = [k.let(f"w{z}", loaded(w.vec(lanes)[e, o, c, ch, z])) for z in range(r.vecs)]
-                    at = c * (deep // lanes) + ch // lanes, ch % lanes
+                    at = c * (deep // row) + ch // row, ch % row
 
                     def value(_: Index, q: Index, at: tuple[Index, Index] = at, left: Index = left) -> Expr:
                         return p.inputs[e, at[0], left + q, at[1]]

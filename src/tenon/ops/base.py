@@ -167,12 +167,19 @@ class Case:
     low: float = -1.0
     high: float = 1.0
     label: str = ""
+    dtypes: tuple[DType, ...] = ()  # of the random inputs; f32 where there is none
 
     def arrays(self, seed: int = 0) -> list[Array | None]:
         rng = np.random.default_rng(seed)
+        dtypes = (*self.dtypes, *(DType.F32,) * len(self.inputs))
         return [
-            rng.uniform(self.low, self.high, a).astype(np.float32) if isinstance(a, tuple) else a for a in self.inputs
+            rng.uniform(self.low, self.high, a).astype(np.float32).astype(dtype.numpy) if isinstance(a, tuple) else a
+            for a, dtype in zip(self.inputs, dtypes, strict=False)
         ]
+
+
+ROUNDED = 2.0**-8
+"""Tolerance of results rounded to bf16: what lies near the middle of two neighbours may become either."""
 
 
 # ------------------------------------------------------------------------------------------ operators
@@ -314,7 +321,7 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 
 __all__ = [
-    "REGISTRY", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Operator", "Output",
+    "REGISTRY", "ROUNDED", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Operator", "Output",
     "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
     "needs_clear", "padding_mask", "register", "typed",
 ]  # fmt: skip

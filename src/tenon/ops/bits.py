@@ -82,26 +82,38 @@ class BitwiseNot(Bits):
 @register
 @dataclass(frozen=True)
 class BitShift(Bits):
-    """Unsigned integers shifted LEFT or RIGHT; by as many bits as there are, or more, gives zero."""
+    """Shifted LEFT or RIGHT, arithmetically where there is a sign; by more bits than there are, or fewer than none,
+    nothing but the sign is left."""
 
     direction: str = "LEFT"
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
-        width = 8 * a.type.dtype.bytes
-        inside = op("and", b, width - 1)
-        shifted = op("shl" if self.direction == "LEFT" else "shr", a, inside)
-        return select(less(b, width), shifted, functions.constant(0, a))
+        width, signed = 8 * a.type.dtype.bytes, a.type.dtype.is_signed
+        fits = less(b, width)
+        if signed:
+            fits = op("and", fits, op("less_equal", functions.constant(0, b), b))
+        zero = functions.constant(0, b)
+        if self.direction == "LEFT":
+            return select(fits, op("shl", a, select(fits, b, zero)), functions.constant(0, a))
+        if signed:
+            return op("shr", a, select(fits, b, functions.constant(width - 1, b)))
+        return select(fits, op("shr", a, select(fits, b, zero)), functions.constant(0, a))
 
     def reference(self, a: Array, b: Array) -> Array:
         width = 8 * a.itemsize
-        shift = np.left_shift if self.direction == "LEFT" else np.right_shift
-        return np.where(b < width, shift(a, np.minimum(b, width - 1).astype(a.dtype)), 0).astype(a.dtype)
+        fits = (b >= 0) & (b < width)
+        if self.direction == "LEFT":
+            return np.where(fits, np.left_shift(a, np.where(fits, b, 0)), 0).astype(a.dtype)
+        if a.dtype.kind == "i":
+            return np.right_shift(a, np.where(fits, b, width - 1)).astype(a.dtype)
+        return np.where(fits, np.right_shift(a, np.where(fits, b, 0)), 0).astype(a.dtype)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        for dtype in (np.uint8, np.uint16, np.uint32, np.uint64):
+        for dtype in (np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int32):
             for direction in ("LEFT", "RIGHT"):
-                a, b = np.array([200, 7, 1, 255], dtype), np.array([3, 0, 64, 9], dtype)
+                a, b = np.array([100, 7, 1, 127], dtype), np.array([3, 0, 64, 9], dtype)
+                a, b = (-a, b - 2 * (b == 3)) if np.dtype(dtype).kind == "i" else (a, b)
                 yield Case(cls(direction), (a, b), label=f"{direction.lower()}_{np.dtype(dtype).name}")
 
 

@@ -19,6 +19,7 @@ from tenon.kernels import depthwise, strassen, winograd
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.ops.base import (
+    ROUNDED,
     Arg,
     Case,
     Cost,
@@ -286,6 +287,26 @@ class Conv(Operator):
         yield case("one_axis_depthwise", (1, 5, 9), (5, 1, 4), group=5, auto_pad="SAME_LOWER")
         yield case("three_axes", (1, 2, 4, 5, 3), (3, 2, 2, 3, 1), pads=(1, 0, 0, 1, 0, 0))
 
+        def narrow(label: str, x: Ints, w: Ints, dtype: DType = DType.BF16, **attributes: object) -> Case:
+            dtypes = (dtype, dtype) if dtype is DType.BF16 else (F32, dtype)
+            # Winograd's transformed weights are rounded to f16 (2**-11), and the sums of six amplify that.
+            tolerance = ROUNDED if dtype is DType.BF16 else 2.0**-10
+            op = cls(**attributes)  # type: ignore[arg-type]
+            return Case(op, (x, w, (w[0],)), (1, 2), tolerance, label=label, dtypes=dtypes)
+
+        yield narrow("bf16_pointwise", (2, 19, 5, 6), (21, 19, 1, 1))
+        yield narrow("bf16_3x3", (1, 37, 4, 5), (18, 37, 3, 3), pads=(1, 1, 1, 1))
+        yield narrow("bf16_3x3_s2", (1, 21, 7, 5), (35, 21, 3, 3), pads=(1, 1, 1, 1), strides=(2, 2))
+        yield narrow("bf16_first_layer", (2, 3, 9, 8), (17, 3, 3, 3), pads=(0, 0, 1, 1), strides=(2, 2))
+        yield narrow("bf16_one_in", (1, 1, 6, 5), (5, 1, 5, 3), pads=(2, 1, 2, 1))
+        yield narrow("bf16_groups", (1, 24, 3, 4), (16, 3, 1, 3), group=8, pads=(0, 1, 0, 1))
+        yield narrow("bf16_depthwise", (2, 19, 5, 7), (19, 1, 3, 3), group=19, pads=(1, 1, 1, 1))
+        yield narrow("bf16_one_axis", (2, 9, 11), (7, 9, 3), pads=(1, 1), strides=(2,))
+        yield narrow("f16_weights", (1, 19, 6, 5), (21, 19, 3, 3), DType.F16, pads=(1, 1, 1, 1))
+        yield narrow("f16_first_layer", (1, 3, 6, 5), (5, 3, 3, 3), DType.F16)
+        stored = (F32, DType.BF16)
+        yield Case(cls(), ((1, 19, 5, 6), (21, 19, 1, 1)), (1,), label="bf16_weights", dtypes=stored)
+
 
 @register
 @dataclass(frozen=True)
@@ -408,6 +429,7 @@ class ConvTranspose(Operator):
         yield case("output_shape", (1, 3, 3, 3), (3, 3, 3, 3), strides=(3, 2), output_shape=(9, 8))
         yield case("one_axis", (2, 4, 5), (4, 3, 4), 3, strides=(2,), pads=(1, 1))
         yield case("three_axes", (1, 2, 2, 3, 2), (2, 2, 2, 2, 2), strides=(2, 1, 2))
+        yield Case(cls(strides=(2, 2)), ((1, 18, 3, 3), (18, 17, 3, 3)), (1,), label="f16", dtypes=(F32, DType.F16))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import numpy as np
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.types import BOOL, F32, I32, DType, TensorType
 from tenon.ops.activation import Clip, Relu, Sigmoid
-from tenon.ops.base import Case, Cost, Layouts, Operator, Site, Step, register
+from tenon.ops.base import ROUNDED, Case, Cost, Layouts, Operator, Site, Step, register
+from tenon.ops.convert import Cast
 from tenon.ops.elementwise import (
     Apply,
     Chain,
@@ -124,6 +125,11 @@ class Fused(Operator):
         yield Case(gate, (image, channel), (1,), label="result_used_twice")
         limits = cls(Mul(), 2, (Apply(Clip(), (0, 1, None)), Apply(Add(), (2, 3))))
         yield Case(limits, (image, image, half, (1, 1, 3, 5)), (2,), label="not_zero_at_zero")
+        brain = (DType.BF16,) * 3
+        wide = cls(Add(), 2, (Apply(Cast("f32"), (0,)), Apply(Sigmoid(), (1,))))
+        yield Case(wide, (image, image), (), ROUNDED, label="bf16_to_f32", dtypes=brain)
+        sums = cls(Mul(), 2, (Apply(Sigmoid(), (0,)), Apply(Add(), (2, 1))))
+        yield Case(sums, (image, channel, image), (1,), 2 * ROUNDED, label="bf16", dtypes=brain)
         choice = cls(Greater(), 2, (Apply(Where(), (0, 1, 2)),))
         yield Case(choice, ((4, 7), half, (4, 7), (7,)), (1,), label="mask_inside")
 
@@ -149,7 +155,7 @@ def can_fuse(producer: Node, consumer: Node) -> str:
     if consumer.output.type.shape != output.type.shape:
         return "the result has another shape"
     base, count = (base.base, base.count) if isinstance(base, Fused) else (base, len(producer.inputs))
-    allowed = _FUSED_TYPES if isinstance(base, Pointwise) else {F32, DType.BF16}
+    allowed = _FUSED_TYPES if isinstance(base, Pointwise) else {F32, DType.BF16} if base.name == "Conv" else {F32}
     if not {output.type.dtype, consumer.output.type.dtype} <= allowed:
         return f"{output.type.dtype} to {consumer.output.type.dtype} is not computed in registers"
     types = [None if v is None else v.type for v in producer.inputs[:count]]

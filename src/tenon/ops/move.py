@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, PLAIN, Layout, TensorType
+from tenon.ir.types import F32, PLAIN, DType, Layout, TensorType
 from tenon.kernels.move import Affine, Piece, along, move, whole
 from tenon.ops.base import (
     Alias,
@@ -241,6 +241,7 @@ class Concat(Operator):
         yield Case(cls(1), ((1, 16, 2, 3), (1, 3, 2, 3)), label="short_tail")
         yield Case(cls(1), ((2, 12, 2, 3), (2, 20, 2, 3), (2, 7, 2, 3)), label="batched")
         yield Case(cls(1), ((1, 5, 3), (1, 5, 3), (1, 9, 3)), label="odd_channels")
+        yield Case(cls(1), ((2, 16, 2), (2, 7, 2)), tolerance=0, label="bf16", dtypes=(DType.BF16, DType.BF16))
         yield Case(cls(-1), ((1, 5, 2, 3), (1, 5, 2, 4)), label="columns")
         yield Case(cls(0), ((1, 3), (2, 3)), label="rows")
         integers = np.arange(4, dtype=np.int64)

@@ -15,6 +15,7 @@ from tenon.ir.types import F32, PLAIN, DType, Layout, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.pool import Pool, Segment, lowest, pool
 from tenon.ops.base import (
+    ROUNDED,
     Arg,
     Case,
     Input,
@@ -173,6 +174,8 @@ class MaxPool(Pooling):
         yield case("larger_than_data", (1, 3, 4, 5), (9, 7), pads=(4, 3, 4, 3), strides=(1, 2))
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2))
         yield case("three_axes", (1, 2, 4, 4, 4), (2, 2, 2))
+        brain = cls(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+        yield Case(brain, ((1, 19, 7, 6),), tolerance=0, label="bf16", dtypes=(DType.BF16,))
         signed = np.arange(-12, 12, dtype=np.int8).reshape(1, 2, 3, 4)
         yield Case(cls(kernel_shape=(2, 2), pads=(1, 1, 0, 0)), (signed,), label="integers")
 
@@ -225,3 +228,5 @@ class AveragePool(Pooling):
         yield case("dilated", (1, 6, 7, 8), (2, 3), dilations=(3, 2), pads=(1, 1, 1, 1))
         yield case("same_upper", (1, 4, 5, 6), (3, 2), strides=(2, 1), auto_pad="SAME_UPPER")
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2), count_include_pad=1)
+        brain = cls(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+        yield Case(brain, ((1, 19, 7, 6),), tolerance=ROUNDED, label="bf16", dtypes=(DType.BF16,))

@@ -17,6 +17,7 @@ from tenon.kernels import math as functions
 from tenon.kernels import reduce as kernels
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.ops.base import (
+    ROUNDED,
     Case,
     Input,
     Layouts,
@@ -96,7 +97,7 @@ class Reduce(Operator):
 
     def supported(self, site: Site) -> str:
         dtype = site.input(0).dtype
-        if (self.single_only and dtype not in (F32, DType.F16)) or (self.float_only and not dtype.is_float):
+        if (self.single_only and not dtype.is_float) or (self.float_only and not dtype.is_float):
             return f"element type {dtype}: convert the model to float32"
         return ""
 
@@ -325,6 +326,9 @@ class GlobalPool(Operator):
     def cases(cls) -> Iterable[Case]:
         for shape in ((2, 19, 3, 5), (1, 16, 7, 7), (1, 5, 9), (1, 3, 2, 3, 4)):
             yield Case(cls(), (shape,), low=-2, high=-1, label="x".join(map(str, shape)))
+            yield Case(
+                cls(), (shape,), (), ROUNDED, -2, -1, label="bf16_" + "x".join(map(str, shape)), dtypes=(DType.BF16,)
+            )
 
 
 @register

@@ -107,7 +107,12 @@ class Resize(Operator):
             offset = np.float32(n / 2) * (1 - np.float32(out) / (s * np.float32(n)))
             return offset + (i + half) / s - half, slope
         if mode == "align_corners":
-            return i * np.float32((n - 1) / max(1, out - 1)), Fraction(n - 1, max(1, out - 1))
+            last = scale * n - 1  # the result's own extent, before it was cut to an integer
+            if abs(scale * n - out) < 1e-3:
+                return i * np.float32((n - 1) / max(1, out - 1)), Fraction(n - 1, max(1, out - 1))
+            if last <= 0:
+                return i * 0, Fraction(0)
+            return i * np.float32((n - 1) / last), Fraction((n - 1) / last).limit_denominator(4096)
         if mode == "tf_crop_and_resize":
             start, end = roi
             if out == 1:
@@ -163,6 +168,8 @@ class Resize(Operator):
         if self.mode not in ("nearest", "linear", "cubic") or self.nearest_mode not in _ROUND:
             raise ShapeError(f"Resize: unknown mode '{self.mode}' or nearest_mode '{self.nearest_mode}'")
         scales, sizes = (const_input("Resize", what, inputs, i) for what, i in (("scales", 2), ("sizes", 3)))
+        if self.coordinate_transformation_mode == "tf_crop_and_resize":
+            const_input("Resize", "roi", inputs, 1)
         return (TensorType(x.dtype, tuple(n for n, _ in self.scales(x.dims, scales, sizes))),)
 
     def reference(self, x: Array, *given: Array | None) -> Array:

@@ -12,10 +12,13 @@ import numpy as np
 
 from tenon.ir.graph import Node, Value
 from tenon.ir.types import F32, DType
+from tenon.kernels.machine import Machine
+from tenon.ops.base import Site
 from tenon.ops.convert import Cast
 from tenon.ops.direct import GENERAL
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.matmul import Gemm
+from tenon.ops.resize import Resize
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.patterns import Apply
 
@@ -134,9 +137,59 @@ def normalization_at_run_time(match: Match) -> Result:
     return match.add("Add", match.add("Mul", match.add("Sub", x, mean), factor), bias)
 
 
+def _site(node: Node) -> Site:
+    types = tuple(None if v is None else v.type for v in node.inputs)
+    constants = tuple(None if v is None else v.data for v in node.inputs)
+    return Site(types, tuple(v.type for v in node.outputs), constants, Machine())
+
+
+@rule(Apply("Resize"))
+def resize_by_tables(match: Match) -> Result:
+    """interpolation that kernels do not do is a product with a table along each axis"""
+    node, op = match.root, match.root.op
+    assert isinstance(op, Resize)
+    x, outside = node.input(0), np.zeros((), bool)
+    if 0 in x.type.dims or not op.supported(_site(node)):
+        return None
+    y, rank = x, x.type.rank
+    wide = x.type.dtype if x.type.dtype is DType.F64 else F32
+    if x.type.dtype is not wide:
+        y = match.add(Cast(wide.value), y)
+    for axis, taps in op.resampled(x.type.dims, [v if v is None else v.data for v in node.inputs[1:]]).items():
+        table = np.zeros((y.type.dims[axis], len(taps.at)), wide.numpy)
+        np.add.at(table, (taps.at, np.arange(len(taps.at))[:, None]), taps.weights)
+        order = [*(i for i in range(rank) if i != axis), axis]
+        moved = y if axis == rank - 1 else match.add(make("Transpose", perm=tuple(order)), y)
+        moved = match.add("MatMul", moved, match.constant("table", table))
+        back = tuple(int(i) for i in np.argsort(order))
+        y = moved if axis == rank - 1 else match.add(make("Transpose", perm=back), moved)
+        outside = outside | taps.outside.reshape(-1, *(1,) * (rank - 1 - axis))
+    if outside.any():
+        value = np.array(op.extrapolation_value, wide.numpy)
+        y = match.add("Where", match.constant("outside", outside), match.constant("value", value), y)
+    return y if x.type.dtype is wide else match.add(Cast(x.type.dtype.value), y)
+
+
+@rule(Apply("Pad"))
+def pad_with_a_computed_value(match: Match) -> Result:
+    """a padding value from run time is put in where a mask says so"""
+    node = match.root
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None or value.constant or attribute(node, "mode") != "constant":
+        return None
+    x = node.input(0)
+    rest = node.inputs[3:]
+    inside = match.constant("inside", np.ones(x.type.dims, bool))
+    fill = match.constant("outside", np.zeros((), bool))
+    mask = match.add(node.op, inside, node.inputs[1], fill, *rest)
+    padded = match.add(node.op, x, node.inputs[1], None, *rest)
+    return match.add("Where", mask, padded, value)
+
+
 GENERALIZE = rules(
     "general forms",
-    compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, plain_form,
+    compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, resize_by_tables,
+    pad_with_a_computed_value, plain_form,
     level=0,
     ensures="every operator is one that kernels compute for its types",
 )  # fmt: skip

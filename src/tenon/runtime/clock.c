@@ -7,7 +7,7 @@
 
 void tenon_stamp(void *context);
 
-/* A barrier for one thread, or a watch for several: `context` points to where the next reading goes, and moves on. */
+/* A watch for a team (see threads.h): `context` points to where the next reading goes, and moves on. */
 void tenon_stamp(void *context) {
   uint64_t **at = context;
   struct timespec now;

@@ -11,12 +11,15 @@
 #include <time.h>
 #include "image.h"
 #include "network.h"
+#ifdef TENON_TEAM
+#include "threads.h"
+#endif
 
 enum { MAX_REPEAT = 1000000, SHOWN = 10, FAILURE = 2 };
 
 typedef struct {
   double mean[3], scale[3];
-  long repeat, top;
+  long repeat, top, threads;
   const char *raw_output;
 } Settings;
 
@@ -52,6 +55,7 @@ static void usage(void) {
       "  --mean M[,M,M]     subtracted from each pixel (0 to 255), per channel in the order red, green, blue\n"
       "  --scale S[,S,S]    multiplied with the result\n"
       "  --repeat N         run N times and print the latency\n"
+      "  --threads N        share each run among N threads\n"
       "  --top K            print the K largest values of each output\n"
       "  --raw-output FILE  write all outputs as raw bytes, one after the other\n",
       stdout);
@@ -326,12 +330,34 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+#ifdef TENON_TEAM
+static TenonTeam *team; /* none for one thread */
+
+static void start_threads(long threads) {
+  if (threads > tenon_max_threads) fail("--threads: this program was made for 1 to %d", tenon_max_threads);
+  if (threads > 1 && (team = tenon_team_start(tenon_phase, tenon_phases, (int)threads)) == NULL)
+    fail("the system has no room for %ld more threads", threads - 1);
+}
+
+static int run_once(void) {
+  if (team == NULL) return tenon_run();
+  tenon_team_run(team, (uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations);
+  return 0;
+}
+#else
+static void start_threads(long threads) {
+  if (threads > 1) fail("--threads: this program was made for 1");
+}
+
+static int run_once(void) { return tenon_run(); }
+#endif
+
 static void run(long repeat) {
   double *times = malloc((size_t)repeat * sizeof *times);
   if (times == NULL) fail("not enough memory to repeat %ld times", repeat);
   for (long i = 0; i < repeat; i++) {
     const double start = now();
-    const int status = tenon_run();
+    const int status = run_once();
     times[i] = now() - start;
     if (status != 0) fail("the network returned %d", status);
   }
@@ -366,7 +392,7 @@ static void parse_channels(const char *option, const char *text, double *values)
 }
 
 int main(int count, char **arguments) {
-  Settings settings = {{0, 0, 0}, {1, 1, 1}, 1, 0, NULL};
+  Settings settings = {{0, 0, 0}, {1, 1, 1}, 1, 0, 1, NULL};
   int files = 0, i = 1;
   for (; i < count; i++) {
     const char *option = arguments[i];
@@ -383,11 +409,13 @@ int main(int count, char **arguments) {
     if (strcmp(option, "--mean") == 0) parse_channels(option, value, settings.mean);
     else if (strcmp(option, "--scale") == 0) parse_channels(option, value, settings.scale);
     else if (strcmp(option, "--repeat") == 0) settings.repeat = parse_count(option, value, MAX_REPEAT);
+    else if (strcmp(option, "--threads") == 0) settings.threads = parse_count(option, value, MAX_REPEAT);
     else if (strcmp(option, "--top") == 0) settings.top = parse_count(option, value, MAX_REPEAT);
     else if (strcmp(option, "--raw-output") == 0) settings.raw_output = value;
     else fail("no option %s: try --help", option);
   }
   take_all(files, arguments, &settings);
+  start_threads(settings.threads);
   run(settings.repeat);
   for (int j = 0; j < tenon_output_count; j++) print_output(&tenon_outputs[j], &settings);
   if (settings.raw_output != NULL) write_raw(settings.raw_output);

@@ -10,8 +10,6 @@
 #define TENON_TEXT(a) TENON_TEXT_(a)
 #define TENON_ROOM(bytes) ((bytes) ? (bytes) : 1)
 
-extern const uint8_t tenon_weights[];
-
 const char tenon_name[] = TENON_TEXT(TENON_ENTRY);
 
 /* A last, empty row: a network may have no input. */
@@ -25,5 +23,14 @@ TENON_MEM_ALIGN(64) uint8_t tenon_mutable[TENON_ROOM(TENON_OF_BUNDLE(MUTABLE_MEM
 TENON_MEM_ALIGN(64) uint8_t tenon_activations[TENON_ROOM(TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE))];
 const size_t tenon_mutable_size = TENON_OF_BUNDLE(MUTABLE_MEM_SIZE);
 const size_t tenon_activations_size = TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE);
+
+#ifdef TENON_TEAM
+const int tenon_max_threads = TENON_OF_BUNDLE(MAX_THREADS), tenon_phases = TENON_OF_BUNDLE(PHASES);
+
+void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
+                 int parts) {
+  TENON_JOIN(TENON_ENTRY, _phase)(constantWeight, mutableWeight, activations, phase, part, parts);
+}
+#endif
 
 int tenon_run(void) { return TENON_ENTRY((uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations); }

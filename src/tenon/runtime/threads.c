@@ -1,8 +1,12 @@
-/* Threads that wait between runs, and a barrier for those within one.
+/* Threads that share the parts of every phase of a network.
 
-   Whoever waits watches a counter for some microseconds, which is how long a well-shared layer makes it wait, and
-   then sleeps until the counter moves, so that a thread whose processor somebody else wants does not make things
-   worse.  A counter that only grows tells every wait from the next one. */
+   Each thread takes its own part, always the same one, so that its caches keep what they have.  When it is done it
+   takes parts that nobody has begun, so that a thread whose processor somebody else wants, or that is still asleep,
+   delays the others by the part that it is in and no more.  Whoever ends the last part opens the next phase.
+
+   Phases are numbered through all runs; the number after a run's last phase says that there is nothing to do.
+   Whoever waits watches the number for some microseconds, which is how long well-shared work makes it wait, and then
+   sleeps until it moves. */
 
 #define _GNU_SOURCE
 #include "threads.h"
@@ -20,28 +24,27 @@
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
 
-/* A counter and how many threads sleep until it moves, on a cache line of their own. */
-typedef struct {
-  uint32_t count __attribute__((aligned(CACHE_LINE)));
-  uint32_t sleepers;
-} Gate;
+#define OWN_LINE __attribute__((aligned(CACHE_LINE)))
 
 typedef struct {
+  uint32_t claimed OWN_LINE; /* the last phase in which this thread's part was begun, by whomever */
   TenonTeam *team;
   pthread_t id;
   int index;
-} Worker;
+} Member;
 
 struct TenonTeam {
-  Gate job;                                                  /* counts runs */
-  Gate meeting;                                              /* counts barriers */
-  uint32_t arrived __attribute__((aligned(CACHE_LINE)));     /* at the present barrier */
-  TenonEntry *entry __attribute__((aligned(CACHE_LINE)));
+  uint32_t phase OWN_LINE; /* the one that is open */
+  uint32_t sleeping;       /* whether anybody waits for the next one asleep */
+  uint32_t left OWN_LINE;  /* parts of the open phase that are not finished */
+  uint32_t first OWN_LINE; /* the number of this run's first phase */
   uint8_t *regions[3];
+  TenonPhase *run;
   void (*watch)(void *);
   void *watched;
-  int threads, started, stopped;
-  Worker *workers;
+  uint32_t phases, stopped;
+  int threads, started;
+  Member *members;
 };
 
 static void pause_processor(void) {
@@ -52,99 +55,111 @@ static void pause_processor(void) {
 #endif
 }
 
-static void sleep_while(Gate *gate, uint32_t seen) {
+static void sleep_in(TenonTeam *team, uint32_t phase) {
 #if defined(__linux__)
-  syscall(SYS_futex, &gate->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+  syscall(SYS_futex, &team->phase, FUTEX_WAIT_PRIVATE, phase, NULL, NULL, 0);
 #else
-  (void)gate, (void)seen;
+  (void)team, (void)phase;
   sched_yield();
 #endif
 }
 
-/* Wait until the gate's count is no longer `seen`. */
-static void pass(Gate *gate, uint32_t seen) {
+static void wait_while(TenonTeam *team, uint32_t phase) {
   for (int i = 0; i < SPINS; i++) {
-    if (__atomic_load_n(&gate->count, __ATOMIC_ACQUIRE) != seen) return;
+    if (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) != phase) return;
     pause_processor();
   }
-  /* Sequentially consistent on both sides: either the opener sees the sleeper, or the sleeper sees the new count. */
-  __atomic_fetch_add(&gate->sleepers, 1, __ATOMIC_SEQ_CST);
-  while (__atomic_load_n(&gate->count, __ATOMIC_SEQ_CST) == seen) sleep_while(gate, seen);
-  __atomic_fetch_sub(&gate->sleepers, 1, __ATOMIC_RELAXED);
+  for (;;) {
+    /* Sequentially consistent, as in open_phase: either that sees the flag, or this sees the new number. */
+    __atomic_store_n(&team->sleeping, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&team->phase, __ATOMIC_SEQ_CST) != phase) return;
+    sleep_in(team, phase);
+  }
 }
 
-static void open_gate(Gate *gate) {
-  __atomic_fetch_add(&gate->count, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&gate->sleepers, __ATOMIC_SEQ_CST) == 0) return;
+static void open_phase(TenonTeam *team, uint32_t phase) {
+  if (team->watch != NULL) team->watch(team->watched);
+  __atomic_store_n(&team->left, (uint32_t)team->threads, __ATOMIC_RELAXED);
+  __atomic_store_n(&team->phase, phase, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&team->sleeping, __ATOMIC_SEQ_CST) == 0) return;
+  __atomic_store_n(&team->sleeping, 0, __ATOMIC_SEQ_CST);
 #if defined(__linux__)
-  syscall(SYS_futex, &gate->count, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+  syscall(SYS_futex, &team->phase, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 #endif
 }
 
-static void meet(void *context) {
-  TenonTeam *team = context;
-  const uint32_t seen = __atomic_load_n(&team->meeting.count, __ATOMIC_RELAXED);
-  if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) < (uint32_t)team->threads) {
-    pass(&team->meeting, seen);
-  } else {
-    if (team->watch != NULL) team->watch(team->watched);
-    __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
-    open_gate(&team->meeting);
+/* Run the thread's own part of an open phase, then whatever parts nobody has begun. */
+static void take_part(TenonTeam *team, uint32_t phase, uint32_t first, int index) {
+  for (int i = 0; i < team->threads; i++) {
+    const int part = (index + i) % team->threads;
+    uint32_t before = phase - 1;
+    if (!__atomic_compare_exchange_n(&team->members[part].claimed, &before, phase, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+      continue;
+    uint8_t **r = team->regions;
+    team->run(r[0], r[1], r[2], (int)(phase - first), part, team->threads);
+    if (__atomic_sub_fetch(&team->left, 1, __ATOMIC_ACQ_REL) == 0) open_phase(team, phase + 1);
   }
 }
 
-static int take_part(TenonTeam *team, int index) {
-  uint8_t **r = team->regions;
-  return team->entry(r[0], r[1], r[2], index, team->threads, meet, team);
-}
-
 static void *work(void *argument) {
-  const Worker *self = argument;
+  const Member *self = argument;
   TenonTeam *team = self->team;
-  for (uint32_t seen = 0;; seen++) {
-    pass(&team->job, seen);
-    if (team->stopped) return NULL;
-    take_part(team, self->index);
+  for (;;) {
+    const uint32_t phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
+    const uint32_t first = __atomic_load_n(&team->first, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&team->stopped, __ATOMIC_RELAXED)) return NULL;
+    if (phase - first < team->phases) take_part(team, phase, first, self->index);
+    wait_while(team, phase);
   }
 }
 
 /* Signals are the business of the threads that the program made itself. */
-static int start_worker(Worker *worker) {
+static int start_member(Member *member) {
   pthread_attr_t attributes;
   sigset_t all, before;
   if (pthread_attr_init(&attributes) != 0) return -1;
   pthread_attr_setstacksize(&attributes, STACK);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int status = pthread_create(&worker->id, &attributes, work, worker);
+  const int status = pthread_create(&member->id, &attributes, work, member);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
   return status;
 }
 
-TenonTeam *tenon_team_start(TenonEntry *entry, int threads) {
-  void *memory = NULL;
+TenonTeam *tenon_team_start(TenonPhase *run, int phases, int threads) {
+  void *memory, *members;
   if (posix_memalign(&memory, CACHE_LINE, sizeof(TenonTeam)) != 0) return NULL;
-  TenonTeam *team = memory;
-  *team = (TenonTeam){.entry = entry, .threads = threads, .started = 1};
-  team->workers = calloc((size_t)threads, sizeof *team->workers);
-  for (; team->workers != NULL && team->started < threads; team->started++) {
-    Worker *worker = &team->workers[team->started];
-    worker->team = team;
-    worker->index = team->started;
-    if (start_worker(worker) != 0) break;
+  if (posix_memalign(&members, CACHE_LINE, sizeof(Member) * (size_t)threads) != 0) {
+    free(memory);
+    return NULL;
   }
-  if (team->workers != NULL && team->started == threads) return team;
-  tenon_team_stop(team);
-  return NULL;
+  TenonTeam *team = memory;
+  /* As after a run: its phases are over. */
+  *team = (TenonTeam){.phase = (uint32_t)phases, .run = run, .phases = (uint32_t)phases, .threads = threads};
+  team->members = members;
+  for (int i = 0; i < threads; i++) team->members[i] = (Member){.team = team, .index = i};
+  for (team->started = 1; team->started < threads; team->started++)
+    if (start_member(&team->members[team->started]) != 0) {
+      tenon_team_stop(team);
+      return NULL;
+    }
+  return team;
 }
 
-int tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {
+void tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {
   team->regions[0] = constantWeight;
   team->regions[1] = mutableWeight;
   team->regions[2] = activations;
-  open_gate(&team->job);
-  return take_part(team, 0);
+  uint32_t phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
+  const uint32_t first = phase + 1;
+  for (int i = 0; i < team->threads; i++) __atomic_store_n(&team->members[i].claimed, phase, __ATOMIC_RELAXED);
+  __atomic_store_n(&team->first, first, __ATOMIC_RELAXED);
+  open_phase(team, first);
+  while ((phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE)) - first < team->phases) {
+    take_part(team, phase, first, 0);
+    wait_while(team, phase);
+  }
 }
 
 void tenon_team_watch(TenonTeam *team, void (*watch)(void *), void *context) {
@@ -153,9 +168,10 @@ void tenon_team_watch(TenonTeam *team, void (*watch)(void *), void *context) {
 }
 
 void tenon_team_stop(TenonTeam *team) {
-  team->stopped = 1;
-  open_gate(&team->job);
-  for (int i = 1; i < team->started; i++) pthread_join(team->workers[i].id, NULL);
-  free(team->workers);
+  team->watch = NULL;
+  __atomic_store_n(&team->stopped, 1, __ATOMIC_RELAXED);
+  open_phase(team, team->phase + 1);
+  for (int i = 1; i < team->started; i++) pthread_join(team->members[i].id, NULL);
+  free(team->members);
   free(team);
 }

@@ -7,18 +7,18 @@
 
 typedef struct TenonTeam TenonTeam;
 
-/* What a bundle's <name>_threads is. */
-typedef int TenonEntry(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int thread, int threads,
-                       void (*barrier)(void *), void *context);
+/* What a bundle's <name>_phase is. */
+typedef void TenonPhase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
+                        int parts);
 
 /* `threads` includes the thread that calls tenon_team_run; the others inherit this thread's processors.  NULL if
    memory or threads are short. */
-TenonTeam *tenon_team_start(TenonEntry *entry, int threads);
+TenonTeam *tenon_team_start(TenonPhase *run, int phases, int threads);
 
 /* Run the network once.  One call at a time for each team. */
-int tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);
+void tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);
 
-/* From now on, at every barrier, the last thread to arrive calls `watch` before any of them goes on. */
+/* From now on, whoever opens a phase, or ends the last, calls `watch` first. */
 void tenon_team_watch(TenonTeam *team, void (*watch)(void *), void *context);
 
 void tenon_team_stop(TenonTeam *team);

@@ -1,0 +1,149 @@
+"""TFLite files written by hand: a small FlatBuffer writer and models that exporters do not offer."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenon.frontends import tflite_schema as schema
+from tenon.frontends.flatbuffer import KINDS
+from tenon.ir.graph import Array
+
+Fields = Mapping[int, Any]
+"""Values by slot: (kind, number), text, arrays, other tables, or lists of tables."""
+
+TYPES = {"f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i8": 9, "string": 5}
+CODES = {name: code for code, name in schema.BUILTIN.items()}
+
+
+def _place(out: bytearray, value: Any) -> int:
+    """Append a table, a vector or a text; returns where it begins."""
+    while len(out) % 8:
+        out.append(0)
+    if isinstance(value, Mapping):
+        return _table(out, value)
+    at = len(out)
+    if isinstance(value, str):
+        out += struct.pack("<I", len(value)) + value.encode() + b"\0"
+    elif isinstance(value, np.ndarray):
+        out += struct.pack("<I", value.size) + value.tobytes()
+    else:
+        out += struct.pack("<I", len(value)) + bytes(4 * len(value))
+        for i, item in enumerate(value):
+            spot = at + 4 + 4 * i
+            struct.pack_into("<I", out, spot, _place(out, item) - spot)
+    return at
+
+
+def _table(out: bytearray, fields: Fields) -> int:
+    slots = max(fields, default=-1) + 1
+    offsets, body, late = [0] * slots, bytearray(4), []
+    for slot, value in fields.items():
+        kind = value[0] if isinstance(value, tuple) else "u32"
+        data = struct.pack(KINDS[kind], value[1]) if isinstance(value, tuple) else bytes(4)
+        body += bytes(-len(body) % len(data))
+        offsets[slot] = len(body)
+        if not isinstance(value, tuple):
+            late.append((len(body), value))
+        body += data
+    vtable = len(out)
+    out += struct.pack(f"<HH{slots}H", 4 + 2 * slots, len(body), *offsets)
+    out += bytes(-len(out) % 8)
+    at = len(out)
+    struct.pack_into("<i", body, 0, at - vtable)
+    out += body
+    for spot, value in late:
+        struct.pack_into("<I", out, at + spot, _place(out, value) - at - spot)
+    return at
+
+
+def flatbuffer(root: Fields, identifier: bytes = b"TFL3") -> bytes:
+    """A file whose root is this table."""
+    out = bytearray(4) + identifier
+    struct.pack_into("<I", out, 0, _place(out, root))
+    return bytes(out)
+
+
+@dataclass
+class Model:
+    """A TFLite model under construction; tensors and operators are numbered as they come."""
+
+    tensors: list[Fields] = field(default_factory=list)
+    buffers: list[Fields] = field(default_factory=lambda: [{}])
+    operators: list[Fields] = field(default_factory=list)
+    codes: list[Fields] = field(default_factory=list)
+
+    def tensor(
+        self, name: str, shape: Sequence[int], dtype: str = "f32", data: Array | None = None,
+        scale: Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0,
+    ) -> int:  # fmt: skip
+        slots, buffer = schema.TENSOR, 0
+        if data is not None:
+            buffer = len(self.buffers)
+            self.buffers.append({0: np.frombuffer(data.tobytes(), np.uint8)})
+        fields = {
+            slots["shape"]: np.array(shape, np.int32), slots["type"]: ("i8", TYPES[dtype]),
+            slots["buffer"]: ("u32", buffer), slots["name"]: name,
+        }  # fmt: skip
+        if scale:
+            fields[slots["quantization"]] = {
+                2: np.array(scale, np.float32), 3: np.array(zero or [0] * len(scale), np.int64), 6: ("i32", axis)
+            }  # fmt: skip
+        self.tensors.append(fields)
+        return len(self.tensors) - 1
+
+    def constant(self, name: str, data: Array, **quantization: Any) -> int:
+        names = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(np.int32): "i32",
+                 np.dtype(np.int8): "i8", np.dtype(np.uint8): "u8"}  # fmt: skip
+        return self.tensor(name, data.shape, names[data.dtype], data, **quantization)
+
+    def add(self, type: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
+        """An operator with builtin options named as in the schema's table; an unknown type is a custom one."""
+        code = CODES.get(type, 32)
+        custom = {} if type in CODES else {1: type}
+        self.codes.append({0: ("i8", min(code, 127)), 3: ("i32", code), **custom})
+        spec = [entry.partition(":") for entry in schema.OPTIONS.get(type, "").split()]
+        table = {}
+        for slot, (name, _, kind) in enumerate(spec):
+            if name in options:
+                kind = kind.partition("=")[0]
+                table[slot] = np.array(options[name], np.int32) if kind[0] == "[" else (kind, options[name])
+        self.operators.append(
+            {
+                0: ("u32", len(self.codes) - 1), 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32),
+                3: ("u8", 1), 4: table,
+            }
+        )  # fmt: skip
+
+    def bytes(self, inputs: Sequence[int], outputs: Sequence[int], version: int = 3) -> bytes:
+        graph = {
+            0: self.tensors, 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32), 3: self.operators,
+            4: "main",
+        }  # fmt: skip
+        return flatbuffer({0: ("u32", version), 1: self.codes, 2: [graph], 3: "by hand", 4: self.buffers})
+
+
+def convolution(dtype: str = "f32", **options: Any) -> bytes:
+    """A 3x3 convolution of [1, 5, 6, 2] to 3 channels: its weights in f32, f16 (through DEQUANTIZE) or i8."""
+    rng = np.random.default_rng(3)
+    model = Model()
+    x = model.tensor("x", (1, 5, 6, 2))
+    weights = rng.uniform(-1, 1, (3, 3, 3, 2)).astype(np.float32)
+    if dtype == "f16":
+        half = model.constant("w16", weights.astype(np.float16))
+        w = model.tensor("w", weights.shape)
+        model.add("DEQUANTIZE", [half], [w])
+    elif dtype == "i8":
+        stored = np.round(weights * 100).astype(np.int8)
+        w = model.constant("w", stored, scale=[0.01, 0.02, 0.03], axis=0)
+    else:
+        w = model.constant("w", weights)
+    b = model.constant("b", rng.uniform(-1, 1, 3).astype(np.float32))
+    given = {"padding": 0, "stride_w": 1, "stride_h": 1, "activation": 0, "dilation_w": 1, "dilation_h": 1, **options}
+    y = model.tensor("y", (1, 5, 6, 3))
+    model.add("CONV_2D", [x, w, b], [y], **given)
+    return model.bytes([x], [y])

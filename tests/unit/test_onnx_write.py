@@ -1,0 +1,107 @@
+"""Graphs written as ONNX: the checker accepts them, and onnxruntime and our own reader give the graph's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import pytest
+
+from evaluate import difference, evaluate, random_inputs
+from onnx_models import classifier, gated
+from tenon import frontends, passes
+from tenon.errors import UnsupportedError
+from tenon.frontends.onnx_write import to_onnx
+from tenon.ir.graph import Array, Graph, Origin
+from tenon.ir.types import F32, I64, tensor
+from tenon.ir.writer import Writer
+from tenon.ops.activation import Swish
+from tenon.ops.base import Operator
+from tenon.ops.detection import Proposal
+from tenon.ops.move import ChannelShuffle
+from tenon.ops.pointwise import Add
+
+
+def onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
+    import onnxruntime as rt
+
+    options = rt.SessionOptions()
+    options.log_severity_level = 3
+    session = rt.InferenceSession(model.SerializeToString(), options)
+    return [np.asarray(a) for a in session.run(None, dict(inputs))]
+
+
+def check(graph: Graph, tolerance: float = 1e-5) -> onnx.ModelProto:
+    """Compare the written model with the graph."""
+    model = to_onnx(graph)
+    onnx.checker.check_model(model, full_check=True)
+    inputs = random_inputs(graph)
+    expected = evaluate(graph, inputs)
+    assert [o.name for o in model.graph.output] == list(expected) or len(set(expected)) < len(graph.outputs)
+    for name, found in zip(expected, onnxruntime(model, inputs), strict=False):
+        assert difference(found, expected[name]) < tolerance
+    again = evaluate(frontends.load(model.SerializeToString()), inputs)
+    for name, array in expected.items():
+        assert difference(again[name], array) < tolerance
+    return model
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("make", [classifier, gated])
+def test_optimised_models(make: object, level: int) -> None:
+    assert callable(make)
+    graph = frontends.load(make().SerializeToString(), shapes={"batch": 2} if make is classifier else None)
+    passes.optimize(graph, level=level)
+    check(graph)
+
+
+def graph_of(op: Operator, *dims: int) -> Graph:
+    graph = Graph("one", "one")
+    x = graph.add_input("x", tensor(F32, *dims))
+    graph.outputs = list(Writer(graph).add(op, [x], ["y"], Origin("one", "it", op.name)))
+    return graph
+
+
+def test_operators_of_our_own_are_spelled_out() -> None:
+    assert [n.op_type for n in check(graph_of(ChannelShuffle(3), 2, 6, 4, 5)).graph.node] == [
+        "Reshape",
+        "Transpose",
+        "Reshape",
+    ]
+    for alpha in (1.0, 2.0):
+        model = check(graph_of(Swish(alpha=alpha), 2, 6))
+        assert model.graph.node[-1].op_type == "Mul"
+        assert model.opset_import[0].version == 21
+
+
+def test_what_onnx_cannot_say_is_listed() -> None:
+    graph = Graph("rpn", "rpn")
+    shapes = {"scores": (1, 6, 2, 2), "deltas": (1, 12, 2, 2), "image": (1, 3), "anchors": (3, 4)}
+    inputs = [graph.add_input(name, tensor(F32, *dims)) for name, dims in shapes.items()]
+    graph.outputs = list(Writer(graph).add(Proposal(post_nms=4), inputs, ["y"], Origin("rpn", "proposal", "Proposal")))
+    with pytest.raises(UnsupportedError, match=r"proposal \(Proposal\): ONNX has no operator Proposal"):
+        to_onnx(graph)
+
+
+def test_outputs_that_no_node_makes() -> None:
+    graph = Graph("ends", "ends")
+    x = graph.add_input("x", tensor(F32, 2, 3))
+    graph.outputs = [x, graph.constant("c", np.arange(4)), x]
+    model = to_onnx(graph)
+    onnx.checker.check_model(model)
+    found = onnxruntime(model, {"x": np.ones((2, 3), np.float32)})
+    assert [f.tolist() for f in found] == [[[1, 1, 1]] * 2, [0, 1, 2, 3], [[1, 1, 1]] * 2]
+    assert model.graph.output[1].type.tensor_type.elem_type == onnx.TensorProto.INT64
+    assert I64 is graph.outputs[1].type.dtype
+
+
+def test_equal_names_become_different() -> None:
+    graph = Graph("names", "names")
+    x = graph.add_input("x", tensor(F32, 3))
+    y = x
+    for n in range(3):
+        y = graph.add(Add(), [y, graph.constant("c", np.full(3, n + 1, np.float32))], ["y"]).output
+    graph.outputs = [y]
+    (found,) = onnxruntime(to_onnx(graph), {"x": np.zeros(3, np.float32)})
+    assert found.tolist() == [6, 6, 6]

@@ -1,0 +1,215 @@
+"""TensorFlow graphs: inputs, loops, functions, variables, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluate import evaluate
+from tenon import frontends
+from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import F32, I32
+from tensorflow_models import Function, const, graph, node, placeholder, saved_model, table
+
+
+def run(loaded: Graph, *inputs: Array) -> list[Array]:
+    feeds = {v.name: np.asarray(a, v.type.dtype.numpy) for v, a in zip(loaded.inputs, inputs, strict=True)}
+    return list(evaluate(loaded, feeds).values())
+
+
+def ops(loaded: Graph) -> list[str]:
+    return [n.op.name for n in loaded]
+
+
+def test_nodes_in_any_order_and_control_inputs() -> None:
+    data = graph(node("y", "Add", "x", "c", "^wait"), const("c", [1, 2]), placeholder("x", -1, 2), node("wait", "NoOp"))
+    loaded = frontends.load(data)
+    assert [str(v) for v in loaded.inputs] == ["%x: f32[1,2]"]
+    np.testing.assert_array_equal(run(loaded, [[10, 20]])[0], [[11, 22]])
+
+
+def test_an_unknown_batch_is_one_unless_bound() -> None:
+    data = graph(placeholder("x", -1, 2), node("y", "Neg", "x"))
+    assert frontends.load(data).inputs[0].type.dims == (1, 2)
+    assert frontends.load(data, {"x": (3, 2)}).inputs[0].type.dims == (3, 2)
+
+
+def test_other_extents_must_be_bound() -> None:
+    data = graph(placeholder("x", -1, -1, 3), node("y", "Neg", "x"))
+    with pytest.raises(ShapeError, match="--shape"):
+        frontends.load(data)
+    assert frontends.load(data, {"x_dim_1": 7}).outputs[0].type.dims == (1, 7, 3)
+
+
+def test_queues_are_inputs() -> None:
+    queue = node("queue", "FIFOQueueV2", component_types=[F32, I32], shapes=[(4, 3), ()])
+    data = graph(queue, node("batch", "QueueDequeueManyV2", "queue", "n"), const("n", 8, "i32"), node("y", "Neg", "batch"))
+    loaded = frontends.load(data)
+    assert [str(v) for v in loaded.inputs][0] == "%batch: f32[1,4,3]"
+
+
+def test_batch_normalisations() -> None:
+    rng = np.random.default_rng(0)
+    scale, offset, mean = (rng.uniform(-1, 1, 3).astype(np.float32) for _ in range(3))
+    variance = rng.uniform(0.5, 1, 3).astype(np.float32)
+    constants = [const(k, v) for k, v in {"s": scale, "o": offset, "m": mean, "v": variance}.items()]
+    x = rng.uniform(-1, 1, (1, 2, 2, 3)).astype(np.float32)
+    expected = (x - mean) / np.sqrt(variance + 0.01) * scale + offset
+    for last in (
+        node("y", "FusedBatchNormV3", "x", "s", "o", "m", "v", epsilon=0.01, data_format="NHWC", is_training=False),
+        node(
+            "y", "BatchNormWithGlobalNormalization", "x", "m", "v", "o", "s", variance_epsilon=0.01,
+            scale_after_normalization=True,
+        ),
+    ):  # fmt: skip
+        loaded = frontends.load(graph(placeholder("x", 1, 2, 2, 3), *constants, last))
+        np.testing.assert_allclose(run(loaded, x)[0], expected, atol=1e-5)
+
+
+def test_fake_quantisation_keeps_its_range() -> None:
+    last = node("y", "FakeQuantWithMinMaxVars", "x", "a", "b", num_bits=8, narrow_range=False)
+    loaded = frontends.load(graph(placeholder("x", 5), const("a", -1.0), const("b", 1.55), last))
+    assert ops(loaded) == ["QuantizeLinear", "DequantizeLinear"]
+    step = np.float32(2.55 / 255)
+    np.testing.assert_allclose(loaded.nodes[0].input(1).array, step, rtol=1e-6)
+    found = run(loaded, [-2, -1, 0.003, 0.007, 3])[0]
+    np.testing.assert_allclose(found, [-1, -1, 0, 0.01, 1.55], atol=1e-6)
+
+
+# -------------------------------------------------------------------------------------------------- control flow
+def loop() -> list[bytes]:
+    """i = 0, s = x; while i < n: s = s * 2 + xs[i], i += 1; written to an array as well."""
+    enter = {"frame_name": "f", "is_constant": False}
+    fixed = {"frame_name": "f", "is_constant": True}
+    return [
+        placeholder("x", 2), placeholder("xs", 3, 2), const("zero", 0, "i32"), const("one", 1, "i32"),
+        const("two", [2.0, 2.0]), const("n", 3, "i32"), const("all", [0, 1, 2], "i32"),
+        node("array", "TensorArrayV3", "n", dtype=F32), node("out", "TensorArrayV3", "n", dtype=F32),
+        node("filled", "TensorArrayScatterV3", "array", "all", "xs", "array:1"),
+        node("ei", "Enter", "zero", **enter), node("es", "Enter", "x", **enter), node("eo", "Enter", "out:1", **enter),
+        node("en", "Enter", "n", **fixed), node("ea", "Enter", "array", **fixed), node("ef", "Enter", "filled", **fixed),
+        node("eh", "Enter", "out", **fixed), node("et", "Enter", "two", **fixed),
+        node("mi", "Merge", "ei", "ni"), node("ms", "Merge", "es", "ns"), node("mo", "Merge", "eo", "no"),
+        node("less", "Less", "mi", "en"), node("go", "LoopCond", "less"),
+        node("si", "Switch", "mi", "go"), node("ss", "Switch", "ms", "go"), node("so", "Switch", "mo", "go"),
+        node("bi", "Identity", "si:1"), node("bs", "Identity", "ss:1"),
+        node("read", "TensorArrayReadV3", "ea", "bi", "ef", dtype=F32),
+        node("double", "Mul", "bs", "et"), node("sum", "Add", "double", "read"),
+        node("write", "TensorArrayWriteV3", "eh", "bi", "sum", "so:1"), node("next", "Add", "bi", "step"),
+        const("step", 1, "i32"),
+        node("ni", "NextIteration", "next"), node("ns", "NextIteration", "sum"), node("no", "NextIteration", "write"),
+        node("last", "Exit", "ss"), node("flow", "Exit", "so"),
+        node("y", "TensorArrayGatherV3", "out", "all", "flow", dtype=F32),
+    ]  # fmt: skip
+
+
+def test_a_loop_is_unrolled() -> None:
+    loaded = frontends.load(graph(*loop()), outputs=["last", "y"])
+    x, xs = np.array([1, 2], np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
+    steps = []
+    for row in xs:
+        x = x * 2 + row
+        steps.append(x)
+    last, everything = run(loaded, [1, 2], xs)
+    np.testing.assert_array_equal(last, x)
+    np.testing.assert_array_equal(everything, steps)
+
+
+def test_a_loop_of_unknown_length_is_refused() -> None:
+    nodes = [n if b"zero" not in n[:8] else placeholder("zero", dtype="i32") for n in loop()]
+    with pytest.raises(UnsupportedError, match="computed at run time"):
+        frontends.load(graph(*nodes), outputs=["last"])
+
+
+def test_an_endless_loop_is_refused() -> None:
+    nodes = [const("step", 0, "i32") if n == const("step", 1, "i32") else n for n in loop()]
+    with pytest.raises(UnsupportedError, match="more than 1024 steps"):
+        frontends.load(graph(*nodes), outputs=["last"])
+
+
+def test_functions_and_their_loops() -> None:
+    """while i < 3: s = s + i, of TensorFlow 2."""
+    condition = Function("cond", ["i", "s"], {"go": "c:z:0"}, const("n", 3, "i32"), node("c", "Less", "i", "n:output:0"))
+    body = Function(
+        "body", ["i", "s"], {"j": "j_:z:0", "t": "t_:z:0"}, const("one", 1, "i32"),
+        node("j_", "AddV2", "i", "one:output:0"), node("f", "Cast", "i", DstT=F32), node("t_", "AddV2", "s", "f:y:0"),
+    )  # fmt: skip
+    outer = Function(
+        "outer", ["x"], {"y": "w:output:1"}, const("zero", 0, "i32"),
+        node("w", "StatelessWhile", "zero:output:0", "x", cond=condition, body=body),
+    )  # fmt: skip
+    data = graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=outer), functions=[condition, body, outer])
+    np.testing.assert_array_equal(run(frontends.load(data), [1, 2])[0], [4, 5])
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    again = Function("again", ["x"], {"y": "c:output:0"})
+    again.nodes = (node("c", "PartitionedCall", "x", f=again),)
+    with pytest.raises(ModelError, match="nested"):
+        frontends.load(graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=again), functions=[again]))
+
+
+def test_a_known_condition_takes_its_branch() -> None:
+    data = graph(
+        placeholder("x", 2), const("training", False, "bool"), node("s", "Switch", "x", "training"),
+        node("drop", "Mine", "s:1"), node("keep", "Neg", "s"), node("y", "Merge", "drop", "keep"),
+    )  # fmt: skip
+    np.testing.assert_array_equal(run(frontends.load(data, outputs=["y"]), [1, 2])[0], [-1, -2])
+
+
+# -------------------------------------------------------------------------------------------------- SavedModel
+def variable_graph() -> bytes:
+    return graph(
+        placeholder("x", -1, 2), node("w", "VarHandleOp", shared_name="w"), node("r", "ReadVariableOp", "w"),
+        node("m", "MatMul", "x", "r"), node("b", "VariableV2"), node("y", "BiasAdd", "m", "b"),
+    )  # fmt: skip
+
+
+def test_saved_model_with_variables(tmp_path: Path) -> None:
+    w, b = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([10, 20, 30], np.float32)
+    folder = saved_model(tmp_path / "net", variable_graph(), {"result": "y"}, {"w": w, "b": b, "b/unused": b})
+    for source in (folder, folder / "saved_model.pb"):
+        loaded = frontends.load(source)
+        np.testing.assert_array_equal(run(loaded, [[1, 1]])[0], [[15, 27, 39]])
+
+
+def test_saved_model_without_its_variables(tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "net", variable_graph(), {"result": "y"}, {})
+    with pytest.raises(UnsupportedError, match="has no value") as found:
+        frontends.load(folder)
+    assert len(found.value.problems) == 2
+    (folder / "variables/variables.index").write_bytes(table({"w": b"\x08\x01"})[:-1])
+    with pytest.raises(FormatError, match=r"variables\.index"):
+        frontends.load(folder)
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+def test_everything_unsupported_is_listed_at_once() -> None:
+    data = graph(placeholder("x", 2), node("a", "Mine", "x"), node("b", "Neg", "a"), node("c", "Yours", "b"))
+    with pytest.raises(UnsupportedError) as found:
+        frontends.load(data)
+    assert [p.where for p in found.value.problems] == ["a (Mine)", "c (Yours)"]
+
+
+def test_cutting() -> None:
+    data = graph(placeholder("x", 2), node("a", "Mine", "x"), node("b", "Neg", "a"), node("c", "Abs", "b"))
+    loaded = frontends.load(data, {"a": (3,)}, inputs=["a:0"], outputs=["b:0"])
+    assert ([str(v) for v in loaded.inputs], ops(loaded)) == (["%a: f32[3]"], ["Neg"])
+    with pytest.raises(InputError, match="'nothing'"):
+        frontends.load(data, outputs=["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (graph(node("y", "Neg", "x")), "'x' is read and not there"),
+        (graph(node("a", "Neg", "b"), node("b", "Neg", "a"), node("y", "Abs", "a")), "needs itself"),
+    ],
+    ids=["missing node", "circle"],
+)
+def test_damaged_graphs(data: bytes, match: str) -> None:
+    with pytest.raises(FormatError, match=match):
+        frontends.load(data)
