@@ -5,8 +5,9 @@
         --python PEERS/bin/python --tflite-python CONVERTERS/bin/python
 
 Every runtime is a process of its own, pinned to the same processors; all are loaded and warm before the first round,
-and each round gives every one a slice of time in turn, so that all see the same machine.  A runtime that is missing
-or fails is noted.  An answer further than 1e-3 from onnxruntime's without optimisations is wrong and does not count.
+and each round gives every one a slice of time in turn, so that all see the same machine.  On a busy machine --urgent
+keeps everything else away while something is timed.  A runtime that is missing or fails is noted.  An answer further
+than 1e-3 from onnxruntime's without optimisations is wrong and does not count.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default="1", help="as in 1,2")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--slice", type=float, default=0.1, help="seconds per runtime and round")
+    parser.add_argument("--urgent", action="store_true", help="time at real-time priority (root): for busy machines")
     parser.add_argument("--cpu", type=int, default=0, help="the first processor to use")
     parser.add_argument("--cold", type=int, default=5, help="fresh processes per runtime for the second table")
     parser.add_argument("--cold-net", default="mobilenet_v1")
@@ -54,17 +56,20 @@ def main() -> int:
     nets = sets.get(options.nets) or tuple(options.nets.split(","))
     runtimes = ("tenon", *(p for p in options.peers.split(",") if p))
     shop = Workshop(options.models, options.work, options.python, options.tflite_python)
+    order = f"{options.slice} urgent" if options.urgent else str(options.slice)
     results = []
     for threads in map(int, options.threads.split(",")):
         for net in nets:
             try:
-                found = race(Net(net, threads, options.cpu), runtimes, shop, options.rounds, options.slice)
+                found = race(Net(net, threads, options.cpu), runtimes, shop, options.rounds, order)
             except MissingError as missing:
                 print(f"{net}: {missing}", file=sys.stderr)
                 continue
             results.append(found)
             print(found.told(), flush=True)
-    starts = cold(Net(options.cold_net, 1, options.cpu), runtimes, shop, options.cold) if options.cold else []
+    starts = []
+    if options.cold:
+        starts = cold(Net(options.cold_net, 1, options.cpu), runtimes, shop, options.cold, urgent=options.urgent)
     save(options.out, results, starts)
     (options.out / "table.md").write_text(markdown(results, starts))
     for threads in {found.threads for found in results}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tenon.engine import Engine
 from tenon.engine.engine import open_bundle
 from tenon.engine.processors import Cores
 from tenon.errors import InputError, ModelError
+from tenon.frontends import torch_export
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
 from tenon.kernels.winograd import ERROR
@@ -32,8 +34,8 @@ from tenon.targets import Target, find
 from tenon.tune.search import Found, compiler_version, search
 from tenon.tune.table import Kind, Table
 
-Model = str | PathLike[str] | bytes
-"""A path, an http(s) address, or the bytes of a model file."""
+Model = str | PathLike[str] | bytes | Any
+"""A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
 
 Progress = Callable[[str], None]
 """Called with the name of each stage as it begins."""
@@ -47,15 +49,19 @@ def load(
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
     weights: Model | None = None,
+    example_inputs: Sequence[Any] | None = None,
 ) -> Graph:
-    """Read a model: a path, an http(s) address or the bytes of a file.
+    """Read a model: a path, an http(s) address or the bytes of a file; or a module or exported program of torch.
 
     Of a format of two files either may be given, or their folder; ``weights`` names the second file where it does not
     lie beside the first under its usual name.
     ``shapes`` binds input shapes by input name or single dimensions by their name; ``inputs`` and ``outputs`` cut
     the model at those tensors.  A graph whose dimensions are not all bound can be inspected, not compiled.
+    ``example_inputs`` are tensors or arrays of the shapes that a torch module is exported for.
     Raises ModelError: FormatError for a broken file, UnsupportedError listing all that Tenon lacks, ShapeError.
     """
+    if torch_export.is_torch(model):
+        return torch_export.load(model, example_inputs, inputs, outputs)
     return frontends.load(model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights)
 
 
@@ -65,15 +71,18 @@ def compile(
     *,
     shapes: Shapes | None = None,
     weights: Model | None = None,
+    example_inputs: Sequence[Any] | None = None,
     progress: Progress = lambda stage: None,
     **changes: Any,
 ) -> Bundle:
-    """Compile a model, or a graph that ``load`` gave, for a target.
+    """Compile a model, or a graph that ``load`` gave, for a target.  Models are those that ``load`` reads.
 
     ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); what is neither there nor in
     ``options`` comes from the environment.  Machine code is made when the bundle is saved.
     Raises ModelError, and InputError for bad options.
     """
+    if torch_export.is_torch(model):
+        model = load(model, example_inputs=example_inputs)
     chosen = _options(options, changes)
     target = find_target(chosen)
     progress("read")
@@ -143,7 +152,7 @@ def rewrite(
     from tenon.frontends.rewrite import Request, rewritten
 
     request = Request(model, None if out is None else Path(out), weights, shapes, config)
-    found = rewritten(request, passes.optimize)
+    found = rewritten(request, partial(passes.optimize, fuse=False))
     for path, data in found.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -182,7 +191,8 @@ def _planned(
     setting = replace(setting, choices=choose(graph, setting, times, options.max_weights))
     program = plan(graph.copy(), setting, name)
     ports = zip(program.outputs, given.outputs, strict=True)  # a pass may have put another value in an output's place
-    return graph, replace(program, outputs=tuple(replace(port, name=value.name) for port, value in ports))
+    named = (replace(port, name=v.name, extent=given.extents.get(v.name)) for port, v in ports)
+    return graph, replace(program, outputs=tuple(named))
 
 
 def _setting(target: Target, options: Options) -> Setting:

@@ -18,7 +18,7 @@ import numpy as np
 import tenon
 from conformance.cases import Conformance
 from conformance.run import Wrong, run
-from tenon.errors import InternalError, TenonError
+from tenon.errors import InternalError, TenonError, ToolchainError
 
 SECONDS = 120
 """A case that takes longer has failed."""
@@ -46,7 +46,7 @@ def attempt(case: Conformance, compiler: str) -> Outcome:
 
     try:
         return outcome(PASSED, bound=run(case, compiler))
-    except InternalError as error:
+    except (InternalError, ToolchainError) as error:
         return outcome(WRONG, _short(error))
     except TenonError as error:
         return outcome(REFUSED, str(error))

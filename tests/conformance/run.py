@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,8 @@ class _Quick:
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
 
-    def compile(self, files: Any, name: str, target: Any) -> bytes:
-        return self.compiler.compile(files, name, target, FLAGS)
+    def compile(self, files: Any, name: str, target: Any, extra: Sequence[str] = ()) -> bytes:
+        return self.compiler.compile(files, name, target, (*extra, *FLAGS))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.compiler, name)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -31,18 +31,22 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=NETS)
-def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
-    yield tenon.compile(zoo_model(request.param, tmp_path_factory.mktemp("zoo")), name="net")
+def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return tenon.compile(zoo_model(request.param, tmp_path_factory.mktemp("zoo")), name="net")
 
 
 def feeds(engine: tenon.Engine, seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-    return {n: rng.standard_normal(a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
+    return {n: np.asarray(rng.standard_normal(a.shape), a.dtype) for n, a in engine.inputs.items()}
 
 
 def workers() -> int:
     """Threads of this process that Python does not know."""
-    return len(os.listdir("/proc/self/task")) - threading.active_count()
+    return len(tasks()) - threading.active_count()
+
+
+def tasks() -> list[int]:
+    return [int(task.name) for task in Path("/proc/self/task").iterdir()]
 
 
 # -------------------------------------------------------------------------------------------- the same answer
@@ -84,6 +88,23 @@ def test_engines_in_several_python_threads_at_once(digits: Path) -> None:
         assert len(found) == len(engines)
         for twin in engines:
             twin.close()
+
+
+def test_the_executable(tmp_path: Path) -> None:
+    images, _ = held_out_digits()
+    images[0].tofile(tmp_path / "image.bin")
+    bundle = tenon.compile(DIGITS / "digits.onnx", name="digits", threads=4)
+    program = bundle.save(tmp_path / "digits", ("exe",)) / "digits"
+    answers = set()
+    for threads in ("1", "2", "4"):
+        command = [str(program), "image.bin", "--threads", threads, "--repeat", "50", "--raw-output", "y.bin"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        answers.add((tmp_path / "y.bin").read_bytes())
+    assert len(answers) == 1
+    command = [str(program), "--threads", "5", str(tmp_path / "image.bin")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "made for 1 to 4" in refused.stderr
 
 
 # ------------------------------------------------------------------------------------------------- lifetimes
@@ -142,6 +163,22 @@ def test_limits_are_in_the_manifest_and_kept(tmp_path: Path) -> None:
     assert tenon.compile(DIGITS / "digits.onnx", target="cortex-m7").program.threads == 1
 
 
+def test_the_command_line(digits: Path, tmp_path: Path) -> None:
+    images, _ = held_out_digits()
+    np.save(tmp_path / "image.npy", images[0])
+    command = [sys.executable, "-m", "tenon", "run", str(digits), "--input", str(tmp_path / "image.npy"), "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+
+    alone, together = (json.loads(run("--threads", n).stdout) for n in ("1", "2"))
+    assert alone["top"] == together["top"]
+    refused = run("--threads", "9")
+    assert refused.returncode != 0
+    assert "made for 1 to 8" in refused.stderr
+
+
 def test_a_bundle_for_one_thread_holds_no_trace_of_others() -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", threads=1)
     assert "thread" not in bundle.source.replace("__thread", "")
@@ -154,8 +191,7 @@ def test_affinity_holds_for_all_threads_until_close(digits: Path) -> None:
     processor = min(allowed)
     with tenon.open(digits, threads=3, affinity=[processor]) as engine:
         engine.run(feeds(engine))
-        tasks = [int(t) for t in os.listdir("/proc/self/task")]
-        assert sum(os.sched_getaffinity(t) == {processor} for t in tasks) >= 3
+        assert sum(os.sched_getaffinity(t) == {processor} for t in tasks()) >= 3
     assert os.sched_getaffinity(0) == allowed
 
 

@@ -18,9 +18,11 @@ from caffe_models import random as numbers
 from real import SHARED
 from tenon import frontends
 from tenon.errors import InputError, ModelError
+from tenon.frontends.caffe_optimize import optimise
 from tenon.frontends.caffe_schema import SCHEMA
 from tenon.frontends.protobuf_write import serialise
 from tenon.frontends.prototext import parse
+from tenon.frontends.source import ModelFile
 from tenon.ir.verify import verify
 
 COUNT = int(os.environ.get("TENON_FUZZ", "60"))
@@ -137,3 +139,16 @@ def test_damaged_weights(damage: Callable[[bytes, random.Random], bytes]) -> Non
             verify(frontends.load(TEXT.encode(), weights=damage(data, rng)))
         except ModelError:
             continue
+
+
+@pytest.mark.parametrize("damage", [flipped, overwritten, spliced, worded], ids=lambda f: f.__name__)
+def test_rewriting_damaged_nets(damage: Callable[[bytes, random.Random], bytes]) -> None:
+    rng, weights = random.Random(damage.__name__), ModelFile("w.caffemodel", binary())
+    refused = 0
+    for _ in range(COUNT):
+        text, other = damage(TEXT.encode(), rng), ModelFile("w.caffemodel", damage(weights.data, rng))
+        try:
+            optimise(ModelFile("net.prototxt", text, weights=rng.choice((weights, other)))).caffemodel()
+        except (ModelError, InputError):
+            refused += 1
+    assert refused < COUNT

@@ -344,6 +344,10 @@ def test_arg_max() -> None:
     same(one("ArgMax", "", x), flat.argmax(1).reshape(2, 1, 1).astype(np.float32))
     y = one("ArgMax", "argmax_param { out_max_val: true }", x)
     same(y, np.stack([flat.argmax(1), flat.max(1)], 1)[..., None].astype(np.float32))
+    order = np.argsort(-flat, 1)[:, None, :3]
+    same(one("ArgMax", "argmax_param { top_k: 3 }", x), order.astype(np.float32))
+    best = -np.sort(-x, 1)[:, :2]
+    same(one("ArgMax", "argmax_param { top_k: 2 axis: 1 out_max_val: true }", x), best)
 
 
 def test_reduction_and_softmax() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +232,29 @@ def test_where_to_write(tmp_path: Path) -> None:
         rewrite(tmp_path / "net.prototxt", None)
     with pytest.raises(InputError, match="only a Caffe net can become a Caffe net"):
         rewrite(tmp_path / "a.onnx", tmp_path / "b.prototxt")
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenon.cli import main
+
+    (tmp_path / "net.prototxt").write_text(head(1, 2, 5, 5) + layer("Convolution", CONVOLUTION.format(1, "true")))
+    weights = tmp_path / "other.weights"
+    weights.write_bytes(caffemodel({"it": [random(4, 2, 3, 3), random(4)]}))
+    arguments = [str(tmp_path / "net.prototxt"), "--weights", str(weights)]
+    assert run_main(main, ["optimize", *arguments, "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert [Path(p).name for p in json.loads(capsys.readouterr().out)["files"]] == ["net.prototxt", "net.caffemodel"]
+    assert run_main(main, ["optimize", *arguments]) == 2
+    assert "say where to write" in capsys.readouterr().err
+    assert run_main(main, ["inspect", str(tmp_path / "net.prototxt")]) == 0
+    assert "multiply-accumulates" in capsys.readouterr().out
+    assert run_main(main, ["compile", str(tmp_path / "net.prototxt"), "-o", str(tmp_path / "bundle")]) == 2
+    assert "its weights were not given; name their file with --weights" in " ".join(capsys.readouterr().err.split())
+
+
+def run_main(main: Callable[[], object], arguments: list[str]) -> int:
+    """The exit status of the command line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["tenon", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0)

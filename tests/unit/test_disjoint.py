@@ -18,6 +18,7 @@ from tenon.ir.loops import Kernel, Load, Loop, Stmt, Store, Type
 from tenon.ir.types import F32
 from tenon.ops import registry
 
+
 def overlapping() -> Kernel:
     k = Builder("overlapping")
     y = k.param("y", 64, out=True)
@@ -127,26 +128,25 @@ def test_sound_kernels_are_proved(make: Callable[[], Kernel]) -> None:
     assert prove(make()) > 0
 
 
-def test_working_in_place_is_proved_for_the_memory_that_is_shared() -> None:
-    def reversing(step: int) -> tuple[Kernel, Builder]:
-        k = Builder("copy")
-        x, y = k.param("x", 16), k.param("y", 16, out=True)
-        with k.loop("i", 8, kind="parallel") as i:
-            y[i] = x[i * step + (0 if step == 1 else 15)]
-        return k.done(), k
-
-    for step in (1, -1):
-        kernel, k = reversing(step)
-        x, y = k.params
-        assert prove(kernel)
-        assert prove(kernel, {x: y})  # 15 - i is never below 8
-    k = Builder("copy")
+def moving(trips: int, step: int, start: int) -> Kernel:
+    """y[i] = x[start + step * i]."""
+    k = Builder("moving")
     x, y = k.param("x", 16), k.param("y", 16, out=True)
-    with k.loop("i", 16, kind="parallel") as i:
-        y[i] = x[15 - i]
-    assert prove(k.done())
+    with k.loop("i", trips, kind="parallel") as i:
+        y[i] = x[i * step + start]
+    return k.done()
+
+
+def test_working_in_place_is_proved_for_the_memory_that_is_shared() -> None:
+    for sound in (moving(16, 1, 0), moving(8, -1, 15)):
+        x, y = sound.params
+        assert prove(sound)
+        assert prove(sound, {x: y})
+    fault = moving(16, -1, 15)
+    x, y = fault.params
+    assert prove(fault)
     with pytest.raises(ConflictError, match="write and read"):
-        prove(k.done(), {x.buffer: y.buffer})
+        prove(fault, {x: y})
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -161,7 +161,9 @@ def test_kernels_of_every_operator_case_are_proved(machine: str) -> None:
 
 
 # ------------------------------------------------------------------------------------ against enumeration
-def trips(body: tuple[Stmt, ...], env: dict[Var, int], item: tuple[object, ...]) -> Iterator[tuple[object, Store, dict]]:
+def trips(
+    body: tuple[Stmt, ...], env: dict[Var, int], item: tuple[object, ...]
+) -> Iterator[tuple[object, Store, dict[Var, int]]]:
     """Every store that runs: (the parallel trips that run it, the store, its variables)."""
     for s in body:
         if isinstance(s, Store):

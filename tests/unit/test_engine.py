@@ -190,6 +190,21 @@ def test_damaged_file(folder: Path, name: str) -> None:
         Engine(folder)
 
 
+def test_large_weights_are_compared_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all of them would make opening slow; that they are all there is always checked."""
+    monkeypatch.setattr("tenon.engine.engine.QUICK", 16)
+    path = folder / "affine.weights.bin"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    Engine(folder).close()
+    with pytest.raises(BundleError, match=r"affine.weights.bin is damaged"):
+        Engine(folder, verify=True)
+    path.write_bytes(content[:-1])
+    with pytest.raises(BundleError, match=r"affine.weights.bin is damaged"):
+        Engine(folder)
+
+
 def test_bundle_saved_without_library(cache: Path, tmp_path: Path) -> None:
     folder = handmade.bundle(cache=cache).save(tmp_path / "affine", ("c", "weights"))
     with pytest.raises(BundleError, match=r"saved without libaffine\.so"):

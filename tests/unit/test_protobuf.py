@@ -130,7 +130,7 @@ def test_foreign_fields_and_groups_are_passed_over() -> None:
     "data",
     [
         b"\x08", b"\x08\xff", b"\x08" + b"\xff" * 11, b"\x6a\x05\x08", b"\x6a\xff\xff\xff\xff\x7f", b"\x19\0\0",
-        b"\x1d\0",         b"\x0f", b"\x0e", b"\x00\x00", b"\xa4\x06", b"\xa3\x06", b"\x92\x01\x01\xff", b"\x8a\x01\x03abc",
+        b"\x1d\0", b"\x0f", b"\x0e", b"\x00\x00", b"\xa4\x06", b"\xa3\x06", b"\x92\x01\x01\xff", b"\x8a\x01\x03abc",
         b"\x52\x01\xff", b"\x5a\x07abcdefg",
     ],
 )  # fmt: skip

@@ -79,3 +79,28 @@ def test_failures_leave_nothing(path: str, message: str, server: str, tmp_path: 
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be fetched"):
         read("http://127.0.0.1:9/net.onnx", None, tmp_path)
+
+
+def test_partners_by_pattern(tmp_path: Path) -> None:
+    for name in ("net.param", "net.bin", "other.bin", "a[1].param", "a[1].bin"):
+        (tmp_path / name).write_bytes(name.encode())
+    net = read(tmp_path / "net.param")
+    assert net.partner("its weights", "{stem}.bin", "*.bin").data == b"net.bin"
+    assert read(tmp_path / "a[1].param").partner("its weights", "{stem}.bin").name == "a[1].bin"
+    assert net.partner("its weights", "{stem}.w", "*.bin", fits=lambda f: f.data == b"other.bin").name == "other.bin"
+    assert net.find_partner("its weights", "{stem}.w") is None
+    with pytest.raises(
+        FormatError, match=r"net.param: its weights were not found; looked for net.w, \*.w in .*--weights"
+    ):
+        net.partner("its weights", "{stem}.w", "*.w")
+    with pytest.raises(FormatError, match=r"could be any of a\[1\].bin, net.bin, other.bin; name one with --weights"):
+        net.partner("its weights", "*.bin")
+    with pytest.raises(FormatError, match=r"its weights must be given too: .*weights=\.\.\."):
+        read(b"bytes").partner("its weights", "*.bin")
+
+
+def test_a_folder_of_too_many_files(tmp_path: Path) -> None:
+    for n in range(40):
+        (tmp_path / f"{n}.bin").touch()
+    with pytest.raises(InputError, match=r"40 files are called \*.bin"):
+        read(tmp_path).matching("*.bin")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from evaluate import evaluate
+from real import ROOT
 from tenon import frontends
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
+from tenon.frontends.tensorflow_loops import CONTROL
+from tenon.frontends.tensorflow_ops import OPERATORS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, I32
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, table
 
 
-def run(loaded: Graph, *inputs: Array) -> list[Array]:
+def run(loaded: Graph, *inputs: Any) -> list[Array]:
     feeds = {v.name: np.asarray(a, v.type.dtype.numpy) for v, a in zip(loaded.inputs, inputs, strict=True)}
     return list(evaluate(loaded, feeds).values())
 
@@ -46,9 +50,11 @@ def test_other_extents_must_be_bound() -> None:
 
 def test_queues_are_inputs() -> None:
     queue = node("queue", "FIFOQueueV2", component_types=[F32, I32], shapes=[(4, 3), ()])
-    data = graph(queue, node("batch", "QueueDequeueManyV2", "queue", "n"), const("n", 8, "i32"), node("y", "Neg", "batch"))
+    data = graph(
+        queue, node("batch", "QueueDequeueManyV2", "queue", "n"), const("n", 8, "i32"), node("y", "Neg", "batch")
+    )
     loaded = frontends.load(data)
-    assert [str(v) for v in loaded.inputs][0] == "%batch: f32[1,4,3]"
+    assert str(loaded.inputs[0]) == "%batch: f32[1,4,3]"
 
 
 def test_batch_normalisations() -> None:
@@ -90,8 +96,9 @@ def loop() -> list[bytes]:
         node("array", "TensorArrayV3", "n", dtype=F32), node("out", "TensorArrayV3", "n", dtype=F32),
         node("filled", "TensorArrayScatterV3", "array", "all", "xs", "array:1"),
         node("ei", "Enter", "zero", **enter), node("es", "Enter", "x", **enter), node("eo", "Enter", "out:1", **enter),
-        node("en", "Enter", "n", **fixed), node("ea", "Enter", "array", **fixed), node("ef", "Enter", "filled", **fixed),
-        node("eh", "Enter", "out", **fixed), node("et", "Enter", "two", **fixed),
+        node("en", "Enter", "n", **fixed), node("ea", "Enter", "array", **fixed),
+        node("ef", "Enter", "filled", **fixed), node("eh", "Enter", "out", **fixed),
+        node("et", "Enter", "two", **fixed),
         node("mi", "Merge", "ei", "ni"), node("ms", "Merge", "es", "ns"), node("mo", "Merge", "eo", "no"),
         node("less", "Less", "mi", "en"), node("go", "LoopCond", "less"),
         node("si", "Switch", "mi", "go"), node("ss", "Switch", "ms", "go"), node("so", "Switch", "mo", "go"),
@@ -132,7 +139,9 @@ def test_an_endless_loop_is_refused() -> None:
 
 def test_functions_and_their_loops() -> None:
     """while i < 3: s = s + i, of TensorFlow 2."""
-    condition = Function("cond", ["i", "s"], {"go": "c:z:0"}, const("n", 3, "i32"), node("c", "Less", "i", "n:output:0"))
+    condition = Function(
+        "cond", ["i", "s"], {"go": "c:z:0"}, const("n", 3, "i32"), node("c", "Less", "i", "n:output:0")
+    )
     body = Function(
         "body", ["i", "s"], {"j": "j_:z:0", "t": "t_:z:0"}, const("one", 1, "i32"),
         node("j_", "AddV2", "i", "one:output:0"), node("f", "Cast", "i", DstT=F32), node("t_", "AddV2", "s", "f:y:0"),
@@ -213,3 +222,8 @@ def test_cutting() -> None:
 def test_damaged_graphs(data: bytes, match: str) -> None:
     with pytest.raises(FormatError, match=match):
         frontends.load(data)
+
+
+def test_every_operator_is_documented() -> None:
+    words = set((ROOT / "docs/formats/tensorflow.md").read_text().replace(",", " ").split())
+    assert {*OPERATORS, *CONTROL} <= words

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
+from real import ROOT
 from tenon import frontends
 from tenon.errors import FormatError, InputError, UnsupportedError
 from tenon.frontends.flatbuffer import Buffer, flex_map, options
-from tenon.frontends.tflite import dequantized, parse
 from tenon.frontends.source import ModelFile
+from tenon.frontends.tflite import dequantized, parse
+from tenon.frontends.tflite_ops import MOVERS, OPERATORS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType, Quant
 from tflite_models import Model, convolution, flatbuffer
@@ -52,9 +54,9 @@ def test_a_vector_that_is_too_long() -> None:
 
 def test_vectors_that_overlap_cannot_pretend_a_huge_content() -> None:
     shared = Buffer(flatbuffer({0: np.arange(1000, dtype=np.int32)}))
+    root = shared.root()
     with pytest.raises(FormatError, match="elements"):
-        for _ in range(1000):
-            shared.root().vector(0, "i32")
+        all(root.vector(0, "i32").size for _ in range(1000))
 
 
 def test_options_of_custom_operators() -> None:
@@ -91,7 +93,8 @@ def test_weights_of_half_and_of_dynamic_range_models(dtype: str, tolerance: floa
     weights = next(node for node in graph if node.op.name == "Conv").input(1)
     assert weights.type.dims == (3, 2, 3, 3)
     if dtype == "i8":
-        assert weights.type.quant == Quant(tuple(map(float, np.float32([0.01, 0.02, 0.03]))), (0, 0, 0), 0)
+        scale = tuple(np.array([0.01, 0.02, 0.03], np.float32).tolist())
+        assert weights.type.quant == Quant(scale, (0, 0, 0), 0)
     else:
         (expected,) = run(convolution("f32"), x)
         assert np.abs(found - expected).max() < tolerance * 10
@@ -226,6 +229,12 @@ def test_names_that_the_file_repeats_are_told_apart() -> None:
     model.add("ABS", [y], [z])
     graph = frontends.load(model.bytes([x], [z]))
     assert len({v.name for v in graph.values()}) == 3
+
+
+def test_every_operator_is_documented() -> None:
+    words = set((ROOT / "docs/formats/tflite.md").read_text().split())
+    assert set(OPERATORS) <= words
+    assert set(OPERATORS) >= MOVERS
 
 
 def test_content() -> None:

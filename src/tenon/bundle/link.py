@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tenon.errors import ToolchainError
@@ -25,6 +27,22 @@ def library_name(name: str, target: Target) -> str | None:
     if target.object == "wasm":
         return f"{name}.wasm"
     return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
+
+
+def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str], header: str) -> bytes:
+    """One object of a network's translation units, compiled several at a time."""
+    extra = ("-Wno-unused-function",) if len(texts) > 1 else ()  # every unit has all helpers
+
+    def compiled(text: str) -> bytes:
+        files = {f"{name}.c": text.encode(), f"{name}.h": header.encode()}
+        return compiler.compile(files, f"{name}.c", target, extra)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, texts))
+    if len(objects) == 1:
+        return objects[0]
+    parts = {f"piece{i}.o": content for i, content in enumerate(objects)}
+    return compiler.link(parts, target, ("-r", "-nostdlib"), "out.o")
 
 
 def library(compiler: Compiler, target: Target, name: str, network: bytes, *, team: bool = False) -> bytes:

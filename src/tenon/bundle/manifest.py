@@ -40,13 +40,17 @@ class MadeFor(_Record):
 
 
 class Tensor(_Record):
-    """An input or output: row-major at ``offset`` of the mutable region."""
+    """An input or output: row-major at ``offset`` of the mutable region.
+
+    ``extent``: along that axis only as many elements count as the output of that name says.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     offset: int = Field(ge=0)
     bytes: int = Field(ge=0)
+    extent: tuple[int, str] | None = None
 
 
 class Step(_Record):

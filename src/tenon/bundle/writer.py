@@ -26,6 +26,7 @@ from tenon.bundle.manifest import (
 from tenon.bundle.names import identifier
 from tenon.bundle.place import place
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.codegen.pieces import pieces
 from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError
 from tenon.options import EMIT, Emit, Options
@@ -84,8 +85,8 @@ class Bundle:
     @cached_property
     def object(self) -> bytes:
         """Raises ToolchainError if there is no compiler, or it refuses the source."""
-        files = {f"{self.name}.c": self.source.encode(), f"{self.name}.h": self.header.encode()}
-        return self.compiler.compile(files, f"{self.name}.c", self.target)
+        texts = pieces(self.source, self.name) if self.target.object == "elf" else [self.source]
+        return link.object_of(self.compiler, self.target, self.name, texts, self.header)
 
     @cached_property
     def library(self) -> bytes:
@@ -197,6 +198,7 @@ def _tensor(port: Port) -> Tensor:
         shape=port.type.dims,
         offset=port.offset,
         bytes=port.type.nbytes,
+        extent=port.extent,
     )
 
 

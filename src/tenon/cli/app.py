@@ -76,6 +76,9 @@ def compile_command(
     max_weights: Annotated[
         int | None, typer.Option("--max-weights", min=0, help="Most bytes of all weights, as packed.")
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="The most threads that the bundle can be run with.")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the graph after every pass.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Add the entry point that 'tenon profile' times.")] = False,
     compiler: Compiler = None,
@@ -91,6 +94,7 @@ def compile_command(
         "target": target,
         "name": name,
         "optimize": level,
+        "threads": threads,
         "precision": precision,
         "verify": verify or None,
         "winograd": winograd,
@@ -119,6 +123,9 @@ def run_command(
     top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5,
     labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None,
+    threads: Count = 1,
+    affinity: Affinity = None,
+    cores: Kind = "all",
     target: Target = None,
     shape: Shape = None,
     level: Level = None,
@@ -135,7 +142,9 @@ def run_command(
     picture = {"mean": parse_numbers("--mean", mean), "scale": parse_numbers("--scale", scale), "bgr": bgr}
     options = {"target": target, "optimize": level, "precision": precision, "compiler": compiler}
     source = Source(model, weights, sha256, parse_shapes(shape))
-    run_model(source, options, image, picture, parse_pairs("--input", input), top, labels, output, as_json=json)
+    files = parse_pairs("--input", input)
+    shared = _threads(threads, affinity, cores)
+    run_model(source, options, shared, image, picture, files, top, labels, output, as_json=json)
 
 
 @app.command("inspect")

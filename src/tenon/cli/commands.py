@@ -12,7 +12,7 @@ import numpy as np
 
 import tenon
 from tenon.bundle import read_manifest
-from tenon.cli.opening import Source, open_engine
+from tenon.cli.opening import Source, Threads, open_engine
 from tenon.cli.show import console, count, print_json, size, stages, table
 from tenon.engine.image import read_image
 from tenon.errors import InputError
@@ -56,6 +56,7 @@ def compile_model(
 def run_model(
     source: Source,
     options: dict[str, Any],
+    threads: Threads,
     image: Path | None,
     picture: dict[str, Any],
     files: dict[str, Path],
@@ -65,7 +66,7 @@ def run_model(
     *,
     as_json: bool,
 ) -> None:
-    engine = open_engine(source, options)
+    engine = open_engine(source, options, threads)
     with engine:
         feeds = _feeds(engine.inputs, image, picture, files)
         names = _labels(labels)

@@ -228,7 +228,7 @@ class C(Printer):
 
     def bits(self, source: Type, target: Type) -> str:
         a, b = self.type(source), self.type(target)
-        name = f"bits_{source.dtype}_{target.dtype}"
+        name = f"bits_{source}_{target}"
         self.helpers.setdefault(
             name,
             f"TENON_INLINE {b} {name}({a} a) {{\n  union {{ {a} a; {b} b; }} u;\n  u.a = a;\n  return u.b;\n}}",

@@ -59,7 +59,7 @@ def _threaded(program: Program, parts: list[Part], calls: list[str], unused: lis
         _SLICE,
         f"void {name}_phase({REGIONS}, int phase, int part, int parts) {{",
         *unused,
-        "  (void)parts;",
+        "  (void)part, (void)parts;",
         "  switch (phase) {",
         *body,
         "  }",

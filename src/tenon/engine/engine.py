@@ -17,7 +17,7 @@ import numpy as np
 from tenon.bundle import Bundle, Manifest, read_manifest
 from tenon.bundle.link import library_name
 from tenon.bundle.manifest import MemoryUse
-from tenon.engine.feeds import Array, Feeds, fill, views
+from tenon.engine.feeds import Array, Feeds, cropped, fill, views
 from tenon.engine.loading import load_library
 from tenon.engine.processors import Cores, choose
 from tenon.engine.team import Team
@@ -132,7 +132,8 @@ class Engine:
                 fill(self.inputs, feeds)
             if status := self._team.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
-            return {name: array.copy() for name, array in self.outputs.items()} if copy else dict(self.outputs)
+            found = cropped(self.outputs, self.manifest.outputs)
+            return {name: array.copy() for name, array in found.items()} if copy else found
 
     def timestamps(self) -> Array:
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.

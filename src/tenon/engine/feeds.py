@@ -20,6 +20,17 @@ def views(region: Array, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
     return {t.name: region[t.offset : t.offset + t.bytes].view(DType(t.dtype).numpy).reshape(t.shape) for t in tensors}
 
 
+def cropped(outputs: Mapping[str, Array], tensors: tuple[Tensor, ...]) -> dict[str, Array]:
+    """The outputs, each cut to the extent that another output holds where it depends on data."""
+    found = dict(outputs)
+    for tensor in tensors:
+        if tensor.extent is not None:
+            axis, name = tensor.extent
+            count = min(int(outputs[name].item()), tensor.shape[axis])
+            found[tensor.name] = outputs[tensor.name][(slice(None),) * axis + (slice(0, count),)]
+    return found
+
+
 def fill(inputs: Mapping[str, Array], feeds: Feeds) -> None:
     """Copy every feed into the input of its name; all is checked before anything is written.
 

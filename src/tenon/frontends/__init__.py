@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tenon.errors import FormatError, InputError
+from tenon.errors import FormatError, InputError, TenonError
 
 if TYPE_CHECKING:
     from tenon.frontends.source import ModelFile, Progress
@@ -114,23 +114,39 @@ def find(
         file = replace(file, weights=read(weights, None, cache, progress))
     if file.is_folder:
         return _main(file)
+    doubts: list[TenonError] = []
     for format in FORMATS.values():
         frontend = format.frontend()
-        if frontend.recognise(file):
+        if _recognised(frontend, file, doubts):
             return file, frontend
+    if doubts:
+        raise doubts[0]
     raise FormatError(f"{file.name}: the format is not known; Tenon reads {', '.join(FORMATS)}")
+
+
+def _recognised(frontend: Frontend, file: ModelFile, doubts: list[TenonError]) -> bool:
+    """Whether a frontend knows the file; why it cannot tell (a partner that is ambiguous) is put into ``doubts``."""
+    try:
+        return frontend.recognise(file)
+    except (FormatError, InputError) as error:
+        doubts.append(error)
+        return False
 
 
 def _main(folder: ModelFile) -> tuple[ModelFile, Frontend]:
     """The one model in a folder."""
     found: dict[str, tuple[ModelFile, Frontend]] = {}
+    doubts: list[TenonError] = []
     for format in FORMATS.values():
         frontend = format.frontend()
         for pattern in format.main:
-            files = [f for f in folder.matching(pattern) if f.name not in found and frontend.recognise(f)]
-            found.update({f.name: (replace(f, weights=folder.weights), frontend) for f in files})
+            files = [replace(f, weights=folder.weights) for f in folder.matching(pattern) if f.name not in found]
+            files = [f for f in files if _recognised(frontend, f, doubts)]
+            found.update({f.name: (f, frontend) for f in files})
             if files:
                 break
+    if not found and doubts:
+        raise doubts[0]
     if not found:
         looked = ", ".join(p for format in FORMATS.values() for p in format.main)
         raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")

@@ -23,7 +23,7 @@ from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, TensorType
 
-_TEXT = re.compile(rb"^\s*(layers?|input|input_dim|input_shape)\s*[:{]", re.MULTILINE)
+_TEXT = re.compile(rb"^\s*(layers?\s*\{|input\s*:\s*[\"'])", re.MULTILINE)
 _SOLVER = re.compile(rb"^\s*(base_lr|lr_policy|max_iter|test_iter)\s*:", re.MULTILINE)
 _WIRES = {1: 2, 2: 2, 3: 2, 4: 0, 5: 0, 6: 2, 7: 0, 8: 2, 100: 2}
 """Field numbers of NetParameter and their wire types."""

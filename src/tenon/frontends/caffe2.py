@@ -45,16 +45,17 @@ def recognise(file: ModelFile) -> bool:
 
 
 def is_net(data: bytes) -> bool:
-    """A name, perhaps, then operators whose fourth field is the name of their type."""
+    """Only fields of a NetDef, the first operator's fourth one the name of its type."""
+    operators: list[memoryview] = []
     try:
         for number, wire, content in raw_fields(memoryview(data)):
-            if number == 2 and wire == 2 and not isinstance(content, int):
-                return _is_operator(content)
-            if number not in (1, 3, 7) or wire != 2:
+            if number > 8 or wire != (0 if number == 4 else 2) or isinstance(content, int):
                 return False
+            if number == 2 and not operators:
+                operators.append(content)
+        return bool(operators) and _is_operator(operators[0])
     except Exception:  # what is no message at all
         return False
-    return False
 
 
 def _is_operator(data: memoryview) -> bool:
@@ -138,9 +139,10 @@ def _operator(net: Net, context: Context, op: Message, name: str) -> None:
         if op.type in _FILLS and not op.input and op.output:
             net[op.output[0]] = net.constant(fill(op), "filled")
             return
+        known = context.begin(op)
         if op.type not in OPERATORS:
             raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-        if context.begin(op):
+        if known:
             made = OPERATORS[op.type](context)
             for top, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):
                 net[top] = value

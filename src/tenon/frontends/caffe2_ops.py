@@ -30,9 +30,9 @@ class Context(Emitter):
     def begin(self, op: Message) -> bool:
         """Whether the operator can be made: the types of its inputs are known."""
         self.op, self.arguments = op, {a.name: a for a in op.arg}
+        self.inputs = [self.net[name] for name in op.input]
         if self.text("order", "NCHW") != "NCHW":
             raise RefusedError("only the order NCHW is supported")
-        self.inputs = [self.net[name] for name in op.input]
         return self.blind or all(is_known(v) for v in self.inputs)
 
     @property

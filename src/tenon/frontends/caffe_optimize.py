@@ -23,6 +23,7 @@ from tenon.frontends.caffe_upgrade import DATA_LAYERS, layers_of
 from tenon.frontends.protobuf import Message
 from tenon.frontends.source import ModelFile
 from tenon.ir.graph import Array
+from tenon.ir.writer import HOSTILE
 
 IN_PLACE = frozenset({"Scale", "BatchNorm", "ReLU", "PReLU", "Softmax", "TanH", "ELU", "Dropout", "Sigmoid"})
 WEIGHTED = frozenset({"Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution", "InnerProduct"})
@@ -126,16 +127,23 @@ def optimise(file: ModelFile, settings: Settings = Settings()) -> Optimised:
     new = net.clone()
     new.set(layers=None, layer=layers)
     result = Optimised(new, blobs_by_layer(weights, file.name))
-    work = _Rewriter(layers, result.blobs, result.log)
+    try:
+        with np.errstate(all="ignore"):  # a damaged variance gives NaN, as it does in Caffe
+            _take_steps(_Rewriter(layers, result.blobs, result.log), list(net.input), settings)
+    except HOSTILE as error:
+        raise FormatError(f"{file.name}: its layers and weights contradict each other: {error!r}") from error
+    return result
+
+
+def _take_steps(work: _Rewriter, heads: list[str], settings: Settings) -> None:
     if settings.in_place:
         work.in_place()
     if settings.mean_input or settings.scale_input:
-        work.input_affine(net.input, settings)
+        work.input_affine(heads, settings)
     if settings.norms:
         work.norms()
     if settings.dropout:
         work.dropout()
-    return result
 
 
 class _Rewriter:

@@ -171,20 +171,25 @@ def softmax(layer: Layer) -> Value:
 
 
 def arg_max(layer: Layer) -> Value:
-    """Indices as floats; without an axis, of each item, flattened, in a blob [N, 1 or 2, 1]."""
+    """Indices as floats; without an axis, of each item, flattened, in a blob [N, 1 or 2, top_k]."""
     parameter, dims = layer.message.argmax_param, layer.dims()
-    if parameter.top_k != 1:
-        raise RefusedError(f"takes the {parameter.top_k} largest", "cut the net before it and sort in the application")
     if parameter.has("axis"):
-        x, axis = layer.x, layer.axis(parameter.axis)
-        if parameter.out_max_val:
-            return layer.add("ReduceMax", x, layer.net.ints(axis))
-        return layer.add("Cast", layer.add("ArgMax", x, axis=axis), to="f32")
-    x = layer.reshape(layer.x, (dims[0], 1, math.prod(dims[1:])))
-    where = layer.add("Cast", layer.add("ArgMax", x, axis=2), to="f32")
-    if not parameter.out_max_val:
-        return where
-    return layer.add("Concat", where, layer.add("ReduceMax", x, layer.net.ints(2)), axis=1)
+        where, most = _largest(layer, layer.x, layer.axis(parameter.axis))
+        return most if parameter.out_max_val else where
+    where, most = _largest(layer, layer.reshape(layer.x, (dims[0], 1, math.prod(dims[1:]))), 2)
+    return layer.add("Concat", where, most, axis=1) if parameter.out_max_val else where
+
+
+def _largest(layer: Layer, x: Value, axis: int) -> tuple[Value, Value]:
+    """(indices as floats, values) of the ``top_k`` largest elements along an axis."""
+    count = layer.message.argmax_param.top_k
+    if not 0 < count <= layer.net.dims(x)[axis]:
+        raise RefusedError(f"takes the {count} largest of {layer.net.dims(x)[axis]}")
+    if count == 1:
+        where, most = layer.add("ArgMax", x, axis=axis), layer.add("ReduceMax", x, layer.net.ints(axis))
+    else:
+        most, where = layer.net.adds("TopK", 2, x, layer.net.ints(count), axis=axis)
+    return layer.add("Cast", where, to="f32"), most
 
 
 def reduction(layer: Layer) -> Value:

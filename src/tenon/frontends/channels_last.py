@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from tenon.errors import FormatError
 from tenon.frontends.net import Net, RefusedError
 from tenon.frontends.onnx_upgrade import Layer
-from tenon.ir.graph import Array, Node, Value
+from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ops.elementwise import Pointwise
 
@@ -62,6 +63,13 @@ class ChannelsLast(Net):
     def remember(self) -> None:
         """Begin to note where SpaceToBatch was met, so that it can be undone around convolutions."""
         self._batched, self._convolved = {}, {}
+
+    def finish(self, outputs: Sequence[str]) -> Graph:
+        """As ``Net.finish``; all inputs were bound, so all outputs must have types.  Raises FormatError."""
+        graph = super().finish(outputs)
+        if not all(v.typed for v in graph.outputs):
+            raise FormatError(f"{self.file.name}: an output is made of nothing; the file is damaged")
+        return graph
 
     # ------------------------------------------------------------------------------------- moving data
     def quantized(self, data: Array, stem: str, quant: Quant | None) -> Value:
@@ -337,6 +345,8 @@ class ChannelsLast(Net):
     def resize(self, x: Value, sizes: Ints, mode: str, *, align_corners: bool, half_pixel: bool) -> Value:
         """An image of other extents; ``mode`` is nearest, linear or cubic."""
         n, *old, c = self.dims(x)
+        if min(*old, *sizes) < 1:
+            raise RefusedError(f"an image of {old} cannot be made one of {list(sizes)}")
         if mode == "nearest" and not align_corners and any(out % size for out, size in zip(sizes, old, strict=True)):
             return self._nearest(x, old, sizes, half_pixel)
         place = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
@@ -431,8 +441,16 @@ class _Maker:
     def emit(self, layer: Layer, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         return self.net.add(type, *inputs, **attributes)
 
+    def emit_all(
+        self, layer: Layer, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+    ) -> list[Value]:
+        return list(self.net.adds(type, count, *inputs, **attributes))
+
     def constant(self, layer: Layer, stem: str, data: Array) -> Value:
         return self.net.constant(data, stem)
+
+    def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
+        raise RefusedError("its result has no fixed shape")
 
 
 def _bit(mask: int, i: int) -> bool:

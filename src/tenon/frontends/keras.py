@@ -248,7 +248,9 @@ class _Walk:
             by_name = {layer.name: layer for layer in self.layers}
             for name in starts:
                 layer = by_name[name]
-                shape = next(layer.config[k] for k in _SHAPES if layer.config.get(k))
+                shape = next((layer.config[k] for k in _SHAPES if layer.config.get(k)), None)
+                if shape is None:
+                    raise FormatError(f"{self.importer.file.name}: the input '{name}' has no shape")
                 self.made[name, 0] = [self.importer.input(name, shape, _dtype(layer.config))]
         waiting = [
             (layer, i, call)
@@ -286,7 +288,7 @@ class _Walk:
             self.importer.read(values)
             made = self.results(layer, values)
             names += [f"{name}:{i}" for i in range(1, len(made))]
-            for key, value in zip(names, made, strict=True):
+            for key, value in zip(names, made, strict=False):
                 self.net[key] = value
         return [self.net.scope[key] for key in names if key in self.net.scope]
 

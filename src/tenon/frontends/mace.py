@@ -67,19 +67,19 @@ def _graph_of(file: ModelFile) -> ModelFile | None:
 
 def _read(data: bytes, where: str) -> list[Message] | None:
     """The networks, by whichever layout of the messages fits."""
-    numbers: set[tuple[int, int]] = set()
     try:
-        for number, wire, _ in raw_fields(memoryview(data)):
-            numbers.add((number, wire))
-        if (100, 2) not in numbers:
+        if not any(number == 100 and wire == 2 for number, wire, _ in raw_fields(memoryview(data))):
             return None
-        for schema, type in ((NEW, "Multi"), (NEW, "Net"), (OLD, "Net")):
-            found = schema.parse(type, data, where)
-            nets = list(found.net_def) if type == "Multi" else [found]
-            if nets and all(net.op and all(op.type.isidentifier() and op.output for op in net.op) for net in nets):
-                return nets
-    except Exception:  # what is no message at all, or of another layout
+    except Exception:  # what is no message at all
         return None
+    for schema, type in ((NEW, "Multi"), (NEW, "Net"), (OLD, "Net")):
+        try:
+            found = schema.parse(type, data, where)
+        except FormatError:
+            continue
+        nets = list(found.net_def) if type == "Multi" else [found]
+        if nets and all(net.op and all(op.type.isidentifier() and op.output for op in net.op) for net in nets):
+            return nets
     return None
 
 
@@ -166,9 +166,9 @@ class _Model:
 
     def operator(self, op: Message, defaults: dict[str, Message]) -> None:
         with self.net.layer(op.name or op.output[0], op.type, *op.output):
+            context = Context(self.net, op, defaults)
             if op.type not in OPERATORS:
                 raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-            context = Context(self.net, op, defaults)
             if context.known:
                 made = OPERATORS[op.type](context)
                 for name, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):

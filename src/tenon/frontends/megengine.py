@@ -83,9 +83,9 @@ class _Dump:
             if tensors and not sources:
                 self.net[name] = self.net.constant(self.stored(tensors[0]), "data")
                 return
+            inputs = [self.net[self.named(i)] for i in sources]
             if kind not in OPERATORS:
                 raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-            inputs = [self.net[self.named(i)] for i in sources]
             if inputs and all(is_known(v) for v in inputs):
                 self.net[name] = OPERATORS[kind](Context(self.net, operator.table(2), inputs))
 

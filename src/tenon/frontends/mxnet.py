@@ -195,12 +195,12 @@ class _Symbol:
     def operator(self, i: int, node: dict[str, Any]) -> None:
         kind, sources = str(node["op"]), [(int(s[0]), int(s[1])) for s in node.get("inputs", ())]
         with self.net.layer(self.names[i], kind, self.names[i]):
-            if kind not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
             names = [self.tensor(*source) for source in sources]
             if kind in LABELLED:
                 names = names[:1]
             context = Context(self.net, kind, names, _attributes(node), self.stored is None)
+            if kind not in OPERATORS:
+                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
             if context.known:
                 made = OPERATORS[kind](context)
                 for k, value in enumerate([made] if isinstance(made, Value) else made):

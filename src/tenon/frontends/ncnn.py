@@ -71,9 +71,9 @@ def _build(net: Net, found: Sequence[Layer], weights: Weights) -> Graph:
 
 
 def _make(net: Net, layer: Layer, weights: Weights) -> None:
+    context = Context(net, layer, weights)
     if layer.type not in LAYERS:
         raise RefusedError("this layer is not supported", "the layers that are stand in the documentation")
-    context = Context(net, layer, weights)
     if not all(value.typed for value in context.inputs):
         return
     made = LAYERS[layer.type](context)

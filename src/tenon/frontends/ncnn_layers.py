@@ -215,8 +215,8 @@ def pooling(c: Context) -> Value:
             spans = zip(dims[2:], before, after, window["kernel_shape"], window["strides"], strict=True)
             after = tuple(q + -(n + p + q - k) % s for n, p, q, k, s in spans)
         window["pads"] = (*before, *after)
-    if average:
-        return c.add("AveragePool", c.x, count_include_pad=int(bool(c.integer(6))), **window)
+    if average:  # pads by rule are zeros like any other number
+        return c.add("AveragePool", c.x, count_include_pad=int(bool(c.integer(6)) or mode in (2, 3)), **window)
     return c.add("MaxPool", c.x, **window)
 
 

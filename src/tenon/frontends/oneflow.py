@@ -192,9 +192,9 @@ class _Job:
         if operation.type == "variable" and operation.types and operation.results:
             self.net[operation.name] = self.variable(operation)
             return
+        inputs = [self.net[self.names.get(name, name)] for name in operation.operands]
         if operation.type not in OPERATORS:
             raise RefusedError("this operation is not supported", "those that are stand in the documentation")
-        inputs = [self.net[self.names.get(name, name)] for name in operation.operands]
         if all(is_known(v) for v in inputs):
             made = OPERATORS[operation.type](Context(self.net, operation, inputs))
             for result, value in zip(operation.results, [made] if isinstance(made, Value) else made, strict=False):

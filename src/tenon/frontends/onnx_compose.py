@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.onnx_recurrent import gru, lstm, rnn
-from tenon.frontends.onnx_sample import grid_sample
+from tenon.frontends.onnx_sample import deform_conv, grid_sample
 from tenon.frontends.onnx_signal import dft, mel_weights, stft
 from tenon.frontends.onnx_training import adagrad, adam, momentum
 from tenon.frontends.onnx_upgrade import Layer, RefusedError
@@ -287,10 +287,11 @@ def _max_unpool(layer: Layer) -> Results:
     zeros = layer.constant("zeros", np.zeros(math.prod(shape), layer.input(0).type.dtype.numpy))
     flat = layer.ints("flat", [-1])
     x, where = (layer.emit("Reshape", layer.input(i), flat) for i in (0, 1))
-    if wanted != shape:  # the positions count in the shape that pooling came from
-        zeros = layer.constant("wide", np.zeros(math.prod(wanted), layer.input(0).type.dtype.numpy))
-    y = layer.emit("ScatterElements", zeros, where, x)
-    return [layer.emit("Reshape", y, layer.ints("shape", wanted))]
+    y = layer.emit("Reshape", layer.emit("ScatterElements", zeros, where, x), layer.ints("shape", shape))
+    if wanted == shape:  # the positions count in this shape, whatever shape is asked for
+        return [y]
+    more = [a - b for a, b in zip(wanted, shape, strict=True)]
+    return [layer.emit("Pad", y, layer.ints("pads", [0] * len(shape) + more))]
 
 
 def _tensor_scatter(layer: Layer) -> Results:
@@ -376,6 +377,26 @@ def _gram_counts(layer: Layer, x: Value, grams: np.ndarray, length: int, skips: 
     return total
 
 
+def _max_pool(layer: Layer) -> Results | None:
+    """With its second output read, the operator that has one."""
+    if len(layer.outputs) < 2:
+        return None
+    return layer.maker.emit_all(layer, "MaxPoolWithIndices", layer.inputs, 2, **layer.attributes)
+
+
+def _compress(layer: Layer) -> Results:
+    axis = layer.attributes.get("axis")
+    if axis is None:
+        return layer.maker.found(layer, [0])
+    return layer.maker.found(layer, [axis % len(layer.dims(0))])
+
+
+def _unique(layer: Layer) -> Results:
+    axis = layer.attributes.get("axis")
+    along = 0 if axis is None else axis % len(layer.dims(0))
+    return layer.maker.found(layer, [along, 0, None, 0])
+
+
 COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "Adagrad": adagrad,
     "Adam": adam,
@@ -384,8 +405,10 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "Bernoulli": _random_like,
     "Binarizer": _binarizer,
     "Col2Im": _col2im,
+    "Compress": _compress,
     "ConvInteger": _conv_integer,
     "DFT": dft,
+    "DeformConv": deform_conv,
     "DequantizeLinear": _dequantize,
     "Dropout": _dropout,
     "EyeLike": _eye_like,
@@ -397,9 +420,12 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "LpNormalization": _lp_normalization,
     "LpPool": _lp_pool,
     "MatMulInteger": _mat_mul_integer,
+    "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
     "MelWeightMatrix": mel_weights,
     "Momentum": momentum,
+    "NonMaxSuppression": lambda layer: layer.maker.found(layer, [0]),
+    "NonZero": lambda layer: layer.maker.found(layer, [1]),
     "QLinearConv": _q_linear_conv,
     "QLinearMatMul": _q_linear_mat_mul,
     "QuantizeLinear": _quantize,
@@ -409,5 +435,6 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "TensorScatter": _tensor_scatter,
     "TfIdfVectorizer": _tf_idf,
     "Trilu": _trilu,
+    "Unique": _unique,
 }
 """None: the operator stands as it is after all."""

@@ -49,6 +49,7 @@ class Importer:
         self.proto, self.file, self.opset = model.graph, file, opset
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.bindings: Mapping[str, AttributeProto] = {}
+        self.counted: dict[Value, tuple[int, Value]] = {}
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
@@ -82,7 +83,30 @@ class Importer:
                 if value is not None:
                     self.graph.outputs.append(self.returned(part, value))
         self.graph.prune()
+        self.deliver_extents()
         return self.graph
+
+    def deliver_extents(self) -> None:
+        """Give the true extents of outputs that depend on data beside them.  Raises UnsupportedError if anything else
+        reads such a value."""
+        for value, (axis, count) in self.counted.items():
+            if value.constant or value.producer not in self.graph:
+                continue
+            for reader in value.uses:
+                what = f"reads '{value.name}', whose extent depends on data"
+                self.writer.report(reader.origin, what, "cut the model before it with --output")
+            if not self.graph.is_output(value):
+                continue
+            name = next((n for a, n in self.graph.extents.values() if self.named(n) is count), "")
+            if not name:
+                name = count.name = self.writer.names.fresh(f"{value.name}.extent")
+                self.graph.outputs.append(count)
+            self.graph.extents[value.name] = (axis, name)
+        self.writer.finish()
+
+    def named(self, name: str) -> Value | None:
+        """The graph output of that name."""
+        return next((v for v in self.graph.outputs if v.name == name), None)
 
     def returned(self, name: str, value: Value) -> Value:
         """``value`` as the output ``name``: a branch that was inlined, or a clash, may have named it otherwise."""
@@ -275,6 +299,20 @@ class Importer:
     ) -> Value:
         """The first output of a new node."""
         return self.writer.add(operator(type, attributes), inputs, [name], origin)[0]
+
+    def emit_all(
+        self, layer: Layer, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+    ) -> list[Value]:
+        """The first outputs of a new node."""
+        names = [f"{layer.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
+        return list(self.writer.add(operator(type, attributes), inputs, names, layer.origin))
+
+    def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
+        """The outputs of an operator whose last output counts what is found along these axes of the others."""
+        names = [f"{layer.outputs[0]}_{i}" for i in range(len(axes) + 1)]
+        *values, count = self.writer.add(operator(layer.type, layer.attributes), layer.inputs, names, layer.origin)
+        self.counted.update({v: (axis, count) for v, axis in zip(values, axes, strict=True) if axis is not None})
+        return values
 
     def constant(self, layer: Layer, stem: str, data: Array) -> Value:
         return self.writer.constant(f"{layer.outputs[0]}_{stem}", data)

@@ -129,3 +129,59 @@ def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) 
     base = s.of("Floor", x)
     weights = s.cubic(s.of("Sub", x, base), -0.75)
     return [(placed(s.of("Add", base, float(i - 1))), w) for i, w in enumerate(weights)]
+
+
+def deform_conv(layer: Layer) -> Sequence[Value]:
+    """Every tap reads a position moved by an offset: samples gathered, then one product with the weights."""
+    from tenon.ops.window import Window
+
+    s = Sampler(layer)
+    (n, channels, *sizes), (outs, _, *kernel) = layer.dims(0), layer.dims(1)
+    attributes = layer.attributes
+    given = {k: tuple(attributes.get(k) or ()) for k in ("strides", "dilations", "pads")}
+    axes = Window(tuple(kernel), given["strides"], given["dilations"], given["pads"]).axes("DeformConv", sizes)
+    groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
+    taps, places = math.prod(kernel), math.prod(a.out for a in axes)
+    offsets = layer.emit("Reshape", layer.input(2), layer.ints("offsets", [n, parts, taps, 2, places]))
+    rows = layer.ints("rows", [n, channels, -1])
+    data = layer.emit("Reshape", layer.input(0), rows)
+
+    def spread(x: Value) -> Value:
+        """[N, offset groups, taps, places] for every channel: [N, C, taps * places]."""
+        wide = layer.emit("Unsqueeze", x, layer.ints("channel", [2]))
+        wide = layer.emit("Expand", wide, layer.ints("wide", [n, parts, channels // parts, taps, places]))
+        return layer.emit("Reshape", wide, rows)
+
+    sides = []
+    for d, a in enumerate(axes):
+        start = np.arange(a.out) * a.stride - a.before
+        tap = np.arange(a.kernel) * a.dilation
+        grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
+        grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
+        base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, places)
+        moved = layer.emit("Gather", offsets, layer.constant("axis", np.array(d, np.int64)), axis=3)
+        position = s.of("Add", moved, layer.constant("base", base.astype(s.dtype)))
+        low = s.of("Floor", position)
+        part = s.of("Sub", position, low)
+        sides.append([(low, s.of("Sub", s.number(1.0), part)), (s.of("Add", low, 1.0), part)])
+    total: Value | None = None
+    for (y, wy), (x, wx) in product(*sides):
+        inside = layer.emit("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))
+        at = [s.whole(s.clip(v, 0.0, float(m - 1))) for v, m in ((y, sizes[0]), (x, sizes[1]))]
+        number = layer.emit("Add", layer.emit("Mul", at[0], layer.ints("width", [sizes[1]])), at[1])
+        weight = layer.emit("Where", inside, s.of("Mul", wy, wx), s.number(0.0))
+        sample = layer.emit("GatherElements", data, spread(number), axis=2)
+        sample = layer.emit("Mul", sample, spread(weight))
+        total = sample if total is None else layer.emit("Add", total, sample)
+    assert total is not None
+    if layer.has(4):
+        mask = layer.emit("Reshape", layer.input(4), layer.ints("mask", [n, parts, taps, places]))
+        total = layer.emit("Mul", total, spread(mask))
+    columns = layer.emit("Reshape", total, layer.ints("columns", [n, groups, channels // groups * taps, places]))
+    matrix = layer.emit("Reshape", layer.input(1), layer.ints("matrix", [1, groups, outs // groups, -1]))
+    shape = layer.ints("shape", [n, outs, *(a.out for a in axes)])
+    result = layer.emit("Reshape", layer.emit("MatMul", matrix, columns), shape)
+    if layer.has(3):
+        bias = layer.emit("Reshape", layer.input(3), layer.ints("bias", [1, -1, 1, 1]))
+        result = layer.emit("Add", result, bias)
+    return [result]

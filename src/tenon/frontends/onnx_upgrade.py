@@ -35,6 +35,12 @@ class Maker(Protocol):
 
     def constant(self, layer: Layer, stem: str, data: Array) -> Value: ...
 
+    def emit_all(
+        self, layer: Layer, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+    ) -> list[Value]: ...
+
+    def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]: ...
+
 
 @dataclass
 class Layer:

@@ -204,9 +204,9 @@ class _Program:
             self.results += [name for slot in op.inputs for name in slot.arguments]
             return
         with self.net.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
+            context = Context(self.net, op)
             if op.type not in OPERATORS:
                 raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-            context = Context(self.net, op)
             if context.begin():
                 names = next((slots[k] for k in ("Out", "Output", "Y") if slots.get(k)), tops)
                 made = OPERATORS[op.type](context)

@@ -19,6 +19,7 @@ Progress = Callable[[int, int | None], None]
 
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 60
+MOST_MATCHES = 32
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,16 @@ class ModelFile:
         return Path(self.name).suffix.lower()
 
     def matching(self, pattern: str) -> list[ModelFile]:
-        """Other files of the folder whose names match a glob, sorted; ``{stem}`` in it is this file's own stem."""
+        """Other files of the folder whose names match a glob, sorted; ``{stem}`` in it is this file's own stem.
+
+        Raises InputError when so many match that reading them all to look for one would be folly.
+        """
         if self.folder is None:
             return []
         name = pattern.replace("{stem}", escape(self.stem))
         found = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != self.name)
+        if len(found) > MOST_MATCHES:
+            raise InputError(f"{self.folder}: {len(found)} files are called {name}; name the one that is meant")
         return [read_file(p) for p in found]
 
     def partner(self, what: str, *patterns: str, fits: Fits = lambda file: True) -> ModelFile:

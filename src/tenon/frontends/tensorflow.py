@@ -19,7 +19,7 @@ from tenon.frontends.protobuf import DamagedError, Message, raw_fields
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow_schema import SCHEMA, array, element_type, shape_of
 from tenon.ir.bind import ANY_RANK, Shapes, remedy
-from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import F32, DType, TensorType
 from tenon.ir.writer import is_known
 
@@ -163,8 +163,10 @@ class Importer:
         self.left = MOST_NODES
         self.inputs, self.outputs = list(inputs or ()), list(outputs or ())
         self.top = Scope({node.name: node for node in graph.node})
-        if not self.top.nodes:
-            raise FormatError(f"{file.name}: the graph has no nodes; the file is truncated or damaged")
+        if not self.top.nodes or "" in self.top.nodes:
+            raise FormatError(
+                f"{file.name}: the graph has no nodes, or one without a name; the file is truncated or damaged"
+            )
 
     def run(self, wanted: Sequence[str]) -> Graph:
         """Raises ModelError listing every problem."""
@@ -209,8 +211,17 @@ class Importer:
                 todo += reversed(needs)
                 continue
             self.evaluate(node, scope)
-            scope.values.setdefault(reference, Value(reference))
+            if reference not in scope.values:
+                self.report_missing(node, reference, scope)
             open_.discard(name)
+
+    def report_missing(self, node: Message, reference: str, scope: Scope) -> None:
+        """Note that a node has no such output, unless it failed altogether and that is noted."""
+        first = scope.values.get(node.name)
+        if not isinstance(first, Value) or first.typed:
+            origin = Origin(self.file.name, node.name, node.op)
+            self.net.writer.report(origin, f"'{reference}' is read, and it has no such output")
+        scope.values[reference] = Value(reference)
 
     def needs(self, node: Message, scope: Scope) -> list[str]:
         """The results that a node must have before it can be evaluated."""

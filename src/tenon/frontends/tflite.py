@@ -246,13 +246,16 @@ class Importer:
             if spell is None:
                 raise RefusedError("this operator is not supported")
             layer = Layer(self, operation, operation.type in MOVERS and self.alike(operation))
-            made = spell(layer)
+            found = spell(layer)
+            made = [found] if isinstance(found, Value) else list(found)
+            if len(made) < len(operation.outputs):
+                raise RefusedError(f"it has {len(made)} outputs, and the file asks for {len(operation.outputs)}")
         except RefusedError:
             for i in operation.outputs:
                 if i >= 0:  # what follows can still be looked at
                     self.net[self.names[i]] = Value(self.names[i], self.content.tensors[i].type)
             raise
-        for i, value in zip(operation.outputs, [made] if isinstance(made, Value) else made, strict=False):
+        for i, value in zip(operation.outputs, made, strict=False):
             if i >= 0:
                 self.store(i, value)
 
@@ -393,7 +396,8 @@ def dequantized(data: Array, quant: Quant) -> Array:
     if quant.axis is not None:
         shape = [-1 if i == quant.axis else 1 for i in range(data.ndim)]
         scale, zero = scale.reshape(shape), zero.reshape(shape)
-    result: Array = ((data.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32)
+    with np.errstate(over="ignore"):
+        result: Array = ((data.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32)
     return result.reshape(data.shape)
 
 

@@ -75,9 +75,9 @@ def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> 
     name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
     tops = [_at(network, i).name for i in node.outputs]
     with net.layer(node.name, name, *tops):
+        inputs = [_read(net, network, i, values) for i in node.inputs]
         if function is None:
             raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-        inputs = [_read(net, network, i, values) for i in node.inputs]
         if not inputs:
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):

@@ -130,6 +130,7 @@ class Graph:
         self.incomplete = incomplete
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
+        self.extents: dict[str, tuple[int, str]] = {}  # output -> (axis, the output that counts what is found along it)
         self._nodes: dict[Node, None] = {}
 
     # ------------------------------------------------------------------------------------- reading
@@ -262,6 +263,7 @@ class Graph:
                 value._type = old._type
                 twin[old] = value
         new.outputs = [of(v) for v in self.outputs]
+        new.extents = dict(self.extents)
         return new
 
     def reorder(self, nodes: Iterable[Node]) -> None:

@@ -46,6 +46,19 @@ class Detection:
     cut: bool
 
     @property
+    def longest(self) -> int:
+        """The longest list."""
+        return max(self.priors, self.most, self.items)
+
+    @property
+    def foreground(self) -> list[tuple[int, int]]:
+        """Runs of classes (first, how many) without the background."""
+        if not 0 <= self.background < self.classes:
+            return [(0, self.classes)]
+        runs = [(0, self.background), (self.background + 1, self.classes - self.background - 1)]
+        return [run for run in runs if run[1]]
+
+    @property
     def most(self) -> int:
         """Candidates of all classes together."""
         return self.candidates * self.classes
@@ -146,7 +159,7 @@ def suppress(d: Detection) -> Kernel:
     k = Builder(f"detections_{d.items}_{d.priors}x{d.classes}_{d.keep}")
     confidence = k.param("confidence", d.items, d.priors, d.classes)
     boxes = k.param("boxes", d.items, d.sets, d.priors, 4)
-    choice = Choice(k, max(d.priors, d.most))
+    choice = Choice(k, d.longest)
     found = k.param("found", d.most, 6, out=True)  # class, score, corners
     chosen = k.param("chosen", d.most, out=True, dtype=I32)
     rows = k.param("rows", d.items, d.keep, 7, out=True)
@@ -154,14 +167,14 @@ def suppress(d: Detection) -> Kernel:
     limit = k.param("limit", 1, out=True)
     with k.loop("n", d.items) as n:
         count[0] = integer(0)
-        for c in range(d.classes):
-            if c != d.background:
-                _suppress_class(k, d, choice, (confidence, boxes, found, count, limit), n, c)
+        for first, classes in d.foreground:
+            with k.loop("c", classes) as c:
+                _suppress_class(k, d, choice, (confidence, boxes, found, count, limit), n, c + first)
         _write_rows(k, d, choice, (found, chosen, rows, count), n)
     return k.done()
 
 
-def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: int) -> None:
+def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: Index) -> None:
     confidence, boxes, found, count, limit = memory
     choice.clear()
     with k.loop("p", d.priors) as p:
@@ -178,7 +191,7 @@ def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tens
 
 
 def _keep_if_free(
-    k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], at: tuple[Index, int, Index]
+    k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], at: tuple[Index, Index, Index]
 ) -> None:
     """Append box ``q`` unless one kept of its class overlaps it too much."""
     boxes, found, count, limit = memory
@@ -194,7 +207,7 @@ def _keep_if_free(
         inside, union = overlap(box, [found[o, 2 + e] for e in range(4)], 0.0)
         free[0] = op("and", free[0], one_if(op("less_equal", inside, limit[0] * union)))
     with k.bind("end", count[0], d.most) as end:
-        values = [number(c), choice.best[0], *box]
+        values = [cast(choice.places[c], F32), choice.best[0], *box]
         for e, value in enumerate(values):
             found[end, e] = value
     count[0] = count[0] + free[0]

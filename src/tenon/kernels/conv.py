@@ -22,12 +22,13 @@ import numpy as np
 
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
-from tenon.ir.index import Index, IndexLike
-from tenon.ir.loops import Expr, Kernel, broadcast, dot2, select
+from tenon.ir.index import Index, IndexLike, index
+from tenon.ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
+from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,23 @@ class Conv:
         """Every output channel sees the input channel beside it and no other."""
         return self.groups == self.x.channels == self.y.channels and self.x.block == self.y.block
 
-    def pairs(self, machine: Machine) -> bool:
-        """Whether input channels are multiplied two by two."""
+    def pairs(self, machine: Machine) -> str:
+        """What is multiplied two by two: neighbouring "channels", in blocks of one the "taps" of a row, or ""."""
         brain = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
-        return machine.dot2 and brain and self.packed and self.x.block % 2 == 0
+        if not (machine.dot2 and brain and self.packed):
+            return ""
+        if self.x.block == 1:
+            return "taps" if self.dilation[1] == 1 else ""
+        return "channels" if self.x.block % 2 == 0 else ""
+
+    def row(self, machine: Machine) -> int:
+        """Steps along a row of the kernel: its taps, or pairs of them."""
+        return -(-self.kernel[1] // 2) if self.pairs(machine) == "taps" else self.kernel[1]
 
     def steps(self, machine: Machine) -> int:
-        """Steps of the inner loop for one position: channels, or pairs of them, and taps."""
-        return max(1, self.taps * -(-(self.x.channels // self.groups) // (2 if self.pairs(machine) else 1)))
+        """Steps of the inner loop for one position: taps and channels, or pairs of them."""
+        channels = -(-(self.x.channels // self.groups) // (2 if self.pairs(machine) == "channels" else 1))
+        return max(1, self.kernel[0] * self.row(machine) * channels)
 
     @property
     def padded(self) -> int:
@@ -185,8 +195,8 @@ def _merged(found: list[Run]) -> list[Run]:
 def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
     """One array per run, [trips][input blocks][kh][kw][block][vecs * lanes], zeros where a group does not reach.
 
-    ``weights`` is [channels out, channels in / groups, kh, kw].  Where channels are multiplied two by two, the weights
-    of a pair are one 32-bit word: [...][block / 2][vecs * lanes].
+    ``weights`` is [channels out, channels in / groups, kh, kw].  Where two are multiplied together, they are one
+    32-bit word: [...][block / 2][vecs * lanes], or [kh][kw / 2, rounded up][1][vecs * lanes].
     """
     per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
     kh, kw = s.kernel
@@ -204,13 +214,17 @@ def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
                     out[trip, at : at + per_in, :, :, a - first : b - first] = np.moveaxis(weights[a:b], 0, -1)
         shape = (r.trips, r.blocks, s.x.block, kh, kw, r.width)
         packed.append(np.ascontiguousarray(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5).astype(s.weights.numpy)))
-    return [words(p) for p in packed] if s.pairs(machine) else packed
+    if s.pairs(machine) == "taps":
+        return [_words(p[..., 0, :])[..., None, :] for p in packed]
+    return [_words(p) for p in packed] if s.pairs(machine) else packed
 
 
-def words(weights: Array) -> Array:
-    """[..., channels, n] of bf16 as [..., channels / 2, n] words of two neighbouring channels."""
-    *outer, channels, n = weights.shape
-    pairs = np.swapaxes(weights.reshape(*outer, channels // 2, 2, n), -1, -2)
+def _words(weights: Array) -> Array:
+    """[..., count, n] of bf16 as [..., count / 2, n] words of two neighbours; zeros make an odd count even."""
+    *outer, count, n = weights.shape
+    even = np.zeros((*outer, count + count % 2, n), weights.dtype)
+    even[..., :count, :] = weights
+    pairs = np.swapaxes(even.reshape(*outer, -1, 2, n), -1, -2)
     return np.ascontiguousarray(pairs).view(np.int32)[..., 0]
 
 
@@ -219,28 +233,17 @@ def tiles(
 ) -> Iterator[tuple[Index, Index, Index, int, int]]:
     """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
 
-    Threads share out (group, row of tiles) pairs where rows divide evenly; else groups, or rows if there are few
-    groups.  Groups are outermost, so that a thread streams its weights once.
+    Threads share out groups, and rows and columns of tiles where there are few.  Groups are outermost, so that a
+    thread streams its weights once.
     """
-
-    def columns() -> Iterator[tuple[Index, int]]:
-        for start, count, width in segments(extent[1], tile.cols):
-            with k.loop("j", count) as j:
-                yield j * width + start, width
-
     rows = segments(extent[0], tile.rows)
-    if len(rows) == 1:
-        _, count, height = rows[0]
-        with k.loop("p", trips * count, kind="parallel") as p:
-            o, top = p // count, p % count * height
-            for left, width in columns():
-                yield o, top, left, height, width
-        return
-    with k.loop("o", trips, kind="parallel" if trips >= MANY else "serial") as o:
-        for start, count, height in rows:
-            with k.loop("i", count, kind="serial" if trips >= MANY else "parallel") as i:
-                for left, width in columns():
-                    yield o, i * height + start, left, height, width
+    (outer, middle), inside = deal(trips, sum(count for _, count, _ in rows))
+    with k.loop("o", trips, kind=outer) as o:
+        for top, count, height in rows:
+            with k.loop("i", count, kind=middle) as i:
+                for left, across, width in segments(extent[1], tile.cols):
+                    with k.loop("j", across, kind=inside) as j:
+                        yield o, i * height + top, j * width + left, height, width
 
 
 def choose_tile(s: Conv, machine: Machine) -> Tile:
@@ -331,9 +334,8 @@ class _Parts:
     y: Tensor
 
     @property
-    def step(self) -> int:
-        """Input channels that one multiply-add takes."""
-        return 2 if self.s.pairs(self.machine) else 1
+    def pairs(self) -> str:
+        return self.s.pairs(self.machine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +365,7 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     k = Builder(_name(s))
     cut = runs(s, machine, tile.vecs)
     pairs = s.pairs(machine)
-    x = input_words(k, s) if pairs else k.param("x", *s.x.shape, dtype=s.x.dtype)
+    x = _input(k, s, pairs)
     ws = _weights(k, s, cut, pairs)
     b = k.param("b", s.padded) if s.bias else None
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
@@ -383,18 +385,21 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     return k.done()
 
 
-def input_words(k: Builder, s: Conv) -> Tensor:
-    """The parameter x of bf16, seen as words of two neighbouring channels."""
-    return k.param("x", *s.x.shape[:-1], s.x.block // 2, dtype=DType.B2)
+def _input(k: Builder, s: Conv, pairs: str) -> Tensor:
+    """The parameter x: words of two channels, rows of which any two neighbours can be read, or as it is."""
+    if pairs == "channels":
+        return k.param("x", *s.x.shape[:-1], s.x.block // 2, dtype=DType.B2)
+    return k.param("x", *(s.x.shape[:-1] if pairs else s.x.shape), dtype=s.x.dtype)
 
 
-def _weights(k: Builder, s: Conv, cut: list[Run], pairs: bool) -> list[Tensor | None]:
+def _weights(k: Builder, s: Conv, cut: list[Run], pairs: str) -> list[Tensor | None]:
     if not s.taps:
         return [None] * len(cut)
     if not s.packed:
         return [k.param("w", s.matrices, s.x.channels, s.y.channels)] * len(cut)
-    block, dtype = (s.x.block // 2, DType.B2) if pairs else (s.x.block, s.weights)
-    return [k.param("w", r.trips, r.blocks, *s.kernel, block, r.width, dtype=dtype) for r in cut]
+    block = s.x.block // 2 if pairs == "channels" else s.x.block
+    row, dtype = (-(-s.kernel[1] // 2) if pairs == "taps" else s.kernel[1]), DType.B2 if pairs else s.weights
+    return [k.param("w", r.trips, r.blocks, s.kernel[0], row, block, r.width, dtype=dtype) for r in cut]
 
 
 def _micro(p: _Parts, t: _Tile) -> None:
@@ -405,12 +410,12 @@ def _micro(p: _Parts, t: _Tile) -> None:
         acc[row, col, v] = 0.0 if p.bias is None else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
 
     for start, blocks, channels in _depths(s, r) if s.taps else ():
-        deep = -(-channels // p.step)
+        deep = -(-channels // 2) if p.pairs == "channels" else channels
         unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
         with (
             k.loop("c", blocks) as c,
             k.loop("ky", s.kernel[0]) as ky,
-            k.loop("kx", s.kernel[1]) as kx,
+            k.loop("kx", s.row(p.machine)) as kx,
             k.loop("ci", deep // unroll) as ci,
             k.unroll("u", unroll) as u,
         ):
@@ -434,8 +439,11 @@ def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index
 
     def value(i: Index, j: Index) -> Expr:
         row = (t.top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
-        col = (t.left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
-        return loaded(p.x[t.xn, c + t.o * r.step + r.first, row, col, ch])
+        col = (t.left + j) * s.stride[1] + kx * (2 if p.pairs == "taps" else s.dilation[1]) + (s.x.left - s.left)
+        block = c + t.o * r.step + r.first
+        if p.pairs == "taps":  # past an odd number of taps lies one more column, met by a weight of zero
+            return bitcast(Load(p.x.buffer, tuple(map(index, (t.xn, block, row, col))), Type(DType.BF16, 2)), DType.B2)
+        return loaded(p.x[t.xn, block, row, col, ch])
 
     weights = [k.let(f"w{v}", loaded(w[place(v, t.o)])) for v in range(r.vecs)]
     if p.machine.prefetch and s.packed and t.height * t.width >= 6:

@@ -86,7 +86,8 @@ def _touched(n: int, axis: int, kernel: tuple[int, int], stride: tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """What every tile of a kernel shares: vector ``c`` of the channels of image ``n``."""
+    """What every tile of a kernel shares: vector ``c`` of the channels of image ``n``, whose rows from ``first`` on
+    become image ``into`` of ``y``."""
 
     k: Builder
     s: Conv
@@ -96,6 +97,8 @@ class _Parts:
     operands: list[Tensor]
     y: Tensor
     n: Index
+    into: Index
+    first: Index
     c: Index
     bias: Expr | None
     mask: Expr | None
@@ -104,7 +107,7 @@ class _Parts:
     def input(self, row: Index, col: Index) -> Expr:
         """The input vector at a row and column counted from the first that the padding reaches."""
         s, channel = self.s, self.c * self.lanes
-        at = row + (s.x.top - s.top), col + (s.x.left - s.left)
+        at = row + self.first * s.stride[0] + (s.x.top - s.top), col + (s.x.left - s.left)
         return loaded(self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes])
 
     def weight(self, ky: int, kx: int) -> Expr:
@@ -126,23 +129,47 @@ def depthwise(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    resident = not tile.looped and s.taps + tile.rows * tile.cols < machine.registers
+    share = ("parallel", "serial") if s.padded // lanes >= MANY else ("serial", "parallel")
+    with k.loop("n", s.y.n) as n:
+        walk(Tensors(k, x, w, b, m, operands, y), s, machine, tile, n, n, kinds=share)
+    return k.done()
 
-    groups = s.padded // lanes
-    share = ("parallel", "serial") if groups >= MANY else ("serial", "parallel")
-    with k.loop("n", s.y.n) as n, k.loop("c", groups, kind=share[0]) as c:
-        bias = None if b is None else k.let("bias", b.vec(lanes)[c])
-        mask = None if m is None else k.let("mask", m.vec(lanes)[c])
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """The parameters of ``depthwise``."""
+
+    k: Builder
+    x: Tensor
+    w: Tensor
+    bias: Tensor | None
+    mask: Tensor | None
+    operands: list[Tensor]
+    y: Tensor
+
+
+def walk(
+    t: Tensors, s: Conv, machine: Machine, tile: Tile, n: Index, into: Index,
+    first: Index = Index(), kinds: tuple[str, str] = ("serial", "serial"),
+) -> None:  # fmt: skip
+    """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, to image ``into`` of y.
+
+    ``kinds`` are those of the loops over channels and over rows.
+    """
+    k, lanes = t.k, machine.lanes
+    resident = not tile.looped and s.taps + tile.rows * tile.cols < machine.registers
+    with k.loop("c", s.padded // lanes, kind=kinds[0]) as c:
+        bias = None if t.bias is None else k.let("bias", t.bias.vec(lanes)[c])
+        mask = None if t.mask is None else k.let("mask", t.mask.vec(lanes)[c])
         kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
-        weights = {(ky, kx): k.let(f"w{ky}{kx}", w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
-        parts = _Parts(k, s, lanes, x, w, operands, y, n, c, bias, mask, weights)
+        weights = {(ky, kx): k.let(f"w{ky}{kx}", t.w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
+        parts = _Parts(k, s, lanes, t.x, t.w, t.operands, t.y, n, into, first, c, bias, mask, weights)
         body = _looped if tile.looped else _unrolled
         for r0, rn, height in segments(s.extent[0], tile.rows):
-            with k.loop("i", rn, kind=share[1]) as i:
+            with k.loop("i", rn, kind=kinds[1]) as i:
                 for c0, cn, width in segments(s.extent[1], tile.cols):
                     with k.loop("j", cn) as j:
                         body(parts, i * height + r0, j * width + c0, height, width)
-    return k.done()
 
 
 def _unrolled(p: _Parts, top: Index, left: Index, height: int, width: int) -> None:
@@ -198,7 +225,7 @@ def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
     value = s.epilogue(value, *extra)
     if p.mask is not None:
         value = select(p.mask, value, 0.0)
-    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = stored(value, s.y.dtype)
+    p.y.vec(p.lanes)[s.y.place(p.into, channel, row, col, p.lanes)] = stored(value, s.y.dtype)
 
 
 def _name(s: Conv) -> str:

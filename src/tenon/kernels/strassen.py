@@ -14,6 +14,8 @@ largest error over the RMS of the output, against exact arithmetic on random dat
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,18 +24,22 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Expr, Kernel, broadcast
-from tenon.ir.types import F32
+from tenon.ir.loops import Expr, Kernel, broadcast, select
+from tenon.ir.types import F32, I32
 from tenon.kernels.conv import Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 
-_CACHE = 800_000
-"""Most bytes of quarters: they should stay near the processor."""
+_CACHE = 600_000
+"""Most bytes of quarters: they should stay near the processor, and every thread has its own."""
 
 
 ERROR = {1: 5e-6, 2: 1e-5}
 """The largest error over the RMS of the output, by levels: measured against float64 on random data."""
+
+
+_SHARES = 2
+"""Threads that should find equally much to do."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def applies(s: Conv, machine: Machine, levels: int) -> bool:
     plain = s.y_step == (1, 1) and s.positions is None and s.groups == 1 and s.packed and not s.batch and s.taps > 0
     whole = s.x.block % machine.lanes == 0 and s.y.block % machine.lanes == 0
     single = {s.x.dtype, s.y.dtype, s.weights, *(i.dtype for i in s.operands)} == {F32}
-    halves = s.x.channels % (s.x.block << levels) == 0 and s.y.channels % (s.y.block << levels) == 0
+    halves = s.x.channels % (s.x.block << levels) == 0 and (not levels or s.y.channels % (s.y.block << levels) == 0)
     return plain and whole and single and halves
 
 
@@ -98,7 +104,7 @@ def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> Array:
     quarter = replace(
         s,
         x=Image(1, s.x.channels >> b.levels, 1, 1, s.x.block),
-        y=Image(1, s.y.channels // b.groups >> b.levels, 1, 1, s.y.block),
+        y=Image(1, -(-s.y.channels // b.groups) >> b.levels, 1, 1, s.y.block),
     )
     parts = np.split(weights.astype(np.float64), b.groups)
     packed = [
@@ -121,13 +127,13 @@ def _products(w: Array, levels: int) -> list[Array]:
 
 
 # -------------------------------------------------------------------------------------------- choice
-def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2) -> list[Blocking]:
-    """The ``count`` blockings with the least estimated time, best first, of at most ``most`` levels."""
+def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: int = 1) -> list[Blocking]:
+    """The ``count`` blockings with the least estimated time, best first, of ``least`` to ``most`` levels."""
     found = []
-    for levels in range(1, most + 1):
+    for levels in range(least, most + 1):
         if applies(s, machine, levels):
             for rows, cols in _blocks(s.extent):
-                for groups in (g for g in (1, 2) if s.y.blocks % (g << levels) == 0):
+                for groups in (g for g in (1, 2) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1):
                     found += _tiled(s, machine, Blocking(levels, rows, cols, groups, Tile(1, 1, 1)))
     return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
 
@@ -141,10 +147,13 @@ def _blocks(extent: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _tiled(s: Conv, machine: Machine, b: Blocking) -> list[Blocking]:
-    if not b.divides or 4 * sum(map(math.prod, scratch(s, b))) > _CACHE:
+    """Blockings with good tiles; none where the quarters are too large, or two threads would not share evenly."""
+    parts = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
+    uneven = parts % 2 and parts < 4 * _SHARES
+    if uneven or not b.divides or 4 * sum(map(math.prod, scratch(s, b))) > _CACHE:
         return []
     leaf = _leaf(s, b)
-    vectors = leaf.y.channels // machine.lanes
+    vectors = leaf.padded // machine.lanes
     return [replace(b, tile=t) for t in best_tiles(leaf, machine, 12) if vectors % t.vecs == 0][:3]
 
 
@@ -152,14 +161,14 @@ def _leaf(s: Conv, b: Blocking) -> Conv:
     """An innermost product as a convolution."""
     rows, cols = b.extent(b.levels)
     x = Image(1, s.x.channels >> b.levels, rows, cols, s.x.block)
-    y = Image(1, s.y.channels // b.groups >> b.levels, rows, cols, s.y.block)
+    y = Image(1, -(-s.y.channels // b.groups) >> b.levels, rows, cols, s.y.block)
     return Conv(x, y, kernel=s.kernel)
 
 
 def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     leaf, lanes = _leaf(s, b), machine.lanes
-    trips = leaf.y.channels // lanes // b.tile.vecs
+    trips = leaf.padded // lanes // b.tile.vecs
     steps = leaf.taps * leaf.x.channels
     products = 0.0
     for _, rn, height in segments(leaf.y.h, b.tile.rows):
@@ -219,30 +228,6 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """What all steps share; ``n`` counts images, ``group`` parts of the output channels."""
-
-    k: Builder
-    s: Conv
-    machine: Machine
-    b: Blocking
-    w: Tensor
-    bias: Tensor | None
-    operands: list[Tensor]
-    kept: list[Tensor]
-    y: Tensor
-    n: Index
-    group: Index
-
-    def sums(self, level: int, which: int) -> View:
-        stride = (1, 1) if _gathers(self.s) else self.s.stride
-        return View(self.kept[2 * level - 2], which, Index(), Index(), Index(), stride)
-
-    def product(self, level: int, which: int) -> View:
-        return View(self.kept[2 * level - 1], which, Index(), Index(), Index())
-
-
-@dataclass(frozen=True, eq=False)
 class Target:
     """Where a product goes: ``adds`` are added to it, then it is stored in ``view``; where that is None it is part of
     the result, from (block, row, col) on."""
@@ -269,30 +254,74 @@ Targets = tuple[Target, ...]
 
 @lru_cache(maxsize=512)
 def strassen(s: Conv, machine: Machine, b: Blocking) -> Kernel:
-    """Parameters: x, transformed weights, bias, operands, ``scratch``, y."""
+    """Parameters: x, transformed weights, bias (padded), mask when ``clear``, operands, ``scratch``, y."""
     k = Builder(f"strassen{b.levels}_{'x'.join(map(str, s.kernel))}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
     x = k.param("x", *s.x.shape)
-    w = weights_param(k, s, machine, b)
-    bias = k.param("b", s.padded) if s.bias else None
-    operands = [k.param("r", *i.shape) for i in s.operands]
-    kept = [k.param("st"[i % 2], *shape, scratch=True) for i, shape in enumerate(scratch(s, b))]
-    y = k.param("y", *s.y.shape, out=True)
-    down, across = s.extent[0] // b.rows, s.extent[1] // b.cols
-    with k.loop("n", s.y.n) as n, k.loop("block", down * across * b.groups, kind="parallel") as block:
-        group, at = block % b.groups, block // b.groups
-        top, left = (at * b.rows, Index()) if across == 1 else (Index(), at * b.cols)
-        parts = Parts(k, s, machine, b, w, bias, operands, kept, y, n, group)
+    given = Given.of(k, s, machine, b)
+    with k.loop("n", s.y.n) as n, blocks(k, s, b) as (group, top, left):
         row = top * s.stride[0] + (s.x.top - s.top)
         col = left * s.stride[1] + (s.x.left - s.left)
-        target = Target(None, (), group * (s.y.blocks // b.groups), top, left)
-        multiply(parts, View(x, n, Index(), row, col, s.stride), (target,))
+        given.multiply(View(x, n, Index(), row, col, s.stride), n, group, top, left)
     return k.done()
 
 
-def weights_param(k: Builder, s: Conv, machine: Machine, b: Blocking) -> Tensor:
-    width = b.tile.vecs * machine.lanes
-    trips, blocks = (s.y.channels // b.groups >> b.levels) // width, s.x.blocks >> b.levels
-    return k.param("w", b.groups, 7**b.levels, trips, blocks, *s.kernel, s.x.block, width)
+@contextmanager
+def blocks(k: Builder, s: Conv, b: Blocking) -> Iterator[tuple[Index, Index, Index]]:
+    """The parallel loop over blocks: (part of the output channels, first row, first column)."""
+    down, across = s.y.h // b.rows, s.y.w // b.cols
+    with k.loop("block", down * across * b.groups, kind="parallel") as block:
+        at = block // b.groups
+        yield block % b.groups, *((at * b.rows, Index()) if across == 1 else (Index(), at * b.cols))
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The parameters of a kernel from the weights on, and what they are for."""
+
+    k: Builder
+    s: Conv
+    machine: Machine
+    b: Blocking
+    w: Tensor
+    bias: Tensor | None
+    mask: Tensor | None
+    operands: list[Tensor]
+    kept: list[Tensor]
+    y: Tensor
+
+    @classmethod
+    def of(cls, k: Builder, s: Conv, machine: Machine, b: Blocking) -> Given:
+        width = b.tile.vecs * machine.lanes
+        trips, ins = (s.padded // b.groups >> b.levels) // width, s.x.blocks >> b.levels
+        return cls(
+            k, s, machine, b,
+            k.param("w", b.groups, 7**b.levels, trips, ins, *s.kernel, s.x.block, width),
+            k.param("b", s.padded) if s.bias else None,
+            k.param("m", s.padded, dtype=I32) if s.clear else None,
+            [k.param("r", *i.shape) for i in s.operands],
+            [k.param("st"[i % 2], *shape, scratch=True) for i, shape in enumerate(scratch(s, b))],
+            k.param("y", *s.y.shape, out=True),
+        )  # fmt: skip
+
+    def multiply(self, a: View, n: Index, group: Index, top: Index, left: Index) -> None:
+        """The block of image ``n`` and part ``group`` of the output channels at (top, left), from its inputs."""
+        target = Target(None, (), group * (self.s.y.blocks // self.b.groups), top, left)
+        multiply(Parts(n=n, group=group, **vars(self)), a, (target,))
+
+
+@dataclass(frozen=True, eq=False)
+class Parts(Given):
+    """What all steps share; ``n`` counts images, ``group`` parts of the output channels."""
+
+    n: Index
+    group: Index
+
+    def sums(self, level: int, which: int) -> View:
+        stride = (1, 1) if _gathers(self.s) else self.s.stride
+        return View(self.kept[2 * level - 2], which, Index(), Index(), Index(), stride)
+
+    def product(self, level: int, which: int) -> View:
+        return View(self.kept[2 * level - 1], which, Index(), Index(), Index())
 
 
 def multiply(p: Parts, a: View, to: Targets, level: int = 0, number: int = 0) -> None:
@@ -422,9 +451,12 @@ def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, Inde
     c, i, j, v = at
     channel, row, col = (to.block + c) * s.y.block + index(v) * lanes, to.row + i, to.col + j
     if p.bias is not None:
-        value = value + p.bias.vec(lanes)[(to.block + c) * (s.y.block // lanes) + v]
+        value = value + p.bias.vec(lanes)[channel // lanes]
     extra = [
         broadcast(tensor.vec(image.lanes(lanes))[image.at(p.n, channel, row, col, lanes)], lanes)
         for image, tensor in zip(s.operands, p.operands, strict=True)
     ]
-    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = s.epilogue(value, *extra)
+    value = s.epilogue(value, *extra)
+    if p.mask is not None:
+        value = select(p.mask.vec(lanes)[channel // lanes], value, 0.0)
+    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = value

@@ -88,9 +88,13 @@ def scratch(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tu
 
 
 def stored_as(s: Conv, b: Blocking) -> DType:
-    """The type of transformed weights: as that of the weights, but that bf16 is too coarse for the sums of larger
-    tiles."""
-    return F32 if s.weights is DType.BF16 and b.m > 2 and not b.pairs else s.weights
+    """The type of transformed weights: as that of the weights, but that bf16 is too coarse for larger tiles."""
+    return F32 if s.weights is DType.BF16 and b.m > 2 else s.weights
+
+
+def largest(s: Conv, most: int) -> int:
+    """The largest tile: weights in bf16 that were asked for to save memory shall not be kept as f32."""
+    return min(most, 2) if s.weights is DType.BF16 and s.x.dtype is F32 else most
 
 
 def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Array]:
@@ -108,8 +112,8 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 4) -> list
     """The ``count`` blockings with the least estimated time, best first, with m at most ``most``."""
     vectors = s.padded // machine.lanes
     found = []
-    for m in (m for m in _G if m <= most):
-        total, pairs = math.prod(grid(s, m)), m == 2 and machine.lanes > 1 and s.pairs(machine)
+    for m in (m for m in _G if m <= largest(s, most)):
+        total, pairs = math.prod(grid(s, m)), m == 2 and machine.lanes > 1 and s.pairs(machine) == "channels"
         for tiles in {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56)}:
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
@@ -257,6 +261,9 @@ def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
                 ):
                     ch = ci * unroll + u
                     weights = [k.let(f"w{z}", loaded(w.vec(lanes)[e, o, c, ch, z])) for z in range(r.vecs)]
+                    if p.machine.prefetch and width >= 6:
+                        for z in range(r.vecs):
+                            k.prefetch(w.vec(lanes), e, o + 1, c, ch, z)
                     at = c * (deep // row) + ch // row, ch % row
 
                     def value(_: Index, q: Index, at: tuple[Index, Index] = at, left: Index = left) -> Expr:

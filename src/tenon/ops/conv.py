@@ -85,6 +85,17 @@ def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
     return tuple(a if a is None or a.dtype == np.float64 else a.astype(np.float32) for a in arrays)
 
 
+@dataclass(frozen=True, eq=False)
+class Described:
+    """A convolution at its site: weights [channels out, channels in / groups, kh, kw], bias, the epilogue's operands
+    by their input."""
+
+    conv: dense.Conv
+    weights: Array
+    bias: Array | None
+    extras: tuple[int, ...]
+
+
 def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice: object | None = None) -> Step:
     """One kernel for the convolution ``s``; ``weights`` are [channels out, channels in / groups, kh, kw]."""
     args: list[Arg] = [Input(0)]
@@ -186,41 +197,44 @@ class Conv(Operator):
         if isinstance(choice, winograd.Blocking):
             over = winograd.overhang(self.problem(site), choice.m)
             halo = tuple((before, max(after, more)) for (before, after), more in zip(halo, over, strict=True))
-        inside = self.first_block(x) or block
+        first = self.is_first(x)
+        if first and x.dtype is DType.BF16:  # taps are multiplied two by two: an odd number reads one more column
+            halo = (*halo[:-1], (halo[-1][0], halo[-1][1] + 1))
         output = Layout(block, ((0, 0),) * len(axes))
-        return Layouts((Layout(inside, halo), *extra_layouts(site, output)), (output,))
+        return Layouts((Layout(1 if first else block, halo), *extra_layouts(site, output)), (output,))
 
     def supported(self, site: Site) -> str:
         negative = any(p < 0 for p in self.pads)
         return "negative pads: crop the input with Slice instead" if negative else check_compiled(site)
 
-    def lower(self, site: Site) -> list[Step]:
+    def described(self, site: Site) -> Described:
         weights = site.constants[1]
         assert weights is not None
         axes = self.axes(site.input(0).dims, weights.shape)
         bias = site.constants[2] if len(site.inputs) > 2 and 2 not in site.extras else None
+        top, left = planar(tuple(a.before for a in axes), 0)
         s = replace(
             geometry(site, Image.of(site.input(0)), bias=bias is not None),
             kernel=planar(tuple(a.kernel for a in axes), 1), stride=planar(tuple(a.stride for a in axes), 1),
-            dilation=planar(tuple(a.dilation for a in axes), 1), groups=self.group,
+            dilation=planar(tuple(a.dilation for a in axes), 1), groups=self.group, top=top, left=left,
         )  # fmt: skip
-        top, left = planar(tuple(a.before for a in axes), 0)
-        s, choice = replace(s, top=top, left=left), self.choice(site)
-        if isinstance(choice, dense.Tile) and s.flattened().extent != self.problem(site).flattened().extent:
-            choice = None  # a halo keeps the rows apart, so a tile of the one long row does not fit
-        return [steps(site, s, planes(weights), bias, choice)]
+        return Described(s, planes(weights), bias, site.extras)
 
-    def first_block(self, x: TensorType) -> int:
-        """The block of so few channels that blocks of one, or of a pair of bf16, waste nothing; else 0."""
-        if x.dims[1] > 4 or self.group > 1:
-            return 0
-        return 2 if x.dtype is DType.BF16 else 1
+    def lower(self, site: Site) -> list[Step]:
+        d, choice = self.described(site), self.choice(site)
+        if isinstance(choice, dense.Tile) and d.conv.flattened().extent != self.problem(site).flattened().extent:
+            choice = None  # a halo keeps the rows apart, so a tile of the one long row does not fit
+        return [steps(site, d.conv, d.weights, d.bias, choice)]
+
+    def is_first(self, x: TensorType) -> bool:
+        """So few channels that blocks of one waste nothing."""
+        return x.dims[1] <= 4 and self.group == 1
 
     def problem(self, site: Site) -> dense.Conv:
         """The convolution without halos and epilogue: what a choice of algorithm depends on."""
         x, y, block = site.input(0).dims, site.output.dims, site.machine.block
         axes = self.axes(x, site.input(1).dims)
-        inside = self.first_block(site.input(0)) or block
+        inside = 1 if self.is_first(site.input(0)) else block
         top, left = planar(tuple(a.before for a in axes), 0)
         return dense.Conv(
             Image(x[0], x[1], *planar(x[2:], 1), inside, dtype=site.input(0).dtype),

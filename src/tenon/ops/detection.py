@@ -81,7 +81,7 @@ class DetectionOutput(Operator):
     def lower(self, site: Site) -> list[Step]:
         d = self.plan([site.input(i) for i in range(3)])
         boxes = Scratch("boxes", d.items * d.sets * d.priors * 16)
-        most = max(d.priors, d.most)
+        most = d.longest
         work = (
             Scratch("scores", most * 4), Scratch("which", most * 4), Scratch("state", 8), Scratch("best", 4),
             Weights(positions(most)), Scratch("found", d.most * 24), Scratch("chosen", d.most * 4), Output(),

@@ -11,7 +11,9 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
-from tenon.ops.base import Case, Operator, Site, register, typed
+from tenon.kernels.boxes import positions
+from tenon.kernels.post_process import PostProcess, choose, decode
+from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
 
 
 @register
@@ -88,26 +90,50 @@ class DetectionPostProcess(Operator):
 
     def suppressed(self, boxes: Array, scores: Array, most: int) -> list[int]:
         """Boxes from the best score down, without those that overlap a better one by more than the threshold."""
-        order = [int(i) for i in np.argsort(-scores, kind="stable") if scores[i] >= self.score_threshold]
+        order = [int(i) for i in np.argsort(-scores, kind="stable") if scores[i] >= np.float32(self.score_threshold)]
         kept: list[int] = []
-        area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
+        area = sides[:, 0] * sides[:, 1]
         for i in order:
             if len(kept) == most:
                 break
             low, high = np.maximum(boxes[kept, :2], boxes[i, :2]), np.minimum(boxes[kept, 2:], boxes[i, 2:])
             common = np.prod(np.maximum(high - low, 0), axis=1)
             both = area[kept] + area[i] - common
-            if not (common / np.where(both > 0, both, 1) > self.iou_threshold).any():
+            if (common <= np.float32(self.iou_threshold) * both).all():
                 kept.append(i)
         return kept
 
+    def plan(self, types: Sequence[TensorType]) -> PostProcess:
+        anchors, classes = types[2].dims[0], types[1].dims[2]
+        cap = min(anchors, self.detections_per_class if self.regular else self.max_detections)
+        per = 1 if self.regular else self.max_classes_per_detection
+        return PostProcess(
+            anchors, classes, classes - self.num_classes, bool(self.regular), cap, self.max_detections, per,
+            self.score_threshold, self.iou_threshold, self.scales,
+        )  # fmt: skip
+
     def supported(self, site: Site) -> str:
-        return "it is not compiled yet: cut the model before it with --output and do it in the application"
+        if self.regular and self.max_classes_per_detection > 1:
+            return "several classes for one box, and suppression within each class"
+        return "" if all(site.input(i).dtype is F32 for i in range(3)) else "only f32 is compiled"
+
+    def lower(self, site: Site) -> list[Step]:
+        d = self.plan([site.input(i) for i in range(3)])
+        boxes, longest = Scratch("boxes", d.anchors * 16), d.longest
+        work = (
+            Scratch("scores", longest * 4), Scratch("which", longest * 4), Scratch("state", 8), Scratch("best", 4),
+            Weights(positions(longest)), Scratch("anchor", d.kept * 4), Scratch("kind", d.kept * 4),
+            Scratch("score", d.kept * 4), Scratch("count", 8), *map(Output, range(4)),
+        )  # fmt: skip
+        return [Step(decode(d), (Input(0), Input(2), boxes)), Step(choose(d), (Input(1), boxes, *work))]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         rng = np.random.default_rng(0)
         anchors = rng.uniform(0.1, 0.9, (30, 4)).astype(np.float32)
-        for regular in (0, 1):
-            op = cls(5, 3, 0.5, 0.2, (10.0, 10.0, 5.0, 5.0), regular=regular)
-            yield Case(op, ((1, 30, 4), (1, 30, 4), anchors), (2,), label="regular" if regular else "fast")
+        scales = (10.0, 10.0, 5.0, 5.0)
+        inputs = ((1, 30, 4), (1, 30, 4), anchors)
+        yield Case(cls(5, 3, 0.5, 0.2, scales), inputs, (2,), label="fast")
+        yield Case(cls(5, 3, 0.5, 0.2, scales, detections_per_class=4, regular=1), inputs, (2,), label="regular")
+        yield Case(cls(9, 4, 0.3, 0.9, scales, 2), inputs, (2,), label="two_classes")

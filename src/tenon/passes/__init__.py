@@ -13,6 +13,7 @@ from tenon.passes.fuse import FUSE
 from tenon.passes.general import GENERALIZE
 from tenon.passes.idioms import IDIOMS
 from tenon.passes.padding import PADDING
+from tenon.passes.separable import SEPARABLE
 from tenon.passes.transposes import TRANSPOSES
 
 PIPELINE: list[Pass] = [
@@ -21,8 +22,8 @@ PIPELINE: list[Pass] = [
     IDENTITIES,
     MOVES,
     COMMON,
-    IDIOMS,
     TRANSPOSES,
+    IDIOMS,
     PADDING,
     FOLD,
     GENERALIZE,
@@ -33,6 +34,7 @@ PIPELINE: list[Pass] = [
     MOVES,
     COMMON,
     FUSE,
+    SEPARABLE,
     DEAD,
 ]
 """Passes in order.  Idioms are looked for before anything is folded into their constants; normalisations that no
@@ -40,19 +42,26 @@ convolution took are scales and shifts in their own right, so these are folded o
 
 
 def optimize(
-    graph: Graph, verify: bool = False, level: int = 2, log: Log = silent, *, narrow: Sequence[Pass] = ()
+    graph: Graph,
+    verify: bool = False,
+    level: int = 2,
+    log: Log = silent,
+    *,
+    narrow: Sequence[Pass] = (),
+    fuse: bool = True,
 ) -> Graph:
     """Run the pipeline on ``graph``, which is changed and returned.
 
     Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``narrow`` are passes that change
-    element types (see ``passes.precision``); they run before operators are fused.  ``verify`` checks the graph
+    element types (see ``passes.precision``); they run before operators are fused.  Without ``fuse`` the
+    pipeline ends there, with a graph of ONNX's own operators.  ``verify`` checks the graph
     before, and after every pass; ``log`` gets a line per pass that changed something and per rule that declined.
     Raises InternalError, naming the pass or the rule and the node, when one goes wrong.
     """
     if verify:
         check(graph, "import")
     at = PIPELINE.index(FUSE)
-    for step in (*PIPELINE[:at], *narrow, *PIPELINE[at:]):
+    for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
         if step.level <= level:
             run(graph, step, log, verify=verify)
     return graph

@@ -32,11 +32,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Port:
-    """A graph input or output: row-major, in the mutable region."""
+    """A graph input or output: row-major, in the mutable region.
+
+    ``extent`` is set for an output whose extent along one axis depends on data: that axis, and the output (i64) that
+    holds the true extent; the buffer has the largest that is possible.
+    """
 
     name: str
     type: TensorType
     offset: int
+    extent: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
-from tenon.kernels.regions import Regions, average_regions, max_regions
+from tenon.kernels.roi_pool import Regions, average_regions, max_regions
 from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
 
 

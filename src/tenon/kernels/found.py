@@ -1,0 +1,218 @@
+"""Results whose extent depends on data: buffers of the largest extent possible, zeros past what was found, and a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+
+from tenon.ir.build import Builder, Tensor
+from tenon.ir.index import Index, IndexLike
+from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minimum, op, select
+from tenon.ir.types import F32, I64, DType
+from tenon.kernels import narrow
+
+Ints = tuple[int, ...]
+
+
+def number(value: int) -> Const:
+    return Const(value, Type(I64))
+
+
+def flag(mask: Expr) -> Expr:
+    """A mask as an i64 of 0 or 1."""
+    return op("and", cast(mask, I64), 1)
+
+
+def either(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where an i64 is not zero, else ``b``."""
+    return select(op("not_equal", condition, number(0)), a, b)
+
+
+@contextmanager
+def when(k: Builder, condition: Expr) -> Iterator[None]:
+    """Statements for an i64 that is not zero."""
+    with k.bind("holds", op("and", flag(op("not_equal", condition, number(0))), 1), 2) as holds, k.when(holds - 1):
+        yield
+
+
+@contextmanager
+def counted(k: Builder, name: str, extent: IndexLike) -> Iterator[tuple[Index, Expr]]:
+    """A loop, and its number as a value."""
+    counter = k.local(name, 1, dtype=I64)
+    counter[0] = number(0)
+    with k.loop(name, extent) as i:
+        yield i, counter[0]
+        counter[0] = counter[0] + 1
+
+
+def clear(k: Builder, y: Tensor, shape: Sequence[int]) -> None:
+    """Zeros everywhere."""
+    with ExitStack() as stack:
+        at = tuple(stack.enter_context(k.loop("z", n)) for n in shape)
+        y[at] = Const(0, Type(y.buffer.type.dtype))
+
+
+@lru_cache(maxsize=64)
+def nonzero(dims: Ints, dtype: DType) -> Kernel:
+    """The positions of all elements that are not zero, one column each.  Parameters: x, positions, count."""
+    size = 1
+    for n in dims:
+        size *= n
+    k = Builder("nonzero")
+    x = k.param("x", *dims, dtype=dtype)
+    y = k.param("positions", len(dims), size, dtype=I64, out=True)
+    count = k.param("count", 1, dtype=I64, out=True)
+    clear(k, y, (len(dims), size))
+    found = k.local("found", 1, dtype=I64)
+    found[0] = number(0)
+    with ExitStack() as stack:
+        loops = [stack.enter_context(counted(k, "i", n)) for n in dims]
+        value = narrow.loaded(x[tuple(i for i, _ in loops)])
+        with when(k, flag(op("not_equal", value, 0))):
+            with k.bind("at", found[0], size) as at:
+                for d, (_, i) in enumerate(loops):
+                    y[d, at] = i
+            found[0] = found[0] + 1
+    count[0] = found[0]
+    return k.done()
+
+
+@lru_cache(maxsize=64)
+def compress(outer: int, n: int, inner: int, length: int, dtype: DType) -> Kernel:
+    """The slices of the middle axis that a condition of ``length`` keeps.  Parameters: x, condition, y, count."""
+    k = Builder("compress")
+    x = k.param("x", outer, n, inner, dtype=dtype)
+    condition = k.param("condition", length, dtype=DType.BOOL)
+    y = k.param("y", outer, n, inner, dtype=dtype, out=True)
+    count = k.param("count", 1, dtype=I64, out=True)
+    clear(k, y, (outer, n, inner))
+    found = k.local("found", 1, dtype=I64)
+    found[0] = number(0)
+    with k.loop("i", min(length, n)) as i, when(k, cast(condition[i], I64)):
+        with k.bind("at", found[0], n) as at, k.loop("o", outer) as o, k.loop("v", inner) as v:
+            y[o, at, v] = x[o, i, v]
+        found[0] = found[0] + 1
+    count[0] = found[0]
+    return k.done()
+
+
+@lru_cache(maxsize=64)
+def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kernel:
+    """The different slices of the middle axis, ascending or (not ``in_order``) as they come.
+
+    Parameters: x, y, the first place of each, the number of each place's slice, how often each comes, the count, and
+    n numbers of scratch.
+    """
+    k = Builder("unique")
+    x, y = k.param("x", outer, n, inner, dtype=dtype), k.param("y", outer, n, inner, dtype=dtype, out=True)
+    first, inverse, counts, count, leader = (
+        k.param(name, extent, dtype=I64, out=True)
+        for name, extent in (("first", n), ("inverse", n), ("counts", n), ("count", 1), ("leader", n))
+    )
+    clear(k, y, (outer, n, inner))
+    clear(k, first, (n,))
+    clear(k, counts, (n,))
+    found = k.local("found", 1, dtype=I64)
+    found[0] = number(0)
+
+    def order(i: Index, j: Index) -> Expr:
+        """-1, 0 or 1: how slice i stands to slice j."""
+        sign = k.local("sign", 1, dtype=I64)
+        sign[0] = number(0)
+        with k.loop("o", outer) as o, k.loop("v", inner) as v:
+            a, b = (k.let("e", narrow.loaded(x[o, p, v])) for p in (i, j))
+            sign[0] = either(sign[0], sign[0], flag(less(b, a)) - flag(less(a, b)))
+        return sign[0]
+
+    with counted(k, "i", n) as (i, place):
+        leader[i] = place
+        with counted(k, "j", n) as (j, other):
+            equal = k.let("equal", flag(op("equal", order(i, j), number(0))))
+            earlier = op("and", flag(less(other, leader[i])), equal)
+            leader[i] = either(earlier, other, leader[i])
+    with counted(k, "i", n) as (i, place):
+        new = k.let("new", flag(op("equal", leader[i], place)))
+        rank = k.local("rank", 1, dtype=I64)
+        rank[0] = number(0)
+        with counted(k, "j", n) as (j, other):
+            leads = k.let("leads", flag(op("equal", leader[j], other)))
+            before = flag(less(order(j, i), number(0))) if in_order else flag(less(other, leader[i]))
+            rank[0] = rank[0] + op("and", leads, before)
+        inverse[i] = rank[0]
+        with k.bind("at", rank[0], n) as at:
+            counts[at] = counts[at] + 1
+            with when(k, new):
+                first[at] = place
+                with k.loop("o", outer) as o, k.loop("v", inner) as v:
+                    y[o, at, v] = x[o, i, v]
+                found[0] = found[0] + 1
+    count[0] = found[0]
+    return k.done()
+
+
+@lru_cache(maxsize=64)
+def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool, scored: bool, overlap: bool) -> Kernel:
+    """Greedy suppression: again and again the best box left, and away with those that overlap it too much.
+
+    Parameters: boxes [batch, boxes, 4], scores [batch, class, boxes], the largest overlap (when ``overlap``, else 0),
+    the least score (when ``scored``), rows of (batch, class, box), count, and a flag of scratch per box.
+    """
+    k = Builder("suppress")
+    rows = batches * classes * most
+    corners = k.param("boxes", batches, boxes, 4)
+    scores = k.param("scores", batches, classes, boxes)
+    limit = k.param("overlap", 1) if overlap else None
+    least = k.param("least", 1) if scored else None
+    y, count = k.param("y", rows, 3, dtype=I64, out=True), k.param("count", 1, dtype=I64, out=True)
+    gone = k.param("gone", boxes, dtype=I64, out=True)
+    clear(k, y, (rows, 3))
+    found = k.local("found", 1, dtype=I64)
+    found[0] = number(0)
+    most_overlap = limit[0] if limit is not None else Const(0.0, Type(F32))
+    with counted(k, "b", batches) as (b, batch), counted(k, "c", classes) as (c, kind):
+        with k.loop("i", boxes) as i:
+            low = flag(op("less_equal", scores[b, c, i], least[0])) if least is not None else number(0)
+            gone[i] = low
+        with k.loop("r", most):
+            best = k.local("best", 1, dtype=I64)
+            best[0] = number(-1)
+            top = k.local("top", 1)
+            top[0] = Const(0.0, Type(F32))
+            with counted(k, "i", boxes) as (i, place):
+                better = op("or", flag(less(best[0], number(0))), flag(less(top[0], scores[b, c, i])))
+                better = k.let("better", op("and", better, flag(op("equal", gone[i], number(0)))))
+                best[0] = either(better, place, best[0])
+                top[0] = select(op("not_equal", cast(better, DType.I32), 0), scores[b, c, i], top[0])
+            with when(k, flag(op("less_equal", number(0), best[0]))), k.bind("chosen", best[0], boxes) as chosen:
+                with k.bind("at", found[0], rows) as at:
+                    for d, value in enumerate((batch, kind, best[0])):
+                        y[at, d] = value
+                found[0] = found[0] + 1
+                gone[chosen] = number(1)
+                box = [k.let("p", v) for v in _corners(corners, b, chosen, by_centre)]
+                with k.loop("i", boxes) as i:
+                    shared = _overlap(box, [k.let("q", v) for v in _corners(corners, b, i, by_centre)])
+                    gone[i] = op("or", gone[i], flag(less(most_overlap, shared)))
+    count[0] = found[0]
+    return k.done()
+
+
+def _corners(boxes: Tensor, b: IndexLike, i: IndexLike, by_centre: bool) -> list[Expr]:
+    """Least and greatest coordinate along both axes."""
+    p = [boxes[b, i, d] for d in range(4)]
+    if by_centre:
+        x, y, w, h = p
+        return [x - w * 0.5, y - h * 0.5, x + w * 0.5, y + h * 0.5]
+    return [minimum(p[0], p[2]), minimum(p[1], p[3]), maximum(p[0], p[2]), maximum(p[1], p[3])]
+
+
+def _overlap(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+    """Intersection over union; 0 where a box is empty."""
+    sides = [maximum(minimum(a[d + 2], b[d + 2]) - maximum(a[d], b[d]), 0.0) for d in (0, 1)]
+    shared = sides[0] * sides[1]
+    areas = [(p[2] - p[0]) * (p[3] - p[1]) for p in (a, b)]
+    union = areas[0] + areas[1] - shared
+    return select(less(0.0, union), shared / union, 0.0)
+
+

@@ -1,0 +1,192 @@
+"""The kernels of a single-shot detector's last step: see ``kernels.boxes`` for how lists are kept and searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenon.ir.build import Builder, Tensor
+from tenon.ir.index import Index, IndexLike
+from tenon.ir.loops import Expr, Kernel, cast, less, maximum, op, select
+from tenon.ir.types import F32, I32
+from tenon.kernels.boxes import NOTHING, Choice, integer, number, one_if, overlap
+from tenon.kernels.math import exp
+
+
+@dataclass(frozen=True)
+class PostProcess:
+    """``anchors`` boxes of ``classes`` classes, the first ``background`` of which do not count.
+
+    ``regular`` suppresses in one pass for each class, otherwise one pass sees every anchor with its best class.  A pass
+    keeps at most ``cap``; ``most`` rows come out, ``per`` for each box.
+    """
+
+    anchors: int
+    classes: int
+    background: int
+    regular: bool
+    cap: int
+    most: int
+    per: int
+    least_score: float
+    threshold: float
+    scales: tuple[float, ...]
+
+    @property
+    def passes(self) -> int:
+        return self.classes - self.background if self.regular else 1
+
+    @property
+    def kept(self) -> int:
+        """Room for what all passes keep, and one more that is written in vain."""
+        return self.passes * self.cap + 1
+
+    @property
+    def longest(self) -> int:
+        return max(self.anchors, self.kept, self.classes)
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """What was kept: anchors, classes and scores; ``count`` is how many, and where this pass began."""
+
+    anchor: Tensor
+    kind: Tensor
+    score: Tensor
+    count: Tensor
+
+
+@dataclass(frozen=True)
+class _Results:
+    boxes: Tensor
+    kinds: Tensor
+    scores: Tensor
+    count: Tensor
+
+
+def decode(d: PostProcess) -> Kernel:
+    """(encodings [1, n, 4], anchors [n, 4]), both (y, x, height, width) of centres -> boxes [n, 4] as corners."""
+    k = Builder(f"decode_centres_{d.anchors}")
+    encodings, anchors = k.param("encodings", 1, d.anchors, 4), k.param("anchors", d.anchors, 4)
+    boxes = k.param("boxes", d.anchors, 4, out=True)
+    with k.loop("p", d.anchors) as p:
+        for i in range(2):
+            side = k.let("side", anchors[p, 2 + i])
+            centre = k.let("centre", encodings[0, p, i] / number(d.scales[i]) * side + anchors[p, i])
+            half = k.let("half", exp(encodings[0, p, 2 + i] / number(d.scales[2 + i])) * 0.5 * side)
+            boxes[p, i] = centre - half
+            boxes[p, 2 + i] = centre + half
+    return k.done()
+
+
+def choose(d: PostProcess) -> Kernel:
+    """(scores [1, n, classes], boxes [n, 4]) -> boxes, classes and scores of the rows, and their number."""
+    k = Builder(f"post_process_{d.anchors}x{d.classes}_{d.most}")
+    scores, boxes = k.param("confidence", 1, d.anchors, d.classes), k.param("boxes", d.anchors, 4)
+    choice = Choice(k, d.longest)
+    lists = _Lists(
+        k.param("anchor", d.kept, out=True, dtype=I32), k.param("kind", d.kept, out=True, dtype=I32),
+        k.param("score", d.kept, out=True), k.param("count", 2, out=True, dtype=I32),
+    )  # fmt: skip
+    rows = d.most * d.per
+    results = _Results(
+        k.param("y_boxes", 1, rows, 4, out=True), k.param("y_classes", 1, rows, out=True),
+        k.param("y_scores", 1, rows, out=True), k.param("y_count", 1, out=True),
+    )  # fmt: skip
+    lists.count[0] = integer(0)
+    with k.loop("c", d.passes) as c:
+        _pass(k, d, choice, lists, scores, boxes, c)
+    _write(k, d, choice, lists, scores, boxes, results)
+    return k.done()
+
+
+def _pass(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, scores: Tensor, boxes: Tensor, c: Index) -> None:
+    """Keep the best boxes of class ``c``, or of all, that do not overlap."""
+    choice.clear()
+    with k.loop("p", d.anchors) as p:
+        if d.regular:
+            score = k.let("score", scores[0, p, c + d.background])
+        else:
+            choice.best[0] = number(NOTHING)
+            with k.loop("i", d.classes - d.background) as i:
+                choice.best[0] = maximum(choice.best[0], scores[0, p, i + d.background])
+            score = k.let("score", choice.best[0])
+        choice.append(score, choice.places[p], op("less_equal", number(d.least_score), score))
+    lists.count[1] = lists.count[0]
+    with k.bind("m", choice.state[0], d.anchors + 1) as m, k.loop("t", d.anchors, m):
+        choice.take_best(m)
+        with k.bind("b", choice.state[1], d.anchors) as b:
+            choice.scores[b] = number(NOTHING)
+            with k.bind("q", choice.which[b], d.anchors) as q:
+                _keep_if_free(k, d, choice, lists, boxes, c, q)
+
+
+def _keep_if_free(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, boxes: Tensor, c: Index, q: Index) -> None:
+    """Append anchor ``q`` unless one kept in this pass overlaps it too much or the pass is full."""
+    box = [k.let("x", boxes[q, i]) for i in range(4)]
+    free = k.local("free", 1, dtype=I32, space="stack")
+    free[0] = one_if(less(lists.count[0] - lists.count[1], integer(d.cap)))
+    with (
+        k.bind("kept", lists.count[0] - lists.count[1], d.cap + 1) as kept,
+        k.loop("i", d.cap, kept) as i,
+        k.bind("o", lists.count[1] + choice.places[i], d.kept) as o,
+        k.bind("a", lists.anchor[o], d.anchors) as a,
+    ):
+        inside, union = overlap(box, [boxes[a, e] for e in range(4)], 0.0)
+        free[0] = op("and", free[0], one_if(op("less_equal", inside, number(d.threshold) * union)))
+    with k.bind("end", lists.count[0], d.kept) as end:
+        lists.anchor[end] = choice.places[q]
+        lists.kind[end] = choice.places[c] if c.terms else integer(0)
+        lists.score[end] = choice.best[0]
+    lists.count[0] = lists.count[0] + free[0]
+
+
+def _write(
+    k: Builder, d: PostProcess, choice: Choice, lists: _Lists, scores: Tensor, boxes: Tensor, results: _Results
+) -> None:
+    """The best of what was kept, zeros behind them."""
+    with k.loop("r", d.most * d.per) as r:
+        results.kinds[0, r] = number(0.0)
+        results.scores[0, r] = number(0.0)
+        with k.loop("e", 4) as e:
+            results.boxes[0, r, e] = number(0.0)
+    results.count[0] = cast(op("min", lists.count[0], integer(d.most)), F32)
+    with k.bind("m", lists.count[0], d.kept) as m:
+        with k.loop("j", d.kept, m) as j:
+            choice.scores[j] = lists.score[j]
+        with k.loop("t", d.most, m) as t:
+            choice.take_best(m)
+            with k.bind("b", choice.state[1], d.kept) as b, k.bind("a", lists.anchor[b], d.anchors) as a:
+                choice.scores[b] = number(NOTHING)
+                if d.regular:
+                    _row(k, results, t, boxes, a, lists.kind[b], choice.best[0])
+                else:
+                    _best_classes(k, d, choice, results, (scores, boxes), t, a)
+
+
+def _best_classes(
+    k: Builder, d: PostProcess, choice: Choice, results: _Results, inputs: tuple[Tensor, Tensor], t: Index, a: Index
+) -> None:
+    """One row for each of an anchor's best classes."""
+    scores, boxes = inputs
+    classes = d.classes - d.background
+    row = k.local("row", classes, space="stack")
+    with k.loop("i", classes) as i:
+        row[i] = scores[0, a, i + d.background]
+    best, kind = k.local("top", 1, space="stack"), k.local("class", 1, dtype=I32, space="stack")
+    with k.loop("u", d.per) as u:
+        best[0] = number(NOTHING)
+        kind[0] = integer(0)
+        with k.loop("i", classes) as i:
+            better = k.let("better", less(best[0], row[i]))
+            kind[0] = select(better, choice.places[i], kind[0])
+            best[0] = select(better, row[i], best[0])
+        _row(k, results, t * d.per + u, boxes, a, kind[0], best[0])
+        with k.bind("taken", kind[0], classes) as taken:
+            row[taken] = number(NOTHING)
+
+
+def _row(k: Builder, results: _Results, r: IndexLike, boxes: Tensor, a: Index, kind: Expr, score: Expr) -> None:
+    results.kinds[0, r] = cast(kind, F32)
+    results.scores[0, r] = score
+    with k.loop("e", 4) as e:
+        results.boxes[0, r, e] = boxes[a, e]

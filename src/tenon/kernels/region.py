@@ -1,0 +1,174 @@
+"""Pooling that says where it found the greatest element, pooling of regions given by data, and determinants."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import lru_cache, reduce
+from operator import add
+
+from tenon.ir.build import Builder
+from tenon.ir.index import index
+from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minimum, op, select
+from tenon.ir.types import F32, I64, DType
+from tenon.kernels import narrow
+from tenon.kernels.found import counted, flag, number
+from tenon.kernels.move import Affine
+from tenon.kernels.rows import initial
+
+Ints = tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def max_with_position(planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tuple[Affine, ...], dtype: DType) -> Kernel:
+    """The greatest element of each window, the first of equals, and its number.
+
+    ``at`` places loops (positions, then taps) on every axis.  Parameters: x, the number of each element of a plane,
+    y, numbers.
+    """
+    k = Builder("max_with_position")
+    x = k.param("x", planes, *sizes, dtype=dtype)
+    table = k.param("table", *sizes, dtype=I64)
+    y = k.param("y", planes, *outs, dtype=dtype, out=True)
+    where = k.param("where", planes, *outs, dtype=I64, out=True)
+    size, wide = 1, narrow.computed(dtype)
+    for n in sizes:
+        size *= n
+    with ExitStack() as stack:
+        p, plane = stack.enter_context(counted(k, "p", planes))
+        here = [stack.enter_context(k.loop("i", n)) for n in outs]
+        best, place = k.local("best", 1, dtype=wide), k.local("place", 1, dtype=I64)
+        best[0] = initial("max", wide)
+        place[0] = number(-1)
+        with ExitStack() as inner:
+            loops = [*here, *(inner.enter_context(k.loop("t", n)) for n in taps)]
+            source = tuple(a.at(loops) for a in at)
+            facts = [f for s, n in zip(source, sizes, strict=True) for f in (index(s), index(n - 1) - s)]
+            with k.when(*facts):
+                value = k.let("value", narrow.loaded(x[(p, *source)]))
+                better = op("or", flag(less(best[0], value)), flag(less(place[0], number(0))))
+                better = k.let("better", better)
+                place[0] = select(op("not_equal", better, number(0)), plane * size + table[source], place[0])
+                best[0] = select(_as(better, wide), value, best[0])
+        y[(p, *here)] = narrow.stored(best[0], dtype)
+        where[(p, *here)] = place[0]
+    return k.done()
+
+
+def _as(condition: Expr, dtype: DType) -> Expr:
+    """An i64 of 0 or 1 as a mask for values of ``dtype``."""
+    mask = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: I64}[dtype.bytes]
+    return op("not_equal", cast(condition, mask), 0)
+
+
+@lru_cache(maxsize=64)
+def roi_align(
+    shape: Ints, regions: int, outs: Ints, ratio: int, scale: float, half: bool, greatest: bool, index_dtype: DType
+) -> Kernel:
+    """Bilinear samples of regions, averaged (or the greatest) per bin.
+
+    ``ratio`` samples per bin along each axis; 0: as many as the bin has elements, rounded up.  Parameters: x
+    [N, C, H, W], regions [R, 4], the batch of each, y [R, C, h, w].
+    """
+    n, channels, height, width = shape
+    k = Builder("roi_align")
+    x, rois = k.param("x", *shape), k.param("rois", regions, 4)
+    batches = k.param("batches", regions, dtype=index_dtype)
+    y = k.param("y", regions, channels, *outs, out=True)
+    shift = 0.5 if half else 0.0
+    with k.loop("r", regions) as r, k.bind("b", cast(batches[r], I64), n) as b:
+        left, top, right, bottom = (k.let("edge", rois[r, d] * scale - shift) for d in range(4))
+        bins, counts = [], []
+        for low, high, count, extent in ((top, bottom, outs[0], height), (left, right, outs[1], width)):
+            size = high - low if half else maximum(high - low, 1.0)
+            bins.append(k.let("bin", size * (1.0 / count)))
+            most = max(1, -(-extent * 2 // count))
+            if ratio:
+                counts.append((number(ratio), ratio))
+                continue
+            exact = cast(minimum(maximum(op("ceil", bins[-1]), 1.0), float(most)), I64)
+            counts.append((k.let("samples", exact), most))
+        with ExitStack() as stack:
+            rows, cols = (ratio or stack.enter_context(k.bind("s", value, most + 1)) for value, most in counts)
+            i, row = stack.enter_context(counted(k, "i", outs[0]))
+            j, col = stack.enter_context(counted(k, "j", outs[1]))
+            with k.loop("c", channels) as c:
+                y[r, c, i, j] = Const(0.0, Type(F32))
+            u, step = stack.enter_context(counted(k, "u", rows))
+            v, along = stack.enter_context(counted(k, "v", cols))
+            spans = [cast(s, F32) if not ratio else Const(float(ratio), Type(F32)) for s, _ in counts]
+            at_y = top + cast(row, F32) * bins[0] + (cast(step, F32) + 0.5) * bins[0] / spans[0]
+            at_x = left + cast(col, F32) * bins[1] + (cast(along, F32) + 0.5) * bins[1] / spans[1]
+            inside = op("and", _within(at_y, height), _within(at_x, width))
+            live = k.let("live", inside)
+            (y0, y1, fy), (x0, x1, fx) = _neighbours(k, at_y, height), _neighbours(k, at_x, width)
+            places = [
+                stack.enter_context(k.bind("p", p, extent))
+                for p, extent in ((y0, height), (y1, height), (x0, width), (x1, width))
+            ]
+            share = 1.0 / (spans[0] * spans[1])
+            first = op("and", flag(op("equal", step, number(0))), flag(op("equal", along, number(0))))
+            start = k.let("start", first) if greatest else first
+            with k.loop("c", channels) as c:
+                parts = [
+                    x[b, c, places[a], places[2 + d]] * (fy if a else 1.0 - fy) * (fx if d else 1.0 - fx)
+                    for a in (0, 1)
+                    for d in (0, 1)
+                ]
+                zero = Const(0.0, Type(F32))
+                joined = reduce(maximum if greatest else add, parts)
+                value = select(_as(live, F32), joined, zero)
+                old = y[r, c, i, j]
+                if greatest:
+                    y[r, c, i, j] = select(_as(start, F32), value, maximum(old, value))
+                else:
+                    y[r, c, i, j] = old + value * share
+    return k.done()
+
+
+def _within(at: Expr, n: int) -> Expr:
+    return op("and", flag(op("less_equal", Const(-1.0, Type(F32)), at)), flag(op("less_equal", at, float(n))))
+
+
+def _neighbours(k: Builder, at: Expr, n: int) -> tuple[Expr, Expr, Expr]:
+    """The elements on both sides of a position, and how far it is towards the second."""
+    at = k.let("at", minimum(maximum(at, 0.0), float(n - 1)))
+    low = k.let("low", cast(op("floor", at), I64))
+    return low, low + 1, k.let("part", at - cast(low, F32))
+
+
+@lru_cache(maxsize=64)
+def determinant(count: int, n: int, dtype: DType) -> Kernel:
+    """By Gaussian elimination with partial pivoting.  Parameters: matrices, y, scratch for one matrix."""
+    k = Builder(f"determinant_{n}")
+    x, y = k.param("x", count, n, n, dtype=dtype), k.param("y", count, dtype=dtype, out=True)
+    a = k.param("a", n, n, dtype=dtype, out=True)
+    one, zero = Const(1.0, Type(dtype)), Const(0.0, Type(dtype))
+    with k.loop("m", count) as m:
+        with k.loop("i", n) as i, k.loop("j", n) as j:
+            a[i, j] = x[m, i, j]
+        det = k.local("det", 1, dtype=dtype)
+        det[0] = one
+        with counted(k, "i", n) as (i, row):
+            best, place, number_of = (k.local("best", 1, dtype=dtype), *(k.local("p", 1, dtype=I64) for _ in range(2)))
+            best[0] = Const(-1.0, Type(dtype))
+            place[0] = row
+            number_of[0] = row
+            with k.loop("r", n - i) as r:
+                size = k.let("size", op("abs", a[r + i, i]))
+                place[0] = select(op("not_equal", flag(less(best[0], size)), number(0)), number_of[0], place[0])
+                best[0] = maximum(best[0], size)
+                number_of[0] = number_of[0] + 1
+            with k.bind("pivot", place[0], n) as pivot:
+                with k.loop("j", n) as j:
+                    upper = k.let("upper", a[i, j])
+                    a[i, j] = a[pivot, j]
+                    a[pivot, j] = upper
+            moved = _as(flag(op("not_equal", place[0], row)), dtype)
+            det[0] = det[0] * select(moved, -a[i, i], a[i, i])
+            with k.loop("r", n - 1 - i) as r:
+                whole = op("not_equal", a[i, i], zero)
+                factor = k.let("factor", select(whole, a[r + i + 1, i] / select(whole, a[i, i], one), zero))
+                with k.loop("j", n) as j:
+                    a[r + i + 1, j] = a[r + i + 1, j] - factor * a[i, j]
+        y[m] = det[0]
+    return k.done()

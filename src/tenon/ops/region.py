@@ -1,0 +1,174 @@
+"""MaxPool with positions, pooling of regions, determinants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import I64, PLAIN, DType, TensorType
+from tenon.kernels import region as kernels
+from tenon.ops.base import Case, Input, Layouts, Operator, Output, Scratch, Site, Step, Weights, register, typed
+from tenon.ops.direct import taps
+from tenon.ops.pool import MaxPool, window_views
+
+
+@register
+@dataclass(frozen=True)
+class MaxPoolWithIndices(MaxPool):
+    """The largest element of every window and, second, its number in the input (columns first in a plane, when
+    ``storage_order``)."""
+
+    fusable: ClassVar[bool] = False
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (y,) = super().infer(inputs)
+        return y, TensorType(I64, y.dims)
+
+    def numbers(self, sizes: tuple[int, ...]) -> Array:
+        """The number of each element of a plane."""
+        order = "F" if self.storage_order else "C"
+        return np.arange(math.prod(sizes)).reshape(sizes, order=order)
+
+    def reference(self, x: Array) -> tuple[Array, Array]:  # type: ignore[override]
+        axes = self.axes(x.shape)
+        planes = math.prod(x.shape[:2])
+        number = np.arange(planes).reshape(*x.shape[:2], *(1,) * len(axes)) * math.prod(x.shape[2:])
+        number = number + self.numbers(x.shape[2:])
+        best = np.full((*x.shape[:2], *(a.out for a in axes)), -np.inf)
+        place = np.full(best.shape, -1, np.int64)
+        for part, at in zip(window_views(x.astype(np.float64), axes, np.nan), window_views(number, axes, -1), strict=True):
+            better = (part > best) | ((place < 0) & (at >= 0))
+            best, place = np.where(better, part, best), np.where(better, at, place)
+        return best.astype(x.dtype), place
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((PLAIN,), (PLAIN,) * len(site.outputs))
+
+    def supported(self, site: Site) -> str:
+        return ""
+
+    def lower(self, site: Site) -> list[Step]:
+        x, y = site.input(0), site.output
+        axes = self.axes(x.dims)
+        if not y.size:
+            return []
+        planes, rank = math.prod(x.dims[:2]), len(axes)
+        kernel = kernels.max_with_position(
+            planes, x.dims[2:], y.dims[2:], tuple(a.kernel for a in axes), taps(axes, 0, rank), x.dtype
+        )
+        return [Step(kernel, (Input(0), Weights(self.numbers(x.dims[2:])), Output(0), Output(1)))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(kernel_shape=(3, 2), pads=(1, 0, 1, 1), strides=(2, 1)), ((2, 3, 5, 4),), label="pads")
+        yield Case(cls(kernel_shape=(2, 2), storage_order=1), ((1, 2, 3, 4),), label="columns_first")
+        x = np.arange(24, dtype=np.uint8).reshape(1, 2, 12)
+        yield Case(cls(kernel_shape=(3,), strides=(2,)), (x,), label="u8")
+
+
+@register
+@dataclass(frozen=True)
+class RoiAlign(Operator):
+    """Inputs: x [N, C, H, W], regions [R, 4] as x1, y1, x2, y2, their batches [R].  Each region in bins of samples."""
+
+    coordinate_transformation_mode: str = "half_pixel"
+    mode: str = "avg"
+    output_height: int = 1
+    output_width: int = 1
+    sampling_ratio: int = 0
+    spatial_scale: float = 1.0
+    arity: ClassVar[tuple[int, int]] = (3, 3)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, rois, batches = typed(inputs)
+        if x.rank != 4 or rois.dims != (batches.dims[0], 4):
+            raise ShapeError(f"RoiAlign: {list(x.dims)} and regions {list(rois.dims)} do not fit")
+        return (TensorType(x.dtype, (rois.dims[0], x.dims[1], self.output_height, self.output_width)),)
+
+    def reference(self, x: Array, rois: Array, batches: Array) -> Array:
+        outs, half = (self.output_height, self.output_width), self.coordinate_transformation_mode == "half_pixel"
+        y = np.zeros((len(rois), x.shape[1], *outs), np.float32)
+        for r, roi in enumerate(rois * np.float32(self.spatial_scale) - np.float32(0.5 if half else 0)):
+            size = [roi[3] - roi[1], roi[2] - roi[0]]
+            size = size if half else [max(s, np.float32(1)) for s in size]
+            bins = [s * np.float32(1 / n) for s, n in zip(size, outs, strict=True)]
+            counts = [self.sampling_ratio or max(1, math.ceil(b)) for b in bins]
+            for place in np.ndindex(*outs):
+                samples = [
+                    self.sample(
+                        x[batches[r]],
+                        *(roi[1 - d] + place[d] * bins[d] + (i[d] + 0.5) * bins[d] / counts[d] for d in (0, 1)),
+                    )
+                    for i in np.ndindex(*counts)
+                ]
+                y[(r, slice(None), *place)] = np.max(samples, 0) if self.mode == "max" else np.mean(samples, 0)
+        return y
+
+    def sample(self, x: Array, row: float, col: float) -> Array:
+        h, w = x.shape[1:]
+        if not (-1 <= row <= h and -1 <= col <= w):
+            return np.zeros(x.shape[0], np.float32)
+        row, col = min(max(row, 0), h - 1), min(max(col, 0), w - 1)
+        i, j = int(row), int(col)
+        parts = [
+            x[:, min(i + a, h - 1), min(j + b, w - 1)] * (row - i if a else 1 - row + i) * (col - j if b else 1 - col + j)
+            for a in (0, 1)
+            for b in (0, 1)
+        ]
+        return np.asarray(np.max(parts, 0) if self.mode == "max" else np.sum(parts, 0))
+
+    def lower(self, site: Site) -> list[Step]:
+        x, batches, y = site.input(0), site.input(2), site.output
+        if not y.size:
+            return []
+        kernel = kernels.roi_align(
+            x.dims, y.dims[0], y.dims[2:], self.sampling_ratio, self.spatial_scale,
+            self.coordinate_transformation_mode == "half_pixel", self.mode == "max", batches.dtype,
+        )  # fmt: skip
+        return [Step(kernel, (Input(0), Input(1), Input(2), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rois, batches = np.array([[0.5, 1, 4.5, 3.2], [1, 0, 6, 6]], np.float32), np.array([1, 0])
+        for mode in ("avg", "max"):
+            op = cls("half_pixel", mode, 2, 3, 2, 0.8)
+            yield Case(op, ((2, 3, 6, 7), rois, batches), label=mode)
+        yield Case(cls("output_half_pixel", "avg", 2, 2, 0), ((2, 3, 6, 7), rois, batches), label="adaptive")
+
+
+@register
+@dataclass(frozen=True)
+class Det(Operator):
+    """The determinants of square matrices."""
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (x,) = typed(inputs)
+        if x.rank < 2 or x.dims[-1] != x.dims[-2]:
+            raise ShapeError(f"Det: {list(x.dims)} are not square matrices")
+        return (TensorType(x.dtype, x.dims[:-2]),)
+
+    def reference(self, x: Array) -> Array:
+        return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
+
+    def supported(self, site: Site) -> str:
+        dtype = site.input(0).dtype
+        return "" if dtype in (DType.F32, DType.F64) else f"element type {dtype}: convert the model to float32"
+
+    def lower(self, site: Site) -> list[Step]:
+        x, n = site.input(0), site.input(0).dims[-1]
+        if not x.size:
+            return []
+        scratch = Scratch("matrix", n * n * x.dtype.bytes)
+        return [Step(kernels.determinant(math.prod(x.dims[:-2]), n, x.dtype), (Input(0), Output(), scratch))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((2, 4, 4),), label="matrices")
+        yield Case(cls(), (np.array([[0.0, 2], [3, 4]]),), label="pivot")
+        yield Case(cls(), (np.zeros((3, 3), np.float32),), label="singular")

@@ -1,0 +1,66 @@
+"""Depthwise convolutions put together with the 1x1 convolution of their result, so that it is never stored whole."""
+
+from __future__ import annotations
+
+from tenon.ir.graph import Node
+from tenon.ir.types import F32
+from tenon.ops.conv import Conv
+from tenon.ops.fused import Fused
+from tenon.ops.separable import SeparableConv
+from tenon.passes.base import Match, Result, rule, rules
+from tenon.passes.patterns import Apply
+
+WHOLE = 16
+"""Channels of a depthwise convolution must fill blocks of any size that a target has."""
+
+MOST_CHANNELS, LEAST_POSITIONS = 64, 2500
+"""Where the 1x1 convolution makes more channels, it takes so long that the way to memory and back does not show, and
+what speeds it up needs room of its own.  A smaller image between the two stays near the processor anyway."""
+
+
+def _conv(node: Node) -> tuple[Conv, int] | None:
+    """The convolution of a node of rank 4, all f32, and the number of its own inputs."""
+    op, count = (node.op.base, node.op.count) if isinstance(node.op, Fused) else (node.op, len(node.inputs))
+    single = all(v is None or v.type.dtype is F32 for v in (*node.inputs, *node.outputs))
+    constant = all(v is not None and v.constant for v in node.inputs[1:count])
+    return (op, count) if type(op) is Conv and single and constant and node.output.type.rank == 4 else None
+
+
+def _pointwise(node: Node, conv: Conv) -> bool:
+    """One tap, every position: nothing but sums over channels."""
+    kernel, steps = node.input(1).type.dims[2:], {*conv.strides, *conv.dilations}
+    return kernel == (1, 1) and steps <= {1} and not any(conv.pads) and conv.group == 1
+
+
+def _depthwise(node: Node, conv: Conv, count: int) -> bool:
+    """Every channel by itself; whatever follows reads nothing but numbers."""
+    channels = node.output.type.dims[1]
+    numbers = all(v is not None and v.constant and v.type.size == 1 for v in node.inputs[count:])
+    alone = conv.group == channels == node.input(0).type.dims[1]
+    return alone and numbers and channels % WHOLE == 0 and not any(p < 0 for p in conv.pads)
+
+
+@rule(Apply("*"))
+def join_separable(match: Match) -> Result:
+    """Conv 1x1 (depthwise Conv (x)) is one operator"""
+    node = match.root
+    second = _conv(node)
+    producer = node.input(0).producer if second else None
+    if second is None or producer is None or not _pointwise(node, second[0]) or not match.sole(node.input(0)):
+        return None
+    _, channels, height, width = node.output.type.dims
+    if channels > MOST_CHANNELS or height * width < LEAST_POSITIONS:
+        return "the image between is no burden"
+    first = _conv(producer)
+    if first is None or not _depthwise(producer, *first):
+        return None
+    op = SeparableConv(producer.op, node.op, len(producer.inputs))  # type: ignore[arg-type]
+    return match.add(op, *producer.inputs, *node.inputs[1:], origin=producer.origin)
+
+
+SEPARABLE = rules(
+    "join depthwise and 1x1 convolutions",
+    join_separable,
+    level=2,
+    ensures="what a depthwise convolution makes for one 1x1 convolution is never stored whole",
+)

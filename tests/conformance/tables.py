@@ -1,0 +1,70 @@
+"""The table of operators in the documentation, from what the conformance cases showed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from conformance.cases import Conformance
+from conformance.harness import PASSED, Outcome
+
+HEAD = """\
+# Operators
+
+Written by `scripts/conformance --docs docs/operators.md`; do not edit.
+
+Every ONNX operator: the versions of the operator set that changed it, the element types of the inputs of the cases
+that pass, and how many of ONNX's own conformance cases of it pass as compiled code. Operators run on every target;
+those that ONNX defines by other operators are expanded into them. Element types narrower than a byte have a byte for
+each element in memory.
+
+A shape must be known when compiling. Inputs that a shape depends on (the second input of Reshape, the axes of a
+reduction) must be initializers, or computed from such. Where an extent depends on data (NonZero, Compress, Unique,
+NonMaxSuppression), the output has the largest extent that is possible and zeros past what was found; the true extent
+is delivered beside it, as the output `NAME.extent`, and `Engine.run` returns the array cut to it.
+
+"""
+
+_TYPES = {
+    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "bool", 10: "f16", 11: "f64",
+    12: "u32", 13: "u64", 16: "bf16", 17: "f8e4m3fn", 18: "f8e4m3fnuz", 19: "f8e5m2", 20: "f8e5m2fnuz", 21: "u4",
+    22: "i4", 23: "f4e2m1", 24: "f8e8m0", 25: "u2", 26: "i2",
+}  # fmt: skip
+
+
+def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome]) -> str:
+    """The whole page."""
+    types: dict[str, set[str]] = defaultdict(set)
+    passed, total = Counter[str](), Counter[str]()
+    by_name = {(o.name, o.kind): o for o in outcomes}
+    for case in cases:
+        total[case.operator] += 1
+        if by_name[case.name, case.kind].status == PASSED:
+            passed[case.operator] += 1
+            types[case.operator] |= _input_types(case)
+    lines = ["| operator | versions | element types | cases | pass |", "|---|---|---|--:|--:|"]
+    for name, versions in _versions().items():
+        held = ", ".join(sorted(types[name]))
+        lines.append(f"| {name} | {versions} | {held} | {total[name]} | {passed[name]} |")
+    count = Counter(o.status for o in outcomes)
+    last = f"\n{len(outcomes)} cases, {count[PASSED]} pass."
+    return HEAD + "\n".join(lines) + "\n" + last + "\n"
+
+
+def _input_types(case: Conformance) -> set[str]:
+    import onnx
+
+    graph = onnx.ModelProto.FromString(case.model).graph
+    kinds: Iterable[int] = (v.type.tensor_type.elem_type for v in graph.input)
+    return {_TYPES[kind] for kind in kinds if kind in _TYPES}
+
+
+def _versions() -> dict[str, str]:
+    """Operators by name, with the versions in which their definition changed."""
+    from onnx.defs import get_all_schemas_with_history
+
+    found: dict[str, list[int]] = defaultdict(list)
+    for schema in get_all_schemas_with_history():
+        if schema.domain in ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"):
+            found[schema.name].append(schema.since_version)
+    return {name: ", ".join(map(str, sorted(set(v)))) for name, v in sorted(found.items())}

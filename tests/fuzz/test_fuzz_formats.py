@@ -1,0 +1,94 @@
+"""Damaged files of ncnn, Tengine, Caffe2, Paddle, MXNet, MACE, MegEngine and OneFlow: only ModelError may come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from damage import COUNT, survive
+from real import shared
+from small_models import (
+    MXNET,
+    ONEFLOW_JOB,
+    caffe2_fill,
+    caffe2_net,
+    caffe2_operator,
+    mace_net,
+    mxnet_parameters,
+    mxnet_stored,
+    mxnet_symbol,
+    ncnn_net,
+    paddle,
+    paddle_operator,
+    paddle_tensor,
+    tmfile,
+)  # fmt: skip
+from tenon import frontends
+from tenon.ir.graph import Graph
+
+FACES = {"input": (1, 3, 240, 320)}
+
+
+def alone(shapes: Mapping[str, tuple[int, ...]], weights: bytes | None = None) -> Callable[[bytes], Graph]:
+    return lambda data: frontends.load(data, shapes, weights=weights)
+
+
+def behind(main: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Callable[[bytes], Graph]:
+    """Damaged weights of a sound model."""
+    return lambda data: frontends.load(main, shapes, weights=data or b"\0")
+
+
+X = {"x": (1, 4, 6, 5)}
+IMAGE = {"data": (1, 4, 6, 6)}
+W, B = np.ones((3, 4, 1, 1), np.float32), np.ones(3, np.float32)
+NCNN = ncnn_net("Convolution c 1 1 data a 0=3 1=1 5=1 6=9", "Pooling p 1 1 a b 0=1 1=2 2=2", "Permute q 1 1 b c 0=3")
+CAFFE2 = caffe2_net([caffe2_operator("Conv", ["x", "w", "b"], ["y"], kernel=1)], ["x", "w", "b"], ["y"])
+INIT = caffe2_net([caffe2_fill("w", W), caffe2_fill("b", B)])
+PADDLE = paddle(
+    paddle_operator("conv2d", {"Input": "x", "Filter": "w"}, {"Output": "c"}, strides=[1, 1], dilations=[1, 1],
+                    paddings=[0, 0], groups=1),
+    paddle_operator("elementwise_add", {"X": "c", "Y": "b"}, {"Out": "y"}, axis=1),
+)  # fmt: skip
+STORED = paddle_tensor(B) + paddle_tensor(W)
+SYMBOL, PARAMETERS = mxnet_symbol(*MXNET), mxnet_parameters(mxnet_stored())
+CONV = [1, 1, 2, 1, 1, 1, 4, 3, 1, 6, 0, 0, 0, 0]
+SMALL: dict[str, tuple[bytes, Callable[[bytes], Graph]]] = {
+    "ncnn": (NCNN, alone({}, bytes(4 + 36 + 12))),
+    "ncnn weights": (bytes(4 + 36 + 12), behind(NCNN, {})),
+    "tmfile": (tmfile(5, CONV, W), alone({})),
+    "tmfile pooling": (tmfile(16, [0, 3, 3, 2, 2, 0, 1, 1, 1, 1, 1]), alone({})),
+    "caffe2": (CAFFE2, alone(X, INIT)),
+    "caffe2 weights": (INIT, behind(CAFFE2, X)),
+    "paddle": (PADDLE, alone({}, STORED)),
+    "paddle weights": (STORED, behind(PADDLE, {})),
+    "mxnet": (SYMBOL, alone(IMAGE, PARAMETERS)),
+    "mxnet weights": (PARAMETERS, behind(SYMBOL, IMAGE)),
+    "mace": (mace_net("Conv2D", {"padding": 1, "activation": "RELU"}, (W, B)), alone({}, bytes(400))),
+    "oneflow": (ONEFLOW_JOB.replace("KIND", "relu").encode(), alone({})),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_files(name: str) -> None:
+    data, load = SMALL[name]
+    assert load(data).outputs
+    assert survive(name, data, load) > COUNT // 5
+
+
+REAL = {
+    "ncnn": ("models/ncnn/version-RFB-320/RFB-320.param", FACES),
+    "tmfile": ("models/tmfile/tengine_benchmark_noweights/mssd_benchmark.tmfile", {}),
+    "caffe2": ("models/caffe2/super_resolution/squeeze_predict_net.pb", {}),
+    "megengine": ("models/megengine/xornet_deploy/xornet_deploy.mge", {}),
+    "paddle": ("models/paddle/uci_housing_separate_params/__model__", {}),
+    "oneflow": ("models/oneflow/affine_graph/affine_with_parameter/model.mlir", {}),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(name: str) -> None:
+    path, shapes = REAL[name]
+    count = max(4, COUNT // (10 if name in ("ncnn", "tmfile", "caffe2") else 1))
+    assert survive(name, shared(path).read_bytes(), alone(shapes), count) > count // 2

@@ -1,0 +1,52 @@
+"""Damaged Keras files: only ModelError may come out, of the HDF5 reader as of the description."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import h5py
+import numpy as np
+
+from damage import COUNT, survive
+from keras_models import archive, sequential, small
+from tenon import frontends
+from tenon.ir.graph import Graph
+
+
+def test_h5() -> None:
+    assert survive("h5", small(), frontends.load) > COUNT // 20
+
+
+def test_archive() -> None:
+    model = sequential(
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_shape": [None, 3]}},
+        {"class_name": "Dense", "config": {"name": "d", "units": 4, "use_bias": False}},
+    )  # fmt: skip
+    data = archive(model, {"dense": [np.ones((3, 4), np.float32)]})
+    assert survive("archive", data, frontends.load) > COUNT // 20
+
+
+def test_description() -> None:
+    """The JSON alone is damaged, put into a sound file."""
+    with h5py.File(io.BytesIO(small()), "r") as file:
+        description = str(file.attrs["model_config"])
+    sound = archive(json.loads(description), {})
+
+    def load(data: bytes) -> Graph:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(sound)) as before, zipfile.ZipFile(out, "w") as after:
+            after.writestr("config.json", data)
+            after.writestr("model.weights.h5", before.read("model.weights.h5"))
+        return frontends.load(out.getvalue())
+
+    assert survive("description", description.encode(), load) > COUNT // 20
+
+
+def test_new_style_groups() -> None:
+    out = io.BytesIO()
+    with h5py.File(io.BytesIO(small()), "r") as old, h5py.File(out, "w", libver="latest") as new:
+        new.attrs.update(old.attrs)
+        old.copy("model_weights", new)
+    assert survive("latest", out.getvalue(), frontends.load, COUNT // 2) > COUNT // 40

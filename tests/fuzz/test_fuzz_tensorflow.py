@@ -1,0 +1,39 @@
+"""Damaged TensorFlow graphs and SavedModels: only ModelError may come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from damage import COUNT, survive
+from real import shared
+from tenon import frontends
+from tenon.ir.graph import Graph
+from tensorflow_models import const, graph, node, placeholder, saved_model
+
+
+def test_a_graph() -> None:
+    data = graph(
+        placeholder("x", 1, 8, 8, 2), const("w", np.ones((3, 3, 2, 4))), const("axes", [1, 2], "i32"),
+        node("c", "Conv2D", "x", "w", strides=[1, 2, 2, 1], padding="SAME", data_format="NHWC"),
+        node("r", "Relu6", "c"), node("m", "Mean", "r", "axes", keep_dims=False), node("y", "Softmax", "m"),
+    )  # fmt: skip
+    assert survive("graph", data, frontends.load, 2 * COUNT) > COUNT // 20
+
+
+def test_a_real_loop() -> None:
+    data = shared("models/tensorflow_pb/kws_LSTM/LSTM_S.pb").read_bytes()
+    assert survive("lstm", data, lambda damaged: frontends.load(damaged), max(1, COUNT // 20)) > 0
+
+
+def test_variables(tmp_path: Path) -> None:
+    nodes = placeholder("x", -1, 2), node("w", "VariableV2"), node("y", "MatMul", "x", "w")
+    folder = saved_model(tmp_path / "net", graph(*nodes), {"y": "y"}, {"w": np.ones((2, 3), np.float32)})
+    index = folder / "variables/variables.index"
+
+    def load(data: bytes) -> Graph:
+        index.write_bytes(data)
+        return frontends.load(folder)
+
+    assert survive("index", index.read_bytes(), load) > COUNT // 20

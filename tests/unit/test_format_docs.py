@@ -1,0 +1,36 @@
+"""Every layer that an importer knows stands in its page of the documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tenon.frontends.caffe2_ops import OPERATORS as CAFFE2
+from tenon.frontends.darknet_heads import HEADS
+from tenon.frontends.darknet_layers import ACTIVATIONS
+from tenon.frontends.darknet_layers import LAYERS as DARKNET
+from tenon.frontends.darknet_recurrent import RECURRENT
+from tenon.frontends.mace_ops import OPERATORS as MACE
+from tenon.frontends.megengine import OPERATORS as MEGENGINE
+from tenon.frontends.mxnet_ops import OPERATORS as MXNET
+from tenon.frontends.ncnn_layers import LAYERS as NCNN
+from tenon.frontends.oneflow import OPERATORS as ONEFLOW
+from tenon.frontends.paddle_ops import OPERATORS as PADDLE
+from tenon.frontends.tmfile_layers import LAYERS as TENGINE
+from tenon.frontends.torch_ops import OPERATORS as PYTORCH
+
+PAGES: dict[str, Iterable[str]] = {
+    "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN, "tengine": [row[0] for row in TENGINE.values()],
+    "caffe2": CAFFE2, "paddle": PADDLE, "mxnet": MXNET, "mace": MACE, "megengine": MEGENGINE, "oneflow": ONEFLOW,
+    "pytorch": PYTORCH,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_complete(page: str) -> None:
+    text = (Path(__file__).parents[2] / f"docs/formats/{page}.md").read_text()
+    words = set(re.findall(r"[\w.]+", text.replace(".\n", "\n")))
+    assert sorted(set(PAGES[page]) - words) == []

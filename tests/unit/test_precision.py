@@ -1,0 +1,179 @@
+"""Numbers of 16 bits: what the passes narrow, and kernels of pairs under the interpreter and as C."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiled import Library
+from evaluate import difference, evaluate, random_inputs
+from interpret import interpret
+from lowered import MACHINES, Ask, make_site, run_site, settle
+from onnx_models import model, node, random
+from tenon import frontends, passes
+from tenon.errors import InputError
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import F32, DType
+from tenon.kernels.conv import Tile
+from tenon.kernels.machine import Machine
+from tenon.kernels.winograd import Blocking
+from tenon.ops.base import ROUNDED, Case, Site
+from tenon.ops.conv import Conv
+from tenon.options import Options
+from tenon.passes.precision import precision
+from tenon.targets import find
+from tenon.targets.host import runs_here
+
+BF16, F16 = DType.BF16, DType.F16
+PAIRS = {name: replace(machine, dot2=True) for name, machine in MACHINES.items()}
+CASES = {f"{case.op.name}_{case.label}": case for case in Conv.cases() if case.label.startswith("bf16")}
+SQUARE = Case(Conv(pads=(1, 1, 1, 1)), ((2, 33, 7, 9), (35, 33, 3, 3), (35,)), (1, 2), dtypes=(BF16, BF16))
+
+
+# --------------------------------------------------------------------------------------------- kernels
+def site_of(case: Case, machine: Machine) -> Site:
+    return make_site(case.op, case.arrays(), machine, case.constant, Ask(blocked=True, surplus=1))
+
+
+def close(got: Array, expected: Array, tolerance: float) -> None:
+    wide, exact = got.astype(np.float32), expected.astype(np.float32)
+    np.testing.assert_allclose(wide, exact, rtol=0, atol=tolerance * float(np.abs(exact).max()))
+
+
+@pytest.mark.parametrize("machine", PAIRS)
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_of_pairs_agree_with_the_reference(name: str, machine: str) -> None:
+    case = CASES[name]
+    site = site_of(case, PAIRS[machine])
+    (got,) = run_site(case.op, site, case.arrays())
+    (expected,) = case.op.evaluate(case.arrays())
+    assert got.dtype == expected.dtype == BF16.numpy
+    close(got, expected, case.tolerance)
+
+
+@pytest.mark.parametrize("machine", PAIRS)
+def test_every_algorithm_on_bf16(machine: str) -> None:
+    """Winograd in pairs rounds its transforms to bf16 once more: 1.7e-2 of the RMS as measured, less of the maximum."""
+    site = site_of(SQUARE, PAIRS[machine])
+    (expected,) = SQUARE.op.evaluate(SQUARE.arrays())
+    pairs = machine != "lanes1"
+    for choice in (Tile(1, 5, 2), Blocking(2, 6, 3, 1, pairs), Blocking(4, 6, 3, 2)):
+        chosen = settle(SQUARE.op, replace(site, choice=choice), 1)
+        (got,) = run_site(SQUARE.op, chosen, SQUARE.arrays())
+        close(got, expected, 1.7e-2 if isinstance(choice, Blocking) and choice.pairs else ROUNDED)
+
+
+def test_winograd_multiplies_pairs_in_small_tiles_only() -> None:
+    found = SQUARE.op.candidates(site_of(SQUARE, PAIRS["lanes16"]))
+    blockings = [choice for choice in found if isinstance(choice, Blocking)]
+    assert blockings
+    assert all(b.pairs == (b.m == 2) for b in blockings)
+    alone = replace(SQUARE, dtypes=(F32, BF16))  # weights stored in bf16 to save memory are not kept as f32
+    assert all(c.m == 2 for c in Conv.candidates(SQUARE.op, site_of(alone, MACHINES["lanes16"])) if hasattr(c, "m"))
+
+
+def test_kernels_read_words_where_the_machine_has_pairs() -> None:
+    by_two, by_one = (SQUARE.op.lower(site_of(SQUARE, machines["lanes16"])) for machines in (PAIRS, MACHINES))
+    assert DType.B2 in {p.type.dtype for p in by_two[0].kernel.params}
+    assert DType.B2 not in {p.type.dtype for p in by_one[0].kernel.params}
+
+
+@pytest.mark.parametrize("flags", ["", "-march=x86-64-v4 -mavx512bf16"])
+def test_c_does_what_the_interpreter_does(flags: str, tmp_path: Path) -> None:
+    """Bit for bit, on the processor's own instructions too: no number here is subnormal."""
+    gcc = shutil.which("gcc")
+    if gcc is None or (flags and not runs_here("x86-64-avx512-bf16")):
+        pytest.skip("gcc is not installed" if gcc is None else "this processor has no products of bf16")
+    library = Library()
+    sites = [(case, site_of(case, machine)) for case in (*CASES.values(), SQUARE) for machine in PAIRS.values()]
+    for case, site in sites:
+        for step in case.op.lower(site):
+            library.add(step.kernel)
+    library.build(tmp_path, [gcc, "-O1", "-ffp-contract=off", *flags.split()])
+    for case, site in sites:
+        (native,), (oracle,) = (run_site(case.op, site, case.arrays(), execute=e) for e in (library, interpret))
+        assert native.tobytes() == oracle.tobytes(), f"{case.label} of {site.machine.lanes} lanes"
+
+
+# ---------------------------------------------------------------------------------------------- passes
+def graph_of(nodes: Sequence[Any], weights: Mapping[str, Array], outputs: Sequence[str] = ("y",)) -> Graph:
+    return frontends.load(model(nodes, {"x": [1, 3, 8, 8]}, outputs, weights).SerializeToString())
+
+
+def separable() -> Graph:
+    """First layer, depthwise and pointwise convolutions, a residual, a head that ends in a sigmoid."""
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1"], ["d"], pads=[1, 1, 1, 1], group=16),
+        node("MaxPool", ["d"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["p", "w2"], ["c2"]),
+        node("Add", ["c2", "p"], ["a"]),
+        node("Conv", ["a", "w3"], ["c3"]),
+        node("Sigmoid", ["c3"], ["y"]),
+    ]
+    shapes = {"w0": (16, 3, 3, 3), "b0": (16,), "w1": (16, 1, 3, 3), "w2": (16, 16, 1, 1), "w3": (4, 16, 1, 1)}
+    return graph_of(nodes, {name: random(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())})
+
+
+def test_activations_between_convolutions_are_narrow_and_results_are_not() -> None:
+    graph = passes.optimize(separable(), verify=True, narrow=precision("bf16", arithmetic=True))
+    types = {node.op.name: node.output.type.dtype for node in graph}
+    assert types.pop("Conv+Cast+Sigmoid") is F32
+    assert set(types.values()) == {BF16}
+    assert "Conv+Add" in types
+    assert graph.outputs[0].name == "y"
+    weights = {v.name.split(":")[0]: v.type.dtype for v in graph.constants()}
+    assert weights == {"w0": BF16, "b0": F32, "w1": F32, "w2": BF16, "w3": BF16}
+
+
+@pytest.mark.parametrize(("name", "dtype", "tolerance"), [("bf16", BF16, 2.0**-8), ("fp16", F16, 2.0**-11)])
+def test_stored_weights_change_nothing_else(name: str, dtype: DType, tolerance: float) -> None:
+    graph = separable()
+    inputs = random_inputs(graph)
+    before = evaluate(graph, inputs)["y"]
+    passes.optimize(graph, verify=True, narrow=precision(name, arithmetic=name == "fp16"))
+    assert {v.type.dtype for v in graph.values() if not v.constant} == {F32}
+    assert {v.type.dtype for v in graph.constants() if v.type.rank == 4 and v.type.shape[1] != 1} == {dtype}
+    assert difference(evaluate(graph, inputs)["y"], before) < tolerance
+
+
+def test_narrow_activations_stay_near() -> None:
+    """Five roundings to bf16, each of half a step in 2**8, on the way to a sigmoid that flattens them."""
+    graph = separable()
+    inputs = random_inputs(graph)
+    before = evaluate(graph, inputs)["y"]
+    passes.optimize(graph, verify=True, narrow=precision("bf16", arithmetic=True))
+    assert difference(evaluate(graph, inputs)["y"], before) < 5 * 2.0**-9
+
+
+def test_fp32_changes_nothing() -> None:
+    assert precision("fp32", arithmetic=True) == []
+
+
+def test_weights_too_large_for_half_stay_as_they_are() -> None:
+    graph = graph_of([node("Conv", ["x", "w"], ["y"])], {"w": random(4, 3, 1, 1) * np.float32(1e6)})
+    said: list[str] = []
+    passes.optimize(graph, log=said.append, narrow=precision("fp16", arithmetic=False))
+    assert {v.type.dtype for v in graph.constants()} == {F32}
+    assert any("65504" in line for line in said)
+
+
+# --------------------------------------------------------------------------------------------- choices
+def test_only_bf16_takes_the_target_that_multiplies_pairs() -> None:
+    assert not find("host").machine.dot2
+    assert find("host", bf16=True).machine.dot2 == runs_here("x86-64-avx512-bf16")
+    assert find("x86-64-avx2", bf16=True).name == "x86-64-avx2"
+
+
+def test_precision_is_an_option() -> None:
+    assert Options().precision == "fp32"
+    assert Options.from_environment({"TENON_PRECISION": "bf16"}).precision == "bf16"
+    with pytest.raises(InputError, match="precision"):
+        Options(precision="int4")
