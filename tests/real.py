@@ -31,7 +31,8 @@ def zoo_names() -> list[str]:
 
 def zoo_model(name: str, folder: Path) -> Path:
     """A graph of the zoo, filled with its fixed-seed weights, in ``folder``."""
-    subprocess.run([sys.executable, str(shared("zoo/materialize.py")), str(folder), name], check=True, capture_output=True)
+    command = [sys.executable, str(shared("zoo/materialize.py")), str(folder), name]
+    subprocess.run(command, check=True, capture_output=True)
     return folder / f"{name}.onnx"
 
 

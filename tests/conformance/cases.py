@@ -42,6 +42,8 @@ def _generated() -> Iterator[Conformance]:
     from onnx.backend.test.case.node import collect_testcases
 
     for case in collect_testcases(None):
+        assert case.model is not None
+        assert case.data_sets is not None
         data = tuple((tuple(inputs), tuple(outputs)) for inputs, outputs in case.data_sets)
         yield Conformance(
             case.name, "node", _operator(case.name, case.model), case.model.SerializeToString(), data,
@@ -54,12 +56,11 @@ def _stored(kind: str) -> Iterator[Conformance]:
     from onnx.backend.test.loader import load_model_tests
 
     for case in load_model_tests(kind=kind):
+        assert case.model_dir is not None
         folder = Path(case.model_dir)
         model = onnx.load(folder / "model.onnx")
         data = tuple(_data_set(model, place) for place in sorted(folder.glob("test_data_set_*")))
-        yield Conformance(
-            case.name, kind, _operator("", model), model.SerializeToString(), data, case.rtol, case.atol
-        )
+        yield Conformance(case.name, kind, _operator("", model), model.SerializeToString(), data, case.rtol, case.atol)
 
 
 def _data_set(model: Any, place: Path) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -24,7 +24,7 @@ def test_zoo(name: str, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
     with tenon.open(bundle) as engine:
-        feeds = {n: rng.standard_normal(a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
+        feeds = {n: np.asarray(rng.standard_normal(a.shape), a.dtype) for n, a in engine.inputs.items()}
         got = engine.run(feeds)
     for value, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
         assert relative_error(got[value.name], expected) < 1e-4

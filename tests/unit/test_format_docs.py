@@ -23,7 +23,8 @@ from tenon.frontends.tmfile_layers import LAYERS as TENGINE
 from tenon.frontends.torch_ops import OPERATORS as PYTORCH
 
 PAGES: dict[str, Iterable[str]] = {
-    "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN, "tengine": [row[0] for row in TENGINE.values()],
+    "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN,
+    "tengine": [row[0] for row in TENGINE.values()],
     "caffe2": CAFFE2, "paddle": PADDLE, "mxnet": MXNET, "mace": MACE, "megengine": MEGENGINE, "oneflow": ONEFLOW,
     "pytorch": PYTORCH,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Floats of 16 bits in kernels: every one of them converted, and products of pairs, as C and as the interpreter has it."""
+"""Floats of 16 bits in kernels: all of them converted, and products of pairs, as C and as the interpreter does it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tenon.targets.host import runs_here
 
 BF16, F16 = DType.BF16, DType.F16
 PAIRS = {name: replace(machine, dot2=True) for name, machine in MACHINES.items()}
-CASES = {f"{case.op.name}_{case.label}": case for case in Conv.cases() if case.label.startswith("bf16")}
+CASES = {f"{case.op.name}_{case.label}": case for case in Conv.cases() if case.dtypes[:1] == (BF16,)}
 SQUARE = Case(Conv(pads=(1, 1, 1, 1)), ((2, 33, 7, 9), (35, 33, 3, 3), (35,)), (1, 2), dtypes=(BF16, BF16))
 
 
@@ -119,7 +119,10 @@ def separable() -> Graph:
         node("Sigmoid", ["c3"], ["y"]),
     ]
     shapes = {"w0": (16, 3, 3, 3), "b0": (16,), "w1": (16, 1, 3, 3), "w2": (16, 16, 1, 1), "w3": (4, 16, 1, 1)}
-    return graph_of(nodes, {name: random(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())})
+    sized = {
+        name: random(*shape, seed=i) / np.sqrt(np.prod(shape[1:])) for i, (name, shape) in enumerate(shapes.items())
+    }
+    return graph_of(nodes, {name: data.astype(np.float32) for name, data in sized.items()})
 
 
 def test_activations_between_convolutions_are_narrow_and_results_are_not() -> None:
@@ -145,12 +148,12 @@ def test_stored_weights_change_nothing_else(name: str, dtype: DType, tolerance: 
 
 
 def test_narrow_activations_stay_near() -> None:
-    """Five roundings to bf16, each of half a step in 2**8, on the way to a sigmoid that flattens them."""
+    """Five roundings of activations and three of weights, of half a step in 2**8 each."""
     graph = separable()
     inputs = random_inputs(graph)
     before = evaluate(graph, inputs)["y"]
     passes.optimize(graph, verify=True, narrow=precision("bf16", arithmetic=True))
-    assert difference(evaluate(graph, inputs)["y"], before) < 5 * 2.0**-9
+    assert difference(evaluate(graph, inputs)["y"], before) < 8 * 2.0**-9
 
 
 def test_fp32_changes_nothing() -> None:

@@ -15,7 +15,8 @@ from tenon.kernels.winograd import Blocking
 from tenon.ops.activation import Relu, Sigmoid
 from tenon.ops.base import Operator
 from tenon.ops.conv import Conv
-from tenon.ops.fused import Apply, Fused
+from tenon.ops.elementwise import Apply
+from tenon.ops.fused import Fused
 from tenon.ops.pointwise import Add
 
 PADDED = Conv(pads=(1, 1, 1, 1))

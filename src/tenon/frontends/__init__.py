@@ -94,8 +94,11 @@ def load(
     Raises InputError for a source that is not there or a name that the model lacks, and ModelError, listing
     every problem at once, for a model that cannot be used.
     """
+    import numpy as np
+
     file, frontend = find(source, sha256, weights=weights, cache=cache, progress=progress)
-    return frontend.load(file, shapes or {}, inputs, outputs)
+    with np.errstate(all="ignore"):  # infinities and overflows in a file's numbers are the file's own
+        return frontend.load(file, shapes or {}, inputs, outputs)
 
 
 def find(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +79,8 @@ class Call:
         found = [a.g for a in self.node.attribute if a.name == name and a.HasField("g")]
         if not found:
             raise RefusedError(f"it has no {name}")
-        return found[0]
+        graph: GraphProto = found[0]
+        return graph
 
     def emit(self, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         stem = next((name for name in self.node.output if name), self.origin.layer)
@@ -225,8 +227,8 @@ def _scanned(call: Call, body: GraphProto, values: Sequence[Value], count: int) 
             elements.append(call.emit("Gather", [value, index], axis=axis))
         results = call.inline(body, [*state, *elements])
         state = results[: len(state)]
-        for row, value in zip(rows, results[len(state) :], strict=True):
-            row.append(_tensor(value))
+        for row, result in zip(rows, results[len(state) :], strict=True):
+            row.append(_tensor(result))
     made = [
         _stacked(call, row, body, len(state) + i, _axis(out_axes[i], row), bool(turned[i]))
         for i, row in enumerate(rows)
@@ -272,7 +274,7 @@ def _split_to_sequence(call: Call) -> list[Entry]:
     sizes = [min(step, n - i) for i in range(0, n, step)] if step else [int(s) for s in np.asarray(split)]
     at, found = 0, list[Value]()
     ends = np.cumsum([0, *sizes])
-    for at, end in zip(ends, ends[1:], strict=False):
+    for at, end in pairwise(ends):
         bounds = [call.constant(np.array([v], np.int64)) for v in (at, end, axis)]
         found.append(call.emit("Slice", [x, *bounds]))
     if split is None and not call.attribute("keepdims", 1):

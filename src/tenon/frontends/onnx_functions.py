@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenon.frontends.onnx_control import Entry, Items
 from tenon.frontends.onnx_tensors import DTYPES
@@ -35,7 +35,8 @@ def body(node: NodeProto, opset: int, inputs: Sequence[Entry]) -> FunctionProto 
     """The body of a standard operator that is a function, for inputs of these types; None if it is not one."""
     from onnx import FunctionProto
 
-    found = schema(node.domain, node.op_type, opset if node.domain in ("", "ai.onnx") else 1 << 30)
+    # The stubs of onnx do not know these methods.
+    found: Any = schema(node.domain, node.op_type, opset if node.domain in ("", "ai.onnx") else 1 << 30)
     if found is None:
         return None
     if found.has_function:

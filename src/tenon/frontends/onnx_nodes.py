@@ -90,7 +90,7 @@ class Importer:
         """Give the true extents of outputs that depend on data beside them.  Raises UnsupportedError if anything else
         reads such a value."""
         for value, (axis, count) in self.counted.items():
-            if value.constant or value.producer not in self.graph:
+            if value.producer is None or value.producer not in self.graph:
                 continue
             for reader in value.uses:
                 what = f"reads '{value.name}', whose extent depends on data"

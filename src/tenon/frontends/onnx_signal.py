@@ -24,7 +24,7 @@ def _complex_product(layer: Layer, real: Value, imaginary: Value | None, table: 
 def _roots(n: int, m: int, sign: int) -> Array:
     """exp(sign 2 pi i j k / n) for j < n and k < m."""
     turns = np.outer(np.arange(n), np.arange(m)) % n
-    return np.exp(sign * 2j * np.pi * turns / n)
+    return np.asarray(np.exp(sign * 2j * np.pi * turns / n))
 
 
 def _part(layer: Layer, x: Value, i: int) -> Value:
@@ -52,12 +52,14 @@ def dft(layer: Layer) -> Sequence[Value]:
     if inverse:
         table = table / n
     order = [i for i in range(len(dims) - 1) if i != axis] + [axis]
-    real = layer.emit("Transpose", _part(layer, x, 0), perm=order)
-    imaginary = layer.emit("Transpose", _part(layer, x, 1), perm=order) if dims[-1] == 2 else None
-    real, imaginary = (_fitted(layer, v, min(n, dims[axis])) if v is not None else None for v in (real, imaginary))
-    assert real is not None
+    used = min(n, dims[axis])
+
+    def rows(part: int) -> Value:
+        return _fitted(layer, layer.emit("Transpose", _part(layer, x, part), perm=order), used)
+
+    imaginary = rows(1) if dims[-1] == 2 else None
     back = [int(i) for i in np.argsort(order)]
-    results = _complex_product(layer, real, imaginary, table[: min(n, dims[axis])])
+    results = _complex_product(layer, rows(0), imaginary, table[:used])
     return [_joined(layer, *(layer.emit("Transpose", v, perm=back) for v in results))]
 
 

@@ -144,7 +144,7 @@ def tensor(data: bytes, at: int, where: str) -> tuple[Array, int]:
         at += 12
         for _ in range(min(levels, 16)):
             (size,) = struct.unpack_from("<Q", data, at)
-            at += 8 + size
+            at += 8 + min(size, len(data))
         inner, length = struct.unpack_from("<Ii", data, at)
     except struct.error:
         raise FormatError(f"{where}: the parameters end too early; the file is truncated or damaged") from None

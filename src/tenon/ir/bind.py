@@ -82,7 +82,9 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
         for dim, extent in zip(shape, whole[name], strict=True):
             settle(dim, extent, f"the shape of '{name}'")
     return {
-        name: replace(type, shape=whole[name] if name in whole else tuple(dimensions.get(str(d), d) for d in type.shape))
+        name: replace(
+            type, shape=whole[name] if name in whole else tuple(dimensions.get(str(d), d) for d in type.shape)
+        )
         for name, type in types.items()
     }
 

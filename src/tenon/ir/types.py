@@ -48,7 +48,8 @@ class DType(StrEnum):
         if self in _EXTENDED:
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, _EXTENDED[self]))
+            held: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, _EXTENDED[self]))
+            return held
         return np.dtype(_NUMPY[self])
 
     @property

@@ -35,7 +35,8 @@ class Names:
         self._next: dict[str, int] = {}
 
     def fresh(self, stem: str) -> str:
-        """``stem`` if it is free, else the first free one of stem_1, stem_2 ..."""
+        """``stem`` if it is free, else the first free one of stem_1, stem_2 ...; of nothing, "value"."""
+        stem = stem or "value"
         name, n = stem, self._next.get(stem, 0)
         while name in self._taken:
             n += 1

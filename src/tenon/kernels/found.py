@@ -1,4 +1,4 @@
-"""Results whose extent depends on data: buffers of the largest extent possible, zeros past what was found, and a count."""
+"""Results whose extent depends on data: as large as possible, with zeros past what was found, and a count."""
 
 from __future__ import annotations
 
@@ -214,5 +214,3 @@ def _overlap(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     areas = [(p[2] - p[0]) * (p[3] - p[1]) for p in (a, b)]
     union = areas[0] + areas[1] - shared
     return select(less(0.0, union), shared / union, 0.0)
-
-

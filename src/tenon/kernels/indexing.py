@@ -176,12 +176,14 @@ def reverse_sequence(
     def at(t: IndexLike, b: IndexLike, v: IndexLike) -> tuple[IndexLike, ...]:
         return (t, b, v) if time_axis == 0 else (b, t, v)
 
-    with k.loop("b", dims[batch_axis]) as b, k.bind("count", cast(lengths[b], I64), steps + 1) as count:
-        with k.loop("t", steps) as t, k.loop("v", inner) as v:
-            with k.when(count - 1 - t):
-                y[at(t, b, v)] = x[at(count - 1 - t, b, v)]
-            with k.when(t - count):
-                y[at(t, b, v)] = x[at(t, b, v)]
+    with ExitStack() as stack:
+        b = stack.enter_context(k.loop("b", dims[batch_axis]))
+        count = stack.enter_context(k.bind("count", cast(lengths[b], I64), steps + 1))
+        t, v = grid(k, stack, (steps, inner))
+        with k.when(count - 1 - t):
+            y[at(t, b, v)] = x[at(count - 1 - t, b, v)]
+        with k.when(index(t) - count):
+            y[at(t, b, v)] = x[at(t, b, v)]
     return k.done()
 
 

@@ -131,7 +131,8 @@ def narrow_exponent(x: Expr, mode: str, *, saturate: bool = True) -> Expr:
         above = op("and", less(0, fraction), less(0x400000, magnitude))  # 2**-127 and less has the code 0
         above = op("and", above, 1)
     elif mode == "nearest":
-        above = op("and", less(0x3FFFFF, fraction), 1)
+        half = select(less(magnitude, 0x800000), _const(0x5FFFFF, x, I32), 0x3FFFFF)  # 2**-127 has the code 0
+        above = op("and", less(half, fraction), 1)
     else:
         above = _const(0, x, I32)
     code = code + above

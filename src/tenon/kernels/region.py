@@ -77,7 +77,8 @@ def roi_align(
     shift = 0.5 if half else 0.0
     with k.loop("r", regions) as r, k.bind("b", cast(batches[r], I64), n) as b:
         left, top, right, bottom = (k.let("edge", rois[r, d] * scale - shift) for d in range(4))
-        bins, counts = [], []
+        bins: list[Expr] = []
+        counts: list[tuple[Expr, int]] = []
         for low, high, count, extent in ((top, bottom, outs[0], height), (left, right, outs[1], width)):
             size = high - low if half else maximum(high - low, 1.0)
             bins.append(k.let("bin", size * (1.0 / count)))
@@ -93,8 +94,8 @@ def roi_align(
             j, col = stack.enter_context(counted(k, "j", outs[1]))
             with k.loop("c", channels) as c:
                 y[r, c, i, j] = Const(0.0, Type(F32))
-            u, step = stack.enter_context(counted(k, "u", rows))
-            v, along = stack.enter_context(counted(k, "v", cols))
+            _, step = stack.enter_context(counted(k, "u", rows))
+            _, along = stack.enter_context(counted(k, "v", cols))
             spans = [cast(s, F32) if not ratio else Const(float(ratio), Type(F32)) for s, _ in counts]
             at_y = top + cast(row, F32) * bins[0] + (cast(step, F32) + 0.5) * bins[0] / spans[0]
             at_x = left + cast(col, F32) * bins[1] + (cast(along, F32) + 0.5) * bins[1] / spans[1]
@@ -158,11 +159,10 @@ def determinant(count: int, n: int, dtype: DType) -> Kernel:
                 place[0] = select(op("not_equal", flag(less(best[0], size)), number(0)), number_of[0], place[0])
                 best[0] = maximum(best[0], size)
                 number_of[0] = number_of[0] + 1
-            with k.bind("pivot", place[0], n) as pivot:
-                with k.loop("j", n) as j:
-                    upper = k.let("upper", a[i, j])
-                    a[i, j] = a[pivot, j]
-                    a[pivot, j] = upper
+            with k.bind("pivot", place[0], n) as pivot, k.loop("j", n) as j:
+                upper = k.let("upper", a[i, j])
+                a[i, j] = a[pivot, j]
+                a[pivot, j] = upper
             moved = _as(flag(op("not_equal", place[0], row)), dtype)
             det[0] = det[0] * select(moved, -a[i, i], a[i, i])
             with k.loop("r", n - 1 - i) as r:

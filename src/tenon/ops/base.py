@@ -178,8 +178,9 @@ class Case:
         ]
 
 
-ROUNDED = 2.0**-8
-"""Tolerance of results rounded to bf16: what lies near the middle of two neighbours may become either."""
+ROUNDED = 2.0**-7
+"""Tolerance of results rounded to bf16: what lies near the middle of two neighbours may become either, and they are
+2**-7 apart."""
 
 
 # ------------------------------------------------------------------------------------------ operators

@@ -113,7 +113,8 @@ class BitShift(Bits):
         for dtype in (np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int32):
             for direction in ("LEFT", "RIGHT"):
                 a, b = np.array([100, 7, 1, 127], dtype), np.array([3, 0, 64, 9], dtype)
-                a, b = (-a, b - 2 * (b == 3)) if np.dtype(dtype).kind == "i" else (a, b)
+                if np.dtype(dtype).kind == "i":
+                    a, b = np.negative(a), np.array([3, 0, 64, -1], dtype)
                 yield Case(cls(direction), (a, b), label=f"{direction.lower()}_{np.dtype(dtype).name}")
 
 

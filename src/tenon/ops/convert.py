@@ -105,8 +105,9 @@ def _rounded(x: Array, dtype: DType, saturate: bool, mode: str) -> Array:
         limit = f.maximum + spacing / 2
         too_large = np.abs(x) >= limit if f.largest & 1 else np.abs(x) > limit
         code = f.nan if f.infinity is None else f.infinity
-        sign = 0 if f.one_zero else np.signbit(x).astype(np.uint8) << 7
-        result = np.where(too_large, (code | sign).astype(np.uint8).view(dtype.numpy), result)
+        sign = np.signbit(x) & (not f.one_zero)
+        beyond = np.where(sign, code | 0x80, code).astype(np.uint8).view(dtype.numpy)
+        result = np.where(too_large, beyond, result)
     return result
 
 
@@ -116,7 +117,7 @@ def _exponents(size: Array, saturate: bool, mode: str) -> Array:
     if mode == "up":
         code += (fraction > 0) & (bits > 0x400000)
     elif mode == "nearest":
-        code += fraction >= 0x400000
+        code += fraction >= np.where(bits < 0x800000, 0x600000, 0x400000)
     code = np.minimum(code, 254 if saturate else 255)
     return np.where(np.isnan(size), 255, code).astype(np.uint8).view(DType.F8E8M0.numpy)
 

@@ -133,7 +133,8 @@ def direct(
     else:
         kernel = (Affine(0, ((1, per_out), (2, 1))), along(channel), *tap)
     factors = (image, Factor(w, kernel, site.input(1).dtype))
-    scales, args = (), [left, right]
+    args = [left, right]
+    scales: tuple[Factor, ...] = ()
     if len(site.inputs) > 2 and site.has(2):
         scales = (Factor((y.dims[1],), (Affine(0, ((1, per_out), (2, 1))),), site.input(2).dtype),)
         args.append(Input(2))
@@ -213,7 +214,8 @@ class DirectPooling(Pooling):
         window = (along(0), *taps(axes, 1, 1 + rank))
         factor = Factor((outer[0], *x.dims[2:]), window, x.dtype)
         scale = self.scale(axes)
-        scales, args = (), [Input(0)]
+        args: list[Arg] = [Input(0)]
+        scales: tuple[Factor, ...] = ()
         if scale is not None:
             scales = (Factor(scale.shape, tuple(along(1 + i) for i in range(rank)), F32),)
             args.append(Weights(scale))

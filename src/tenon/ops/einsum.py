@@ -15,7 +15,7 @@ from tenon.ir.types import TensorType
 from tenon.kernels import narrow
 from tenon.kernels.contract import Contraction, Factor, contraction
 from tenon.kernels.move import Affine, along
-from tenon.ops.base import Case, Input, Operator, Output, Site, Step, register, typed
+from tenon.ops.base import Arg, Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.ops.window import Ints
 
 
@@ -72,7 +72,7 @@ class Einsum(Operator):
 
     def reference(self, *inputs: Array) -> Array:
         wide = np.float32 if inputs[0].dtype.kind == "V" else inputs[0].dtype
-        return np.einsum(self.equation, *(x.astype(wide) for x in inputs)).astype(inputs[0].dtype)
+        return np.asarray(np.einsum(self.equation, *(x.astype(wide) for x in inputs))).astype(inputs[0].dtype)
 
     def lower(self, site: Site) -> list[Step]:
         shapes = [site.input(i).dims for i in range(len(site.inputs))]
@@ -81,14 +81,16 @@ class Einsum(Operator):
         summed = [letter for letter in extents if letter not in result]
         loop = {letter: i for i, letter in enumerate((*result, *summed))}
         factors = tuple(
-            Factor(s, tuple(along(loop[c]) if n > 1 else Affine() for c, n in zip(t, s, strict=True)), site.input(i).dtype)
+            Factor(
+                s, tuple(along(loop[c]) if n > 1 else Affine() for c, n in zip(t, s, strict=True)), site.input(i).dtype
+            )
             for i, (s, t) in enumerate(zip(shapes, terms, strict=True))
         )
         y = site.output
         spec = Contraction(
             "einsum", y.dims, tuple(extents[c] for c in summed), factors, y.dtype, narrow.computed(y.dtype)
         )
-        args = (*map(Input, range(len(shapes))), Output())
+        args: tuple[Arg, ...] = (*map(Input, range(len(shapes))), Output())
         return [Step(contraction(spec, site.machine), args)] if math.prod(y.dims) else []
 
     @classmethod

@@ -192,9 +192,7 @@ class NonMaxSuppression(Operator):
     def lower(self, site: Site) -> list[Step]:
         (batches, boxes, _), classes = site.input(0).dims, site.input(1).dims[1]
         most = self.most(site.input(0).dims, site.constants[2])
-        kernel = kernels.suppress(
-            batches, classes, boxes, most, bool(self.center_point_box), site.has(4), site.has(3)
-        )
+        kernel = kernels.suppress(batches, classes, boxes, most, bool(self.center_point_box), site.has(4), site.has(3))
         limits: list[Arg] = [Input(i) for i in (3, 4) if site.has(i)]
         args = (Input(0), Input(1), *limits, Output(0), Output(1), Scratch("gone", 8 * boxes))
         return [Step(kernel, args)]

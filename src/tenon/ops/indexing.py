@@ -50,7 +50,7 @@ class GatherElements(Operator):
 
     def reference(self, x: Array, indices: Array) -> Array:
         axis = self.axis % x.ndim
-        places = list(np.indices(indices.shape, sparse=True))
+        places: list[Array] = list(np.indices(indices.shape, sparse=True))
         places[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
         return x[tuple(places)]
 
@@ -229,7 +229,7 @@ class OneHot(Operator):
         places = indices.astype(np.int64)
         places = np.where(places < 0, places + n, places)
         hot = np.expand_dims(places, axis) == np.arange(n).reshape(-1, *(1,) * (indices.ndim - axis))
-        return np.where(hot, values[1], values[0]).astype(values.dtype)
+        return np.asarray(np.where(hot, values[1], values[0])).astype(values.dtype)
 
     def lower(self, site: Site) -> list[Step]:
         i, y = site.input(0), site.output

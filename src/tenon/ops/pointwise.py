@@ -225,7 +225,8 @@ class Mean(Many):
         return reduce(lambda a, b: a + b, args) * (1.0 / len(args))
 
     def reference(self, *args: Array) -> Array:
-        return (reduce(np.add, args) / np.asarray(len(args), args[0].dtype)).astype(args[0].dtype)
+        mean: Array = reduce(np.add, args) / np.asarray(len(args), args[0].dtype)
+        return mean.astype(args[0].dtype)
 
 
 # ------------------------------------------------------------------------------------ functions of one

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, op
-from tenon.ir.types import F32, I64, PLAIN, DType, Layout, TensorType
+from tenon.ir.types import I64, PLAIN, DType, Layout, TensorType
 from tenon.kernels import math as functions
 from tenon.kernels import reduce as kernels
 from tenon.kernels.image import Epilogue, Image, identity

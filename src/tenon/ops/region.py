@@ -32,8 +32,8 @@ class MaxPoolWithIndices(MaxPool):
 
     def numbers(self, sizes: tuple[int, ...]) -> Array:
         """The number of each element of a plane."""
-        order = "F" if self.storage_order else "C"
-        return np.arange(math.prod(sizes)).reshape(sizes, order=order)
+        count = np.arange(math.prod(sizes))
+        return np.array(count.reshape(sizes[::-1]).T if self.storage_order else count.reshape(sizes))
 
     def reference(self, x: Array) -> tuple[Array, Array]:  # type: ignore[override]
         axes = self.axes(x.shape)
@@ -42,7 +42,9 @@ class MaxPoolWithIndices(MaxPool):
         number = number + self.numbers(x.shape[2:])
         best = np.full((*x.shape[:2], *(a.out for a in axes)), -np.inf)
         place = np.full(best.shape, -1, np.int64)
-        for part, at in zip(window_views(x.astype(np.float64), axes, np.nan), window_views(number, axes, -1), strict=True):
+        for part, at in zip(
+            window_views(x.astype(np.float64), axes, np.nan), window_views(number, axes, -1), strict=True
+        ):
             better = (part > best) | ((place < 0) & (at >= 0))
             best, place = np.where(better, part, best), np.where(better, at, place)
         return best.astype(x.dtype), place
@@ -75,7 +77,10 @@ class MaxPoolWithIndices(MaxPool):
 @register
 @dataclass(frozen=True)
 class RoiAlign(Operator):
-    """Inputs: x [N, C, H, W], regions [R, 4] as x1, y1, x2, y2, their batches [R].  Each region in bins of samples."""
+    """Inputs: x [N, C, H, W], regions [R, 4] as x1, y1, x2, y2, their batches [R].  Each region in bins of samples.
+
+    Without a ``sampling_ratio`` a bin has as many samples as elements, for regions of at most twice the image's size.
+    """
 
     coordinate_transformation_mode: str = "half_pixel"
     mode: str = "avg"
@@ -117,7 +122,9 @@ class RoiAlign(Operator):
         row, col = min(max(row, 0), h - 1), min(max(col, 0), w - 1)
         i, j = int(row), int(col)
         parts = [
-            x[:, min(i + a, h - 1), min(j + b, w - 1)] * (row - i if a else 1 - row + i) * (col - j if b else 1 - col + j)
+            x[:, min(i + a, h - 1), min(j + b, w - 1)]
+            * (row - i if a else 1 - row + i)
+            * (col - j if b else 1 - col + j)
             for a in (0, 1)
             for b in (0, 1)
         ]

@@ -1,0 +1,91 @@
+"""Strassen's convolution against the definition in f64, for every vector width."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from interpret import interpret
+from lowered import MACHINES
+from tenon.codegen.bounds import prove
+from tenon.ir.types import Layout
+from tenon.kernels import strassen
+from tenon.kernels.conv import Conv, Tile
+from tenon.kernels.image import Image
+from tenon.kernels.machine import Machine
+from tenon.kernels.strassen import Blocking
+from tenon.ops.conv import Conv as Operator
+
+
+def _error(machine: Machine, b: Blocking, ins: int, outs: int, h: int, w: int, kernel: int = 1, stride: int = 1) -> float:
+    """The largest error over the RMS of the output; channels are counted in blocks."""
+    block, pad = machine.block, kernel // 2
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, ins * block, h * stride, w * stride)).astype(np.float32)
+    weights = rng.standard_normal((outs * block, ins * block, kernel, kernel)).astype(np.float32)
+    bias = rng.standard_normal(outs * block).astype(np.float32)
+    into, out = Layout(block, ((pad, pad + 1),) * 2), Layout(block, ((1, 0),) * 2)
+    s = Conv(
+        Image(1, *x.shape[1:], block, pad, pad + 1, pad, pad + 1), Image(1, outs * block, h, w, block, 1, 0, 1, 0),
+        kernel=(kernel,) * 2, stride=(stride,) * 2, top=pad, left=pad,
+    )  # fmt: skip
+    assert strassen.applies(s, machine, b.levels)
+    assert b.divides
+    built = strassen.strassen(s, machine, b)
+    prove(built)
+    y = np.zeros(s.y.shape, np.float32)
+    own = [np.full(math.prod(shape), np.nan, np.float32) for shape in strassen.scratch(s, b)]
+    packed = strassen.transform(weights, s, machine, b)
+    interpret(built, [into.pack(x).ravel(), packed.ravel(), bias, *own, y.ravel()])
+    wide = (each.astype(np.float64) for each in (x, weights, bias))
+    truth = Operator(pads=(pad,) * 4, strides=(stride,) * 2).reference(*wide)[:, :, :h, :w]
+    got = out.unpack(y, truth.shape)
+    return float(np.abs(got - truth).max() / np.sqrt((truth**2).mean()))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_one_level(name: str) -> None:
+    machine = MACHINES[name]
+    assert _error(machine, Blocking(1, 2, 3, 1, Tile(1, 2, 1)), 2, 2, 4, 3) < 5e-6
+
+
+@pytest.mark.parametrize("name", ["lanes4", "lanes1"])
+@pytest.mark.parametrize(
+    ("blocking", "shape"),
+    [
+        (Blocking(2, 4, 2, 1, Tile(1, 2, 1)), (4, 4, 4, 2)),
+        (Blocking(2, 1, 8, 2, Tile(1, 2, 1)), (4, 8, 1, 16)),
+        (Blocking(1, 2, 3, 2, Tile(1, 3, 1)), (2, 4, 2, 3, 3, 2)),
+        (Blocking(1, 1, 4, 1, Tile(1, 2, 1)), (2, 2, 2, 4, 1, 2)),
+        (Blocking(1, 2, 2, 1, Tile(1, 2, 1)), (2, 2, 2, 2, 3, 1)),
+        (Blocking(0, 1, 3, 1, Tile(1, 2, 1)), (1, 2, 2, 3)),
+    ],
+    ids=["two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level"],
+)
+def test_shapes(name: str, blocking: Blocking, shape: tuple[int, ...]) -> None:
+    assert _error(MACHINES[name], blocking, *shape) < 1e-5
+
+
+def test_what_has_no_halves_is_declined() -> None:
+    machine = MACHINES["lanes4"]
+    s = Conv(Image(1, 8, 4, 4, 4), Image(1, 8, 4, 4, 4))
+    assert strassen.applies(s, machine, 1)
+    assert not strassen.applies(s, machine, 2)
+    assert not strassen.applies(replace(s, x=replace(s.x, channels=12)), machine, 1)
+    assert not strassen.applies(replace(s, groups=2), machine, 1)
+    assert not Blocking(1, 3, 5, 1, Tile(1, 1, 1)).divides
+
+
+def test_blockings_fit_what_they_are_for() -> None:
+    machine = MACHINES["lanes16"]
+    s = Conv(Image(1, 512, 14, 14, 16), Image(1, 512, 14, 14, 16))
+    found = strassen.best_blockings(s, machine, 20)
+    assert found
+    for b in found:
+        assert strassen.applies(s, machine, b.levels)
+        assert b.divides
+        assert 14 // b.rows * b.groups >= 2, "two threads have something to do"
+    assert not strassen.best_blockings(replace(s, x=replace(s.x, h=7, w=7), y=replace(s.y, h=7, w=7)), machine, 1)
