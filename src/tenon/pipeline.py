@@ -109,6 +109,8 @@ def inspect(
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
+    if given.incomplete and all(v.type.bound for v in given.inputs):
+        return describe(given), given  # nothing follows from weights that are not there
     graph, program = _planned(given, find_target(chosen), chosen, given.name, shapes, progress)
     return describe(bind(given, shapes) if shapes else given, program), graph
 

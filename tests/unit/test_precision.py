@@ -33,7 +33,7 @@ from tenon.targets.host import runs_here
 BF16, F16 = DType.BF16, DType.F16
 PAIRS = {name: replace(machine, dot2=True) for name, machine in MACHINES.items()}
 CASES = {f"{case.op.name}_{case.label}": case for case in Conv.cases() if case.dtypes[:1] == (BF16,)}
-SQUARE = Case(Conv(pads=(1, 1, 1, 1)), ((2, 33, 7, 9), (35, 33, 3, 3), (35,)), (1, 2), dtypes=(BF16, BF16))
+SQUARE = Case(Conv(pads=(1, 1, 1, 1)), ((1, 18, 5, 6), (17, 18, 3, 3), (17,)), (1, 2), dtypes=(BF16, BF16))
 
 
 # --------------------------------------------------------------------------------------------- kernels
@@ -57,13 +57,12 @@ def test_convolutions_of_pairs_agree_with_the_reference(name: str, machine: str)
     close(got, expected, case.tolerance)
 
 
-@pytest.mark.parametrize("machine", PAIRS)
+@pytest.mark.parametrize("machine", ["lanes16", "lanes8", "lanes4"])
 def test_every_algorithm_on_bf16(machine: str) -> None:
     """Winograd in pairs rounds its transforms to bf16 once more: 1.7e-2 of the RMS as measured, less of the maximum."""
     site = site_of(SQUARE, PAIRS[machine])
     (expected,) = SQUARE.op.evaluate(SQUARE.arrays())
-    pairs = machine != "lanes1"
-    for choice in (Tile(1, 5, 2), Blocking(2, 6, 3, 1, pairs), Blocking(4, 6, 3, 2)):
+    for choice in (Tile(1, 5, 2), Blocking(2, 4, 3, 1, pairs=True), Blocking(4, 3, 2, 2)):
         chosen = settle(SQUARE.op, replace(site, choice=choice), 1)
         (got,) = run_site(SQUARE.op, chosen, SQUARE.arrays())
         close(got, expected, 1.7e-2 if isinstance(choice, Blocking) and choice.pairs else ROUNDED)
@@ -91,7 +90,9 @@ def test_c_does_what_the_interpreter_does(flags: str, tmp_path: Path) -> None:
     if gcc is None or (flags and not runs_here("x86-64-avx512-bf16")):
         pytest.skip("gcc is not installed" if gcc is None else "this processor has no products of bf16")
     library = Library()
-    sites = [(case, site_of(case, machine)) for case in (*CASES.values(), SQUARE) for machine in PAIRS.values()]
+    sites = [
+        (case, site_of(case, machine)) for case in (*CASES.values(), SQUARE) for machine in list(PAIRS.values())[:3]
+    ]
     for case, site in sites:
         for step in case.op.lower(site):
             library.add(step.kernel)

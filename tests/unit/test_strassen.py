@@ -20,7 +20,9 @@ from tenon.kernels.strassen import Blocking
 from tenon.ops.conv import Conv as Operator
 
 
-def _error(machine: Machine, b: Blocking, ins: int, outs: int, h: int, w: int, kernel: int = 1, stride: int = 1) -> float:
+def _error(
+    machine: Machine, b: Blocking, ins: int, outs: int, h: int, w: int, kernel: int = 1, stride: int = 1
+) -> float:
     """The largest error over the RMS of the output; channels are counted in blocks."""
     block, pad = machine.block, kernel // 2
     rng = np.random.default_rng(0)
@@ -29,7 +31,8 @@ def _error(machine: Machine, b: Blocking, ins: int, outs: int, h: int, w: int, k
     bias = rng.standard_normal(outs * block).astype(np.float32)
     into, out = Layout(block, ((pad, pad + 1),) * 2), Layout(block, ((1, 0),) * 2)
     s = Conv(
-        Image(1, *x.shape[1:], block, pad, pad + 1, pad, pad + 1), Image(1, outs * block, h, w, block, 1, 0, 1, 0),
+        Image(1, ins * block, h * stride, w * stride, block, pad, pad + 1, pad, pad + 1),
+        Image(1, outs * block, h, w, block, 1, 0, 1, 0),
         kernel=(kernel,) * 2, stride=(stride,) * 2, top=pad, left=pad,
     )  # fmt: skip
     assert strassen.applies(s, machine, b.levels)

@@ -264,7 +264,8 @@ class C(Printer):
             return self.division(name, t)
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
-            return "  return a < 0 ? -a : a;" if integer else "  " + SCALAR[name]
+            wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
+            return f"  return a < 0 ? ({{E}})(0 - ({wide})a) : a;" if integer else "  " + SCALAR[name]
         portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
         native = list(NATIVE.get((name, t.dtype, t.lanes), []))
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):

@@ -125,10 +125,11 @@ def dot2_native(lanes: int) -> Native:
     brains = "typedef __bf16 brain __attribute__((vector_size(4 * {N})));\n  "
     has = "defined(__AVX512BF16__)" + ("" if lanes == 16 else " && defined(__AVX512VL__)")
     clang, gcc = f"__builtin_ia32_dpbf16ps_{32 * lanes}", f"__builtin_ia32_dpbf16ps_v{lanes}sf"
+    words = "typedef short words __attribute__((vector_size(4 * {N})));\n  "
     new, old = "(acc, (brain)a, (brain)b);", "(acc, a, b);"
     return (
         (f"{has} && {_NEW_CLANG}", f"{brains}return ({{V}}){clang}{new}"),
         (f"{has} && defined(__clang__)", f"return ({{V}}){clang}{old}"),
         (f"{has} && __GNUC__ >= 13", f"{brains}return ({{V}}){gcc}{new}"),
-        (has, f"return ({{V}}){gcc}{old}"),
+        (has, f"{words}return ({{V}}){gcc}(acc, (words)a, (words)b);"),
     )

@@ -86,7 +86,7 @@ class _Dump:
             inputs = [self.net[self.named(i)] for i in sources]
             if kind not in OPERATORS:
                 raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-            if inputs and all(is_known(v) for v in inputs):
+            if all(is_known(v) for v in inputs):
                 self.net[name] = OPERATORS[kind](Context(self.net, operator.table(2), inputs))
 
     def type(self, tensor: Table) -> TensorType:

@@ -236,7 +236,7 @@ class Net:
             raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
         self._keep_needed(wanted)
         self.writer.finish()
-        missing = [name for name in wanted if name not in self.scope]
+        missing = [name for name in wanted if not self._is_made(name)]
         if missing or not wanted:
             shown = ", ".join(map(repr, missing)) or "at all"
             raise FormatError(f"{self.file.name}: nothing makes the output {shown}; the file is damaged")
@@ -247,6 +247,11 @@ class Net:
         if self.cut_inputs:
             self.graph.inputs = [v for v in self.graph.inputs if v.name in self.cut_inputs or self.graph.used(v)]
         return self.graph
+
+    def _is_made(self, name: str) -> bool:
+        """Whether a tensor is an input, a constant or what a node computes, not just announced by its layer."""
+        value = self.scope.get(name)
+        return value is not None and (value.producer is not None or value.constant or value in self.graph.inputs)
 
     def _keep_needed(self, wanted: Sequence[str]) -> None:
         """Drop the problems of layers that the outputs do not need."""

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 Scope = ChainMap[str, Entry]
 
 REMEDIES = {
-    "NonMaxSuppression": "cut the model before it with --output and do it in the application",
-    "NonZero": "its result has no fixed shape; cut the model before it with --output",
-    "Unique": "its result has no fixed shape; cut the model before it with --output",
-    "Compress": "its result has no fixed shape; cut the model before it with --output",
+    "ImageDecoder": "decode the picture in the application and cut the model after it with --input",
     "RandomNormal": "random numbers are not supported; make them an input",
     "RandomUniform": "random numbers are not supported; make them an input",
 }

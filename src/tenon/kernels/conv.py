@@ -340,7 +340,8 @@ class _Parts:
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
-    """One tile: its run, weights and size, and where it is; ``n``, ``xn`` and ``wn`` count batches."""
+    """One tile: its run, weights and size, and where it is; ``n``, ``xn`` and ``wn`` count batches.  It is the
+    ``turn``-th ``of`` so many that share a group of output channels."""
 
     run: Run
     w: Tensor | None
@@ -352,6 +353,8 @@ class _Tile:
     left: Index
     height: int
     width: int
+    turn: Index
+    of: int
 
     @property
     def channel(self) -> Index:
@@ -372,6 +375,8 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
     parts = _Parts(k, s, machine, x, b, m, operands, y)
+    across = -(-s.extent[1] // tile.cols)
+    of = across * -(-s.extent[0] // tile.rows)
 
     with ExitStack() as stack:
         n = xn = wn = Index()
@@ -380,8 +385,9 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
             for o, top, left, height, width in tiles(k, r.trips, s.extent, tile):
+                turn = top // tile.rows * across + left // tile.cols
                 with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}"):
-                    _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width))
+                    _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
     return k.done()
 
 
@@ -417,9 +423,14 @@ def _micro(p: _Parts, t: _Tile) -> None:
             k.loop("ky", s.kernel[0]) as ky,
             k.loop("kx", s.row(p.machine)) as kx,
             k.loop("ci", deep // unroll) as ci,
-            k.unroll("u", unroll) as u,
         ):
-            _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
+            if t.w is not None and p.machine.prefetch and s.packed and t.height * t.width >= 6:
+                across, rounds = s.row(p.machine), deep // unroll
+                step = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
+                steps = r.blocks * s.kernel[0] * across * rounds
+                ask_for_share(t.w, (t.o + 1, 0, 0, 0, 0), t.turn * steps + step, t.of, unroll * r.width)
+            with k.unroll("u", unroll) as u:
+                _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         _finish(p, t, v, row, col, acc[row, col, v])
@@ -446,10 +457,23 @@ def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index
         return loaded(p.x[t.xn, block, row, col, ch])
 
     weights = [k.let(f"w{v}", loaded(w[place(v, t.o)])) for v in range(r.vecs)]
-    if p.machine.prefetch and s.packed and t.height * t.width >= 6:
-        for v in range(r.vecs):
-            k.prefetch(w, *place(v, t.o + 1))
     multiply_add(k, acc, (t.height, t.width), r.lanes, weights, value)
+
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+
+def ask_for_share(w: Tensor, start: tuple[IndexLike, ...], number: Index, turns: int, elements: int) -> None:
+    """Prefetch share ``number`` of the weights from ``start`` on, each of the ``turns`` tiles that go over as many
+    weights asking for shares of its own: together they ask for every cache line once.
+
+    ``elements`` are the weights that a tile uses from one share to the next.
+    """
+    line = max(1, _LINE // w.buffer.type.bytes)
+    each = max(1, -(-elements // (line * turns)))
+    for i in range(each):
+        w.build.prefetch(w, *start, (number * each + i) * line)
 
 
 def multiply_add(

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
-from tenon.ir.index import Index
+from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel, broadcast, select
 from tenon.ir.types import I32
 from tenon.kernels.conv import MANY, Conv
@@ -150,7 +150,7 @@ class Tensors:
 
 def walk(
     t: Tensors, s: Conv, machine: Machine, tile: Tile, n: Index, into: Index,
-    first: Index = Index(), kinds: tuple[str, str] = ("serial", "serial"),
+    first: IndexLike = 0, kinds: tuple[str, str] = ("serial", "serial"),
 ) -> None:  # fmt: skip
     """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, to image ``into`` of y.
 
@@ -163,7 +163,7 @@ def walk(
         mask = None if t.mask is None else k.let("mask", t.mask.vec(lanes)[c])
         kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
         weights = {(ky, kx): k.let(f"w{ky}{kx}", t.w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
-        parts = _Parts(k, s, lanes, t.x, t.w, t.operands, t.y, n, into, first, c, bias, mask, weights)
+        parts = _Parts(k, s, lanes, t.x, t.w, t.operands, t.y, n, into, index(first), c, bias, mask, weights)
         body = _looped if tile.looped else _unrolled
         for r0, rn, height in segments(s.extent[0], tile.rows):
             with k.loop("i", rn, kind=kinds[1]) as i:

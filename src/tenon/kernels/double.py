@@ -156,7 +156,7 @@ def cosh(x: Expr) -> Expr:
 
 def tanh(x: Expr) -> Expr:
     double = expm1(_absolute(x) * 2.0)
-    return _signed(select(less(double, math.inf), double / (double + 2.0), 1.0), x)
+    return _signed(select(op("equal", double, math.inf), constant(1.0, x), double / (double + 2.0)), x)
 
 
 def asinh(x: Expr) -> Expr:

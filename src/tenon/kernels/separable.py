@@ -21,7 +21,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.kernels.strassen import Blocking, Given, View
 
-_NEAR, _CACHE = 32_000, 256_000
+_NEAR, _CACHE = 32_000, 100_000
 """Bytes of a thread's own memory that stay nearest to the processor, and the most that it may be."""
 
 

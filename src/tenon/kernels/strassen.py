@@ -26,7 +26,7 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel, broadcast, select
 from tenon.ir.types import F32, I32
-from tenon.kernels.conv import Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time
+from tenon.kernels.conv import Conv, Tile, ask_for_share, best_tiles, multiply_add, overlapped, pack, step_time
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 
@@ -174,22 +174,23 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     for _, rn, height in segments(leaf.y.h, b.tile.rows):
         for _, cn, width in segments(leaf.y.w, b.tile.cols):
             m = height * width
-            products += trips * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 6.0 * m * b.tile.vecs + 20)
+            products += trips * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 4.0 * m * b.tile.vecs + 20)
     blocks = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
     shapes = scratch(s, b)
     sums = sum(
-        7 ** (i // 2) * math.prod(shape[1:]) / lanes * (_SUM if i % 2 == 0 else _RESULT)
+        float(7 ** (i // 2)) * math.prod(shape[1:]) / lanes * (_RESULT if i % 2 else _SUM)
         for i, shape in enumerate(shapes)
     )
-    weights = 4.0 * s.taps * s.x.channels * s.y.channels * (7 / 4) ** b.levels
+    weights = 4.0 * s.taps * s.x.channels * s.y.channels * 1.75**b.levels
     passes = blocks // b.groups
     again = 10 if weights < _CACHE else 2.5
     memory = weights / machine.stream + (passes - 1) * weights / (again * machine.stream)
-    return overlapped(blocks * 7**b.levels * products, memory) + blocks * sums + b.levels * _CODE
+    time = overlapped(blocks * float(7**b.levels) * products, memory)
+    return time + blocks * sums + b.levels * _CODE
 
 
-_SUM, _RESULT = 16.0, 10.0
-"""Time to make the four sums of a vector of inputs, and the two of a vector of results."""
+_SUM, _RESULT = 22.0, 5.0
+"""Time to make the four sums of a vector of inputs, and to keep what becomes two vectors of results."""
 
 _CODE = 30_000.0
 """Time until the code of a level, of which no other layer has a use, has arrived."""
@@ -234,15 +235,15 @@ class Target:
 
     view: View | None
     adds: tuple[View, ...] = ()
-    block: Index = Index()
-    row: Index = Index()
-    col: Index = Index()
+    block: IndexLike = 0
+    row: IndexLike = 0
+    col: IndexLike = 0
 
     def moved(self, blocks: int, rows: int, cols: int) -> Target:
         return Target(
             self.view and self.view.moved(blocks, rows, cols),
             tuple(a.moved(blocks, rows, cols) for a in self.adds),
-            self.block + blocks, self.row + rows, self.col + cols,
+            index(self.block) + blocks, index(self.row) + rows, index(self.col) + cols,
         )  # fmt: skip
 
     def plus(self, view: View) -> Target:
@@ -330,8 +331,8 @@ def multiply(p: Parts, a: View, to: Targets, level: int = 0, number: int = 0) ->
         _multiply(p, a, to, number)
         return
     inner, number = level + 1, 7 * number
-    (rows, cols), (h, w) = p.b.extent(level), p.b.extent(inner)
-    down = (h, 0) if h < rows else (0, w)
+    h, w = p.b.extent(inner)
+    down = (h, 0) if h < p.b.extent(level)[0] else (0, w)
     ins, outs = p.s.x.blocks >> inner, p.s.y.blocks // p.b.groups >> inner
     u, v = (p.product(inner, i) for i in range(2))
     s1, s2, s3, s4 = (p.sums(inner, i) for i in range(4))
@@ -402,17 +403,18 @@ class _Step:
 
 def _micro(p: Parts, a: View, to: Targets, t: _Step) -> None:
     k, s, lanes, vecs = p.k, p.s, p.machine.lanes, p.b.tile.vecs
-    blocks, deep, (kh, kw) = s.x.blocks >> p.b.levels, s.x.block, s.kernel
+    ins, deep, (kh, kw) = s.x.blocks >> p.b.levels, s.x.block, s.kernel
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
     acc = k.local("a", *t.size, vecs, lanes=lanes)
     with k.unroll("p", t.size[0]) as i, k.unroll("q", t.size[1]) as j, k.unroll("v", vecs) as v:
         acc[i, j, v] = 0.0
     w = p.w.vec(lanes)
     rounds = deep // unroll
-    with k.loop("c", blocks) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", rounds) as ci:
+    with k.loop("c", ins) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", rounds) as ci:
         if p.machine.prefetch:
-            done = ((c * kh + ky) * kw + kx) * rounds + ci
-            prefetch_share(k, w, (p.group, t.number, t.o + 1, 0, 0, 0, 0), unroll * vecs, t.turn * (blocks * kh * kw * rounds) + done, t.of)
+            step = ((c * kh + ky) * kw + kx) * rounds + ci
+            start, steps = (p.group, t.number, t.o + 1, 0, 0, 0, 0), ins * kh * kw * rounds
+            ask_for_share(p.w, start, t.turn * steps + step, t.of, unroll * vecs * lanes)
         with k.unroll("u", unroll) as u:
             ch = ci * unroll + u
             weights = [k.let(f"w{v}", w[p.group, t.number, t.o, c, ky, kx, ch, v]) for v in range(vecs)]
@@ -430,16 +432,6 @@ def _micro(p: Parts, a: View, to: Targets, t: _Step) -> None:
             _store(p, target, (vector // per_block, t.at[0] + i, t.at[1] + j, vector % per_block), acc[i, j, v])
 
 
-LINE = 16
-"""f32 elements of a cache line."""
-
-
-def prefetch_share(k: Builder, w: Tensor, start: tuple[IndexLike, ...], vectors: int, number: Index, turns: int) -> None:
-    each = -(-vectors * w.lanes // LINE // turns) if vectors * w.lanes >= LINE * turns else 1
-    for q in range(each):
-        k.prefetch(w, *start, (number * each + q) * (LINE // w.lanes))
-
-
 def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike], value: Expr) -> None:
     """Add what is to be added; bias and epilogue where this is the result."""
     s, lanes = p.s, p.machine.lanes
@@ -449,7 +441,7 @@ def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, Inde
         to.view.put(lanes, at, value)
         return
     c, i, j, v = at
-    channel, row, col = (to.block + c) * s.y.block + index(v) * lanes, to.row + i, to.col + j
+    channel, row, col = (index(to.block) + c) * s.y.block + index(v) * lanes, index(to.row) + i, index(to.col) + j
     if p.bias is not None:
         value = value + p.bias.vec(lanes)[channel // lanes]
     extra = [

@@ -157,13 +157,13 @@ class SeparableConv(Operator):
             return (1, c, h, w), (c, 1, 3, 3), (c,), (m, c, 1, 1), (m,)
 
         plain = cls(Fused(three(32), 3, relu), Fused(Conv(), 3, relu), 3)
-        yield Case(plain, shapes(32, 32, 4, 6), (1, 2, 3, 4), label="relu")
-        x, *weights = shapes(16, 24, 8, 6)
+        yield Case(plain, shapes(32, 32, 2, 3), (1, 2, 3, 4), label="relu")
+        x, *weights = shapes(16, 24, 8, 4)
         residual = cls(three(16, 2), Fused(Conv(), 3, (Apply(Add(), (0, 1)),)), 3)
-        yield Case(residual, (x, *weights, (1, 24, 4, 3)), (1, 2, 3, 4), label="stride_2_residual")
-        x, kernel, bias, *rest = shapes(64, 64, 4, 4)
-        clipped = cls(Fused(three(64), 3, clip), Fused(Conv(), 3, (Apply(Sigmoid(), (0,)),)), 5)
-        yield Case(clipped, (x, kernel, bias, low, high, *rest), (1, 2, 3, 4, 5, 6), label="two_levels")
+        yield Case(residual, (x, *weights, (1, 24, 4, 2)), (1, 2, 3, 4), label="stride_2_residual")
+        x, kernel, bias, *rest = shapes(32, 32, 4, 2)
+        clipped = cls(Fused(three(32), 3, clip), Fused(Conv(), 3, (Apply(Sigmoid(), (0,)),)), 5)
+        yield Case(clipped, (x, kernel, bias, low, high, *rest), (1, 2, 3, 4, 5, 6), label="clip_sigmoid")
         narrow = cls(three(5), Conv(), 2)
         yield Case(narrow, ((2, 5, 5, 4), (5, 1, 3, 3), (7, 5, 1, 1)), (1, 2), label="apart")
 
@@ -173,10 +173,9 @@ def _middle(op: SeparableConv, inputs: Sequence[TensorType | None]) -> TensorTyp
 
 
 def _described(op: Operator, site: Site) -> Described:
-    if isinstance(op, Fused):
-        op, site = op.base, op.inner(site)
-    assert isinstance(op, Conv)
-    return op.described(site)
+    base, site = (op.base, op.inner(site)) if isinstance(op, Fused) else (op, site)
+    assert isinstance(base, Conv)
+    return base.described(site)
 
 
 def _bias(d: Described) -> list[Arg]:

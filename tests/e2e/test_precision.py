@@ -1,0 +1,66 @@
+"""Whole networks with numbers of 16 bits: smaller, and as right as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from real import DIGITS, held_out_digits, shared
+from tenon.bundle.manifest import read_manifest
+from tenon.ir.graph import Array
+from tenon.targets.host import runs_here
+
+NAMES = ["bf16", "fp16"]
+
+
+def answers(precision: str) -> Array:
+    images, _ = held_out_digits()
+    with tenon.open(tenon.compile(DIGITS / "digits.onnx", precision=precision)) as engine:
+        return np.stack([engine.run(image)["probabilities"][0] for image in images])
+
+
+@pytest.mark.parametrize("precision", NAMES)
+def test_digits_are_as_right(precision: str) -> None:
+    """A step of bf16 is 2**-8, of fp16 2**-11; a handful of layers each adds half of one to a probability."""
+    exact, found = answers("fp32"), answers(precision)
+    _, labels = held_out_digits()
+    assert (found.argmax(1) == labels).mean() >= 0.97
+    assert np.abs(found - exact).max() < 8 * {"bf16": 2.0**-8, "fp16": 2.0**-11}[precision]
+
+
+def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
+    sizes = {}
+    for precision in ("fp32", *NAMES):
+        bundle = tenon.compile(DIGITS / "digits.onnx", precision=precision, target="x86-64-avx2", winograd=False)
+        bundle.save(tmp_path / precision, emit=("weights", "manifest"))
+        assert read_manifest(tmp_path / precision).options["precision"] == precision
+        sizes[precision] = bundle.program.memory.constant
+    assert sizes["fp16"] == sizes["bf16"] < 0.6 * sizes["fp32"]
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.006)])
+def test_a_face_detector_on_a_photo(precision: str, tolerance: float) -> None:
+    """Twice what 17 photos showed at most: scores off by 0.025 and 0.0032, boxes by 0.0051 and 0.0008."""
+    from tenon.engine.image import read_image
+
+    model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
+    photo = shared("models/images/coral_grace_hopper.bmp")
+    found = {}
+    for name in ("fp32", precision):
+        with tenon.open(tenon.compile(model, precision=name)) as engine:
+            shape = engine.inputs["input"].shape
+            found[name] = engine.run({"input": read_image(photo, shape, mean=(127,), scale=(1 / 128,))})
+    scores, boxes = (np.abs(found[precision][k] - found["fp32"][k]).max() for k in ("scores", "boxes"))
+    assert scores < tolerance
+    assert boxes < tolerance / 4
+    best = {name: int(out["scores"][0, :, 1].argmax()) for name, out in found.items()}
+    assert best[precision] == best["fp32"]
+
+
+def test_bf16_asks_for_its_own_target() -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", precision="bf16")
+    pairs = any(p.type.dtype == "b2" for call in bundle.program.calls for p in call.kernel.params)
+    assert pairs == bundle.target.machine.dot2 == runs_here("x86-64-avx512-bf16")

@@ -1,0 +1,88 @@
+"""Depthwise and 1x1 convolution as one kernel: every way to compute it, and when the pass joins the two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluate import difference, evaluate, random_inputs
+from lowered import MACHINES, make_site, run_site
+from tenon import passes
+from tenon.codegen.bounds import prove
+from tenon.ir.graph import Graph
+from tenon.ir.types import F32, tensor
+from tenon.kernels.conv import Tile
+from tenon.kernels.strassen import Blocking
+from tenon.ops.activation import Relu
+from tenon.ops.conv import Conv
+from tenon.ops.elementwise import Apply
+from tenon.ops.fused import Fused
+from tenon.ops.pointwise import Add
+from tenon.ops.separable import SeparableConv
+
+
+@pytest.mark.parametrize("name", ["lanes4", "lanes1"])
+@pytest.mark.parametrize(
+    "blocking",
+    [
+        Blocking(0, 1, 2, 1, Tile(1, 2, 1)),
+        Blocking(0, 4, 2, 2, Tile(2, 1, 2)),
+        Blocking(1, 2, 2, 1, Tile(1, 2, 1)),
+        Blocking(2, 4, 2, 1, Tile(1, 1, 1)),
+    ],
+)
+def test_every_blocking(name: str, blocking: Blocking) -> None:
+    relu, add = (Apply(Relu(), (0,)),), (Apply(Add(), (0, 1)),)
+    first = Fused(Conv(group=16, pads=(1, 0, 1, 1), strides=(1, 2)), 3, relu)
+    op = SeparableConv(first, Fused(Conv(), 3, add), 3)
+    shapes = (1, 16, 4, 4), (16, 1, 3, 3), (16,), (16, 16, 1, 1), (16,), (1, 16, 4, 2)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    site = replace(make_site(op, arrays, MACHINES[name], (1, 2, 3, 4)), choice=blocking)
+    for step in op.lower(site):
+        prove(step.kernel)
+    (result,) = run_site(op, site, arrays)
+    truth = op.reference(*(a.astype(np.float64) for a in arrays))
+    assert np.abs(result - truth).max() < 1e-5 * np.abs(truth).max()
+
+
+def _pair(channels: int = 32, outs: int = 16, size: int = 50, *, shared: bool = False) -> Graph:
+    """Relu (depthwise Conv (x)), then a 1x1 Conv and Relu of it."""
+    graph, rng = Graph("pair"), np.random.default_rng(0)
+
+    def weights(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    x = graph.add_input("x", tensor(F32, 1, channels, size, size))
+    kernel, sums = graph.constant("k", weights(channels, 1, 3, 3)), graph.constant("w", weights(outs, channels, 1, 1))
+    a = graph.add(Conv(group=channels, pads=(1, 1, 1, 1)), [x, kernel], ["a"]).output
+    b = graph.add(Relu(), [a], ["b"]).output
+    c = graph.add(Conv(), [b, sums], ["c"]).output
+    d = graph.add(Relu(), [c], ["d"]).output
+    graph.outputs = [d, b] if shared else [d]
+    return graph
+
+
+def _joined(graph: Graph) -> bool:
+    return any(isinstance(node.op, SeparableConv) for node in graph)
+
+
+def test_the_pass_joins_large_images_of_few_channels() -> None:
+    graph = _pair()
+    before = graph.copy()
+    passes.optimize(graph, verify=True)
+    assert _joined(graph)
+    assert len(graph.nodes) == 1
+    inputs = random_inputs(before)
+    assert difference(evaluate(graph, inputs)["d"], evaluate(before, inputs)["d"]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "graph", [_pair(outs=80), _pair(size=20), _pair(channels=24), _pair(shared=True)],
+    ids=["many_channels", "small_image", "odd_channels", "read_twice"],
+)  # fmt: skip
+def test_the_pass_leaves_others_apart(graph: Graph) -> None:
+    passes.optimize(graph)
+    assert not _joined(graph)
