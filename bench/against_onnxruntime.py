@@ -83,7 +83,8 @@ def main() -> int:
         subprocess.run([sys.executable, str(ZOO / "materialize.py"), str(options.models), *missing], check=True)
     rows = []
     print(
-        f"{'model':24}{'tenon min/med':>18}{'ort min/med':>18}{'ratio':>14}{'error':>10}{'compile':>9}{'arena/bound':>13}"
+        f"{'model':24}{'tenon min/med':>18}{'ort min/med':>18}{'ratio':>14}{'error':>10}{'compile':>9}"
+        f"{'arena/bound':>13}"
     )
     for name in names:
         row = measure(options.models / f"{name}.onnx", options.repeat)

@@ -10,6 +10,7 @@ import pytest
 import tenon
 from evaluate import evaluate, random_inputs
 from real import shared
+from tenon.ir.graph import Array
 
 
 def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
     path = shared("models/onnx/silero_vad/silero_vad_16k_op15.onnx")
     rng = np.random.default_rng(0)
-    feeds = {
+    feeds: dict[str, Array] = {
         "input": rng.normal(0, 0.1, (1, 512)).astype(np.float32),
         "state": rng.normal(0, 0.1, (2, 1, 128)).astype(np.float32),
         "sr": np.array(16000, np.int64),

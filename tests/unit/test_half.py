@@ -81,10 +81,10 @@ def test_dot2_adds_the_second_product_first() -> None:
     b = np.array([one | one << 16] * 2, np.uint32).view(np.int32)
     y = np.array([-1.0, -1.0], np.float32)
     interpret(products(2, 2), [a, b, y])
-    np.testing.assert_array_equal(y, np.float32([2.0**-24, 2.0**-24]))
+    np.testing.assert_array_equal(y, np.array([2.0**-24, 2.0**-24], np.float32))
     y = np.array([2.0**-24, 2.0**-24], np.float32)
     interpret(products(2, 2), [a, b, y])
-    np.testing.assert_array_equal(y, np.float32([1.0, 1.0 + 2.0**-23]))
+    np.testing.assert_array_equal(y, np.array([1.0, 1.0 + 2.0**-23], np.float32))
 
 
 def commands(folder: Path) -> dict[str, tuple[Sequence[str], str]]:

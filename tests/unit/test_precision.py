@@ -74,7 +74,7 @@ def test_winograd_multiplies_pairs_in_small_tiles_only() -> None:
     assert blockings
     assert all(b.pairs == (b.m == 2) for b in blockings)
     alone = replace(SQUARE, dtypes=(F32, BF16))  # weights stored in bf16 to save memory are not kept as f32
-    assert all(c.m == 2 for c in Conv.candidates(SQUARE.op, site_of(alone, MACHINES["lanes16"])) if hasattr(c, "m"))
+    assert all(c.m == 2 for c in alone.op.candidates(site_of(alone, MACHINES["lanes16"])) if hasattr(c, "m"))
 
 
 def test_kernels_read_words_where_the_machine_has_pairs() -> None:
@@ -180,4 +180,4 @@ def test_precision_is_an_option() -> None:
     assert Options().precision == "fp32"
     assert Options.from_environment({"TENON_PRECISION": "bf16"}).precision == "bf16"
     with pytest.raises(InputError, match="precision"):
-        Options(precision="int4")
+        Options.from_environment({"TENON_PRECISION": "int4"})

@@ -23,7 +23,7 @@ def choose(affinity: Sequence[int] = (), cores: Cores = "all", system: Path = _S
 
     Raises InputError for numbers of processors that this process may not use and for unknown kinds.
     """
-    kind = _KINDS[cores] if type(cores) is int and cores in (0, 1, 2) else cores
+    kind = _KINDS[cores] if isinstance(cores, int) and not isinstance(cores, bool) and 0 <= cores < 3 else cores
     if kind not in _KINDS:
         raise InputError(f"cores={cores!r}: choose from all (0), big (1) and little (2)")
     if affinity and kind != "all":

@@ -14,6 +14,7 @@ from tenon.frontends.onnx_recurrent import gru, lstm, rnn
 from tenon.frontends.onnx_sample import deform_conv, grid_sample
 from tenon.frontends.onnx_signal import dft, mel_weights, stft
 from tenon.frontends.onnx_training import adagrad, adam, momentum
+from tenon.frontends.onnx_trees import tree_ensemble
 from tenon.frontends.onnx_upgrade import Layer, RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
@@ -434,6 +435,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "STFT": stft,
     "TensorScatter": _tensor_scatter,
     "TfIdfVectorizer": _tf_idf,
+    "TreeEnsemble": tree_ensemble,
     "Trilu": _trilu,
     "Unique": _unique,
 }

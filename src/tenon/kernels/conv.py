@@ -13,7 +13,7 @@ Architectures" (2018): blocked layouts, packed weights, no im2col.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
@@ -424,16 +424,21 @@ def _micro(p: _Parts, t: _Tile) -> None:
             k.loop("kx", s.row(p.machine)) as kx,
             k.loop("ci", deep // unroll) as ci,
         ):
-            if t.w is not None and p.machine.prefetch and s.packed and t.height * t.width >= 6:
-                across, rounds = s.row(p.machine), deep // unroll
-                step = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
-                steps = r.blocks * s.kernel[0] * across * rounds
-                ask_for_share(t.w, (t.o + 1, 0, 0, 0, 0), t.turn * steps + step, t.of, unroll * r.width)
-            with k.unroll("u", unroll) as u:
+            across, rounds = s.row(p.machine), deep // unroll
+            round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
+            ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
+            with unrolled(k, unroll, round, r.width, ahead) as u:
                 _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         _finish(p, t, v, row, col, acc[row, col, v])
+
+
+def _ahead(p: _Parts, t: _Tile, rounds: int) -> Ahead | None:
+    """The next group's weights, where they are used often enough."""
+    if t.w is None or not p.machine.prefetch or not p.s.packed or t.height * t.width < 6:
+        return None
+    return Ahead(t.w, (t.o + 1, 0, 0, 0, 0), t.turn, t.of, rounds)
 
 
 def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
@@ -464,16 +469,39 @@ _LINE = 64
 """Bytes of a cache line."""
 
 
-def ask_for_share(w: Tensor, start: tuple[IndexLike, ...], number: Index, turns: int, elements: int) -> None:
-    """Prefetch share ``number`` of the weights from ``start`` on, each of the ``turns`` tiles that go over as many
-    weights asking for shares of its own: together they ask for every cache line once.
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """Weights to prefetch, those from ``start`` on: each of ``turns`` tiles, of which this is the ``turn``-th, goes
+    over as many weights in ``rounds`` rounds and asks for its share, so that together they ask for all once."""
 
-    ``elements`` are the weights that a tile uses from one share to the next.
+    w: Tensor
+    start: tuple[IndexLike, ...]
+    turn: Index
+    turns: int
+    rounds: int
+
+    def ask(self, number: Index, elements: int) -> None:
+        """Share ``number``, in the place of a tile that uses ``elements`` weights from one share to the next."""
+        line = max(1, _LINE // self.w.buffer.type.bytes)
+        each = max(1, -(-elements // (line * self.turns)))
+        for i in range(each):
+            self.w.build.prefetch(self.w, *self.start, (number * each + i) * line)
+
+
+@contextmanager
+def unrolled(k: Builder, unroll: int, round: Index, width: int, ahead: Ahead | None) -> Iterator[Index]:
+    """The ``unroll`` steps of a round, each of which uses ``width`` weights; what is ``ahead`` is asked for meanwhile.
+
+    Requests are spread over the steps where there is one for each, because the memory takes few at a time.
     """
-    line = max(1, _LINE // w.buffer.type.bytes)
-    each = max(1, -(-elements // (line * turns)))
-    for i in range(each):
-        w.build.prefetch(w, *start, (number * each + i) * line)
+    often = ahead is not None and width * ahead.w.buffer.type.bytes >= _LINE * ahead.turns
+    number = round if ahead is None else ahead.turn * ahead.rounds + round
+    if ahead and not often:
+        ahead.ask(number, unroll * width)
+    with k.unroll("u", unroll) as u:
+        if ahead and often:
+            ahead.ask(number * unroll + u, width)
+        yield u
 
 
 def multiply_add(

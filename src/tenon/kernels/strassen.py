@@ -26,7 +26,7 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel, broadcast, select
 from tenon.ir.types import F32, I32
-from tenon.kernels.conv import Conv, Tile, ask_for_share, best_tiles, multiply_add, overlapped, pack, step_time
+from tenon.kernels.conv import Ahead, Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time, unrolled
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 
@@ -409,13 +409,10 @@ def _micro(p: Parts, a: View, to: Targets, t: _Step) -> None:
     with k.unroll("p", t.size[0]) as i, k.unroll("q", t.size[1]) as j, k.unroll("v", vecs) as v:
         acc[i, j, v] = 0.0
     w = p.w.vec(lanes)
-    rounds = deep // unroll
-    with k.loop("c", ins) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", rounds) as ci:
-        if p.machine.prefetch:
-            step = ((c * kh + ky) * kw + kx) * rounds + ci
-            start, steps = (p.group, t.number, t.o + 1, 0, 0, 0, 0), ins * kh * kw * rounds
-            ask_for_share(p.w, start, t.turn * steps + step, t.of, unroll * vecs * lanes)
-        with k.unroll("u", unroll) as u:
+    with k.loop("c", ins) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", deep // unroll) as ci:
+        round, rounds = ((c * kh + ky) * kw + kx) * (deep // unroll) + ci, ins * kh * kw * (deep // unroll)
+        ahead = Ahead(p.w, (p.group, t.number, t.o + 1, 0, 0, 0, 0), t.turn, t.of, rounds)
+        with unrolled(k, unroll, round, vecs * lanes, ahead if p.machine.prefetch else None) as u:
             ch = ci * unroll + u
             weights = [k.let(f"w{v}", w[p.group, t.number, t.o, c, ky, kx, ch, v]) for v in range(vecs)]
 

@@ -22,7 +22,7 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, Value, bitcast, broadcast, select
 from tenon.ir.types import F32, I32, DType
-from tenon.kernels.conv import Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time
+from tenon.kernels.conv import Ahead, Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time, unrolled
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
 
@@ -247,6 +247,7 @@ def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
     k, s, lanes = p.k, p.s, p.machine.lanes
     deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
+    turns, rounds = -(-tiles // p.b.cols), deep // unroll
     with k.loop("e", p.b.side**2) as e, k.loop("o", r.trips) as o:
         for first, count, width in segments(tiles, p.b.cols):
             with k.loop("j", count) as j, k.outline(f"mul{width}x{r.vecs}"):
@@ -254,16 +255,15 @@ def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
                 acc = k.local("a", 1, width, r.vecs, lanes=lanes)
                 with k.unroll("q", width) as q, k.unroll("z", r.vecs) as z:
                     acc[0, q, z] = 0.0
+                turn = j + first // p.b.cols
+                ahead = Ahead(w, (e, o + 1, 0, 0), turn, turns, r.blocks * rounds) if p.machine.prefetch else None
                 with (
                     k.loop("c", r.blocks) as c,
-                    k.loop("ci", deep // unroll) as ci,
-                    k.unroll("u", unroll) as u,
+                    k.loop("ci", rounds) as ci,
+                    unrolled(k, unroll, c * rounds + ci, r.width, ahead if tiles >= 6 else None) as u,
                 ):
                     ch = ci * unroll + u
                     weights = [k.let(f"w{z}", loaded(w.vec(lanes)[e, o, c, ch, z])) for z in range(r.vecs)]
-                    if p.machine.prefetch and width >= 6:
-                        for z in range(r.vecs):
-                            k.prefetch(w.vec(lanes), e, o + 1, c, ch, z)
                     at = c * (deep // row) + ch // row, ch % row
 
                     def value(_: Index, q: Index, at: tuple[Index, Index] = at, left: Index = left) -> Expr:

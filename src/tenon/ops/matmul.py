@@ -41,7 +41,7 @@ def operand_image(operand: TensorType, output: Ints) -> Image | None:
 
     None where no image is that: a batch that is neither whole nor broadcast entirely.
     """
-    if operand.rank > len(output) or operand.dtype is not F32 or len(output) < 2:
+    if operand.rank > len(output) or operand.dtype not in (F32, DType.BF16) or len(output) < 2:
         return None
     dims = (1,) * (len(output) - operand.rank) + operand.dims
     *batch, m, n = dims
@@ -49,7 +49,7 @@ def operand_image(operand: TensorType, output: Ints) -> Image | None:
         return None
     if math.prod(batch) != 1 and tuple(batch) != output[:-2]:
         return None
-    return Image(math.prod(batch), n, 1, m, n)
+    return Image(math.prod(batch), n, 1, m, n, dtype=operand.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +71,11 @@ class Product:
         count = math.prod(extent for extent, _, _ in self.batch)
         lefts = 1 + sum((extent - 1) * step for extent, step, _ in self.batch)
         images = tuple(image for _, image in self.operands)
+        x = site.input(0).dtype if self.left == Input(0) else F32
         s = Conv(
-            Image(lefts, k, 1, m, k), Image(count, n, 1, m, n), bias=self.bias is not None, operands=images,
-            epilogue=self.epilogue, packed=self.weights is not None, batch=self.batch,
+            Image(lefts, k, 1, m, k, dtype=x), Image(count, n, 1, m, n, dtype=site.output.dtype),
+            bias=self.bias is not None, operands=images, epilogue=self.epilogue, packed=self.weights is not None,
+            batch=self.batch, weights=F32 if self.weights is None else DType.of(self.weights.dtype),
         )  # fmt: skip
         tile = choose_tile(s, site.machine)
         args = [self.left]
@@ -109,8 +111,18 @@ def transposed(site: Site, arg: Arg, rows: int, cols: int, name: str) -> tuple[S
 
 
 def only_floats(site: Site) -> str:
-    dtype = site.output.dtype
-    return "" if dtype is F32 else f"element type {dtype}: only f32 is compiled"
+    """Why a product cannot be compiled: f32 is, and bf16 or f32 by stored weights."""
+    dtypes = {site.input(0).dtype, site.output.dtype}
+    if site.constants[1] is None:
+        dtypes.add(site.input(1).dtype)
+    elif site.constants[1].ndim == 2:
+        dtypes.discard(DType.BF16)
+    return "" if dtypes <= {F32} else f"element type {', '.join(sorted(dtypes))}: only f32 is compiled"
+
+
+def stored(weights: Array, scale: float) -> Array:
+    """``scale * weights``, in the type that they are stored in."""
+    return weights if scale == 1.0 else (weights.astype(np.float32) * np.float32(scale)).astype(weights.dtype)
 
 
 @dataclass(frozen=True)
@@ -183,7 +195,7 @@ class Gemm(Operator):
             step, left = transposed(site, left, k, m, "left")
             made.append(step)
         if weights is not None:
-            weights = (weights.T if self.transB else weights) * np.float32(alpha)
+            weights = stored(weights.T if self.transB else weights, alpha)
             alpha = 1.0
         elif self.transB:
             step, right = transposed(site, right, n, k, "right")

@@ -10,7 +10,7 @@ from tenon.passes.affine import DECOMPOSE, FOLD
 from tenon.passes.base import Log, Pass, run, silent
 from tenon.passes.clean import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.passes.fuse import FUSE
-from tenon.passes.general import GENERALIZE
+from tenon.passes.general import GENERALIZE, PLAIN
 from tenon.passes.idioms import IDIOMS
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
@@ -33,6 +33,7 @@ PIPELINE: list[Pass] = [
     IDENTITIES,
     MOVES,
     COMMON,
+    PLAIN,
     FUSE,
     SEPARABLE,
     DEAD,
@@ -60,7 +61,7 @@ def optimize(
     """
     if verify:
         check(graph, "import")
-    at = PIPELINE.index(FUSE)
+    at = PIPELINE.index(PLAIN)
     for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
         if step.level <= level:
             run(graph, step, log, verify=verify)

@@ -56,6 +56,8 @@ def compute_in_single(match: Match) -> Result:
 def _plain(node: Node) -> bool:
     """Whether the fast form of an operator in GENERAL does not take this use of it."""
     x = node.input(0).type
+    if x.dtype is DType.F16 or x.dtype.is_small_float:  # chosen for a kernel that computes in it
+        return False
     if x.dtype is not F32 and node.op.name != "MaxPool":
         return True
     if node.op.name == "MatMul":
@@ -189,7 +191,14 @@ def pad_with_a_computed_value(match: Match) -> Result:
 GENERALIZE = rules(
     "general forms",
     compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, resize_by_tables,
-    pad_with_a_computed_value, plain_form,
+    pad_with_a_computed_value,
     level=0,
     ensures="every operator is one that kernels compute for its types",
 )  # fmt: skip
+
+PLAIN = rules(
+    "plain forms",
+    plain_form,
+    level=0,
+    ensures="products, convolutions and pooling are such as fast kernels compute, or loop nests of their own",
+)

@@ -34,11 +34,11 @@ def test_digits_are_as_right(precision: str) -> None:
 def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
     sizes = {}
     for precision in ("fp32", *NAMES):
-        bundle = tenon.compile(DIGITS / "digits.onnx", precision=precision, target="x86-64-avx2", winograd=False)
+        bundle = tenon.compile(DIGITS / "digits.onnx", precision=precision, target="x86-64-avx2", winograd=0)
         bundle.save(tmp_path / precision, emit=("weights", "manifest"))
         assert read_manifest(tmp_path / precision).options["precision"] == precision
         sizes[precision] = bundle.program.memory.constant
-    assert sizes["fp16"] == sizes["bf16"] < 0.6 * sizes["fp32"]
+    assert sizes["fp16"] == sizes["bf16"] < 0.8 * sizes["fp32"]  # biases and depthwise weights are as they were
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.006)])
