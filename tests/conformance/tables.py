@@ -23,6 +23,14 @@ reduction) must be initializers, or computed from such. Where an extent depends 
 NonMaxSuppression), the output has the largest extent that is possible and zeros past what was found; the true extent
 is delivered beside it, as the output `NAME.extent`, and `Engine.run` returns the array cut to it.
 
+The elements of a sequence X are inputs or outputs of their own, `X[0]`, `X[1]` and so on; there are as many as shapes
+are given for. An optional input without a shape is absent. Loops are unrolled, so their number of trips must be known
+when compiling (a condition that is computed at run time may end them early); of an If whose condition is not known,
+both branches are computed and the result is chosen.
+
+Results are compared at ONNX's own tolerances, and at no less than two units in the last place for floats of 16 bits,
+whose expected values hold the roundings of every intermediate result.
+
 """
 
 _TYPES = {

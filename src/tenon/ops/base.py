@@ -301,6 +301,11 @@ def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) ->
     return value.data
 
 
+def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
+    """Arrays of floats of 16 bits as f32: what is computed with."""
+    return tuple(a if a is None or a.dtype.itemsize > 2 else a.astype(np.float32) for a in arrays)
+
+
 def padding_mask(type: TensorType) -> Array:
     """i32, one per channel of the whole blocks of ``type``: -1 for a real channel, 0 for a padding lane."""
     channels, block = type.dims[1], type.layout.block
@@ -324,5 +329,5 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 __all__ = [
     "REGISTRY", "ROUNDED", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Limits",
     "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
-    "needs_clear", "padding_mask", "register", "typed",
+    "needs_clear", "padding_mask", "register", "typed", "widened",
 ]  # fmt: skip

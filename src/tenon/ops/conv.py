@@ -37,6 +37,7 @@ from tenon.ops.base import (
     padding_mask,
     register,
     typed,
+    widened,
 )
 from tenon.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
@@ -78,11 +79,6 @@ def geometry(site: Site, x: Image, *, bias: bool = True) -> dense.Conv:
         x, Image.of(site.output), bias=bias, operands=conv_images(site), epilogue=site.epilogue,
         clear=needs_clear(site), weights=site.input(1).dtype,
     )  # fmt: skip
-
-
-def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
-    """Arrays of floats narrower than f32 as f32: what is computed with."""
-    return tuple(a if a is None or a.dtype == np.float64 else a.astype(np.float32) for a in arrays)
 
 
 @dataclass(frozen=True, eq=False)

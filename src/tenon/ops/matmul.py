@@ -12,11 +12,12 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr
-from tenon.ir.types import F32, TensorType, tensor
+from tenon.ir.types import F32, DType, TensorType, tensor
 from tenon.kernels.conv import Conv, choose_tile, conv, pack
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.move import Piece, along, move, whole
 from tenon.ops.base import (
+    ROUNDED,
     Arg,
     Case,
     Input,
@@ -29,6 +30,7 @@ from tenon.ops.base import (
     broadcast_shapes,
     register,
     typed,
+    widened,
 )
 from tenon.ops.window import Ints
 
@@ -174,9 +176,10 @@ class Gemm(Operator):
         return (TensorType(a.dtype, (m, n)),)
 
     def reference(self, a: Array, b: Array, c: Array | None = None) -> Array:
+        narrow, (a, b, c) = a.dtype, widened(a, b, c)  # type: ignore[assignment]
         product = (a.T if self.transA else a) @ (b.T if self.transB else b)
         scaled: Array = product * np.asarray(self.alpha, a.dtype)
-        return scaled if c is None else scaled + c * np.asarray(self.beta, a.dtype)
+        return (scaled if c is None else scaled + c * np.asarray(self.beta, a.dtype)).astype(narrow)
 
     def supported(self, site: Site) -> str:
         return only_floats(site)
@@ -238,6 +241,10 @@ class Gemm(Operator):
         yield Case(cls(beta=0.5), ((33, 6), (6, 5), (33, 5)), (1, 2), label="full_addend")
         yield Case(cls(), ((4, 3), (3, 6)), label="no_addend")
         yield Case(cls(), ((4, 3), (3, 6), ()), (1,), label="scalar_addend")
+        brain = (DType.BF16, DType.BF16)
+        yield Case(cls(transB=1), ((5, 38), (37, 38), (37,)), (1, 2), ROUNDED, label="bf16", dtypes=brain)
+        stored = (F32, DType.F16)
+        yield Case(cls(alpha=0.5), ((1, 20), (20, 35)), (1,), 2.0**-11, label="f16_weights", dtypes=stored)
 
 
 @register
@@ -258,7 +265,7 @@ class MatMul(Operator):
         return (TensorType(a.dtype, (*batch, *ends)),)
 
     def reference(self, a: Array, b: Array) -> Array:
-        return np.asarray(np.matmul(a, b))
+        return np.asarray(np.matmul(*widened(a, b))).astype(a.dtype)  # type: ignore[call-overload]
 
     def supported(self, site: Site) -> str:
         return only_floats(site)
@@ -290,6 +297,9 @@ class MatMul(Operator):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         yield Case(cls(), ((5, 7), (7, 18)), (1,), label="weights")
+        brain = (DType.BF16, DType.BF16)
+        yield Case(cls(), ((2, 5, 8), (8, 18)), (1,), ROUNDED, label="bf16", dtypes=brain)
+        yield Case(cls(), ((5, 7), (7, 18)), (1,), label="bf16_weights", dtypes=(F32, DType.BF16))
         yield Case(cls(), ((2, 3, 7), (7, 5)), (1,), label="rows_of_batches")
         yield Case(cls(), ((2, 3, 7), (7, 5)), label="one_matrix")
         yield Case(cls(), ((2, 3, 4, 6), (2, 3, 6, 19)), label="batches")

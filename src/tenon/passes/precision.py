@@ -20,6 +20,7 @@ STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 """Precision to the element type of weights."""
 
 _WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+_PRODUCTS = {"Conv", "Gemm", "MatMul"}
 _MOVING = {"MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split"}
 _LARGEST_HALF = 65504.0
 
@@ -52,7 +53,9 @@ def _store(graph: Graph, node: Node, dtype: DType, log: Log) -> int:
     if node.op.name not in _WEIGHTED or len(node.inputs) < 2:
         return 0
     value = node.inputs[1]
-    if value is None or value.data is None or value.type.dtype is not F32 or _depthwise(node):
+    if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2 or _depthwise(node):
+        return 0
+    if node.op.name == "MatMul" and value.type.rank > 2:  # matrices of a batch are not packed
         return 0
     if dtype is DType.F16 and float(np.abs(value.data).max(initial=0.0)) > _LARGEST_HALF:
         log(f"weights of {node.origin} stay f32: some are larger than {_LARGEST_HALF:.0f}")
@@ -96,18 +99,25 @@ class _Narrowing:
         return len(self.narrow)
 
     def fits(self, node: Node) -> bool:
-        """A convolution by stored weights, or what can be done in the narrow type and is read by such nodes only."""
+        """A product by stored weights, or what can be done in the narrow type and is read by such nodes only."""
         value = node.inputs[0] if node.inputs else None
-        if value is None or value.type.dtype is not F32 or value.type.rank not in (3, 4):
+        if value is None or value.type.dtype is not F32 or not 2 <= value.type.rank <= 4:
             return False
-        if node.op.name == "Conv" and not _depthwise(node):
-            stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
-            bias = node.inputs[2] if len(node.inputs) > 2 else None
-            return stored and (bias is None or bias.constant)
+        if node.op.name in _PRODUCTS and not _depthwise(node):
+            return self.product(node, value)
         able = node.op.name in _MOVING or node.op.name == "Conv" or self.pointwise(node)
         readers = [user for v in node.outputs for user in v.uses]
         known = not any(self.graph.is_output(v) for v in node.outputs) and bool(readers)
         return able and known and all(user in self.narrow for user in readers)
+
+    def product(self, node: Node, x: Value) -> bool:
+        """Whether it can be computed in the narrow type: by stored weights, an even number of them to be added."""
+        stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if node.op.name == "Conv":
+            return stored and x.type.rank > 2 and (bias is None or bias.constant)
+        turned = node.op.name == "Gemm" and attribute(node, "transA")
+        return stored and not turned and x.type.dims[-1] % 2 == 0
 
     def pointwise(self, node: Node) -> bool:
         floats = all(v is None or v.type.dtype is F32 for v in (*node.inputs, *node.outputs))
@@ -115,7 +125,7 @@ class _Narrowing:
 
     def rewire(self, node: Node) -> None:
         inputs = list(node.inputs)
-        weighted = node.op.name == "Conv"
+        weighted = node.op.name in _PRODUCTS
         for i, value in enumerate(inputs):
             if value is None or (weighted and i > 0):
                 continue
