@@ -14,9 +14,9 @@ from tenon.ir.types import DType, TensorType
 from tenon.ops import registry
 from tenon.ops.activation import Clip, Relu, Sigmoid
 from tenon.ops.base import Case
+from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.fused import Fused, can_fuse, fuse
-from tenon.ops.convert import Cast
 from tenon.ops.pointwise import Add, Mul
 from tenon.ops.reduce import ReduceSum
 

@@ -221,11 +221,12 @@ def test_all_problems_at_once() -> None:
         node("Sum", ["c", "e", "f", "bf"], ["y"]),
     ]
     made = model(nodes, {"x": (1, 2, 8, 8)}, ["y"], {"w": random(3, 2, 3, 3), "half": random(3, 2, 3, 3)})
-    made.graph.initializer.append(helper.make_tensor("bf", TensorProto.STRING, [1], [b"words"]))
+    made.graph.initializer.append(helper.make_tensor("bf", TensorProto.STRING, [1], [b"words"]))  # type: ignore[list-item]
     with pytest.raises(UnsupportedError) as found:
         load(made)
     assert [p.where for p in found.value.problems] == [
-        "initializer 'bf'", "the_a (ImageDecoder)", "the_c (Loop)", "the_d (Conv)", "the_e (FusedThing)", "the_f (Relu)",
+        "initializer 'bf'", "the_a (ImageDecoder)", "the_c (Loop)", "the_d (Conv)", "the_e (FusedThing)",
+        "the_f (Relu)",
     ]  # fmt: skip
     text = str(found.value)
     assert "fancy=3" in text

@@ -328,6 +328,6 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 __all__ = [
     "REGISTRY", "ROUNDED", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Limits",
-    "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images", "field",
-    "needs_clear", "padding_mask", "register", "typed", "widened",
+    "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images",
+    "field", "needs_clear", "padding_mask", "register", "typed", "widened",
 ]  # fmt: skip

@@ -265,7 +265,8 @@ class MatMul(Operator):
         return (TensorType(a.dtype, (*batch, *ends)),)
 
     def reference(self, a: Array, b: Array) -> Array:
-        return np.asarray(np.matmul(*widened(a, b))).astype(a.dtype)  # type: ignore[call-overload]
+        left, right = widened(a, b)
+        return np.asarray(np.matmul(np.asarray(left), np.asarray(right))).astype(a.dtype)
 
     def supported(self, site: Site) -> str:
         return only_floats(site)
