@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenon.bundle import Bundle as Bundle
     from tenon.engine import Engine as Engine
+    from tenon.engine import open_bundle
     from tenon.errors import TenonError as TenonError
     from tenon.ir.graph import Graph as Graph
     from tenon.options import Options as Options
     from tenon.pipeline import compile as compile
     from tenon.pipeline import inspect as inspect
     from tenon.pipeline import load as load
-    from tenon.pipeline import open as open
     from tenon.targets import targets as targets
+
+    open = open_bundle
 
 __version__ = "0.1.0"
 
@@ -38,7 +40,7 @@ _HOMES = {
     "compile": "tenon.pipeline",
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
-    "open": "tenon.pipeline",
+    "open": "tenon.engine:open_bundle",
     "targets": "tenon.targets",
 }
 __all__ = [*_HOMES, "__version__"]
@@ -47,7 +49,8 @@ __all__ = [*_HOMES, "__version__"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tenon' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    home, _, there = _HOMES[name].partition(":")
+    return getattr(import_module(home), there or name)
 
 
 def __dir__() -> list[str]:

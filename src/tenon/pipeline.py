@@ -14,9 +14,6 @@ from tenon import frontends, passes
 from tenon.bundle import Bundle, Origin
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
-from tenon.engine import Engine
-from tenon.engine.engine import open_bundle
-from tenon.engine.processors import Cores
 from tenon.errors import InputError, ModelError
 from tenon.frontends import torch_export
 from tenon.ir.bind import Shapes, bind
@@ -159,24 +156,6 @@ def rewrite(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return list(found.files), found.log
-
-
-def open(
-    bundle: str | Path | Bundle,
-    *,
-    threads: int = 1,
-    affinity: Sequence[int] = (),
-    cores: Cores = "all",
-    verify: bool = False,
-) -> Engine:
-    """An engine that runs a bundle: a folder that ``Bundle.save`` or ``tenon compile`` wrote, or one in memory.
-
-    It runs in ``threads`` threads, on the processors numbered in ``affinity`` or on the ``cores`` of one kind ("all",
-    "big" or "little", or 0, 1, 2); ``verify`` reads all weights to compare their checksum.  See ``Engine``.
-    Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
-    bundle supports and for processors that are not there.
-    """
-    return open_bundle(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
 
 
 def _planned(

@@ -1,6 +1,29 @@
-"""What is handed over: header, code, weights and manifest, in memory and on disk."""
+"""What is handed over: header, code, weights and manifest, in memory and on disk.
 
-from tenon.bundle.manifest import Manifest, Origin, read_manifest
-from tenon.bundle.writer import Bundle
+Names are resolved on first use: to open a bundle takes less than to make one.
+"""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenon.bundle.manifest import Manifest as Manifest
+    from tenon.bundle.manifest import Origin as Origin
+    from tenon.bundle.manifest import read_manifest as read_manifest
+    from tenon.bundle.writer import Bundle as Bundle
+
+_HOMES = {
+    "Bundle": "tenon.bundle.writer",
+    "Manifest": "tenon.bundle.manifest",
+    "Origin": "tenon.bundle.manifest",
+    "read_manifest": "tenon.bundle.manifest",
+}
 __all__ = ["Bundle", "Manifest", "Origin", "read_manifest"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tenon.bundle' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -22,13 +22,6 @@ def runtime(name: str) -> bytes:
     return (_RUNTIME / name).read_bytes()
 
 
-def library_name(name: str, target: Target) -> str | None:
-    """The file that Python or a browser loads, or None where there is no such thing."""
-    if target.object == "wasm":
-        return f"{name}.wasm"
-    return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
-
-
 def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str], header: str) -> bytes:
     """One object of a network's translation units, compiled several at a time."""
     extra = ("-Wno-unused-function",) if len(texts) > 1 else ()  # every unit has all helpers

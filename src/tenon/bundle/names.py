@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tenon.targets.base import Target
+
 _KEYWORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -53,3 +55,10 @@ def unique(text: str, taken: set[str]) -> str:
         name = f"{stem}_{count}"
     taken.add(name)
     return name
+
+
+def library_name(name: str, target: Target) -> str | None:
+    """The file that Python or a browser loads, or None where there is no such thing."""
+    if target.object == "wasm":
+        return f"{name}.wasm"
+    return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None

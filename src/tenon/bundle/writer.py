@@ -23,7 +23,7 @@ from tenon.bundle.manifest import (
     Step,
     Tensor,
 )
-from tenon.bundle.names import identifier
+from tenon.bundle.names import identifier, library_name
 from tenon.bundle.place import place
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.pieces import pieces
@@ -66,7 +66,7 @@ class Bundle:
         possible = [part for part in EMIT if part != "exe"]
         if self.target.object == "none":
             possible = [part for part in possible if part not in _COMPILED]
-        elif link.library_name(self.name, self.target) is None:
+        elif library_name(self.name, self.target) is None:
             possible.remove("library")
         return tuple(possible)
 
@@ -110,7 +110,7 @@ class Bundle:
         parts = self._parts(emit or self.options.emit)
         files = self._files(parts)
         files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
-        code = {self.name, link.library_name(self.name, self.target) or ""}
+        code = {self.name, library_name(self.name, self.target) or ""}
         return place(Path(folder), files, frozenset(code))
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
@@ -185,7 +185,7 @@ class Bundle:
             if len(self.weights) <= TEXT_LIMIT:
                 files[f"{name}.weights.txt"] = "".join(weights_text(self.weights)).encode()
         if "library" in parts:
-            files[link.library_name(name, self.target) or name] = self.library
+            files[library_name(name, self.target) or name] = self.library
         if "exe" in parts:
             files[name] = self.executable
         return files

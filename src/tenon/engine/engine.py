@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tenon.bundle import Bundle, Manifest, read_manifest
-from tenon.bundle.link import library_name
-from tenon.bundle.manifest import MemoryUse
+from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
+from tenon.bundle.names import library_name
 from tenon.engine.feeds import Array, Feeds, cropped, fill, views
 from tenon.engine.loading import load_library
 from tenon.engine.processors import Cores, choose
@@ -26,6 +25,7 @@ from tenon.targets import targets
 from tenon.targets.host import runs_here
 
 if TYPE_CHECKING:
+    from tenon.bundle import Bundle
     from tenon.engine.stamps import StampedTeam
 
 
@@ -41,8 +41,14 @@ def open_bundle(
     cores: Cores = "all",
     verify: bool = False,
 ) -> Engine:
-    """An engine for a bundle on disk or in memory.  Raises BundleError; see ``Engine``."""
-    if not isinstance(bundle, Bundle):
+    """An engine that runs a bundle: a folder that ``Bundle.save`` or ``tenon compile`` wrote, or one in memory.
+
+    It runs in ``threads`` threads, on the processors numbered in ``affinity`` or on the ``cores`` of one kind ("all",
+    "big" or "little", or 0, 1, 2); ``verify`` reads all weights to compare their checksum.  See ``Engine``.
+    Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
+    bundle supports and for processors that are not there.
+    """
+    if isinstance(bundle, str | Path):
         return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
     with tempfile.TemporaryDirectory(prefix="tenon-") as place:
