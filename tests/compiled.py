@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,3 +70,23 @@ class Library:
         assert self._library is not None
         call = self._library["call_" + self.unit.kernel(kernel, self.line(kernel))]
         call((ctypes.c_void_p * len(views))(*(v.ctypes.data for v in views)))
+
+
+def built(
+    cases: Sequence[Case], machine: Machine, ask: Ask, folder: Path, command: Sequence[str], size: int = 50
+) -> list[tuple[Library, list[Case]]]:
+    """The cases that lower, ``size`` to a library: a compiler takes more than twice as long for twice the text."""
+    lowered = [(case, found) for case in cases if (found := steps(case, machine, ask))]
+    groups = [lowered[i : i + size] for i in range(0, len(lowered), size)]
+
+    def build(i: int) -> tuple[Library, list[Case]]:
+        library, place = Library(), folder / str(i)
+        place.mkdir()
+        for _, found in groups[i]:
+            for step in found:
+                library.add(step.kernel)
+        library.build(place, command)
+        return library, [case for case, _ in groups[i]]
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(build, range(len(groups))))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiled import Library, steps
+from compiled import built
 from lowered import MACHINES, Ask, run_lowered
 from tenon.ops import registry
 from tenon.ops.base import Case
@@ -22,14 +22,10 @@ def test_c_does_what_the_interpreter_does(machine: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
-    library = Library()
-    lowered = [case for case in CASES if steps(case, MACHINES[machine], ASK)]
-    for case in lowered:
-        for step in steps(case, MACHINES[machine], ASK):
-            library.add(step.kernel)
-    library.build(tmp_path, [gcc, "-O1", "-ffp-contract=off"])
-    assert len(lowered) > 200
-    for case in lowered:
+    groups = built(CASES, MACHINES[machine], ASK, tmp_path, [gcc, "-O1", "-ffp-contract=off"])
+    lowered = [(library, case) for library, cases in groups for case in cases]
+    assert len(lowered) > 500
+    for library, case in lowered:
         arguments = (case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
         for a, b in zip(run_lowered(*arguments, library), run_lowered(*arguments), strict=True):
             x, y = (each.view(np.uint8) if each.dtype.isbuiltin != 1 else each for each in (a, b))

@@ -303,7 +303,8 @@ def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) ->
 
 def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
     """Arrays of floats of 16 bits as f32: what is computed with."""
-    return tuple(a if a is None or a.dtype.itemsize > 2 else a.astype(np.float32) for a in arrays)
+    narrow = (DType.F16, DType.BF16)
+    return tuple(a.astype(np.float32) if a is not None and DType.of(a.dtype) in narrow else a for a in arrays)
 
 
 def padding_mask(type: TensorType) -> Array:
