@@ -111,6 +111,7 @@ class Extended:
     arrays: list[Array | None]
     constant: tuple[int, ...]
     expected: Array
+    tolerance: float
 
 
 def _extended(case: Case) -> Extended | None:
@@ -133,7 +134,8 @@ def _extended(case: Case) -> Extended | None:
     expected = net.data[node.output]
     assert isinstance(node.op, Fused)
     assert expected is not None
-    return Extended(node.op, arrays, constant, expected)
+    # Weights stored in 16 bits are rounded before the kernel sees them; such a case says by how much.
+    return Extended(node.op, arrays, constant, expected, max(1e-5, case.tolerance))
 
 
 def _producers() -> Iterator[tuple[str, Extended]]:
@@ -158,4 +160,4 @@ def test_every_producer_applies_its_steps(name: str, machine: str) -> None:
     except NotLoweredError as why:
         pytest.skip(f"not lowered: {why}")
     scale = max(1.0, float(np.abs(found.expected).max()))
-    np.testing.assert_allclose(got, found.expected, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(got, found.expected, rtol=0, atol=found.tolerance * scale)
