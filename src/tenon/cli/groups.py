@@ -1,0 +1,186 @@
+"""Options that several subcommands share: each is declared once, in the group that it belongs to.
+
+A group is a dataclass whose fields are options.  A subcommand under ``with_groups`` takes a group as one parameter;
+the command line shows the group's fields in its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+
+import typer
+
+from tenon.cli.words import parse_processors, parse_shapes
+
+if TYPE_CHECKING:
+    from tenon.cli.opening import Source, Threads
+    from tenon.engine.processors import Cores
+
+Command = Callable[..., None]
+
+
+def with_groups(command: Command) -> Command:
+    """The command with every parameter that is a group replaced by the options of that group."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+        command(**values)
+
+    parameters = [
+        option
+        for parameter in inspect.signature(command).parameters.values()
+        for option in (
+            _options_of(groups[parameter.name])
+            if parameter.name in groups
+            else [parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)]
+        )
+    ]
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    return flat
+
+
+def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for option in fields(group):
+        default = inspect.Parameter.empty if option.default is MISSING else option.default
+        yield inspect.Parameter(
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[option.name]
+        )
+
+
+# ---------------------------------------------------------------------------------- the model
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=DIMS", help="Bind an input (x=1,3,224,224) or a dimension (batch=1)."),
+]
+Weights = Annotated[
+    str | None, typer.Option("--weights", help="The second file (or folder) of a model that is kept in two.")
+]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model that a command is about."""
+
+    model: Annotated[
+        str,
+        typer.Argument(help="A model's file or folder, an http(s) address, or (for run) the folder of a bundle."),
+    ]
+    weights: Weights = None
+    shape: Shape = None
+    sha256: Annotated[str | None, typer.Option("--sha256", help="Refuse a model file with another checksum.")] = None
+
+    def source(self) -> Source:
+        return source_of(self.model, self.weights, self.shape, self.sha256)
+
+
+def source_of(
+    model: str, weights: str | None = None, shape: list[str] | None = None, sha256: str | None = None
+) -> Source:
+    from tenon.cli.opening import Source
+
+    return Source(model, weights, sha256, parse_shapes(shape))
+
+
+def sources_of(models: list[str], shape: list[str] | None) -> list[Source]:
+    """Models that share the bindings of ``shape``."""
+    return [source_of(model, shape=shape) for model in models]
+
+
+# ---------------------------------------------------------------------------------- how to compile
+Target = Annotated[str | None, typer.Option("--target", help="The machine to compile for; see 'tenon targets'.")]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of zig.")]
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How a model is optimised and planned.  The fields of this and its heirs have the names of ``Options``."""
+
+    target: Target = None
+    optimize: Annotated[int | None, typer.Option("-O", min=0, max=2, help="Optimisation of the graph: 0, 1 or 2.")] = (
+        None
+    )
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision", help="fp32, or fp16 or bf16: weights in 16 bits; bf16 computed in where it can be."
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """What the user chose, as overrides for ``Options.from_environment``; a flag not given leaves it open."""
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+
+
+@dataclass(frozen=True)
+class Building(Planning):
+    """And compiled."""
+
+    compiler: Compiler = None
+
+
+@dataclass(frozen=True)
+class Bundling(Building):
+    """And made into a bundle."""
+
+    name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and the files.")] = None
+    winograd: Annotated[int | None, typer.Option("--winograd", help="Largest Winograd tile: 4, 2, or 0 for none.")] = (
+        None
+    )
+    strassen: Annotated[int | None, typer.Option("--strassen", help="Levels of Strassen: 2, 1, or 0.")] = None
+    max_winograd_error: Annotated[
+        float | None, typer.Option("--max-winograd-error", min=0, help="Largest error over RMS that Winograd may add.")
+    ] = None
+    max_weights: Annotated[
+        int | None, typer.Option("--max-weights", min=0, help="Most bytes of all weights, as packed.")
+    ] = None
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="The most threads that the bundle can be run with.")
+    ] = None
+    verify: Annotated[bool, typer.Option("--verify", help="Check the graph after every pass.")] = False
+    profile: Annotated[bool, typer.Option("--profile", help="Add the entry point that 'tenon profile' times.")] = False
+
+
+@dataclass(frozen=True)
+class Tuning(Building):
+    """And tuned."""
+
+    tuning: Annotated[Path | None, typer.Option("--table", help="The table to read and extend.")] = None
+
+
+# ---------------------------------------------------------------------------------- how to run and to print
+@dataclass(frozen=True)
+class Sharing:
+    """The threads and processors of a run."""
+
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that share a run.")] = 1
+    affinity: Annotated[str | None, typer.Option("--affinity", help="Processors to run on, as in 0,1 or 0-3.")] = None
+    cores: Annotated[str, typer.Option("--cores", help="Cores to run on: all (0), big (1) or little (2).")] = "all"
+
+    def among(self) -> Threads:
+        """The kind of cores may be given by its number; ``tenon.open`` refuses unknown ones."""
+        from tenon.cli.opening import Threads
+
+        kind = {"0": "all", "1": "big", "2": "little"}.get(self.cores, self.cores)
+        return Threads(self.threads, parse_processors(self.affinity), cast("Cores", kind))
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+
+
+@dataclass(frozen=True)
+class Printing:
+    """How answers and errors look."""
+
+    json: Json = False
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")] = False
