@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenon.codegen.c import C
 from tenon.codegen.threads import Part, Sharing, meetings
 from tenon.ir.loops import Kernel
@@ -13,16 +15,27 @@ REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)
 _SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * part / parts, (intptr_t)(items) * (part + 1) / parts"
 
 
-def source(program: Program, header: str, *, profile: bool = False) -> str:
+def source(program: Program, header: str, *, profile: bool = False, more: Sequence[Program] = ()) -> str:
     """The text of ``<name>.c``; ``profile`` adds the entry point ``<name>_profile``.
 
-    A program for several threads has ``<name>_phase`` besides.
+    A program for several threads has ``<name>_phase`` besides.  ``more`` are programs with entry points of their own
+    in the same file: kernels that are alike are there once.
     Every kernel is proved first; raises OutOfRangeError if a proof fails.
     """
-    unit, name, sharing = C(), program.name, Sharing(program.threads)
-    unit.taken |= {name, f"{name}_profile", f"{name}_phase"}
-    parts = [sharing.part(call) for call in program.calls]
+    programs = (program, *more)
+    unit = C()
+    unit.taken |= {f"{p.name}{end}" for p in programs for end in ("", "_profile", "_phase")}
     names: dict[tuple[Kernel, bool], str] = {}
+    entries = [_SLICE] if any(p.threads > 1 for p in programs) else []
+    for p in programs:
+        entries += _entries(p, unit, names, profile=profile)
+    return "\n".join([f'#include "{header}"\n', unit.text(), *entries, ""])
+
+
+def _entries(program: Program, unit: C, names: dict[tuple[Kernel, bool], str], *, profile: bool) -> list[str]:
+    """The lines of a program's entry points; its kernels go to ``unit``, under the ``names`` that they have there."""
+    sharing = Sharing(program.threads)
+    parts = [sharing.part(call) for call in program.calls]
     for part in parts:
         key = part.call.kernel, part.slices is not None
         names[key] = names.get(key) or unit.kernel(part.call.kernel, part.slices)
@@ -30,15 +43,10 @@ def source(program: Program, header: str, *, profile: bool = False) -> str:
     used = {place.region for call in program.calls for place in call.args}
     unused = [f"  (void){region};" for region in Region if region not in used]
     many = program.threads > 1
-    return "\n".join(
-        [
-            f'#include "{header}"\n',
-            unit.text(),
-            *(_threaded(program, parts, calls, unused) if many else _single(name, calls, unused)),
-            *(_profiled(program, parts, calls, unused) if profile else ()),
-            "",
-        ]
-    )
+    return [
+        *(_threaded(program, parts, calls, unused) if many else _single(program.name, calls, unused)),
+        *(_profiled(program, parts, calls, unused) if profile else ()),
+    ]
 
 
 def _single(name: str, calls: list[str], unused: list[str]) -> list[str]:
@@ -56,7 +64,6 @@ def _threaded(program: Program, parts: list[Part], calls: list[str], unused: lis
     body.append("    break;")
     arguments = ", ".join(Region)
     return [
-        _SLICE,
         f"void {name}_phase({REGIONS}, int phase, int part, int parts) {{",
         *unused,
         "  (void)part, (void)parts;",
