@@ -7,6 +7,7 @@ that belongs to the caller's loops is simply a pointer parameter; equal bodies s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -68,7 +69,7 @@ class Function:
         return name if n == 1 else f"{name}_{n}"
 
 
-class Printer:
+class Printer(ABC):
     """Prints kernels into one translation unit.  Subclasses are dialects: mostly data."""
 
     names: ClassVar[dict[DType, str]]
@@ -92,44 +93,45 @@ class Printer:
         }  # fmt: skip
 
     # ------------------------------------------------------------------------- what a dialect says
-    def load(self, t: Type, pointer: str, at: int) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def load(self, t: Type, pointer: str, at: int) -> str: ...
 
-    def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def stored(self, t: Type, pointer: str, at: int, value: str) -> str: ...
 
-    def splat(self, text: str, t: Type) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def splat(self, text: str, t: Type) -> str: ...
 
-    def call(self, e: Op, args: list[str]) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def call(self, e: Op, args: list[str]) -> str: ...
 
     def infix(self, e: Op, a: str, b: str) -> str:
         """An operation of two operands that has a sign."""
         return f"({a} {INFIX[e.name]} {b})"
 
-    def literal(self, e: Const) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def literal(self, e: Const) -> str: ...
 
-    def loop_head(self, loop: Loop) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def loop_head(self, loop: Loop) -> str: ...
 
+    @abstractmethod
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
         """As ``loop_head``, for the trips in a slice of the line of work items.
 
         ``first`` is where the loop's first item lies, and every trip has ``each`` items.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def clamp(self, value: str, below: str) -> str:
         """``value`` clamped into range(below)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_prefetch(self, s: Prefetch) -> None:
         """Prefetching is advice: a dialect without it says nothing."""
 
-    def on_barrier(self, s: Barrier) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def on_barrier(self, s: Barrier) -> None: ...
 
     # ---------------------------------------------------------------------------------------- text
     def line(self, text: str) -> None:

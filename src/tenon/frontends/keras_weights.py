@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from tenon.frontends.hdf5 import Node
@@ -12,9 +13,10 @@ from tenon.ir.graph import Array
 _ALIASES = {"depthwise_kernel": ("depthwise_kernel", "kernel"), "kernel": ("kernel", "depthwise_kernel")}
 
 
-class Weights:
+class Weights(ABC):
     """Weights of a model or a layer."""
 
+    @abstractmethod
     def enter(self, layers: Sequence[tuple[str, str]]) -> None:
         """Learn the (class, name) of the layers of a model whose weights these are."""
 
@@ -22,17 +24,17 @@ class Weights:
         """The weights of a nested model."""
         return self.of(model)
 
+    @abstractmethod
     def of(self, layer: str) -> Weights:
         """The weights of a layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def part(self, name: str) -> Weights:
         """The weights of a layer within a wrapper."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrays(self, roles: Sequence[str]) -> list[Array]:
         """One array for each role.  Raises RefusedError when the file has not as many."""
-        raise NotImplementedError
 
     def find(self, name: str) -> Array | None:
         """A weight whose name ends so."""
@@ -44,6 +46,9 @@ class ByName(Weights):
 
     def __init__(self, groups: dict[str, dict[str, Node]], own: dict[str, Node]) -> None:
         self.groups, self.own = groups, own
+
+    def enter(self, layers: Sequence[tuple[str, str]]) -> None:
+        """Names say it all."""
 
     def of(self, layer: str) -> Weights:
         if layer in self.groups:

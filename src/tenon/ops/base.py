@@ -10,13 +10,14 @@ those of the newest ONNX; a frontend spells everything else out in them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tenon.errors import ShapeError, UnknownError
+from tenon.errors import InternalError, ShapeError, UnknownError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Kernel
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
@@ -197,7 +198,7 @@ def register(cls: _T) -> _T:
 
 
 @dataclass(frozen=True)
-class Operator:
+class Operator(ABC):
     """Base of all operators; the defaults are safe: row-major operands, nothing aliased, nothing fused."""
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
@@ -209,13 +210,13 @@ class Operator:
     def name(self) -> str:
         return type(self).__name__
 
+    @abstractmethod
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """The types of the outputs.  Raises ShapeError when the inputs do not fit."""
-        raise NotImplementedError(self.name)
 
+    @abstractmethod
     def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
         """The definition, on arrays of exactly the inferred types."""
-        raise NotImplementedError(self.name)
 
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """``reference``, always as a tuple."""
@@ -256,8 +257,8 @@ class Operator:
         return Cost()
 
     def lower(self, site: Site) -> list[Step]:
-        """Loop IR kernels and their arguments."""
-        raise NotImplementedError(self.name)
+        """Loop IR kernels and their arguments.  An operator without any refuses every use in ``supported``."""
+        raise InternalError(f"{self.name} has no kernels and did not refuse to be compiled")
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         """Multiply-accumulates of one run."""

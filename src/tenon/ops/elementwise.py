@@ -7,6 +7,7 @@ and it is the epilogue of a fused operator.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -47,9 +48,9 @@ class Pointwise(Operator):
     single_only: ClassVar[bool] = False
     """Whether ``scalar`` holds for floats only (those narrower than f32 are computed in f32 anyway)."""
 
+    @abstractmethod
     def scalar(self, *args: Any, **kwargs: Any) -> Expr:
         """The result for one element of each input; None for an input that is absent."""
-        raise NotImplementedError(self.name)
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         """The element type of the result.  Raises ShapeError if the operator is not defined for ``dtypes``."""
