@@ -29,41 +29,57 @@ void tenon_probe(void) {
 
 #if defined(__linux__)
 
+/* A processor: the numbers of its calls, what _start does, the instruction that enters the system, the registers of
+   the call's number and arguments, the one that holds the result, and what else is lost. */
 #if defined(__x86_64__)
 enum { READ = 0, WRITE = 1, EXIT = 60 };
-__asm__(".globl _start\n_start:\n  xor %ebp, %ebp\n  and $-16, %rsp\n  call tenon_probe\n");
-static long system_call(long number, long a, long b, long c) {
-  long result;
-  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-  return result;
-}
+#define START "xor %ebp, %ebp\n and $-16, %rsp\n call tenon_probe\n"
+#define ENTER "syscall"
+#define NUMBER "rax"
+#define FIRST "rdi"
+#define SECOND "rsi"
+#define THIRD "rdx"
+#define RESULT x
+#define LOST "rcx", "r11", "memory"
 #elif defined(__aarch64__)
 enum { READ = 63, WRITE = 64, EXIT = 93 };
-__asm__(".globl _start\n_start:\n  mov x29, #0\n  bl tenon_probe\n");
-static long system_call(long number, long a, long b, long c) {
-  register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
-  __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
-  return x0;
-}
+#define START "mov x29, #0\n bl tenon_probe\n"
+#define ENTER "svc #0"
+#define NUMBER "x8"
+#define FIRST "x0"
+#define SECOND "x1"
+#define THIRD "x2"
 #elif defined(__arm__)
 enum { READ = 3, WRITE = 4, EXIT = 1 };
-__asm__(".globl _start\n.type _start, %function\n_start:\n  bl tenon_probe\n");
-static long system_call(long number, long a, long b, long c) {
-  register long r7 __asm__("r7") = number, r0 __asm__("r0") = a, r1 __asm__("r1") = b, r2 __asm__("r2") = c;
-  __asm__ volatile("svc #0" : "+r"(r0) : "r"(r7), "r"(r1), "r"(r2) : "memory");
-  return r0;
-}
+#define START "bl tenon_probe\n"
+#define ENTER "svc #0"
+#define NUMBER "r7"
+#define FIRST "r0"
+#define SECOND "r1"
+#define THIRD "r2"
 #elif defined(__riscv)
 enum { READ = 63, WRITE = 64, EXIT = 93 };
-__asm__(".globl _start\n_start:\n  call tenon_probe\n");
-static long system_call(long number, long a, long b, long c) {
-  register long a7 __asm__("a7") = number, a0 __asm__("a0") = a, a1 __asm__("a1") = b, a2 __asm__("a2") = c;
-  __asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2) : "memory");
-  return a0;
-}
+#define START "call tenon_probe\n"
+#define ENTER "ecall"
+#define NUMBER "a7"
+#define FIRST "a0"
+#define SECOND "a1"
+#define THIRD "a2"
 #else
 #error "no system calls for this processor"
 #endif
+#ifndef RESULT
+#define RESULT x0
+#define LOST "memory"
+#endif
+
+__asm__(".globl _start\n.type _start, %function\n_start:\n " START);
+
+static long system_call(long number, long a, long b, long c) {
+  register long x __asm__(NUMBER) = number, x0 __asm__(FIRST) = a, x1 __asm__(SECOND) = b, x2 __asm__(THIRD) = c;
+  __asm__ volatile(ENTER : "+r"(x), "+r"(x0) : "r"(x1), "r"(x2) : LOST);
+  return RESULT;
+}
 
 static void open_files(void) {}
 
