@@ -1,7 +1,8 @@
-"""Writing protocol buffers by hand, for small model files in tests."""
+"""Protocol buffers by hand: small model files for tests, and damage to any file made of them."""
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Sequence
 
@@ -31,3 +32,84 @@ def field(number: int, value: int | float | str | bytes | Sequence[float]) -> by
 
 def message(*fields: tuple[int, int | float | str | bytes | Sequence[float]]) -> bytes:
     return b"".join(field(number, value) for number, value in fields)
+
+
+def fields(data: bytes) -> list[tuple[int, bytes]] | None:
+    """(tag, all that follows it) of every field of a message; None if the bytes are no message."""
+    found, at = [], 0
+    while at < len(data):
+        tag, start = _varint(data, at)
+        end = start
+        match tag & 7:
+            case 0:
+                _, end = _varint(data, start)
+            case 1:
+                end = start + 8
+            case 2:
+                size, end = _varint(data, start)
+                end += size
+            case 5:
+                end = start + 4
+            case _:
+                return None
+        if tag < 8 or end > len(data) or end <= start:
+            return None
+        found.append((tag, data[start:end]))
+        at = end
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number and where it ends; past the end of the data if it is cut off or too long."""
+    value = 0
+    for i, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * i
+        if byte < 128:
+            return value, at + i + 1
+    return 0, len(data) + 1
+
+
+def content(rest: bytes) -> bytes:
+    """The bytes behind the length of a field."""
+    return rest[_varint(rest, 0)[1] :]
+
+
+VALUES = (0, 1, 2, 3, 255, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1, -1, -2)
+
+
+def damaged_message(data: bytes, rng: random.Random) -> bytes:
+    """The message with a field changed somewhere in its depth, and all lengths right again."""
+    found = fields(data)
+    if not found:
+        return data
+    inner = [i for i, (tag, rest) in enumerate(found) if tag & 7 == 2 and fields(content(rest))]
+    if inner and rng.random() < 0.8:
+        i = rng.choice(inner)
+        tag, rest = found[i]
+        inside = damaged_message(content(rest), rng)
+        found[i] = tag, varint(len(inside)) + inside
+    else:
+        _damage_one(found, rng)
+    return b"".join(varint(tag) + rest for tag, rest in found)
+
+
+def _damage_one(found: list[tuple[int, bytes]], rng: random.Random) -> None:
+    i, j = rng.randrange(len(found)), rng.randrange(len(found))
+    tag, rest = found[i]
+    match rng.randrange(6):
+        case 0:
+            del found[i]
+        case 1:
+            found.insert(j, found[i])
+        case 2:
+            found[i] = tag, found[j][1] if found[j][0] & 7 == tag & 7 else rest
+        case 3:
+            found[i] = found[j][0] if found[j][0] & 7 == tag & 7 else tag, rest
+        case _ if tag & 7 == 0:
+            found[i] = tag, varint(rng.choice(VALUES))
+        case _ if tag & 7 == 2:
+            inside = content(rest)
+            cut = inside[: rng.randrange(len(inside) + 1)] if rng.random() < 0.5 else inside + rng.randbytes(4)
+            found[i] = tag, varint(len(cut)) + cut
+        case _:
+            found[i] = tag, rng.randbytes(len(rest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from damage import survive
+from damage import COUNT, survive
 from real import shared
 from tenon import frontends
 from tenon.ir.graph import Graph
@@ -46,7 +46,7 @@ WEIGHTS = b"\0\0\0\0\2\0\0\0\0\0\0\0" + bytes(8) + bytes(4 * (8 * 4 + 8 * 27 + 1
 @pytest.mark.parametrize("name", ["small", "yolov4-csp", "lstm.train", "yolov1-tiny"])
 def test_cfg(name: str) -> None:
     data = SMALL if name == "small" else shared(f"models/darknet/cfg_only/{name}.cfg").read_bytes()
-    assert survive(name, data, frontends.load, 400 if name == "small" else 12) > 15
+    assert survive(name, data, frontends.load, COUNT if name == "small" else COUNT // 8) > COUNT // 40
 
 
 def test_weights() -> None:

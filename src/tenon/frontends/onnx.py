@@ -6,7 +6,7 @@ operator of the newest ONNX (``onnx_upgrade`` rewrites old spellings) or a Probl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
@@ -67,7 +67,29 @@ def parse(file: ModelFile) -> ModelProto:
         raise FormatError(f"{file.name}: not a readable ONNX model; it is truncated or damaged ({error})") from error
     if not model.HasField("graph"):
         raise FormatError(f"{file.name}: an ONNX model without a graph; the file is truncated or damaged")
+    if not all(isinstance(name, str) for name in _names(model)):
+        raise FormatError(f"{file.name}: a name in it is not text; the file is damaged")
     return model
+
+
+def _names(model: ModelProto) -> Iterator[object]:
+    """Every name in the model.  What is not UTF-8 comes as bytes from the parser of protobuf."""
+    graphs, nodes = [model.graph], [node for function in model.functions for node in function.node]
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            nodes += graph.node
+            yield from (v.name for v in (*graph.input, *graph.output, *graph.initializer, *graph.value_info))
+            yield from (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
+        for node in nodes:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            for attribute in node.attribute:
+                yield attribute.name
+                graphs += [attribute.g] if attribute.HasField("g") else []
+                graphs += attribute.graphs
+        nodes = []
 
 
 def opset(model: ModelProto, name: str) -> int:

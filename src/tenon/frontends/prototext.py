@@ -56,8 +56,9 @@ def parse(schema: Schema, type: str, text: str, where: str) -> Message:
     parser = _Parser(schema, text, where)
     message = Message(schema, type)
     parser.body(message, "", 0)
-    for array, numbers in parser.arrays.values():
-        array[0].set(**{array[1]: np.array(numbers, np.float32)})
+    with np.errstate(over="ignore"):  # a number beyond f32 is infinite, as it is in Caffe
+        for array, numbers in parser.arrays.values():
+            array[0].set(**{array[1]: np.array(numbers, np.float32)})
     return message
 
 
