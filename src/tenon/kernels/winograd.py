@@ -2,7 +2,7 @@
 
 Tiles of the image are transformed, multiplied with transformed weights as (m + 2)^2 matrix products, and
 transformed back with bias and epilogue.  A block of tiles goes through all three steps at once, so that what lies
-between them stays in cache; threads share out blocks.
+between them stays in cache; threads share out blocks, or, where there is only one, the work within each step.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), gives the transforms.  F(2, 3) saves
 2.25 and F(4, 3) 4 of every multiplies; the largest error over the RMS of the output, against exact arithmetic on
@@ -25,6 +25,7 @@ from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Ahead, Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time, unrolled
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
+from tenon.kernels.share import deal
 
 _G = {
     2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
@@ -78,7 +79,7 @@ def overhang(s: Conv, m: int) -> tuple[int, int]:
     return max(0, down * m + 2 - s.top - s.x.h), max(0, across * m + 2 - s.left - s.x.w)
 
 
-def scratch(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def between(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of the transformed inputs [side^2][vectors in][tiles][lanes, or words] and of the products."""
     lanes = machine.lanes
     tiles = min(b.tiles, int(np.prod(grid(s, b.m))))
@@ -114,12 +115,18 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 4) -> list
     found = []
     for m in (m for m in _G if m <= largest(s, most)):
         total, pairs = math.prod(grid(s, m)), m == 2 and machine.lanes > 1 and s.pairs(machine) == "channels"
-        for tiles in {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56)}:
+        for tiles in _shared_evenly(total):
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
                     if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
                         found.append(Blocking(m, tiles, cols, vecs, pairs))
     return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
+
+
+def _shared_evenly(total: int) -> set[int]:
+    """How many of ``total`` tiles may be a block, so that two threads have about as many blocks each."""
+    sizes = {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56, *(-(-total // n) for n in (2, 4, 6, 8)))}
+    return {t for t in sizes if t <= 64 and ((blocks := -(-total // t)) == 1 or blocks % 2 == 0 or blocks > 16)}
 
 
 def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
@@ -160,7 +167,7 @@ def _backward(k: Builder, m: int, d: list[Expr]) -> list[Expr]:
     return [d[0] + p + s, q + 2.0 * t, p + 4.0 * s, q + 8.0 * t + d[5]]
 
 
-# ----------------------------------------------------------------------------------------- kernel
+# ----------------------------------------------------------------------------------------- kernels
 @dataclass(frozen=True, eq=False)
 class _Parts:
     """What the three steps share."""
@@ -169,19 +176,61 @@ class _Parts:
     s: Conv
     machine: Machine
     b: Blocking
-    x: Tensor
-    bias: Tensor | None
-    mask: Tensor | None
-    operands: list[Tensor]
-    inputs: Tensor  # transformed
-    products: Tensor
-    y: Tensor
-    n: Index
+
+    @property
+    def total(self) -> int:
+        return math.prod(grid(self.s, self.b.m))
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that go through a step together."""
+        return min(self.b.tiles, self.total)
 
     def position(self, tile: Index) -> tuple[Index, Index]:
         """Row and column of a tile's first output."""
         across = grid(self.s, self.b.m)[1]
         return tile // across * self.b.m, tile % across * self.b.m
+
+    # Parameters of the kernels, in the order in which they have to be asked for.
+    def image(self) -> Tensor:
+        return self.k.param("x", *self.s.x.shape, dtype=self.s.x.dtype)
+
+    def weights(self) -> list[tuple[Run, Tensor]]:
+        deep, dtype = (self.s.x.block // 2, DType.B2) if self.b.pairs else (self.s.x.block, stored_as(self.s, self.b))
+        cut = runs(self.s, self.machine, self.b.vecs)
+        return [(r, self.k.param("u", self.b.side**2, r.trips, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
+
+    def transformed(self, *, out: bool = False, scratch: bool = False) -> Tensor:
+        shape, _ = between(self.s, self.machine, self.b)
+        return self.k.param("v", *shape, dtype=DType.B2 if self.b.pairs else F32, out=out, scratch=scratch)
+
+    def products(self, *, out: bool = False, scratch: bool = False) -> Tensor:
+        _, shape = between(self.s, self.machine, self.b)
+        return self.k.param("t", *shape, out=out, scratch=scratch)
+
+    def finish(self) -> _Finish:
+        k, s = self.k, self.s
+        bias = k.param("b", s.padded) if s.bias else None
+        mask = k.param("m", s.padded, dtype=I32) if s.clear else None
+        return _Finish(bias, mask, [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands])
+
+    def output(self) -> Tensor:
+        return self.k.param("y", *self.s.y.shape, dtype=self.s.y.dtype, out=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Finish:
+    """What is applied to a result before it is stored."""
+
+    bias: Tensor | None
+    mask: Tensor | None
+    operands: list[Tensor]
+
+
+def in_phases(s: Conv, b: Blocking) -> bool:
+    """Whether the three steps are kernels of their own: where all tiles are one block, threads share out the work
+    within each step, and the memory between steps is theirs together."""
+    return s.y.n == 1 and math.prod(grid(s, b.m)) <= b.tiles
 
 
 @lru_cache(maxsize=512)
@@ -189,66 +238,85 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     """Parameters: x, transformed weights of each run, bias (padded), mask when ``clear``, operands, scratch for
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
     k = Builder(f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
-    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    cut = runs(s, machine, b.vecs)
-    deep, dtype = (s.x.block // 2, DType.B2) if b.pairs else (s.x.block, stored_as(s, b))
-    ws = [k.param("u", b.side**2, r.trips, r.blocks, deep, r.width, dtype=dtype) for r in cut]
-    bias = k.param("b", s.padded) if s.bias else None
-    mask = k.param("m", s.padded, dtype=I32) if s.clear else None
-    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
-    kept, products = scratch(s, machine, b)
-    v = k.param("v", *kept, dtype=DType.B2 if b.pairs else F32, scratch=True)
-    t = k.param("t", *products, scratch=True)
-    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    total = int(np.prod(grid(s, b.m)))
-    with k.loop("n", s.y.n) as n:
-        parts = _Parts(k, s, machine, b, x, bias, mask, operands, v, t, y, n)
-        tiles = min(b.tiles, total)
-        with k.loop("block", -(-total // tiles), kind="parallel") as block:
-            start = block * tiles
-            # The last block multiplies whatever its missing tiles hold, and stores nothing of it.
-            there = (tiles, total - start) if total % tiles else (tiles,)
-            _transform_inputs(parts, start, there)
-            for r, w in zip(cut, ws, strict=True):
-                _multiply(parts, r, w, tiles)
-            _transform_products(parts, start, there)
+    p = _Parts(k, s, machine, b)
+    x, ws, finish = p.image(), p.weights(), p.finish()
+    v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
+    blocks = -(-p.total // p.tiles)
+    (images, shares), _ = deal(s.y.n, blocks)
+    with k.loop("n", s.y.n, kind=images) as n, k.loop("block", blocks, kind=shares) as block:
+        start = block * p.tiles
+        # The last block multiplies whatever its missing tiles hold, and stores nothing of it.
+        there = (p.tiles, p.total - start) if p.total % p.tiles else (p.tiles,)
+        _transform_inputs(p, x, v, n, start, there)
+        with k.loop("e", b.side**2) as e:
+            for r, w in ws:
+                _multiply(p, r, w, v, t, e)
+        _transform_products(p, t, finish, y, n, start, there)
     return k.done()
 
 
-def _transform_inputs(p: _Parts, start: Index, there: tuple[IndexLike, ...]) -> None:
+@lru_cache(maxsize=512)
+def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kernel]:
+    """The steps of one block of one image.  Parameters: x, inputs; inputs, transformed weights of each run, products;
+    products, bias (padded), mask when ``clear``, operands, y."""
+    name = f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
+    first, start = Index(), Index()
+
+    p = _Parts(Builder(f"{name}_in"), s, machine, b)
+    x, v = p.image(), p.transformed(out=True)
+    _transform_inputs(p, x, v, first, start, (p.total,), *deal(s.x.blocks * s.x.block // machine.lanes, p.total)[0])
+    made = [p.k.done()]
+
+    p = _Parts(Builder(f"{name}_mul"), s, machine, b)
+    v, ws, t = p.transformed(), p.weights(), p.products(out=True)
+    (elements, groups), _ = deal(b.side**2, max(r.trips for r, _ in ws))
+    with p.k.loop("e", b.side**2, kind=elements) as e:
+        for r, w in ws:
+            _multiply(p, r, w, v, t, e, groups)
+    made.append(p.k.done())
+
+    p = _Parts(Builder(f"{name}_out"), s, machine, b)
+    t, finish, y = p.products(), p.finish(), p.output()
+    _transform_products(p, t, finish, y, first, start, (p.total,), *deal(s.padded // machine.lanes, p.total)[0])
+    return made[0], made[1], p.k.done()
+
+
+def _transform_inputs(
+    p: _Parts, x: Tensor, v: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
+) -> None:
     k, s, side, lanes = p.k, p.s, p.b.side, p.machine.lanes
-    with k.loop("c", p.s.x.blocks * s.x.block // lanes) as c, k.loop("t", *there) as t:
+    outer, inner = kinds or ("serial", "serial")
+    with k.loop("c", s.x.blocks * s.x.block // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as t:
         top, left = p.position(start + t)
         with k.outline("in"):
             half = k.local("h", side, side, lanes=lanes)
             for j in range(side):
-                column = [
-                    k.let("d", loaded(p.x.vec(lanes)[_at(p, c, top + i, left + j)])) for i in range(side)
-                ]  # fmt: skip
+                column = [k.let("d", loaded(x.vec(lanes)[_at(p, n, c, top + i, left + j)])) for i in range(side)]
                 for i, e in enumerate(_forward(k, p.b.m, column)):
                     half[i, j] = e
             for i in range(side):
                 for j, e in enumerate(_forward(k, p.b.m, [half[i, j] for j in range(side)])):
                     if p.b.pairs:
-                        p.inputs.vec(lanes // 2)[i * side + j, c, t, 0] = bitcast(stored(e, DType.BF16), DType.B2)
+                        v.vec(lanes // 2)[i * side + j, c, t, 0] = bitcast(stored(e, DType.BF16), DType.B2)
                     else:
-                        p.inputs.vec(lanes)[i * side + j, c, t, 0] = e
+                        v.vec(lanes)[i * side + j, c, t, 0] = e
 
 
-def _at(p: _Parts, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
+def _at(p: _Parts, n: Index, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
     """Where the padded input (row, col) of vector ``c`` lies."""
     s, lanes = p.s, p.machine.lanes
     channel = c * lanes
     at = row + (s.x.top - s.top), col + (s.x.left - s.left)
-    return p.n, channel // s.x.block, *at, channel % s.x.block // lanes
+    return n, channel // s.x.block, *at, channel % s.x.block // lanes
 
 
-def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
-    k, s, lanes = p.k, p.s, p.machine.lanes
+def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind: str = "serial") -> None:
+    """The products of one element of the tiles with the weights of one run."""
+    k, s, lanes, tiles = p.k, p.s, p.machine.lanes, p.tiles
     deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
     turns, rounds = -(-tiles // p.b.cols), deep // unroll
-    with k.loop("e", p.b.side**2) as e, k.loop("o", r.trips) as o:
+    with k.loop("o", r.trips, kind=kind) as o:
         for first, count, width in segments(tiles, p.b.cols):
             with k.loop("j", count) as j, k.outline(f"mul{width}x{r.vecs}"):
                 left = j * width + first
@@ -267,41 +335,44 @@ def _multiply(p: _Parts, r: Run, w: Tensor, tiles: int) -> None:
                     at = c * (deep // row) + ch // row, ch % row
 
                     def value(_: Index, q: Index, at: tuple[Index, Index] = at, left: Index = left) -> Expr:
-                        return p.inputs[e, at[0], left + q, at[1]]
+                        return v[e, at[0], left + q, at[1]]
 
                     multiply_add(k, acc, (1, width), lanes, weights, value)
                 with k.unroll("q", width) as q, k.unroll("z", r.vecs) as z:
-                    out = o * r.vecs + r.start // lanes + z
-                    p.products.vec(lanes)[e, out, left + q, 0] = acc[0, q, z]
+                    t.vec(lanes)[e, o * r.vecs + r.start // lanes + z, left + q, 0] = acc[0, q, z]
 
 
-def _transform_products(p: _Parts, start: Index, there: tuple[IndexLike, ...]) -> None:
+def _transform_products(
+    p: _Parts, t: Tensor, finish: _Finish, y: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
+) -> None:
     k, s, side, m, lanes = p.k, p.s, p.b.side, p.b.m, p.machine.lanes
-    with k.loop("c", s.padded // lanes) as c, k.loop("t", *there) as t:
-        top, left = p.position(start + t)
+    outer, inner = kinds or ("serial", "serial")
+    with k.loop("c", s.padded // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as tile:
+        top, left = p.position(start + tile)
         with k.outline("out"):
             half = k.local("h", m, side, lanes=lanes)
             for j in range(side):
-                column = [k.let("d", p.products.vec(lanes)[i * side + j, c, t, 0]) for i in range(side)]
+                column = [k.let("d", t.vec(lanes)[i * side + j, c, tile, 0]) for i in range(side)]
                 for i, e in enumerate(_backward(k, m, column)):
                     half[i, j] = e
             for i in range(m):
                 with k.when(*([top + i < s.y.h] if s.y.h % m else [])):
                     for j, e in enumerate(_backward(k, m, [half[i, j] for j in range(side)])):
                         with k.when(*([left + j < s.y.w] if s.y.w % m else [])):
-                            _finish(p, c, top + i, left + j, e)
+                            _store(p, finish, y, (n, c, top + i, left + j), e)
 
 
-def _finish(p: _Parts, c: Index, row: Index, col: Index, value: Value) -> None:
+def _store(p: _Parts, finish: _Finish, y: Tensor, at: tuple[Index, Index, Index, Index], value: Value) -> None:
     s, lanes = p.s, p.machine.lanes
+    n, c, row, col = at
     channel = c * lanes
-    result = value if p.bias is None else value + p.bias.vec(lanes)[c]
+    result = value if finish.bias is None else value + finish.bias.vec(lanes)[c]
     extra = [
-        broadcast(loaded(tensor.vec(image.lanes(lanes))[image.at(p.n, channel, row, col, lanes)]), lanes)
-        for image, tensor in zip(s.operands, p.operands, strict=True)
+        broadcast(loaded(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)]), lanes)
+        for image, tensor in zip(s.operands, finish.operands, strict=True)
     ]
     assert isinstance(result, Expr)
     result = s.epilogue(result, *extra)
-    if p.mask is not None:
-        result = select(p.mask.vec(lanes)[c], result, 0.0)
-    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = stored(result, s.y.dtype)
+    if finish.mask is not None:
+        result = select(finish.mask.vec(lanes)[c], result, 0.0)
+    y.vec(lanes)[s.y.place(n, channel, row, col, lanes)] = stored(result, s.y.dtype)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import product, starmap
 from typing import ClassVar
 
 import numpy as np
@@ -92,34 +92,50 @@ class Described:
     extras: tuple[int, ...]
 
 
-def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice: object | None = None) -> Step:
-    """One kernel for the convolution ``s``; ``weights`` are [channels out, channels in / groups, kh, kw]."""
-    args: list[Arg] = [Input(0)]
+def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice: object | None = None) -> list[Step]:
+    """Kernels for the convolution ``s``; ``weights`` are [channels out, channels in / groups, kh, kw]."""
     machine = site.machine
-    scratch: list[Arg] = []
     if isinstance(choice, winograd.Blocking):
-        kernel = winograd.winograd(s, machine, choice)
-        args += map(Weights, winograd.transform(weights, s, machine, choice))
-        shapes = zip(("inputs", "products"), winograd.scratch(s, machine, choice), strict=True)
-        scratch += [Scratch(name, 4 * math.prod(shape), per_thread=True) for name, shape in shapes]
-    elif isinstance(choice, strassen.Blocking):
+        return _winograd(site, s, choice, weights, bias)
+    scratch: list[Arg] = []
+    if isinstance(choice, strassen.Blocking):
         kernel = strassen.strassen(s, machine, choice)
-        args.append(Weights(strassen.transform(weights, s, machine, choice)))
+        packed = [strassen.transform(weights, s, machine, choice)]
         sizes = enumerate(map(math.prod, strassen.scratch(s, choice)))
-        scratch += [Scratch(f"quarters{i}", 4 * size, per_thread=True) for i, size in sizes]
+        scratch = [Scratch(f"quarters{i}", 4 * size, per_thread=True) for i, size in sizes]
     elif s.depthwise and s.taps and s.y.block % machine.lanes == 0:
         kernel = depthwise.depthwise(s, machine, depthwise.choose_tile(s, machine))
-        args.append(Weights(depthwise.pack(weights.astype(np.float32), s, machine)))
+        packed = [depthwise.pack(weights.astype(np.float32), s, machine)]
     else:
         s = s.flattened()
         tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(s, machine)
         kernel = dense.conv(s, machine, tile)
-        args += map(Weights, dense.pack(weights, s, machine, tile.vecs))
+        packed = dense.pack(weights, s, machine, tile.vecs)
+    return [Step(kernel, (Input(0), *map(Weights, packed), *_finish(site, s, bias), *scratch, Output()))]
+
+
+def _finish(site: Site, s: dense.Conv, bias: Array | None) -> Iterator[Arg]:
+    """What every convolution applies before it stores: bias, mask of padding lanes, the epilogue's operands."""
     if bias is not None:
-        args.append(Weights(np.pad(bias.astype(np.float32), (0, s.padded - s.y.channels))))
+        yield Weights(np.pad(bias.astype(np.float32), (0, s.padded - s.y.channels)))
     if s.clear:
-        args.append(Weights(padding_mask(site.output)))
-    return Step(kernel, (*args, *map(Input, site.extras), *scratch, Output()))
+        yield Weights(padding_mask(site.output))
+    yield from map(Input, site.extras)
+
+
+def _winograd(site: Site, s: dense.Conv, choice: winograd.Blocking, weights: Array, bias: Array | None) -> list[Step]:
+    machine, shared = site.machine, winograd.in_phases(s, choice)
+    packed = map(Weights, winograd.transform(weights, s, machine, choice))
+    inputs, products = (
+        Scratch(name, 4 * math.prod(shape), per_thread=not shared)
+        for name, shape in zip(("inputs", "products"), winograd.between(s, machine, choice), strict=True)
+    )
+    finish = _finish(site, s, bias)
+    if not shared:
+        kernel = winograd.winograd(s, machine, choice)
+        return [Step(kernel, (Input(0), *packed, *finish, inputs, products, Output()))]
+    args = (Input(0), inputs), (inputs, *packed, products), (products, *finish, Output())
+    return list(starmap(Step, zip(winograd.phases(s, machine, choice), args, strict=True)))
 
 
 @lru_cache(maxsize=1024)
@@ -220,7 +236,7 @@ class Conv(Operator):
         d, choice = self.described(site), self.choice(site)
         if isinstance(choice, dense.Tile) and d.conv.flattened().extent != self.problem(site).flattened().extent:
             choice = None  # a halo keeps the rows apart, so a tile of the one long row does not fit
-        return [steps(site, d.conv, d.weights, d.bias, choice)]
+        return steps(site, d.conv, d.weights, d.bias, choice)
 
     def is_first(self, x: TensorType) -> bool:
         """So few channels that blocks of one waste nothing."""
@@ -401,7 +417,7 @@ class ConvTranspose(Operator):
         weights = _swapped(planes(weights), self.group)
         shared = geometry(site, Image.of(site.input(0)), bias=bias is not None)
         shared = replace(shared, groups=self.group, y_step=(rows.stride, cols.stride))
-        made = []
+        made: list[Step] = []
         for p, q in product(_phases(rows), _phases(cols)):
             taps = weights[:, :, p.taps][:, :, :, q.taps]
             kernel = (len(p.taps), len(q.taps)) if p.taps and q.taps else (0, 0)
@@ -409,7 +425,7 @@ class ConvTranspose(Operator):
                 shared, kernel=kernel, dilation=(p.step, q.step), top=p.before, left=q.before,
                 y_start=(p.start, q.start), positions=(p.count, q.count),
             )  # fmt: skip
-            made.append(steps(site, s, taps, bias))
+            made += steps(site, s, taps, bias)
         return made
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
