@@ -14,7 +14,6 @@ _PRODUCTS = {"dot4": 4, "dot2": 2}
 
 @dataclass
 class Count:
-    flops: int = 0  # a multiply and an add count one each
     macs: int = 0  # multiplies that feed an add, per lane; dot4 counts four, dot2 two
     instructions: int = 0  # vector operations: a*b+c is one, a broadcast folded into arithmetic none
     loaded: int = 0  # bytes from memory; registers are free
@@ -39,7 +38,6 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
             if e.name in _PRODUCTS:
                 total.macs += _PRODUCTS[e.name] * times * lanes
             elif e.type.dtype.is_float and e.name not in _FREE:
-                total.flops += times * lanes
                 total.macs += times * lanes * fused
             total.instructions += times * (e.name not in _FREE) - times * fused
             for a in e.args:

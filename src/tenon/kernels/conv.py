@@ -23,11 +23,12 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2, select
+from tenon.ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2
 from tenon.ir.types import F32, I32, DType
+from tenon.kernels.finish import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import loaded, stored
+from tenon.kernels.narrow import loaded
 from tenon.kernels.share import deal
 
 
@@ -529,14 +530,8 @@ def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> N
     channel = t.channel + v * lanes
     row = (t.top + i) * s.y_step[0] + s.y_start[0]
     col = (t.left + j) * s.y_step[1] + s.y_start[1]
-    extra = [
-        broadcast(loaded(tensor.vec(image.lanes(lanes))[image.at(t.n, channel, row, col, lanes)]), lanes)
-        for image, tensor in zip(s.operands, p.operands, strict=True)
-    ]
-    value = s.epilogue(value, *extra)
-    if p.mask is not None:
-        value = select(p.mask.vec(lanes)[t.channel // lanes + v], value, 0.0)
-    p.y.vec(lanes)[s.y.place(t.n, channel, row, col, lanes)] = stored(value, s.y.dtype)
+    mask = None if p.mask is None else p.mask.vec(lanes)[t.channel // lanes + v]
+    finish(s, p.y, p.operands, (t.n, channel, row, col), lanes, value, mask)
 
 
 def _depths(s: Conv, r: Run) -> list[tuple[int, int, int]]:

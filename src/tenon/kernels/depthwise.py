@@ -15,11 +15,12 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Expr, Kernel, broadcast, select
+from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import I32
 from tenon.kernels.conv import MANY, Conv
+from tenon.kernels.finish import finish
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import loaded, stored
+from tenon.kernels.narrow import loaded
 
 UNROLLED = 256
 """Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""
@@ -218,14 +219,7 @@ def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     s, channel = p.s, p.c * p.lanes
     row, col = row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
-    extra = [
-        broadcast(loaded(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)]), p.lanes)
-        for image, tensor in zip(s.operands, p.operands, strict=True)
-    ]
-    value = s.epilogue(value, *extra)
-    if p.mask is not None:
-        value = select(p.mask, value, 0.0)
-    p.y.vec(p.lanes)[s.y.place(p.into, channel, row, col, p.lanes)] = stored(value, s.y.dtype)
+    finish(s, p.y, p.operands, (p.n, channel, row, col), p.lanes, value, p.mask, p.into)
 
 
 def _name(s: Conv) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 
 from tenon.ir.build import Builder, lane_segments
-from tenon.ir.index import IndexLike, index
+from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, op, select
 from tenon.ir.types import I64, DType
 from tenon.kernels import narrow
@@ -20,6 +20,11 @@ def position(value: Expr, extent: int) -> Expr:
     """An index from data, counted from the end where it is negative."""
     value = cast(value, I64)
     return value + select(less(value, 0), Const(extent, Type(I64)), Const(0, Type(I64)))
+
+
+def bind_position(k: Builder, value: Expr, extent: int) -> AbstractContextManager[Index]:
+    """The index that ``position`` says, for indices of tensors."""
+    return k.bind("at", position(value, extent), extent)
 
 
 def lanes_of(machine: Machine, dtype: DType) -> int:
@@ -38,7 +43,7 @@ def gather(outer: int, n: int, inner: int, count: int, dtype: DType, index_dtype
     x = k.param("x", outer, n, inner, dtype=dtype)
     indices = k.param("indices", count, dtype=index_dtype)
     y = k.param("y", outer, count, inner, dtype=dtype, out=True)
-    with k.loop("i", count) as i, k.bind("at", position(indices[i], n), n) as at, k.loop("o", outer) as o:
+    with k.loop("i", count) as i, bind_position(k, indices[i], n) as at, k.loop("o", outer) as o:
         for start, trips, width in lane_segments(inner, lanes_of(machine, dtype)):
             with k.loop("v", trips) as v:
                 y.vec(width)[o, i, v + start // width] = x.vec(width)[o, at, v + start // width]
@@ -54,7 +59,7 @@ def gather_elements(dims: Ints, shape: Ints, axis: int, dtype: DType, index_dtyp
     y = k.param("y", *shape, dtype=dtype, out=True)
     with ExitStack() as stack:
         here = grid(k, stack, shape)
-        at = stack.enter_context(k.bind("at", position(indices[tuple(here)], dims[axis]), dims[axis]))
+        at = stack.enter_context(bind_position(k, indices[tuple(here)], dims[axis]))
         y[tuple(here)] = x[(*here[:axis], at, *here[axis + 1 :])]
     return k.done()
 
@@ -70,7 +75,7 @@ def gather_nd(
     y = k.param("y", batch, rows, inner, dtype=dtype, out=True)
     with ExitStack() as stack:
         b, r = grid(k, stack, (batch, rows))
-        at = [stack.enter_context(k.bind("at", position(indices[b, r, d], n), n)) for d, n in enumerate(dims)]
+        at = [stack.enter_context(bind_position(k, indices[b, r, d], n)) for d, n in enumerate(dims)]
         for start, trips, width in lane_segments(inner, lanes_of(machine, dtype)):
             with k.loop("v", trips) as v:
                 y.vec(width)[b, r, v + start // width] = x.vec(width)[(b, *at, v + start // width)]
@@ -96,7 +101,7 @@ def scatter_elements(dims: Ints, shape: Ints, axis: int, reduction: str, dtype: 
     y = k.param("y", *dims, dtype=dtype, out=True)
     with ExitStack() as stack:
         here = grid(k, stack, shape)
-        at = stack.enter_context(k.bind("at", position(indices[tuple(here)], dims[axis]), dims[axis]))
+        at = stack.enter_context(bind_position(k, indices[tuple(here)], dims[axis]))
         target = (*here[:axis], at, *here[axis + 1 :])
         y[target] = combine(reduction, y[target], updates[tuple(here)])
     return k.done()
@@ -111,7 +116,7 @@ def scatter_nd(rows: int, dims: Ints, inner: int, reduction: str, dtype: DType, 
     y = k.param("y", *dims, inner, dtype=dtype, out=True)
     with ExitStack() as stack:
         (r,) = grid(k, stack, (rows,))
-        at = [stack.enter_context(k.bind("at", position(indices[r, d], n), n)) for d, n in enumerate(dims)]
+        at = [stack.enter_context(bind_position(k, indices[r, d], n)) for d, n in enumerate(dims)]
         with k.loop("v", inner) as v:
             y[(*at, v)] = combine(reduction, y[(*at, v)], updates[r, v])
     return k.done()

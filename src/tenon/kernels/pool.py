@@ -12,11 +12,12 @@ from functools import lru_cache
 
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.index import Index, IndexLike
-from tenon.ir.loops import Expr, Kernel, broadcast, maximum, select
+from tenon.ir.loops import Expr, Kernel, maximum
 from tenon.ir.types import I32, DType
+from tenon.kernels.finish import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import computed, loaded, stored
+from tenon.kernels.narrow import computed, loaded
 from tenon.kernels.share import deal
 
 UNROLLED = 64
@@ -139,12 +140,4 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
 
 def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
-    s, channel = p.s, p.c * p.lanes
-    extra = [
-        broadcast(loaded(tensor.vec(image.lanes(p.lanes))[image.at(p.n, channel, row, col, p.lanes)]), p.lanes)
-        for image, tensor in zip(s.operands, p.operands, strict=True)
-    ]
-    value = s.epilogue(value, *extra)
-    if p.mask is not None:
-        value = select(p.mask, value, 0.0)
-    p.y.vec(p.lanes)[s.y.place(p.n, channel, row, col, p.lanes)] = stored(value, s.y.dtype)
+    finish(p.s, p.y, p.operands, (p.n, p.c * p.lanes, row, col), p.lanes, value, p.mask)

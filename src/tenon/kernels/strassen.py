@@ -24,9 +24,10 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Expr, Kernel, broadcast, select
+from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import F32, I32
 from tenon.kernels.conv import Ahead, Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time, unrolled
+from tenon.kernels.finish import finish
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 
@@ -441,11 +442,5 @@ def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, Inde
     channel, row, col = (index(to.block) + c) * s.y.block + index(v) * lanes, index(to.row) + i, index(to.col) + j
     if p.bias is not None:
         value = value + p.bias.vec(lanes)[channel // lanes]
-    extra = [
-        broadcast(tensor.vec(image.lanes(lanes))[image.at(p.n, channel, row, col, lanes)], lanes)
-        for image, tensor in zip(s.operands, p.operands, strict=True)
-    ]
-    value = s.epilogue(value, *extra)
-    if p.mask is not None:
-        value = select(p.mask.vec(lanes)[channel // lanes], value, 0.0)
-    p.y.vec(lanes)[s.y.place(p.n, channel, row, col, lanes)] = value
+    mask = None if p.mask is None else p.mask.vec(lanes)[channel // lanes]
+    finish(s, p.y, p.operands, (p.n, channel, row, col), lanes, value, mask)

@@ -85,10 +85,9 @@ def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[Affine, ...]:
     return tuple(Affine(-a.before, ((first + i, a.stride), (inner + i, a.dilation))) for i, a in enumerate(axes))
 
 
-@register
-@dataclass(frozen=True)
-class DirectConv(Conv):
-    """Conv of any element type and rank, with any weights."""
+class Direct:
+    """What operators have in common that stand in for faster ones where those cannot: they take row-major operands of
+    any type, and there is one way to compute them."""
 
     fusable: ClassVar[bool] = False
 
@@ -98,12 +97,18 @@ class DirectConv(Conv):
     def supported(self, site: Site) -> str:
         return ""
 
+    def candidates(self, site: Site) -> tuple[object, ...]:
+        return ()
+
+
+@register
+@dataclass(frozen=True)
+class DirectConv(Direct, Conv):
+    """Conv of any element type and rank, with any weights."""
+
     def lower(self, site: Site) -> list[Step]:
         x, w = site.input(0), site.input(1)
         return direct(site, x.dims, w.dims, self.axes(x.dims, w.dims), self.group, Input(0), Input(1))
-
-    def candidates(self, site: Site) -> tuple[object, ...]:
-        return ()
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -147,16 +152,8 @@ def direct(
 
 @register
 @dataclass(frozen=True)
-class DirectConvTranspose(ConvTranspose):
+class DirectConvTranspose(Direct, ConvTranspose):
     """ConvTranspose of any element type and rank, with any weights: zeros between the elements, then a convolution."""
-
-    fusable: ClassVar[bool] = False
-
-    def layouts(self, site: Site) -> Layouts:
-        return row_major(site)
-
-    def supported(self, site: Site) -> str:
-        return ""
 
     def lower(self, site: Site) -> list[Step]:
         x, w = site.input(0), site.input(1)
@@ -193,16 +190,8 @@ class Times:
 
 
 @dataclass(frozen=True)
-class DirectPooling(Pooling):
+class DirectPooling(Direct, Pooling):
     """Pooling of any element type and rank."""
-
-    fusable: ClassVar[bool] = False
-
-    def layouts(self, site: Site) -> Layouts:
-        return row_major(site)
-
-    def supported(self, site: Site) -> str:
-        return ""
 
     def lower(self, site: Site) -> list[Step]:
         x, y = site.input(0), site.output

@@ -11,20 +11,18 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import I64, PLAIN, DType, TensorType
+from tenon.ir.types import I64, DType, TensorType
 from tenon.kernels import region as kernels
-from tenon.ops.base import Case, Input, Layouts, Operator, Output, Scratch, Site, Step, Weights, register, typed
-from tenon.ops.direct import taps
+from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
+from tenon.ops.direct import Direct, taps
 from tenon.ops.pool import MaxPool, window_views
 
 
 @register
 @dataclass(frozen=True)
-class MaxPoolWithIndices(MaxPool):
+class MaxPoolWithIndices(Direct, MaxPool):
     """The largest element of every window and, second, its number in the input (columns first in a plane, when
     ``storage_order``)."""
-
-    fusable: ClassVar[bool] = False
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (y,) = super().infer(inputs)
@@ -48,12 +46,6 @@ class MaxPoolWithIndices(MaxPool):
             better = (part > best) | ((place < 0) & (at >= 0))
             best, place = np.where(better, part, best), np.where(better, at, place)
         return best.astype(x.dtype), place
-
-    def layouts(self, site: Site) -> Layouts:
-        return Layouts((PLAIN,), (PLAIN,) * len(site.outputs))
-
-    def supported(self, site: Site) -> str:
-        return ""
 
     def lower(self, site: Site) -> list[Step]:
         x, y = site.input(0), site.output
