@@ -22,7 +22,7 @@ from tenon.bundle.link import runtime
 from tenon.errors import InputError
 from tenon.ir.graph import Array
 
-NETS = ["squeezenet_v1.1", "mobilenet_v3_small"]
+NETS = ["squeezenet_v1.1", "mobilenet_v3_small", "retinaface_mnet025"]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_networks_of_the_zoo(net: Bundle) -> None:
     with tenon.open(net) as alone:
         given = feeds(alone)
         expected = {name: array.tobytes() for name, array in alone.run(given).items()}
-    for threads in (2, 3):
+    for threads in (2, 3, 8):
         with tenon.open(net, threads=threads) as engine:
             for _ in range(20):
                 assert {name: array.tobytes() for name, array in engine.run(given).items()} == expected

@@ -11,9 +11,9 @@ import pytest
 from compiled import steps
 from lowered import MACHINES, Ask
 from tenon.codegen.bounds import ConflictError, has_parallel, prove
-from tenon.codegen.line import line
 from tenon.ir.build import Builder
 from tenon.ir.index import Index, Var
+from tenon.ir.line import line
 from tenon.ir.loops import Kernel, Load, Loop, Stmt, Store, Type
 from tenon.ir.types import F32
 from tenon.ops import registry

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from tenon.codegen.line import Line
 from tenon.ir.index import Atom, Index, Quotient, Var
+from tenon.ir.line import Line
 from tenon.ir.loops import (
     Alloc,
     Barrier,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tenon.codegen.bounds import ConflictError, prove
 from tenon.codegen.count import count
-from tenon.codegen.line import Line, line
 from tenon.errors import InternalError
+from tenon.ir.line import Line, line
 from tenon.ir.loops import Buffer, Kernel
 from tenon.plan.program import Call, Place, Program
 
@@ -41,7 +41,8 @@ class Sharing:
         same = _same(call)
         apart = self._prove(call.kernel, same or {})
         slices = self._line(call.kernel) if same is not None and apart and self.threads > 1 else None
-        if slices and any(b.space == "scratch" and not p.stride for b, p in _arguments(call)):
+        own = min(self.threads, slices.length) if slices else 1
+        if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
             raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
         return Part(call, slices)
 
@@ -61,14 +62,14 @@ class Sharing:
         return self._lines[kernel]
 
 
-def meetings(parts: Sequence[Part], threads: int) -> Iterator[bool]:
+def meetings(parts: Sequence[Part]) -> Iterator[bool]:
     """For every call: must all threads have finished the calls before it?
 
     Not if it depends on none of those since they last met, nor if both are thread 0's alone.
     """
     since: list[Part] = []
     for part in parts:
-        must = any((part.slices or p.slices) and _depends(part.call, p.call, threads) for p in since)
+        must = any((part.slices or p.slices) and _depends(part.call, p.call) for p in since)
         if must:
             since = []
         since.append(part)
@@ -78,7 +79,7 @@ def meetings(parts: Sequence[Part], threads: int) -> Iterator[bool]:
 def phases(program: Program) -> int:
     """How many times threads meet in a run."""
     sharing = Sharing(program.threads)
-    return 1 + sum(meetings([sharing.part(call) for call in program.calls], program.threads))
+    return 1 + sum(meetings([sharing.part(call) for call in program.calls]))
 
 
 def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
@@ -89,19 +90,19 @@ def _bytes(buffer: Buffer) -> int:
     return math.prod(extent.const for extent in buffer.shape) * buffer.type.bytes
 
 
-def _overlap(a: Buffer, p: Place, b: Buffer, q: Place, threads: int = 1) -> bool:
-    end_p, end_q = (x.offset + _bytes(buf) + x.stride * (threads - 1) for buf, x in ((a, p), (b, q)))
+def _overlap(a: Buffer, p: Place, b: Buffer, q: Place) -> bool:
+    end_p, end_q = (x.offset + _bytes(buf) + x.beyond for buf, x in ((a, p), (b, q)))
     return p.region == q.region and p.offset < end_q and q.offset < end_p
 
 
-def _depends(later: Call, earlier: Call, threads: int) -> bool:
+def _depends(later: Call, earlier: Call) -> bool:
     """Does one write what the other reads or writes?  Clearing a halo and filling its inside do not meet."""
     clears = later.clears or earlier.clears
     for a, p in _arguments(later):
         for b, q in _arguments(earlier):
             writes = (a.space != "const") + (b.space != "const")
             inside = clears and writes == 2 and p == q
-            if writes and not inside and _overlap(a, p, b, q, threads):
+            if writes and not inside and _overlap(a, p, b, q):
                 return True
     return False
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from tenon.codegen.c import C
 from tenon.codegen.threads import Part, Sharing, meetings
+from tenon.ir.line import Line
 from tenon.ir.loops import Kernel
-from tenon.plan.program import Program, Region
+from tenon.plan.program import Place, Program, Region
 
 REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)
 """What every entry point takes."""
@@ -56,7 +57,7 @@ def _single(name: str, calls: list[str], unused: list[str]) -> list[str]:
 def _threaded(program: Program, parts: list[Part], calls: list[str], unused: list[str]) -> list[str]:
     """The network cut into phases, each of which threads can share, and the usual entry point."""
     name, number, body = program.name, 0, ["  case 0:"]
-    for part, call, meet in zip(parts, calls, meetings(parts, program.threads), strict=True):
+    for part, call, meet in zip(parts, calls, meetings(parts), strict=True):
         if meet:
             number += 1
             body += ["    break;", f"  case {number}:"]
@@ -88,11 +89,17 @@ def _profiled(program: Program, parts: list[Part], calls: list[str], unused: lis
     return [head, *unused, "  (void)part, (void)parts;", "  switch (call) {", *body, "  }", "}"]
 
 
+def _own(slices: Line, place: Place) -> str:
+    """The number of a thread's own memory: where there are fewer copies than threads, the first of its work items."""
+    few = f"(parts > {slices.length} ? part * {slices.length} / parts : part)"
+    return "part" if place.copies < slices.length else few
+
+
 def _call(unit: C, name: str, part: Part) -> str:
     call = part.call
     args = [
         f"({unit.pointer_type(buffer)})({place.region} + {place.offset}"
-        + (f" + (intptr_t)part * {place.stride})" if place.stride and part.slices else ")")
+        + (f" + (intptr_t){_own(part.slices, place)} * {place.stride})" if place.stride and part.slices else ")")
         for buffer, place in zip(call.kernel.params, call.args, strict=True)
     ]
     args += [f"TENON_SLICE({part.slices.length})"] if part.slices else []

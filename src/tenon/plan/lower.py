@@ -9,6 +9,7 @@ import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.line import line
 from tenon.ir.loops import Kernel
 from tenon.ir.types import TensorType
 from tenon.kernels.halo import halo
@@ -143,10 +144,14 @@ class _Lowering:
         blocks = [Block(aligned(v.type.nbytes), *life) for v, life in lives.items()]
         owners: list[Value | tuple[Node, str]] = list(lives)
         for node, steps in lowered.items():
-            scratch = {a.name: a for s in steps for a in s.args if isinstance(a, Scratch)}
-            for name, wanted in scratch.items():
-                copies = self.setting.threads if wanted.per_thread else 1
-                blocks.append(Block(aligned(wanted.nbytes) * copies, step[node], step[node]))
+            scratch: dict[str, int] = {}
+            for s in steps:
+                for arg in s.args:
+                    if isinstance(arg, Scratch):
+                        wanted = aligned(arg.nbytes) * self.copies(arg, s.kernel)
+                        scratch[arg.name] = max(scratch.get(arg.name, 0), wanted)
+            for name, nbytes in scratch.items():
+                blocks.append(Block(nbytes, step[node], step[node]))
                 owners.append((node, name))
         return blocks, owners
 
@@ -160,7 +165,7 @@ class _Lowering:
         return [
             Call(
                 s.kernel,
-                tuple(self.argument(node, a, scratch) for a in s.args),
+                tuple(self.argument(node, s.kernel, a, scratch) for a in s.args),
                 layer,
                 op.name,
                 macs if i == main else 0,
@@ -170,7 +175,14 @@ class _Lowering:
             for i, s in enumerate(steps)
         ]
 
-    def argument(self, node: Node, arg: Arg, scratch: dict[tuple[Node, str], Place]) -> Place:
+    def copies(self, wanted: Scratch, kernel: Kernel) -> int:
+        """How many threads need such memory of their own at once: no more than there are work items."""
+        if not wanted.per_thread:
+            return 1
+        shared = line(kernel)
+        return min(self.setting.threads, shared.length if shared else 1)
+
+    def argument(self, node: Node, kernel: Kernel, arg: Arg, scratch: dict[tuple[Node, str], Place]) -> Place:
         if isinstance(arg, Input):
             return self.place(node.input(arg.i))
         if isinstance(arg, Output):
@@ -178,7 +190,8 @@ class _Lowering:
         if isinstance(arg, Weights):
             return Place(Region.CONSTANT, self.constants.offset(arg.data))
         found = scratch[node, arg.name]
-        return replace(found, stride=aligned(arg.nbytes)) if arg.per_thread and self.setting.threads > 1 else found
+        copies = self.copies(arg, kernel)
+        return replace(found, stride=aligned(arg.nbytes), copies=copies) if copies > 1 else found
 
 
 def has_halo(type: TensorType) -> bool:

@@ -23,11 +23,17 @@ class Region(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """A byte offset in a region.  With a ``stride``, thread i has memory of its own, i * stride bytes further on."""
+    """A byte offset in a region.  Threads have ``copies`` of what lies there, each ``stride`` bytes further on."""
 
     region: Region
     offset: int
     stride: int = 0
+    copies: int = 1
+
+    @property
+    def beyond(self) -> int:
+        """How many bytes the last copy lies behind the first."""
+        return self.stride * (self.copies - 1)
 
 
 @dataclass(frozen=True)
@@ -35,13 +41,15 @@ class Port:
     """A graph input or output: row-major, in the mutable region.
 
     ``extent`` is set for an output whose extent along one axis depends on data: that axis, and the output (i64) that
-    holds the true extent; the buffer has the largest that is possible.
+    holds the true extent; the buffer has the largest that is possible.  A ``string`` is bytes along the last axis
+    (see ``ir.strings``).
     """
 
     name: str
     type: TensorType
     offset: int
     extent: tuple[int, str] | None = None
+    string: bool = False
 
 
 @dataclass(frozen=True)
