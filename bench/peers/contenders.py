@@ -122,6 +122,7 @@ def none(model: Path, threads: int) -> Call:
 
 CONTENDERS: dict[str, Callable[[Path, int], Call]] = {
     "tenon": tenon,
+    "tenon-bf16": tenon,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "openvino-default": openvino_default,
@@ -130,6 +131,7 @@ CONTENDERS: dict[str, Callable[[Path, int], Call]] = {
     "reference": reference,
     "none": none,
 }
+OURS = {"tenon", "tenon-bf16"}
 PEERS = ("onnxruntime", "openvino", "openvino-default", "ncnn", "litert")
-OTHER_PRECISION = {"openvino-default"}
-"""Peers that may compute in less than fp32; shown, but not raced for the ratio."""
+OTHER_PRECISION = {"tenon-bf16", "openvino-default"}
+"""What may compute in less than fp32: not raced for the ratio, but against each other."""

@@ -29,7 +29,9 @@ class Workshop:
     def model(self, runtime: str, net: str) -> Path:
         """What ``runtime`` loads for ``net``.  Raises MissingError."""
         if runtime == "tenon":
-            return self.bundle(net)
+            return self.bundle(net, "fp32")
+        if runtime == "tenon-bf16":
+            return self.bundle(net, "bf16")
         if runtime == "ncnn":
             return self.ncnn(net)
         return self.tflite(net) if runtime == "litert" else self.onnx(net)
@@ -42,11 +44,12 @@ class Workshop:
             subprocess.run([sys.executable, ZOO / "materialize.py", self.models, net], check=True)
         return path
 
-    def bundle(self, net: str) -> Path:
+    def bundle(self, net: str, precision: str) -> Path:
         """Compiled again every time: the compiler's cache makes that quick, and an old one would be measured."""
         import tenon
 
-        return tenon.compile(self.onnx(net), name="network").save(self.made / "tenon" / net, ("library", "weights"))
+        made = tenon.compile(self.onnx(net), name="network", precision=precision)
+        return made.save(self.made / f"tenon-{precision}" / net, ("library", "weights"))
 
     def ncnn(self, net: str) -> Path:
         folder = self.made / "ncnn" / net

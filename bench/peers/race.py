@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from contenders import OTHER_PRECISION
+from contenders import OTHER_PRECISION, OURS
 from prepare import ROOT, MissingError, Workshop
 
 _TIMEOUT = 300.0  # seconds to load, or for one slice
@@ -59,7 +59,7 @@ class Lane:
     @property
     def counts(self) -> bool:
         """Whether it is raced for the ratio."""
-        return bool(self.times) and not self.wrong and self.runtime not in OTHER_PRECISION | {"tenon"}
+        return bool(self.times) and not self.wrong and self.runtime not in OTHER_PRECISION | OURS
 
 
 @dataclass
@@ -84,6 +84,12 @@ class Result:
         ours, peer = self.lane("tenon"), self.fastest
         return peer.best / ours.best if peer and ours and ours.times and not ours.wrong else None
 
+    @property
+    def reduced(self) -> float | None:
+        """Milliseconds of OpenVINO as it comes (bf16 where the processor has it) over Tenon's in bf16: minima."""
+        ours, peer = self.lane("tenon-bf16"), self.lane("openvino-default")
+        return peer.best / ours.best if peer and peer.times and ours and ours.times else None
+
     def told(self) -> str:
         shown = [
             f"{lane.runtime} {lane.best:.2f}{'!' if lane.wrong else ''}" if lane.times else f"{lane.runtime} -"
@@ -98,7 +104,7 @@ class Worker:
     def __init__(
         self, runtime: str, model: Path, net: Net, given: Path, shop: Workshop, *, urgent: bool = False
     ) -> None:
-        python = Path(sys.executable) if runtime == "tenon" else shop.python
+        python = Path(sys.executable) if runtime in OURS else shop.python
         environment = {**os.environ, "OMP_NUM_THREADS": str(net.threads), "PYTHONPATH": str(ROOT / "src")}
         words = [python, Path(__file__).with_name("worker.py"), runtime, model, net.threads, net.cpu, given]
         self.began = perf_counter()

@@ -13,6 +13,7 @@ from pathlib import Path
 from race import Lane, Result, Start
 
 _COLOURS = {
+    "tenon-bf16": "#b9b9b9",
     "onnxruntime": "#3b7dd8", "openvino": "#8a55c7", "openvino-default": "#c8b2e4", "ncnn": "#e08a2e",
     "litert": "#2f9e72",
 }  # fmt: skip
@@ -22,7 +23,13 @@ def save(folder: Path, results: Sequence[Result], starts: Sequence[Start]) -> No
     """``results.json``: every sample, so that other statistics can be made later."""
     folder.mkdir(parents=True, exist_ok=True)
     races = [
-        {"net": r.net, "threads": r.threads, "ratio": r.ratio, "runtimes": [asdict(lane) for lane in r.lanes]}
+        {
+            "net": r.net,
+            "threads": r.threads,
+            "ratio": r.ratio,
+            "bf16_ratio": r.reduced,
+            "runtimes": [asdict(lane) for lane in r.lanes],
+        }
         for r in results
     ]
     data = {"machine": machine(), "unit": "ms", "races": races, "starts": [asdict(start) for start in starts]}
@@ -44,6 +51,8 @@ def machine() -> str:
 def markdown(results: Sequence[Result], starts: Sequence[Start]) -> str:
     """Tables of all results, one per number of threads, and the one of fresh processes."""
     parts = [_table([r for r in results if r.threads == n]) for n in sorted({r.threads for r in results})]
+    parts += [_reduced(n, found) for n in sorted({r.threads for r in results})
+              if (found := [r for r in results if r.threads == n and r.reduced])]  # fmt: skip
     return "\n".join([*parts, *([_starts(starts)] if starts else [])])
 
 
@@ -51,6 +60,22 @@ def mean_ratio(results: Sequence[Result]) -> float:
     """Geometric mean; NaN if there is nothing to compare."""
     ratios = [r.ratio for r in results if r.ratio]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
+
+
+def _reduced(threads: int, results: Sequence[Result]) -> str:
+    """Tenon in bf16 and OpenVINO as it comes, with their errors."""
+    lines = [
+        f"### bf16, {threads} thread{'s' if threads > 1 else ''}: minimum / median ms (largest error)",
+        "",
+        "| network | tenon-bf16 | openvino-default | openvino-default / Tenon |",
+        "|---|---|---|---|",
+    ]
+    for result in results:
+        lanes = [result.lane(name) for name in ("tenon-bf16", "openvino-default")]
+        cells = [f"{_cell(lane, fastest=False)} ({lane.error:.1e})" for lane in lanes if lane]
+        lines.append(f"| {result.net} | {' | '.join(cells)} | {result.reduced:.2f} |")
+    mean = math.exp(sum(math.log(r.reduced) for r in results if r.reduced) / len(results))
+    return "\n".join([*lines, "", f"Geometric mean of the ratio: {mean:.2f}.", ""])
 
 
 def _table(results: Sequence[Result]) -> str:
@@ -63,7 +88,7 @@ def _table(results: Sequence[Result]) -> str:
         "|---" * (len(runtimes) + 3) + "|",
     ]
     for result in results:
-        cells = [_cell(lane, result.fastest is lane) for lane in result.lanes]
+        cells = [_cell(lane, fastest=result.fastest is lane) for lane in result.lanes]
         ours = result.lane("tenon")
         error = f"{ours.error:.1e}" if ours and ours.times else "-"
         ratio = f"{result.ratio:.2f}" if result.ratio else "-"
@@ -75,7 +100,7 @@ def _table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, *(f"- {note}" for note in [*wrong, *notes]), ""])
 
 
-def _cell(lane: Lane, fastest: bool) -> str:
+def _cell(lane: Lane, *, fastest: bool) -> str:
     if not lane.times:
         return "-"
     text = f"{lane.best:.2f} / {lane.median:.2f}"

@@ -38,6 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default="1", help="as in 1,2")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--slice", type=float, default=0.1, help="seconds per runtime and round")
+    parser.add_argument("--bf16", action="store_true", help="also Tenon in bf16, against OpenVINO as it comes")
     parser.add_argument("--urgent", action="store_true", help="time at real-time priority (root): for busy machines")
     parser.add_argument("--cpu", type=int, default=0, help="the first processor to use")
     parser.add_argument("--cold", type=int, default=5, help="fresh processes per runtime for the second table")
@@ -54,7 +55,7 @@ def main() -> int:
     options = arguments()
     sets = {"table": TABLE, "beyond": BEYOND, "all": TABLE + BEYOND}
     nets = sets.get(options.nets) or tuple(options.nets.split(","))
-    runtimes = ("tenon", *(p for p in options.peers.split(",") if p))
+    runtimes = ("tenon", *(["tenon-bf16"] if options.bf16 else []), *(p for p in options.peers.split(",") if p))
     shop = Workshop(options.models, options.work, options.python, options.tflite_python)
     order = f"{options.slice} urgent" if options.urgent else str(options.slice)
     results = []
