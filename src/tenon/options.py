@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from tenon.errors import InputError
+from tenon.records import MisfitError, Reader, least, matching, most, reader
 
 Emit = Literal["c", "header", "object", "weights", "library", "manifest", "exe"]
 """A part of a bundle on disk."""
@@ -58,18 +59,17 @@ def child_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
-class Options(BaseModel):
+@dataclass(frozen=True)
+class Options:
     """How to compile.  Unknown or invalid options raise InputError that lists every one of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: str = "host"
     """A target's name; "host" is the best one for this machine."""
 
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)
+    name: Annotated[str, matching(r"[A-Za-z][A-Za-z0-9_]*", 64)] | None = None
     """The entry point and the first part of every file name; None takes the model's file name."""
 
-    optimize: int = Field(default=2, ge=0, le=2)
+    optimize: Literal[0, 1, 2] = 2
     """0 keeps the graph as imported, 1 cleans it up, 2 also folds and fuses."""
 
     precision: Precision = "fp32"
@@ -82,10 +82,10 @@ class Options(BaseModel):
     strassen: Literal[0, 1, 2] = 2
     """How often Strassen's algorithm may halve a product of matrices, 0 for never."""
 
-    max_winograd_error: float | None = Field(default=None, ge=0)
+    max_winograd_error: Annotated[float, least(0)] | None = None
     """The largest error over the RMS of a layer's output that Winograd's algorithm may add."""
 
-    max_weights: int | None = Field(default=None, ge=0)
+    max_weights: Annotated[int, least(0)] | None = None
     """The most bytes that all weights may take as packed; fast algorithms make them grow."""
 
     emit: tuple[Emit, ...] = ()
@@ -97,47 +97,52 @@ class Options(BaseModel):
     profile: bool = False
     """Add a second entry point that reads a clock before the first kernel call and after each."""
 
-    threads: int | None = Field(default=None, ge=1, le=256)
+    threads: Annotated[int, least(1), most(256)] | None = None
     """The most threads that the bundle can be run with; None is 8, or 1 where there is no operating system."""
 
     compiler: str | None = None
     """A gcc or clang, by name or path; None is the zig that comes with Tenon."""
 
-    cache: Path = Field(default_factory=default_cache)
+    cache: Path = field(default_factory=default_cache)
     """Compiled objects are kept here; it can be deleted at any time."""
 
-    tuning: Path = Field(default_factory=lambda: default_cache() / "tuning.sqlite")
+    tuning: Path = field(default_factory=lambda: default_cache() / "tuning.sqlite")
     """What ``tenon tune`` measured; used where it knows a layer."""
 
     if not TYPE_CHECKING:
 
         def __init__(self, **values: Any) -> None:
-            try:
-                super().__init__(**values)
-            except ValidationError as error:
-                raise InputError(_explain(error)) from None
+            problems = [f"no option '{name}'; options: {', '.join(_readers())}" for name in values.keys() - _readers()]
+            for option in fields(self):
+                try:
+                    value = _readers()[option.name](values[option.name]) if option.name in values else _default(option)
+                    object.__setattr__(self, option.name, value)
+                except MisfitError as misfit:
+                    problems.append(f"option {option.name}={values[option.name]!r}: it {misfit.why}")
+            if problems:
+                raise InputError("\n".join(problems))
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Options:
         """Options from TENON_* variables; ``overrides`` that are not None win."""
         known = os.environ if environment is None else environment
         values: dict[str, Any] = {
-            field: known[variable] for field, variable in _VARIABLES.items() if known.get(variable)
+            option: known[variable] for option, variable in _VARIABLES.items() if known.get(variable)
         }
         if "emit" in values:
             values["emit"] = tuple(part.strip() for part in values["emit"].split(","))
         values.setdefault("cache", default_cache(known))
         values.setdefault("tuning", Path(values["cache"]) / "tuning.sqlite")
-        values.update({field: value for field, value in overrides.items() if value is not None})
+        values.update({option: value for option, value in overrides.items() if value is not None})
         return cls(**values)
 
 
-def _explain(error: ValidationError) -> str:
-    problems = []
-    for item in error.errors(include_url=False):
-        field = str(item["loc"][0]) if item["loc"] else "options"
-        if item["type"] == "extra_forbidden":
-            problems.append(f"no option '{field}'; options: {', '.join(Options.model_fields)}")
-        else:
-            problems.append(f"option {field}={item['input']!r}: {item['msg']}")
-    return "\n".join(problems)
+@lru_cache(maxsize=1)
+def _readers() -> dict[str, Reader]:
+    """What makes the value of each option; numbers and flags may be text, as in the environment."""
+    hints = get_type_hints(Options, include_extras=True)
+    return {option.name: reader(hints[option.name], words=True) for option in fields(Options)}
+
+
+def _default(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()

@@ -207,7 +207,7 @@ def most_threads(target: Target, options: Options) -> int:
 def _options(options: Options | None, changes: dict[str, Any]) -> Options:
     if options is None:
         return Options.from_environment(**changes)
-    return Options(**{**options.model_dump(), **changes}) if changes else options
+    return Options(**{**vars(options), **changes}) if changes else options
 
 
 def _origin(model: Model | Graph, graph: Graph) -> Origin | None:

@@ -9,8 +9,8 @@ import tenon
 
 SOURCE = Path(tenon.__file__).parent
 ORDER = [
-    "errors", "ir", "options", "kernels", "ops", "frontends", "passes", "plan", "codegen", "targets", "toolchain",
-    "bundle", "engine", "tune", "pipeline", "cli",
+    "errors", "records", "ir", "options", "kernels", "ops", "frontends", "passes", "plan", "codegen", "targets",
+    "toolchain", "bundle", "engine", "tune", "pipeline", "cli",
 ]  # fmt: skip
 """Rooms in the order in which data passes through them; imports point only to rooms before one's own."""
 

@@ -6,22 +6,20 @@ It holds no dates and no absolute paths: the same input and options give the sam
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePath
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
 from tenon.errors import BundleError
+from tenon.records import MisfitError, least, plain, reader
 
 FILE = "manifest.json"
 FORMAT: Literal[1] = 1
 
+Size = Annotated[int, least(0)]
+"""Bytes, or an offset in bytes."""
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-
-class Origin(_Record):
+class Origin(NamedTuple):
     """The model file that a bundle was made from."""
 
     file: str
@@ -29,7 +27,7 @@ class Origin(_Record):
     format: str = "onnx"
 
 
-class MadeFor(_Record):
+class MadeFor(NamedTuple):
     """The target that a bundle's code was compiled for."""
 
     name: str
@@ -39,7 +37,7 @@ class MadeFor(_Record):
     object: str
 
 
-class Tensor(_Record):
+class Tensor(NamedTuple):
     """An input or output: row-major at ``offset`` of the mutable region.
 
     ``extent``: along that axis only as many elements count as the output of that name says.
@@ -48,12 +46,12 @@ class Tensor(_Record):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    offset: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    offset: Size
+    bytes: Size
     extent: tuple[int, str] | None = None
 
 
-class Step(_Record):
+class Step(NamedTuple):
     """A kernel call: the node of the model it computes a part of, and its multiply-adds.
 
     The rest are facts about the node: its output's shape, the shape of its weights or window, its attributes (empty
@@ -73,64 +71,65 @@ class Step(_Record):
     bytes: int = 0
 
 
-class MemoryUse(_Record):
+class MemoryUse(NamedTuple):
     """Bytes.  ``bound`` is the least that any placement of the activations could need; ``peak`` is all that must
     be writable."""
 
-    constant: int = Field(ge=0)
-    mutable: int = Field(ge=0)
-    activations: int = Field(ge=0)
+    constant: Size
+    mutable: Size
+    activations: Size
     bound: int
     peak: int
-    alignment: int = Field(gt=0)
+    alignment: Annotated[int, least(1)]
 
 
-class CodeSize(_Record):
+class CodeSize(NamedTuple):
     """Bytes of machine code and of its constants."""
 
     code: int
     data: int
 
 
-class FileRecord(_Record):
-    bytes: int
+class FileRecord(NamedTuple):
+    """Bytes and checksum of a file."""
+
+    bytes: Size
     sha256: str
 
 
-class Manifest(_Record):
-    """Everything that is known of a bundle without opening its other files."""
+def _stays_inside(files: dict[str, FileRecord]) -> str:
+    outside = [name for name in files if name in ("", "..") or Path(name).name != name]
+    return f"names a file {outside[0]!r}, which is not a plain file name" if outside else ""
 
-    format: Literal[1] = FORMAT
+
+class Manifest(NamedTuple):
+    """Everything that is known of a bundle without opening its other files.
+
+    ``threads`` is the most threads that can run it together, ``phases`` how many times these meet in a run, and
+    ``error`` the largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured.
+    """
+
     tenon: str
     name: str
     entry: str
-    origin: Origin | None = None
     options: dict[str, str | int | float | bool | list[str] | None]
-    compiler: str | None = None
     target: MadeFor
-    threads: int = Field(default=1, ge=1)
-    """The most threads that can run it together."""
-    phases: int = Field(default=1, ge=1)
-    """How many times these threads meet in a run."""
-    error: float = 0.0
-    """The largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured."""
     memory: MemoryUse
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     kernels: dict[str, int]
     nodes: tuple[Step, ...]
+    files: Annotated[dict[str, FileRecord], _stays_inside]
+    threads: Annotated[int, least(1)] = 1
+    phases: Annotated[int, least(1)] = 1
+    error: float = 0.0
+    origin: Origin | None = None
+    compiler: str | None = None
     size: CodeSize | None = None
-    files: dict[str, FileRecord]
-
-    @field_validator("files")
-    @classmethod
-    def _stay_inside(cls, files: dict[str, FileRecord]) -> dict[str, FileRecord]:
-        if outside := [name for name in files if name in ("", "..") or PurePath(name).name != name]:
-            raise ValueError(f"{outside[0]!r} is not a plain file name")
-        return files
+    format: Literal[1] = FORMAT
 
     def text(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return json.dumps(plain(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -150,8 +149,8 @@ def read_manifest(folder: Path) -> Manifest:
     if isinstance(found, int) and found > FORMAT:
         raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: install a newer Tenon")
     try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "top level"
-        raise BundleError(f"{path} is damaged at {where}: {first['msg']}: compile the model again") from None
+        manifest: Manifest = reader(Manifest)(content)
+    except MisfitError as misfit:
+        where = ".".join(map(str, misfit.where)) or "top level"
+        raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None
+    return manifest

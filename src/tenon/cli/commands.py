@@ -19,6 +19,7 @@ from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
+from tenon.records import plain
 from tenon.targets import find
 
 
@@ -39,7 +40,7 @@ def compile_model(
         folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
     manifest = read_manifest(folder)
     if as_json:
-        return print_json(manifest.model_dump(mode="json"))
+        return print_json(plain(manifest))
     memory = manifest.memory
     console.print(f"{folder}/ in {perf_counter() - began:.1f} s, for {manifest.target.name}")
     shown = table("", "", right=(1,))

@@ -197,7 +197,7 @@ def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:
 
 def _node(step: Step) -> Step:
     """What all calls of one node have in common."""
-    return step.model_copy(update={"kernel": "", "macs": 0})
+    return step._replace(kernel="", macs=0)
 
 
 def _kind(step: Step) -> str:

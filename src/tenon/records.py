@@ -1,0 +1,208 @@
+"""Values checked against their types: what a file or a user gives, to records and plain values.
+
+A type is one of those that annotations of Python have: ``int``, ``tuple[int, ...]``, ``Literal["a", "b"]``, a union, a
+``NamedTuple`` or a dataclass (written as dicts) and so on.  ``Annotated`` adds conditions: functions that answer with
+what is wrong, or with "".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+Condition = Callable[[Any], str]
+Reader = Callable[[Any], Any]
+
+
+class MisfitError(ValueError):
+    """A value that does not fit its type; ``where`` names the fields and numbers that lead to it."""
+
+    def __init__(self, why: str, where: tuple[str | int, ...] = ()) -> None:
+        super().__init__(why)
+        self.why, self.where = why, where
+
+    def within(self, name: str | int) -> MisfitError:
+        return MisfitError(self.why, (name, *self.where))
+
+
+def least(bound: float) -> Condition:
+    return lambda value: "" if value >= bound else f"must be {bound} or more"
+
+
+def most(bound: float) -> Condition:
+    return lambda value: "" if value <= bound else f"must be {bound} or less"
+
+
+def matching(pattern: str, longest: int) -> Condition:
+    """A whole word of a form, of at most ``longest`` characters."""
+    form = re.compile(pattern)
+    return lambda word: "" if len(word) <= longest and form.fullmatch(word) else f"must match {pattern}"
+
+
+@lru_cache(maxsize=256)
+def reader(kind: Any, words: bool = False) -> Reader:
+    """A function from a given value to one of type ``kind``; it raises MisfitError.
+
+    With ``words``, numbers and flags may be given as text, as environments do.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value: value
+    if origin is Annotated:
+        return _conditional(reader(arguments[0], words), arguments[1:])
+    if origin in (Union, UnionType):
+        return _union([reader(k, words) for k in sorted(arguments, key=lambda k: k is not NoneType)])
+    if origin is Literal:
+        return _literal(arguments, words)
+    if origin is tuple and arguments[1:] == (...,):
+        return _sequence(reader(arguments[0], words), tuple)
+    if origin is tuple:
+        return _row([reader(k, words) for k in arguments])
+    if origin is list:
+        return _sequence(reader(arguments[0], words), list)
+    if origin in (dict, Mapping):
+        return _mapping(reader(arguments[1], words))
+    if hasattr(kind, "_fields") or is_dataclass(kind):
+        return _record(kind, words)
+    return _plain(kind, words)
+
+
+def plain(value: Any) -> Any:
+    """The same as JSON has it: records as dicts, tuples as lists."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: plain(item) for name, item in zip(value._fields, value, strict=True)}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return {name: plain(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+
+# ---------------------------------------------------------------------------------- readers of each form
+_FLAGS = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+_NAMES = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Path: "a path"
+}  # fmt: skip
+
+
+def _plain(kind: type, words: bool) -> Reader:
+    accepted: tuple[Any, ...] = {float: (float, int), Path: (Path, str)}.get(kind, (kind,))
+
+    def read(value: Any) -> Any:
+        if words and isinstance(value, str) and kind in (int, float, bool):
+            try:
+                return _FLAGS[value.lower()] if kind is bool else kind(value)
+            except (KeyError, ValueError):
+                raise MisfitError(f"must be {_NAMES[kind]}") from None
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise MisfitError(f"must be {_NAMES[kind]}")
+        return kind(value) if kind is Path else value
+
+    return read
+
+
+def _conditional(base: Reader, conditions: tuple[Condition, ...]) -> Reader:
+    def read(value: Any) -> Any:
+        found = base(value)
+        for condition in conditions:
+            if why := condition(found):
+                raise MisfitError(why)
+        return found
+
+    return read
+
+
+def _union(readers: list[Reader]) -> Reader:
+    def read(value: Any) -> Any:
+        problem = MisfitError("fits no alternative")
+        for each in readers:
+            try:
+                return each(value)
+            except MisfitError as misfit:
+                problem = misfit
+        raise problem
+
+    return read
+
+
+def _literal(choices: tuple[Any, ...], words: bool) -> Reader:
+    named = {str(choice): choice for choice in choices} if words else {}
+
+    def read(value: Any) -> Any:
+        found = named.get(value, value) if isinstance(value, str) else value
+        if isinstance(found, bool) or found not in choices:
+            raise MisfitError(f"must be one of {', '.join(map(str, choices))}")
+        return found
+
+    return read
+
+
+def _sequence(item: Reader, kind: type) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise MisfitError("must be a list")
+        return kind(_each(item, enumerate(value)).values())
+
+    return read
+
+
+def _row(items: list[Reader]) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise MisfitError(f"must be a list of {len(items)}")
+        return tuple(item(part) for item, part in zip(items, value, strict=True))
+
+    return read
+
+
+def _mapping(item: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise MisfitError("must be an object")
+        return _each(item, value.items())
+
+    return read
+
+
+def _each(item: Reader, parts: Any) -> dict[Any, Any]:
+    found = {}
+    for name, part in parts:
+        try:
+            found[name] = item(part)
+        except MisfitError as misfit:
+            raise misfit.within(name) from None
+    return found
+
+
+def _record(kind: Any, words: bool) -> Reader:
+    hints = get_type_hints(kind, include_extras=True)
+    if is_dataclass(kind):
+        given = {f.name for f in fields(kind) if f.default is not MISSING or f.default_factory is not MISSING}
+        names = [f.name for f in fields(kind)]
+    else:
+        given, names = set(kind._field_defaults), kind._fields
+    items = {name: reader(hints[name], words) for name in names}
+    required = [name for name in names if name not in given]
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise MisfitError("must be an object")
+        for name in required:
+            if name not in value:
+                raise MisfitError("is missing", (name,))
+        found = {}
+        for name, item in value.items():
+            if name not in items:
+                raise MisfitError("is not known", (name,))
+            try:
+                found[name] = items[name](item)
+            except MisfitError as misfit:
+                raise misfit.within(name) from None
+        return kind(**found)
+
+    return read
