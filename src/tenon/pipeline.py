@@ -172,8 +172,12 @@ def _planned(
     setting = replace(setting, choices=choose(graph, setting, times, options.max_weights))
     program = plan(graph.copy(), setting, name)
     ports = zip(program.outputs, given.outputs, strict=True)  # a pass may have put another value in an output's place
-    named = (replace(port, name=v.name, extent=given.extents.get(v.name)) for port, v in ports)
-    return graph, replace(program, outputs=tuple(named))
+    named = tuple(
+        replace(port, name=v.name, extent=given.extents.get(v.name), string=v.name in given.strings)
+        for port, v in ports
+    )
+    inputs = tuple(replace(port, string=port.name in given.strings) for port in program.inputs)
+    return graph, replace(program, inputs=inputs, outputs=named)
 
 
 def _setting(target: Target, options: Options) -> Setting:

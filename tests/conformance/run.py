@@ -13,6 +13,7 @@ import tenon
 from conformance.cases import Conformance
 from tenon.errors import ModelError
 from tenon.ir.graph import Array, Graph
+from tenon.ir.strings import decoded, encoded, width
 from tenon.toolchain.compiler import Compiler
 
 _ROUNDING = {"bfloat16": 2 * 2.0**-7, "float16": 2 * 2.0**-10}
@@ -30,7 +31,7 @@ def run(case: Conformance, compiler: str) -> tuple[str, ...]:
     """Raises Wrong, or what tenon raises; returns the inputs that had to be bound to their values.
 
     Inputs that a shape depends on are bound when compiling, as initializers of the model: the importer names
-    them.  All other inputs are given at run time.
+    them.  All other inputs are given at run time.  Strings have room for the longest of the case's input.
     """
     names = ports(case.model)
     bound: tuple[str, ...] = ()
@@ -66,7 +67,8 @@ def tensor(value: Any) -> Array:
     """A value of a case as an array: cases of odd element types hold tensors of the file format."""
     from onnx import TensorProto, numpy_helper
 
-    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+    return decoded(encoded(array)) if array.dtype.kind in "OSU" else array
 
 
 def ports(model: bytes) -> tuple[list[str], list[str]]:
@@ -79,10 +81,11 @@ def ports(model: bytes) -> tuple[list[str], list[str]]:
 
 def imported(case: Conformance, feeds: dict[str, Array]) -> tuple[Graph, tuple[str, ...]]:
     """The case's graph, and the inputs bound to their values."""
-    shapes = {name: value.shape for name, value in feeds.items()}
+    shapes: dict[str, Any] = {name: value.shape for name, value in feeds.items()}
+    shapes |= {f"{name}.width": width(value.reshape(-1)) for name, value in feeds.items() if value.dtype == object}
     bound: dict[str, Array] = {}
     while True:
-        free = {name: shape for name, shape in shapes.items() if name not in bound}
+        free = {name: shape for name, shape in shapes.items() if name.removesuffix(".width") not in bound}
         try:
             return tenon.load(with_values(case.model, bound), shapes=free), tuple(bound)
         except ModelError as error:

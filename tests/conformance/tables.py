@@ -23,6 +23,13 @@ reduction) must be initializers, or computed from such. Where an extent depends 
 NonMaxSuppression), the output has the largest extent that is possible and zeros past what was found; the true extent
 is delivered beside it, as the output `NAME.extent`, and `Engine.run` returns the array cut to it.
 
+A tensor of strings of shape S is a u8 tensor of shape S + [W]: UTF-8, with zeros behind the end of each string. W is 64
+for an input X unless `--shape X.width=N` binds it; a longer string is an error. Of constants and results it follows
+from what they hold. `Engine.run` takes and returns NumPy arrays of strings. Changing the case covers characters of one
+and two bytes (ASCII, Latin, Greek, Cyrillic, Armenian) whose other case has as many bytes; white space is that of
+ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without `\p`. The pieces
+of a StringSplit are as many as W bytes can hold.
+
 The elements of a sequence X are inputs or outputs of their own, `X[0]`, `X[1]` and so on; there are as many as shapes
 are given for. An optional input without a shape is absent. Loops are unrolled, so their number of trips must be known
 when compiling (a condition that is computed at run time may end them early); of an If whose condition is not known,

@@ -9,6 +9,8 @@ from tenon.plan.program import ALIGNMENT, Port, Program
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
              "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES", "H")  # fmt: skip
 
+_STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a shorter one"
+
 _SHARED = """\
 #ifndef TENON_MEM_ALIGN
 /* Aligns a static array: TENON_MEM_ALIGN(64) uint8_t memory[SIZE]; */
@@ -68,7 +70,8 @@ def _port_name(port: Port, taken: set[str]) -> str:
 
 
 def _port(prefix: str, name: str, port: Port) -> str:
-    comment = f"/* {port.type.dtype}[{','.join(map(str, port.type.dims))}] */"
+    shape = ",".join(map(str, port.type.dims))
+    comment = f"/* {port.type.dtype}[{shape}]{_STRINGS if port.string else ''} */"
     return f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
 
 

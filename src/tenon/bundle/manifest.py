@@ -41,6 +41,7 @@ class Tensor(NamedTuple):
     """An input or output: row-major at ``offset`` of the mutable region.
 
     ``extent``: along that axis only as many elements count as the output of that name says.
+    ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Tensor(NamedTuple):
     offset: Size
     bytes: Size
     extent: tuple[int, str] | None = None
+    string: bool = False
 
 
 class Step(NamedTuple):

@@ -199,6 +199,7 @@ def _tensor(port: Port) -> Tensor:
         offset=port.offset,
         bytes=port.type.nbytes,
         extent=port.extent,
+        string=port.string,
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from tenon.bundle import Bundle
 from tenon.bundle.link import link_freestanding, program_objects, runtime
 from tenon.bundle.manifest import Tensor
-from tenon.engine.feeds import Array, Feeds, fill, views
+from tenon.engine.feeds import Array, Feeds, cropped, fill, strings, views
 from tenon.errors import InternalError, ToolchainError
 from tenon.toolchain.compiler import Compiler
 
@@ -56,7 +56,7 @@ class Emulator:
 
     def _region(self, feeds: Feeds, size: int) -> bytes:
         region = np.zeros(size, np.uint8)
-        fill(views(region, self._inputs), feeds)
+        fill(views(region, self._inputs), feeds, strings(self._inputs))
         return region.tobytes()
 
     def _program(self) -> Callable[[list[bytes]], list[bytes]]:
@@ -95,7 +95,7 @@ class Emulator:
 
 def _outputs(region: bytes, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
     whole = np.frombuffer(bytearray(region), np.uint8)
-    return {name: array.copy() for name, array in views(whole, tensors).items()}
+    return {name: array.copy() for name, array in cropped(views(whole, tensors), tensors).items()}
 
 
 def _runner(command: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
 from tenon.bundle.names import library_name
-from tenon.engine.feeds import Array, Feeds, cropped, fill, views
+from tenon.engine.feeds import Array, Feeds, cropped, fill, strings, views
 from tenon.engine.loading import load_library
 from tenon.engine.processors import Cores, choose
 from tenon.engine.team import Team
@@ -128,14 +128,15 @@ class Engine:
 
         ``feeds`` maps every input's name to an array of exactly its shape and dtype (any strides), or is the array
         itself if there is one input; None runs on what ``inputs`` holds.  With ``copy=False`` the result shares
-        memory with ``outputs`` and the next run overwrites it.  Other Python threads run meanwhile.  Raises
+        memory with ``outputs`` and the next run overwrites it.  Inputs and outputs of strings are arrays of Python's
+        strings (in ``inputs`` and ``outputs``, of their bytes).  Other Python threads run meanwhile.  Raises
         InputError if a feed does not fit or the engine is closed.
         """
         with self._lock:
             if self._closed:
                 raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
             if feeds is not None:
-                fill(self.inputs, feeds)
+                fill(self.inputs, feeds, strings(self.manifest.inputs))
             if status := self._team.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
             found = cropped(self.outputs, self.manifest.outputs)

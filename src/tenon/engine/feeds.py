@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
 
 from tenon.bundle.manifest import Tensor
 from tenon.errors import InputError
+from tenon.ir.strings import StringError, decoded, encoded
 from tenon.ir.types import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,17 +29,26 @@ def cropped(outputs: Mapping[str, Array], tensors: tuple[Tensor, ...]) -> dict[s
             axis, name = tensor.extent
             count = min(int(outputs[name].item()), tensor.shape[axis])
             found[tensor.name] = outputs[tensor.name][(slice(None),) * axis + (slice(0, count),)]
+        if tensor.string:
+            found[tensor.name] = decoded(found[tensor.name])
     return found
 
 
-def fill(inputs: Mapping[str, Array], feeds: Feeds) -> None:
+def strings(tensors: tuple[Tensor, ...]) -> frozenset[str]:
+    """The names of those that hold strings."""
+    return frozenset(t.name for t in tensors if t.string)
+
+
+def fill(inputs: Mapping[str, Array], feeds: Feeds, texts: Set[str] = frozenset()) -> None:
     """Copy every feed into the input of its name; all is checked before anything is written.
 
-    ``feeds`` maps names to arrays, or is one array for a network with one input.  Raises InputError for unknown or
-    missing names and for a wrong shape or dtype: nothing is cast silently.
+    ``feeds`` maps names to arrays, or is one array for a network with one input.  The inputs in ``texts`` take arrays
+    of strings, or of their bytes.  Raises InputError for unknown or missing names, for a wrong shape or dtype
+    (nothing is cast silently) and for strings without room.
     """
     given = _by_name(inputs, feeds)
-    checked = {name: _checked(name, value, inputs[name]) for name, value in given.items()}
+    told = {name: _bytes(name, value, inputs[name]) if name in texts else value for name, value in given.items()}
+    checked = {name: _checked(name, value, inputs[name]) for name, value in told.items()}
     for name, value in checked.items():
         inputs[name][...] = value
 
@@ -53,6 +63,22 @@ def _by_name(inputs: Mapping[str, Array], feeds: Feeds) -> Mapping[str, Any]:
     if missing := [name for name in inputs if name not in feeds]:
         raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(inputs)}")
     return feeds
+
+
+def _bytes(name: str, value: Any, wanted: Array) -> Any:
+    """The bytes of an array of strings; what is none is left to be checked."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "OSU":
+        return value
+    if value.shape != wanted.shape[:-1]:
+        raise InputError(
+            f"input '{name}' has shape {_shape(value)} and the network takes strings of {_shape(wanted[..., 0])}"
+        )
+    try:
+        return encoded(value, wanted.shape[-1])
+    except StringError as error:
+        raise InputError(
+            f"input '{name}': {error}: compile the model with --shape {name}.width=N for longer strings"
+        ) from None
 
 
 def _checked(name: str, value: Any, wanted: Array) -> Array:

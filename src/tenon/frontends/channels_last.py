@@ -452,6 +452,9 @@ class _Maker:
     def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
         raise RefusedError("its result has no fixed shape")
 
+    def count(self, value: Value, axis: int, count: Value) -> None:
+        raise RefusedError("its result has no fixed shape")
+
 
 def _bit(mask: int, i: int) -> bool:
     return bool(mask >> i & 1)

@@ -7,6 +7,7 @@ operator of the newest ONNX (``onnx_upgrade`` rewrites old spellings) or a Probl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
@@ -182,6 +183,7 @@ class _Model:
         declared = {v.name: v for v in (*self.proto.value_info, *self.proto.output, *self.proto.input)}
         types: dict[str, TensorType] = {}
         problems = []
+        wide: dict[str, int] = {}
         for name in dict.fromkeys(names):
             if name in declared and not _is_tensor(declared[name]):
                 types.update(_elements(declared[name], shapes))
@@ -191,10 +193,13 @@ class _Model:
                 continue
             try:
                 types[name] = _declared_type(declared[name])
+                if _holds_strings(declared[name]):
+                    wide[name] = _width(name, shapes)
             except FormatError as error:
                 problems.append(f"  - input '{name}': {error}")
         if problems:
             raise FormatError("\n".join([f"{self.file.name}: inputs that Tenon cannot take", *problems]))
+        shapes, types = _widened(shapes, types, wide)
         here = {*types, *(d for t in types.values() for d in t.shape)}
         dims = {d.dim_param for v in self.proto.input for d in v.type.tensor_type.shape.dim}
         outside = {*self.makers, *(v.name for v in self.proto.input), *dims} - here
@@ -248,6 +253,36 @@ def _elements(info: ValueInfoProto, shapes: Shapes) -> dict[str, TensorType]:
     return {name: TensorType(dtype, (ANY_RANK,)) for name in names}
 
 
+def _holds_strings(info: ValueInfoProto) -> bool:
+    from tenon.frontends.onnx_tensors import STRING
+
+    return info.type.tensor_type.elem_type == STRING
+
+
+def _width(name: str, shapes: Shapes) -> int:
+    """Bytes of each string of an input, which ``NAME.width`` binds.  Raises InputError."""
+    from tenon.frontends.onnx_text import DEFAULT_WIDTH
+
+    width = shapes.get(f"{name}.width", DEFAULT_WIDTH)
+    if not isinstance(width, int) or not 0 < width < 2**20:
+        raise InputError(f"--shape {name}.width: {width!r} is not a number of bytes")
+    return width
+
+
+def _widened(
+    shapes: Shapes, types: dict[str, TensorType], wide: Mapping[str, int]
+) -> tuple[Shapes, dict[str, TensorType]]:
+    """What is bound and the types, where strings are bytes along a last axis: ``wide`` of them."""
+    bound = {name: given for name, given in shapes.items() if name not in {f"{text}.width" for text in wide}}
+    for name, width in wide.items():
+        given = shapes.get(name)
+        if given is not None and not isinstance(given, int):
+            bound[name] = (*given, width)
+        if types[name].shape != (ANY_RANK,):
+            types[name] = replace(types[name], shape=(*types[name].shape, width))
+    return bound, types
+
+
 def _declared_type(info: ValueInfoProto) -> TensorType:
     """The type of a graph input.  Raises FormatError for what is not a tensor."""
     from tenon.frontends.onnx_tensors import element_type
@@ -255,7 +290,7 @@ def _declared_type(info: ValueInfoProto) -> TensorType:
     if info.type.WhichOneof("value") != "tensor_type":
         raise FormatError(f"it is a {info.type.WhichOneof('value') or 'value without a type'}, not a tensor")
     tensor = info.type.tensor_type
-    dtype = element_type(tensor.elem_type)
+    dtype = DType.U8 if _holds_strings(info) else element_type(tensor.elem_type)
     if not tensor.HasField("shape"):
         return TensorType(dtype, (ANY_RANK,))
     dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param for d in tensor.shape.dim]

@@ -34,7 +34,14 @@ class Items:
     values: tuple[Value, ...] = ()
 
 
-Entry = Value | Items | None
+@dataclass(frozen=True)
+class Text:
+    """A tensor of strings, as its bytes along one more axis (see ``onnx_text``)."""
+
+    bytes: Value
+
+
+Entry = Value | Items | Text | None
 """What a name in a model can stand for; None is an optional without a value."""
 
 
@@ -105,6 +112,11 @@ class Call:
             return a
         if isinstance(a, Items) and isinstance(b, Items) and len(a.values) == len(b.values):
             return Items(tuple(self.pick(condition, x, y) for x, y in zip(a.values, b.values, strict=True)))
+        if isinstance(a, Text) and isinstance(b, Text):
+            wide = (
+                self.emit("Unsqueeze", [condition, self.constant(np.array([-1]))]) if condition.type.rank else condition
+            )
+            return Text(self.pick(wide, a.bytes, b.bytes))
         if not isinstance(a, Value) or not isinstance(b, Value):
             raise self.open_condition(condition, "sequences of different lengths")
         return self.pick(condition, a, b)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tenon.frontends.onnx_control import Entry, Items
-from tenon.frontends.onnx_tensors import DTYPES
+from tenon.frontends.onnx_control import Entry, Items, Text
+from tenon.frontends.onnx_tensors import DTYPES, STRING
 from tenon.ir.writer import is_known
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def _version(versions: Iterable[int], opset: int) -> int:
 
 
 def _is_known(entry: Entry) -> bool:
-    return all(map(is_known, entry.values)) if isinstance(entry, Items) else entry is None or is_known(entry)
+    if isinstance(entry, Items):
+        return all(map(is_known, entry.values))
+    return entry is None or is_known(entry.bytes if isinstance(entry, Text) else entry)
 
 
 def _type(value: Entry) -> TypeProto:
@@ -69,9 +71,11 @@ def _type(value: Entry) -> TypeProto:
         element.elem_type = _NUMBERS[value.values[0].type.dtype] if value.values else 1
         return type
     if value is not None:
-        type.tensor_type.elem_type = _NUMBERS[value.type.dtype]
+        text = isinstance(value, Text)
+        tensor = value.bytes if isinstance(value, Text) else value
+        type.tensor_type.elem_type = STRING if text else _NUMBERS[tensor.type.dtype]
         type.tensor_type.shape.SetInParent()
-        for extent in value.type.dims:
+        for extent in tensor.type.dims[:-1] if text else tensor.type.dims:
             type.tensor_type.shape.dim.add().dim_value = extent
     return type
 

@@ -14,12 +14,14 @@ from tenon import ops
 from tenon.errors import FormatError, UnknownError
 from tenon.frontends import onnx_functions
 from tenon.frontends.onnx_compose import COMPOSED
-from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items
+from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items, Text
 from tenon.frontends.onnx_functions import schema as _schema
-from tenon.frontends.onnx_tensors import TensorError, array
+from tenon.frontends.onnx_strings import MAKES_STRINGS, STRINGS
+from tenon.frontends.onnx_tensors import STRING, TensorError, array
 from tenon.frontends.onnx_upgrade import Layer, RefusedError, upgrade
 from tenon.frontends.source import ModelFile
 from tenon.ir.graph import Array, Graph, Origin, Value
+from tenon.ir.strings import encoded
 from tenon.ir.types import TensorType
 from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known
 
@@ -51,6 +53,7 @@ class Importer:
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
         declared = {v.name: v.type.WhichOneof("value") for v in self.proto.input}
+        texts = {v.name for v in self.proto.input if v.type.tensor_type.elem_type == STRING}
         for name, type in types.items():
             value = self.graph.add_input(self.writer.names.fresh(name), type)
             whole = name.rpartition("[")[0]
@@ -58,7 +61,8 @@ class Importer:
                 before = self.scope.get(whole)
                 self.scope[whole] = Items((*(before.values if isinstance(before, Items) else ()), value))
             else:
-                self.scope[name] = value
+                self.scope[name] = Text(value) if name in texts else value
+                self.graph.strings |= {value.name} & texts
         for v in self.proto.input:
             if v.name not in self.scope and v.type.WhichOneof("value") not in ("tensor_type", None):
                 self.scope[v.name] = Items() if v.type.WhichOneof("value") == "sequence_type" else None
@@ -77,21 +81,23 @@ class Importer:
                 {f"{name}[{i}]": v for i, v in enumerate(entry.values)} if isinstance(entry, Items) else {name: entry}
             )
             for part, value in parts.items():
+                if isinstance(value, Text):
+                    self.graph.strings.add(part)
+                    value = value.bytes
                 if value is not None:
                     self.graph.outputs.append(self.returned(part, value))
-        self.graph.prune()
         self.deliver_extents()
-        return self.graph
-
-    def deliver_extents(self) -> None:
-        """Give the true extents of outputs that depend on data beside them.  Raises UnsupportedError if anything else
-        reads such a value."""
-        for value, (axis, count) in self.counted.items():
-            if value.producer is None or value.producer not in self.graph:
-                continue
+        self.graph.prune()
+        for value in self.counted:
             for reader in value.uses:
                 what = f"reads '{value.name}', whose extent depends on data"
                 self.writer.report(reader.origin, what, "cut the model before it with --output")
+        self.writer.finish()
+        return self.graph
+
+    def deliver_extents(self) -> None:
+        """Give the true extents of outputs that depend on data beside them."""
+        for value, (axis, count) in self.counted.items():
             if not self.graph.is_output(value):
                 continue
             name = next((n for a, n in self.graph.extents.values() if self.named(n) is count), "")
@@ -99,7 +105,6 @@ class Importer:
                 name = count.name = self.writer.names.fresh(f"{value.name}.extent")
                 self.graph.outputs.append(count)
             self.graph.extents[value.name] = (axis, name)
-        self.writer.finish()
 
     def named(self, name: str) -> Value | None:
         """The graph output of that name."""
@@ -120,6 +125,12 @@ class Importer:
         value = self.scope.get(name)
         return value.type if isinstance(value, Value) and is_known(value) else None
 
+    def tensor(self, name: str, data: Array) -> Entry:
+        """A constant of numbers or of strings."""
+        if data.dtype == object:
+            return Text(self.writer.constant(name, encoded(data)))
+        return self.writer.constant(name, data)
+
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
         """Import initializers and nodes into ``scope``."""
         from tenon.frontends.onnx import reads
@@ -136,7 +147,7 @@ class Importer:
                     self.writer.report(f"initializer '{tensor.name}'", str(error))
                     scope[tensor.name] = Value(tensor.name)
                 else:
-                    scope[tensor.name] = self.writer.constant(tensor.name, data)
+                    scope[tensor.name] = self.tensor(tensor.name, data)
         self.nodes(chosen, read, scope)
 
     def nodes(self, chosen: Sequence[NodeProto], read: set[str], scope: Scope) -> None:
@@ -170,9 +181,11 @@ class Importer:
             return self.expand(own, node, origin, entries)
         if node.op_type in CONTROL:
             return CONTROL[node.op_type](Call(self, node, origin, entries, scope))
-        if node.op_type == "Identity" and not isinstance(entries[0], Value):
+        if node.op_type == "Identity" and not isinstance(entries[0], Value | Text):
             return entries
-        inputs = [entry for entry in entries if not isinstance(entry, Items)]
+        if node.op_type in MAKES_STRINGS or any(isinstance(entry, Text) for entry in entries):
+            return self.strings(node, origin, entries, read)
+        inputs = [entry for entry in entries if not isinstance(entry, Items | Text)]
         if len(inputs) < len(entries):
             function = onnx_functions.body(self.resolved(node), self.opset, entries)
             if function is None:
@@ -180,17 +193,14 @@ class Importer:
             return self.expand(function, node, origin, entries)
         if node.domain not in _STANDARD and node.op_type not in COMPOSED and ops.lookup(node.op_type) is None:
             return self.function(node, origin, inputs)
-        attributes = self.attributes(node)
-        last = max((i for i, name in enumerate(node.output) if name in read), default=0)
-        names = [name or f"{origin.layer}_{i}" for i, name in enumerate(node.output)][: last + 1]
-        layer = Layer(origin, node.op_type, self.opset, inputs, names, len(node.output), attributes, self)
+        layer = self.layer(node, origin, inputs, read)
         if node.op_type == "Constant":
-            return [self.writer.constant(names[0], _constant(attributes))]
+            return [self.tensor(layer.outputs[0], _constant(layer.attributes))]
         upgrade(layer)
         while layer.inputs and layer.inputs[-1] is None:
             layer.inputs.pop()
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
-            return [self.writer.constant(names[0], _filled(layer))]
+            return [self.writer.constant(layer.outputs[0], _filled(layer))]
         if layer.type in COMPOSED:
             try:
                 found = COMPOSED[layer.type](layer)
@@ -202,6 +212,29 @@ class Importer:
         if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
             return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
+
+    def layer(self, node: NodeProto, origin: Origin, inputs: list[Value | None], read: set[str]) -> Layer:
+        """The node with its inputs, its attributes and names for its outputs up to the last that is read."""
+        last = max((i for i, name in enumerate(node.output) if name in read), default=0)
+        names = [name or f"{origin.layer}_{i}" for i, name in enumerate(node.output)][: last + 1]
+        return Layer(origin, node.op_type, self.opset, inputs, names, len(node.output), self.attributes(node), self)
+
+    def strings(self, node: NodeProto, origin: Origin, entries: Sequence[Entry], read: set[str]) -> Sequence[Entry]:
+        """The outputs of an operator that reads or makes strings.  Raises RefusedError."""
+        if node.op_type not in STRINGS:
+            able = ", ".join(STRINGS)
+            raise RefusedError(f"it reads strings, and Tenon has no {node.op_type} of strings", f"there are {able}")
+        inputs = [entry.bytes if isinstance(entry, Text) else entry for entry in entries]
+        known = [entry for entry in inputs if not isinstance(entry, Items)]
+        if len(known) < len(inputs) or not all(v is None or is_known(v) for v in known):
+            raise RefusedError("the shapes of its inputs are not known", "bind the model's shapes with --shape")
+        texts = {i for i, entry in enumerate(entries) if isinstance(entry, Text)}
+        layer = self.layer(node, origin, known, read)
+        try:
+            return STRINGS[node.op_type](layer, texts)
+        except UnknownError as error:
+            names = self.writer.need(error.value)
+            raise RefusedError(str(error), f"make {' and '.join(names)} an initializer") from None
 
     def function(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None]) -> Sequence[Entry]:
         """The outputs of a standard operator that is defined by others.  Raises RefusedError if it is none."""
@@ -308,8 +341,14 @@ class Importer:
         """The outputs of an operator whose last output counts what is found along these axes of the others."""
         names = [f"{layer.outputs[0]}_{i}" for i in range(len(axes) + 1)]
         *values, count = self.writer.add(operator(layer.type, layer.attributes), layer.inputs, names, layer.origin)
-        self.counted.update({v: (axis, count) for v, axis in zip(values, axes, strict=True) if axis is not None})
+        for value, axis in zip(values, axes, strict=True):
+            if axis is not None:
+                self.count(value, axis, count)
         return values
+
+    def count(self, value: Value, axis: int, count: Value) -> None:
+        """Note that only ``count`` elements along an axis of a value are there; the rest is zeros."""
+        self.counted[value] = axis, count
 
     def constant(self, layer: Layer, stem: str, data: Array) -> Value:
         return self.writer.constant(f"{layer.outputs[0]}_{stem}", data)
@@ -383,7 +422,9 @@ def _constant(attributes: Mapping[str, Any]) -> Array:
             return np.array(value, np.float32)
         if name in ("value_int", "value_ints"):
             return np.array(value, np.int64)
-    raise RefusedError("its value is not a tensor of numbers", "strings and sparse tensors are not supported")
+        if name in ("value_string", "value_strings"):
+            return np.array(value, object)
+    raise RefusedError("its value is not a tensor", "sparse tensors are not supported")
 
 
 def _filled(layer: Layer) -> Array:

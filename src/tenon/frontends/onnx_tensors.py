@@ -23,6 +23,9 @@ DTYPES = {
 }  # fmt: skip
 """TensorProto.DataType to element types."""
 
+STRING = 8
+"""TensorProto.DataType of strings, which are held as bytes (see ``onnx_text``)."""
+
 _FIELD = {
     DType.F32: "float_data", DType.F64: "double_data", DType.I64: "int64_data",
     DType.U64: "uint64_data", DType.U32: "uint64_data",
@@ -50,7 +53,12 @@ def element_type(number: int) -> DType:
 
 
 def array(tensor: TensorProto, folder: Path | None) -> Array:
-    """The tensor's data, row-major.  ``folder`` is where external data may lie.  Raises TensorError."""
+    """The tensor's data, row-major; strings as an array of Python's.  ``folder`` is where external data may lie.
+
+    Raises TensorError.
+    """
+    if tensor.data_type == STRING:
+        return _strings(tensor)
     dtype = element_type(tensor.data_type)
     dims = tuple(tensor.dims)
     if any(d < 0 for d in dims) or math.prod(d or 1 for d in dims) >= 2**40:
@@ -72,6 +80,18 @@ def array(tensor: TensorProto, folder: Path | None) -> Array:
     if dtype.carrier is not dtype:
         data = data.astype(dtype.carrier.numpy, copy=False).view(dtype.numpy)
     return data.astype(dtype.numpy, copy=False).reshape(dims)
+
+
+def _strings(tensor: TensorProto) -> Array:
+    dims = tuple(tensor.dims)
+    if any(d < 0 for d in dims) or math.prod(dims) != len(tensor.string_data):
+        raise TensorError(f"holds {len(tensor.string_data)} strings where its shape is {list(dims)}")
+    found = np.empty(len(tensor.string_data), object)
+    for i, data in enumerate(tensor.string_data):
+        if b"\0" in data:
+            raise TensorError("holds a string with a zero byte in it, which ends a string")
+        found[i] = data.decode(errors="replace")
+    return found.reshape(dims)
 
 
 def _unpacked(tensor: TensorProto, folder: Path | None, dtype: DType, count: int) -> Array:

@@ -41,6 +41,8 @@ class Maker(Protocol):
 
     def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]: ...
 
+    def count(self, value: Value, axis: int, count: Value) -> None: ...
+
 
 @dataclass
 class Layer:

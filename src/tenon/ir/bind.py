@@ -39,6 +39,7 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
         twin.update(zip(node.outputs, outputs, strict=True))
     copy.outputs = [twin[v] for v in graph.outputs]
     copy.extents = dict(graph.extents)
+    copy.strings = set(graph.strings)
     writer.finish()
     return copy
 

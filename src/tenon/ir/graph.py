@@ -131,6 +131,7 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.extents: dict[str, tuple[int, str]] = {}  # output -> (axis, the output that counts what is found along it)
+        self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self._nodes: dict[Node, None] = {}
 
     # ------------------------------------------------------------------------------------- reading
@@ -264,6 +265,7 @@ class Graph:
                 twin[old] = value
         new.outputs = [of(v) for v in self.outputs]
         new.extents = dict(self.extents)
+        new.strings = set(self.strings)
         return new
 
     def reorder(self, nodes: Iterable[Node]) -> None:

@@ -1,0 +1,224 @@
+"""ONNX's operators on strings, spelled out on bytes: held against Python's own strings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tenon
+from evaluate import evaluate
+from tenon.errors import InputError, UnsupportedError
+from tenon.ir.graph import Array, Graph
+from tenon.ir.strings import StringError, decoded, encoded
+
+WIDTH = 12
+ML = "ai.onnx.ml"
+
+
+def strings(*values: object) -> Array:
+    return np.array(values, object)
+
+
+def model(
+    type: str,
+    inputs: Mapping[str, Array],
+    outputs: Sequence[str] = ("y",),
+    constants: Mapping[str, Array] | None = None,
+    domain: str = "",
+    **attributes: Any,
+) -> bytes:
+    """A model of one node; inputs and constants that hold objects are strings."""
+    given = constants or {}
+    nodes = [helper.make_node(type, [*inputs, *given], outputs, name="it", domain=domain, **attributes)]
+    kinds = {name: TensorProto.STRING if a.dtype == object else helper.np_dtype_to_tensor_dtype(a.dtype)
+             for name, a in inputs.items()}  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "made",
+        [helper.make_tensor_value_info(name, kinds[name], a.shape) for name, a in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs],
+        [numpy_helper.from_array(a, name) for name, a in given.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, 4)]
+    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return data
+
+
+def graph_of(data: bytes, inputs: Mapping[str, Array], width: int = WIDTH) -> Graph:
+    shapes: dict[str, Any] = {name: a.shape for name, a in inputs.items()}
+    shapes |= {f"{name}.width": width for name, a in inputs.items() if a.dtype == object}
+    return tenon.load(data, shapes=shapes)
+
+
+def run(type: str, inputs: Mapping[str, Array], outputs: Sequence[str] = ("y",), **given: Any) -> list[Array]:
+    """The outputs of one node, computed by the references of the operators that it is spelled out in."""
+    graph = graph_of(model(type, inputs, outputs, **given), inputs)
+    fed = {name: encoded(a, WIDTH) if a.dtype == object else a for name, a in inputs.items()}
+    found = evaluate(graph, fed)
+    results = []
+    for name in outputs:
+        array = found[name]
+        if name in graph.extents:
+            axis, count = graph.extents[name]
+            array = np.take(array, range(int(found[count])), axis)
+        results.append(decoded(array) if name in graph.strings else array)
+    return results
+
+
+def texts(rng: random.Random, letters: str, count: int, most: int = WIDTH) -> Array:
+    return strings(*("".join(rng.choice(letters) for _ in range(rng.randrange(most + 1))) for _ in range(count)))
+
+
+# --------------------------------------------------------------------------------------------- comparing, joining
+def test_equal_broadcasts_and_ignores_widths() -> None:
+    a, b = strings("a", "", "été", "abc"), strings("a", "ab", "été", "abcd")
+    assert run("Equal", {"a": a, "b": b})[0].tolist() == [True, False, True, False]
+    table = run("Equal", {"a": a}, constants={"b": strings("a", "été").reshape(2, 1)})[0]
+    assert table.tolist() == [[True, False, False, False], [False, False, True, False]]
+
+
+def test_concat() -> None:
+    rng = random.Random(0)
+    a, b = texts(rng, "ab", 40), texts(rng, "cd", 40)
+    assert run("StringConcat", {"a": a, "b": b})[0].tolist() == [x + y for x, y in zip(a, b, strict=True)]
+    assert run("StringConcat", {"a": a.reshape(8, 5), "b": b[:5]})[0].shape == (8, 5)
+    assert run("StringConcat", {"a": strings(), "b": strings("x")})[0].shape == (0,)
+
+
+# ------------------------------------------------------------------------------------------------------ splitting
+@pytest.mark.parametrize("limit", [None, 0, 1, 2, 5])
+@pytest.mark.parametrize("delimiter", [None, "", ",", "ab", "aa"])
+def test_split_as_python_does(delimiter: str | None, limit: int | None) -> None:
+    rng = random.Random(2)
+    x = texts(rng, "ab, \n" if not delimiter else "ab,", 60)
+    expected = [s.split(delimiter or None, -1 if limit is None else limit) for s in x]
+    pieces, counts = run("StringSplit", {"x": x}, ("y", "n"), delimiter=delimiter, maxsplit=limit)
+    assert counts.tolist() == [len(e) for e in expected]
+    most = max(len(e) for e in expected)
+    assert pieces.tolist() == [e + [""] * (most - len(e)) for e in expected]
+
+
+def test_split_of_nothing() -> None:
+    pieces, counts = run("StringSplit", {"x": np.zeros((0, 2), object)}, ("y", "n"))
+    assert pieces.shape == (0, 2, 0)
+    assert counts.shape == (0, 2)
+
+
+# ---------------------------------------------------------------------------------------------------------- cases
+def test_cases_of_characters_of_one_and_two_bytes() -> None:
+    x = strings("Ab1z", "ÀÉß", "Ωω", "Жж", "ÿ", "日本aé", "ŐŰ", "Ա", "")
+    lower = run("StringNormalizer", {"x": x}, case_change_action="LOWER")[0]
+    assert lower.tolist() == [s.lower() for s in x]
+    upper = run("StringNormalizer", {"x": x}, case_change_action="UPPER")[0]
+    assert upper.tolist() == ["AB1Z", "ÀÉß", "ΩΩ", "ЖЖ", "Ÿ", "日本AÉ", "ŐŰ", "Ա", ""]  # ß would be longer
+
+
+@pytest.mark.parametrize(
+    ("sensitive", "words", "expected"),
+    [(1, ["mon", "TUE"], ["Mon", "Été"]), (0, ["MON"], ["TUE", "Été"]), (0, ["mon", "tue", "éTÉ"], [""]),
+     (1, ["absent"], ["Mon", "mon", "TUE", "Été"])],
+)  # fmt: skip
+def test_stop_words(sensitive: int, words: list[str], expected: list[str]) -> None:
+    x = strings("Mon", "mon", "TUE", "Été")
+    attributes: dict[str, Any] = {"stopwords": words, "is_case_sensitive": sensitive}
+    assert run("StringNormalizer", {"x": x}, **attributes)[0].tolist() == expected
+    assert run("StringNormalizer", {"x": x.reshape(1, 4)}, **attributes)[0].tolist() == [expected]
+
+
+# --------------------------------------------------------------------------------------------------------- labels
+def test_label_encoder_of_every_kind() -> None:
+    words, numbers, reals = strings("b", "a", "bb", "c"), np.array([3, 1, 7]), np.array([0.5, np.nan, 2], np.float32)
+    keys: dict[str, Any] = {"keys_strings": ["a", "bb", "b"]}
+    encode: dict[str, Any] = {"inputs": {"x": words}, "domain": ML}
+    assert run("LabelEncoder", **encode, **keys, values_int64s=[1, 2, 3])[0].tolist() == [3, 1, 2, -1]
+    named = run("LabelEncoder", **encode, **keys, values_strings=["x", "yy", "z"])[0]
+    assert named.tolist() == ["z", "x", "yy", "_Unused"]
+    floats = run("LabelEncoder", **encode, **keys, values_floats=[1.0, 2.0, 3.0], default_float=0.25)[0]
+    assert floats.tolist() == [3, 1, 2, 0.25]
+    back: dict[str, Any] = {
+        "domain": ML,
+        "keys_int64s": [1, 3],
+        "values_strings": ["one", "three"],
+        "default_string": "?",
+    }
+    assert run("LabelEncoder", {"x": numbers}, **back)[0].tolist() == ["three", "one", "?"]
+    nan = run("LabelEncoder", {"x": reals}, domain=ML, keys_floats=[float("nan"), 0.5], values_int64s=[5, 6])[0]
+    assert nan.tolist() == [6, 5, -1]
+
+
+# ------------------------------------------------------------------------------------------------- moving strings
+@pytest.mark.parametrize(
+    ("type", "more", "attributes"),
+    [
+        ("Identity", [], {}), ("Reshape", [[3, -1]], {}), ("Flatten", [], {"axis": 1}), ("Transpose", [], {}),
+        ("Unsqueeze", [[0, -1]], {}), ("Slice", [[1], [9], [-1]], {}), ("Gather", [[[2, 0]]], {"axis": -1}),
+        ("Expand", [[2, 2, 3]], {}), ("Shape", [], {"start": 1}), ("Size", [], {}), ("Transpose", [], {"perm": [1, 0]}),
+    ],
+)  # fmt: skip
+def test_moving(type: str, more: list[Any], attributes: dict[str, Any]) -> None:
+    x = strings("a", "bb", "", "été", "d", "ee").reshape(2, 3)
+    constants = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(more)}
+    (found,) = run(type, {"x": x}, constants=constants, **attributes)
+    expected = {
+        "Identity": x, "Reshape": x.reshape(3, -1), "Flatten": x, "Transpose": x.T, "Unsqueeze": x[None, :, :, None],
+        "Slice": x[:, 1:], "Gather": x[:, [[2, 0]]], "Expand": np.broadcast_to(x, (2, 2, 3)), "Shape": np.array([3]),
+        "Size": np.array(6),
+    }[type]  # fmt: skip
+    assert found.shape == expected.shape
+    assert found.tolist() == expected.tolist()
+
+
+def test_joining_and_choosing() -> None:
+    a, b = strings("a", "bb"), strings("ccc", "")
+    assert run("Concat", {"a": a, "b": b}, axis=-1)[0].tolist() == ["a", "bb", "ccc", ""]
+    wide = {"b": strings("a string that is longer than others")}
+    assert run("Concat", {"a": a}, constants=wide, axis=0)[0].tolist() == ["a", "bb", *wide["b"]]
+    chosen = run("Where", {"c": np.array([True, False]), "a": a, "b": b})[0]
+    assert chosen.tolist() == ["a", ""]
+    assert run("Squeeze", {"a": a.reshape(1, 2, 1)})[0].tolist() == ["a", "bb"]
+
+
+# ------------------------------------------------------------------------------------------------- at the boundary
+def test_what_cannot_be_done_is_said() -> None:
+    x = {"x": strings("a")}
+    with pytest.raises(UnsupportedError, match=r"no Relu of strings.*StringConcat"):
+        run("Relu", x)
+    with pytest.raises(UnsupportedError, match=r"cannot be compiled.*\(\?= is not supported"):
+        run("RegexFullMatch", x, pattern="(?=a)")
+    with pytest.raises(InputError, match=r"x\.width.*not a number of bytes"):
+        tenon.load(model("Identity", x), shapes={"x.width": 0})
+
+
+def test_strings_as_bytes() -> None:
+    x = strings("a", "", "日本").reshape(3, 1)
+    assert encoded(x).shape == (3, 1, 6)
+    assert decoded(encoded(x, 8)).tolist() == x.tolist()
+    assert decoded(encoded(np.array(["x", "yy"]))).tolist() == ["x", "yy"]
+    with pytest.raises(StringError, match="6 bytes, and there is room for 5"):
+        encoded(x, 5)
+    with pytest.raises(StringError, match="zero byte"):
+        encoded(strings("a\0b"))
+    with pytest.raises(StringError, match="not a string"):
+        encoded(strings(3))
+
+
+def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
+    x = {"x": strings("one two", "three", " ")}
+    bundle = tenon.compile(graph_of(model("StringSplit", x, ("y", "n")), x), name="words")
+    assert "strings in UTF-8 along the last axis" in bundle.header
+    engine = tenon.open(bundle.save(tmp_path / "words"))
+    found = engine.run(x)
+    assert found["y"].tolist() == [["one", "two"], ["three", ""], ["", ""]]
+    assert found["n"].tolist() == [2, 1, 0]
+    assert engine.run(np.array(["a b", "c d", "e"]))["y"].tolist() == [["a", "b"], ["c", "d"], ["e", ""]]
+    assert engine.run(encoded(strings("1", "2", "3"), WIDTH))["y"].tolist() == [["1"], ["2"], ["3"]]
+    assert engine.inputs["x"].shape == (3, WIDTH)
+    with pytest.raises(InputError, match=r"input 'x'.*13 bytes.*room for 12.*--shape x\.width=N"):
+        engine.run(strings("a", "b", "a" * 13))
+    with pytest.raises(InputError, match=r"has shape \[2\] and the network takes strings of \[3\]"):
+        engine.run(strings("a", "b"))
