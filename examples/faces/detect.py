@@ -18,6 +18,9 @@ from PIL import Image, ImageDraw
 
 import tenon
 from tenon.engine.image import read_image
+from tenon.ir.picture import Picture
+
+SCALED = Picture(mean=(127,), scale=(1 / 128,))
 
 
 def overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -42,7 +45,7 @@ def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[i
 def find_faces(engine: tenon.Engine, photo: Path, threshold: float = 0.7) -> list[tuple[float, list[int]]]:
     """(score, [left, top, right, bottom] in pixels of the photo) of every face, best first."""
     name, memory = next(iter(engine.inputs.items()))
-    out = engine.run({name: read_image(photo, memory.shape, mean=(127,), scale=(1 / 128,))})
+    out = engine.run({name: read_image(photo, memory.shape, SCALED).pixels})
     scores, boxes = out["scores"][0, :, 1], out["boxes"][0]
     with Image.open(photo) as picture:
         size = np.array([*picture.size, *picture.size])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tenon.bundle import Bundle as Bundle
     from tenon.engine import Engine as Engine
     from tenon.engine import open_bundle
+    from tenon.engine.detect import detect as detect
     from tenon.errors import TenonError as TenonError
     from tenon.ir.graph import Graph as Graph
     from tenon.options import Options as Options
@@ -38,6 +39,7 @@ _HOMES = {
     "Options": "tenon.options",
     "TenonError": "tenon.errors",
     "compile": "tenon.pipeline",
+    "detect": "tenon.engine.detect",
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.engine:open_bundle",

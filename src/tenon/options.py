@@ -6,7 +6,7 @@ Environment variables are read here and nowhere else:
     TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION
     TENON_CC        the C compiler to use instead of zig
     TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache
-    TENON_CACHE     where compiled objects are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
+    TENON_CACHE     where compiled objects and fetched models are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ _VARIABLES = {
 
 
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where compiled objects are kept unless the user says otherwise."""
+    """Where compiled objects and fetched models are kept unless the user says otherwise."""
+    if chosen := environment.get("TENON_CACHE"):
+        return Path(chosen)
     home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache")
     return Path(home) / "tenon"
 
@@ -88,6 +90,12 @@ class Options:
     max_weights: Annotated[int, least(0)] | None = None
     """The most bytes that all weights may take as packed; fast algorithms make them grow."""
 
+    preprocess: dict[str, Any] = field(default_factory=dict)
+    """How pictures become inputs, where the model does not say or says otherwise: fields of ``ir.picture.Picture``."""
+
+    compile_preprocess: tuple[int, int] | None = None
+    """(height, width) of pictures that the bundle takes as bytes [height, width, channels], pre-processing compiled in."""
+
     emit: tuple[Emit, ...] = ()
     """What a saved bundle holds; () is everything the target can have but the executable."""
 
@@ -104,7 +112,7 @@ class Options:
     """A gcc or clang, by name or path; None is the zig that comes with Tenon."""
 
     cache: Path = field(default_factory=default_cache)
-    """Compiled objects are kept here; it can be deleted at any time."""
+    """Compiled objects are kept here, fetched models in TENON_CACHE or its default; it can be deleted at any time."""
 
     tuning: Path = field(default_factory=lambda: default_cache() / "tuning.sqlite")
     """What ``tenon tune`` measured; used where it knows a layer."""

@@ -16,11 +16,13 @@ from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError
 from tenon.frontends import torch_export
+from tenon.frontends.heads import find_heads
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
 from tenon.kernels.winograd import ERROR
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
+from tenon.passes.picture import compile_in, described
 from tenon.passes.precision import precision
 from tenon.plan.choose import choose
 from tenon.plan.describe import Description, describe
@@ -87,9 +89,15 @@ def compile(
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
     name = chosen.name or identifier(given.name)
-    _, program = _planned(given, target, chosen, name, shapes, progress)
+    bound = _bound(given, shapes)
+    heads, changes = find_heads(bound), chosen.preprocess
+    if chosen.compile_preprocess:
+        bound, changes = compile_in(bound, changes, chosen.compile_preprocess), {}
+    pictures = described(bound, changes)
+    _, program = _planned(bound, target, chosen, name, None, progress)
     progress("generate")
-    return Bundle(program, source(program, f"{name}.h", profile=chosen.profile), target, chosen, _origin(model, given))
+    text = source(program, f"{name}.h", profile=chosen.profile)
+    return Bundle(program, text, target, chosen, _origin(model, given), pictures, heads)
 
 
 def inspect(
@@ -187,11 +195,16 @@ def _setting(target: Target, options: Options) -> Setting:
 
 
 def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | None) -> Graph:
-    bound = all(v.type.bound for v in given.inputs) and not shapes
-    graph = given.copy() if bound else bind(given, shapes)
+    bound = _bound(given, shapes)
+    graph = bound.copy() if bound is given else bound
     narrow = precision(options.precision, arithmetic=target.machine.dot2)
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow)
     return graph
+
+
+def _bound(given: Graph, shapes: Shapes | None) -> Graph:
+    """The graph itself if nothing has to be bound."""
+    return given if all(v.type.bound for v in given.inputs) and not shapes else bind(given, shapes)
 
 
 def find_target(options: Options) -> Target:

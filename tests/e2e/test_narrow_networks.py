@@ -45,6 +45,7 @@ def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
 def test_a_face_detector_on_a_photo(precision: str, tolerance: float) -> None:
     """Twice what 17 photos showed at most: scores off by 0.025 and 0.0032, boxes by 0.0051 and 0.0008."""
     from tenon.engine.image import read_image
+    from tenon.ir.picture import Picture
 
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photo = shared("models/images/coral_grace_hopper.bmp")
@@ -52,7 +53,7 @@ def test_a_face_detector_on_a_photo(precision: str, tolerance: float) -> None:
     for name in ("fp32", precision):
         with tenon.open(tenon.compile(model, precision=name)) as engine:
             shape = engine.inputs["input"].shape
-            found[name] = engine.run({"input": read_image(photo, shape, mean=(127,), scale=(1 / 128,))})
+            found[name] = engine.run({"input": read_image(photo, shape, Picture(mean=(127,), scale=(1 / 128,))).pixels})
     scores, boxes = (np.abs(found[precision][k] - found["fp32"][k]).max() for k in ("scores", "boxes"))
     assert scores < tolerance
     assert boxes < tolerance / 4

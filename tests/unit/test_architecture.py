@@ -58,7 +58,7 @@ def test_operators_name_no_target() -> None:
 def test_public_names() -> None:
     assert sorted(tenon.__all__) == [
         "Bundle", "Engine", "Graph", "Options", "TenonError", "__version__",
-        "compile", "inspect", "load", "open", "targets",
+        "compile", "detect", "inspect", "load", "open", "targets",
     ]  # fmt: skip
     for name in tenon.__all__:
         assert getattr(tenon, name) is not None

@@ -6,10 +6,13 @@ It holds no dates and no absolute paths: the same input and options give the sam
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from tenon.errors import BundleError
+from tenon.errors import BundleError, InputError
+from tenon.ir.picture import Heads, Picture
 from tenon.records import MisfitError, least, plain, reader
 
 FILE = "manifest.json"
@@ -109,6 +112,7 @@ class Manifest(NamedTuple):
 
     ``threads`` is the most threads that can run it together, ``phases`` how many times these meet in a run, and
     ``error`` the largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured.
+    ``pictures`` says of inputs how a picture becomes one, ``heads`` how a detector's outputs list what it found.
     """
 
     tenon: str
@@ -128,6 +132,8 @@ class Manifest(NamedTuple):
     origin: Origin | None = None
     compiler: str | None = None
     size: CodeSize | None = None
+    pictures: Mapping[str, Picture] = MappingProxyType({})
+    heads: Heads | None = None
     format: Literal[1] = FORMAT
 
     def text(self) -> str:
@@ -152,6 +158,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: install a newer Tenon")
     try:
         manifest: Manifest = reader(Manifest)(content)
+    except InputError as error:
+        raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
     except MisfitError as misfit:
         where = ".".join(map(str, misfit.where)) or "top level"
         raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None

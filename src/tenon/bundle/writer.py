@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.pieces import pieces
 from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError
+from tenon.ir.picture import Heads, Picture
 from tenon.options import EMIT, Emit, Options
 from tenon.plan.program import ALIGNMENT, Port, Program
 from tenon.targets import Target
@@ -51,6 +52,8 @@ class Bundle:
     target: Target
     options: Options
     origin: Origin | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    heads: Heads | None = None
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -155,6 +158,8 @@ class Bundle:
             ),
             inputs=tuple(_tensor(port) for port in program.inputs),
             outputs=tuple(_tensor(port) for port in program.outputs),
+            pictures=dict(self.pictures),
+            heads=self.heads,
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
             nodes=tuple(
                 Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, **asdict(call.facts))

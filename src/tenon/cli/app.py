@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from tenon.options import Emit
 
 from tenon.cli.groups import (
+    Answers,
     Building,
     Bundling,
     Compiler,
     Json,
     Model,
+    Pictures,
     Planning,
     Printing,
     Shape,
@@ -27,7 +29,7 @@ from tenon.cli.groups import (
     sources_of,
     with_groups,
 )
-from tenon.cli.words import parse_numbers, parse_pairs
+from tenon.cli.words import parse_pairs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,13 +61,15 @@ def compile_command(
     emit: Annotated[
         str | None, typer.Option("--emit", help="Parts to add or choose: exe, or a list such as c,header,weights.")
     ] = None,
+    pictures: Pictures,
     options: Bundling,
     printing: Printing,
 ) -> None:
     """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
     from tenon.cli.commands import compile_model
 
-    compile_model(model.source(), out, _parts(emit), options.given(), as_json=printing.json)
+    given = {**options.given(), "preprocess": pictures.changes()}
+    compile_model(model.source(), out, _parts(emit), given, as_json=printing.json)
 
 
 @app.command("run")
@@ -73,30 +77,22 @@ def compile_command(
 def run_command(
     *,
     model: Model,
-    image: Annotated[Path | None, typer.Option("--image", help="A picture for the model's (only) image input.")] = None,
+    picture: Annotated[Path | None, typer.Argument(help="A picture for the model's (only) image input.")] = None,
+    image: Annotated[Path | None, typer.Option("--image", help="The same as an option.")] = None,
     input: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
     ] = None,
-    mean: Annotated[str, typer.Option("--mean", help="Subtracted from pixels: one number, or one per channel.")] = "0",
-    scale: Annotated[
-        str, typer.Option("--scale", help="Multiplies pixels after --mean: one, or one per channel.")
-    ] = "1",
-    bgr: Annotated[bool, typer.Option("--bgr", help="Channels are blue, green, red.")] = False,
-    top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5,
-    labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None,
+    pictures: Pictures,
+    answers: Answers,
     sharing: Sharing,
     options: Building,
     printing: Printing,
 ) -> None:
     """Run a model or a bundle on real input and print the answer."""
-    from tenon.cli.commands import run_model
+    from tenon.cli.run import Feeding, run_model
 
-    picture = {"mean": parse_numbers("--mean", mean), "scale": parse_numbers("--scale", scale), "bgr": bgr}
-    files = parse_pairs("--input", input)
-    threads = sharing.among()
-    source, given = model.source(), options.given()
-    run_model(source, given, threads, image, picture, files, top, labels, output, as_json=printing.json)
+    feeding = Feeding(picture or image, pictures.changes(), parse_pairs("--input", input))
+    run_model(model.source(), options.given(), sharing.among(), feeding, answers, as_json=printing.json)
 
 
 @app.command("inspect")

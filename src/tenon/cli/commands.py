@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 import tenon
 from tenon.bundle import read_manifest
-from tenon.cli.opening import Source, Threads, open_engine
+from tenon.cli.opening import Source
 from tenon.cli.show import console, count, print_json, size, stages, table
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph
+from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
 from tenon.records import plain
@@ -34,8 +30,8 @@ def compile_model(
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options)
-        model = source.load() if source.sha256 else source.model
-        bundle = tenon.compile(model, chosen, weights=source.weights, shapes=source.shapes, progress=progress)
+        source.fetch(progress)
+        bundle = tenon.compile(source.model, chosen, weights=source.weights, shapes=source.shapes, progress=progress)
         progress("compile")
         folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
     manifest = read_manifest(folder)
@@ -54,40 +50,6 @@ def compile_model(
     return console.print(shown)
 
 
-def run_model(
-    source: Source,
-    options: dict[str, Any],
-    threads: Threads,
-    image: Path | None,
-    picture: dict[str, Any],
-    files: dict[str, Path],
-    top: int,
-    labels: Path | None,
-    output: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    engine = open_engine(source, options, threads)
-    with engine:
-        feeds = _feeds(engine.inputs, image, picture, files)
-        names = _labels(labels)
-        began = perf_counter()
-        results = engine.run(feeds)
-        elapsed = perf_counter() - began
-    if output:
-        _write(output, results)
-    answer = {name: _best(array, top, names) for name, array in results.items()}
-    if as_json:
-        shapes = {name: list(array.shape) for name, array in results.items()}
-        return print_json({"seconds": elapsed, "shapes": shapes, "top": answer})
-    for name, array in results.items():
-        console.print(f"{name} {array.dtype}{list(array.shape)}", markup=False)
-        for entry in answer[name]:
-            label = entry.get("label", "")
-            console.print(f"  {entry['index']!s:>6}  {entry['value']:.6g}  {label}".rstrip(), markup=False)
-    return console.print(f"{1e3 * elapsed:.2f} ms")
-
-
 def inspect_model(
     source: Source,
     options: dict[str, Any],
@@ -100,7 +62,7 @@ def inspect_model(
     from tenon.pipeline import inspect
 
     with stages(f"reading {source.name}") as progress:
-        graph = source.load()
+        graph = source.load(progress)
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)
     if dot:
         _save_text(dot, _dot(optimised or graph))
@@ -143,70 +105,6 @@ def list_targets(*, as_json: bool) -> None:
 
 
 # --------------------------------------------------------------------------------------------- parts
-def _feeds(
-    inputs: Mapping[str, Array], image: Path | None, picture: dict[str, Any], files: dict[str, Path]
-) -> dict[str, Array]:
-    feeds = {}
-    for name, path in files.items():
-        if not name and len(inputs) != 1:
-            raise InputError(
-                f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
-            )
-        feeds[name or next(iter(inputs))] = _read_array(path)
-    if image is not None:
-        free = [n for n, a in inputs.items() if n not in feeds and a.ndim == 4]
-        if len(free) != 1:
-            raise InputError(f"--image: {len(free)} inputs could take a picture; inputs are {_names(inputs)}")
-        feeds[free[0]] = read_image(image, inputs[free[0]].shape, **picture)
-    if not feeds and inputs:
-        raise InputError(f"nothing to run on: give --image FILE, or --input NAME=FILE.npy for {_names(inputs)}")
-    return feeds
-
-
-def _names(inputs: Mapping[str, Array]) -> str:
-    return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in inputs.items())
-
-
-def _read_array(path: Path) -> Array:
-    try:
-        array: Array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
-    return array
-
-
-def _labels(path: Path | None) -> Sequence[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines() if path else ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--labels {path}: cannot be read ({error})") from None
-
-
-def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The largest values; the index is that of the class for one vector, else of the position."""
-    flat = array.reshape(-1)
-    order = np.argsort(-flat.astype(np.float64), kind="stable")[:top]
-    vector = flat.size == array.shape[-1] if array.ndim else True
-    found = []
-    for i in order:
-        at: Any = int(i) if vector else [int(v) for v in np.unravel_index(i, array.shape)]
-        entry = {"index": at, "value": float(flat[i])}
-        if vector and i < len(labels):
-            entry["label"] = labels[i]
-        found.append(entry)
-    return found
-
-
-def _write(path: Path, results: dict[str, Array]) -> None:
-    try:
-        with path.open("wb") as file:
-            np.savez(file, **results)  # type: ignore[arg-type]  # names are data
-    except OSError as error:
-        raise InputError(f"--output {path}: cannot be written ({error.strerror})") from None
-
-
 def _dot(graph: Graph) -> str:
     from tenon.ir.dot import to_dot
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from tenon.cli.words import parse_processors, parse_shapes
+from tenon.cli.words import parse_numbers, parse_processors, parse_shapes, parse_size
 
 if TYPE_CHECKING:
     from tenon.cli.opening import Source, Threads
@@ -119,7 +119,10 @@ class Planning:
 
     def given(self) -> dict[str, Any]:
         """What the user chose, as overrides for ``Options.from_environment``; a flag not given leaves it open."""
-        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        found = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        if "compile_preprocess" in found:
+            found["compile_preprocess"] = parse_size("--compile-preprocess", found["compile_preprocess"])
+        return found
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,12 @@ class Bundling(Building):
     ] = None
     verify: Annotated[bool, typer.Option("--verify", help="Check the graph after every pass.")] = False
     profile: Annotated[bool, typer.Option("--profile", help="Add the entry point that 'tenon profile' times.")] = False
+    compile_preprocess: Annotated[
+        str | None,
+        typer.Option(
+            "--compile-preprocess", metavar="HxW", help="Take bytes of pictures of this size, H x W x channels."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +165,43 @@ class Tuning(Building):
     """And tuned."""
 
     tuning: Annotated[Path | None, typer.Option("--table", help="The table to read and extend.")] = None
+
+
+# ---------------------------------------------------------------------------------- pictures
+@dataclass(frozen=True)
+class Pictures:
+    """How a picture becomes an input.  The fields, but for ``bgr``, have the names of ``ir.picture.Picture``."""
+
+    mean: Annotated[
+        str | None, typer.Option("--mean", help="Subtracted from pixels: one number or one per channel.")
+    ] = None
+    scale: Annotated[
+        str | None, typer.Option("--scale", help="Multiplies pixels after --mean; 1/255 is a number too.")
+    ] = None
+    channels: Annotated[str | None, typer.Option("--channels", help="Their order: rgb or bgr.")] = None
+    bgr: Annotated[bool, typer.Option("--bgr", help="The same as --channels bgr.")] = False
+    fit: Annotated[
+        str | None, typer.Option("--fit", help="stretch, crop (the middle) or letterbox (whole, with a border).")
+    ] = None
+    resize: Annotated[
+        int | None, typer.Option("--resize", min=1, help="With --fit crop: the shorter side before the cut, as in 256.")
+    ] = None
+    border: Annotated[
+        int | None, typer.Option("--border", min=0, max=255, help="With --fit letterbox: the value around the picture.")
+    ] = None
+    sampling: Annotated[
+        str | None, typer.Option("--sampling", help="How pixels are resized: smooth, bilinear or nearest.")
+    ] = None
+
+    def changes(self) -> dict[str, Any]:
+        """What the user says, as ``Options.preprocess`` has it."""
+        found: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
+        if found.pop("bgr"):
+            found["channels"] = "bgr"
+        numbers: dict[str, Any] = {
+            name: parse_numbers(f"--{name}", found[name]) for name in ("mean", "scale") if name in found
+        }
+        return {**found, **numbers}
 
 
 # ---------------------------------------------------------------------------------- how to run and to print
@@ -173,6 +219,20 @@ class Sharing:
 
         kind = {"0": "all", "1": "big", "2": "little"}.get(self.cores, self.cores)
         return Threads(self.threads, parse_processors(self.affinity), cast("Cores", kind))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is shown of a network's outputs."""
+
+    top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5
+    labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None
+    output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None
+    draw: Annotated[Path | None, typer.Option("--draw", help="Draw a detector's boxes into this picture.")] = None
+    threshold: Annotated[float, typer.Option("--threshold", help="Least score of a detection.")] = 0.5
+    overlap: Annotated[
+        float, typer.Option("--overlap", min=0, max=1, help="Boxes of one class that overlap more are one thing.")
+    ] = 0.45
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]

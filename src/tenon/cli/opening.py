@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tenon
 from tenon.bundle.manifest import FILE as MANIFEST
-from tenon.cli.show import stages
+from tenon.cli.show import size, stages
 from tenon.engine.processors import Cores
+from tenon.frontends.source import read
 from tenon.ir.graph import Graph
 from tenon.options import Options
 
 Shapes = Mapping[str, Any]
+Stages = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,21 @@ class Source:
         """Whether it is the folder of a bundle."""
         return (Path(self.model) / MANIFEST).is_file()
 
-    def load(self) -> Graph:
+    def load(self, progress: Stages = lambda stage: None) -> Graph:
+        """The graph; ``progress`` hears of the bytes of a model that comes from the network."""
+        self.fetch(progress)
         return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256)
+
+    def fetch(self, progress: Stages) -> None:
+        """Bring files that lie at http(s) addresses into the cache, and check the sum of the model's file."""
+
+        def told(received: int, total: int | None) -> None:
+            whole = f" of {size(total)} ({100 * received // total} %)" if total else ""
+            progress(f"fetched {size(received)}{whole}")
+
+        for place, sha256 in ((self.model, self.sha256), (self.weights, None)):
+            if place and (sha256 or place.lower().startswith(("http://", "https://"))):
+                read(place, sha256, progress=told)
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,6 @@ def open_engine(source: Source, options: Mapping[str, Any], threads: Threads = A
         return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options)
-        bundle = tenon.compile(source.load(), chosen, progress=progress)
+        bundle = tenon.compile(source.load(progress), chosen, progress=progress)
         progress("compile")
         return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

@@ -47,6 +47,17 @@ def _number(word: str) -> float:
     return float(above) / float(below) if sep else float(above)
 
 
+def parse_size(option: str, text: str) -> tuple[int, int]:
+    """``480x640``: height and width."""
+    try:
+        height, width = (int(word) for word in text.lower().split("x"))
+    except ValueError:
+        height = width = 0
+    if not (0 < height < 1 << 15 and 0 < width < 1 << 15):
+        raise InputError(f"{option} {text}: write HEIGHTxWIDTH, as in 480x640")
+    return height, width
+
+
 def parse_processors(text: str | None) -> tuple[int, ...]:
     """``0,1`` or ``0-3``: numbers of processors."""
     try:

@@ -1,48 +1,115 @@
-"""Pictures as network inputs."""
+"""Pictures as network inputs, and where on the picture a place of the input lies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon.errors import InputError
 from tenon.ir.graph import Array
+from tenon.ir.picture import AS_IT_IS, Box, Picture, letterbox, planes, view
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Photo
 
 
-def read_image(
-    path: str | Path,
-    shape: Sequence[int],
-    *,
-    mean: Sequence[float] = (0.0,),
-    scale: Sequence[float] = (1.0,),
-    bgr: bool = False,
-) -> Array:
-    """A picture as f32 of ``shape`` [1, C, H, W] (or [1, H, W, C]), C being 1 (grey) or 3.
+@dataclass(frozen=True)
+class Seen:
+    """A picture as a network sees it.
 
-    It is resized to H x W (bilinear), then each value v of 0..255 becomes (v - mean) * scale; ``mean`` and
-    ``scale`` are one number, or one per channel in the order of the channels.  Raises InputError for a file that
-    is no picture and for a shape that cannot hold one.
+    ``pixels`` is the input.  ``size`` is (width, height) of the picture and ``view`` the part of it that the input
+    shows, in its pixels; beyond its edges where it was put into a letter box.  ``inner`` is (height, width) of what
+    the network looks at, which is not the input's where that takes pictures of another size.
     """
-    from PIL import Image, UnidentifiedImageError
 
-    if len(shape) != 4 or shape[0] != 1 or not ({shape[1], shape[3]} & {1, 3}):
+    pixels: Array
+    size: tuple[int, int]
+    view: Box
+    inner: tuple[int, int]
+
+    def on_picture(self, boxes: Array) -> Array:
+        """Boxes [n, 4] (left, top, right, bottom over the input's size) in pixels of the picture, cut at its edges."""
+        left, top, right, bottom = self.view
+        origin, extent = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
+        return np.asarray((boxes * extent + origin).clip(0, np.array(self.size * 2)))
+
+
+def read_image(path: str | Path, shape: Sequence[int], picture: Picture = AS_IT_IS, dtype: Any = np.float32) -> Seen:
+    """A picture as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
+
+    It is fitted, resized and scaled as ``picture`` says.  Raises InputError for a file that is no picture and for a
+    shape that cannot hold one.
+    """
+    found = planes(shape)
+    if found is None:
         raise InputError(f"an input of shape {list(shape)} cannot hold a picture: give it with --input name=file.npy")
-    last = shape[1] not in (1, 3)
-    channels, height, width = (shape[3], shape[1], shape[2]) if last else (shape[1], shape[2], shape[3])
+    channels, height, width, last = found
+    photo = _opened(path, channels)
+    if picture.within:
+        return _bytes(photo, found[:3], picture)
+    pixels = np.asarray(_fitted(photo, height, width, picture), np.float32).reshape(height, width, channels)
+    if picture.channels == "bgr":
+        pixels = pixels[:, :, ::-1]
+    pixels = (pixels - _per_channel("mean", picture.mean, channels)) * _per_channel("scale", picture.scale, channels)
+    given = np.dtype(dtype)
+    if given.kind in "iu":
+        limits = np.iinfo(given)
+        pixels = np.round(pixels).clip(limits.min, limits.max)
+    ordered = pixels if last else pixels.transpose(2, 0, 1)
+    shown = view(picture, photo.height, photo.width, height, width)
+    return Seen(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
+
+
+def _bytes(photo: Photo, shape: tuple[int, int, int], picture: Picture) -> Seen:
+    """For an input that takes the picture as it is: only its size is changed."""
+    from PIL import Image
+
+    channels, height, width = shape
+    pixels = np.asarray(photo.resize((width, height), Image.Resampling.BILINEAR)).reshape(height, width, channels)
+    inner = picture.within or (height, width)
+    x, y = photo.width / width, photo.height / height
+    left, top, right, bottom = view(picture, height, width, *inner)
+    return Seen(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
+
+
+def _opened(path: str | Path, channels: int) -> Photo:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
     try:
         with Image.open(path) as file:
-            picture = file.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
+            return ImageOps.exif_transpose(file).convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: not a readable picture ({error})") from None
-    pixels = np.asarray(picture, np.float32).reshape(height, width, channels)
-    if bgr:
-        pixels = pixels[:, :, ::-1]
-    pixels = (pixels - _per_channel("mean", mean, channels)) * _per_channel("scale", scale, channels)
-    return np.ascontiguousarray((pixels if last else pixels.transpose(2, 0, 1))[None], np.float32)
+
+
+def _fitted(photo: Photo, height: int, width: int, picture: Picture) -> Photo:
+    """The picture in the input's size."""
+    from PIL import Image
+
+    wide, high = photo.size
+    if picture.fit == "letterbox":
+        left, top, inner_width, inner_height = letterbox(high, wide, height, width)
+        framed = Image.new(photo.mode, (width, height), (picture.border,) * len(photo.getbands()))
+        inner = _resized(photo, (inner_height, inner_width), (0.0, 0.0, float(wide), float(high)), picture)
+        framed.paste(inner, (left, top))
+        return framed
+    return _resized(photo, (height, width), view(picture, high, wide, height, width), picture)
+
+
+def _resized(photo: Photo, size: tuple[int, int], view: Box, picture: Picture) -> Photo:
+    from PIL import Image
+
+    height, width = size
+    if picture.sampling == "smooth":
+        return photo.resize((width, height), Image.Resampling.BILINEAR, box=view)
+    point = Image.Resampling.BILINEAR if picture.sampling == "bilinear" else Image.Resampling.NEAREST
+    return photo.transform((width, height), Image.Transform.EXTENT, view, point)
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int) -> Array:

@@ -21,6 +21,7 @@ from tenon.frontends.protobuf import BYTES, VARINT, DamagedError, Message, raw_f
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph
+from tenon.ir.picture import Fit, Picture
 from tenon.ir.types import F32, TensorType
 
 _TEXT = re.compile(rb"^\s*(layers?\s*\{|input\s*:\s*[\"'])", re.MULTILINE)
@@ -117,12 +118,25 @@ def load(
     size = len(file.data) + (len(file.weights.data) if file.weights else 0)
     net = Net(where, described.name, shapes, inputs, outputs, max(size, 1 << 24))
     _declare(net, ports, shapes)
+    net.graph.pictures.update({port.name: _pixels(port.transform) for port in ports if _says(port.transform)})
     blobs = blobs_by_layer(weights, where.name) if weights else None
     shared: dict[str, Array] = {}
     for layer in layers:
         with net.layer(layer.name, layer.type, *layer.top):
             import_layer(Layer(net, layer, blobs, shared))
     return net.finish(outputs_of(ports, layers))
+
+
+def _says(transform: Message) -> bool:
+    """Whether the parameters of a data layer say how its pictures are scaled."""
+    return bool(len(transform.mean_value)) or transform.has("scale")
+
+
+def _pixels(transform: Message) -> Picture:
+    """Blue before green before red, as Caffe reads pictures; the middle where it cuts."""
+    mean = tuple(float(m) for m in transform.mean_value) or (0.0,)
+    fit: Fit = "crop" if transform.crop_size else "stretch"
+    return Picture(mean, (float(transform.scale) or 1.0,), "bgr", fit)
 
 
 def _declare(net: Net, ports: Sequence[Input], shapes: Shapes) -> None:

@@ -23,6 +23,7 @@ from tenon.frontends.net import MISSING_WEIGHTS, Net, RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.picture import Fit, Heads, Picture
 from tenon.ir.types import F32, tensor
 
 _SILENT = frozenset({"cost", "dropout"})
@@ -76,6 +77,7 @@ class _Network:
 
     def load(self) -> Graph:
         _, self.picture = self.input()
+        self.net.graph.pictures["data"] = self.pixels()
         if not self.layers:
             raise FormatError("it has no layers; the file is truncated")
         before = "data"
@@ -100,6 +102,12 @@ class _Network:
         if size < 1:
             raise FormatError("[net] says neither height, width and channels nor inputs")
         return self.net.input("data", tensor(F32, 1, size)), (1, 1)
+
+    def pixels(self) -> Picture:
+        """Detectors see the whole picture, classifiers its middle; resized from single pixels, as Darknet does."""
+        detects = any(section.type in HEADS for section in self.layers)
+        whole: Fit = "letterbox" if self.options.integer("letter_box") else "stretch"
+        return Picture(scale=(1 / 255,), fit=whole if detects else "crop", border=127, sampling="bilinear")
 
     def made(self) -> Value:
         """The result of the layer at hand.  Raises RefusedError."""
@@ -134,6 +142,7 @@ class _Network:
                 ("scores", [f.scores for _, f in self.found]),
             ):
                 self.net[name] = parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
+        self.net.graph.heads = Heads("boxes", ("boxes", "scores"), pixels=False)
         return [*rest, *heads, "boxes", "scores", *self.states]
 
     # ------------------------------------------------------------------------------------ as one layer

@@ -38,8 +38,7 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
         outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin)
         twin.update(zip(node.outputs, outputs, strict=True))
     copy.outputs = [twin[v] for v in graph.outputs]
-    copy.extents = dict(graph.extents)
-    copy.strings = set(graph.strings)
+    copy.describe_like(graph)
     writer.finish()
     return copy
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.ir.picture import Heads, Picture
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -131,6 +132,8 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.extents: dict[str, tuple[int, str]] = {}  # output -> (axis, the output that counts what is found along it)
+        self.pictures: dict[str, Picture] = {}  # what the model says of how pictures become its inputs
+        self.heads: Heads | None = None  # what it says of how its outputs list detections
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self._nodes: dict[Node, None] = {}
 
@@ -264,9 +267,13 @@ class Graph:
                 value._type = old._type
                 twin[old] = value
         new.outputs = [of(v) for v in self.outputs]
-        new.extents = dict(self.extents)
-        new.strings = set(self.strings)
+        new.describe_like(self)
         return new
+
+    def describe_like(self, other: Graph) -> None:
+        """Take over what another graph, of which this is a copy, says beyond its tensors."""
+        self.extents, self.pictures, self.heads = dict(other.extents), dict(other.pictures), other.heads
+        self.strings = set(other.strings)
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""

@@ -1,0 +1,40 @@
+"""Boxes drawn into a picture."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tenon.engine.detect import Detection
+from tenon.errors import InputError
+
+
+def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path) -> None:
+    """Write the picture at ``path`` with a labelled box around everything found; ``out``'s ending says the format.
+
+    Raises InputError if it cannot be written.
+    """
+    from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+    with Image.open(path) as file:
+        drawn = ImageOps.exif_transpose(file).convert("RGB")
+    pen, thick = ImageDraw.Draw(drawn), max(2, round(min(drawn.size) / 250))
+    font = ImageFont.load_default(size=max(10, round(min(drawn.size) / 30)))
+    for one in reversed(found):  # the surest last, so that nothing lies over it
+        name = names[one.kind] if 0 <= one.kind < len(names) else str(one.kind)
+        text, colour = f"{name} {one.score:.2f}", _colour(one.kind)
+        pen.rectangle(one.box, outline=colour, width=thick)
+        left, top, right, bottom = pen.textbbox((one.box[0] + thick, one.box[1] + thick), text, font=font)
+        pen.rectangle((left - thick, top - thick, right + thick, bottom + thick), fill=colour)
+        pen.text((one.box[0] + thick, one.box[1] + thick), text, fill=(255, 255, 255), font=font)
+    try:
+        drawn.save(out)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--draw {out}: cannot be written ({error})") from None
+
+
+def _colour(kind: int) -> tuple[int, int, int]:
+    """Classes next to each other have colours far from each other."""
+    red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(kind * 0.618 % 1, 0.8, 0.75))
+    return red, green, blue

@@ -1,0 +1,164 @@
+"""``tenon run``: real input into a model or a bundle, and the answer for people or programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tenon.cli.draw import draw
+from tenon.cli.groups import Answers
+from tenon.cli.opening import Source, Threads, open_engine
+from tenon.cli.show import console, print_json, table
+from tenon.engine import Engine
+from tenon.engine.detect import Detection, detections, picture_input
+from tenon.engine.image import Seen, read_image
+from tenon.errors import InputError
+from tenon.ir.graph import Array
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """What goes in: a picture with changes to its pre-processing, and .npy files by the input's name ("": the only)."""
+
+    picture: Path | None
+    changes: Mapping[str, Any]
+    files: Mapping[str, Path]
+
+
+def run_model(
+    source: Source, options: dict[str, Any], threads: Threads, feeding: Feeding, answers: Answers, *, as_json: bool
+) -> None:
+    if feeding.changes and feeding.picture is None:
+        raise InputError(f"--{next(iter(feeding.changes))} is for a picture, and none was given")
+    changes = {} if source.bundle else feeding.changes
+    engine = open_engine(source, {**options, "preprocess": changes}, threads)
+    with engine:
+        feeds, seen = _feeds(engine, feeding, again=source.bundle)
+        names = _labels(answers.labels)
+        began = perf_counter()
+        results = engine.run(feeds)
+        elapsed = perf_counter() - began
+        found = None
+        if seen is not None and (engine.manifest.heads or answers.draw):
+            found = detections(engine, seen, results, answers.threshold, answers.overlap)
+    if answers.output:
+        _write(answers.output, results)
+    if answers.draw:
+        if found is None or feeding.picture is None:
+            raise InputError(f"--draw {answers.draw}: there is no picture to draw in")
+        draw(feeding.picture, found, names, answers.draw)
+    if as_json:
+        return print_json(_json(results, found, names, answers.top, elapsed))
+    if found is None:
+        _print_best(results, names, answers.top)
+    else:
+        _print_detections(found, names)
+    return console.print(f"{1e3 * elapsed:.2f} ms")
+
+
+def _json(
+    results: Mapping[str, Array], found: list[Detection] | None, names: Sequence[str], top: int, seconds: float
+) -> dict[str, Any]:
+    shapes = {name: list(array.shape) for name, array in results.items()}
+    answer: dict[str, Any] = {"seconds": seconds, "shapes": shapes}
+    if found is None:
+        return {**answer, "top": {name: _best(array, top, names) for name, array in results.items()}}
+    listed = [{"class": d.kind, "label": label(d, names), "score": d.score, "box": list(d.box)} for d in found]
+    return {**answer, "detections": listed}
+
+
+def label(detection: Detection, names: Sequence[str]) -> str:
+    """The name of a detection's class, or its number."""
+    return names[detection.kind] if 0 <= detection.kind < len(names) else str(detection.kind)
+
+
+def _print_detections(found: list[Detection], names: Sequence[str]) -> None:
+    shown = table("class", "score", "left", "top", "right", "bottom", right=(1, 2, 3, 4, 5))
+    for one in found:
+        shown.add_row(label(one, names), f"{one.score:.3f}", *(f"{edge:.0f}" for edge in one.box))
+    if found:
+        console.print(shown)
+    console.print(f"{len(found)} found")
+
+
+def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) -> None:
+    for name, array in results.items():
+        console.print(f"{name} {array.dtype}{list(array.shape)}", markup=False)
+        for entry in _best(array, top, names):
+            text = f"  {entry['index']!s:>6}  {entry['value']:.6g}  {entry.get('label', '')}"
+            console.print(text.rstrip(), markup=False)
+
+
+# --------------------------------------------------------------------------------------------- inputs
+def _feeds(engine: Engine, feeding: Feeding, *, again: bool) -> tuple[dict[str, Array], Seen | None]:
+    """The inputs, and how the picture among them lies; ``again``: the changes are still to be made."""
+    inputs, feeds, seen = engine.inputs, {}, None
+    for name, path in feeding.files.items():
+        if not name and len(inputs) != 1:
+            raise InputError(
+                f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
+            )
+        feeds[name or next(iter(inputs))] = _read_array(path)
+    if feeding.picture is not None:
+        name = picture_input(engine, without=feeds)
+        picture = engine.manifest.pictures[name]
+        if again and feeding.changes:
+            if picture.within:
+                raise InputError(
+                    "the pre-processing is compiled into this bundle: compile the model again to change it"
+                )
+            picture = picture.changed(feeding.changes)
+        seen = read_image(feeding.picture, inputs[name].shape, picture, inputs[name].dtype)
+        feeds[name] = seen.pixels
+    if not feeds and inputs:
+        raise InputError(f"nothing to run on: give a picture, or --input NAME=FILE.npy for {_names(inputs)}")
+    return feeds, seen
+
+
+def _names(inputs: Mapping[str, Array]) -> str:
+    return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in inputs.items())
+
+
+def _read_array(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
+    return array
+
+
+def _labels(path: Path | None) -> Sequence[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines() if path else ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--labels {path}: cannot be read ({error})") from None
+
+
+def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The largest values; the index is that of the class for one vector, else of the position."""
+    flat = array.reshape(-1)
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:top]
+    vector = flat.size == array.shape[-1] if array.ndim else True
+    found = []
+    for i in order:
+        at: Any = int(i) if vector else [int(v) for v in np.unravel_index(i, array.shape)]
+        entry = {"index": at, "value": float(flat[i])}
+        if vector and i < len(labels):
+            entry["label"] = labels[i]
+        found.append(entry)
+    return found
+
+
+def _write(path: Path, results: dict[str, Array]) -> None:
+    try:
+        with path.open("wb") as file:
+            np.savez(file, **results)  # type: ignore[arg-type]  # names are data
+    except OSError as error:
+        raise InputError(f"--output {path}: cannot be written ({error.strerror})") from None

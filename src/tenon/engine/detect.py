@@ -1,0 +1,156 @@
+"""What a detector found, in the pixels of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tenon.engine.engine import Engine
+from tenon.engine.image import Seen, read_image
+from tenon.errors import InputError
+from tenon.ir.graph import Array
+from tenon.ir.picture import Box, Heads
+
+THRESHOLD = 0.5
+OVERLAP = 0.45
+SAME = 0.85
+"""Boxes that overlap more are one thing, whatever their classes: a network in doubt gives it several names."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """A thing: its class, how sure the network is of it, and where it is in pixels of the picture."""
+
+    kind: int
+    score: float
+    box: Box
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Boxes [n, 4] over the input's size, their classes [n] and scores [n]."""
+
+    boxes: Array
+    kinds: Array
+    scores: Array
+
+    def keep(self, which: Array) -> _Candidates:
+        return _Candidates(self.boxes[which], self.kinds[which], self.scores[which])
+
+
+def picture_input(engine: Engine, without: Container[str] = ()) -> str:
+    """The input that takes pictures, but for those ``without``.  Raises InputError if there is none, or another."""
+    found = [name for name in engine.inputs if name in engine.manifest.pictures and name not in without]
+    if len(found) != 1:
+        listed = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in engine.inputs.items())
+        raise InputError(f"{len(found)} inputs of '{engine.name}' could take a picture; its inputs are {listed}")
+    return found[0]
+
+
+def detect(
+    engine: Engine, path: str | Path, *, threshold: float = THRESHOLD, overlap: float = OVERLAP
+) -> list[Detection]:
+    """Everything in a picture that a detector is sure enough of, the surest first.
+
+    Of candidates that the network has not thinned out itself, those go that overlap a better one of their class by
+    more than ``overlap`` (intersection over union).  Raises InputError for a file that is no picture and for a network
+    that is no detector, or whose other inputs must be given.
+    """
+    name = picture_input(engine)
+    if len(engine.inputs) > 1:
+        raise InputError(f"'{engine.name}' has other inputs than the picture: use Engine.run")
+    seen = read_image(path, engine.inputs[name].shape, engine.manifest.pictures[name], engine.inputs[name].dtype)
+    return detections(engine, seen, engine.run({name: seen.pixels}), threshold, overlap)
+
+
+def detections(
+    engine: Engine, seen: Seen, outputs: Mapping[str, Array], threshold: float = THRESHOLD, overlap: float = OVERLAP
+) -> list[Detection]:
+    """As ``detect``, of the outputs for a picture that are there already."""
+    heads = engine.manifest.heads
+    if heads is None:
+        raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell")
+    found = _read(heads, {n: np.asarray(outputs[n], np.float32) for n in heads.outputs}, threshold)
+    boxes = _corners(heads, found.boxes.astype(np.float64))
+    in_pixels = heads.pixels if heads.pixels is not None else bool(boxes.size and np.abs(boxes).max() > 4)
+    if in_pixels:
+        boxes = boxes / np.array(seen.inner[::-1] * 2)
+    found = _Candidates(boxes, found.kinds, found.scores)
+    if heads.kind in ("boxes", "yolo"):
+        found = found.keep(thinned(found.boxes, found.kinds, found.scores, overlap))
+    placed = seen.on_picture(found.boxes)
+    order = np.argsort(-found.scores, kind="stable")
+    return [Detection(int(found.kinds[i]), float(found.scores[i]), _box(placed[i])) for i in order]
+
+
+def thinned(boxes: Array, kinds: Array, scores: Array, overlap: float) -> Array:
+    """Greedy non-maximum suppression, within each class and of what is all but the same: what stays, the best first."""
+    order = np.argsort(-scores, kind="stable")
+    kept: list[int] = []
+    area = np.prod((boxes[:, 2:] - boxes[:, :2]).clip(0), axis=1)
+    while order.size:
+        best, order = int(order[0]), order[1:]
+        kept.append(best)
+        low, high = np.maximum(boxes[best, :2], boxes[order, :2]), np.minimum(boxes[best, 2:], boxes[order, 2:])
+        shared = np.prod((high - low).clip(0), axis=1)
+        union = area[best] + area[order] - shared
+        allowed = np.where(kinds[order] == kinds[best], overlap, max(overlap, SAME))
+        order = order[shared <= allowed * union]
+    return np.array(kept, np.int64)
+
+
+def _read(heads: Heads, outputs: Mapping[str, Array], threshold: float) -> _Candidates:
+    """What the outputs list with a score of at least ``threshold``."""
+    first = outputs[heads.outputs[0]]
+    match heads.kind:
+        case "rows":
+            rows = first.reshape(-1, first.shape[-1])[:, -6:]
+            found = _Candidates(rows[:, 2:], rows[:, 0].astype(np.int64), rows[:, 1])
+            real = (found.kinds >= 0) & (found.kinds != heads.background)
+        case "lists":
+            boxes, kinds, scores, *counts = (outputs[name] for name in heads.outputs)
+            found = _Candidates(boxes.reshape(-1, 4), kinds.reshape(-1).astype(np.int64), scores.reshape(-1))
+            real = np.arange(found.scores.size) < (counts[0].reshape(-1)[0] if counts else found.scores.size)
+        case "boxes":
+            scores = outputs[heads.outputs[1]]
+            found, real = _best(first.reshape(-1, 4), scores.reshape(-1, scores.shape[-1]), heads.background)
+        case "yolo":
+            found, real = _grid(first[0])
+    return found.keep(real & (found.scores >= threshold))
+
+
+def _best(boxes: Array, scores: Array, background: int) -> tuple[_Candidates, Array]:
+    """The best class of every box.  Of probabilities that add up to 1 the first one is that of nothing."""
+    if background < 0 and scores.shape[1] > 1 and np.allclose(scores.sum(1), 1, atol=1e-2):
+        background = 0
+    kinds = scores.argmax(axis=1)
+    return _Candidates(boxes, kinds, scores.max(axis=1)), kinds != background
+
+
+def _grid(output: Array) -> tuple[_Candidates, Array]:
+    """[n, 5 + classes] with objectness, or [4 + classes, n] without."""
+    if output.shape[0] < output.shape[1]:
+        output = output.T
+        scores = output[:, 4:]
+    else:
+        scores = output[:, 5:] * output[:, 4:5]
+    kinds = scores.argmax(axis=1)
+    return _Candidates(output[:, :4], kinds, scores.max(axis=1)), np.ones(len(kinds), bool)
+
+
+def _corners(heads: Heads, boxes: Array) -> Array:
+    """Boxes as left, top, right, bottom."""
+    if heads.corners == "yxyx":
+        return boxes[:, [1, 0, 3, 2]]
+    if heads.corners == "cxcywh":
+        half = boxes[:, 2:] / 2
+        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)
+    return boxes
+
+
+def _box(numbers: Array) -> Box:
+    left, top, right, bottom = (float(n) for n in numbers)
+    return left, top, right, bottom
