@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.evaluate import evaluate
+from tenon.ir.graph import Array, Graph
 
-
-def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs by name.  Every result is checked against the type that was inferred for it."""
-    known: dict[Value, Array] = {v: np.asarray(inputs[v.name]) for v in graph.inputs}
-    last = {v: node for node in graph for v in node.inputs if v is not None}
-    for node in graph:
-        arrays = [None if v is None else known[v] if v.data is None else v.data for v in node.inputs]
-        for value, array in zip(node.outputs, node.op.evaluate(arrays), strict=False):
-            found = (array.dtype, array.shape)
-            assert found == (value.type.dtype.numpy, value.type.dims), f"{node}: {found} is not {value.type}"
-            known[value] = array
-        for v in node.inputs:
-            if v in known and last[v] is node and not graph.is_output(v):
-                del known[v]
-    return {v.name: known[v] if v.data is None else v.data for v in graph.outputs}
+__all__ = ["difference", "evaluate", "random_inputs"]
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:

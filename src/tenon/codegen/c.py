@@ -269,8 +269,7 @@ class C(Printer):
         portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
         native = list(NATIVE.get((name, t.dtype, t.lanes), []))
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
-            builtin = f"__builtin_elementwise_{_CLANG[name]}"
-            native.insert(0, (f"TENON_CLANG({builtin})", f"return {builtin}({_call(name)});"))
+            native.insert(0, _by_clang(name, t))
         if name == "dot2":
             native += c_half.dot2_native(t.lanes)
         return _first_of(native, portable)
@@ -373,6 +372,17 @@ def _first_of(native: Sequence[tuple[str, str]], portable: str) -> str:
     """The first body whose preprocessor condition holds, else the portable one."""
     text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
     return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
+
+
+def _by_clang(name: str, t: Type) -> tuple[str, str]:
+    """What clang has for any width.  Its maximum of floats asks for several instructions where x86 and WebAssembly have
+    one for ``a > b ? a : b``; 64-bit ARM has one for the maximum that gives NaN for NaN."""
+    builtin = f"__builtin_elementwise_{_CLANG[name]}"
+    test = f"TENON_CLANG({builtin})"
+    if t.dtype.is_float and name in ("max", "min"):
+        builtin += "imum"
+        test = f"defined(__aarch64__) && TENON_CLANG({builtin})"
+    return test, f"return {builtin}({_call(name)});"
 
 
 def _safe(divisor: Expr) -> bool:

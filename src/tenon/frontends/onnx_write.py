@@ -134,7 +134,7 @@ class _Writer:
             self.problems.append(Problem(str(node.origin), f"ONNX has no operator {op.name}", remedy))
             return
         self.opset = max(self.opset, schema.since_version)
-        attributes = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) not in (None, ())}
+        attributes = {f.name: value for f in fields(op) if not _absent(value := getattr(op, f.name))}
         known = {k: _attribute(v) for k, v in attributes.items() if k in schema.attributes}
         self.emit(type, inputs, outputs, **known)
 
@@ -163,6 +163,10 @@ def _schema(type: str, opset: int) -> OpSchema | None:
         return get_schema(type, opset, "")
     except SchemaError:
         return None
+
+
+def _absent(value: object) -> bool:
+    return value is None or (isinstance(value, tuple) and not value)
 
 
 def _attribute(value: Any) -> Any:

@@ -205,10 +205,12 @@ def broadcast(a: Expr, lanes: int) -> Expr:
 
 
 def maximum(a: Value, b: Value) -> Expr:
+    """The greater one; NaN if ``b`` is, so a bound goes first.  If only ``a`` is NaN it may be either."""
     return op("max", a, b)
 
 
 def minimum(a: Value, b: Value) -> Expr:
+    """The smaller one; NaN as for ``maximum``."""
     return op("min", a, b)
 
 

@@ -87,13 +87,13 @@ def expm1(x: Expr) -> Expr:
 
 # -------------------------------------------------------------------------------------------- circular
 def _quarter(x: Expr) -> tuple[Expr, Expr]:
-    """x - n * pi / 2 with the nearest n, and n modulo 4; precise up to |x| of a million."""
+    """x - n * pi / 2 with the nearest n, and n modulo 4; precise up to |x| of a million, and small beyond."""
     whole = op("round", x * (2 / math.pi))
     r = x
     for part in _HALF_PI:
         r = r - whole * part
     small = select(less(_absolute(whole), 2.0**62), whole, 0.0)
-    return r, op("and", cast(small, I64), 3)
+    return minimum(0.8, maximum(-0.8, r)), op("and", cast(small, I64), 3)
 
 
 def _sine_and_cosine(r: Expr) -> tuple[Expr, Expr]:
@@ -201,7 +201,7 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    return maximum(x, 0.0) + log1p(exp(-_absolute(x)))
+    return maximum(0.0, x) + log1p(exp(-_absolute(x)))
 
 
 def pow(x: Expr, y: Expr) -> Expr:

@@ -7,7 +7,7 @@ over dense sweeps (``tests/unit/test_math.py``), in units in the last place of t
 
 Sources: range reduction and polynomials of exp and log after Moshier, Cephes (expf, logf); the quotients of
 polynomials for tanh and erf after Eigen; the split logarithm of pow after Sun's fdlibm (e_powf), with one interval
-in place of its table.  What NaN gives is not specified.
+in place of its table.  NaN gives NaN.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def clamp(x: Expr, low: float, high: float) -> Expr:
-    return minimum(maximum(x, low), high)
+    """NaN stays NaN (see ``maximum``)."""
+    return minimum(high, maximum(low, x))
 
 
 def _nearest(x: Expr) -> tuple[Expr, Expr]:
@@ -121,7 +122,7 @@ def log(x: Expr) -> Expr:
     y = f * square * p + e * -2.12194440e-4 - square * 0.5
     finite = f + y + e * 0.693359375
     result = select(less(x, _INFINITY), finite, x)
-    edge = select(less(x, 0.0), constant(math.nan, x), -_INFINITY)
+    edge = select(op("equal", x, 0.0), constant(-_INFINITY, x), math.nan)
     return select(less(0.0, x), result, edge)
 
 
@@ -141,7 +142,7 @@ def sigmoid(x: Expr) -> Expr:
 @by_width(double.softplus)
 def softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), at most 2 ulp."""
-    return maximum(x, 0.0) + log1p(exp(-op("abs", x)))
+    return maximum(0.0, x) + log1p(exp(-op("abs", x)))
 
 
 @by_width(double.tanh)
@@ -237,7 +238,7 @@ def _pow_of_positive(x: Expr, y: Expr) -> Expr:
 def pow(x: Expr, y: Expr) -> Expr:
     """x ** y, at most 2 ulp; a negative base for integer exponents only, NaN for others, as C's powf.
 
-    Unlike powf, a zero base has no sign.
+    Unlike powf, a zero base has no sign; as with powf, y = 0 and x = 1 give 1 even if the other is NaN.
     """
     positive = op("abs", x)
     size = _pow_of_positive(positive, y)
@@ -245,9 +246,10 @@ def pow(x: Expr, y: Expr) -> Expr:
     at_zero = select(less(y, 0.0), nothing, zero)
     size = select(op("equal", positive, 0.0), at_zero, size)
     limit = select(less(y, 0.0), zero, nothing)
-    size = select(less(positive, _INFINITY), size, limit)
+    size = select(op("equal", positive, _INFINITY), limit, size)
     half = y * 0.5
     whole, even = op("equal", op("floor", y), y), op("equal", op("floor", half), half)
     negative = select(whole, select(even, size, -size), select(op("equal", x, 0.0), size, math.nan))
     result = select(less(x, 0.0), negative, size)
-    return select(op("equal", y, 0.0), constant(1.0, x), result)
+    one = op("or", op("equal", y, 0.0), op("equal", x, 1.0))
+    return select(one, constant(1.0, x), result)

@@ -21,7 +21,7 @@ from tenon.ops.pointwise import erf
 @dataclass(frozen=True)
 class Relu(Unary):
     def scalar(self, x: Expr) -> Expr:
-        return maximum(x, 0.0)
+        return maximum(0.0, x)
 
     def reference(self, x: Array) -> Any:
         return np.maximum(x, x.dtype.type(0))
@@ -73,8 +73,8 @@ class Clip(Pointwise):
     arity: ClassVar[tuple[int, int]] = (1, 3)
 
     def scalar(self, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
-        x = x if low is None else maximum(x, low)
-        return x if high is None else minimum(x, high)
+        x = x if low is None else maximum(low, x)
+        return x if high is None else minimum(high, x)
 
     def reference(self, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
         x = x if low is None else np.maximum(x, low)
@@ -275,7 +275,7 @@ class Mish(Unary):
     single_only: ClassVar[bool] = True
 
     def scalar(self, x: Expr) -> Expr:
-        e = functions.exp(minimum(x, 20.0))
+        e = functions.exp(minimum(20.0, x))
         n = e * (e + 2.0)
         return x * (n / (n + 2.0))
 

@@ -1,0 +1,109 @@
+"""Random graphs, compiled at every level of optimisation and run, against onnxruntime and the NumPy references.
+
+scripts/fuzz --minutes 5            as many as there is time for
+scripts/fuzz --graphs 10000         that many
+scripts/fuzz --seed 4711 --graphs 1 that one again
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+
+from fuzzing.judge import Report, judge_apart
+from tenon.options import Options
+from tenon.targets.host import runs_here
+from tenon.toolchain.compiler import find
+
+BATCH = 50
+"""Graphs that are compiled together: more take longer a graph, since a compiler's time grows faster than its text."""
+
+TARGETS = ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("scripts/fuzz", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, help="stop after that long")
+    parser.add_argument("--graphs", type=int, help="stop after that many (10000 if there is no --minutes)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed; graph i has seed SEED + i")
+    parser.add_argument("--target", help="one of this machine's targets; else each in turn")
+    parser.add_argument("--threads", type=int, help="threads of every program; else 1 and 3 in turn")
+    parser.add_argument("--compiler", default="gcc", help="the C compiler")
+    parser.add_argument("--log", type=Path, help="append a line of JSON per batch here, and go on after its last seed")
+    parser.add_argument("--show", action="store_true", help="print the graphs of findings")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    given = parser.parse_args()
+    if given.graphs is None and given.minutes is None:
+        given.graphs = 10_000
+    return given
+
+
+def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, str, int]]:
+    """Seeds, target and threads of each batch: they follow from the seed, however many there were before."""
+    here = [name for name in TARGETS if runs_here(name)]
+    end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
+    while first < end:
+        number = first // BATCH
+        last = min(end, (number + 1) * BATCH)
+        target = given.target or here[number % len(here)]
+        yield range(first, last), target, given.threads or (1, 3)[number // len(here) % 2]
+        first = last
+
+
+def resumed(log: Path | None, seed: int) -> tuple[int, Report]:
+    """The seed to go on with, and what the log knows."""
+    report = Report()
+    for line in log.read_text().splitlines() if log and log.exists() else ():
+        record = json.loads(line)
+        seed = max(seed, int(record["next"]))
+        report.add(Report.parse(json.dumps(record["report"])))
+    return seed, report
+
+
+def main() -> int:
+    given = arguments()
+    compiler = find(Options.from_environment(compiler=given.compiler))
+    first, report = resumed(given.log, given.seed)
+    began, before = monotonic(), report.graphs
+    for seeds, target, threads in batches(given, first):
+        if given.minutes is not None and monotonic() - began > 60 * given.minutes:
+            break
+        found = judge_apart(seeds, target, threads, compiler)
+        report.add(found)
+        if given.log:
+            with given.log.open("a") as out:
+                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": asdict(found)}) + "\n")
+        if not given.json:
+            progress(found, report, seeds, (report.graphs - before) / (monotonic() - began))
+    if given.json:
+        lines = [{**asdict(f), "command": f.command} for f in report.findings]
+        print(json.dumps({**asdict(report), "findings": lines}, indent=1))
+    elif given.show:
+        show(report)
+    return 1 if report.findings else 0
+
+
+def progress(found: Report, report: Report, seeds: range, speed: float) -> None:
+    for finding in found.findings:
+        level = f" at -O{finding.level}" if finding.level >= 0 else ""
+        print(f"{finding.kind}{level}: {finding.what}\n    {finding.command}")
+    shares = f"onnxruntime answered {report.answered}, excused {sum(report.excused.values())}"
+    print(f"seeds to {seeds[-1]}: {report.graphs} graphs ({report.programs} programs), "
+          f"{len(report.findings)} findings, {shares}, {speed:.1f}/s", flush=True)  # fmt: skip
+
+
+def show(report: Report) -> None:
+    from fuzzing.generate import sample
+    from tenon.ir.text import show as text
+
+    for seed in dict.fromkeys(finding.seed for finding in report.findings):
+        print(f"\n# seed {seed}\n{text(sample(seed).graph)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

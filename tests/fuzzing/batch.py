@@ -1,0 +1,117 @@
+"""Many small graphs in one library: planned, printed, compiled once, and called through their entry points."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fuzzing.generate import Sample
+from tenon.codegen.threads import phases
+from tenon.codegen.unit import REGIONS, source
+from tenon.engine.loading import load_library
+from tenon.ir.graph import Array
+from tenon.ops.base import Limits
+from tenon.passes import optimize
+from tenon.plan.lower import plan
+from tenon.plan.program import ALIGNMENT, Program
+from tenon.plan.sites import Setting
+from tenon.targets import Target
+from tenon.toolchain.compiler import BASE_FLAGS, Compiler
+
+FLAGS = (*(f for f in BASE_FLAGS if f not in ("-O3", "-Wall", "-Wextra", "-Werror")), "-O1", "-w", "-fPIC", "-shared")
+"""Cheaper than what bundles are compiled with; the text is the same."""
+
+GUARD = 256
+"""Bytes before and after each region that nobody may write."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph at one level of optimisation."""
+
+    sample: Sample
+    level: int
+    program: Program
+    phases: int
+
+
+def planned(sample: Sample, level: int, target: Target, threads: int = 1) -> Plan:
+    """The program of a graph.  Winograd's and Strassen's algorithms spread a NaN to their whole tile, so they are
+    left out where there may be one."""
+    graph = optimize(sample.graph.copy(), verify=True, level=level)
+    limits = Limits(0, 0) if sample.wild else Limits()
+    program = plan(graph, Setting(target.machine, limits, threads=threads), f"g{sample.seed}_o{level}")
+    return Plan(sample, level, program, phases(program) if threads > 1 else 1)
+
+
+class Library:
+    """The machine code of some plans."""
+
+    def __init__(self, plans: Sequence[Plan], compiler: Compiler, target: Target, folder: Path) -> None:
+        """Raises CalledProcessError with the compiler's words if it refuses."""
+        programs = [p.program for p in plans]
+        text = source(programs[0], "stdint.h", more=programs[1:])
+        (folder / "batch.c").write_text(text)
+        command = [
+            *compiler.command,
+            *FLAGS,
+            *compiler.machine_flags(target),
+            *target.flags,
+            "batch.c",
+            "-o",
+            "batch.so",
+        ]
+        subprocess.run([*command, "-lm"], cwd=folder, check=True, capture_output=True)
+        self.library = load_library((folder / "batch.so").read_bytes(), folder)
+
+    def run(self, plan: Plan, rubbish: int) -> dict[str, Array]:
+        """The outputs, by the names that the model gives them.  Memory is full of ``rubbish`` before.
+
+        Raises AssertionError if memory outside of the regions is touched.
+        """
+        program, memory = plan.program, plan.program.memory
+        sizes = (memory.constant, memory.mutable, memory.activations)
+        regions = [_region(size, rubbish) for size in sizes]
+        regions[0][GUARD : GUARD + memory.constant] = np.frombuffer(program.weights(), np.uint8)
+        mutable = regions[1][GUARD:]
+        for port in program.inputs:
+            data = np.ascontiguousarray(plan.sample.feeds[port.name]).reshape(-1)
+            mutable[port.offset : port.offset + port.type.nbytes] = data.view(np.uint8)
+        self._call(plan, [ctypes.c_void_p(r.ctypes.data + GUARD) for r in regions])
+        for region, size in zip(regions, sizes, strict=True):
+            _check(region, size, rubbish)
+        results = {}
+        for port, value in zip(program.outputs, plan.sample.graph.outputs, strict=True):
+            raw = mutable[port.offset : port.offset + port.type.nbytes].copy()
+            results[value.name] = raw.view(port.type.dtype.numpy).reshape(port.type.dims)
+        return results
+
+    def _call(self, plan: Plan, regions: Sequence[ctypes.c_void_p]) -> None:
+        """One thread, or, for a program of several, all parts of every phase, the last part first."""
+        program = plan.program
+        if program.threads == 1:
+            self.library[program.name](*regions)
+            return
+        phase = self.library[f"{program.name}_phase"]
+        for number in range(plan.phases):
+            for part in reversed(range(program.threads)):
+                phase(*regions, number, part, program.threads)
+
+
+def _region(size: int, rubbish: int) -> Array:
+    whole = np.full(size + 2 * GUARD + ALIGNMENT, rubbish, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size + 2 * GUARD]
+
+
+def _check(region: Array, size: int, rubbish: int) -> None:
+    outside = np.concatenate([region[:GUARD], region[GUARD + size :]])
+    assert (outside == rubbish).all(), "memory outside of the regions was written"
+
+
+__all__ = ["REGIONS", "Library", "Mapping", "Plan", "planned"]

@@ -1,0 +1,319 @@
+"""Random valid graphs: operators' own cases with other shapes, attributes and operands, joined where types fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fuzzing.idioms import IDIOMS
+from fuzzing.numbers import ordinary, special
+from tenon.errors import TenonError, UnsupportedError
+from tenon.ir.graph import Array, Graph, Node, Origin, Value
+from tenon.ir.types import DType, TensorType
+from tenon.ir.writer import HOSTILE
+from tenon.kernels.machine import Machine
+from tenon.ops import registry
+from tenon.ops.base import Case, Operator
+from tenon.passes import optimize
+from tenon.plan.lower import check
+from tenon.plan.sites import Setting, site
+
+T = TypeVar("T")
+
+INTERNAL = frozenset({"Reorder", "Fused", "SeparableConv"})
+"""Operators that only passes and the planner make."""
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators whose operands have one type in a model, even where kernels take two."""
+
+ORDERED = frozenset({
+    "ArgMax", "ArgMin", "DirectMaxPool", "GlobalMaxPool", "Max", "MaxPool", "MaxPoolWithIndices", "Min",
+    "QuantizeLinear", "ReduceMax", "ReduceMin", "ScatterElements", "ScatterND", "TopK", "Unique",
+})  # fmt: skip
+"""Operators that choose the greatest of several, or an integer: what NaN gives is not specified."""
+
+PLACES = frozenset({
+    "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal", "PsRoiPool", "Resize",
+    "RoiAlign",
+})  # fmt: skip
+"""Operators that compute where to read: their numbers are coordinates."""
+
+EXTENTS = (1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 23, 31, 33)
+"""Odd shapes: one, primes, and lanes more or less one."""
+
+MOST_ELEMENTS = 20_000
+"""Of a tensor: kernels are compiled for speed of compilation, and compared with NumPy."""
+
+MACHINE = Machine(lanes=16, registers=32, block=16)
+
+
+@dataclass
+class Sample:
+    """A graph, what to feed it, and how it was made."""
+
+    seed: int
+    graph: Graph
+    feeds: dict[str, Array]
+    wild: bool
+    """Whether NaN, infinities, denormals and the greatest integers are among the feeds."""
+
+
+def sample(seed: int) -> Sample:
+    """The graph of that seed."""
+    return Generator(seed).sample()
+
+
+@cache
+def catalogue() -> dict[str, list[Case]]:
+    """The cases of every operator that a model can hold."""
+    return {name: cases for name, cls in sorted(registry().items())
+            if name not in INTERNAL and (cases := list(cls.cases()))}  # fmt: skip
+
+
+@dataclass
+class Generator:
+    """Grows one graph; ``known`` holds what each of its values is for the feeds."""
+
+    seed: int
+    graph: Graph = field(init=False)
+    known: dict[Value, Array] = field(default_factory=dict)
+    pool: list[Value] = field(default_factory=list)
+    feeds: dict[str, Array] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.graph = Graph(f"g{self.seed}")
+        self.wild = self.chance(0.2)
+        self.nothing = self.chance(0.05)  # some dimension may be zero
+
+    def sample(self) -> Sample:
+        wanted = 1 + int(self.rng.integers(8))
+        for _ in range(6 * wanted):
+            if len(self.graph) >= wanted:
+                break
+            self.grow()
+        self.finish()
+        return Sample(self.seed, self.graph, self.feeds, self.wild)
+
+    def grow(self) -> None:
+        images = [v for v in self.pool if v.type.dtype is DType.F32 and v.type.rank == 4 and v.type.size]
+        if self.chance(0.35) and (images or self.chance(0.5)):
+            x = self.pick(images) if images else self.fresh(ordinary(self.rng, self.image(), DType.F32))
+            self.pick(IDIOMS)(self, x)
+            return
+        name = self.pick(list(catalogue()))
+        self.apply(self.pick(catalogue()[name]))
+
+    # ------------------------------------------------------------------------------------- chances
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[int(self.rng.integers(len(options)))]
+
+    def extent(self) -> int:
+        return 0 if self.nothing and self.chance(0.15) else self.pick(EXTENTS)
+
+    def image(self) -> tuple[int, ...]:
+        while True:
+            shape = (self.pick((1, 1, 2, 3)), self.pick(EXTENTS), self.pick(EXTENTS), self.pick(EXTENTS))
+            if int(np.prod(shape)) <= 4000:
+                return shape
+
+    # -------------------------------------------------------------------------------------- values
+    def fresh(self, data: Array, *, constant: bool = False) -> Value:
+        """A new input or constant that holds ``data``."""
+        data = np.asarray(data)
+        self.count += 1
+        if constant:
+            value = self.graph.constant(f"c{self.count}", data)
+        else:
+            value = self.graph.add_input(f"x{self.count}", TensorType(DType.of(data.dtype), data.shape))
+            self.feeds[value.name] = data
+        self.known[value] = data
+        return value
+
+    def add(self, op: Operator | str, *inputs: Value | None, **attributes: Any) -> Value:
+        """The first output of a new node.  Raises TenonError for inputs that do not fit."""
+        if isinstance(op, str):
+            op = registry()[op](**attributes)
+        self.count += 1
+        count = len(op.infer(list(inputs)))
+        names = [f"v{self.count}_{i}" if i else f"v{self.count}" for i in range(count)]
+        node = self.graph.add(op, inputs, names, Origin("", names[0], op.name))
+        try:
+            self.settle(node)
+        except (TenonError, *HOSTILE):
+            self.graph.remove(node)
+            raise
+        self.pool += [v for v in node.outputs if v.type.size <= MOST_ELEMENTS]
+        return node.output
+
+    def settle(self, node: Node) -> None:
+        """Evaluate a new node.  Raises TenonError if Tenon declines it, or its result says nothing."""
+        if any(v.type.size > MOST_ELEMENTS for v in node.outputs):
+            raise UnsupportedError("fuzzing", ())
+        if node.op.supported(site(node, Setting(MACHINE))):  # type: ignore[attr-defined]
+            check(lowered_alone(node), Setting(MACHINE))
+        arrays = [None if v is None else self.known[v] for v in node.inputs]
+        if not meaningful(node, [a for a in arrays if a is not None and a.dtype.kind == "f"]):
+            raise UnsupportedError("fuzzing", ())
+        results = node.op.evaluate(arrays)
+        for value, array in zip(node.outputs, results, strict=True):
+            if not self.wild and array.dtype.kind == "f" and not tame(array):
+                raise UnsupportedError("fuzzing", ())
+            self.known[value] = np.asarray(array)
+
+    def numbers(self, shape: tuple[int, ...], dtype: DType, low: float = -1, high: float = 1) -> Array:
+        data = ordinary(self.rng, shape, dtype, low, high)
+        return special(self.rng, data) if self.wild and self.chance(0.5) else data
+
+    # --------------------------------------------------------------------------------------- cases
+    def apply(self, case: Case) -> None:
+        """Add a node like that of ``case``; nothing if what it was changed to has no meaning."""
+        op = self.varied(case.op) if self.chance(0.3) else case.op
+        shapes = self.stretched(case) if self.chance(0.6) else case.inputs
+        before = len(self.graph)
+        inputs: list[Value | None] = []
+        for i, given in enumerate(shapes):
+            inputs.append(self.operand(case, i, given))
+        try:
+            self.add(op, *inputs)
+        except (TenonError, *HOSTILE):
+            for node in reversed(self.graph.nodes[before:]):  # what only led here
+                self.graph.remove(node)
+                self.pool = [v for v in self.pool if v.producer is not node]
+
+    def operand(self, case: Case, i: int, given: Array | tuple[int, ...] | None) -> Value | None:
+        if given is None:
+            return None
+        constant = i in case.constant
+        dtypes = (*case.dtypes, *(DType.F32,) * len(case.inputs))
+        dtype = dtypes[i] if isinstance(given, tuple) else DType.of(given.dtype)
+        shape: tuple[int, ...] = given if isinstance(given, tuple) else given.shape
+        if not constant and dtype.is_float and self.chance(0.75):
+            found = self.reused(shape, dtype)
+            if found is not None:
+                return found
+        if isinstance(given, tuple):
+            data = self.numbers(shape, dtype, case.low, case.high)
+        else:
+            data = special(self.rng, given) if self.wild and not constant and dtype is DType.F32 else given
+        return self.fresh(data, constant=constant)
+
+    def reused(self, shape: tuple[int, ...], dtype: DType) -> Value | None:
+        """A value that is there already: one of that shape, or one that fits by chance, or one that is made to fit."""
+        alike = [v for v in self.pool if v.type.dtype is dtype]
+        same = [v for v in alike if v.type.dims == shape]
+        if same and self.chance(0.8):
+            return self.pick(same[-4:])
+        near = [v for v in alike if v.type.rank == len(shape)]
+        if near and self.chance(0.4):
+            return self.pick(near[-4:])
+        full = [v for v in alike if v.type.size]
+        return self.reshaped(self.pick(full[-4:]), shape) if full and self.chance(0.7) else None
+
+    def reshaped(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """``x`` with another shape: flat, repeated or cut to size."""
+        size = int(np.prod(shape))
+        flat = x if x.type.rank == 1 else self.add("Reshape", x, self.integers(-1))
+        repeats = -(-size // flat.type.size)
+        if repeats > 1:
+            flat = self.add("Tile", flat, self.integers(repeats))
+        if flat.type.size > size:
+            flat = self.add("Slice", flat, self.integers(0), self.integers(size))
+        if shape == flat.type.dims:
+            return flat
+        return self.add("Reshape", flat, self.integers(*shape), allowzero=1)
+
+    def integers(self, *numbers: int) -> Value:
+        return self.fresh(np.array(numbers, np.int64), constant=True)
+
+    # ------------------------------------------------------------------------------------- changes
+    def stretched(self, case: Case) -> tuple[Array | tuple[int, ...] | None, ...]:
+        """The inputs with some extents replaced by others, the same everywhere."""
+        present = {n for given in case.inputs if isinstance(given, tuple) for n in given}
+        swap = {n: self.extent() for n in sorted(present) if self.chance(0.5)}
+        grown = tuple(tuple(swap.get(n, n) for n in g) if isinstance(g, tuple) else g for g in case.inputs)
+        if any(isinstance(g, tuple) and int(np.prod(g)) > MOST_ELEMENTS for g in grown):
+            return case.inputs
+        return self.broadcast(grown) if self.chance(0.15) else grown
+
+    def broadcast(
+        self, inputs: tuple[Array | tuple[int, ...] | None, ...]
+    ) -> tuple[Array | tuple[int, ...] | None, ...]:
+        """One input with an axis of one element, or with fewer or more axes."""
+        at = int(self.rng.integers(len(inputs)))
+        shape = inputs[at]
+        if not isinstance(shape, tuple) or not shape:
+            return inputs
+        axis = int(self.rng.integers(len(shape)))
+        other = self.pick([(*shape[:axis], 1, *shape[axis + 1 :]), shape[1:], (1, *shape)])
+        return (*inputs[:at], other, *inputs[at + 1 :])
+
+    def varied(self, op: Operator) -> Operator:
+        """The operator with one attribute changed."""
+        changes: list[tuple[str, Any]] = []
+        for f in fields(op):
+            value = getattr(op, f.name)
+            if isinstance(value, bool) or (isinstance(value, int) and f.name != "axis" and value in (0, 1)):
+                changes.append((f.name, 1 - value))
+            elif f.name == "axis":
+                changes.append((f.name, int(self.rng.integers(-3, 4))))
+            elif isinstance(value, int):
+                changes.append((f.name, self.pick((0, 1, 2, 3))))
+            elif isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
+                at = int(self.rng.integers(len(value)))
+                changes.append((f.name, (*value[:at], int(self.rng.integers(4)), *value[at + 1 :])))
+            elif isinstance(value, float):
+                changes.append((f.name, self.pick((0.0, 0.5, 1.0, -1.0, 2.0))))
+        if not changes:
+            return op
+        name, value = self.pick(changes)
+        try:
+            return replace(op, **{name: value})
+        except (TenonError, *HOSTILE):
+            return op
+
+    # ----------------------------------------------------------------------------------------- end
+    def finish(self) -> None:
+        """Outputs: what nobody reads, and sometimes what somebody does."""
+        if not len(self.graph):
+            self.add("Relu", self.fresh(self.numbers((3, 5), DType.F32)))
+        made = [v for node in self.graph for v in node.outputs]
+        outputs = [v for v in made if not v.uses or self.chance(0.1)]
+        self.graph.outputs = [v for v in outputs if v.type.size or not self.chance(0.5)] or made[-1:]
+
+
+def meaningful(node: Node, floats: Sequence[Array]) -> bool:
+    """Whether the result is specified for such operands."""
+    if node.op.name in PRODUCTS and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
+        return False
+    if node.op.name in PLACES:
+        return all(tame(a) for a in floats)
+    return node.op.name not in ORDERED or not any(np.isnan(a).any() for a in floats)
+
+
+def tame(array: Array) -> bool:
+    """Finite, and of numbers that a product or two will not make infinite."""
+    wide = array.astype(np.float64)
+    return bool(np.isfinite(wide).all() and np.abs(wide).max(initial=0.0) < 1e6)
+
+
+def lowered_alone(node: Node) -> Graph:
+    """The node as a graph of its own, as it is before lowering."""
+    alone = Graph("alone")
+    inputs: list[Value | None] = []
+    for v in node.inputs:
+        if v is None or v.constant:
+            inputs.append(None if v is None else alone.constant(v.name, v.array))
+        else:
+            inputs.append(alone.add_input(v.name, v.type))
+    made = alone.add(node.op, inputs, [v.name for v in node.outputs], node.origin)
+    alone.outputs = list(made.outputs)
+    return optimize(alone, level=0)

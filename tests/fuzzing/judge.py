@@ -1,0 +1,197 @@
+"""What a batch of graphs does: planned at every level, compiled together, run, and compared."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fuzzing.batch import Library, Plan, planned
+from fuzzing.generate import Sample, sample
+from fuzzing.known import excused
+from fuzzing.peer import Refused, answer
+from tenon.ir.graph import Array, Node
+from tenon.kernels.winograd import ERROR
+from tenon.passes.tolerance import Reference
+from tenon.targets import find as find_target
+from tenon.toolchain.compiler import Compiler
+
+LEVELS = (0, 1, 2)
+RUBBISH = (0xFF, 0x5A)
+"""What memory holds before a run: as f32 NaN, and a large number."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: ``kind`` is where it showed, ``what`` says how."""
+
+    seed: int
+    kind: str
+    level: int
+    what: str
+    target: str
+    threads: int
+
+    @property
+    def command(self) -> str:
+        """The line that shows it again."""
+        return f"scripts/fuzz --seed {self.seed} --graphs 1 --target {self.target} --threads {self.threads}"
+
+
+@dataclass
+class Report:
+    """Of some graphs: what was wrong, and for how many onnxruntime had an answer, or why it had none."""
+
+    graphs: int = 0
+    nodes: int = 0
+    programs: int = 0
+    answered: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    excused: Counter[str] = field(default_factory=Counter)
+    operators: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        self.graphs += other.graphs
+        self.nodes += other.nodes
+        self.programs += other.programs
+        self.answered += other.answered
+        self.refused += other.refused
+        self.excused += other.excused
+        self.operators += other.operators
+        self.findings += other.findings
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Report:
+        record = json.loads(text)
+        counters = {name: Counter(record.pop(name)) for name in ("refused", "excused", "operators")}
+        return cls(**{**record, **counters, "findings": [Finding(**f) for f in record["findings"]]})
+
+
+def judge(seeds: Sequence[int], target: str, threads: int, compiler: Compiler) -> Report:
+    """Everything about the graphs of these seeds, in this process."""
+    batch = _Batch(target, threads, compiler)
+    with np.errstate(all="ignore"):
+        batch.work([sample(seed) for seed in seeds])
+    return batch.report
+
+
+def judge_apart(seeds: Sequence[int], target: str, threads: int, compiler: Compiler) -> Report:
+    """The same in a process of its own: one that crashes is split until the graph is alone that does it."""
+    with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
+        path = Path(place) / "report.json"
+        process = multiprocessing.get_context("fork").Process(
+            target=lambda: path.write_text(judge(seeds, target, threads, compiler).text())
+        )
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            return Report.parse(path.read_text())
+    if len(seeds) == 1:
+        ended = Finding(seeds[0], "crash", -1, f"the process ended with {process.exitcode}", target, threads)
+        return Report(graphs=1, findings=[ended])
+    found, middle = Report(), len(seeds) // 2
+    for half in (seeds[:middle], seeds[middle:]):
+        found.add(judge_apart(half, target, threads, compiler))
+    return found
+
+
+class _Batch:
+    def __init__(self, target: str, threads: int, compiler: Compiler) -> None:
+        self.target, self.threads, self.compiler = find_target(target), threads, compiler
+        self.report = Report()
+
+    def found(self, sample: Sample, kind: str, what: str, level: int = -1) -> None:
+        finding = Finding(sample.seed, kind, level, what, self.target.name, self.threads)
+        self.report.findings.append(finding)
+
+    def work(self, samples: Sequence[Sample]) -> None:
+        report = self.report
+        report.graphs, report.nodes = len(samples), sum(len(s.graph) for s in samples)
+        report.operators = Counter(node.op.name for s in samples for node in s.graph)
+        references = {s.seed: Reference(s.graph, s.feeds, algorithms) for s in samples}
+        for s in samples:
+            self.ask(s, references[s.seed])
+        plans = [plan for s in samples for level in LEVELS if (plan := self.planned(s, level))]
+        report.programs = len(plans)
+        self.run(plans, references)
+
+    def ask(self, sample: Sample, reference: Reference) -> None:
+        """Compare the reference with onnxruntime."""
+        try:
+            theirs = answer(sample.graph, sample.feeds)
+        except Refused as why:
+            self.report.refused[_short(str(why))] += 1
+            return
+        self.report.answered += 1
+        if wrong := reference.differs(theirs):
+            if reason := excused(sample):
+                self.report.excused[reason] += 1
+            else:
+                self.found(sample, "onnxruntime", wrong)
+
+    def planned(self, sample: Sample, level: int) -> Plan | None:
+        try:
+            return planned(sample, level, self.target, self.threads)
+        except Exception as error:
+            self.found(sample, "compile", f"{type(error).__name__}: {error}", level)
+            return None
+
+    def run(self, plans: Sequence[Plan], references: dict[int, Reference]) -> None:
+        if not plans:
+            return None
+        with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
+            try:
+                library = Library(plans, self.compiler, self.target, Path(place))
+            except subprocess.CalledProcessError as error:
+                return self.split(plans, references, error.stderr.decode(errors="replace"))
+        for plan in plans:
+            self.compare(plan, library.run, references[plan.sample.seed])
+        return None
+
+    def split(self, plans: Sequence[Plan], references: dict[int, Reference], words: str) -> None:
+        """Look for the program that the C compiler refuses."""
+        if len(plans) == 1:
+            return self.found(plans[0].sample, "C compiler", words[-2000:], plans[0].level)
+        middle = len(plans) // 2
+        for half in (plans[:middle], plans[middle:]):
+            self.run(half, references)
+        return None
+
+    def compare(self, plan: Plan, run: Callable[[Plan, int], dict[str, Array]], reference: Reference) -> None:
+        try:
+            results = [run(plan, rubbish) for rubbish in RUBBISH]
+        except AssertionError as error:
+            return self.found(plan.sample, "memory", str(error), plan.level)
+        for name, array in results[0].items():
+            if array.tobytes() != results[1][name].tobytes():
+                self.found(plan.sample, "memory", f"output '{name}' depends on what memory held before", plan.level)
+        if wrong := reference.differs(results[0]):
+            self.found(plan.sample, "wrong", wrong, plan.level)
+        return None
+
+
+def algorithms(node: Node, result: Array) -> float:
+    """Absolute error that Winograd's algorithm may add: a fraction of the layer's RMS."""
+    if node.op.name != "Conv" or not result.size:
+        return 0.0
+    wide = result.astype(np.float64)
+    return ERROR[4] / 4 * float(np.sqrt(np.mean(wide[np.isfinite(wide)] ** 2))) if np.isfinite(wide).any() else 0.0
+
+
+def _short(text: str) -> str:
+    """The part of onnxruntime's words that is alike for alike graphs."""
+    for mark in ("NOT_IMPLEMENTED", "INVALID_GRAPH", "INVALID_ARGUMENT", "not ONNX"):
+        if mark in text:
+            return mark.lower().replace("_", " ")
+    return "other"

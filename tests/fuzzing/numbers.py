@@ -1,0 +1,39 @@
+"""Random arrays: ordinary numbers, and the odd ones that code forgets."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.ir.graph import Array
+from tenon.ir.types import DType
+
+ODD_FLOATS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1.1754944e-38, 3.4e38, -3.4e38, 1e-45, 16777216.0, 0.5,
+              -0.5, 1.5, 2.5, 2147483648.0, -2147483904.0, 1e20)  # fmt: skip
+ODD_DOUBLES = (np.nan, np.inf, -np.inf, 5e-324, 1.7e308, -0.0, 9.3e18, 0.5, -2.5)
+
+
+def ordinary(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: float = -1, high: float = 1) -> Array:
+    """Uniform in a range that suits the operator, sometimes in halves, so that ties and steps are met."""
+    data = rng.uniform(low, high, shape)
+    if rng.random() < 0.15:
+        data = np.clip(np.round(4 * data) / 2, low, high)
+    return data.astype(np.float32).astype(dtype.numpy)
+
+
+def special(rng: np.random.Generator, data: Array) -> Array:
+    """Some elements replaced by the odd numbers of their type."""
+    odd: Array
+    if data.dtype.kind in "iu":
+        info = np.iinfo(data.dtype)
+        odd = np.array([info.min, info.max, 0, 1, info.max - 1], data.dtype)
+    elif data.dtype == np.float64:
+        odd = np.array(ODD_DOUBLES)
+    elif data.dtype in (np.float32, np.float16):
+        with np.errstate(all="ignore"):
+            odd = np.array(ODD_FLOATS).astype(data.dtype)
+    else:
+        return data
+    found = data.copy()
+    where = rng.random(data.shape) < rng.choice([0.02, 0.2, 0.8])
+    found[where] = rng.choice(odd, int(where.sum()))
+    return found
