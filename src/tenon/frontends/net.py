@@ -278,7 +278,7 @@ class Net:
         """``value`` as the output ``name``."""
         if value in self.graph.inputs or self.graph.is_output(value) or value.constant:
             (value,) = self.writer.add(operator("Identity", {}), [value], [name], Origin(self.file.name, name))
-        if value.name != name:
+        if name not in ("", value.name):
             for other in self.graph.values():
                 if other.name == name and other is not value:
                     other.name = self.writer.names.fresh(name)

@@ -154,6 +154,7 @@ class Importer:
         """Import nodes in turn; ``read`` are the names that something needs."""
         for node in chosen:
             origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
+            before = len(self.writer.problems)
             try:
                 made: Sequence[Entry] = self.node(node, origin, scope, read)
             except RefusedError as refusal:
@@ -166,6 +167,8 @@ class Importer:
                 self.writer.report(origin, f"its attributes or inputs make no sense: {error!r}")
                 made = []
             for i, name in enumerate(node.output):
+                if name in read and i >= len(made) and len(self.writer.problems) == before:
+                    self.writer.report(origin, f"has no output {i}, which the file calls '{name}'")
                 if name:
                     scope[name] = made[i] if i < len(made) else Value(name)
 

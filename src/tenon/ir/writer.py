@@ -88,6 +88,9 @@ class Writer:
         if not least <= len(inputs) <= most:
             self.report(origin, f"{op.name} takes {least} to {most} inputs, not {len(inputs)}")
             return tuple(Value(name) for name in names)
+        if absent := [i for i, value in enumerate(inputs[:least]) if value is None]:
+            self.report(origin, f"{op.name} needs its input {absent[0]}, which is missing")
+            return tuple(Value(name) for name in names)
         node = self.graph.add(op, inputs, names, origin, infer=False)
         if all(v is None or is_known(v) for v in node.inputs) and self._infer(node):
             data = self._fold(node)
