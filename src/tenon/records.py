@@ -7,11 +7,11 @@ what is wrong, or with "".
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -86,12 +86,13 @@ def plain(value: Any) -> Any:
 # ---------------------------------------------------------------------------------- readers of each form
 _FLAGS = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 _NAMES = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Path: "a path"
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"
 }  # fmt: skip
 
 
 def _plain(kind: type, words: bool) -> Reader:
-    accepted: tuple[Any, ...] = {float: (float, int), Path: (Path, str)}.get(kind, (kind,))
+    path = issubclass(kind, os.PathLike)
+    accepted = (kind, str) if path else (float, int) if kind is float else (kind,)
 
     def read(value: Any) -> Any:
         if words and isinstance(value, str) and kind in (int, float, bool):
@@ -100,8 +101,8 @@ def _plain(kind: type, words: bool) -> Reader:
             except (KeyError, ValueError):
                 raise MisfitError(f"must be {_NAMES[kind]}") from None
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-            raise MisfitError(f"must be {_NAMES[kind]}")
-        return kind(value) if kind is Path else value
+            raise MisfitError(f"must be {_NAMES.get(kind, 'a path')}")
+        return kind(value) if path else value
 
     return read
 

@@ -11,7 +11,7 @@ import tenon
 from real import DIGITS, held_out_digits, shared
 from tenon.bundle.manifest import read_manifest
 from tenon.ir.graph import Array
-from tenon.targets.host import runs_here
+from tenon.targets.here import runs_here
 
 NAMES = ["bf16", "fp16"]
 

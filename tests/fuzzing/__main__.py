@@ -17,7 +17,7 @@ from time import monotonic
 
 from fuzzing.judge import Report, judge_apart
 from tenon.options import Options
-from tenon.targets.host import runs_here
+from tenon.targets.here import runs_here
 from tenon.toolchain.compiler import find
 
 BATCH = 50

@@ -192,7 +192,7 @@ def test_damaged_file(folder: Path, name: str) -> None:
 
 def test_large_weights_are_compared_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading all of them would make opening slow; that they are all there is always checked."""
-    monkeypatch.setattr("tenon.engine.engine.QUICK", 16)
+    monkeypatch.setattr("tenon.engine.files.QUICK", 16)
     path = folder / "affine.weights.bin"
     content = bytearray(path.read_bytes())
     content[20] ^= 1

@@ -15,7 +15,7 @@ from tenon.ir.build import Builder
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel, cast, dot2
 from tenon.ir.types import F32, DType
-from tenon.targets.host import runs_here
+from tenon.targets.here import runs_here
 from tenon.toolchain.compiler import zig
 
 CODES = np.arange(65536, dtype=np.uint32).astype(np.uint16)

@@ -6,8 +6,8 @@ It holds no dates and no absolute paths: the same input and options give the sam
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
@@ -103,7 +103,7 @@ class FileRecord(NamedTuple):
 
 
 def _stays_inside(files: dict[str, FileRecord]) -> str:
-    outside = [name for name in files if name in ("", "..") or Path(name).name != name]
+    outside = [name for name in files if name in ("", "..") or os.path.basename(name) != name]
     return f"names a file {outside[0]!r}, which is not a plain file name" if outside else ""
 
 
@@ -140,11 +140,12 @@ class Manifest(NamedTuple):
         return json.dumps(plain(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """The manifest of a bundle.  Raises BundleError if there is none or it is damaged."""
-    path = folder / FILE
+    path = os.path.join(folder, FILE)
     try:
-        content = json.loads(path.read_bytes())
+        with open(path, "rb") as file:
+            content = json.loads(file.read())
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a bundle: it holds no {FILE}") from None
     except NotADirectoryError:

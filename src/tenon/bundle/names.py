@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from tenon.targets.base import Target
+if TYPE_CHECKING:
+    from tenon.targets import Target
 
 _KEYWORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -61,4 +63,9 @@ def library_name(name: str, target: Target) -> str | None:
     """The file that Python or a browser loads, or None where there is no such thing."""
     if target.object == "wasm":
         return f"{name}.wasm"
-    return f"lib{name}.so" if target.object == "elf" and not target.freestanding else None
+    return shared_library(name) if target.object == "elf" and not target.freestanding else None
+
+
+def shared_library(name: str) -> str:
+    """The library's file where programs load libraries."""
+    return f"lib{name}.so"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from tenon.ir.dtype import Array
 
 
 def relative_error(got: Array, expected: Array) -> float:

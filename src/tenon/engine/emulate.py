@@ -18,8 +18,9 @@ import numpy as np
 from tenon.bundle import Bundle
 from tenon.bundle.link import link_freestanding, program_objects, runtime
 from tenon.bundle.manifest import Tensor
-from tenon.engine.feeds import Array, Feeds, cropped, fill, strings, views
+from tenon.engine.feeds import Feeds, cropped, fill, strings, views
 from tenon.errors import InternalError, ToolchainError
+from tenon.ir.dtype import Array
 from tenon.toolchain.compiler import Compiler
 
 _SECONDS = 600  # far beyond any network that fits an emulator; a hang must end

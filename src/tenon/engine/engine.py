@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
+import os
 import platform
-import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
-from tenon.bundle.names import library_name
+from tenon.engine import files
 from tenon.engine.feeds import Array, Feeds, cropped, fill, strings, views
-from tenon.engine.loading import load_library
 from tenon.engine.processors import Cores, choose
 from tenon.engine.team import Team
 from tenon.errors import BundleError, InputError, InternalError
-from tenon.targets import targets
-from tenon.targets.host import runs_here
+from tenon.targets.here import runs_here
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle
     from tenon.engine.stamps import StampedTeam
 
 
-QUICK = 1 << 20
-"""Bytes of weights whose checksum is compared whenever they are opened: that takes under a millisecond."""
-
-
 def open_bundle(
-    bundle: Bundle | str | Path,
+    bundle: Bundle | str | os.PathLike[str],
     *,
     threads: int = 1,
     affinity: Sequence[int] = (),
@@ -48,11 +40,13 @@ def open_bundle(
     Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
     bundle supports and for processors that are not there.
     """
-    if isinstance(bundle, str | Path):
+    if isinstance(bundle, str | os.PathLike):
         return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="tenon-") as place:
-        folder = bundle.save(Path(place) / bundle.name, ("library", "weights"))
+        folder = bundle.save(f"{place}/{bundle.name}", ("library", "weights"))
         return Engine(folder, threads=threads, affinity=affinity, cores=cores)
 
 
@@ -68,7 +62,7 @@ class Engine:
     answer is the same, bit for bit, for any number of them.  They run on the processors numbered in ``affinity``, or
     on those of one kind ("all", "big" or "little"); a thread that calls ``run`` stays on them until ``close``.
 
-    Weights of more than ``QUICK`` bytes are read when they are needed; ``verify`` compares their checksum before.
+    Weights of more than ``files.QUICK`` bytes are read when they are needed; ``verify`` compares their checksum before.
 
     Raises BundleError if a file is missing or damaged or the bundle was made for another machine, InputError for more
     threads than the bundle was made for and for processors that are not there.
@@ -79,19 +73,19 @@ class Engine:
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: str | os.PathLike[str],
         *,
         threads: int = 1,
         affinity: Sequence[int] = (),
         cores: Cores = "all",
         verify: bool = False,
     ) -> None:
-        root = Path(folder)
+        root = os.fspath(folder)
         self.manifest = read_manifest(root)
-        _check_machine(self.manifest, str(root))
+        _check_machine(self.manifest, root)
         _check_threads(self.manifest, threads)
         processors = choose(affinity, cores)
-        library, weights = _library(self.manifest, root), _weights(self.manifest, root, verify)
+        library, weights = files.library(self.manifest, root), files.weights(self.manifest, root, verify)
         self._attach(library, weights, threads, processors)
 
     def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
@@ -195,7 +189,7 @@ class Engine:
 
 def _check_machine(manifest: Manifest, what: str) -> None:
     made_for = manifest.target
-    if made_for.name in targets() and runs_here(made_for.name):
+    if runs_here(made_for.name):
         return
     raise BundleError(
         f"{what} was made for {made_for.name} ({made_for.triple or 'no machine'}, {made_for.cpu or 'no processor'}) "
@@ -210,56 +204,6 @@ def _check_threads(manifest: Manifest, threads: int) -> None:
             f"threads={threads}: the bundle '{manifest.name}' was made for 1 to {manifest.threads}"
             + (f": compile the model again with threads={threads}" if threads > 1 else "")
         )
-
-
-def _library(manifest: Manifest, root: Path) -> ctypes.CDLL:
-    name = library_name(manifest.name, targets()[manifest.target.name]) or ""
-    path = _listed(manifest, root, name)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    _check(manifest, path, len(content), content)
-    library = load_library(content, path)
-    try:
-        library[manifest.entry]
-    except AttributeError:
-        raise BundleError(f"{path} has no entry point '{manifest.entry}': compile the model again") from None
-    return library
-
-
-def _weights(manifest: Manifest, root: Path, verify: bool) -> Array:
-    path = _listed(manifest, root, f"{manifest.name}.weights.bin")
-    try:
-        size = path.stat().st_size
-        weights: Array = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if verify or size <= QUICK or size != manifest.files[path.name].bytes:
-        _check(manifest, path, size, weights.data if size else b"")
-    if size != manifest.memory.constant:
-        raise BundleError(
-            f"{path} has {size} bytes and the network reads {manifest.memory.constant}: compile the model again"
-        )
-    return weights
-
-
-def _listed(manifest: Manifest, root: Path, name: str) -> Path:
-    if name not in manifest.files:
-        raise BundleError(f"{root} was saved without {name or 'a library'}: save it with its library and weights")
-    return root / name
-
-
-def _check(manifest: Manifest, path: Path, size: int, content: bytes | memoryview) -> None:
-    record = manifest.files[path.name]
-    if size != record.bytes or hashlib.sha256(content).hexdigest() != record.sha256:
-        raise BundleError(f"{path} is damaged (its checksum differs from the manifest's): compile the model again")
-
-
-def _unreadable(path: Path, error: OSError) -> BundleError:
-    if isinstance(error, FileNotFoundError):
-        return BundleError(f"{path} is missing: copy the whole folder, or compile the model again")
-    return BundleError(f"cannot read {path}: {error.strerror}")
 
 
 def _aligned(size: int, alignment: int) -> Array:

@@ -9,10 +9,9 @@ import numpy as np
 
 from tenon.bundle.manifest import Tensor
 from tenon.errors import InputError
+from tenon.ir.dtype import Array, DType
 from tenon.ir.strings import StringError, decoded, encoded
-from tenon.ir.types import DType
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Feeds = Mapping[str, Any] | Array
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from tenon.errors import InputError
@@ -15,10 +14,12 @@ Cores = Literal["all", "big", "little", 0, 1, 2]
 slow ("little", 2)."""
 
 _KINDS: tuple[Cores, ...] = ("all", "big", "little")
-_SYSTEM = Path("/sys/devices/system/cpu")
+_SYSTEM = "/sys/devices/system/cpu"
 
 
-def choose(affinity: Sequence[int] = (), cores: Cores = "all", system: Path = _SYSTEM) -> frozenset[int]:
+def choose(
+    affinity: Sequence[int] = (), cores: Cores = "all", system: str | os.PathLike[str] = _SYSTEM
+) -> frozenset[int]:
     """The processors to run on; none at all means that nobody asked.
 
     Raises InputError for numbers of processors that this process may not use and for unknown kinds.
@@ -40,18 +41,19 @@ def choose(affinity: Sequence[int] = (), cores: Cores = "all", system: Path = _S
     return of_kind(kind == "big", present, system)
 
 
-def of_kind(big: bool, present: set[int], system: Path = _SYSTEM) -> frozenset[int]:
+def of_kind(big: bool, present: set[int], system: str | os.PathLike[str] = _SYSTEM) -> frozenset[int]:
     """The fastest (slowest) of ``present``; all of them where they are alike or nothing is known of them."""
-    speeds = {number: _speed(system / f"cpu{number}") for number in present}
+    speeds = {number: _speed(f"{system}/cpu{number}") for number in present}
     wanted = (max if big else min)(speeds.values())
     return frozenset(number for number, speed in speeds.items() if speed == wanted)
 
 
-def _speed(folder: Path) -> int:
+def _speed(folder: str) -> int:
     """What the system says of a core: its capacity, or its highest clock rate in kHz; 0 if it says nothing."""
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         try:
-            return int((folder / name).read_text())
+            with open(f"{folder}/{name}") as file:
+                return int(file.read())
         except (OSError, ValueError):
             continue
     return 0

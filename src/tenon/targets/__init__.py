@@ -1,9 +1,18 @@
-"""Targets.  Each module here defines rows of ``TARGETS``; a target is found by its name."""
+"""Targets.  Each module here defines rows of ``TARGETS``; a target is found by its name.
+
+Names are resolved on first use: to know whether code runs here takes no rows.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tenon.errors import InputError
-from tenon.targets.base import Target
+
+if TYPE_CHECKING:
+    from tenon.targets.base import Target as Target
+
+__all__ = ["Target", "find", "targets"]
 
 
 def targets() -> dict[str, Target]:
@@ -29,4 +38,9 @@ def find(name: str = "host", *, bf16: bool = False) -> Target:
     return known[name]
 
 
-__all__ = ["Target", "find", "targets"]
+def __getattr__(name: str) -> Any:
+    if name != "Target":
+        raise AttributeError(f"module 'tenon.targets' has no attribute '{name}'")
+    from tenon.targets.base import Target
+
+    return Target

@@ -1,0 +1,83 @@
+"""The files of a bundle that an engine uses: code and weights."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+
+import numpy as np
+
+from tenon.bundle.checksum import sha256
+from tenon.bundle.manifest import Manifest
+from tenon.bundle.names import shared_library
+from tenon.engine.loading import load_library
+from tenon.errors import BundleError
+from tenon.ir.dtype import Array
+
+QUICK = 1 << 20
+"""Bytes of weights whose checksum is compared whenever they are opened: that takes a few milliseconds."""
+
+
+def library(manifest: Manifest, root: str) -> ctypes.CDLL:
+    """The code.  Raises BundleError if it is missing or damaged."""
+    name = shared_library(manifest.name)
+    path = _listed(manifest, root, name)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    digest = sha256(content)
+    _check(manifest, path, len(content), digest)
+    code = load_library(content, path, digest)
+    try:
+        code[manifest.entry]
+    except AttributeError:
+        raise BundleError(f"{path} has no entry point '{manifest.entry}': compile the model again") from None
+    return code
+
+
+def weights(manifest: Manifest, root: str, verify: bool) -> Array:
+    """The weights, mapped: all processes share their memory.  Raises BundleError if they are missing or damaged.
+
+    The checksum is compared of few, or if ``verify``.
+    """
+    path = _listed(manifest, root, f"{manifest.name}.weights.bin")
+    try:
+        content = _mapped(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if verify or content.size <= QUICK or content.size != manifest.files[os.path.basename(path)].bytes:
+        _check(manifest, path, content.size, sha256(content.data))
+    if content.size != manifest.memory.constant:
+        raise BundleError(
+            f"{path} has {content.size} bytes and the network reads {manifest.memory.constant}: compile the model again"
+        )
+    return content
+
+
+def _mapped(path: str) -> Array:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+
+
+def _listed(manifest: Manifest, root: str, name: str) -> str:
+    if name not in manifest.files:
+        raise BundleError(f"{root} was saved without {name}: save it with its library and weights")
+    return os.path.join(root, name)
+
+
+def _check(manifest: Manifest, path: str, size: int, digest: str) -> None:
+    record = manifest.files[os.path.basename(path)]
+    if size != record.bytes or digest != record.sha256:
+        raise BundleError(f"{path} is damaged (its checksum differs from the manifest's): compile the model again")
+
+
+def _unreadable(path: str, error: OSError) -> BundleError:
+    if isinstance(error, FileNotFoundError):
+        return BundleError(f"{path} is missing: copy the whole folder, or compile the model again")
+    return BundleError(f"cannot read {path}: {error.strerror}")
