@@ -117,6 +117,10 @@ class Engine:
         """Bytes of each region, the peak, and the least that was possible."""
         return self.manifest.memory
 
+    def touch(self) -> None:
+        """Read all memory that a run works in, so that it is in the caches as after other layers of a network."""
+        self._arena.sum()
+
     def run(self, feeds: Feeds | None = None, *, copy: bool = True) -> dict[str, Array]:
         """Run once and return the outputs by name.
 
