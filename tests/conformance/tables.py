@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from conformance.cases import Conformance
 from conformance.harness import PASSED, Outcome
+from tenon.frontends.onnx_gradient import RULES
 
 HEAD = """\
 # Operators
@@ -27,8 +28,10 @@ A tensor of strings of shape S is a u8 tensor of shape S + [W]: UTF-8, with zero
 for an input X unless `--shape X.width=N` binds it; a longer string is an error. Of constants and results it follows
 from what they hold. `Engine.run` takes and returns NumPy arrays of strings. Changing the case covers characters of one
 and two bytes (ASCII, Latin, Greek, Cyrillic, Armenian) whose other case has as many bytes; white space is that of
-ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without `\p`. The pieces
+ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without classes of Unicode. The pieces
 of a StringSplit are as many as W bytes can hold.
+
+Gradient is written out as nodes, through {gradients}.
 
 The elements of a sequence X are inputs or outputs of their own, `X[0]`, `X[1]` and so on; there are as many as shapes
 are given for. An optional input without a shape is absent. Loops are unrolled, so their number of trips must be known
@@ -57,13 +60,14 @@ def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome]) -> str:
         if by_name[case.name, case.kind].status == PASSED:
             passed[case.operator] += 1
             types[case.operator] |= _input_types(case)
+    head = HEAD.format(gradients=", ".join(RULES))
     lines = ["| operator | versions | element types | cases | pass |", "|---|---|---|--:|--:|"]
     for name, versions in _versions().items():
         held = ", ".join(sorted(types[name]))
         lines.append(f"| {name} | {versions} | {held} | {total[name]} | {passed[name]} |")
     count = Counter(o.status for o in outcomes)
     last = f"\n{len(outcomes)} cases, {count[PASSED]} pass."
-    return HEAD + "\n".join(lines) + "\n" + last + "\n"
+    return head + "\n".join(lines) + "\n" + last + "\n"
 
 
 def _input_types(case: Conformance) -> set[str]:

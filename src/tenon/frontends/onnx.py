@@ -214,9 +214,11 @@ class _Model:
 
 
 def reads(node: NodeProto) -> list[str]:
-    """The tensors that a node reads, those read inside its sub-graphs included."""
+    """The tensors that a node reads, those read inside its sub-graphs or named by a Gradient included."""
     names = [name for name in node.input if name]
     for attribute in node.attribute:
+        if node.op_type == "Gradient":
+            names += [name.decode() for name in (*attribute.strings, attribute.s) if name]
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             names += _captured(graph)
     return names

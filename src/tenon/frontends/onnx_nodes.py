@@ -16,6 +16,7 @@ from tenon.frontends import onnx_functions
 from tenon.frontends.onnx_compose import COMPOSED
 from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items, Text
 from tenon.frontends.onnx_functions import schema as _schema
+from tenon.frontends.onnx_gradient import gradient
 from tenon.frontends.onnx_strings import MAKES_STRINGS, STRINGS
 from tenon.frontends.onnx_tensors import STRING, TensorError, array
 from tenon.frontends.onnx_upgrade import Layer, RefusedError, upgrade
@@ -39,6 +40,7 @@ REMEDIES = {
     "RandomUniform": "random numbers are not supported; make them an input",
 }
 _STANDARD = ("", "ai.onnx")
+_CONTROL = {**CONTROL, "Gradient": gradient}
 
 
 class Importer:
@@ -182,8 +184,8 @@ class Importer:
         own = self.functions.get((node.domain, node.op_type))
         if own is not None:
             return self.expand(own, node, origin, entries)
-        if node.op_type in CONTROL:
-            return CONTROL[node.op_type](Call(self, node, origin, entries, scope))
+        if node.op_type in _CONTROL:
+            return _CONTROL[node.op_type](Call(self, node, origin, entries, scope))
         if node.op_type == "Identity" and not isinstance(entries[0], Value | Text):
             return entries
         if node.op_type in MAKES_STRINGS or any(isinstance(entry, Text) for entry in entries):
