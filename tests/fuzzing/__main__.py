@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 
@@ -61,7 +60,7 @@ def resumed(log: Path | None, seed: int) -> tuple[int, Report]:
     for line in log.read_text().splitlines() if log and log.exists() else ():
         record = json.loads(line)
         seed = max(seed, int(record["next"]))
-        report.add(Report.parse(json.dumps(record["report"])))
+        report.add(Report.of(record["report"]))
     return seed, report
 
 
@@ -77,12 +76,11 @@ def main() -> int:
         report.add(found)
         if given.log:
             with given.log.open("a") as out:
-                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": asdict(found)}) + "\n")
+                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": found.record()}) + "\n")
         if not given.json:
             progress(found, report, seeds, (report.graphs - before) / (monotonic() - began))
     if given.json:
-        lines = [{**asdict(f), "command": f.command} for f in report.findings]
-        print(json.dumps({**asdict(report), "findings": lines}, indent=1))
+        print(json.dumps(report.record(), indent=1))
     elif given.show:
         show(report)
     return 1 if report.findings else 0

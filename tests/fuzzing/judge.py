@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,12 +69,16 @@ class Report:
         self.operators += other.operators
         self.findings += other.findings
 
-    def text(self) -> str:
-        return json.dumps(asdict(self))
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        findings = [{**asdict(f), "command": f.command} for f in self.findings]
+        return {**vars(self), "findings": findings}
 
     @classmethod
-    def parse(cls, text: str) -> Report:
-        record = json.loads(text)
+    def of(cls, record: dict[str, Any]) -> Report:
+        """The report that ``record`` was made of."""
+        for finding in record["findings"]:
+            del finding["command"]
         counters = {name: Counter(record.pop(name)) for name in ("refused", "excused", "operators")}
         return cls(**{**record, **counters, "findings": [Finding(**f) for f in record["findings"]]})
 
@@ -91,12 +96,12 @@ def judge_apart(seeds: Sequence[int], target: str, threads: int, compiler: Compi
     with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
         path = Path(place) / "report.json"
         process = multiprocessing.get_context("fork").Process(
-            target=lambda: path.write_text(judge(seeds, target, threads, compiler).text())
+            target=lambda: path.write_text(json.dumps(judge(seeds, target, threads, compiler).record()))
         )
         process.start()
         process.join()
         if process.exitcode == 0:
-            return Report.parse(path.read_text())
+            return Report.of(json.loads(path.read_text()))
     if len(seeds) == 1:
         ended = Finding(seeds[0], "crash", -1, f"the process ended with {process.exitcode}", target, threads)
         return Report(graphs=1, findings=[ended])
