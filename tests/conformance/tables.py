@@ -28,8 +28,12 @@ A tensor of strings of shape S is a u8 tensor of shape S + [W]: UTF-8, with zero
 for an input X unless `--shape X.width=N` binds it; a longer string is an error. Of constants and results it follows
 from what they hold. `Engine.run` takes and returns NumPy arrays of strings. Changing the case covers characters of one
 and two bytes (ASCII, Latin, Greek, Cyrillic, Armenian) whose other case has as many bytes; white space is that of
-ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without classes of Unicode. The pieces
-of a StringSplit are as many as W bytes can hold.
+ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without classes of
+Unicode. The pieces of a StringSplit are as many as W bytes can hold.
+
+Random numbers are drawn when compiling, by a generator that counts (Philox 4x64), from the attribute `seed` or else
+from the node's name: a bundle keeps no state and has the same numbers in every run. For others in every run, cut the
+model behind the node, so that they are an input.
 
 Gradient is written out as nodes, through {gradients}.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.frontends.onnx_random import bernoulli, multinomial, random_normal, random_uniform
 from tenon.frontends.onnx_recurrent import gru, lstm, rnn
 from tenon.frontends.onnx_sample import deform_conv, grid_sample
 from tenon.frontends.onnx_signal import dft, mel_weights, stft
@@ -44,10 +45,6 @@ def _hardmax(layer: Layer) -> Results:
     where = layer.emit("ArgMax", x, axis=axis, keepdims=0)
     values = layer.constant("values", np.array([0, 1], x.type.dtype.numpy))
     return [layer.emit("OneHot", where, layer.ints("depth", [layer.dims(0)[axis]]), values, axis=axis)]
-
-
-def _random_like(layer: Layer) -> Results:
-    raise RefusedError("random numbers are not supported", "make them an input")
 
 
 # ------------------------------------------------------------------------------------- norms and pooling
@@ -403,7 +400,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "Adam": adam,
     "ArrayFeatureExtractor": _array_feature_extractor,
     "BatchNormalization": _batch_normalization,
-    "Bernoulli": _random_like,
+    "Bernoulli": bernoulli,
     "Binarizer": _binarizer,
     "Col2Im": _col2im,
     "Compress": _compress,
@@ -425,13 +422,17 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "MaxUnpool": _max_unpool,
     "MelWeightMatrix": mel_weights,
     "Momentum": momentum,
+    "Multinomial": multinomial,
     "NonMaxSuppression": lambda layer: layer.maker.found(layer, [0]),
     "NonZero": lambda layer: layer.maker.found(layer, [1]),
     "QLinearConv": _q_linear_conv,
     "QLinearMatMul": _q_linear_mat_mul,
     "QuantizeLinear": _quantize,
     "RNN": rnn,
-    "RandomUniformLike": _random_like,
+    "RandomNormal": random_normal,
+    "RandomNormalLike": random_normal,
+    "RandomUniform": random_uniform,
+    "RandomUniformLike": random_uniform,
     "STFT": stft,
     "TensorScatter": _tensor_scatter,
     "TfIdfVectorizer": _tf_idf,

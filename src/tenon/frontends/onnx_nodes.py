@@ -36,8 +36,6 @@ Scope = ChainMap[str, Entry]
 
 REMEDIES = {
     "ImageDecoder": "decode the picture in the application and cut the model after it with --input",
-    "RandomNormal": "random numbers are not supported; make them an input",
-    "RandomUniform": "random numbers are not supported; make them an input",
 }
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
