@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,29 @@ def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:
     session = ort.InferenceSession(str(path))
     for port, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
         np.testing.assert_allclose(got[port.name], expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(("name", "speech"), [("yes", True), ("no", True), ("noise", False), ("silence", False)])
+def test_silero_vad_hears_speech(name: str, speech: bool, tmp_path: Path) -> None:
+    """Through a second of sound, the state carried from each window to the next; windows overlap by 64 samples."""
+    ort = pytest.importorskip("onnxruntime")
+    path = shared("models/onnx/silero_vad/silero_vad_16k_op15.onnx")
+    with wave.open(str(shared(f"models/tflite_int8/micro_speech/{name}_1000ms.wav"))) as sound:
+        samples = np.frombuffer(sound.readframes(16000), np.int16).astype(np.float32) / 32768
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(samples, (64, 0)), 576)[::512]
+    shapes = {"input": (1, 576), "state": (2, 1, 128), "sr": ()}
+    engine = tenon.open(tenon.compile(tenon.load(path, shapes=shapes), name="vad").save(tmp_path / "vad"))
+    session = ort.InferenceSession(str(path))
+    rate, ours, theirs = np.array(16000, np.int64), np.zeros((2, 1, 128), np.float32), np.zeros((2, 1, 128), np.float32)
+    most = 0.0
+    for window in windows:
+        feeds = {"input": window[None], "state": ours, "sr": rate}
+        found = engine.run({port: feeds[port] for port in engine.inputs})
+        expected, theirs = session.run(None, {**feeds, "state": theirs})
+        ours = found["stateN"]
+        np.testing.assert_allclose(found["output"], expected, atol=1e-4)
+        most = max(most, float(expected.item()))
+    assert (most > 0.9) == speech
 
 
 def test_super_resolution_of_opset_2(tmp_path: Path) -> None:
