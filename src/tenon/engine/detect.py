@@ -15,6 +15,7 @@ from tenon.ir.graph import Array
 from tenon.ir.picture import Box, Heads
 
 THRESHOLD = 0.5
+NO_CLASS = -1
 OVERLAP = 0.45
 SAME = 0.85
 """Boxes that overlap more are one thing, whatever their classes: a network in doubt gives it several names."""
@@ -79,7 +80,7 @@ def detections(
     if in_pixels:
         boxes = boxes / np.array(seen.inner[::-1] * 2)
     found = _Candidates(boxes, found.kinds, found.scores)
-    if heads.kind in ("boxes", "yolo"):
+    if heads.kind in ("boxes", "yolo", "columns"):
         found = found.keep(thinned(found.boxes, found.kinds, found.scores, overlap))
     placed = seen.on_picture(found.boxes)
     order = np.argsort(-found.scores, kind="stable")
@@ -116,29 +117,27 @@ def _read(heads: Heads, outputs: Mapping[str, Array], threshold: float) -> _Cand
             real = np.arange(found.scores.size) < (counts[0].reshape(-1)[0] if counts else found.scores.size)
         case "boxes":
             scores = outputs[heads.outputs[1]]
-            found, real = _best(first.reshape(-1, 4), scores.reshape(-1, scores.shape[-1]), heads.background)
+            scores = scores.reshape(-1, scores.shape[-1])
+            found, real = _best(first.reshape(-1, 4), scores, _nothing(scores, heads.background))
         case "yolo":
-            found, real = _grid(first[0])
+            rows = first.reshape(-1, first.shape[-1])
+            found, real = _best(rows[:, :4], rows[:, 5:] * rows[:, 4:5], NO_CLASS)
+        case "columns":
+            rows = first.reshape(first.shape[-2:]).T
+            found, real = _best(rows[:, :4], rows[:, 4:], NO_CLASS)
     return found.keep(real & (found.scores >= threshold))
 
 
+def _nothing(scores: Array, background: int) -> int:
+    """The class of nothing: of probabilities that add up to 1 it is the first one, if the network does not say."""
+    found = scores.shape[1] > 1 and np.allclose(scores.sum(1), 1, atol=1e-2)
+    return 0 if background < 0 and found else background
+
+
 def _best(boxes: Array, scores: Array, background: int) -> tuple[_Candidates, Array]:
-    """The best class of every box.  Of probabilities that add up to 1 the first one is that of nothing."""
-    if background < 0 and scores.shape[1] > 1 and np.allclose(scores.sum(1), 1, atol=1e-2):
-        background = 0
+    """The best class of every box, and whether it is something."""
     kinds = scores.argmax(axis=1)
     return _Candidates(boxes, kinds, scores.max(axis=1)), kinds != background
-
-
-def _grid(output: Array) -> tuple[_Candidates, Array]:
-    """[n, 5 + classes] with objectness, or [4 + classes, n] without."""
-    if output.shape[0] < output.shape[1]:
-        output = output.T
-        scores = output[:, 4:]
-    else:
-        scores = output[:, 5:] * output[:, 4:5]
-    kinds = scores.argmax(axis=1)
-    return _Candidates(output[:, :4], kinds, scores.max(axis=1)), np.ones(len(kinds), bool)
 
 
 def _corners(heads: Heads, boxes: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon.frontends.caffe_layer import Layer, Tops
 from tenon.frontends.net import RefusedError
+from tenon.frontends.prior_boxes import Places, prior_boxes, sizes
 from tenon.ir.graph import Array, Value
 
 
@@ -20,42 +21,23 @@ def prior_box(layer: Layer) -> Value:
     img_h, img_w = parameter.img_h or parameter.img_size or image[2], parameter.img_w or parameter.img_size or image[3]
     step_h = float(parameter.step_h or parameter.step) or img_h / h
     step_w = float(parameter.step_w or parameter.step) or img_w / w
-    sizes = _prior_sizes(layer)
-    if len(sizes) * h * w > 1 << 24:
-        raise RefusedError(f"makes {len(sizes)} boxes at each of {h} x {w} places")
-    y, x = np.mgrid[0:h, 0:w].astype(np.float32) + np.float32(parameter.offset)
-    centre = np.stack([x * step_w, y * step_h], -1)[:, :, None, :]
-    half = np.array(sizes, np.float32) / 2
-    corners = np.concatenate([centre - half, centre + half], -1) / np.array([img_w, img_h] * 2, np.float32)
-    boxes = corners.reshape(-1).astype(np.float32)
-    if parameter.clip:
-        boxes = boxes.clip(0, 1)
+    least, most = [float(s) for s in parameter.min_size], [float(s) for s in parameter.max_size]
+    ratios = _ratios([float(r) for r in parameter.aspect_ratio], bool(parameter.flip))
+    places = Places((h, w), (img_h, img_w), (step_h, step_w), float(parameter.offset))
     variance = [float(v) for v in parameter.variance] or [0.1]
-    if len(variance) not in (1, 4):
-        raise RefusedError(f"has {len(variance)} variances, not 1 or 4")
-    spread = np.resize(np.array(variance, np.float32), boxes.size)
-    return layer.net.constant(np.stack([boxes, spread])[None], "priors")
+    boxes = prior_boxes(places, sizes(least, most, ratios, False), variance, bool(parameter.clip))
+    return layer.net.constant(boxes[None], "priors")
 
 
-def _prior_sizes(layer: Layer) -> list[tuple[float, float]]:
-    """(width, height) of the boxes at each place, in Caffe's order."""
-    parameter = layer.message.prior_box_param
-    ratios = [1.0]
-    for ratio in (float(r) for r in parameter.aspect_ratio):
+def _ratios(given: Sequence[float], flip: bool) -> list[float]:
+    """The ratios that are new, each with its inverse: Caffe leaves out what was there before."""
+    found = [1.0]
+    for ratio in given:
         if ratio <= 0:
             raise RefusedError(f"has the aspect ratio {ratio}")
-        if all(abs(ratio - r) >= 1e-6 for r in ratios):
-            ratios += [ratio, 1 / ratio] if parameter.flip else [ratio]
-    least, most = [float(s) for s in parameter.min_size], [float(s) for s in parameter.max_size]
-    if not least or min((*least, *most)) <= 0 or len(most) not in (0, len(least)):
-        raise RefusedError(f"has the sizes {least} and {most}")
-    sizes = []
-    for i, size in enumerate(least):
-        sizes.append((size, size))
-        if most:
-            sizes.append((math.sqrt(size * most[i]),) * 2)
-        sizes += [(size * math.sqrt(r), size / math.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
-    return sizes
+        if all(abs(ratio - r) >= 1e-6 for r in found):
+            found += [ratio, 1 / ratio] if flip else [ratio]
+    return [ratio for ratio in found if abs(ratio - 1) >= 1e-6]
 
 
 def detection_output(layer: Layer) -> Value:

@@ -69,7 +69,7 @@ def _of_grids(graph: Graph) -> Heads | None:
     if columns > 5 and rows in [3 * cells for cells in grids]:
         return Heads("yolo", (output.name,), "cxcywh", pixels=True)
     if rows > 4 and columns in grids:
-        return Heads("yolo", (output.name,), "cxcywh", pixels=True)
+        return Heads("columns", (output.name,), "cxcywh", pixels=True)
     return None
 
 

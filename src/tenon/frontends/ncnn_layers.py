@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.ncnn_detection import DETECTION
 from tenon.frontends.ncnn_pointwise import POINTWISE, Context, Result, activation, broadcast, ints
 from tenon.frontends.net import RefusedError
 from tenon.ir.graph import Array, Value
@@ -393,7 +394,7 @@ def matmul(c: Context) -> Value:
     return c.add("MatMul", a, b)
 
 
-LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | {
+LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | DETECTION | {
     "Convolution": convolution, "ConvolutionDepthWise": convolution,
     "Convolution1D": lambda c: convolution(c, flat=True), "ConvolutionDepthWise1D": lambda c: convolution(c, flat=True),
     "Deconvolution": deconvolution, "DeconvolutionDepthWise": deconvolution, "InnerProduct": inner_product,

@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.prior_boxes import Places, prior_boxes, sizes
 from tenon.frontends.tmfile_file import Node, Reader
 from tenon.ir.graph import Value
 
@@ -450,23 +451,11 @@ def prior_box(c: Context) -> Value:
     if p["img_h"] and p["img_w"]:
         image_h, image_w = p["img_h"], p["img_w"]
     step_h, step_w = (p["step_h"], p["step_w"]) if p["step_h"] and p["step_w"] else (image_h / h, image_w / w)
-    sizes: list[tuple[float, float]] = []
-    for i, least in enumerate(p["min_size"]):
-        sizes.append((least, least))
-        if p["max_size"]:
-            sizes.append((math.sqrt(abs(least * p["max_size"][i])),) * 2)
-        for ratio in p["ratios"]:
-            root = math.sqrt(ratio) if ratio > 0 else 1.0
-            sizes += [(least * root, least / root), *([(least / root, least * root)] if p["flip"] else [])]
-    if not sizes or h * w * len(sizes) > 1 << 22 or min(image_h, image_w) < 1 or len(p["variance"]) != 4:
-        raise RefusedError(f"{len(sizes)} boxes at {h}x{w} places with {len(p['variance'])} variances are impossible")
-    y, x = (np.mgrid[:h, :w] + p["offset"]).astype(np.float32)
-    centers = np.stack([x * step_w, y * step_h], -1)[:, :, None, :]
-    half = np.array(sizes, np.float32) / 2
-    corners = np.concatenate([centers - half, centers + half], -1) / np.array([image_w, image_h] * 2, np.float32)
-    boxes = (corners.clip(0, 1) if p["clip"] else corners).astype(np.float32).reshape(-1)
-    spread = np.tile(np.array(p["variance"], np.float32), boxes.size // 4)
-    return c.net.constant(np.stack([boxes, spread]).reshape(1, 2, -1, 1), "priors")
+    places = Places((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
+    boxes = prior_boxes(
+        places, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
+    )
+    return c.net.constant(boxes.reshape(1, 2, -1, 1), "priors")
 
 
 def detection_output(c: Context) -> Value:

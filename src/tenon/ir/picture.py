@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tenon.errors import InputError
-from tenon.ir.types import DType, Quant
+from tenon.ir.dtype import DType
+
+if TYPE_CHECKING:
+    from tenon.ir.types import Quant
 
 Channels = Literal["rgb", "bgr"]
 """The order of a colour picture's channels."""
@@ -19,7 +22,7 @@ Sampling = Literal["smooth", "bilinear", "nearest"]
 """How pixels are resized: "smooth" is bilinear over all pixels that a new one covers, "bilinear" over the nearest four
 whatever the scale."""
 
-Kind = Literal["rows", "lists", "boxes", "yolo"]
+Kind = Literal["rows", "lists", "boxes", "yolo", "columns"]
 Corners = Literal["xyxy", "yxyx", "cxcywh"]
 
 
@@ -131,7 +134,8 @@ class Heads:
                 of a class below 0 ends it, and of one of class 0 where ``background`` is 0
         lists   boxes [.., n, 4], classes [.., n], scores [.., n] and, maybe, how many count [1]
         boxes   candidates that are still to be thinned out: boxes [.., n, 4] and scores [.., n, classes]
-        yolo    the same in one output: [.., n, 5 + classes] with objectness, or [.., 4 + classes, n] without
+        yolo    the same in one output: [.., n, 5 + classes], the fifth number being the objectness
+        columns the same turned, and without objectness: [.., 4 + classes, n]
 
     ``corners`` is what the four numbers of a box are; ``pixels``: in pixels of the input or over its size, None if only
     the numbers tell.  ``background`` is a class that is nothing; -1 for none.

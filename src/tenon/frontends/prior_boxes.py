@@ -1,0 +1,62 @@
+"""The boxes that SSD's detectors begin with: constants that follow from the shapes of a map and of the picture.
+
+Source: Liu et al., SSD: Single Shot MultiBox Detector; the layer PriorBox of its Caffe, which other formats took over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.frontends.net import RefusedError
+from tenon.ir.graph import Array
+
+MOST = 1 << 24
+"""Boxes of one layer."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart; all (down, across), in pixels."""
+
+    cells: tuple[int, int]
+    image: tuple[float, float]
+    steps: tuple[float, float]
+    offset: float
+
+
+Numbers = Sequence[float]
+
+
+def sizes(least: Numbers, most: Numbers, ratios: Numbers, flip: bool) -> list[tuple[float, float]]:
+    """(width, height) of the boxes at each place: for each least size the square, that between it and the most, and one
+    for each ratio (and its inverse), in the order of the file.  Raises RefusedError."""
+    if not least or min((*least, *most, *ratios)) <= 0 or len(most) not in (0, len(least)):
+        raise RefusedError(f"has the sizes {list(least)} and {list(most)} and the ratios {list(ratios)}")
+    found: list[tuple[float, float]] = []
+    for i, size in enumerate(least):
+        found.append((size, size))
+        if most:
+            found.append((math.sqrt(size * most[i]),) * 2)
+        for root in map(math.sqrt, ratios):
+            found += [(size * root, size / root), *([(size / root, size * root)] if flip else [])]
+    return found
+
+
+def prior_boxes(places: Places, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool) -> Array:
+    """f32 [2, 4 P]: corners over the picture's size, place by place, and their variances.  Raises RefusedError."""
+    (h, w), (down, across) = places.cells, places.steps
+    if len(boxes) * h * w > MOST or min(places.image) <= 0:
+        raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of a picture of {places.image}")
+    if len(variance) not in (1, 4):
+        raise RefusedError(f"has {len(variance)} variances, not 1 or 4")
+    y, x = np.mgrid[0:h, 0:w].astype(np.float32) + np.float32(places.offset)
+    centre = np.stack([x * across, y * down], -1)[:, :, None, :]
+    half = np.array(boxes, np.float32) / 2
+    corners = np.concatenate([centre - half, centre + half], -1) / np.array(places.image[::-1] * 2, np.float32)
+    flat = corners.reshape(-1).astype(np.float32)
+    spread = np.resize(np.array(variance, np.float32), flat.size)
+    return np.stack([flat.clip(0, 1) if clip else flat, spread])
