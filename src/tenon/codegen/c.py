@@ -106,7 +106,8 @@ NATIVE: dict[tuple[str, DType, int], list[tuple[str, str]]] = {}
 """(operation, dtype, lanes) -> [(preprocessor condition, body)], besides what clang spells for every width."""
 for _m in ("max", "min"):
     NATIVE[_m, DType.F32, 16] = [
-        ("defined(__AVX512F__)", f"return ({{V}})__builtin_ia32_{_m}ps512_mask(a, b, a, -1, 4);")
+        ("defined(__AVX512F__) && defined(__clang__)", f"return ({{V}})__builtin_ia32_{_m}ps512(a, b, 4);"),
+        ("defined(__AVX512F__)", f"return ({{V}})__builtin_ia32_{_m}ps512_mask(a, b, a, -1, 4);"),
     ]
     NATIVE[_m, DType.F32, 8] = [("defined(__AVX__)", f"return ({{V}})__builtin_ia32_{_m}ps256(a, b);")]
     NATIVE[_m, DType.F32, 4] = [("defined(__SSE__)", f"return ({{V}})__builtin_ia32_{_m}ps(a, b);")]
