@@ -100,7 +100,7 @@ class Options:
     """What a saved bundle holds; () is everything the target can have but the executable."""
 
     verify: bool = False
-    """Check the graph after every pass."""
+    """Check the graph after every pass, and compare what it computes with what it did before, on random data."""
 
     profile: bool = False
     """Add a second entry point that reads a clock before the first kernel call and after each."""

@@ -149,17 +149,20 @@ def rewrite(
     weights: Model | None = None,
     shapes: Shapes | None = None,
     config: Path | None = None,
+    verify: bool = False,
 ) -> tuple[list[Path], list[str]]:
     """Write an optimised model: a Caffe net as a Caffe net, everything else as ONNX.  Returns the files and a log.
 
     ``out`` is a file, whose ending chooses ONNX (.onnx) or Caffe (.prototxt, the weights beside it), or a folder.
     ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be ``model``, and then names all
-    files.  Raises ModelError, and InputError for options that do not fit.
+    files.  ``verify`` compares the result of every pass with what it was given.
+    Raises ModelError, and InputError for options that do not fit.
     """
     from tenon.frontends.rewrite import Request, rewritten
 
     request = Request(model, None if out is None else Path(out), weights, shapes, config)
-    found = rewritten(request, partial(passes.optimize, fuse=False))
+    failures = Path.cwd() if verify else None
+    found = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
     for path, data in found.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -198,7 +201,8 @@ def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | 
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     narrow = precision(options.precision, arithmetic=target.machine.dot2)
-    passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow)
+    failures = Path.cwd() if options.verify else None
+    passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph
 
 

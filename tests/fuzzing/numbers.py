@@ -14,10 +14,10 @@ ODD_DOUBLES = (np.nan, np.inf, -np.inf, 5e-324, 1.7e308, -0.0, 9.3e18, 0.5, -2.5
 
 def ordinary(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: float = -1, high: float = 1) -> Array:
     """Uniform in a range that suits the operator, sometimes in halves, so that ties and steps are met."""
-    data = rng.uniform(low, high, shape)
+    data = np.asarray(rng.uniform(low, high, shape))
     if rng.random() < 0.15:
         data = np.clip(np.round(4 * data) / 2, low, high)
-    return data.astype(np.float32).astype(dtype.numpy)
+    return np.asarray(data).astype(np.float32).astype(dtype.numpy)
 
 
 def special(rng: np.random.Generator, data: Array) -> Array:
@@ -33,7 +33,7 @@ def special(rng: np.random.Generator, data: Array) -> Array:
             odd = np.array(ODD_FLOATS).astype(data.dtype)
     else:
         return data
-    found = data.copy()
+    found = np.array(data)
     where = rng.random(data.shape) < rng.choice([0.02, 0.2, 0.8])
     found[where] = rng.choice(odd, int(where.sum()))
     return found

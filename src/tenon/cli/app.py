@@ -24,6 +24,7 @@ from tenon.cli.groups import (
     Sharing,
     Target,
     Tuning,
+    Verify,
     Weights,
     source_of,
     sources_of,
@@ -197,12 +198,13 @@ def optimize_command(
     config: Annotated[
         Path | None, typer.Option("--config", help="A config.ini that says which steps to take on a Caffe net.")
     ] = None,
+    verify: Verify = False,
     printing: Printing,
 ) -> None:
     """Write an optimised model: a Caffe net as a Caffe net, anything else as ONNX."""
     from tenon.cli.optimize import rewrite_model
 
-    rewrite_model(source_of(model, weights, shape), out, config, as_json=printing.json)
+    rewrite_model(source_of(model, weights, shape), out, config, verify=verify, as_json=printing.json)
 
 
 @app.command("targets")

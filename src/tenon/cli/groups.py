@@ -99,6 +99,9 @@ def sources_of(models: list[str], shape: list[str] | None) -> list[Source]:
 
 # ---------------------------------------------------------------------------------- how to compile
 Target = Annotated[str | None, typer.Option("--target", help="The machine to compile for; see 'tenon targets'.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Check every pass: the graph it leaves, and what that computes.")
+]
 Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of zig.")]
 
 
@@ -130,6 +133,7 @@ class Building(Planning):
     """And compiled."""
 
     compiler: Compiler = None
+    verify: Verify = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,6 @@ class Bundling(Building):
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="The most threads that the bundle can be run with.")
     ] = None
-    verify: Annotated[bool, typer.Option("--verify", help="Check the graph after every pass.")] = False
     profile: Annotated[bool, typer.Option("--profile", help="Add the entry point that 'tenon profile' times.")] = False
     compile_preprocess: Annotated[
         str | None,

@@ -9,9 +9,10 @@ from tenon.cli.show import console, print_json, size, stages
 from tenon.pipeline import rewrite
 
 
-def rewrite_model(source: Source, out: Path | None, config: Path | None, *, as_json: bool) -> None:
+def rewrite_model(source: Source, out: Path | None, config: Path | None, *, verify: bool, as_json: bool) -> None:
     with stages(f"optimising {source.name}"):
-        files, log = rewrite(source.model, out, weights=source.weights, shapes=source.shapes, config=config)
+        shapes = source.shapes
+        files, log = rewrite(source.model, out, weights=source.weights, shapes=shapes, config=config, verify=verify)
     if as_json:
         return print_json({"files": [str(path) for path in files], "log": log})
     for line in log:

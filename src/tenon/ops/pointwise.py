@@ -255,7 +255,8 @@ class Abs(Unary):
 class Sign(Unary):
     def scalar(self, x: Expr) -> Expr:
         one, zero = functions.constant(1, x), functions.constant(0, x)
-        positive = select(less(0, x), one, zero)
+        rest = select(op("equal", x, x), zero, x) if x.type.dtype.is_float else zero  # NaN stays NaN
+        positive = select(less(0, x), one, rest)
         return positive if x.type.dtype.startswith("u") else select(less(x, 0), functions.constant(-1, x), positive)
 
     def reference(self, x: Array) -> Array:

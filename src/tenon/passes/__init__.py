@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tenon.ir.graph import Graph
 from tenon.ir.verify import verify as check
@@ -15,6 +17,9 @@ from tenon.passes.idioms import IDIOMS
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
 from tenon.passes.transposes import TRANSPOSES
+
+if TYPE_CHECKING:
+    from tenon.passes.validate import Validator
 
 PIPELINE: list[Pass] = [
     DEAD,
@@ -50,19 +55,29 @@ def optimize(
     *,
     narrow: Sequence[Pass] = (),
     fuse: bool = True,
+    failures: Path | None = None,
 ) -> Graph:
     """Run the pipeline on ``graph``, which is changed and returned.
 
     Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``narrow`` are passes that change
     element types (see ``passes.precision``); they run before operators are fused.  Without ``fuse`` the
-    pipeline ends there, with a graph of ONNX's own operators.  ``verify`` checks the graph
-    before, and after every pass; ``log`` gets a line per pass that changed something and per rule that declined.
+    pipeline ends there, with a graph of ONNX's own operators.
+    ``verify`` checks the graph before, and after every pass.  With ``failures``, a folder, the result of every pass is
+    compared with what it was given, and a model that a pass is wrong on is written there (see ``passes.validate``).
+    ``log`` gets a line per pass that changed something and per rule that declined.
     Raises InternalError, naming the pass or the rule and the node, when one goes wrong.
     """
     if verify:
         check(graph, "import")
     at = PIPELINE.index(PLAIN)
+    validator = None if failures is None else _validator(graph, failures)
     for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
-        if step.level <= level:
-            run(graph, step, log, verify=verify)
+        if step.level <= level and run(graph, step, log, verify=verify) and validator:
+            validator.check(step, graph, rounds=step in narrow)
     return graph
+
+
+def _validator(graph: Graph, folder: Path) -> Validator:
+    from tenon.passes.validate import Validator
+
+    return Validator(graph, folder)
