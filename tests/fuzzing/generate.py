@@ -102,7 +102,7 @@ class Generator:
 
     def grow(self) -> None:
         images = [v for v in self.pool if v.type.dtype is DType.F32 and v.type.rank == 4 and v.type.size]
-        if self.chance(0.35) and (images or self.chance(0.5)):
+        if self.chance(0.45) and (images or self.chance(0.5)):
             x = self.pick(images) if images else self.fresh(ordinary(self.rng, self.image(), DType.F32))
             self.pick(IDIOMS)(self, x)
             return
@@ -282,12 +282,14 @@ class Generator:
 
     # ----------------------------------------------------------------------------------------- end
     def finish(self) -> None:
-        """Outputs: what nobody reads, and sometimes what somebody does."""
+        """Outputs: what nobody reads, and sometimes what somebody does.  Inputs that attempts left behind mostly go."""
         if not len(self.graph):
             self.add("Relu", self.fresh(self.numbers((3, 5), DType.F32)))
         made = [v for node in self.graph for v in node.outputs]
         outputs = [v for v in made if not v.uses or self.chance(0.1)]
         self.graph.outputs = [v for v in outputs if v.type.size or not self.chance(0.5)] or made[-1:]
+        self.graph.inputs = [v for v in self.graph.inputs if v.uses or self.chance(0.05)]
+        self.feeds = {v.name: self.feeds[v.name] for v in self.graph.inputs}
 
 
 def meaningful(node: Node, floats: Sequence[Array]) -> bool:

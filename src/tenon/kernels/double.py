@@ -169,7 +169,8 @@ def asinh(x: Expr) -> Expr:
 def acosh(x: Expr) -> Expr:
     t = x - 1.0
     near = log1p(t + op("sqrt", 2.0 * t + t * t))
-    return select(less(x, 1e150), near, log(x) + math.log(2))
+    result = select(less(x, 1e150), near, log(x) + math.log(2))
+    return select(less(x, 1.0), math.nan, result)
 
 
 def atanh(x: Expr) -> Expr:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, less, maximum, minimum, op, select
+from tenon.ir.types import TensorType
 from tenon.kernels import math as functions
 from tenon.ops.base import Case, register
 from tenon.ops.elementwise import Pointwise, Unary
@@ -172,6 +174,11 @@ class Selu(Unary):
 class Celu(Unary):
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        if not self.alpha:
+            raise ShapeError("Celu: alpha is 0, and x is divided by it")
+        return super().infer(inputs)
 
     def scalar(self, x: Expr) -> Expr:
         return select(less(x, 0.0), (functions.exp(x * (1 / self.alpha)) - 1.0) * self.alpha, x)

@@ -109,7 +109,7 @@ def sum_to_add(match: Match) -> Result:
     total, *rest = (match.root.input(i) for i in range(len(match.root.inputs)))
     for value in rest:
         total = match.add("Add", total, value)
-    return total
+    return total if rest else match.add("Identity", total)
 
 
 @rule(Apply("Mul|Div|Add|Sub|Pow"))
