@@ -233,6 +233,29 @@ def test_all_problems_at_once() -> None:
     assert "'com.example'" in text
     assert "COMPLEX64 is not supported" in text
     assert "reads 'nobody'" in text
+    assert "the_d (Conv) of f32[1,2,8,8], f32[3,2,3,3]: Conv with fancy=3 is not supported" in text
+    assert "(decode the picture in the application and cut the model after it with --input)" in text
+
+
+def test_what_follows_a_problem_is_no_problem() -> None:
+    nodes = [
+        node("FusedThing", ["x"], ["a"], domain="com.example"),
+        node("LpPool", ["a"], ["b"], kernel_shape=[2, 2]),
+        node("LSTM", ["b", "w", "w"], ["c"], hidden_size=1),
+        node("LpNormalization", ["x"], ["d"], axis=7),
+        node("Sum", ["c", "d"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedError) as found:
+        load(model(nodes, {"x": (1, 2, 8, 8)}, ["y"], {"w": random(1, 4, 4)}))
+    assert [p.where for p in found.value.problems] == ["the_a (FusedThing)", "the_d (LpNormalization)"]
+
+
+def test_shapes_that_an_operator_needs_are_asked_for() -> None:
+    made = model([node("LpPool", ["x"], ["y"], kernel_shape=[2, 2])], {"x": (1, 2, "h", 8)}, ["y"])
+    message = r"the_y \(LpPool\) of f32\[1,2,h,8\]: it needs the shapes.*--shape x=1,2,N,8, or --shape h=N"
+    with pytest.raises(ShapeError, match=message):
+        load(made)
+    agrees(made, shapes={"h": 6})
 
 
 def test_training_graphs_are_refused() -> None:

@@ -207,6 +207,15 @@ def test_strings_as_bytes() -> None:
         encoded(strings(3))
 
 
+def test_shapes_of_strings_are_bound_like_others() -> None:
+    data = model("Identity", {"x": strings("a", "b")})
+    assert str(tenon.load(data).inputs[0].type) == "u8[2,64]"
+    bundle = tenon.compile(data, shapes={"x": (2,), "x.width": 5})
+    assert bundle.program.inputs[0].type.dims == (2, 5)
+    with pytest.raises(InputError, match="read with 64 bytes"):
+        tenon.compile(tenon.load(data), shapes={"x.width": 5})
+
+
 def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
     x = {"x": strings("one two", "three", " ")}
     bundle = tenon.compile(graph_of(model("StringSplit", x, ("y", "n")), x), name="words")

@@ -28,6 +28,13 @@ class RefusedError(Exception):
         self.what, self.remedy = what, remedy
 
 
+class UntypedError(RefusedError):
+    """This node cannot be imported before the shapes of its inputs are known."""
+
+    def __init__(self) -> None:
+        super().__init__("it needs the shapes of its inputs, which are not known")
+
+
 class Maker(Protocol):
     """How an upgrade makes the nodes and constants that come before the layer."""
 
@@ -97,7 +104,7 @@ class Layer:
     def known_rank(self, i: int) -> int:
         rank = self.rank(i)
         if rank is None:
-            raise RefusedError("this old form depends on the input's shape", "bind the model's shapes with --shape")
+            raise UntypedError
         return rank
 
     def emit(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
@@ -214,7 +221,7 @@ def _cast(layer: Layer) -> None:
 def _cast_like(layer: Layer) -> None:
     like = layer.input(1)
     if not like.typed:
-        raise RefusedError("the type that it casts to is not known", "bind the model's shapes with --shape")
+        raise UntypedError
     layer.become("Cast", layer.input(0), **{**layer.attributes, "to": like.type.dtype.value})
 
 
@@ -275,8 +282,10 @@ def _group_normalization(layer: Layer) -> None:
     x, groups = layer.input(0), layer.attributes["num_groups"]
     for i in (1, 2) if layer.opset < 21 else ():
         value = layer.input(i)
-        if value.data is None or not is_known(x):
-            raise RefusedError("this old form depends on the input's shape", "bind the model's shapes with --shape")
+        if not is_known(x):
+            raise UntypedError
+        if value.data is None:
+            raise RefusedError("its scale or bias is computed at run time", "export with opset 21 or newer")
         repeated = np.repeat(value.data, x.type.dims[1] // groups)
         layer.set_input(i, layer.maker.constant(layer, "per_channel", repeated))
 

@@ -22,8 +22,12 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
 
     Raises ShapeError listing every dimension that is still unbound, or every node whose inputs do not fit.
     """
-    types = bind_types({v.name: v.type for v in graph.inputs}, shapes or {})
-    unbound = [f"  - {name}: {type} ({remedy(name, type)})" for name, type in types.items() if not type.bound]
+    types = bind_types({v.name: v.type for v in graph.inputs}, _with_widths(graph, shapes or {}))
+    unbound = [
+        f"  - {name}: {type} ({remedy(name, type, name in graph.strings)})"
+        for name, type in types.items()
+        if not type.bound
+    ]
     if unbound:
         raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
     copy = Graph(graph.name, graph.source, graph.incomplete)
@@ -43,8 +47,22 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     return copy
 
 
-def remedy(name: str, type: TensorType) -> str:
-    """What to type to bind the dimensions of an input."""
+def _with_widths(graph: Graph, shapes: Shapes) -> Shapes:
+    """The shapes of strings with their bytes behind.  Raises InputError for another width than the graph has."""
+    found = dict(shapes)
+    for value in graph.inputs:
+        if value.name in graph.strings:
+            width, given = value.type.shape[-1], found.get(value.name)
+            if found.pop(f"{value.name}.width", width) != width:
+                raise InputError(f"'{value.name}' was read with {width} bytes to a string: give its width to load")
+            if given is not None and not isinstance(given, int):
+                found[value.name] = (*given, int(width))
+    return found
+
+
+def remedy(name: str, type: TensorType, string: bool = False) -> str:
+    """What to type to bind the dimensions of an input; of strings, without their bytes."""
+    type = replace(type, shape=type.shape[:-1]) if string else type
     names = [d for d in type.shape if isinstance(d, str) and d != ANY_RANK]
     example = ",".join(str(d) if isinstance(d, int) else "N" for d in type.shape)
     one = f", or --shape {names[0]}=N for the dimension alone" if len(names) == 1 else ""

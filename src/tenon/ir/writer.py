@@ -62,9 +62,17 @@ class Writer:
         self._all_shapes = True
         self._allowance = FOLDING_ALLOWANCE + 4 * model_bytes
 
-    def report(self, origin: Origin | str, what: str, remedy: str = "", *, shape: bool = False) -> None:
+    def report(
+        self,
+        origin: Origin | str,
+        what: str,
+        remedy: str = "",
+        *,
+        shape: bool = False,
+        inputs: Sequence[Value | None] = (),
+    ) -> None:
         """Note one thing wrong with the model; ``shape`` says that only shapes do not fit."""
-        self.problems.append(Problem(str(origin), what, remedy))
+        self.problems.append(Problem(str(origin), what, remedy, _types(inputs)))
         self._all_shapes = self._all_shapes and shape
 
     def finish(self) -> None:
@@ -86,10 +94,10 @@ class Writer:
         names = [self.names.fresh(name) for name in names]
         least, most = op.arity
         if not least <= len(inputs) <= most:
-            self.report(origin, f"{op.name} takes {least} to {most} inputs, not {len(inputs)}")
+            self.report(origin, f"{op.name} takes {least} to {most} inputs, not {len(inputs)}", inputs=inputs)
             return tuple(Value(name) for name in names)
         if absent := [i for i, value in enumerate(inputs[:least]) if value is None]:
-            self.report(origin, f"{op.name} needs its input {absent[0]}, which is missing")
+            self.report(origin, f"{op.name} needs its input {absent[0]}, which is missing", inputs=inputs)
             return tuple(Value(name) for name in names)
         node = self.graph.add(op, inputs, names, origin, infer=False)
         if all(v is None or is_known(v) for v in node.inputs) and self._infer(node):
@@ -104,17 +112,19 @@ class Writer:
             types = node.op.infer(node.inputs)
         except UnknownError as error:
             inputs = self.need(error.value)
-            self.report(node.origin, str(error), f"make {' and '.join(inputs)} an initializer", shape=True)
+            remedy = f"make {' and '.join(inputs)} an initializer"
+            self.report(node.origin, str(error), remedy, shape=True, inputs=node.inputs)
             return False
         except ShapeError as error:
-            self.report(node.origin, str(error), shape=True)
+            self.report(node.origin, str(error), shape=True, inputs=node.inputs)
             return False
         except HOSTILE as error:
-            self.report(node.origin, f"inputs and attributes contradict each other: {error!r}", shape=True)
+            what = f"inputs and attributes contradict each other: {error!r}"
+            self.report(node.origin, what, shape=True, inputs=node.inputs)
             return False
         wrong = _wrong_type(node, types)
         if wrong:
-            self.report(node.origin, wrong)
+            self.report(node.origin, wrong, inputs=node.inputs)
             return False
         for value, type in zip(node.outputs, types, strict=False):
             value.type = type
@@ -150,6 +160,11 @@ class Writer:
             return None
         self._allowance -= sum(a.nbytes for a in data if a.size == 1 or any(a.strides))
         return data
+
+
+def _types(inputs: Sequence[Value | None]) -> str:
+    """The types of what a node reads, as far as they are known."""
+    return ", ".join("-" if v is None else str(v.type) if v.typed else "?" for v in inputs)
 
 
 def _wrong_type(node: Node, types: Sequence[TensorType]) -> str:
