@@ -1,38 +1,86 @@
 #!/usr/bin/env python3
-"""What it costs to import Tenon and to ask it for help, beside bare Python: python bench/startup.py [--repeat N]"""
+"""What starting costs: python bench/startup.py [--nets NAMES] [--python PEERS/bin/python] [--json]
+
+First the commands, beside bare Python.  Then for every network fresh processes, in turn: the time from starting Python
+to the first answer, the memory resident at most, and the native code that is loaded, of a bundle and of each peer
+that is there; all of them run in the Python that has the peers.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from time import perf_counter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+
+from contenders import PEERS
+from prepare import ROOT, Workshop
+from starts import Comparison, compare, table
+
 COMMANDS = {
-    "python -c pass": [sys.executable, "-c", "pass"],
-    "import tenon": [sys.executable, "-c", "import tenon"],
-    "tenon --help": [sys.executable, "-m", "tenon", "--help"],
+    "python -c pass": ("-c", "pass"),
+    "import numpy": ("-c", "import numpy"),
+    "import tenon": ("-c", "import tenon"),
+    "tenon --help": ("-m", "tenon.cli", "--help"),
 }
 BARS = {"import tenon": 0.2, "tenon --help": 0.5}
+NETS = "mobilenet_v1,squeezenet_v1.1,shufflenet_v2_1.0,resnet18"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=15)
-    repeat = parser.parse_args().repeat
+    parser.add_argument("--nets", default=NETS, help="names of the zoo, or nothing")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python that has the peers")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    shop = Workshop(options.models, options.work, options.python, None)
+    runtimes = ("tenon", *(peer for peer in options.peers.split(",") if peer))
+    commands = time_commands(options.repeat)
+    found = [compare(net, runtimes, shop, options.repeat) for net in options.nets.split(",") if net]
+    print(as_json(commands, found) if options.json else as_text(commands, found))
+    return int(any(middle(commands[name]) > bar for name, bar in BARS.items()))
+
+
+def time_commands(repeat: int) -> dict[str, list[float]]:
+    """Seconds of each run of each command, in turn."""
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(repeat):
-        for name, command in COMMANDS.items():
+        for name, words in COMMANDS.items():
             began = perf_counter()
-            subprocess.run(command, check=True, capture_output=True)
+            subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT / "src")
             times[name].append(perf_counter() - began)
-    missed = 0
-    for name, seconds in times.items():
-        middle = sorted(seconds)[repeat // 2]
-        bar = BARS.get(name)
-        missed += bar is not None and middle > bar
-        print(f"{name:18} min {min(seconds):.3f} s  median {middle:.3f} s" + (f"  (bar {bar} s)" if bar else ""))
-    return int(missed > 0)
+    return times
+
+
+def middle(seconds: list[float]) -> float:
+    return sorted(seconds)[len(seconds) // 2]
+
+
+def as_text(commands: dict[str, list[float]], found: list[Comparison]) -> str:
+    lines = [
+        f"{name:18} min {min(seconds):.3f} s  median {middle(seconds):.3f} s"
+        + (f"  (bar {BARS[name]} s)" if name in BARS else "")
+        for name, seconds in commands.items()
+    ]
+    return "\n".join([*lines, "", *([table(found)] if found else [])])
+
+
+def as_json(commands: dict[str, list[float]], found: list[Comparison]) -> str:
+    measures = ("first_ms", "processor_ms", "rss", "libraries", "code")
+    networks = {
+        c.net: {"runtimes": [asdict(s) for s in c.starts], "ratios": {m: c.ratio(m) for m in measures}} for c in found
+    }
+    return json.dumps({"commands_s": commands, "networks": networks}, indent=1)
 
 
 if __name__ == "__main__":

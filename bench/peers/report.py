@@ -10,7 +10,7 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
-from race import Lane, Result, Start
+from race import Lane, Result
 
 _COLOURS = {
     "tenon-bf16": "#b9b9b9",
@@ -19,7 +19,7 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def save(folder: Path, results: Sequence[Result], starts: Sequence[Start]) -> None:
+def save(folder: Path, results: Sequence[Result]) -> None:
     """``results.json``: every sample, so that other statistics can be made later."""
     folder.mkdir(parents=True, exist_ok=True)
     races = [
@@ -32,7 +32,7 @@ def save(folder: Path, results: Sequence[Result], starts: Sequence[Start]) -> No
         }
         for r in results
     ]
-    data = {"machine": machine(), "unit": "ms", "races": races, "starts": [asdict(start) for start in starts]}
+    data = {"machine": machine(), "unit": "ms", "races": races}
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
 
 
@@ -48,12 +48,12 @@ def machine() -> str:
     return f"{words['model name']} (family {words.get('cpu family')}, model {words.get('model')})"
 
 
-def markdown(results: Sequence[Result], starts: Sequence[Start]) -> str:
-    """Tables of all results, one per number of threads, and the one of fresh processes."""
+def markdown(results: Sequence[Result]) -> str:
+    """Tables of all results, one per number of threads."""
     parts = [_table([r for r in results if r.threads == n]) for n in sorted({r.threads for r in results})]
     parts += [_reduced(n, found) for n in sorted({r.threads for r in results})
               if (found := [r for r in results if r.threads == n and r.reduced])]  # fmt: skip
-    return "\n".join([*parts, *([_starts(starts)] if starts else [])])
+    return "\n".join(parts)
 
 
 def mean_ratio(results: Sequence[Result]) -> float:
@@ -105,30 +105,6 @@ def _cell(lane: Lane, *, fastest: bool) -> str:
         return "-"
     text = f"{lane.best:.2f} / {lane.median:.2f}"
     return f"**{text}**" if fastest else f"{text} (!)" if lane.wrong else text
-
-
-def _starts(starts: Sequence[Start]) -> str:
-    lines = [
-        "### A fresh Python process: first result, memory, native code",
-        "",
-        "| runtime | first result ms (min / median) | peak RSS MB | beyond bare: ms | MB | libraries MB | code MB |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    bare = next((s for s in starts if s.runtime == "none"), None)
-    for s in starts:
-        if not s.rss:
-            lines.append(f"| {s.runtime} | - | - | - | - | - | {s.note} |")
-            continue
-        more = (f"{s.first_ms - bare.first_ms:.0f}", _mb(s.rss - bare.rss)) if bare else ("-", "-")
-        lines.append(
-            f"| {s.runtime} | {s.first_ms:.0f} / {s.first_median_ms:.0f} | {_mb(s.rss)} | {more[0]} | {more[1]} | "
-            f"{_mb(s.libraries)} | {_mb(s.code)} |"
-        )
-    return "\n".join([*lines, "", "Libraries and code are those that bare Python with NumPy does not load.", ""])
-
-
-def _mb(n: int) -> str:
-    return f"{n / 1e6:.1f}"
 
 
 def plot(results: Sequence[Result]) -> str:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from contenders import PEERS
 from prepare import ROOT, MissingError, Workshop
-from race import Net, cold, race
+from race import Net, race
 from report import markdown, plot, save
 
 TABLE = (
@@ -41,8 +41,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true", help="also Tenon in bf16, against OpenVINO as it comes")
     parser.add_argument("--urgent", action="store_true", help="time at real-time priority (root): for busy machines")
     parser.add_argument("--cpu", type=int, default=0, help="the first processor to use")
-    parser.add_argument("--cold", type=int, default=5, help="fresh processes per runtime for the second table")
-    parser.add_argument("--cold-net", default="mobilenet_v1")
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "peers" / "report", help="folder of the results")
@@ -68,11 +66,8 @@ def main() -> int:
                 continue
             results.append(found)
             print(found.told(), flush=True)
-    starts = []
-    if options.cold:
-        starts = cold(Net(options.cold_net, 1, options.cpu), runtimes, shop, options.cold, urgent=options.urgent)
-    save(options.out, results, starts)
-    (options.out / "table.md").write_text(markdown(results, starts))
+    save(options.out, results)
+    (options.out / "table.md").write_text(markdown(results))
     for threads in {found.threads for found in results}:
         (options.out / f"ratio_{threads}.svg").write_text(plot([f for f in results if f.threads == threads]))
     print(f"{options.out}/table.md, results.json, ratio_*.svg")

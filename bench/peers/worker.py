@@ -44,30 +44,6 @@ def _distance(got: Array, want: Array) -> float:
     return min(float(np.abs(candidate - want).max()) for candidate in found)
 
 
-def libraries() -> dict[str, list[int]]:
-    """Of every library mapped as code: bytes of its file (of its mappings, where the file is gone) and of code."""
-    found: dict[str, list[int]] = {}
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) < 6 or not fields[5].startswith("/"):
-            continue
-        begin, end = (int(x, 16) for x in fields[0].split("-"))
-        entry = found.setdefault(fields[5], [0, 0])
-        entry[0] += end - begin
-        entry[1] += (end - begin) * ("x" in fields[1])
-    kept = {name: sizes for name, sizes in found.items() if sizes[1]}
-    for name, sizes in kept.items():
-        if Path(name).exists():
-            sizes[0] = Path(name).stat().st_size
-    return kept
-
-
-def peak_memory() -> int:
-    """Bytes: the most that this process has had resident."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
-
-
 def schedule(policy: int, priority: int) -> None:
     """Set how every thread of this process is scheduled."""
     for thread in Path("/proc/self/task").iterdir():
@@ -101,15 +77,10 @@ def main() -> None:
         x = np.ascontiguousarray(arrays["input"])
         from contenders import CONTENDERS
 
-        began = perf_counter()
         call = CONTENDERS[runtime](Path(model), int(threads))
-        loaded = perf_counter()
         answers = [np.array(a) for a in call(x)]
-        first = perf_counter()
-        say({"first": True, "load_ms": 1e3 * (loaded - began), "run_ms": 1e3 * (first - loaded)})
-        if sys.stdin.readline().strip() == "facts":
-            say({"rss": peak_memory(), "libraries": libraries()})
-            return
+        say({"loaded": True})
+        sys.stdin.readline()
         wanted = [arrays[name] for name in arrays.files if name != "input"]
         if runtime == "reference":
             np.savez(given, input=x, **{f"output{i}": a for i, a in enumerate(answers)})

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "bench" / "peers"
-MODULES = ("contenders", "prepare", "race", "report", "worker")
+MODULES = ("contenders", "prepare", "race", "report", "starts", "worker")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,24 +66,48 @@ def test_geometric_mean() -> None:
 
 def test_table() -> None:
     found = result("net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), ncnn=(6.0, 5.0), litert="cannot be converted")
-    start = module("race").Start
-    starts = [start("none", 70, 75, 30_000_000, 0, 0), start("ncnn", 100, 110, 70_000_000, 29_500_000, 22_000_000),
-              start("litert", math.nan, math.nan, 0, 0, 0, "is not installed")]  # fmt: skip
-    text = module("report").markdown([found], starts)
+    text = module("report").markdown([found])
     assert "| network | tenon | onnxruntime | ncnn | litert | fastest peer / Tenon | worst error |" in text
     assert "| net | 2.00 / 2.50 | 1.00 / 1.00 (!) | **5.00 / 5.50** | - | 2.50 | 1.0e-06 |" in text
     assert "Geometric mean of the ratio: 2.50." in text
     assert "- onnxruntime, net: wrong by 5.0e-01, not counted" in text
     assert "- litert, net: cannot be converted" in text
-    assert "| ncnn | 100 / 110 | 70.0 | 30 | 40.0 | 29.5 | 22.0 |" in text
-    assert "| litert | - | - | - | - | - | is not installed |" in text
+
+
+def test_fresh_processes_are_compared_beyond_bare_python() -> None:
+    start, comparison = module("starts").Start, module("starts").Comparison
+    found = comparison("net", [
+        start("python", 20, 25, 15, 9_000_000, 0, 0),
+        start("none", 70, 75, 50, 29_000_000, 0, 0),
+        start("tenon", 80, 85, 55, 39_000_000, 400_000, 100_000),
+        start("ncnn", 110, 120, 70, 69_000_000, 30_000_000, 20_000_000),
+        start("litert", math.nan, math.nan, math.nan, 0, 0, 0, "is not installed"),
+    ])  # fmt: skip
+    ratios = [found.ratio(measure) for measure in ("first_ms", "processor_ms", "rss", "libraries", "code")]
+    assert ratios == pytest.approx([10 / 40, 5 / 20, 10 / 40, 0.4 / 30, 0.1 / 20])
+    assert found.ratio("first_ms", "python") == pytest.approx(60 / 90)
+    text = module("starts").table([found])
+    assert "| net | none | 70 / 75 | | 50 in all | 29.0 in all | | |" in text
+    assert "| net | tenon | 80 / 85 | 10 | 5 | 10.0 | 0.40 | 0.10 |" in text
+    assert "| net | litert | - | - | - | - | - | is not installed |" in text
+    assert "| net | 0.25 (0.67) | 0.25 (0.73) | 0.25 (0.50) | 0.01 | 0.01 |" in text
+
+
+def test_a_fresh_process_tells_of_itself(tmp_path: Path) -> None:
+    starts = module("starts")
+    fresh = starts.start("none", tmp_path, "1x2", Path(sys.executable), tmp_path / "bytecode")
+    assert 0 < fresh.seconds < 60
+    assert fresh.rss > 1_000_000
+    assert any("numpy" in name and size > code > 0 for name, (size, code) in fresh.libraries.items())
+    with pytest.raises(module("prepare").MissingError):
+        starts.start("tenon", tmp_path, "1x2", Path(sys.executable), tmp_path / "bytecode")
 
 
 def test_files(tmp_path: Path) -> None:
     found = result("net<1>", tenon=(2.0,), onnxruntime=(3.0,), ncnn=(5.0,))
-    module("report").save(tmp_path, [found], [])
+    module("report").save(tmp_path, [found])
     data = json.loads((tmp_path / "results.json").read_text())
-    assert set(data) == {"machine", "unit", "races", "starts"}
+    assert set(data) == {"machine", "unit", "races"}
     assert data["races"][0]["runtimes"][2] == {"runtime": "ncnn", "error": 1e-6, "times": [5.0], "note": ""}
     root = ElementTree.fromstring(module("report").plot([found]))
     bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") == "1.5"]

@@ -1,0 +1,185 @@
+"""Fresh processes: time to the first answer, memory and native code of each runtime."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import onnx
+from prepare import ROOT, MissingError, Workshop
+
+BARE = ("python", "none")
+"""Python alone, and with NumPy."""
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """One process: seconds to the first answer, seconds of processors till then, bytes resident at most, and of every
+    library mapped as code the bytes of its file (of its mappings, where the file is gone) and of code."""
+
+    seconds: float
+    processor: float
+    rss: int
+    libraries: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Fresh processes of one runtime with one network: milliseconds to the first answer (least, median) and of
+    processors (least), bytes resident at most, bytes of native libraries (files) and of code in them, beyond those of
+    Python with NumPy."""
+
+    runtime: str
+    first_ms: float
+    median_ms: float
+    processor_ms: float
+    rss: int
+    libraries: int
+    code: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runtimes with one network, and bare Python."""
+
+    net: str
+    starts: list[Start]
+
+    def of(self, runtime: str) -> Start:
+        return next(start for start in self.starts if start.runtime == runtime)
+
+    def beyond(self, start: Start, bare: str, measure: str) -> float:
+        """``first_ms``, ``processor_ms`` or ``rss`` beyond those of ``bare``; libraries and code are so already."""
+        value: float = getattr(start, measure)
+        return value if measure in ("libraries", "code") else value - getattr(self.of(bare), measure)
+
+    def ratio(self, measure: str, bare: str = "none") -> float:
+        """Ours over the smallest peer's."""
+        peers = [s for s in self.starts if s.runtime not in ("tenon", *BARE) and not s.note]
+        least = min((self.beyond(s, bare, measure) for s in peers), default=float("nan"))
+        return self.beyond(self.of("tenon"), bare, measure) / least
+
+
+def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int) -> Comparison:
+    """Start every runtime anew, in turn, ``rounds`` times.  Raises MissingError if the network is not there."""
+    dims = _dims(shop.onnx(net))
+    names = (*BARE, *runtimes)
+    found: dict[str, list[Fresh]] = {name: [] for name in names}
+    notes: dict[str, str] = {}
+    models: dict[str, Path] = {}
+    for name in names:
+        try:
+            models[name] = shop.model(name, net)
+        except Exception as problem:  # converters raise anything; the others go on
+            notes[name] = str(problem).splitlines()[0]
+    for number in range(rounds + 1):
+        for name, model in models.items():
+            try:
+                fresh = start(name, model, dims, shop.python, shop.made / "bytecode")
+                found[name] += [fresh] if number else []  # the first one reads files from disk and compiles Python
+            except MissingError as missing:
+                notes[name] = str(missing)
+    bare = {Path(library).name for library in found["none"][0].libraries}
+    return Comparison(net, [_summary(name, found[name], bare, notes.get(name, "")) for name in names])
+
+
+def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path) -> Fresh:
+    """One fresh process, which keeps what Python compiles in ``bytecode``.  Raises MissingError if it fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(bytecode), "OMP_NUM_THREADS": "1"}
+    words = [python, Path(__file__).with_name("first.py"), runtime, model, dims]
+    began = perf_counter()
+    with subprocess.Popen(
+        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        answered = process.stdout.read(1) == b"!"
+        seconds = perf_counter() - began
+        told = process.stdout.read().decode()
+        problem = process.stderr.read().decode(errors="replace").strip()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if not answered:
+        raise MissingError(problem.splitlines()[-1] if problem else f"died with status {process.returncode}")
+    status_text, _, maps = told.partition("\n\n")
+    resident = next(line.split()[1] for line in status_text.splitlines() if line.startswith("VmHWM"))
+    return Fresh(seconds, used.ru_utime + used.ru_stime, 1024 * int(resident), libraries(maps))
+
+
+def libraries(maps: str) -> dict[str, tuple[int, int]]:
+    """Of every library that ``/proc/PID/maps`` shows mapped as code: bytes in all, and of code."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6 or not fields[5].startswith("/"):
+            continue
+        begin, end = (int(x, 16) for x in fields[0].split("-"))
+        size, code = found.get(fields[5], (0, 0))
+        found[fields[5]] = size + end - begin, code + (end - begin) * ("x" in fields[1])
+    return {
+        name: (Path(name).stat().st_size if Path(name).exists() else size, code)
+        for name, (size, code) in found.items()
+        if code
+    }
+
+
+def _summary(name: str, runs: list[Fresh], bare: set[str], note: str) -> Start:
+    if not runs:
+        return Start(name, *[float("nan")] * 3, 0, 0, 0, note)
+    own = [sizes for path, sizes in runs[0].libraries.items() if Path(path).name not in bare]
+    seconds = [run.seconds for run in runs]
+    return Start(
+        name, 1e3 * min(seconds), 1e3 * statistics.median(seconds), 1e3 * min(run.processor for run in runs),
+        min(run.rss for run in runs), sum(size for size, _ in own), sum(code for _, code in own), note,
+    )  # fmt: skip
+
+
+def _dims(model: Path) -> str:
+    given = onnx.load(model, load_external_data=False).graph.input[0].type.tensor_type.shape.dim
+    return "x".join(str(d.dim_value or 1) for d in given)
+
+
+def table(found: Sequence[Comparison]) -> str:
+    """Markdown: what each runtime takes beyond Python with NumPy, and ours over the smallest peer's."""
+    lines = [
+        "| network | runtime | first answer ms (min / median) | beyond NumPy: ms | processor ms | RSS MB | "
+        "libraries MB | code MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for comparison in found:
+        lines += [_row(comparison, start) for start in comparison.starts]
+    measures = ("first_ms", "processor_ms", "rss", "libraries", "code")
+    lines += [
+        "",
+        "Tenon over the smallest peer, beyond Python with NumPy; in brackets beyond bare Python:",
+        "",
+        "| network | first answer | processor time | RSS | libraries | code |",
+        "|---|---|---|---|---|---|",
+    ]
+    for c in found:
+        cells = [
+            f"{c.ratio(m):.2f}" + ("" if m in measures[3:] else f" ({c.ratio(m, 'python'):.2f})") for m in measures
+        ]
+        lines.append(f"| {c.net} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _row(comparison: Comparison, start: Start) -> str:
+    name = f"| {comparison.net} | {start.runtime}"
+    if not start.rss:
+        return f"{name} | - | - | - | - | - | {start.note} |"
+    times = f"{start.first_ms:.0f} / {start.median_ms:.0f}"
+    if start.runtime in BARE:
+        return f"{name} | {times} | | {start.processor_ms:.0f} in all | {start.rss / 1e6:.1f} in all | | |"
+    beyond = [comparison.beyond(start, "none", measure) for measure in ("first_ms", "processor_ms", "rss")]
+    return (
+        f"{name} | {times} | {beyond[0]:.0f} | {beyond[1]:.0f} | {beyond[2] / 1e6:.1f} | "
+        f"{start.libraries / 1e6:.2f} | {start.code / 1e6:.2f} |"
+    )
