@@ -18,7 +18,7 @@ alone and exits with status 2; ``-v`` adds the traceback.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class TenonError(Exception):
@@ -35,18 +35,15 @@ class FormatError(ModelError):
     """The file is not a readable model."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing wrong with a model: where it is, what it is, the remedy, and the types of what the node there reads."""
+class Problem(NamedTuple):
+    """One thing wrong with a model: where it is, what it is, and the remedy."""
 
     where: str
     what: str
     remedy: str = ""
-    types: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.where} of {self.types}" if self.types else self.where
-        return f"{place}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+        return f"{self.where}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
 class UnsupportedError(ModelError):

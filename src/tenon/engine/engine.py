@@ -14,10 +14,11 @@ import numpy as np
 
 from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
 from tenon.engine import files
-from tenon.engine.feeds import Array, Feeds, cropped, fill, strings, views
+from tenon.engine.feeds import Feeds, cropped, fill, strings, views
 from tenon.engine.processors import Cores, choose
 from tenon.engine.team import Team
 from tenon.errors import BundleError, InputError, InternalError
+from tenon.ir.dtype import Array
 from tenon.targets.here import runs_here
 
 if TYPE_CHECKING:
