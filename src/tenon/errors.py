@@ -36,14 +36,16 @@ class FormatError(ModelError):
 
 
 class Problem(NamedTuple):
-    """One thing wrong with a model: where it is, what it is, and the remedy."""
+    """One thing wrong with a model: where it is, what it is, the remedy, and the types of what the node there reads."""
 
     where: str
     what: str
     remedy: str = ""
+    types: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+        place = f"{self.where} of {self.types}" if self.types else self.where
+        return f"{place}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
 class UnsupportedError(ModelError):

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
-from tenon.errors import FormatError, UnknownError
+from tenon.errors import FormatError, ShapeError, UnknownError
 from tenon.frontends import onnx_functions
 from tenon.frontends.onnx_compose import COMPOSED
 from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items, Text
 from tenon.frontends.onnx_functions import schema as _schema
-from tenon.frontends.net import MISSING_WEIGHTS
 from tenon.frontends.onnx_gradient import gradient
 from tenon.frontends.onnx_strings import MAKES_STRINGS, STRINGS
-from tenon.frontends.onnx_tensors import STRING, TensorError, array, is_missing, missing
-from tenon.frontends.onnx_upgrade import Layer, RefusedError, upgrade
+from tenon.frontends.onnx_tensors import STRING, TensorError, array
+from tenon.frontends.onnx_upgrade import Layer, RefusedError, UntypedError, upgrade
 from tenon.frontends.source import ModelFile
+from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.strings import encoded
 from tenon.ir.types import TensorType
@@ -50,6 +50,7 @@ class Importer:
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.bindings: Mapping[str, AttributeProto] = {}
         self.counted: dict[Value, tuple[int, Value]] = {}
+        self.failed: set[Value] = set()  # what would be there but for a problem that is reported already
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
@@ -143,9 +144,7 @@ class Importer:
         for tensor in graph.initializer:
             if tensor.name in read and tensor.name not in scope.maps[0]:
                 try:
-                    if absent := is_missing(tensor):
-                        self.graph.incomplete = MISSING_WEIGHTS
-                    data = missing(tensor) if absent else array(tensor, self.file.folder)
+                    data = array(tensor, self.file.folder)
                 except TensorError as error:
                     self.writer.report(f"initializer '{tensor.name}'", str(error))
                     scope[tensor.name] = Value(tensor.name)
@@ -158,22 +157,37 @@ class Importer:
         for node in chosen:
             origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
             before = len(self.writer.problems)
+            inputs = [tensor for name in node.input for tensor in _tensors(scope.get(name))]
+            made: Sequence[Entry] = []
             try:
-                made: Sequence[Entry] = self.node(node, origin, scope, read)
+                made = self.node(node, origin, scope, read)
+            except UntypedError as error:
+                self.untyped(origin, inputs, error)
             except RefusedError as refusal:
-                self.writer.report(origin, refusal.what, refusal.remedy)
-                made = []
+                self.writer.report(origin, refusal.what, refusal.remedy, inputs=inputs)
+            except ShapeError as error:
+                if all(v is None or v.typed for v in inputs):
+                    self.writer.report(origin, str(error), shape=True, inputs=inputs)
+                else:
+                    self.untyped(origin, inputs, UntypedError())
             except TensorError as error:
                 self.writer.report(origin, str(error))
-                made = []
             except HOSTILE as error:
-                self.writer.report(origin, f"its attributes or inputs make no sense: {error!r}")
-                made = []
+                self.writer.report(origin, f"its attributes or inputs make no sense: {error!r}", inputs=inputs)
+            failed = len(self.writer.problems) > before or not self.failed.isdisjoint(inputs)
             for i, name in enumerate(node.output):
-                if name in read and i >= len(made) and len(self.writer.problems) == before:
-                    self.writer.report(origin, f"has no output {i}, which the file calls '{name}'")
+                if name in read and i >= len(made) and not failed:
+                    self.writer.report(origin, f"has no output {i}, which the file calls '{name}'", inputs=inputs)
                 if name:
                     scope[name] = made[i] if i < len(made) else Value(name)
+                    self.failed.update(v for v in _tensors(scope[name]) if v is not None and not v.typed and failed)
+
+    def untyped(self, origin: Origin, inputs: Sequence[Value | None], error: UntypedError) -> None:
+        """Report that a node needs shapes, unless it lacks them because of a problem that is reported already."""
+        if self.failed.isdisjoint(inputs):
+            unbound = [v for v in self.graph.inputs if not v.type.bound]
+            what = "; ".join(remedy(v.name, v.type, v.name in self.graph.strings) for v in unbound)
+            self.writer.report(origin, error.what, what, shape=True, inputs=inputs)
 
     # ------------------------------------------------------------------------------------------ nodes
     def node(self, node: NodeProto, origin: Origin, scope: Scope, read: set[str]) -> Sequence[Entry]:
@@ -233,7 +247,7 @@ class Importer:
         inputs = [entry.bytes if isinstance(entry, Text) else entry for entry in entries]
         known = [entry for entry in inputs if not isinstance(entry, Items)]
         if len(known) < len(inputs) or not all(v is None or is_known(v) for v in known):
-            raise RefusedError("the shapes of its inputs are not known", "bind the model's shapes with --shape")
+            raise UntypedError
         texts = {i for i, entry in enumerate(entries) if isinstance(entry, Text)}
         layer = self.layer(node, origin, known, read)
         try:
@@ -358,6 +372,13 @@ class Importer:
 
     def constant(self, layer: Layer, stem: str, data: Array) -> Value:
         return self.writer.constant(f"{layer.outputs[0]}_{stem}", data)
+
+
+def _tensors(entry: Entry) -> Sequence[Value | None]:
+    """The tensors that a name stands for."""
+    if isinstance(entry, Items):
+        return entry.values
+    return [entry.bytes if isinstance(entry, Text) else entry]
 
 
 _KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
