@@ -252,6 +252,13 @@ class Operator(ABC):
         not assigned yet."""
         return ()
 
+    def packed_like(self, site: Site, other: Site) -> object | None:
+        """A choice for ``site`` that packs its weights as they are at ``other``, the same node for inputs of another
+        shape; None if there is none."""
+        candidates = self.candidates(other)
+        chosen = other.choice if other.choice is not None else next(iter(candidates), None)
+        return chosen if chosen is not None and chosen in self.candidates(site) else None
+
     def cost(self, site: Site) -> Cost:
         """What ``site.choice``, or the best candidate by estimate, costs."""
         return Cost()

@@ -138,6 +138,19 @@ def _winograd(site: Site, s: dense.Conv, choice: winograd.Blocking, weights: Arr
     return list(starmap(Step, zip(winograd.phases(s, machine, choice), args, strict=True)))
 
 
+EVERY = 1 << 16
+"""More ways than there are."""
+
+
+def _packing(choice: object) -> tuple[object, ...]:
+    """What the packed weights of a convolution depend on, besides the weights."""
+    if isinstance(choice, winograd.Blocking):
+        return "winograd", choice.m, choice.vecs, choice.pairs
+    if isinstance(choice, strassen.Blocking):
+        return "strassen", choice.levels, choice.groups, choice.tile.vecs
+    return "direct", choice.vecs if isinstance(choice, dense.Tile) else None
+
+
 @lru_cache(maxsize=1024)
 def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object, ...]:
     """Tiles of the direct algorithm, blockings of Winograd's and of Strassen's, best first by estimate."""
@@ -272,6 +285,17 @@ class Conv(Operator):
             return Cost(strassen.estimate(problem, site.machine, choice), grown, strassen.ERROR[choice.levels])
         tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(problem, site.machine)
         return Cost(dense.estimate(problem.flattened(), site.machine, tile), weights)
+
+    def packed_like(self, site: Site, other: Site) -> object | None:
+        if self.problem(site).depthwise:
+            return None
+        s, machine, wanted = self.problem(site), site.machine, _packing(self.choice(other))
+        ways = (
+            *dense.best_tiles(s.flattened(), machine, EVERY),
+            *(winograd.best_blockings(s, machine, EVERY, 4) if winograd.applies(s, machine) else ()),
+            *strassen.best_blockings(s, machine, EVERY, 2),
+        )
+        return next((way for way in ways if _packing(way) == wanted), None)
 
     def choice(self, site: Site) -> object | None:
         """What the search chose, or the best by estimate."""

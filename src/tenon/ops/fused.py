@@ -106,6 +106,9 @@ class Fused(Operator):
     def candidates(self, site: Site) -> tuple[object, ...]:
         return () if isinstance(self.base, Pointwise) else self.base.candidates(self.inner(site))
 
+    def packed_like(self, site: Site, other: Site) -> object | None:
+        return None if isinstance(self.base, Pointwise) else self.base.packed_like(self.inner(site), self.inner(other))
+
     def cost(self, site: Site) -> Cost:
         return Cost() if isinstance(self.base, Pointwise) else self.base.cost(self.inner(site))
 

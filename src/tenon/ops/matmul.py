@@ -13,7 +13,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr
 from tenon.ir.types import F32, DType, TensorType, tensor
-from tenon.kernels.conv import Conv, choose_tile, conv, pack
+from tenon.kernels.conv import Conv, Tile, best_tiles, choose_tile, conv, pack
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.move import Piece, along, move, whole
 from tenon.ops.base import (
@@ -68,18 +68,25 @@ class Product:
     epilogue: Epilogue = identity
     operands: tuple[tuple[Arg, Image], ...] = ()
 
-    def lower(self, site: Site) -> Step:
+    def problem(self, site: Site) -> Conv:
+        """The product as the convolution that computes it."""
         m, k, n = self.size
         count = math.prod(extent for extent, _, _ in self.batch)
         lefts = 1 + sum((extent - 1) * step for extent, step, _ in self.batch)
         images = tuple(image for _, image in self.operands)
         x = site.input(0).dtype if self.left == Input(0) else F32
-        s = Conv(
+        return Conv(
             Image(lefts, k, 1, m, k, dtype=x), Image(count, n, 1, m, n, dtype=site.output.dtype),
             bias=self.bias is not None, operands=images, epilogue=self.epilogue, packed=self.weights is not None,
             batch=self.batch, weights=F32 if self.weights is None else DType.of(self.weights.dtype),
         )  # fmt: skip
-        tile = choose_tile(s, site.machine)
+
+    def tile(self, site: Site) -> Tile:
+        """What was chosen, or the best by estimate."""
+        return site.choice if isinstance(site.choice, Tile) else choose_tile(self.problem(site), site.machine)
+
+    def lower(self, site: Site) -> Step:
+        s, tile = self.problem(site), self.tile(site)
         args = [self.left]
         if self.weights is not None:
             args += map(
@@ -92,6 +99,14 @@ class Product:
             args.append(Weights(self.bias))
         args += (arg for arg, _ in self.operands)
         return Step(conv(s, site.machine, tile), (*args, Output()))
+
+
+def packed_alike(site: Site, product: Product, other: Site, there: Product) -> Tile | None:
+    """A tile for ``product`` that packs its weights as they are ``there``."""
+    if product.weights is None or there.weights is None:
+        return None
+    tiles = best_tiles(product.problem(site), site.machine, 1 << 16)
+    return next((tile for tile in tiles if tile.vecs == there.tile(other).vecs), None)
 
 
 def site_operands(site: Site) -> tuple[tuple[Arg, Image], ...]:
@@ -187,7 +202,15 @@ class Gemm(Operator):
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
         return operand_image(operand, output.dims) is not None
 
+    def packed_like(self, site: Site, other: Site) -> object | None:
+        return packed_alike(site, self.product(site)[1], other, self.product(other)[1])
+
     def lower(self, site: Site) -> list[Step]:
+        made, product = self.product(site)
+        return [*made, product.lower(site)]
+
+    def product(self, site: Site) -> tuple[list[Step], Product]:
+        """What comes before the product, and the product."""
         m, k, n = self.size(site.input(0), site.input(1))
         made: list[Step] = []
         left: Arg = Input(0)
@@ -216,7 +239,7 @@ class Gemm(Operator):
             (m, k, n), left, right, weights, bias, operands=operands,
             epilogue=Scaled(alpha, self.beta, adds, site.epilogue) if scaled else site.epilogue,
         )  # fmt: skip
-        return [*made, product.lower(site)]
+        return made, product
 
     def columns(self, site: Site, n: int) -> Array | None:
         """beta * C where that is a constant for each column."""
@@ -275,7 +298,13 @@ class MatMul(Operator):
         matrices = all(t is not None and t.rank >= 2 for t in inputs[:2])
         return matrices and operand_image(operand, output.dims) is not None
 
+    def packed_like(self, site: Site, other: Site) -> object | None:
+        return packed_alike(site, self.product(site), other, self.product(other))
+
     def lower(self, site: Site) -> list[Step]:
+        return [self.product(site).lower(site)]
+
+    def product(self, site: Site) -> Product:
         left, right = _matrices(site.input(0).dims, site.input(1).dims)
         (m, k), n = left[-2:], right[-1]
         batch = _batch(left[:-2], right[:-2])
@@ -288,8 +317,7 @@ class MatMul(Operator):
         weights = site.constants[1]
         packed = weights.reshape(k, n) if weights is not None and shared else None
         epilogue = site.epilogue
-        product = Product((m, k, n), Input(0), Input(1), packed, batch=batch, epilogue=epilogue, operands=operands)
-        return [product.lower(site)]
+        return Product((m, k, n), Input(0), Input(1), packed, batch=batch, epilogue=epilogue, operands=operands)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

@@ -32,6 +32,20 @@ def choose(
     return chosen
 
 
+def choose_alike(graph: Graph, setting: Setting, first: Graph, there: Setting) -> dict[str, object]:
+    """Choices that pack the weights of ``graph`` as they are packed for ``first``, the same model for inputs of another
+    shape, planned with the setting ``there``; nothing for layers where that cannot be."""
+    planned = {node.output.name: node for node in first}
+    found: dict[str, object] = {}
+    for node in graph:
+        twin = planned.get(node.output.name)
+        if twin is not None and twin.op.name == node.op.name:
+            choice = operator(node).packed_like(site(node, setting), site(twin, there))
+            if choice is not None:
+                found[key(node)] = choice
+    return found
+
+
 Ways = dict[object, Cost]
 
 

@@ -24,13 +24,16 @@ from tenon.plan.sites import Setting, operator, site
 from tenon.plan.storage import Storage, share
 
 
-def plan(graph: Graph, setting: Setting, name: str) -> Program:
-    """Lay out, order, place and lower ``graph``, which is changed.  Raises UnsupportedError listing every node that
-    cannot be compiled."""
+def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = None) -> Program:
+    """Lay out, order, place and lower ``graph``, which is changed.
+
+    Several programs may share ``weights``: each has all that were placed before it, and its own.  Raises
+    UnsupportedError listing every node that cannot be compiled.
+    """
     check(graph, setting)
     assign_layouts(graph, setting)
     schedule(graph)
-    program = _Lowering(graph, setting, share(graph, setting)).program(name)
+    program = _Lowering(graph, setting, share(graph, setting), weights or Weighed()).program(name)
     return replace(program, error=max((operator(n).cost(site(n, setting)).error for n in graph), default=0.0))
 
 
@@ -58,7 +61,7 @@ class _Lowered:
     clears: bool
 
 
-class _Constants:
+class Weighed:
     """The constant region: arrays by content, each once."""
 
     def __init__(self) -> None:
@@ -77,11 +80,11 @@ class _Constants:
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, setting: Setting, storage: Storage) -> None:
+    def __init__(self, graph: Graph, setting: Setting, storage: Storage, weights: Weighed) -> None:
         self.graph = graph
         self.setting = setting
         self.storage = storage
-        self.constants = _Constants()
+        self.constants = weights
         self.places: dict[Value, Place] = {}
         self.mutable = 0
 
