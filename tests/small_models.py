@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -174,8 +174,9 @@ def caffe2_fill(name: str, data: Array) -> bytes:
 
 
 # --------------------------------------------------------------------------------------------- Paddle
-def paddle_operator(type: str, ins: dict[str, str], outs: dict[str, str], **options: Option) -> bytes:
-    body = b"".join(field(1, message((1, slot), (2, name))) for slot, name in ins.items())
+def paddle_operator(type: str, ins: dict[str, str | list[str]], outs: dict[str, str], **options: Option) -> bytes:
+    slots = {slot: [names] if isinstance(names, str) else names for slot, names in ins.items()}
+    body = b"".join(field(1, message((1, slot), *((2, name) for name in names))) for slot, names in slots.items())
     body += b"".join(field(2, message((1, slot), (2, name))) for slot, name in outs.items()) + field(3, type)
     for name, value in options.items():
         kind, number = {int: (0, 3), float: (1, 4), str: (2, 5)}.get(value.__class__, (3, 6))
@@ -194,11 +195,17 @@ def paddle_tensor(data: Array) -> bytes:
     return struct.pack("<IQIi", 0, 0, 0, len(desc)) + desc + data.tobytes()
 
 
-def paddle(*operators: bytes) -> bytes:
+PADDLE: dict[str, Sequence[int]] = {"w": (3, 4, 1, 1), "b": (3,)}
+
+
+def paddle(
+    *operators: bytes, shape: Sequence[int] = (-1, 4, 6, 5), parameters: Mapping[str, Sequence[int]] = PADDLE
+) -> bytes:
+    """A program from ``x`` to ``y``."""
     feed = paddle_operator("feed", {"X": "feed"}, {"Out": "x"}, col=0)
     fetch = paddle_operator("fetch", {"X": "y"}, {"Out": "fetch"}, col=0)
-    block = message((1, 0), (2, -1)) + field(3, paddle_variable("x", (-1, 4, 6, 5), False))
-    block += field(3, paddle_variable("w", (3, 4, 1, 1), True)) + field(3, paddle_variable("b", (3,), True))
+    block = message((1, 0), (2, -1)) + field(3, paddle_variable("x", shape, False))
+    block += b"".join(field(3, paddle_variable(name, dims, True)) for name, dims in parameters.items())
     return field(1, block + b"".join(field(4, op) for op in (feed, *operators, fetch)))
 
 

@@ -14,14 +14,12 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.net import Net, RefusedError
-from tenon.frontends.onnx_upgrade import Layer
+from tenon.frontends.recurrent import unrolled
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ops.elementwise import Pointwise
 
 Ints = Sequence[int]
-LONGEST = 4096
-"""Steps that a recurrent layer is unrolled to."""
 Padding = str | Sequence[int]
 """SAME, VALID, or the elements added before each spatial axis and then those after each."""
 
@@ -395,14 +393,7 @@ class ChannelsLast(Net):
 
     def recurrent(self, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
         """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs, the last states."""
-        from tenon.frontends import onnx_recurrent as onnx
-
-        steps = self.dims(inputs[0])[0] if inputs[0] is not None else 0
-        if not 0 < steps <= LONGEST:
-            raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
-        spell = {"LSTM": onnx.lstm, "GRU": onnx.gru, "RNN": onnx.rnn}[kind]
-        origin = self._here.origin
-        return spell(Layer(origin, kind, 22, list(inputs), [origin.layer], 3, attributes, _Maker(self)))
+        return unrolled(self, kind, inputs, **attributes)
 
     def square(self, x: Value) -> Value:
         return self.add("Mul", x, x)
@@ -430,30 +421,6 @@ class ChannelsLast(Net):
             x = self.clip(x, (least - zero) * scale, (most - zero) * scale)
         grid = self.scalar(scale), self.constant(np.array(zero, dtype.numpy), "zero_point")
         return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *grid, to=dtype.value), *grid)
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """How ONNX's spellings add their nodes to a net."""
-
-    net: ChannelsLast
-
-    def emit(self, layer: Layer, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        return self.net.add(type, *inputs, **attributes)
-
-    def emit_all(
-        self, layer: Layer, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
-    ) -> list[Value]:
-        return list(self.net.adds(type, count, *inputs, **attributes))
-
-    def constant(self, layer: Layer, stem: str, data: Array) -> Value:
-        return self.net.constant(data, stem)
-
-    def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
-        raise RefusedError("its result has no fixed shape")
-
-    def count(self, value: Value, axis: int, count: Value) -> None:
-        raise RefusedError("its result has no fixed shape")
 
 
 def _bit(mask: int, i: int) -> bool:

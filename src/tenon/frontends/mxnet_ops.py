@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.emit import Emitter, full_windows
+from tenon.frontends.mxnet_recurrent import rnn
 from tenon.frontends.net import Net, RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
@@ -438,5 +439,6 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "tile": lambda c: c.add("Tile", c.x, c.ints(*c.numbers("reps"))),
     "depth_to_space": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("block_size", 1)),
     "space_to_depth": lambda c: c.add("SpaceToDepth", c.x, blocksize=c.integer("block_size", 1)),
+    "RNN": rnn, "_rnn_param_concat": concat,
     "where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.parameter(1), c.parameter(2)),
 }  # fmt: skip

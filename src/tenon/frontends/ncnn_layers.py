@@ -13,6 +13,7 @@ import numpy as np
 
 from tenon.frontends.ncnn_detection import DETECTION
 from tenon.frontends.ncnn_pointwise import POINTWISE, Context, Result, activation, broadcast, ints
+from tenon.frontends.ncnn_recurrent import RECURRENT
 from tenon.frontends.net import RefusedError
 from tenon.ir.graph import Array, Value
 
@@ -394,7 +395,7 @@ def matmul(c: Context) -> Value:
     return c.add("MatMul", a, b)
 
 
-LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | DETECTION | {
+LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | DETECTION | RECURRENT | {
     "Convolution": convolution, "ConvolutionDepthWise": convolution,
     "Convolution1D": lambda c: convolution(c, flat=True), "ConvolutionDepthWise1D": lambda c: convolution(c, flat=True),
     "Deconvolution": deconvolution, "DeconvolutionDepthWise": deconvolution, "InnerProduct": inner_product,

@@ -107,6 +107,11 @@ class Net:
         return bind_types({name: type}, mine)[name]
 
     def __contains__(self, name: str) -> bool:
+    @property
+    def origin(self) -> Origin:
+        """The layer at hand."""
+        return self._here.origin
+
         return name in self.scope
 
     def __getitem__(self, name: str) -> Value:

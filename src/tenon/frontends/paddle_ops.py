@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.paddle_recurrent import rnn
 from tenon.frontends.protobuf import Message
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
@@ -497,6 +498,6 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
     "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)), "shape": shape, "fill_constant": fill_constant,
     "assign_value": assign_value, "assign": same, "cast": cast, "gather": gather, "lookup_table": lookup,
-    "lookup_table_v2": lookup, "dropout": dropout,
+    "lookup_table_v2": lookup, "dropout": dropout, "rnn": rnn,
     "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")),
 }  # fmt: skip

@@ -1,0 +1,168 @@
+"""Recurrent layers of ncnn, MXNet and Paddle against plain NumPy cells, whose gates stand as in cuDNN."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from evaluate import evaluate
+from small_models import mxnet_parameters, ncnn_net, paddle, paddle_operator, paddle_tensor
+from tenon import frontends
+from tenon.errors import UnsupportedError
+from tenon.ir.graph import Array
+
+T, IN, H = 5, 3, 4
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Weights of one direction: gates input, forget, cell, output of an LSTM; reset, update, new of a GRU."""
+
+    w: Array
+    r: Array
+    b: Array
+    c: Array
+
+
+def cell(kind: str, inputs: int, rng: np.random.Generator) -> Cell:
+    rows = GATES[kind] * H
+    w, r, b, c = (rng.uniform(-0.7, 0.7, dims).astype(np.float32) for dims in ((rows, inputs), (rows, H), rows, rows))
+    return Cell(w, r, b, c)
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def step(kind: str, k: Cell, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+    own, echo = x @ k.w.T + k.b, h @ k.r.T + k.c
+    if kind == "RNN":
+        return np.tanh(own + echo), memory
+    if kind == "LSTM":
+        i, f, g, o = np.split(own + echo, 4, -1)
+        memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
+        return sigmoid(o) * np.tanh(memory), memory
+    (r, z, n), (er, ez, en) = np.split(own, 3, -1), np.split(echo, 3, -1)
+    update, new = sigmoid(z + ez), np.tanh(n + sigmoid(r + er) * en)
+    return (1 - update) * new + update * h, memory
+
+
+def run(kind: str, cells: Sequence[Cell], x: Array, h: Array | None = None, backwards: bool = False) -> Array:
+    """[T, N, D * H] of one layer; the second cell goes backwards."""
+    sides = []
+    for side, k in enumerate(cells):
+        turned = side == 1 or backwards
+        hidden = np.zeros((x.shape[1], H)) if h is None else h[side]
+        memory, found = np.zeros((x.shape[1], H)), []
+        for at in x[::-1] if turned else x:
+            hidden, memory = step(kind, k, at, hidden, memory)
+            found.append(hidden)
+        sides.append(np.stack(found[::-1] if turned else found))
+    return np.concatenate(sides, -1)
+
+
+def ncnn_order(kind: str, rows: Array) -> Array:
+    """ncnn has input, forget, output, cell."""
+    if kind != "LSTM":
+        return rows
+    i, f, g, o = np.split(rows, 4)
+    return np.concatenate([i, f, o, g])
+
+
+def ncnn_file(kind: str, cells: Sequence[Cell]) -> bytes:
+    def stored(*arrays: Array) -> bytes:
+        return bytes(4) + np.concatenate([a.reshape(-1) for a in arrays]).astype("<f4").tobytes()
+
+    def bias(k: Cell) -> Array:
+        if kind == "GRU":
+            return np.concatenate([(k.b + k.c)[: 2 * H], k.b[2 * H :], k.c[2 * H :]])
+        return ncnn_order(kind, k.b + k.c)
+
+    parts = [ncnn_order(kind, k.w) for k in cells], [bias(k) for k in cells], [ncnn_order(kind, k.r) for k in cells]
+    return b"".join(stored(*part) for part in parts)
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("way", [0, 1, 2])
+def test_ncnn(kind: str, way: int) -> None:
+    rng = np.random.default_rng(way)
+    cells = [cell(kind, IN, rng) for _ in range(2 if way == 2 else 1)]
+    x = rng.normal(size=(1, T, IN)).astype(np.float32)
+    net = ncnn_net(f"{kind} r 1 1 data y 0={H} 1={len(cells) * GATES[kind] * H * IN} 2={way}", shape=f"0={IN} 1={T}")
+    (found,) = evaluate(frontends.load(net, weights=ncnn_file(kind, cells)), {"data": x}).values()
+    expected = run(kind, cells, x.transpose(1, 0, 2), backwards=way == 1).transpose(1, 0, 2)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_ncnn_with_states() -> None:
+    rng = np.random.default_rng(8)
+    cells = [cell("GRU", IN, rng)]
+    x, h = rng.normal(size=(1, T, IN)).astype(np.float32), rng.normal(size=(1, 1, H)).astype(np.float32)
+    net = ncnn_net(
+        f"Input h 0 1 first 0={H} 1=1", f"GRU r 2 2 data first y last 0={H} 1={3 * H * IN}", shape=f"0={IN} 1={T}"
+    )
+    found = evaluate(frontends.load(net, weights=ncnn_file("GRU", cells)), {"data": x, "first": h})
+    expected = run("GRU", cells, x.transpose(1, 0, 2), h)
+    np.testing.assert_allclose(found["y"][0], expected[:, 0], atol=1e-5)
+    np.testing.assert_allclose(found["last"][0, 0], expected[-1, 0], atol=1e-5)
+
+
+def two_layers(kind: str, sides: int, rng: np.random.Generator) -> list[list[Cell]]:
+    return [[cell(kind, n, rng) for _ in range(sides)] for n in (IN, sides * H)]
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("lstm", "LSTM"), ("gru", "GRU"), ("rnn_tanh", "RNN")])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_mxnet(mode: str, kind: str, sides: int) -> None:
+    rng = np.random.default_rng(sides)
+    layers = two_layers(kind, sides, rng)
+    flat = [k for layer in layers for k in layer]
+    vector = np.concatenate([a.reshape(-1) for k in flat for a in (k.w, k.r)] + [a for k in flat for a in (k.b, k.c)])
+    options = {"mode": mode, "state_size": str(H), "num_layers": "2", "bidirectional": str(sides == 2)}
+    nodes = [
+        {"op": "null", "name": "data", "inputs": []},
+        {"op": "null", "name": "rnn_parameters_weight", "inputs": []},
+        {"op": "RNN", "name": "y", "attrs": options, "inputs": [[0, 0, 0], [1, 0, 0]]},
+    ]
+    symbol = json.dumps({"nodes": nodes, "arg_nodes": [0, 1], "heads": [[2, 0, 0]]}).encode()
+    stored = mxnet_parameters({"rnn_parameters_weight": vector})
+    graph = frontends.load(symbol, {"data": (T, 2, IN)}, weights=stored)
+    x = rng.normal(size=(T, 2, IN)).astype(np.float32)
+    (found,) = evaluate(graph, {"data": x}).values()
+    np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("LSTM", "LSTM"), ("GRU", "GRU"), ("RNN_TANH", "RNN")])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_paddle(mode: str, kind: str, sides: int) -> None:
+    rng = np.random.default_rng(sides)
+    layers = two_layers(kind, sides, rng)
+    flat = [k for layer in layers for k in layer]
+    arrays = [a for k in flat for a in (k.w, k.r)] + [a for k in flat for a in (k.b, k.c)]
+    names = [f"w{i:02}" for i in range(len(arrays))]
+    slots: dict[str, str | list[str]] = {"Input": "x", "WeightList": names}
+    op = paddle_operator("rnn", slots, {"Out": "y"}, mode=mode, num_layers=2, is_bidirec=int(sides == 2), hidden_size=H)
+    variables = {name: a.shape for name, a in zip(names, arrays, strict=True)}
+    program = paddle(op, shape=(T, 2, IN), parameters=variables)
+    x = rng.normal(size=(T, 2, IN)).astype(np.float32)
+    graph = frontends.load(program, weights=b"".join(map(paddle_tensor, arrays)))
+    (found,) = evaluate(graph, {"x": x}).values()
+    np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"LSTM r 1 1 data y 0={H} 1=7", "7 weights do not make"),
+        (f"LSTM r 1 1 data y 0={H} 1={4 * H * IN} 3=2", "projected"),
+        (f"GRU r 1 1 data y 0={H} 1={3 * H * 9}", "steps of 9 numbers"),
+    ],
+)
+def test_refusals(line: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        frontends.load(ncnn_net(line, shape=f"0={IN} 1={T}"))
