@@ -85,7 +85,7 @@ class Resize(Operator):
             for a, s in zip(axes, scales.tolist(), strict=True):
                 found[a] = int(np.floor(np.float32(dims[a]) * np.float32(s))), s
             return found
-        ratios = [float(np.float32(n) / np.float32(dims[a])) for a, n in zip(axes, given.tolist(), strict=True)]
+        ratios = [float(np.float32(n) / np.float32(max(1, dims[a]))) for a, n in zip(axes, given.tolist(), strict=True)]
         if self.keep_aspect_ratio_policy == "stretch":
             return [(int(given[axes.index(i)]), ratios[axes.index(i)]) if i in axes else f for i, f in enumerate(found)]
         ratio = min(ratios) if self.keep_aspect_ratio_policy == "not_larger" else max(ratios)
