@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -24,10 +24,10 @@ from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
 from tenon.passes.picture import compile_in, described
 from tenon.passes.precision import precision
-from tenon.plan.choose import choose
+from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe
-from tenon.plan.lower import plan
-from tenon.plan.program import Program
+from tenon.plan.lower import Weighed, plan
+from tenon.plan.program import Memory, Program
 from tenon.plan.sites import Setting
 from tenon.targets import Target, find
 from tenon.tune.search import Found, compiler_version, search
@@ -68,13 +68,16 @@ def compile(
     model: Model | Graph,
     options: Options | None = None,
     *,
-    shapes: Shapes | None = None,
+    shapes: Shapes | Sequence[Shapes] | None = None,
     weights: Model | None = None,
     example_inputs: Sequence[Any] | None = None,
     progress: Progress = lambda stage: None,
     **changes: Any,
 ) -> Bundle:
     """Compile a model, or a graph that ``load`` gave, for a target.  Models are those that ``load`` reads.
+
+    ``shapes`` are those of ``load``; with several of them the bundle holds the network for each, over one copy of the
+    weights.  Layers are computed in the ways that suit the first; the others pack their weights alike where they can.
 
     ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); what is neither there nor in
     ``options`` comes from the environment.  Machine code is made when the bundle is saved.
@@ -85,19 +88,23 @@ def compile(
     chosen = _options(options, changes)
     target = find_target(chosen)
     progress("read")
-    given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
+    every = _every(shapes)
+    given = model if isinstance(model, Graph) else load(model, shapes=every[0], weights=weights)
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
     name = chosen.name or identifier(given.name)
-    bound = _bound(given, shapes)
-    heads, changes = find_heads(bound), chosen.preprocess
+    graphs = [_bound(given, every[0])]
+    for other in every[1:]:
+        graphs.append(_bound(model if isinstance(model, Graph) else load(model, shapes=other, weights=weights), other))
+    heads, changes = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
-        bound, changes = compile_in(bound, changes, chosen.compile_preprocess), {}
-    pictures = described(bound, changes)
-    _, program = _planned(bound, target, chosen, name, None, progress)
+        graphs = [compile_in(bound, changes, chosen.compile_preprocess) for bound in graphs]
+        changes = {}
+    pictures = described(graphs[0], changes)
+    first, *more = _programs(graphs, target, chosen, name, progress)
     progress("generate")
-    text = source(program, f"{name}.h", profile=chosen.profile)
-    return Bundle(program, text, target, chosen, _origin(model, given), pictures, heads)
+    text = source(first, f"{name}.h", profile=chosen.profile, more=more)
+    return Bundle(first, text, target, chosen, _origin(model, given), pictures, heads, tuple(more))
 
 
 def inspect(
@@ -149,18 +156,20 @@ def rewrite(
     weights: Model | None = None,
     shapes: Shapes | None = None,
     config: Path | None = None,
+    without_weights: bool = False,
     verify: bool = False,
 ) -> tuple[list[Path], list[str]]:
     """Write an optimised model: a Caffe net as a Caffe net, everything else as ONNX.  Returns the files and a log.
 
     ``out`` is a file, whose ending chooses ONNX (.onnx) or Caffe (.prototxt, the weights beside it), or a folder.
     ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be ``model``, and then names all
-    files.  ``verify`` compares the result of every pass with what it was given.
+    files.  ``without_weights`` keeps the shapes of weights but not their numbers, in ONNX: such a file can be
+    inspected and timed.  ``verify`` compares the result of every pass with what it was given.
     Raises ModelError, and InputError for options that do not fit.
     """
     from tenon.frontends.rewrite import Request, rewritten
 
-    request = Request(model, None if out is None else Path(out), weights, shapes, config)
+    request = Request(model, None if out is None else Path(out), weights, shapes, config, without_weights)
     failures = Path.cwd() if verify else None
     found = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
     for path, data in found.files.items():
@@ -173,6 +182,14 @@ def _planned(
     given: Graph, target: Target, options: Options, name: str, shapes: Shapes | None, progress: Progress
 ) -> tuple[Graph, Program]:
     """The optimised graph, as it stands before layouts, and the program that it becomes."""
+    graph, setting = _prepared(given, target, options, shapes, progress)
+    return graph, _named(plan(graph.copy(), setting, name), given)
+
+
+def _prepared(
+    given: Graph, target: Target, options: Options, shapes: Shapes | None, progress: Progress
+) -> tuple[Graph, Setting]:
+    """The optimised graph, as it stands before layouts, and what it is to be planned for."""
     progress("optimise")
     graph = _optimised(given, target, options, shapes)
     progress("plan")
@@ -180,15 +197,48 @@ def _planned(
     times: dict[str, dict[str, float]] = {}
     if options.tuning.exists() and target.object != "none":
         times = Table(options.tuning).times(Kind(target.name, compiler_version(options)))
-    setting = replace(setting, choices=choose(graph, setting, times, options.max_weights))
-    program = plan(graph.copy(), setting, name)
-    ports = zip(program.outputs, given.outputs, strict=True)  # a pass may have put another value in an output's place
+    return graph, replace(setting, choices=choose(graph, setting, times, options.max_weights))
+
+
+def _named(program: Program, given: Graph) -> Program:
+    """The program with the outputs' names: a pass may have put another value in an output's place."""
     named = tuple(
         replace(port, name=v.name, extent=given.extents.get(v.name), string=v.name in given.strings)
-        for port, v in ports
+        for port, v in zip(program.outputs, given.outputs, strict=True)
     )
     inputs = tuple(replace(port, string=port.name in given.strings) for port in program.inputs)
-    return graph, replace(program, inputs=inputs, outputs=named)
+    return replace(program, inputs=inputs, outputs=named)
+
+
+def _every(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]:
+    if shapes is None or isinstance(shapes, Mapping):
+        return [shapes]
+    if not shapes:
+        raise InputError("shapes=[] leaves nothing to compile: give shapes, or None for those of the model")
+    return list(shapes)
+
+
+def _programs(
+    graphs: Sequence[Graph], target: Target, options: Options, name: str, progress: Progress
+) -> list[Program]:
+    """The program of each binding.  They share a constant region; the first has what is enough for all."""
+    weights, found = Weighed(), list[Program]()
+    optimised, setting = _prepared(graphs[0], target, options, None, progress)
+    for number, graph in enumerate(graphs, 1):
+        if number == 1:
+            found.append(_named(plan(optimised.copy(), setting, name, weights), graph))
+            continue
+        other, chosen = _prepared(graph, target, options, None, progress)
+        alike = choose_alike(other, chosen, optimised, setting)
+        chosen = replace(chosen, choices={**chosen.choices, **alike})
+        found.append(_named(plan(other, chosen, f"{name}_{number}", weights), graph))
+    last, memories = found[-1], [program.memory for program in found]
+    memory = Memory(
+        last.memory.constant, max(m.mutable for m in memories), max(m.activations for m in memories),
+        max(m.bound for m in memories),
+    )  # fmt: skip
+    error = max(program.error for program in found)
+    return [replace(found[0], memory=memory, constants=last.constants, error=error), *found[1:]]
 
 
 def _setting(target: Target, options: Options) -> Setting:

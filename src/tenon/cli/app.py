@@ -198,13 +198,17 @@ def optimize_command(
     config: Annotated[
         Path | None, typer.Option("--config", help="A config.ini that says which steps to take on a Caffe net.")
     ] = None,
+    without_weights: Annotated[
+        bool, typer.Option("--without-weights", help="Keep the shapes of weights but not their numbers, as ONNX.")
+    ] = False,
     verify: Verify = False,
     printing: Printing,
 ) -> None:
     """Write an optimised model: a Caffe net as a Caffe net, anything else as ONNX."""
     from tenon.cli.optimize import rewrite_model
 
-    rewrite_model(source_of(model, weights, shape), out, config, verify=verify, as_json=printing.json)
+    source = source_of(model, weights, shape)
+    rewrite_model(source, out, config, without_weights=without_weights, verify=verify, as_json=printing.json)
 
 
 @app.command("targets")

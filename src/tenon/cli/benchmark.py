@@ -37,7 +37,7 @@ def benchmark(
     for source in sources:
         name = Path(source.model).stem
         try:
-            with open_engine(source, options, threads) as engine:
+            with open_engine(source, options, threads, only_speed=True) as engine:
                 _, times = time_runs(engine, rounds, warmup)
                 rows.append({"model": name, "target": engine.manifest.target.name, **times.summary()})
                 told = line(name, times)

@@ -13,6 +13,7 @@ from tenon.cli.show import size, stages
 from tenon.engine.processors import Cores
 from tenon.frontends.source import read
 from tenon.ir.graph import Graph
+from tenon.ir.random_weights import with_random_weights
 from tenon.options import Options
 
 Shapes = Mapping[str, Any]
@@ -66,12 +67,23 @@ class Threads:
 ALONE = Threads()
 
 
-def open_engine(source: Source, options: Mapping[str, Any], threads: Threads = ALONE) -> tenon.Engine:
-    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset)."""
+def weighted(graph: Graph) -> Graph:
+    """The graph, with random weights if it came without."""
+    return with_random_weights(graph) if graph.incomplete else graph
+
+
+def open_engine(
+    source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
+) -> tenon.Engine:
+    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset).
+
+    Where it is ``only_speed`` that matters, a model that came without its weights has random ones.
+    """
     if source.bundle:
         return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options)
-        bundle = tenon.compile(source.load(progress), chosen, progress=progress)
+        graph = source.load(progress)
+        bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
         progress("compile")
         return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

@@ -9,10 +9,14 @@ from tenon.cli.show import console, print_json, size, stages
 from tenon.pipeline import rewrite
 
 
-def rewrite_model(source: Source, out: Path | None, config: Path | None, *, verify: bool, as_json: bool) -> None:
+def rewrite_model(
+    source: Source, out: Path | None, config: Path | None, *, without_weights: bool, verify: bool, as_json: bool
+) -> None:
     with stages(f"optimising {source.name}"):
-        shapes = source.shapes
-        files, log = rewrite(source.model, out, weights=source.weights, shapes=shapes, config=config, verify=verify)
+        files, log = rewrite(
+            source.model, out, weights=source.weights, shapes=source.shapes, config=config,
+            without_weights=without_weights, verify=verify,
+        )  # fmt: skip
     if as_json:
         return print_json({"files": [str(path) for path in files], "log": log})
     for line in log:

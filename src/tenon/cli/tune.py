@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tenon.cli.opening import Source
+from tenon.cli.opening import Source, weighted
 from tenon.cli.show import console, print_json, table
 from tenon.options import Options
 from tenon.pipeline import tune
@@ -28,7 +28,7 @@ def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: 
             def show(done: int, total: int, layer: str, task: Any = task) -> None:
                 shown.update(task, completed=done, total=total)
 
-            found[source.name] = list(tune(source.load(), chosen, threads=threads, progress=show))
+            found[source.name] = list(tune(weighted(source.load()), chosen, threads=threads, progress=show))
     if as_json:
         return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in found.items()}})
     for name, layers in found.items():

@@ -35,6 +35,7 @@ from tenon.errors import FormatError, InputError, InternalError, Problem
 from tenon.frontends.onnx_upgrade import RefusedError
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
 from tenon.ir.graph import Array, Graph, Origin, Value
+from tenon.ir.random_weights import placeholder
 from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import HOSTILE, Writer, is_known
 
@@ -106,12 +107,12 @@ class Net:
         mine = {k: v for k, v in self.shapes.items() if k == name or k in type.shape}
         return bind_types({name: type}, mine)[name]
 
-    def __contains__(self, name: str) -> bool:
     @property
     def origin(self) -> Origin:
         """The layer at hand."""
         return self._here.origin
 
+    def __contains__(self, name: str) -> bool:
         return name in self.scope
 
     def __getitem__(self, name: str) -> Value:
@@ -155,7 +156,7 @@ class Net:
     def placeholder(self, shape: Sequence[int], dtype: DType = DType.F32) -> Value:
         """Zeros in place of weights that are not there; the graph can then be inspected, not compiled."""
         self.graph.incomplete = MISSING_WEIGHTS
-        return self.constant(np.broadcast_to(np.zeros((), dtype.numpy), tuple(shape)), "weights")
+        return self.constant(placeholder(tuple(shape), dtype.numpy), "weights")
 
     def type(self, value: Value) -> TensorType:
         """A value's bound type.  Raises RefusedError when it is not known."""

@@ -13,12 +13,13 @@ import numpy as np
 from tenon import ops
 from tenon.errors import FormatError, ShapeError, UnknownError
 from tenon.frontends import onnx_functions
+from tenon.frontends.net import MISSING_WEIGHTS
 from tenon.frontends.onnx_compose import COMPOSED
 from tenon.frontends.onnx_control import CONTROL, Call, Entry, Items, Text
 from tenon.frontends.onnx_functions import schema as _schema
 from tenon.frontends.onnx_gradient import gradient
 from tenon.frontends.onnx_strings import MAKES_STRINGS, STRINGS
-from tenon.frontends.onnx_tensors import STRING, TensorError, array
+from tenon.frontends.onnx_tensors import STRING, TensorError, array, is_missing, missing
 from tenon.frontends.onnx_upgrade import Layer, RefusedError, UntypedError, upgrade
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import remedy
@@ -144,7 +145,9 @@ class Importer:
         for tensor in graph.initializer:
             if tensor.name in read and tensor.name not in scope.maps[0]:
                 try:
-                    data = array(tensor, self.file.folder)
+                    if absent := is_missing(tensor):
+                        self.graph.incomplete = MISSING_WEIGHTS
+                    data = missing(tensor) if absent else array(tensor, self.file.folder)
                 except TensorError as error:
                     self.writer.report(f"initializer '{tensor.name}'", str(error))
                     scope[tensor.name] = Value(tensor.name)

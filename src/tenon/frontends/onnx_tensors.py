@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.ir.graph import Array
+from tenon.ir.random_weights import placeholder
 from tenon.ir.types import DType
 
 if TYPE_CHECKING:
@@ -80,6 +81,24 @@ def array(tensor: TensorProto, folder: Path | None) -> Array:
     if dtype.carrier is not dtype:
         data = data.astype(dtype.carrier.numpy, copy=False).view(dtype.numpy)
     return data.astype(dtype.numpy, copy=False).reshape(dims)
+
+
+def is_missing(tensor: TensorProto) -> bool:
+    """Whether a tensor has elements, and the file no data for any of them: a model kept without its weights."""
+    from onnx import TensorProto as Proto
+
+    sources = (tensor.raw_data, tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data,
+               tensor.uint64_data, tensor.string_data)  # fmt: skip
+    stored = tensor.data_location == Proto.EXTERNAL or tensor.HasField("segment") or any(map(len, sources))
+    return not stored and bool(tensor.dims) and all(d > 0 for d in tensor.dims)
+
+
+def missing(tensor: TensorProto) -> Array:
+    """What stands for a missing tensor.  Raises TensorError."""
+    dims = tuple(tensor.dims)
+    if math.prod(dims) >= 2**40:
+        raise TensorError(f"the shape {list(dims)} is impossible")
+    return placeholder(dims, element_type(tensor.data_type).numpy)
 
 
 def _strings(tensor: TensorProto) -> Array:

@@ -27,6 +27,7 @@ class Request:
     weights: Source | None = None
     shapes: Shapes | None = None
     config: Path | None = None
+    without_weights: bool = False
 
 
 @dataclass
@@ -43,16 +44,15 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
         return _caffe_by_config(Path(request.model))
     file, frontend = find(request.model, weights=request.weights)
     to_onnx = request.out is not None and request.out.suffix.lower() == ".onnx"
-    if frontend is FORMATS["Caffe"].frontend() and not to_onnx:
+    if frontend is FORMATS["Caffe"].frontend() and not to_onnx and not request.without_weights:
         return _caffe(file, request)
     if request.config is not None:
         raise InputError(f"{request.config}: a configuration is for Caffe nets that become Caffe nets")
     if request.out is not None and request.out.suffix.lower() in CAFFE_ENDINGS:
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
     graph = frontend.load(file, request.shapes or {}, None, None)
-    return _onnx(
-        bind(graph, request.shapes), _out(request) / f"{file.stem}.onnx" if not to_onnx else _out(request), optimise
-    )
+    path = _out(request) / f"{file.stem}.onnx" if not to_onnx else _out(request)
+    return _onnx(bind(graph, request.shapes), path, optimise, request.without_weights)
 
 
 def _out(request: Request) -> Path:
@@ -61,14 +61,16 @@ def _out(request: Request) -> Path:
     return request.out
 
 
-def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object]) -> Rewritten:
-    from tenon.frontends.onnx_write import LARGEST, to_onnx
+def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
+    from tenon.frontends.onnx_write import LARGEST, strip, to_onnx
 
-    if graph.incomplete:
+    if graph.incomplete and not without_weights:
         raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
     before = len(graph)
     optimise(graph)
     model = to_onnx(graph)
+    if without_weights:
+        strip(model)
     size = model.ByteSize()
     if size > LARGEST:
         raise ModelError(f"{graph.source}: the model would be {size} bytes; a file of ONNX holds less than 2 GB")
