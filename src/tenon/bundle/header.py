@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from tenon.bundle.names import unique
 from tenon.codegen.threads import phases
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES", "H")  # fmt: skip
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES", "BINDINGS",
+             "H")  # fmt: skip
+
+_DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 
 _STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a shorter one"
 
@@ -23,12 +29,17 @@ _SHARED = """\
 """
 
 
-def header(program: Program, *, profile: bool = False) -> str:
-    """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point that takes a clock."""
+def header(program: Program, *, profile: bool = False, more: Sequence[Program] = ()) -> str:
+    """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point that takes a clock.
+
+    ``more`` are the same network for other shapes, with entry points of their own; the regions of ``program`` are
+    large enough for all.
+    """
     prefix = program.name.upper()
     memory = program.memory
-    taken = set(_RESERVED)
-    names = {id(port): _port_name(port, taken) for port in (*program.inputs, *program.outputs)}
+    taken = {f"{p.name.upper()}_{word}".removeprefix(f"{prefix}_") for p in (program, *more) for word in _RESERVED}
+    others = [_binding(other, set(_RESERVED), profile=profile) for other in more]
+    taken |= {word.removeprefix(f"{prefix}_") for block in others for word in _DEFINED.findall(block)}
     define = [
         "/* Bytes of the three regions that the caller supplies. */",
         f"#define {prefix}_CONSTANT_MEM_SIZE {memory.constant}",
@@ -44,6 +55,43 @@ def header(program: Program, *, profile: bool = False) -> str:
     blocks = [
         f"#ifndef {prefix}_H\n#define {prefix}_H\n\n#include <stdint.h>\n",
         "\n".join(define) + "\n",
+        *_ports(program, taken),
+        _SHARED,
+        *([_several(program, more)] if more else []),
+        _prototype(program.name, _entries(program, profile=profile)),
+        *others,
+        f"#endif /* {prefix}_H */\n",
+    ]
+    return "\n".join(blocks)
+
+
+def _several(program: Program, more: Sequence[Program]) -> str:
+    entries = ", ".join(p.name for p in (program, *more))
+    return (
+        "/* The network is there for several shapes of its inputs, one entry point each, over the same weights:\n"
+        f"   {entries}.  The sizes above are enough for all of them. */\n"
+        f"#define {program.name.upper()}_BINDINGS {1 + len(more)}\n"
+    )
+
+
+def _binding(program: Program, taken: set[str], *, profile: bool) -> str:
+    """What concerns one of the further shapes."""
+    prefix, memory = program.name.upper(), program.memory
+    lines = [
+        f"/* {program.name}: the bytes that it needs itself. */",
+        f"#define {prefix}_MUTABLE_MEM_SIZE {memory.mutable}",
+        f"#define {prefix}_ACTIVATIONS_MEM_SIZE {memory.activations}",
+        *_ports(program, taken),
+        _prototype(program.name, _entries(program, profile=profile)),
+    ]
+    return "\n".join(lines)
+
+
+def _ports(program: Program, taken: set[str]) -> list[str]:
+    """The macros of inputs and outputs."""
+    prefix = program.name.upper()
+    names = {id(port): _port_name(port, taken) for port in (*program.inputs, *program.outputs)}
+    return [
         "/* Inputs: offset in the mutable region, bytes. */",
         *(_port(prefix, names[id(port)], port) for port in program.inputs),
         "\n/* Outputs: offset in the mutable region, bytes. */",
@@ -51,13 +99,12 @@ def header(program: Program, *, profile: bool = False) -> str:
         "\n/* The same as lists: X(name, type, offset, bytes, rank, extents...) */",
         _list(f"{prefix}_INPUTS", program.inputs),
         _list(f"{prefix}_OUTPUTS", program.outputs) + "\n",
-        _SHARED,
-        _prototype(
-            program.name, (_threads(program) if program.threads > 1 else "") + (_profile(program) if profile else "")
-        ),
-        f"#endif /* {prefix}_H */\n",
     ]
-    return "\n".join(blocks)
+
+
+def _entries(program: Program, *, profile: bool) -> str:
+    """The prototypes besides the usual one."""
+    return (_threads(program) if program.threads > 1 else "") + (_profile(program) if profile else "")
 
 
 def _port_name(port: Port, taken: set[str]) -> str:

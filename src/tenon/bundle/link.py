@@ -38,14 +38,14 @@ def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str
     return compiler.link(parts, target, ("-r", "-nostdlib"), "out.o")
 
 
-def library(compiler: Compiler, target: Target, name: str, network: bytes, *, team: bool = False) -> bytes:
-    """A shared library, or a WebAssembly module that exports the entry point, its memory and __heap_base.
+def library(compiler: Compiler, target: Target, entries: Sequence[str], network: bytes, *, team: bool = False) -> bytes:
+    """A shared library, or a WebAssembly module that exports the entry points, its memory and __heap_base.
 
     Neither holds weights nor needs a C library: memcpy and its like come from whoever loads it, or are linked in.
     With a ``team`` it holds what runs threads, ``runtime/threads.h``, over the loader's pthreads.
     """
     if target.object == "wasm":
-        flags = ("-Wl,--no-entry", f"-Wl,--export={name}", "-Wl,--export=__heap_base",
+        flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
     objects = {"threads.o": _team(compiler, target)} if team else {}

@@ -1,9 +1,9 @@
 """``manifest.json``: what a bundle is, what it was made from, and a checksum of every file in it.
 
 It holds no dates and no absolute paths: the same input and options give the same bytes.
-"""
 
-from __future__ import annotations
+Annotations are evaluated where they stand, which is quicker than later from text: this is read at every opening.
+"""
 
 import json
 import os
@@ -76,6 +76,20 @@ class Step(NamedTuple):
     bytes: int = 0
 
 
+class Binding(NamedTuple):
+    """The network for one choice of its inputs' shapes: an entry point with inputs and outputs of its own.
+
+    ``mutable`` and ``activations`` are the bytes that it needs itself.
+    """
+
+    entry: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    mutable: Size
+    activations: Size
+    phases: Annotated[int, least(1)] = 1
+
+
 class MemoryUse(NamedTuple):
     """Bytes.  ``bound`` is the least that any placement of the activations could need; ``peak`` is all that must
     be writable."""
@@ -96,10 +110,11 @@ class CodeSize(NamedTuple):
 
 
 class FileRecord(NamedTuple):
-    """Bytes and checksum of a file."""
+    """Bytes of a file, and checksums: one against whatever there is, and a quick one against damage."""
 
     bytes: Size
     sha256: str
+    crc32: Size = 0
 
 
 def _stays_inside(files: dict[str, FileRecord]) -> str:
@@ -112,6 +127,8 @@ class Manifest(NamedTuple):
 
     ``threads`` is the most threads that can run it together, ``phases`` how many times these meet in a run, and
     ``error`` the largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured.
+    ``bindings`` are all shapes that the network is there for, if there are several; the rest is about the first, but
+    for ``memory``, which is enough for each of them.
     ``pictures`` says of inputs how a picture becomes one, ``heads`` how a detector's outputs list what it found.
     """
 
@@ -134,10 +151,22 @@ class Manifest(NamedTuple):
     size: CodeSize | None = None
     pictures: Mapping[str, Picture] = MappingProxyType({})
     heads: Heads | None = None
+    bindings: tuple[Binding, ...] = ()
     format: Literal[1] = FORMAT
+
+    def every_binding(self) -> tuple[Binding, ...]:
+        """The bindings; one, of the network as it is, where there are not several."""
+        memory = self.memory
+        alone = Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
+        return self.bindings or (alone,)
 
     def text(self) -> str:
         return json.dumps(plain(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def shared_library(name: str) -> str:
+    """The file of a bundle's code where programs load libraries."""
+    return f"lib{name}.so"
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:

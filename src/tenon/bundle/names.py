@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tenon.bundle.manifest import shared_library
+
 if TYPE_CHECKING:
     from tenon.targets import Target
 
@@ -64,8 +66,3 @@ def library_name(name: str, target: Target) -> str | None:
     if target.object == "wasm":
         return f"{name}.wasm"
     return shared_library(name) if target.object == "elf" and not target.freestanding else None
-
-
-def shared_library(name: str) -> str:
-    """The library's file where programs load libraries."""
-    return f"lib{name}.so"

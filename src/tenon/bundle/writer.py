@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,7 @@ from tenon.bundle import link
 from tenon.bundle.header import header
 from tenon.bundle.manifest import (
     FILE,
+    Binding,
     CodeSize,
     FileRecord,
     MadeFor,
@@ -44,7 +46,8 @@ class Bundle:
     """A program, its C text and the target it was made for.
 
     ``source`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is made when it is
-    first asked for.
+    first asked for.  ``more`` are the same network for other shapes of its inputs; the memory of ``program`` is
+    enough for them, and its constants are those of all.
     """
 
     program: Program
@@ -54,6 +57,7 @@ class Bundle:
     origin: Origin | None = None
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     heads: Heads | None = None
+    more: tuple[Program, ...] = ()
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -75,7 +79,7 @@ class Bundle:
 
     @cached_property
     def header(self) -> str:
-        return header(self.program, profile=self.options.profile)
+        return header(self.program, profile=self.options.profile, more=self.more)
 
     @cached_property
     def weights(self) -> bytes:
@@ -94,7 +98,8 @@ class Bundle:
     @cached_property
     def library(self) -> bytes:
         team = self.program.threads > 1 or self.options.profile
-        return link.library(self.compiler, self.target, self.name, self.object, team=team)
+        entries = tuple(program.name for program in (self.program, *self.more))
+        return link.library(self.compiler, self.target, entries, self.object, team=team)
 
     @cached_property
     def executable(self) -> bytes:
@@ -158,6 +163,7 @@ class Bundle:
             ),
             inputs=tuple(_tensor(port) for port in program.inputs),
             outputs=tuple(_tensor(port) for port in program.outputs),
+            bindings=tuple(map(_binding, (program, *self.more))) if self.more else (),
             pictures=dict(self.pictures),
             heads=self.heads,
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
@@ -196,6 +202,17 @@ class Bundle:
         return files
 
 
+def _binding(program: Program) -> Binding:
+    return Binding(
+        entry=program.name,
+        inputs=tuple(_tensor(port) for port in program.inputs),
+        outputs=tuple(_tensor(port) for port in program.outputs),
+        mutable=program.memory.mutable,
+        activations=program.memory.activations,
+        phases=phases(program) if program.threads > 1 else 1,
+    )
+
+
 def _tensor(port: Port) -> Tensor:
     return Tensor(
         name=port.name,
@@ -209,4 +226,4 @@ def _tensor(port: Port) -> Tensor:
 
 
 def _record(content: bytes) -> FileRecord:
-    return FileRecord(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return FileRecord(len(content), hashlib.sha256(content).hexdigest(), zlib.crc32(content))
