@@ -8,6 +8,7 @@ import json
 import shutil
 import stat
 import subprocess
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,6 +138,7 @@ def test_contents(bundle: Bundle, tmp_path: Path) -> None:
     assert manifest.files.keys() == present.keys() - {"manifest.json"}
     for name, record in manifest.files.items():
         assert record.sha256 == hashlib.sha256(present[name]).hexdigest()
+        assert record.crc32 == zlib.crc32(present[name])
         assert record.bytes == len(present[name])
     assert manifest.size is not None
     assert manifest.size.code > 0

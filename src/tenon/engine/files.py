@@ -5,18 +5,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import zlib
 
 import numpy as np
 
-from tenon.bundle.checksum import sha256
-from tenon.bundle.manifest import Manifest
-from tenon.bundle.names import shared_library
+from tenon.bundle.manifest import Manifest, shared_library
 from tenon.engine.loading import load_library
 from tenon.errors import BundleError
 from tenon.ir.dtype import Array
 
 QUICK = 1 << 20
-"""Bytes of weights whose checksum is compared whenever they are opened: that takes a few milliseconds."""
+"""Bytes of weights whose quick checksum is compared whenever they are opened: that takes under a millisecond."""
 
 
 def library(manifest: Manifest, root: str) -> ctypes.CDLL:
@@ -28,9 +27,8 @@ def library(manifest: Manifest, root: str) -> ctypes.CDLL:
             content = file.read()
     except OSError as error:
         raise _unreadable(path, error) from None
-    digest = sha256(content)
-    _check(manifest, path, len(content), digest)
-    code = load_library(content, path, digest)
+    _check(manifest, path, content)
+    code = load_library(content, path)
     try:
         code[manifest.entry]
     except AttributeError:
@@ -41,15 +39,17 @@ def library(manifest: Manifest, root: str) -> ctypes.CDLL:
 def weights(manifest: Manifest, root: str, verify: bool) -> Array:
     """The weights, mapped: all processes share their memory.  Raises BundleError if they are missing or damaged.
 
-    The checksum is compared of few, or if ``verify``.
+    Few are compared with their quick checksum; all with the other one if ``verify``.
     """
     path = _listed(manifest, root, f"{manifest.name}.weights.bin")
     try:
         content = _mapped(path)
     except OSError as error:
         raise _unreadable(path, error) from None
-    if verify or content.size <= QUICK or content.size != manifest.files[os.path.basename(path)].bytes:
-        _check(manifest, path, content.size, sha256(content.data))
+    if content.size <= QUICK or content.size != manifest.files[os.path.basename(path)].bytes:
+        _check(manifest, path, content.data)
+    if verify:
+        _verify(manifest, path, content)
     if content.size != manifest.memory.constant:
         raise BundleError(
             f"{path} has {content.size} bytes and the network reads {manifest.memory.constant}: compile the model again"
@@ -71,10 +71,21 @@ def _listed(manifest: Manifest, root: str, name: str) -> str:
     return os.path.join(root, name)
 
 
-def _check(manifest: Manifest, path: str, size: int, digest: str) -> None:
+def _check(manifest: Manifest, path: str, content: bytes | memoryview) -> None:
     record = manifest.files[os.path.basename(path)]
-    if size != record.bytes or digest != record.sha256:
-        raise BundleError(f"{path} is damaged (its checksum differs from the manifest's): compile the model again")
+    if len(content) != record.bytes or zlib.crc32(content) != record.crc32:
+        raise _damaged(path)
+
+
+def _verify(manifest: Manifest, path: str, content: Array) -> None:
+    import hashlib
+
+    if hashlib.sha256(content.data).hexdigest() != manifest.files[os.path.basename(path)].sha256:
+        raise _damaged(path)
+
+
+def _damaged(path: str) -> BundleError:
+    return BundleError(f"{path} is damaged (its checksum differs from the manifest's): compile the model again")
 
 
 def _unreadable(path: str, error: OSError) -> BundleError:
