@@ -461,3 +461,46 @@ def test_rnn_with_a_static_input() -> None:
     for t in range(steps):
         h = np.tanh(x[t] @ w.T + b + static @ s.T + h @ u.T)
         same(y[t], np.tanh(h @ o.T + ob))
+
+
+def test_lstm_with_exposed_states() -> None:
+    """The first states are bottoms, which the marks of continuation clear too; the last ones are tops."""
+    steps, streams, width, size = 3, 2, 3, 4
+    x, goes_on = random(steps, streams, width), np.array([[1, 0], [1, 1], [0, 1]], np.float32)
+    h, c = random(1, streams, size, seed=4), random(1, streams, size, seed=5)
+    w, b, u = random(4 * size, width), random(4 * size), random(4 * size, size, seed=2)
+    text = head(steps, streams, width) + head(steps, streams, name="cont")
+    text += head(1, streams, size, name="h") + head(1, streams, size, name="c")
+    more = 'top: "hidden" top: "cell" recurrent_param { num_output: 4 expose_hidden: true }'
+    net = text + layer("LSTM", more, ("data", "cont", "h", "c"))
+    y, last, memory = run(net, x, goes_on, h, c, blobs={"it": [w, b, u]})
+    h, c = h[0], c[0]
+    for t in range(steps):
+        kept = goes_on[t][:, None]
+        i, f, o, g = np.split(x[t] @ w.T + b + (h * kept) @ u.T, 4, 1)
+        c = sigmoid(f) * c * kept + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        same(y[t], h)
+    same(last[0], h)
+    same(memory[0], c)
+
+
+def test_pooling_undone() -> None:
+    """SegNet: the maxima go back to where they were, in a plane that pooling had rounded up."""
+    x = random(2, 3, 5, 6)
+    pooling = layer("Pooling", 'top: "mask" pooling_param { pool: MAX kernel_size: 2 stride: 2 }', top="p", name="p")
+    upsample = layer("Upsample", "upsample_param { upsample_h: 5 upsample_w: 6 }", ("p", "mask"))
+    (y,) = run(head(2, 3, 5, 6) + pooling + upsample, x)
+    expected = np.zeros_like(x)
+    for n, k, i, j in np.ndindex(2, 3, 3, 3):
+        window = x[n, k, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
+        a, b = np.unravel_index(window.argmax(), window.shape)
+        expected[n, k, 2 * i + a, 2 * j + b] = window.max()
+    same(y, expected)
+
+
+def test_the_mask_of_a_pooling() -> None:
+    x = random(1, 2, 4, 4)
+    pooling = layer("Pooling", 'top: "mask" pooling_param { pool: MAX kernel_size: 2 stride: 2 }')
+    y, mask = run(head(1, 2, 4, 4) + pooling, x)
+    same(x.reshape(2, 16)[np.arange(2)[:, None], mask.reshape(2, 4).astype(int)].reshape(y.shape), y)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from tenon.frontends.caffe_layer import Layer, Tops
 from tenon.frontends.net import RefusedError
@@ -82,7 +84,7 @@ def embed(layer: Layer) -> Value:
     return y
 
 
-def pooling(layer: Layer) -> Value:
+def pooling(layer: Layer) -> Tops:
     parameter, dims = layer.message.pooling_param, layer.dims()
     if len(dims) != 4:
         raise RefusedError(f"pools a blob of {len(dims)} axes; Caffe pools 4")
@@ -96,7 +98,37 @@ def pooling(layer: Layer) -> Value:
 
     kernel, strides, pads = pair("kernel_size", "kernel", 0), pair("stride", "stride", 1), pair("pad", "pad", 0)
     ceil = parameter.ceil_mode and parameter.round_mode == "CEIL"
+    if parameter.pool == "MAX" and len(layer.message.top) > 1:
+        return _with_mask(layer, kernel, strides, pads, ceil)
     return pooled(layer, layer.x, parameter.pool, kernel, strides, pads, ceil)
+
+
+def _with_mask(
+    layer: Layer, kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, int], ceil: bool
+) -> Tops:
+    """The maxima, and where each of them is in its plane, as a float."""
+    dims = layer.dims()
+    whole = (*pads, *_after(dims[2:], kernel, strides, pads, ceil))
+    options = {"kernel_shape": kernel, "strides": strides, "pads": whole}
+    y, places = layer.net.adds("MaxPoolWithIndices", 2, layer.x, **options)
+    plane = layer.net.constant(np.array(dims[2] * dims[3], np.int64), "plane")
+    return [y, layer.add("Cast", layer.add("Mod", places, plane), to="f32")]
+
+
+def _after(
+    dims: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], ceil: bool
+) -> list[int]:
+    """The padding after each axis that Caffe's extents amount to.  Raises RefusedError."""
+    if min(*kernel, *strides) < 1 or max((*kernel, *strides, *pads)) > 1 << 16:
+        raise RefusedError(f"has the impossible kernel {list(kernel)}, stride {list(strides)} or pad {list(pads)}")
+    after = []
+    for n, k, s, p in zip(dims, kernel, strides, pads, strict=True):
+        if p >= k or n + 2 * p < k:
+            raise RefusedError(f"pools {n} elements with a kernel of {k} and a padding of {p}")
+        count = (n + 2 * p - k + (s - 1 if ceil else 0)) // s + 1
+        count -= 1 if p and (count - 1) * s >= n + p else 0
+        after.append(max(0, (count - 1) * s + k - n - p))
+    return after
 
 
 def pooled(
@@ -110,17 +142,9 @@ def pooled(
 ) -> Value:
     """Caffe's pooling: extents rounded up, and averages that count the padding but not what lies beyond it."""
     dims = layer.net.dims(x)[2:]
-    if min(kernel) < 1 or min(strides) < 1 or max((*kernel, *strides, *pads)) > 1 << 16:
-        raise RefusedError(f"has the impossible kernel {list(kernel)}, stride {list(strides)} or pad {list(pads)}")
     if method not in ("MAX", "AVE"):
         raise RefusedError(f"pools in the way {method}", "only MAX and AVE give the same answer every time")
-    after = []
-    for n, k, s, p in zip(dims, kernel, strides, pads, strict=True):
-        if p >= k or n + 2 * p < k:
-            raise RefusedError(f"pools {n} elements with a kernel of {k} and a padding of {p}")
-        count = (n + 2 * p - k + (s - 1 if ceil else 0)) // s + 1
-        count -= 1 if p and (count - 1) * s >= n + p else 0
-        after.append(max(0, (count - 1) * s + k - n - p))
+    after = _after(dims, kernel, strides, pads, ceil)
     whole = {"kernel_shape": kernel, "strides": strides}
     if method == "MAX":
         return layer.add("MaxPool", x, pads=(*pads, *after), **whole)

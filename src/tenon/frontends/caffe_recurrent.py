@@ -1,7 +1,8 @@
 """Caffe's LSTM and RNN, unrolled over the time that the net's input has.
 
 Caffe runs time along axis 0, and its second bottom says for every step and stream whether the sequence goes on (1) or
-begins anew (0).  Gates stand in the order input, forget, output, candidate.
+begins anew (0).  Gates stand in the order input, forget, output, candidate.  With ``expose_hidden`` the first states
+are the last bottoms, and the last states further tops: hidden, then cell, each [1, N, units].
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ LONGEST = 512
 class _Sequence:
     """The projected inputs of a recurrent layer, and steps through them."""
 
-    def __init__(self, layer: Layer, gates: int) -> None:
+    def __init__(self, layer: Layer, gates: int, states: int) -> None:
         self.layer, parameter = layer, layer.message.recurrent_param
         dims, self.size = layer.dims(), parameter.num_output
         self.steps, self.streams, width = dims[0], dims[1], math.prod(dims[2:])
-        if parameter.expose_hidden:
-            raise RefusedError("exposes its hidden state", "cut the net after the layer's output")
+        self.exposed = states if parameter.expose_hidden else 0
+        if len(layer.bottoms) < 2 + self.exposed:
+            raise RefusedError(f"has {len(layer.bottoms)} bottoms, and exposes {states} states")
         if not 0 < self.steps <= LONGEST or not 0 < self.size < 1 << 20:
             raise RefusedError(f"runs {self.steps} steps of {self.size} units")
         rows = layer.reshape(layer.x, (self.steps * self.streams, width))
-        self.static = len(layer.bottoms) > 2
+        self.static = len(layer.bottoms) > 2 + self.exposed
         w = layer.weights(0, (gates * self.size, width), parameter.weight_filler)
         b = layer.weights(1, (gates * self.size,), parameter.bias_filler)
         self.projected = layer.add("Gemm", rows, w, b, transB=1)
@@ -56,17 +58,25 @@ class _Sequence:
         begin = step * self.streams
         return self.layer.add("Slice", whole, ints(begin), ints(begin + self.streams), ints(0))
 
-    def joined(self, outputs: Sequence[Value]) -> Value:
+    def first(self) -> list[Value | None]:
+        """The states before the first step; None for zeros."""
+        count, found = len(self.layer.bottoms), list[Value | None]([None, None])
+        for i in range(self.exposed):
+            found[i] = self.layer.reshape(self.layer.bottom(count - self.exposed + i), (self.streams, self.size))
+        return found
+
+    def joined(self, outputs: Sequence[Value], *states: Value) -> list[Value]:
+        """The outputs of all steps, and the last states where they are exposed."""
         y = outputs[0] if len(outputs) == 1 else self.layer.add("Concat", *outputs, axis=0)
-        return self.layer.reshape(y, (self.steps, self.streams, self.size))
+        last = [self.layer.reshape(state, (1, self.streams, self.size)) for state in states[: self.exposed]]
+        return [self.layer.reshape(y, (self.steps, self.streams, self.size)), *last]
 
 
-def lstm(layer: Layer) -> Value:
-    sequence, add = _Sequence(layer, 4), layer.add
+def lstm(layer: Layer) -> Tops:
+    sequence, add = _Sequence(layer, 4, 2), layer.add
     w = sequence.recurrent(0, 4 * sequence.size)
-    h: Value | None = None
-    c: Value | None = None
-    outputs = []
+    h, c = sequence.first()
+    outputs: list[Value] = []
     for step in range(sequence.steps):
         sums = sequence.at(sequence.projected, step)
         if h is not None and c is not None:
@@ -79,16 +89,16 @@ def lstm(layer: Layer) -> Value:
         c = new if c is None else add("Add", add("Mul", add("Sigmoid", f), c), new)
         h = add("Mul", add("Sigmoid", o), add("Tanh", c))
         outputs.append(h)
-    return sequence.joined(outputs)
+    return sequence.joined(outputs, *(state for state in (h, c) if state is not None))
 
 
-def rnn(layer: Layer) -> Value:
-    sequence, add = _Sequence(layer, 1), layer.add
+def rnn(layer: Layer) -> Tops:
+    sequence, add = _Sequence(layer, 1, 1), layer.add
     filler = layer.message.recurrent_param.bias_filler
     w, out = sequence.recurrent(0, sequence.size), sequence.recurrent(1, sequence.size)
     bias = layer.weights(4 + sequence.static, (sequence.size,), filler)
-    h: Value | None = None
-    outputs = []
+    h, _ = sequence.first()
+    outputs: list[Value] = []
     for step in range(sequence.steps):
         sums = sequence.at(sequence.projected, step)
         if h is not None:
@@ -96,7 +106,7 @@ def rnn(layer: Layer) -> Value:
             sums = add("Add", sums, add("Gemm", kept, w, transB=1))
         h = add("Tanh", sums)
         outputs.append(add("Tanh", add("Gemm", h, out, bias, transB=1)))
-    return sequence.joined(outputs)
+    return sequence.joined(outputs, *([h] if h is not None else []))
 
 
 LAYERS: dict[str, Callable[[Layer], Tops]] = {"LSTM": lstm, "RNN": rnn}

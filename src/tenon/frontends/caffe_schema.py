@@ -160,8 +160,8 @@ _PARAMETERS: dict[str, dict[str, FieldRow]] = {
     },
     "ResizeParameter": {"height": (3, "uint32"), "width": (4, "uint32")},
     "UpsampleParameter": {
-        "scale": (1, "int32", 2), "scale_h": (2, "int32"), "scale_w": (3, "int32"), "upsample_h": (5, "int32"),
-        "upsample_w": (6, "int32"),
+        "scale": (1, "int32", 2), "scale_h": (2, "int32"), "scale_w": (3, "int32"), "pad_out_h": (4, "bool"),
+        "pad_out_w": (5, "bool"), "upsample_h": (6, "int32"), "upsample_w": (7, "int32"),
     },
 }  # fmt: skip
 

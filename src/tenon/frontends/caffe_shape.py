@@ -156,14 +156,29 @@ def resized(layer: Layer, x: Value, size: Sequence[int], mode: str, where: str) 
 
 
 def upsample(layer: Layer) -> Value:
-    """The nearest element; SegNet's layer of this name, which undoes a pooling, is not supported."""
+    """The nearest element; with a second bottom, SegNet's layer, which undoes a pooling."""
     parameter, (_, _, h, w) = layer.message.upsample_param, _four(layer)
-    if len(layer.bottoms) > 1:
-        raise RefusedError("undoes a pooling with the places of its maxima", "use a net that interpolates")
-    size = [h * (parameter.scale_h or parameter.scale), w * (parameter.scale_w or parameter.scale)]
+    size = [
+        h * (parameter.scale_h or parameter.scale) - bool(parameter.pad_out_h),
+        w * (parameter.scale_w or parameter.scale) - bool(parameter.pad_out_w),
+    ]
     if parameter.upsample_h and parameter.upsample_w:
         size = [parameter.upsample_h, parameter.upsample_w]
+    if len(layer.bottoms) > 1:
+        return _unpooled(layer, size)
     return resized(layer, layer.x, size, "nearest", "asymmetric")
+
+
+def _unpooled(layer: Layer, size: Sequence[int]) -> Value:
+    """Zeros, but for the elements of the first bottom where the second says that the maxima were in their plane."""
+    n, channels = layer.dims()[:2]
+    if layer.dims(1) != layer.dims() or min(size) < 1 or n * channels * math.prod(size) >= 1 << 31:
+        raise RefusedError(f"spreads {list(layer.dims())} by the mask {list(layer.dims(1))} to {list(size)}")
+    planes = np.arange(n * channels, dtype=np.int64).reshape(n, channels, 1, 1) * math.prod(size)
+    places = layer.add("Add", layer.add("Cast", layer.bottom(1), to="i64"), layer.net.constant(planes, "planes"))
+    zeros = layer.net.constant(np.zeros(n * channels * math.prod(size), np.float32), "zeros")
+    flat = [layer.reshape(value, (-1,)) for value in (places, layer.x)]
+    return layer.reshape(layer.add("ScatterElements", zeros, *flat), (n, channels, *size))
 
 
 def softmax(layer: Layer) -> Value:
