@@ -14,9 +14,9 @@ import numpy as np
 
 from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
 from tenon.engine import files
-from tenon.engine.feeds import Feeds, cropped, fill, strings, views
+from tenon.engine.bindings import Bound, fitting
+from tenon.engine.feeds import Feeds, cropped, fill
 from tenon.engine.processors import Cores, choose
-from tenon.engine.team import Team
 from tenon.errors import BundleError, InputError, InternalError
 from tenon.ir.dtype import Array
 from tenon.targets.here import runs_here
@@ -96,13 +96,34 @@ class Engine:
         self._closed = False
         mutable = -(-memory.mutable // memory.alignment) * memory.alignment
         arena = _aligned(mutable + memory.activations, memory.alignment)
-        self.inputs = views(arena[: memory.mutable], self.manifest.inputs)
-        self.outputs = views(arena[: memory.mutable], self.manifest.outputs)
+        region = arena[: memory.mutable]
+        every = self.manifest.every_binding()
+        self._bindings = [Bound(binding, region, library, threads, processors) for binding in every]
+        self._select(0)
         self._arena = arena
-        self._team = Team(library, self.manifest.entry, self.manifest.phases, threads, processors)
         self._stamped: StampedTeam | None = None
         base = arena.ctypes.data
         self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
+
+    def _select(self, number: int) -> None:
+        self._number, chosen = number, self._bindings[number]
+        self.inputs, self.outputs, self._team = chosen.inputs, chosen.outputs, chosen.team
+
+    def select(self, number: int) -> None:
+        """Let ``inputs``, ``outputs`` and ``run()`` without feeds be those of one of ``manifest.bindings``.
+
+        Bindings share one memory: what inputs and outputs of another one held is lost.  Raises InputError for a number
+        that there is not, and if the engine is closed.
+        """
+        with self._lock:
+            self._check_open()
+            if not 0 <= number < len(self._bindings):
+                raise InputError(f"'{self.name}' has no binding {number}: they are 0 to {len(self._bindings) - 1}")
+            self._select(number)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
 
     @property
     def name(self) -> str:
@@ -128,22 +149,24 @@ class Engine:
         ``feeds`` maps every input's name to an array of exactly its shape and dtype (any strides), or is the array
         itself if there is one input; None runs on what ``inputs`` holds.  With ``copy=False`` the result shares
         memory with ``outputs`` and the next run overwrites it.  Inputs and outputs of strings are arrays of Python's
-        strings (in ``inputs`` and ``outputs``, of their bytes).  Other Python threads run meanwhile.  Raises
-        InputError if a feed does not fit or the engine is closed.
+        strings (in ``inputs`` and ``outputs``, of their bytes).  In a bundle for several shapes the feeds' shapes
+        choose among them, and ``inputs`` and ``outputs`` become those of the chosen binding.  Other Python threads run
+        meanwhile.  Raises InputError if a feed does not fit or the engine is closed.
         """
         with self._lock:
-            if self._closed:
-                raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+            self._check_open()
             if feeds is not None:
-                fill(self.inputs, feeds, strings(self.manifest.inputs))
+                self._select(fitting(self._bindings, feeds))
+                fill(self.inputs, feeds, self._bindings[self._number].strings)
             if status := self._team.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
-            found = cropped(self.outputs, self.manifest.outputs)
+            found = cropped(self.outputs, self._bindings[self._number].binding.outputs)
             return {name: array.copy() for name, array in found.items()} if copy else found
 
     def timestamps(self) -> Array:
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.
 
+        Of a bundle for several shapes, the first binding runs.
         All threads meet after every call.  Raises InputError if the bundle was compiled without ``profile``.
         """
         from tenon.engine.stamps import StampedTeam
@@ -153,8 +176,8 @@ class Engine:
                 f"the kernels of '{self.name}' cannot be timed: compile the model again with --profile (profile=True)"
             )
         with self._lock:
-            if self._closed:
-                raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+            self._check_open()
+            self._select(0)
             if self._stamped is None:
                 team = self._team
                 calls = len(self.manifest.nodes)
@@ -163,8 +186,7 @@ class Engine:
 
     def fork(self) -> Engine:
         """A second engine with the same code and weights and memory of its own: one for each thread."""
-        if self._closed:
-            raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+        self._check_open()
         twin = object.__new__(Engine)
         twin.manifest = self.manifest
         twin._attach(self._library, self._weights, self._team.threads, self._team.processors)
@@ -174,10 +196,11 @@ class Engine:
         """End the threads and give the memory back.  Arrays that still share it keep it alive."""
         with self._lock:
             self._closed = True
-            self._team.stop()
+            for bound in self._bindings:
+                bound.team.stop()
             if self._stamped:
                 self._stamped.stop()
-            self.inputs, self.outputs = {}, {}
+            self.inputs, self.outputs, self._bindings = {}, {}, []
             self._arena = self._weights = np.empty(0, np.uint8)
 
     def __enter__(self) -> Self:
