@@ -279,3 +279,47 @@ def test_either_file_finds_the_other(tmp_path: Path) -> None:
     assert not any(g.incomplete for g in found)
     (tmp_path / "net.weights").unlink()
     assert "--weights" in frontends.load(tmp_path / "net.cfg").incomplete
+
+
+TREE = "animal -1\nthing -1\ncat 0\ndog 0\npoodle 3\nbeagle 3\n"
+
+
+def in_groups(x: Array) -> Array:
+    """Softmax of the roots, of the animals and of the dogs, along the last axis."""
+    powers = np.exp(x)
+    return np.concatenate([p / p.sum(-1, keepdims=True) for p in np.split(powers, 3, -1)], -1)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "region"])
+def test_a_tree_of_classes(kind: str, tmp_path: Path) -> None:
+    body = {
+        "softmax": "[softmax]\ntree=data/small.tree\n",
+        "region": "[region]\nanchors=1,1\nclasses=6\nnum=1\nsoftmax=1\ntree=data/small.tree\n",
+    }[kind]
+    x = random(1, 6, 1, 1) if kind == "softmax" else random(1, 11, 2, 3)
+    (tmp_path / "net.cfg").write_bytes(cfg(body, *x.shape[1:]))
+    (tmp_path / "net.weights").write_bytes(weights())
+    with pytest.raises(UnsupportedError, match=r"tree of classes 'data/small\.tree' is not there"):
+        frontends.load(tmp_path / "net.cfg")
+    (tmp_path / "small.tree").write_text(TREE, encoding="utf-8")
+    found = evaluate(frontends.load(tmp_path / "net.cfg"), {"data": x})
+    if kind == "softmax":
+        np.testing.assert_allclose(found["softmax_0"].reshape(6), in_groups(x.reshape(6)), rtol=1e-5)
+        return
+    numbers = x.reshape(11, 6).T
+    p = in_groups(numbers[:, 5:])
+    whole = np.stack([p[:, 0], p[:, 1], p[:, 0] * p[:, 2], p[:, 0] * p[:, 3]], 1)
+    whole = np.concatenate([whole, whole[:, 3:4] * p[:, 4:]], 1)
+    np.testing.assert_allclose(found["scores"][0], whole * sigmoid(numbers[:, 4:5]), rtol=1e-5)
+    np.testing.assert_allclose(found["region_0"][0, 5:].reshape(6, 6).T, p, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a -1\nb 2\n", "does not stand before"), ("a\n", "lines are"), ("a -1\n", "1 classes")]
+)
+def test_what_is_no_tree(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "net.cfg").write_bytes(cfg("[softmax]\ntree=t\n", 6, 1, 1))
+    (tmp_path / "net.weights").write_bytes(weights())
+    (tmp_path / "t").write_text(text, encoding="utf-8")
+    with pytest.raises(UnsupportedError, match=words):
+        frontends.load(tmp_path / "net.cfg")

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from glob import escape
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from tenon.frontends.darknet_cfg import Parameters, Section, is_cfg, sections
 from tenon.frontends.darknet_heads import HEADS, Detections
 from tenon.frontends.darknet_layers import LAYERS, check
 from tenon.frontends.darknet_recurrent import RECURRENT
+from tenon.frontends.darknet_tree import softmax, tree
 from tenon.frontends.net import MISSING_WEIGHTS, Net, RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
@@ -26,6 +29,7 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.picture import Fit, Heads, Picture
 from tenon.ir.types import F32, tensor
 
+_SOFTMAX = ("softmax", "soft")
 _SILENT = frozenset({"cost", "dropout"})
 """Sections after which the result of the network is still the one before them."""
 
@@ -125,6 +129,9 @@ class _Network:
             if kind == "crnn" and self.x.type.rank == 2:
                 self.x = self.add("Reshape", self.x, np.array([1, self.x.type.dims[1], 1, 1], np.int64))
             return RECURRENT[kind](self)
+        if kind in _SOFTMAX and self.section.text("tree"):
+            classes = tree(self)
+            return softmax(self, self.x, classes, 1) if classes else self.x
         return LAYERS[kind](self)
 
     def outputs(self) -> list[str]:
@@ -166,6 +173,11 @@ class _Network:
         value = self.net[self.names[at]]
         self.net.dims(value)
         return value
+
+    def beside(self, path: str) -> bytes | None:
+        name = PurePosixPath(path).name
+        found = self.net.file.matching(escape(name)) if name else []
+        return found[0].data if found else None
 
     def state(self, name: str, *dims: int) -> Value:
         return self.net.input(f"{self.names[self.index]}_{name}", tensor(F32, *dims))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.frontends.darknet_layers import Layer, flat, image, reshape
+from tenon.frontends.darknet_tree import softmax, tree, whole
 from tenon.frontends.net import RefusedError
 from tenon.ir.graph import Array, Value
 
@@ -143,17 +144,17 @@ def region(layer: Layer, picture: Sequence[int]) -> Detections:
     parts = reshape(layer, layer.x, 1, count, grid.entries, grid.cells)
     xy, wh, objectness, logits = layer.split(parts, 2, [2, 2, 1, classes])
     xy, objectness = layer.add("Sigmoid", xy), layer.add("Sigmoid", objectness)
-    probabilities = _probabilities(layer, logits)
+    classified = tree(layer)
+    probabilities = softmax(layer, logits, classified, 2) if classified else _probabilities(layer, logits)
     raw = reshape(layer, layer.add("Concat", xy, wh, objectness, probabilities, axis=2), *layer.x.type.dims)
     anchors = _anchors(layer, range(count), (grid.width, grid.height))
     size = layer.add("Mul", layer.add("Exp", wh), anchors)
-    return _found(layer, grid, raw, _centers(layer, grid, xy), size, objectness, probabilities)
+    certain = whole(layer, probabilities, classified, 2) if classified else probabilities
+    return _found(layer, grid, raw, _centers(layer, grid, xy), size, objectness, certain)
 
 
 def _probabilities(layer: Layer, logits: Value) -> Value:
     if layer.section.text("tree"):
-        if layer.parameters.given:
-            raise RefusedError("a softmax over a tree of classes is not supported", "cut the model before it")
         return logits
     if layer.section.integer("softmax"):
         return layer.add("Softmax", logits, axis=2)

@@ -37,6 +37,9 @@ class Layer(Protocol):
     def earlier(self, index: float) -> Value:
         """The result of another layer, counted from 0, or back from this one when negative."""
 
+    def beside(self, path: str) -> bytes | None:
+        """A file that the .cfg names, looked for beside it whatever its folder was; None if it is not there."""
+
 
 def image(layer: Layer, value: Value | None = None) -> tuple[int, int, int]:
     """Channels, height and width of a value.  Raises RefusedError for what is no image."""
@@ -468,10 +471,6 @@ def crop(layer: Layer) -> Value:
 # ---------------------------------------------------------------------------------------------- others
 def softmax(layer: Layer) -> Value:
     section, dims = layer.section, layer.x.type.dims
-    if section.text("tree"):
-        if layer.parameters.given:
-            raise RefusedError("a softmax over a tree of classes is not supported", "cut the model before it")
-        return layer.x
     x, temperature, groups = layer.x, section.number("temperature", 1.0), section.integer("groups", 1)
     if temperature not in (0.0, 1.0):
         x = layer.add("Mul", x, 1.0 / temperature)
