@@ -3,7 +3,8 @@
 
 First the commands, beside bare Python.  Then for every network fresh processes, in turn: the time from starting Python
 to the first answer, the memory resident at most, and the native code that is loaded, of a bundle and of each peer
-that is there; all of them run in the Python that has the peers.
+that is there; all of them run in the Python that has the peers.  tenon-small is Tenon with --max-weights: weights
+take hardly more than those of the model, at some cost in speed.
 """
 
 from __future__ import annotations
@@ -41,12 +42,15 @@ def main() -> int:
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python that has the peers")
+    parser.add_argument("--urgent", action="store_true", help="at real-time priority (root): for busy machines")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     shop = Workshop(options.models, options.work, options.python, None)
-    runtimes = ("tenon", *(peer for peer in options.peers.split(",") if peer))
+    runtimes = ("tenon", "tenon-small", *(peer for peer in options.peers.split(",") if peer))
     commands = time_commands(options.repeat)
-    found = [compare(net, runtimes, shop, options.repeat) for net in options.nets.split(",") if net]
+    found = [
+        compare(net, runtimes, shop, options.repeat, urgent=options.urgent) for net in options.nets.split(",") if net
+    ]
     print(as_json(commands, found) if options.json else as_text(commands, found))
     return int(any(middle(commands[name]) > bar for name, bar in BARS.items()))
 

@@ -123,6 +123,7 @@ def none(model: Path, threads: int) -> Call:
 CONTENDERS: dict[str, Callable[[Path, int], Call]] = {
     "tenon": tenon,
     "tenon-bf16": tenon,
+    "tenon-small": tenon,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "openvino-default": openvino_default,
@@ -131,7 +132,7 @@ CONTENDERS: dict[str, Callable[[Path, int], Call]] = {
     "reference": reference,
     "none": none,
 }
-OURS = {"tenon", "tenon-bf16"}
+OURS = {"tenon", "tenon-bf16", "tenon-small"}
 PEERS = ("onnxruntime", "openvino", "openvino-default", "ncnn", "litert")
 OTHER_PRECISION = {"tenon-bf16", "openvino-default"}
 """What may compute in less than fp32: not raced for the ratio, but against each other."""

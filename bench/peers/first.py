@@ -8,7 +8,8 @@ import os
 import sys
 
 
-def answer(runtime: str, model: str, dims: str) -> None:
+def answer(runtime: str, model: str, dims: str) -> object:
+    """Returns what must not be freed yet."""
     from pathlib import Path
 
     import numpy as np
@@ -19,6 +20,7 @@ def answer(runtime: str, model: str, dims: str) -> None:
     found = call(np.full(shape, 0.5, np.float32))
     if not all(np.isfinite(np.asarray(array)).all() for array in found):
         raise ValueError("the answer holds NaN or infinity")
+    return call
 
 
 def told() -> bytes:
@@ -33,8 +35,8 @@ def told() -> bytes:
 if __name__ == "__main__":
     channel = os.dup(1)
     os.dup2(2, 1)  # runtimes may print
-    if sys.argv[1] != "python":
-        answer(*sys.argv[1:])
+    kept = answer(*sys.argv[1:]) if sys.argv[1] != "python" else None
     os.write(channel, b"!")
     with os.fdopen(channel, "wb") as out:
         out.write(told())
+    os._exit(0)  # some runtimes crash when they are taken apart

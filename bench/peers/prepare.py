@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT.parent / "shared" / "zoo"
@@ -29,9 +30,11 @@ class Workshop:
     def model(self, runtime: str, net: str) -> Path:
         """What ``runtime`` loads for ``net``.  Raises MissingError."""
         if runtime == "tenon":
-            return self.bundle(net, "fp32")
+            return self.bundle(runtime, net)
         if runtime == "tenon-bf16":
-            return self.bundle(net, "bf16")
+            return self.bundle(runtime, net, precision="bf16")
+        if runtime == "tenon-small":  # in fp32, and weights that take hardly more than the model's
+            return self.bundle(runtime, net, max_weights=self.onnx(net).stat().st_size * 11 // 10)
         if runtime == "ncnn":
             return self.ncnn(net)
         return self.tflite(net) if runtime == "litert" else self.onnx(net)
@@ -44,12 +47,12 @@ class Workshop:
             subprocess.run([sys.executable, ZOO / "materialize.py", self.models, net], check=True)
         return path
 
-    def bundle(self, net: str, precision: str) -> Path:
+    def bundle(self, runtime: str, net: str, **options: Any) -> Path:
         """Compiled again every time: the compiler's cache makes that quick, and an old one would be measured."""
         import tenon
 
-        made = tenon.compile(self.onnx(net), name="network", precision=precision)
-        return made.save(self.made / f"tenon-{precision}" / net, ("library", "weights"))
+        made = tenon.compile(self.onnx(net), name="network", **options)
+        return made.save(self.made / runtime / net, ("library", "weights"))
 
     def ncnn(self, net: str) -> Path:
         folder = self.made / "ncnn" / net

@@ -11,7 +11,9 @@ from pathlib import Path
 from time import perf_counter
 
 import onnx
+from contenders import OURS
 from prepare import ROOT, MissingError, Workshop
+from race import hurry
 
 BARE = ("python", "none")
 """Python alone, and with NumPy."""
@@ -59,14 +61,14 @@ class Comparison:
         value: float = getattr(start, measure)
         return value if measure in ("libraries", "code") else value - getattr(self.of(bare), measure)
 
-    def ratio(self, measure: str, bare: str = "none") -> float:
+    def ratio(self, measure: str, bare: str = "none", ours: str = "tenon") -> float:
         """Ours over the smallest peer's."""
-        peers = [s for s in self.starts if s.runtime not in ("tenon", *BARE) and not s.note]
+        peers = [s for s in self.starts if s.runtime not in OURS.union(BARE) and s.rss]
         least = min((self.beyond(s, bare, measure) for s in peers), default=float("nan"))
-        return self.beyond(self.of("tenon"), bare, measure) / least
+        return self.beyond(self.of(ours), bare, measure) / least
 
 
-def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int) -> Comparison:
+def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int, *, urgent: bool) -> Comparison:
     """Start every runtime anew, in turn, ``rounds`` times.  Raises MissingError if the network is not there."""
     dims = _dims(shop.onnx(net))
     names = (*BARE, *runtimes)
@@ -81,7 +83,7 @@ def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int) -> C
     for number in range(rounds + 1):
         for name, model in models.items():
             try:
-                fresh = start(name, model, dims, shop.python, shop.made / "bytecode")
+                fresh = start(name, model, dims, shop.python, shop.made / "bytecode", urgent=urgent)
                 found[name] += [fresh] if number else []  # the first one reads files from disk and compiles Python
             except MissingError as missing:
                 notes[name] = str(missing)
@@ -89,15 +91,16 @@ def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int) -> C
     return Comparison(net, [_summary(name, found[name], bare, notes.get(name, "")) for name in names])
 
 
-def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path) -> Fresh:
+def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path, *, urgent: bool = False) -> Fresh:
     """One fresh process, which keeps what Python compiles in ``bytecode``.  Raises MissingError if it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(bytecode), "OMP_NUM_THREADS": "1"}
     words = [python, Path(__file__).with_name("first.py"), runtime, model, dims]
     began = perf_counter()
     with subprocess.Popen(
-        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
+        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        preexec_fn=hurry if urgent else None,
+    ) as process:  # fmt: skip
         assert process.stdout
         assert process.stderr
         answered = process.stdout.read(1) == b"!"
@@ -160,13 +163,14 @@ def table(found: Sequence[Comparison]) -> str:
         "",
         "Tenon over the smallest peer, beyond Python with NumPy; in brackets beyond bare Python:",
         "",
-        "| network | first answer | processor time | RSS | libraries | code |",
-        "|---|---|---|---|---|---|",
+        "| network | first answer | processor time | RSS | RSS of tenon-small | libraries | code |",
+        "|---|---|---|---|---|---|---|",
     ]
     for c in found:
         cells = [
             f"{c.ratio(m):.2f}" + ("" if m in measures[3:] else f" ({c.ratio(m, 'python'):.2f})") for m in measures
         ]
+        cells.insert(3, f"{c.ratio('rss', ours='tenon-small'):.2f} ({c.ratio('rss', 'python', 'tenon-small'):.2f})")
         lines.append(f"| {c.net} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 

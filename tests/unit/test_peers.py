@@ -80,6 +80,7 @@ def test_fresh_processes_are_compared_beyond_bare_python() -> None:
         start("python", 20, 25, 15, 9_000_000, 0, 0),
         start("none", 70, 75, 50, 29_000_000, 0, 0),
         start("tenon", 80, 85, 55, 39_000_000, 400_000, 100_000),
+        start("tenon-small", 80, 85, 55, 34_000_000, 400_000, 100_000),
         start("ncnn", 110, 120, 70, 69_000_000, 30_000_000, 20_000_000),
         start("litert", math.nan, math.nan, math.nan, 0, 0, 0, "is not installed"),
     ])  # fmt: skip
@@ -90,7 +91,7 @@ def test_fresh_processes_are_compared_beyond_bare_python() -> None:
     assert "| net | none | 70 / 75 | | 50 in all | 29.0 in all | | |" in text
     assert "| net | tenon | 80 / 85 | 10 | 5 | 10.0 | 0.40 | 0.10 |" in text
     assert "| net | litert | - | - | - | - | - | is not installed |" in text
-    assert "| net | 0.25 (0.67) | 0.25 (0.73) | 0.25 (0.50) | 0.01 | 0.01 |" in text
+    assert "| net | 0.25 (0.67) | 0.25 (0.73) | 0.25 (0.50) | 0.12 (0.42) | 0.01 | 0.01 |" in text
 
 
 def test_a_fresh_process_tells_of_itself(tmp_path: Path) -> None:
