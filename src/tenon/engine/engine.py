@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import threading
+from _thread import allocate_lock
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -92,7 +92,7 @@ class Engine:
     def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
         memory = self.manifest.memory
         self._library, self._weights = library, weights
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._closed = False
         mutable = -(-memory.mutable // memory.alignment) * memory.alignment
         arena = _aligned(mutable + memory.activations, memory.alignment)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
+from _thread import allocate_lock
 
 from tenon.errors import BundleError
 
 _loaded: dict[bytes, ctypes.CDLL] = {}
-_lock = threading.Lock()
+_lock = allocate_lock()
 
 
 def load_library(content: bytes, origin: str | os.PathLike[str]) -> ctypes.CDLL:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from _thread import get_native_id
 from collections.abc import Sequence
 from typing import Literal
 
@@ -68,7 +68,7 @@ class Pinning:
 
     def pin(self) -> None:
         """Pin the calling thread; the threads that it starts inherit this."""
-        thread = threading.get_native_id()
+        thread = get_native_id()
         if self.processors and thread not in self._before:
             self._before[thread] = os.sched_getaffinity(0)
             os.sched_setaffinity(0, self.processors)
