@@ -63,7 +63,7 @@ def check_compiled(site: Site) -> str:
         return f"{spatial} spatial axes: only 1-D and 2-D are compiled"
     if site.input(0).dtype not in (F32, DType.BF16):
         return f"element type {site.input(0).dtype}: only f32 and bf16 are compiled"
-    if any(site.has(i) and site.constants[i] is None for i in (1, 2)):
+    if any(site.has(i) and site.constants[i] is None for i in (1, 2) if i not in site.extras):
         return "weights computed at run time: weights and bias must be constants (initializers) of the model"
     return ""
 
