@@ -30,6 +30,11 @@ EMIT: tuple[Emit, ...] = get_args(Emit)
 Precision = Literal["fp32", "bf16", "fp16"]
 """How exact numbers are in memory."""
 
+DataFormat = Literal["NHWC", "NCHW", "NONE"]
+"""The order of the axes of an image; NONE for what is none, or stays as the model has it."""
+
+DataType = Literal["float32", "float16", "int32", "int64", "int8", "uint8"]
+
 THREADS = 8
 """The most threads that a bundle supports unless the user says otherwise."""
 
@@ -94,7 +99,20 @@ class Options:
     """How pictures become inputs, where the model does not say or says otherwise: fields of ``ir.picture.Picture``."""
 
     compile_preprocess: tuple[int, int] | None = None
-    """(height, width) of pictures that the bundle takes as bytes [height, width, channels], pre-processing compiled in."""
+    """(height, width) of pictures that the bundle takes as bytes [height, width, channels], all else compiled in."""
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    """The tensors between which a model is cut; () for its own inputs and outputs."""
+
+    data_formats: dict[str, DataFormat] = field(default_factory=dict)
+    """The order of axes of inputs and outputs, by name; "" for all images."""
+
+    data_types: dict[str, DataType] = field(default_factory=dict)
+    """The type of elements of inputs and outputs, by name."""
+
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """The least and the largest number of inputs, by name, for tests on random numbers; "" for all."""
 
     emit: tuple[Emit, ...] = ()
     """What a saved bundle holds; () is everything the target can have but the executable."""

@@ -23,6 +23,7 @@ from tenon.kernels.winograd import ERROR
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
 from tenon.passes.picture import compile_in, described
+from tenon.passes.ports import adapted
 from tenon.passes.precision import precision
 from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe
@@ -89,13 +90,15 @@ def compile(
     target = find_target(chosen)
     progress("read")
     every = _every(shapes)
-    given = model if isinstance(model, Graph) else load(model, shapes=every[0], weights=weights)
+    cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
+    given = _whole(model, chosen) or load(model, shapes=every[0], weights=weights, **cut)
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
     name = chosen.name or identifier(given.name)
-    graphs = [_bound(given, every[0])]
-    for other in every[1:]:
-        graphs.append(_bound(model if isinstance(model, Graph) else load(model, shapes=other, weights=weights), other))
+    rest = (_whole(model, chosen) or load(model, shapes=other, weights=weights, **cut) for other in every[1:])
+    unnamed = not isinstance(model, Graph)  # dimensions that are bound when loading have no names any more
+    graphs = [_bound(graph, None if unnamed else one) for graph, one in zip((given, *rest), every, strict=True)]
+    graphs = [adapted(bound, chosen.data_formats, chosen.data_types) for bound in graphs]
     heads, changes = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, changes, chosen.compile_preprocess) for bound in graphs]
@@ -254,6 +257,13 @@ def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | 
     failures = Path.cwd() if options.verify else None
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph
+
+
+def _whole(model: Model | Graph, options: Options) -> Graph | None:
+    """The model if it is a graph already.  Raises InputError if it is to be cut, which loading does."""
+    if isinstance(model, Graph) and (options.inputs or options.outputs):
+        raise InputError("a graph cannot be cut again: give inputs and outputs to tenon.load")
+    return model if isinstance(model, Graph) else None
 
 
 def _bound(given: Graph, shapes: Shapes | None) -> Graph:

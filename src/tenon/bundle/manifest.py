@@ -45,6 +45,7 @@ class Tensor(NamedTuple):
 
     ``extent``: along that axis only as many elements count as the output of that name says.
     ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
+    ``range``: the least and the largest number that an input holds, if it is known.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Tensor(NamedTuple):
     bytes: Size
     extent: tuple[int, str] | None = None
     string: bool = False
+    range: tuple[float, float] | None = None
 
 
 class Step(NamedTuple):

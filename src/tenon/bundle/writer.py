@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from tenon import __version__
 from tenon.bundle import link
@@ -161,7 +162,7 @@ class Bundle:
                 peak=memory.mutable + memory.activations,
                 alignment=ALIGNMENT,
             ),
-            inputs=tuple(_tensor(port) for port in program.inputs),
+            inputs=tuple(_tensor(port, self.options.ranges) for port in program.inputs),
             outputs=tuple(_tensor(port) for port in program.outputs),
             bindings=tuple(map(_binding, (program, *self.more))) if self.more else (),
             pictures=dict(self.pictures),
@@ -213,7 +214,7 @@ def _binding(program: Program) -> Binding:
     )
 
 
-def _tensor(port: Port) -> Tensor:
+def _tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Tensor:
     return Tensor(
         name=port.name,
         dtype=str(port.type.dtype),
@@ -222,6 +223,7 @@ def _tensor(port: Port) -> Tensor:
         bytes=port.type.nbytes,
         extent=port.extent,
         string=port.string,
+        range=ranges.get(port.name, ranges.get("")),
     )
 
 

@@ -29,7 +29,7 @@ def compile_model(
 ) -> None:
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
-        chosen = Options.from_environment(**options)
+        chosen = Options.from_environment(**options, inputs=source.inputs, outputs=source.outputs)
         source.fetch(progress)
         bundle = tenon.compile(source.model, chosen, weights=source.weights, shapes=source.shapes, progress=progress)
         progress("compile")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from tenon.cli.words import parse_numbers, parse_processors, parse_shapes, parse_size
+from tenon.cli.words import parse_list, parse_numbers, parse_processors, parse_shapes, parse_size, parse_words
 
 if TYPE_CHECKING:
     from tenon.cli.opening import Source, Threads
@@ -79,9 +79,14 @@ class Model:
     weights: Weights = None
     shape: Shape = None
     sha256: Annotated[str | None, typer.Option("--sha256", help="Refuse a model file with another checksum.")] = None
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TENSORS", help="Cut the model: begin at these, as in conv1,scale.")
+    ] = None
+    end: Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these.")] = None
 
     def source(self) -> Source:
-        return source_of(self.model, self.weights, self.shape, self.sha256)
+        whole = source_of(self.model, self.weights, self.shape, self.sha256)
+        return replace(whole, inputs=parse_list(self.begin), outputs=parse_list(self.end))
 
 
 def source_of(
@@ -125,6 +130,12 @@ class Planning:
         found = {name: value for name, value in vars(self).items() if value is not None and value is not False}
         if "compile_preprocess" in found:
             found["compile_preprocess"] = parse_size("--compile-preprocess", found["compile_preprocess"])
+        for name, option in (("data_formats", "--data-format"), ("data_types", "--data-type")):
+            if name in found:
+                found[name] = parse_words(option, found[name])
+        if "ranges" in found:
+            words = parse_words("--range", found["ranges"])
+            found["ranges"] = {name: parse_numbers("--range", text) for name, text in words.items()}
         return found
 
 
@@ -134,6 +145,18 @@ class Building(Planning):
 
     compiler: Compiler = None
     verify: Verify = False
+    data_formats: Annotated[
+        list[str] | None,
+        typer.Option("--data-format", metavar="[NAME=]FORMAT", help="An image, or all, as NHWC or NCHW; or NONE."),
+    ] = None
+    data_types: Annotated[
+        list[str] | None,
+        typer.Option("--data-type", metavar="NAME=TYPE", help="An input or output as float16, int32, uint8, ..."),
+    ] = None
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="[NAME=]LOW,HIGH", help="What numbers an input holds, for random ones."),
+    ] = None
 
 
 @dataclass(frozen=True)

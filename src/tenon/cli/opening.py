@@ -28,6 +28,8 @@ class Source:
     weights: str | None = None
     sha256: str | None = None
     shapes: Shapes = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -41,7 +43,8 @@ class Source:
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` hears of the bytes of a model that comes from the network."""
         self.fetch(progress)
-        return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256)
+        cut = {"inputs": self.inputs or None, "outputs": self.outputs or None}
+        return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256, **cut)
 
     def fetch(self, progress: Stages) -> None:
         """Bring files that lie at http(s) addresses into the cache, and check the sum of the model's file."""

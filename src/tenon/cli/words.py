@@ -44,6 +44,22 @@ def parse_numbers(option: str, text: str) -> tuple[float, ...]:
 
 def _number(word: str) -> float:
     above, sep, below = word.partition("/")
+def parse_list(text: str | None) -> tuple[str, ...]:
+    """``a,b``: names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def parse_words(option: str, words: Sequence[str]) -> dict[str, str]:
+    """NAME=WORD words as a dict; a word alone is for everything, under the name ""."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, _, value = word.rpartition("=")
+        if not value or name in found:
+            raise InputError(f"{option} {word}: write NAME=VALUE, each name once")
+        found[name] = value
+    return found
+
+
     return float(above) / float(below) if sep else float(above)
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
+from types import MappingProxyType
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def measure(call: Callable[[], object], rounds: int) -> Times:
 
 def time_runs(engine: Engine, rounds: int, warmup: int) -> tuple[Times | None, Times]:
     """The warm-up runs (None of them is fine) and the measured ones, on random input, without copies."""
-    fill_randomly(engine.inputs)
+    fill_randomly(engine.inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
 
     def run() -> object:
         return engine.run(copy=False)
@@ -79,9 +80,17 @@ def time_runs(engine: Engine, rounds: int, warmup: int) -> tuple[Times | None, T
     return measure(run, warmup) if warmup > 0 else None, measure(run, rounds)
 
 
-def fill_randomly(inputs: Mapping[str, Array]) -> None:
-    """Normal numbers for floats, 0 and 1 for all else: the same ones every time."""
+def fill_randomly(
+    inputs: Mapping[str, Array], ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
+) -> None:
+    """Numbers of an input's range; where it is not known normal ones for floats, 0 and 1 for all else.  The same ones
+    every time."""
     rng = np.random.default_rng(0)
-    for array in inputs.values():
+    for name, array in inputs.items():
         floats = np.issubdtype(array.dtype, np.floating)
+        if name in ranges:
+            low, high = ranges[name]
+            drawn = rng.uniform(low, high, array.shape)
+            array[...] = drawn if floats else np.round(drawn)
+            continue
         array[...] = rng.standard_normal(array.shape) if floats else rng.integers(0, 2, array.shape)
