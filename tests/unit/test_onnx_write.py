@@ -19,7 +19,7 @@ from tenon.ir.writer import Writer
 from tenon.ops.activation import Swish
 from tenon.ops.base import Operator
 from tenon.ops.detection import Proposal
-from tenon.ops.move import ChannelShuffle
+from tenon.ops.shuffle import ChannelShuffle
 from tenon.ops.pointwise import Add
 
 

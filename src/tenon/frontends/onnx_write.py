@@ -196,12 +196,21 @@ DTYPE_NUMBERS: dict[str, int] = {dtype.value: number for dtype, number in _NUMBE
 
 # ----------------------------------------------------------------------------- operators of Tenon's own
 def _channel_shuffle(w: _Writer, node: Node, op: Operator, inputs: list[str], output: str) -> None:
-    dims = node.output.type.dims
-    groups = int(op.groups)  # type: ignore[attr-defined]
+    channels = sum(v.type.dims[1] for v in node.outputs)
+    dims = (node.output.type.dims[0], channels, *node.output.type.dims[2:])
+    groups, parts = int(op.groups), list(op.parts)  # type: ignore[attr-defined]
+    whole = w.emit("Concat", inputs, f"{output}_whole", axis=1) if len(inputs) > 1 else inputs[0]
     split = w.constant(f"{output}_split", np.array([dims[0], groups, dims[1] // groups, *dims[2:]], np.int64))
-    apart = w.emit("Reshape", [inputs[0], split], f"{output}_apart")
+    apart = w.emit("Reshape", [whole, split], f"{output}_apart")
     mixed = w.emit("Transpose", [apart], f"{output}_mixed", perm=[0, 2, 1, *range(3, len(dims) + 1)])
-    w.emit("Reshape", [mixed, w.constant(f"{output}_shape", np.array(dims, np.int64))], [output])
+    shape = w.constant(f"{output}_shape", np.array(dims, np.int64))
+    if not parts:
+        w.emit("Reshape", [mixed, shape], [output])
+        return
+    sizes = w.constant(f"{output}_sizes", np.array(parts, np.int64))
+    w.emit(
+        "Split", [w.emit("Reshape", [mixed, shape], f"{output}_mix"), sizes], [w.name(v) for v in node.outputs], axis=1
+    )
 
 
 def _swish(w: _Writer, node: Node, op: Operator, inputs: list[str], output: str) -> None:

@@ -16,6 +16,7 @@ from tenon.passes.general import GENERALIZE, PLAIN
 from tenon.passes.idioms import IDIOMS
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
+from tenon.passes.shuffle import SHUFFLE
 from tenon.passes.transposes import TRANSPOSES
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ PIPELINE: list[Pass] = [
     PLAIN,
     FUSE,
     SEPARABLE,
+    SHUFFLE,
+    COMMON,
     DEAD,
 ]
 """Passes in order.  Idioms are looked for before anything is folded into their constants; normalisations that no

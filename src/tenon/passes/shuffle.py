@@ -1,0 +1,77 @@
+"""Channel shuffles together with the concatenation before and the cuts after them: every channel is moved once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from tenon.ir.graph import Node, Value
+from tenon.ops.pick import Slice
+from tenon.ops.shuffle import ChannelShuffle
+from tenon.passes.base import Match, Result, rule, rules
+from tenon.passes.patterns import Apply
+
+
+@rule(Apply("ChannelShuffle"))
+def shuffle_of_concat(match: Match) -> Result:
+    """ChannelShuffle (Concat (a, b)) moves the channels of a and b"""
+    node = match.root
+    x, op = node.input(0), node.op
+    joined = x.producer
+    if joined is None or joined.op.name != "Concat" or not isinstance(op, ChannelShuffle) or op.parts:
+        return None
+    groups = [v for v in joined.inputs if v is not None]
+    along_channels = joined.op.axis % x.type.rank == 1  # type: ignore[attr-defined]
+    alike = len(groups) == op.groups > 1 and all(v.type == groups[0].type for v in groups)
+    return match.add(op, *groups) if along_channels and alike and match.sole(x) else None
+
+
+@rule(Apply("Slice|Split"))
+def cut_of_shuffle(match: Match) -> Result:
+    """Slice (ChannelShuffle (x)) is a part that the shuffle makes"""
+    node = match.root
+    shuffle = node.input(0).producer
+    if shuffle is None or not isinstance(shuffle.op, ChannelShuffle) or shuffle.op.parts:
+        return None
+    whole = shuffle.output
+    found = [_channels(reader) for reader in whole.uses]
+    if match.graph.is_output(whole) or not all(found):
+        return None
+    cuts = _channels(node)
+    bounds = sorted({0, whole.type.dims[1], *(end for cuts in found for cut in cuts for end in cut)})
+    parts = tuple(b - a for a, b in pairwise(bounds))
+    if len(parts) != max(2, len(cuts)):
+        return "others cut it elsewhere: some channels would be moved twice"
+    made = match.add_all(replace(shuffle.op, parts=parts), *shuffle.inputs, count=len(parts))
+    return [made[bounds.index(start)] for start, _ in cuts]
+
+
+def _channels(node: Node) -> list[tuple[int, int]]:
+    """The ranges of channels that the outputs of a Slice or Split are; none if it cuts anything else."""
+    x = node.input(0)
+    if node.op.name == "Split" and node.op.axis % x.type.rank == 1:  # type: ignore[attr-defined]
+        return _following(node.outputs)
+    if not isinstance(node.op, Slice) or any(v is not None and not v.constant for v in node.inputs[1:]):
+        return []
+    cuts = node.op.slices(x.type.dims, [None if v is None else v.data for v in node.inputs[1:]])
+    ranges = [range(n)[cut] for n, cut in zip(x.type.dims, cuts, strict=True)]
+    others = all(r == range(n) for i, (r, n) in enumerate(zip(ranges, x.type.dims, strict=True)) if i != 1)
+    one = ranges[1]
+    return [(one.start, one.stop)] if others and one.step == 1 and len(one) else []
+
+
+def _following(outputs: tuple[Value, ...]) -> list[tuple[int, int]]:
+    found, start = [], 0
+    for value in outputs:
+        found.append((start, start + value.type.dims[1]))
+        start += value.type.dims[1]
+    return found
+
+
+SHUFFLE = rules(
+    "join channel shuffles with what is around them",
+    shuffle_of_concat,
+    cut_of_shuffle,
+    level=2,
+    ensures="no channel is moved to be concatenated, shuffled or cut more than once",
+)
