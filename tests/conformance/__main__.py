@@ -48,9 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.update:
         LISTED.write_text(updated(outcomes, listed()))
     if options.docs:
+        from conformance.lowering import lowered
         from conformance.tables import document
 
-        options.docs.write_text(document(wanted, outcomes))
+        passed = {o.name for o in outcomes if o.status == PASSED}
+        some = smallest((c for c in wanted if c.name in passed), 3)
+        options.docs.write_text(document(wanted, outcomes, lowered(some, options.jobs)))
     print(table(outcomes))
     if options.verbose:
         print(*(f"{o.status:8} {o.name}: {o.detail}" for o in outcomes if o.status != PASSED), sep="\n")
@@ -66,11 +69,15 @@ def selected(case: Conformance, pattern: str, kind: str) -> bool:
 
 
 def quick(wanted: Iterable[Conformance], most: int = 2) -> list[Conformance]:
+    """The smallest node cases of every operator."""
+    return smallest((c for c in wanted if c.kind == "node" and "_expanded" not in c.name), most)
+
+
+def smallest(wanted: Iterable[Conformance], most: int) -> list[Conformance]:
     """The smallest models of every operator."""
     groups: dict[str, list[Conformance]] = defaultdict(list)
     for case in wanted:
-        if case.kind == "node" and "_expanded" not in case.name:
-            groups[case.operator].append(case)
+        groups[case.operator].append(case)
     return [case for group in groups.values() for case in sorted(group, key=lambda c: len(c.model))[:most]]
 
 

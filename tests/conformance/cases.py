@@ -60,7 +60,9 @@ def _stored(kind: str) -> Iterator[Conformance]:
         folder = Path(case.model_dir)
         model = onnx.load(folder / "model.onnx")
         data = tuple(_data_set(model, place) for place in sorted(folder.glob("test_data_set_*")))
-        yield Conformance(case.name, kind, _operator("", model), model.SerializeToString(), data, case.rtol, case.atol)
+        yield Conformance(
+            case.name, kind, _operator(case.name, model), model.SerializeToString(), data, case.rtol, case.atol
+        )
 
 
 def _data_set(model: Any, place: Path) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

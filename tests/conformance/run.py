@@ -36,7 +36,7 @@ def run(case: Conformance, compiler: str) -> tuple[str, ...]:
     names = ports(case.model)
     bound: tuple[str, ...] = ()
     for inputs, outputs in case.data:
-        feeds = _flat(zip(names[0], inputs, strict=False))
+        feeds = flat(zip(names[0], inputs, strict=False))
         expected = dict(zip(names[1], outputs, strict=False))
         graph, bound = imported(case, feeds)
         found = results(graph, feeds, compiler)
@@ -45,7 +45,7 @@ def run(case: Conformance, compiler: str) -> tuple[str, ...]:
     return bound
 
 
-def _flat(pairs: Iterable[tuple[str, Any]]) -> dict[str, Array]:
+def flat(pairs: Iterable[tuple[str, Any]]) -> dict[str, Array]:
     """Tensors by name; those of a sequence x are x[0], x[1] ..."""
     found: dict[str, Array] = {}
     for name, value in pairs:

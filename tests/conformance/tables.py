@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from conformance.cases import Conformance
 from conformance.harness import PASSED, Outcome
+from tenon import ops
+from tenon.frontends.onnx_compose import COMPOSED
+from tenon.frontends.onnx_control import CONTROL
 from tenon.frontends.onnx_gradient import RULES
+from tenon.frontends.onnx_strings import STRINGS
+from tenon.targets import targets
 
 HEAD = """\
 # Operators
@@ -15,9 +20,11 @@ HEAD = """\
 Written by `scripts/conformance --docs docs/operators.md`; do not edit.
 
 Every ONNX operator: the versions of the operator set that changed it, the element types of the inputs of the cases
-that pass, and how many of ONNX's own conformance cases of it pass as compiled code. Operators run on every target;
-those that ONNX defines by other operators are expanded into them. Element types narrower than a byte have a byte for
-each element in memory.
+that pass, the targets, and how many of ONNX's own conformance cases of it pass as compiled code. Those run on the
+machine that wrote this page; a target is listed if up to three of the smallest of them are planned, their kernels
+proved and printed as C for it (all: {every}; untried: it is supported, and no case can show it; none: it is refused,
+with an error that says so). Operators that ONNX defines by others are expanded into them. Element
+types narrower than a byte have a byte for each element in memory.
 
 A shape must be known when compiling. Inputs that a shape depends on (the second input of Reshape, the axes of a
 reduction) must be initializers, or computed from such. Where an extent depends on data (NonZero, Compress, Unique,
@@ -54,8 +61,8 @@ _TYPES = {
 }  # fmt: skip
 
 
-def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome]) -> str:
-    """The whole page."""
+def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered: Mapping[str, tuple[str, ...]]) -> str:
+    """The whole page; ``lowered`` are the targets for which an operator becomes code."""
     types: dict[str, set[str]] = defaultdict(set)
     passed, total = Counter[str](), Counter[str]()
     by_name = {(o.name, o.kind): o for o in outcomes}
@@ -64,14 +71,23 @@ def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome]) -> str:
         if by_name[case.name, case.kind].status == PASSED:
             passed[case.operator] += 1
             types[case.operator] |= _input_types(case)
-    head = HEAD.format(gradients=", ".join(RULES))
-    lines = ["| operator | versions | element types | cases | pass |", "|---|---|---|--:|--:|"]
+    head = HEAD.format(gradients=", ".join(RULES), every=", ".join(targets()))
+    lines = ["| operator | versions | element types | targets | cases | pass |", "|---|---|---|---|--:|--:|"]
     for name, versions in _versions().items():
         held = ", ".join(sorted(types[name]))
-        lines.append(f"| {name} | {versions} | {held} | {total[name]} | {passed[name]} |")
+        lines.append(
+            f"| {name} | {versions} | {held} | {_targets(name, lowered.get(name, ()))} | {total[name]} | {passed[name]} |"
+        )
     count = Counter(o.status for o in outcomes)
     last = f"\n{len(outcomes)} cases, {count[PASSED]} pass."
     return head + "\n".join(lines) + "\n" + last + "\n"
+
+
+def _targets(operator: str, names: tuple[str, ...]) -> str:
+    if names:
+        return "all" if set(names) == set(targets()) else ", ".join(names)
+    supported = {*ops.registry(), *COMPOSED, *CONTROL, *STRINGS, "Gradient"}
+    return "untried" if operator in supported else "none"
 
 
 def _input_types(case: Conformance) -> set[str]:

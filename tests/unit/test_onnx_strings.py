@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from evaluate import evaluate
+from tenon.cli import main
 from tenon.errors import InputError, UnsupportedError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.strings import StringError, decoded, encoded
@@ -55,10 +56,12 @@ def graph_of(data: bytes, inputs: Mapping[str, Array], width: int = WIDTH) -> Gr
     return tenon.load(data, shapes=shapes)
 
 
-def run(type: str, inputs: Mapping[str, Array], outputs: Sequence[str] = ("y",), **given: Any) -> list[Array]:
+def run(
+    type: str, inputs: Mapping[str, Array], outputs: Sequence[str] = ("y",), width: int = WIDTH, **given: Any
+) -> list[Array]:
     """The outputs of one node, computed by the references of the operators that it is spelled out in."""
-    graph = graph_of(model(type, inputs, outputs, **given), inputs)
-    fed = {name: encoded(a, WIDTH) if a.dtype == object else a for name, a in inputs.items()}
+    graph = graph_of(model(type, inputs, outputs, **given), inputs, width)
+    fed = {name: encoded(a, width) if a.dtype == object else a for name, a in inputs.items()}
     found = evaluate(graph, fed)
     results = []
     for name in outputs:
@@ -151,6 +154,35 @@ def test_label_encoder_of_every_kind() -> None:
     assert nan.tolist() == [6, 5, -1]
 
 
+def test_n_grams() -> None:
+    x = strings("a", "b", "a", "c", "b", "a")
+    given: dict[str, Any] = {
+        "mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0, "ngram_counts": [0, 2],
+        "ngram_indexes": [0, 1, 2, 3], "pool_strings": ["a", "bb", "b", "a", "a", "c"],
+    }  # fmt: skip
+    assert run("TfIdfVectorizer", {"x": x}, **given)[0].tolist() == [3, 0, 2, 1]
+
+
+# -------------------------------------------------------------------------------------------------------- numbers
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64])
+def test_casts_of_integers(dtype: type[np.signedinteger[Any]]) -> None:
+    limits = np.iinfo(dtype)
+    x = np.array([[0, 7, 10, 99], [100, limits.max, limits.min, limits.min + 1]], dtype)
+    spelled = run("Cast", {"x": x}, to=TensorProto.STRING)[0]
+    assert spelled.tolist() == x.astype(str).tolist()
+    back = run("Cast", {"x": spelled}, width=20, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))[0]
+    assert back.dtype == dtype
+    assert back.tolist() == x.tolist()
+
+
+def test_other_casts() -> None:
+    signs = run("Cast", {"x": strings("+12", "-0", "0007")}, to=TensorProto.INT32)[0]
+    assert signs.tolist() == [12, 0, 7]
+    assert run("Cast", {"x": strings("a")}, to=TensorProto.STRING)[0].tolist() == ["a"]
+    with pytest.raises(UnsupportedError, match=r"strings and f32 are not supported \(those of i8"):
+        run("Cast", {"x": strings("1.5")}, to=TensorProto.FLOAT)
+
+
 # ------------------------------------------------------------------------------------------------- moving strings
 @pytest.mark.parametrize(
     ("type", "more", "attributes"),
@@ -231,3 +263,20 @@ def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
         engine.run(strings("a", "b", "a" * 13))
     with pytest.raises(InputError, match=r"has shape \[2\] and the network takes strings of \[3\]"):
         engine.run(strings("a", "b"))
+
+
+def test_the_command_prints_strings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = {"x": strings("one two", "three")}
+    (tmp_path / "words.onnx").write_bytes(model("StringSplit", x, ("y", "n")))
+    np.save(tmp_path / "x.npy", x["x"].astype(np.str_))
+    words = ["run", tmp_path / "words.onnx", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz"]
+    monkeypatch.setattr("sys.argv", ["tenon", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    printed = capsys.readouterr().out
+    assert "y string[2, 2]" in printed
+    assert '[1, 0]  "three"' in printed
+    assert np.load(tmp_path / "y.npz")["y"].tolist() == [["one", "two"], ["three", ""]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +89,12 @@ def _print_detections(found: list[Detection], names: Sequence[str]) -> None:
 
 def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) -> None:
     for name, array in results.items():
-        console.print(f"{name} {array.dtype}{list(array.shape)}", markup=False)
+        kind = "string" if array.dtype == object else str(array.dtype)
+        console.print(f"{name} {kind}{list(array.shape)}", markup=False)
         for entry in _best(array, top, names):
-            text = f"  {entry['index']!s:>6}  {entry['value']:.6g}  {entry.get('label', '')}"
+            value = entry["value"]
+            shown = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.6g}"
+            text = f"  {entry['index']!s:>6}  {shown}  {entry.get('label', '')}"
             console.print(text.rstrip(), markup=False)
 
 
@@ -142,14 +146,14 @@ def _labels(path: Path | None) -> Sequence[str]:
 
 
 def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The largest values; the index is that of the class for one vector, else of the position."""
-    flat = array.reshape(-1)
-    order = np.argsort(-flat.astype(np.float64), kind="stable")[:top]
+    """The largest values, of strings the first; the index is that of the class for one vector, else of the position."""
+    flat, text = array.reshape(-1), array.dtype == object
+    order = np.arange(flat.size)[:top] if text else np.argsort(-flat.astype(np.float64), kind="stable")[:top]
     vector = flat.size == array.shape[-1] if array.ndim else True
     found = []
     for i in order:
         at: Any = int(i) if vector else [int(v) for v in np.unravel_index(i, array.shape)]
-        entry = {"index": at, "value": float(flat[i])}
+        entry = {"index": at, "value": flat[i] if text else float(flat[i])}
         if vector and i < len(labels):
             entry["label"] = labels[i]
         found.append(entry)
@@ -159,6 +163,7 @@ def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]
 def _write(path: Path, results: dict[str, Array]) -> None:
     try:
         with path.open("wb") as file:
-            np.savez(file, **results)  # type: ignore[arg-type]  # names are data
+            plain = {name: a.astype(np.str_) if a.dtype == object else a for name, a in results.items()}
+            np.savez(file, **plain)  # type: ignore[arg-type]  # names are data
     except OSError as error:
         raise InputError(f"--output {path}: cannot be written ({error.strerror})") from None

@@ -318,7 +318,7 @@ def _binarizer(layer: Layer) -> Results:
     return [layer.emit("Cast", above, to=layer.input(0).type.dtype.value)]
 
 
-def _tf_idf(layer: Layer) -> Results:
+def tf_idf(layer: Layer) -> Results:
     """Every n-gram counted at every place where it can stand, for every gap allowed between its parts."""
     attributes, dims = layer.attributes, layer.dims(0)
     pool = attributes.get("pool_int64s")
@@ -435,7 +435,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "RandomUniformLike": random_uniform,
     "STFT": stft,
     "TensorScatter": _tensor_scatter,
-    "TfIdfVectorizer": _tf_idf,
+    "TfIdfVectorizer": tf_idf,
     "TreeEnsemble": tree_ensemble,
     "Trilu": _trilu,
     "Unique": _unique,

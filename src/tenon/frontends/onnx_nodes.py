@@ -206,7 +206,7 @@ class Importer:
             return _CONTROL[node.op_type](Call(self, node, origin, entries, scope))
         if node.op_type == "Identity" and not isinstance(entries[0], Value | Text):
             return entries
-        if node.op_type in MAKES_STRINGS or any(isinstance(entry, Text) for entry in entries):
+        if any(isinstance(entry, Text) for entry in entries) or self.makes_strings(node):
             return self.strings(node, origin, entries, read)
         inputs = [entry for entry in entries if not isinstance(entry, Items | Text)]
         if len(inputs) < len(entries):
@@ -241,6 +241,13 @@ class Importer:
         last = max((i for i, name in enumerate(node.output) if name in read), default=0)
         names = [name or f"{origin.layer}_{i}" for i, name in enumerate(node.output)][: last + 1]
         return Layer(origin, node.op_type, self.opset, inputs, names, len(node.output), self.attributes(node), self)
+
+    def makes_strings(self, node: NodeProto) -> bool:
+        """Whether an operator on numbers may give strings."""
+        if node.op_type != "Cast":
+            return node.op_type in MAKES_STRINGS
+        given = [self.bound(a) for a in node.attribute if a.name == "to"]
+        return any(a is not None and a.i == STRING for a in given)
 
     def strings(self, node: NodeProto, origin: Origin, entries: Sequence[Entry], read: set[str]) -> Sequence[Entry]:
         """The outputs of an operator that reads or makes strings.  Raises RefusedError."""

@@ -12,7 +12,9 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.frontends import regular
+from tenon.frontends.onnx_compose import tf_idf
 from tenon.frontends.onnx_control import Text
+from tenon.frontends.onnx_digits import cast
 from tenon.frontends.onnx_split import concat, split
 from tenon.frontends.onnx_text import (
     Results,
@@ -151,7 +153,7 @@ def _kind(values: Array) -> str:
 
 
 def _label_encoder(layer: Layer, texts: set[int]) -> Results:
-    """The first key that an element equals picks a value; behind the keys stands one that everything equals."""
+    """The first key that an element equals picks a value; behind the values stands that of what equals none."""
     keys, values, default = _pairs(layer.attributes)
     x = layer.input(0)
     if (keys.dtype == object) != (0 in texts):
@@ -160,7 +162,16 @@ def _label_encoder(layer: Layer, texts: set[int]) -> Results:
     if not math.prod(dims):
         nothing = np.zeros(dims, values.dtype)
         return [text_constant(layer, "nothing", nothing) if values.dtype == object else layer.constant("none", nothing)]
-    if texts:
+    at = _place(layer, x, keys)
+    table = np.concatenate([values, default])
+    if values.dtype == object:
+        return [Text(layer.emit("Gather", text_constant(layer, "values", table).bytes, at, axis=0))]
+    return [layer.emit("Gather", layer.constant("values", table), at, axis=0)]
+
+
+def _place(layer: Layer, x: Value, keys: Array) -> Value:
+    """Which of the keys each element equals, i64; the number of keys where it is none of them."""
+    if keys.dtype == object:
         column = layer.emit("Unsqueeze", x, layer.ints("keys", [-2]))
         same = same_text(layer, column, layer.constant("keys", encoded(keys)))
     else:
@@ -169,13 +180,20 @@ def _label_encoder(layer: Layer, texts: set[int]) -> Results:
         if keys.dtype.kind == "f" and np.isnan(keys).any():
             both = layer.emit("And", layer.emit("IsNaN", column), layer.constant("nan", np.isnan(keys)))
             same = layer.emit("Or", same, both)
-    every = layer.constant("default", np.ones((*dims, 1), np.bool_))
+    every = layer.constant("none", np.ones((*same.type.dims[:-1], 1), np.bool_))
     found = layer.emit("Cast", layer.emit("Concat", same, every, axis=-1), to="i32")
-    at = layer.emit("ArgMax", found, axis=-1, keepdims=0)
-    table = np.concatenate([values, default])
-    if values.dtype == object:
-        return [Text(layer.emit("Gather", text_constant(layer, "values", table).bytes, at, axis=0))]
-    return [layer.emit("Gather", layer.constant("values", table), at, axis=0)]
+    return layer.emit("ArgMax", found, axis=-1, keepdims=0)
+
+
+def _tf_idf(layer: Layer, texts: set[int]) -> Results:
+    """As of integers: those that say which string of the pool each string is."""
+    pool = layer.attributes.pop("pool_strings", None)
+    if not pool or not math.prod(layer.dims(0)[:-1]):
+        raise RefusedError("its n-grams are not strings, or its input is empty")
+    words = sorted(set(pool))
+    layer.set_input(0, _place(layer, layer.input(0), np.array(words, object)))
+    layer.attributes["pool_int64s"] = [words.index(word) for word in pool]
+    return tf_idf(layer)
 
 
 # ------------------------------------------------------------------------------------------------ moving strings
@@ -266,6 +284,7 @@ def _shape(layer: Layer, texts: set[int]) -> Results:
 
 
 STRINGS: dict[str, Callable[[Layer, set[int]], Results]] = {
+    "Cast": cast,
     "Concat": _joined,
     "Equal": _equal,
     "Expand": _expand,
@@ -282,6 +301,7 @@ STRINGS: dict[str, Callable[[Layer, set[int]], Results]] = {
     "StringConcat": concat,
     "StringNormalizer": _normalizer,
     "StringSplit": split,
+    "TfIdfVectorizer": _tf_idf,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _chosen,

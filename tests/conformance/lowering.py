@@ -1,0 +1,48 @@
+"""For which targets the operators of conformance cases become code: imported, planned, proved and printed as C."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Sequence
+
+import tenon
+from conformance.cases import Conformance
+from conformance.run import flat, imported, ports
+from tenon.errors import TenonError
+from tenon.targets import targets
+
+_chosen: list[Conformance] = []
+
+
+def machines() -> dict[str, list[str]]:
+    """Targets by the first of those that have the same machine, for which kernels are the same."""
+    groups: dict[object, list[str]] = defaultdict(list)
+    for name, target in targets().items():
+        groups[target.machine].append(name)
+    return {group[0]: group for group in groups.values()}
+
+
+def lowered(cases: Sequence[Conformance], jobs: int) -> dict[str, tuple[str, ...]]:
+    """The targets for which all of an operator's cases become code."""
+    _chosen[:] = cases
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        found = pool.map(_targets, range(len(cases)), chunksize=8)
+    by_operator: dict[str, set[str]] = {}
+    for case, names in zip(cases, found, strict=True):
+        by_operator[case.operator] = by_operator.get(case.operator, set(names)) & set(names)
+    return {operator: tuple(t for t in targets() if t in names) for operator, names in by_operator.items()}
+
+
+def _targets(i: int) -> list[str]:
+    case = _chosen[i]
+    inputs, _ = case.data[0]
+    graph, _ = imported(case, flat(zip(ports(case.model)[0], inputs, strict=False)))
+    found = []
+    for name, group in machines().items():
+        try:
+            tenon.compile(graph, target=name)
+        except TenonError:
+            continue
+        found += group
+    return found
