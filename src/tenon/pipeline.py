@@ -91,11 +91,12 @@ def compile(
     progress("read")
     every = _every(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
-    given = _whole(model, chosen) or load(model, shapes=every[0], weights=weights, **cut)
+    whole = _whole(model, chosen)
+    given = load(model, shapes=every[0], weights=weights, **cut) if whole is None else whole
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
     name = chosen.name or identifier(given.name)
-    rest = (_whole(model, chosen) or load(model, shapes=other, weights=weights, **cut) for other in every[1:])
+    rest = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in every[1:])
     unnamed = not isinstance(model, Graph)  # dimensions that are bound when loading have no names any more
     graphs = [_bound(graph, None if unnamed else one) for graph, one in zip((given, *rest), every, strict=True)]
     graphs = [adapted(bound, chosen.data_formats, chosen.data_types) for bound in graphs]

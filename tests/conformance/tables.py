@@ -75,9 +75,8 @@ def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered:
     lines = ["| operator | versions | element types | targets | cases | pass |", "|---|---|---|---|--:|--:|"]
     for name, versions in _versions().items():
         held = ", ".join(sorted(types[name]))
-        lines.append(
-            f"| {name} | {versions} | {held} | {_targets(name, lowered.get(name, ()))} | {total[name]} | {passed[name]} |"
-        )
+        able = _targets(name, lowered.get(name, ()))
+        lines.append(f"| {name} | {versions} | {held} | {able} | {total[name]} | {passed[name]} |")
     count = Counter(o.status for o in outcomes)
     last = f"\n{len(outcomes)} cases, {count[PASSED]} pass."
     return head + "\n".join(lines) + "\n" + last + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,3 +71,12 @@ def test_multinomial() -> None:
 def test_too_many() -> None:
     with pytest.raises(UnsupportedError, match=r"draws 100000000 numbers.*make them an input"):
         draw("RandomUniform", shape=[10000, 10000])
+
+
+def test_nothing_is_left_to_compute(tmp_path: Path) -> None:
+    """All is known when compiling: a graph without nodes."""
+    made = model([node("RandomUniform", [], ["y"], shape=[4], seed=1.0)], {}, ["y"])
+    graph = tenon.load(made.SerializeToString())
+    assert len(graph) == 0
+    engine = tenon.open(tenon.compile(graph, name="drawn").save(tmp_path / "drawn"))
+    assert (engine.run({})["y"] == draw("RandomUniform", shape=[4], seed=1.0)).all()
