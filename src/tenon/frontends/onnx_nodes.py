@@ -195,6 +195,9 @@ class Importer:
     # ------------------------------------------------------------------------------------------ nodes
     def node(self, node: NodeProto, origin: Origin, scope: Scope, read: set[str]) -> Sequence[Entry]:
         """The outputs of one node of the file.  Raises RefusedError and TensorError."""
+        named = [name for name in node.output if name]
+        if len(set(named)) < len(named):
+            raise RefusedError(f"gives two outputs one name: {', '.join(named)}")
         undefined = [name for name in node.input if name and name not in scope]
         if undefined:
             raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which no node before it makes")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.net import RefusedError
+from tenon.frontends.suppression import combined, suppressed
 from tenon.frontends.tensorflow import Layer
 from tenon.frontends.tensorflow_schema import shape_of
 from tenon.ir.graph import Value
@@ -369,6 +370,26 @@ def _top_k(layer: Layer) -> Made:
     return values, layer.net.add("Cast", indices, to="i32")
 
 
+def _suppression(layer: Layer) -> Made:
+    """V4 and V5, where as many rows as asked for come back whatever is found."""
+    if not layer.flag("pad_to_max_output_size"):
+        raise RefusedError("its result has no fixed shape", "export it with pad_to_max_output_size")
+    fifth = layer.node.op == "NonMaxSuppressionV5"
+    if fifth and layer.array(5).item() != 0:
+        raise RefusedError("scores that fade with the overlap are not supported")
+    (most,) = layer.numbers(2)
+    numbers, scores, count = suppressed(layer.net, layer.x(0), layer.x(1), most, layer.x(3), layer.x(4))
+    return (numbers, scores, count) if fifth else (numbers, count)
+
+
+def _combined_suppression(layer: Layer) -> Made:
+    (per_class,), (total,) = layer.numbers(2), layer.numbers(3)
+    if layer.flag("pad_per_class"):
+        total = min(total, per_class * layer.net.dims(layer.x(1))[2])
+    clip = "clip_boxes" not in layer.node.attr or layer.flag("clip_boxes")
+    return combined(layer.net, layer.x(0), layer.x(1), per_class, total, layer.x(4), layer.x(5), clip=clip)
+
+
 def _cumsum(layer: Layer) -> Made:
     axis, flags = layer.net.ints(*layer.numbers(1)), {k: int(layer.flag(k)) for k in ("exclusive", "reverse")}
     return layer.net.add("CumSum", layer.x(), axis, **flags)
@@ -543,6 +564,8 @@ OPERATORS: dict[str, Spell] = {
     "ArgMin": _arg("ArgMin"),
     **dict.fromkeys(("TopK", "TopKV2"), _top_k),
     "Cumsum": _cumsum,
+    **dict.fromkeys(("NonMaxSuppressionV4", "NonMaxSuppressionV5"), _suppression),
+    "CombinedNonMaxSuppression": _combined_suppression,
     # constants
     "Shape": _shape,
     "Rank": _rank,

@@ -12,6 +12,7 @@ import numpy as np
 from tenon.frontends import tflite_schema as schema
 from tenon.frontends.flatbuffer import flex_map
 from tenon.frontends.net import RefusedError
+from tenon.frontends.suppression import suppressed
 from tenon.frontends.tflite import Layer, Spell
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
@@ -404,6 +405,15 @@ def _detection_post_process(layer: Layer) -> Made:
     )  # fmt: skip
 
 
+def _suppression(layer: Layer) -> Made:
+    fifth = layer.operation.type.endswith("V5")
+    if fifth and layer.array(5).item() != 0:
+        raise RefusedError("scores that fade with the overlap are not supported")
+    (most,) = layer.numbers(2)
+    numbers, scores, count = suppressed(layer.net, layer.x(0), layer.x(1), most, layer.x(3), layer.x(4))
+    return (numbers, scores, count) if fifth else (numbers, count)
+
+
 OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "ABS": _one("Abs"),
     "ADD": _arithmetic("Add"),
@@ -460,6 +470,7 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "MIRROR_PAD": _mirror_pad,
     "MUL": _arithmetic("Mul"),
     "NEG": _one("Neg"),
+    **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"), _suppression),
     "NOT_EQUAL": _not_equal,
     "ONE_HOT": _one_hot,
     "PACK": _pack,
