@@ -122,7 +122,7 @@ def test_entry_must_be_an_identifier(cache: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- contents
 def test_weights_text_is_an_initialiser() -> None:
     raw = np.random.default_rng(0).integers(0, 256, 101, np.uint8).tobytes()
-    lines = list(weights_text(raw))
+    lines = weights_text(raw).decode().splitlines(keepends=True)
     assert max(map(len, lines)) <= 110
     assert bytes(int(item, 16) for item in "".join(lines).replace("\n", "").split(",")[:-1]) == raw
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import numpy as np
 
 TEXT_LIMIT = 16 << 20
 """Bytes.  Weights larger than this are written in binary only: their text would take five times as much, and
@@ -11,8 +11,13 @@ no machine without files holds them."""
 _PER_LINE = 20
 
 
-def weights_text(weights: bytes) -> Iterator[str]:
-    """The lines of ``<name>.weights.txt``: comma-separated hexadecimal bytes."""
-    for start in range(0, len(weights), _PER_LINE):
-        row = weights[start : start + _PER_LINE]
-        yield "0x" + row.hex(",").replace(",", ",0x") + ",\n"
+def weights_text(weights: bytes) -> bytes:
+    """``<name>.weights.txt``: comma-separated hexadecimal bytes in lines."""
+    spelled = np.array([list(f"0x{value:02x},".encode()) for value in range(256)], np.uint8)
+    text = spelled[np.frombuffer(weights, np.uint8)].reshape(-1)
+    width = _PER_LINE * spelled.shape[1]
+    whole = len(text) // width
+    lines = np.full((whole, width + 1), ord("\n"), np.uint8)
+    lines[:, :width] = text[: whole * width].reshape(whole, width)
+    rest = text[whole * width :].tobytes()
+    return lines.tobytes() + (rest + b"\n" if rest else b"")

@@ -195,7 +195,7 @@ class Bundle:
         if "weights" in parts:
             files[f"{name}.weights.bin"] = self.weights
             if len(self.weights) <= TEXT_LIMIT:
-                files[f"{name}.weights.txt"] = "".join(weights_text(self.weights)).encode()
+                files[f"{name}.weights.txt"] = weights_text(self.weights)
         if "library" in parts:
             files[library_name(name, self.target) or name] = self.library
         if "exe" in parts:

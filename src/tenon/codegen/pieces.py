@@ -37,7 +37,8 @@ def pieces(source: str, name: str) -> list[str]:
     functions[-1] = last + _END
     texts = {text[: text.index("(")]: text for text in functions}
     called = {known: _CALLED.findall(text) for known, text in texts.items()}
-    visible = [known for known in texts if known in set(_CALLED.findall(entry))]
+    entered = set(_CALLED.findall(entry))
+    visible = [known for known in texts if known in entered]
     renamed = "".join(f"#define {known} {name}_{known}\n" for known in visible)
     declared = "".join(f"TENON_PIECE {texts[known].partition(' {')[0]};\n" for known in visible)
     hidden = '#define TENON_PIECE __attribute__((noinline, visibility("hidden"))) void\n'

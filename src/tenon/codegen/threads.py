@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tenon.codegen.bounds import ConflictError, prove
 from tenon.codegen.count import count
@@ -26,40 +27,39 @@ class Part:
 
 
 class Sharing:
-    """Proves kernels and decides who runs them; every kernel is looked at once.
+    """Proves kernels and decides who runs them.
 
     A kernel whose parallel trips cannot be shown to keep apart is sound when one thread runs them all.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._proved: dict[tuple[Kernel, tuple[tuple[Buffer, Buffer], ...]], bool] = {}
-        self._lines: dict[Kernel, Line | None] = {}
 
     def part(self, call: Call) -> Part:
         """Raises OutOfRangeError if the kernel cannot be proved."""
         same = _same(call)
-        apart = self._prove(call.kernel, same or {})
-        slices = self._line(call.kernel) if same is not None and apart and self.threads > 1 else None
+        apart = _apart(call.kernel, tuple((same or {}).items()))
+        slices = _items(call.kernel) if same is not None and apart and self.threads > 1 else None
         own = min(self.threads, slices.length) if slices else 1
         if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
             raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
         return Part(call, slices)
 
-    def _prove(self, kernel: Kernel, same: dict[Buffer, Buffer]) -> bool:
-        key = kernel, tuple(same.items())
-        if key not in self._proved:
-            try:
-                prove(kernel, same)
-                self._proved[key] = True
-            except ConflictError:
-                self._proved[key] = False
-        return self._proved[key]
 
-    def _line(self, kernel: Kernel) -> Line | None:
-        if kernel not in self._lines:
-            self._lines[kernel] = line(kernel) if count(kernel).instructions >= TINY else None
-        return self._lines[kernel]
+@lru_cache(maxsize=1024)
+def _apart(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
+    """Whether parallel trips keep apart.  Raises OutOfRangeError if not even one thread may run the kernel."""
+    try:
+        prove(kernel, dict(same))
+    except ConflictError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _items(kernel: Kernel) -> Line | None:
+    """The work items of a kernel that is worth dealing out."""
+    return line(kernel) if count(kernel).instructions >= TINY else None
 
 
 def meetings(parts: Sequence[Part]) -> Iterator[bool]:

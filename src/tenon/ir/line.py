@@ -8,6 +8,7 @@ same items again, so that a thread does the same part in every pass.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tenon.errors import InternalError
 from tenon.ir.index import Index, Var
@@ -24,6 +25,7 @@ class Line:
     each: dict[Var, int] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=1024)
 def line(kernel: Kernel) -> Line | None:
     """None for a kernel without parallel loops.  Raises InternalError if one has no known number of trips."""
     found = Line()
