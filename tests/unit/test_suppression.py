@@ -82,8 +82,9 @@ def test_all_classes_together(total: int, least: float) -> None:
 def test_tflite() -> None:
     model = Model()
     boxes, scores = model.tensor("boxes", (20, 4)), model.tensor("scores", (20,))
-    given = [model.constant(name, np.array(v, t)) for name, v, t in (
-        ("most", 6, np.int32), ("overlap", 0.3, np.float32), ("least", 0.25, np.float32), ("sigma", 0, np.float32))]  # fmt: skip
+    settings = {"overlap": 0.3, "least": 0.25, "sigma": 0.0}
+    given = [model.constant("most", np.array(6, np.int32))]
+    given += [model.constant(name, np.array(value, np.float32)) for name, value in settings.items()]
     outs = [model.tensor("numbers", (6,), "i32"), model.tensor("kept", (6,)), model.tensor("count", (), "i32")]
     model.add("NON_MAX_SUPPRESSION_V5", [boxes, scores, *given], outs)
     loaded = frontends.load(model.bytes([boxes, scores], outs))
