@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -42,6 +43,9 @@ PLACES = frozenset({
 })  # fmt: skip
 """Operators that compute where to read: their numbers are coordinates."""
 
+SPREADING = frozenset({"ConvTranspose", "AveragePool", "DirectAveragePool", "DirectConvTranspose"})
+"""Operators computed with weights of zero here and there, or whose windows may be empty."""
+
 EXTENTS = (1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 23, 31, 33)
 """Odd shapes: one, primes, and lanes more or less one."""
 
@@ -64,7 +68,9 @@ class Sample:
 
 def sample(seed: int) -> Sample:
     """The graph of that seed."""
-    return Generator(seed).sample()
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        return Generator(seed).sample()
 
 
 @cache
@@ -179,11 +185,8 @@ class Generator:
         op = self.varied(case.op) if self.chance(0.3) else case.op
         shapes = self.stretched(case) if self.chance(0.6) else case.inputs
         before = len(self.graph)
-        inputs: list[Value | None] = []
-        for i, given in enumerate(shapes):
-            inputs.append(self.operand(case, i, given))
         try:
-            self.add(op, *inputs)
+            self.add(op, *[self.operand(case, i, given) for i, given in enumerate(shapes)])
         except (TenonError, *HOSTILE):
             for node in reversed(self.graph.nodes[before:]):  # what only led here
                 self.graph.remove(node)
@@ -298,6 +301,10 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
         return False
     if node.op.name in PLACES:
         return all(tame(a) for a in floats)
+    if node.op.name in SPREADING:
+        return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
+    if node.op.name == "OneHot":
+        return all((a == np.floor(a)).all() for a in floats)
     return node.op.name not in ORDERED or not any(np.isnan(a).any() for a in floats)
 
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import subprocess
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -85,8 +86,9 @@ class Report:
 
 def judge(seeds: Sequence[int], target: str, threads: int, compiler: Compiler) -> Report:
     """Everything about the graphs of these seeds, in this process."""
-    batch = _Batch(target, threads, compiler)
-    with np.errstate(all="ignore"):
+    batch = Batch(target, threads, compiler)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
         batch.work([sample(seed) for seed in seeds])
     return batch.report
 
@@ -111,7 +113,7 @@ def judge_apart(seeds: Sequence[int], target: str, threads: int, compiler: Compi
     return found
 
 
-class _Batch:
+class Batch:
     def __init__(self, target: str, threads: int, compiler: Compiler) -> None:
         self.target, self.threads, self.compiler = find_target(target), threads, compiler
         self.report = Report()

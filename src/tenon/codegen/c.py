@@ -39,7 +39,7 @@ _FLOOR = (
     "const {V} t = __builtin_convertvector(__builtin_convertvector(a, {I}), {V});\n"
     "  const {I} up = ({I})(t > a);\n"
     "  const {V} f = t + __builtin_convertvector(up, {V});\n"
-    "  const {I} big = ({I})(({V})(({I})a & {magnitude}) >= {whole});\n"
+    "  const {I} big = ~({I})(({V})(({I})a & {magnitude}) < {whole});\n"
     "  return ({V})((({I})a & big) | (({I})f & ~big));"
 )
 PORTABLE = {
@@ -52,7 +52,7 @@ PORTABLE = {
     "ceil": "a = -a;\n  " + _FLOOR.replace("return ({V})", "return -({V})"),
     "trunc": (
         "const {V} t = __builtin_convertvector(__builtin_convertvector(a, {I}), {V});\n"
-        "  const {I} big = ({I})(({V})(({I})a & {magnitude}) >= {whole});\n"
+        "  const {I} big = ~({I})(({V})(({I})a & {magnitude}) < {whole});\n"
         "  return ({V})((({I})a & big) | (({I})t & ~big));"
     ),
     "round": (

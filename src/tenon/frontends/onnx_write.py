@@ -97,7 +97,7 @@ class _Writer:
             self.graph.name or "graph",
             [_info(self.names[v], v) for v in self.graph.inputs],
             outputs,
-            [numpy_helper.from_array(np.ascontiguousarray(a), name) for name, a in self.constants.items()],
+            [numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in self.constants.items()],
         )
         opsets = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="tenon")

@@ -80,6 +80,8 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
     names = ["x"] * len(s.inputs) + ["m"] * (s.mask is not None)
     tensors = [k.param(name, *b.shape, dtype=b.dtype) for name, b in zip(names, boxes, strict=True)]
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
+    if 0 in out.size:  # axes of one element may be broadcast to none
+        return k.done()
 
     with ExitStack() as stack:
         kinds, inside = deal(*out.size[:-1])

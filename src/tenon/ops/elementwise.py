@@ -206,6 +206,8 @@ class Unary(Pointwise):
         low, high = cls.span
         for shape in ((), (37,), (3, 5), (2, 5, 7), (1, 19, 3, 5)):
             yield Case(cls(), (shape,), low=low, high=high, label=f"rank{len(shape)}")
+        odd = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 0.75, 1.0, -1.0)
+        yield Case(cls(), (np.array(odd * 3, np.float32),), label="odd")
 
 
 # ----------------------------------------------------------------------------------------------- layouts

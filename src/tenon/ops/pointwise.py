@@ -43,6 +43,7 @@ class Binary(Pointwise):
         yield case("number", (1, 5, 3, 3), (1, 1, 1, 1), constant=(1,))
         yield case("scalar_first", (), (4, 9))
         yield case("outer", (4, 1, 3), (2, 1, 5, 1))
+        yield case("nothing", (3, 0, 4), (3, 1, 1))
 
 
 @register

@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.loops import Expr, op
+from tenon.ir.loops import Expr, less, op, select
 from tenon.ir.types import I64, PLAIN, DType, Layout, TensorType
 from tenon.kernels import math as functions
 from tenon.kernels import reduce as kernels
@@ -54,14 +54,19 @@ class Function:
         return _FUNCTIONS[self.name](x, self.number, *row)
 
 
+def _finite(top: Expr) -> Expr:
+    """``top``, or 0 in place of an infinity."""
+    return select(less(op("abs", top), math.inf), top, 0.0)
+
+
 _FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "abs": lambda x, _: x if x.type.dtype.startswith("u") else op("abs", x),
     "square": lambda x, _: x * x,
     "sqrt": lambda x, _: op("sqrt", x),
     "log": lambda x, _: functions.log(x),
     "over": lambda x, n: x * (1 / n) if x.type.dtype.is_float else x / int(n),
-    "exp_less": lambda x, _, top: functions.exp(x - top),
-    "log_plus": lambda x, _, top: functions.log(x) + top,
+    "exp_less": lambda x, _, top: functions.exp(x - _finite(top)),
+    "log_plus": lambda x, _, top: functions.log(x) + _finite(top),
 }
 
 
@@ -247,13 +252,14 @@ class ReduceLogSum(Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceLogSumExp(Reduce):
-    """The greatest element first, so that no exponential overflows."""
+    """The greatest element first, so that no exponential overflows; an infinite one is left to the exponential."""
 
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True)
+        top = np.where(np.isfinite(top), top, np.zeros_like(top))
         total = self.by_numpy(np.exp(x - top), axes, np.sum)
         return np.log(total) + top.reshape(total.shape)
 
@@ -269,6 +275,12 @@ class ReduceLogSumExp(Reduce):
             Step(kernels.reduction(greatest, site.machine), (Input(0), top)),
             Step(kernels.reduction(total, site.machine), (Input(0), top, Output())),
         ]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        x = np.array([[1, np.inf, 0, 2], [-np.inf] * 4, [np.nan, 1, 2, 3]], np.float32)
+        yield Case(cls(), (x, np.array([1], np.int64)), (1,), label="odd")
 
 
 # --------------------------------------------------------------------------------------- planes of images

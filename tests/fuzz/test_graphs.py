@@ -1,0 +1,136 @@
+"""Random graphs, compiled at every level and run, against the references and onnxruntime: a few of those that
+``scripts/fuzz`` goes through, and what it found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuzzing.generate import Sample, catalogue, sample
+from fuzzing.judge import Batch, Report, judge
+from fuzzing.peer import answer
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Graph, Origin, Value
+from tenon.ir.types import DType, TensorType
+from tenon.ops import registry
+from tenon.options import Options, child_environment
+from tenon.targets import find as find_target
+from tenon.toolchain.compiler import Compiler, find
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return find(Options.from_environment(compiler="gcc"))
+
+
+@pytest.mark.parametrize(("first", "target"), [(0, "host"), (20, "x86-64")])
+def test_random_graphs(first: int, target: str, compiler: Compiler) -> None:
+    report = judge(range(first, first + 20), find_target(target).name, 1 + 2 * (first > 0), compiler)
+    assert report.findings == []
+    assert report.programs == 60
+    assert report.answered > 10
+
+
+def test_a_seed_always_gives_the_same_graph() -> None:
+    for seed in range(20):
+        a, b = sample(seed), sample(seed)
+        assert [str(n.op) for n in a.graph] == [str(n.op) for n in b.graph]
+        assert all(a.feeds[name].tobytes() == b.feeds[name].tobytes() for name in a.feeds)
+
+
+def test_every_operator_is_drawn() -> None:
+    drawn = {node.op.name for seed in range(3000) for node in sample(seed).graph}
+    assert catalogue().keys() <= drawn | {"DetectionPostProcess"}
+
+
+# ------------------------------------------------------------------------------------ what it would find
+def graph_of(inputs: dict[str, Array], *nodes: tuple[str, tuple[str, ...], dict[str, object]]) -> Sample:
+    """Nodes (operator, inputs, attributes) in a row; node i makes "v{i}"; inputs that begin with c are constants."""
+    graph, values = Graph("made"), dict[str, Value]()
+    for name, data in inputs.items():
+        type = TensorType(DType.of(data.dtype), data.shape)
+        values[name] = graph.constant(name, data) if name.startswith("c") else graph.add_input(name, type)
+    for i, (name, operands, attributes) in enumerate(nodes):
+        origin = Origin("", f"v{i}", name)
+        values[f"v{i}"] = graph.add(
+            registry()[name](**attributes), [values[o] for o in operands], [f"v{i}"], origin
+        ).output
+    graph.outputs = [values[f"v{len(nodes) - 1}"]]
+    return Sample(0, graph, {v.name: inputs[v.name] for v in graph.inputs}, wild=False)
+
+
+def judged(made: Sample, compiler: Compiler) -> Report:
+    batch = Batch(find_target("host").name, 1, compiler)
+    batch.work([made])
+    return batch.report
+
+
+def test_a_wrong_kernel_is_found(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenon.ops.pointwise import Neg
+
+    # Kernels are remembered by shape: no other test has this one.
+    made = graph_of({"x": np.ones((41, 7, 43), np.float32)}, ("Neg", ("x",), {}), ("Exp", ("v0",), {}))
+    monkeypatch.setattr(Neg, "scalar", lambda self, x: x)
+    kinds = [(finding.kind, finding.level) for finding in judged(made, compiler).findings]
+    assert kinds == [("wrong", 0), ("wrong", 1), ("wrong", 2)]
+
+
+def test_a_wrong_reference_is_found(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenon.ops.pointwise import Ceil
+
+    monkeypatch.setattr(Ceil, "reference", lambda self, x: np.floor(x))
+    made = graph_of({"x": np.full((3, 5), 0.5, np.float32)}, ("Ceil", ("x",), {}))
+    assert "onnxruntime" in {finding.kind for finding in judged(made, compiler).findings}
+
+
+# ----------------------------------------------------------------------------------------- what it found
+def test_a_residual_of_a_convolution_without_bias(compiler: Compiler) -> None:
+    x, w = np.ones((1, 5, 4, 4), np.float32), np.ones((5, 5, 1, 1), np.float32)
+    made = graph_of({"x": x, "cw": w}, ("Conv", ("x", "cw"), {}), ("Add", ("v0", "x"), {}))
+    assert judged(made, compiler).findings == []
+
+
+def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:
+    assert judged(graph_of({"x": np.ones(3, np.float32)}, ("Sum", ("x",), {})), compiler).findings == []
+
+
+def test_scalar_constants_stay_scalars_in_onnx() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    made = graph_of({"x": x, "ci": np.array(1, np.int64)}, ("Gather", ("x", "ci"), {"axis": 1}))
+    assert answer(made.graph, made.feeds)["v0"].tolist() == [1, 4]
+
+
+def test_arrays_are_attributes_in_onnx() -> None:
+    shape, value = np.array([2], np.int64), np.array([7], np.int64)
+    made = graph_of({"x": shape, "cs": shape}, ("ConstantOfShape", ("cs",), {"value": value}))
+    assert answer(made.graph, made.feeds)["v0"].tolist() == [7, 7]
+
+
+def test_celu_is_not_divided_by_nothing() -> None:
+    with pytest.raises(ShapeError, match="alpha is 0"):
+        graph_of({"x": np.ones(3, np.float32)}, ("Celu", ("x",), {"alpha": 0.0}))
+
+
+# ------------------------------------------------------------------------------------------ command line
+def test_the_command_resumes_and_reports(tmp_path: Path) -> None:
+    root, log = Path(__file__).parents[2], tmp_path / "log"
+    environment = child_environment(PYTHONPATH=f"{root}/src:{root}/tests")
+
+    def run(count: int) -> dict[str, object]:
+        command = [sys.executable, "-m", "fuzzing", "--graphs", str(count), "--seed", "0", "--log", str(log), "--json"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
+        report: dict[str, object] = json.loads(done.stdout)
+        return report
+
+    assert run(2)["graphs"] == 2
+    assert run(3)["graphs"] == 3
+    assert [json.loads(line)["next"] for line in log.read_text().splitlines()] == [2, 3]
