@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
+from fuzzing.batch import BATCH
 from fuzzing.judge import Report, judge_apart
 from tenon.options import Options
 from tenon.targets.here import runs_here
 from tenon.toolchain.compiler import find
-
-BATCH = 50
-"""Graphs that are compiled together: more take longer a graph, since a compiler's time grows faster than its text."""
 
 TARGETS = ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64")
 

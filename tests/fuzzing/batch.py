@@ -22,8 +22,14 @@ from tenon.plan.sites import Setting
 from tenon.targets import Target
 from tenon.toolchain.compiler import BASE_FLAGS, Compiler
 
-FLAGS = (*(f for f in BASE_FLAGS if f not in ("-O3", "-Wall", "-Wextra", "-Werror")), "-O1", "-w", "-fPIC", "-shared")
+FLAGS = (*(f for f in BASE_FLAGS if f not in ("-O3", "-Wall", "-Wextra", "-Werror")), "-w", "-fPIC", "-shared")
 """Cheaper than what bundles are compiled with; the text is the same."""
+
+OPTIMISED = 3
+"""Every so many batches the C compiler optimises, which takes it twice as long."""
+
+BATCH = 50
+"""Graphs that are compiled together: more take longer a graph, since a compiler's time grows faster than its text."""
 
 GUARD = 256
 """Bytes before and after each region that nobody may write."""
