@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from tenon.cli.words import parse_list, parse_numbers, parse_processors, parse_shapes, parse_size, parse_words
+from tenon.cli.words import parse_bindings, parse_list, parse_numbers, parse_processors, parse_size, parse_words
 
 if TYPE_CHECKING:
     from tenon.cli.opening import Source, Threads
@@ -61,7 +61,11 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
 # ---------------------------------------------------------------------------------- the model
 Shape = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="NAME=DIMS", help="Bind an input (x=1,3,224,224) or a dimension (batch=1)."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=DIMS",
+        help="Bind an input (x=1,3,224,224) or a dimension (batch=1); a name given again makes one more binding.",
+    ),
 ]
 Weights = Annotated[
     str | None, typer.Option("--weights", help="The second file (or folder) of a model that is kept in two.")
@@ -94,7 +98,7 @@ def source_of(
 ) -> Source:
     from tenon.cli.opening import Source
 
-    return Source(model, weights, sha256, parse_shapes(shape))
+    return Source(model, weights, sha256, parse_bindings(shape))
 
 
 def sources_of(models: list[str], shape: list[str] | None) -> list[Source]:

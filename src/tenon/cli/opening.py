@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import tenon
 from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.show import size, stages
 from tenon.engine.processors import Cores
+from tenon.errors import InputError
 from tenon.frontends.source import read
 from tenon.ir.graph import Graph
 from tenon.ir.random_weights import with_random_weights
@@ -27,13 +28,22 @@ class Source:
     model: str
     weights: str | None = None
     sha256: str | None = None
-    shapes: Shapes = field(default_factory=dict)
+    bindings: tuple[Shapes, ...] = ({},)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return Path(self.model).name
+
+    @property
+    def shapes(self) -> Shapes:
+        """The only binding.  Raises InputError if there are several."""
+        if len(self.bindings) > 1:
+            raise InputError(
+                "--shape names something several times, for several bindings: only tenon compile makes such bundles"
+            )
+        return self.bindings[0]
 
     @property
     def bundle(self) -> bool:

@@ -7,10 +7,15 @@ from pathlib import Path
 
 from tenon.errors import InputError
 
+Shapes = dict[str, int | tuple[int, ...]]
 
-def parse_shapes(words: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
-    """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension."""
-    shapes: dict[str, int | tuple[int, ...]] = {}
+
+def parse_bindings(words: Sequence[str] | None) -> tuple[Shapes, ...]:
+    """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension.
+
+    A name given several times makes as many bindings, in that order; a name given once holds in all of them.
+    """
+    given: dict[str, list[int | tuple[int, ...]]] = {}
     for word in words or ():
         name, sep, dims = word.rpartition("=")
         try:
@@ -19,8 +24,13 @@ def parse_shapes(words: Sequence[str] | None) -> dict[str, int | tuple[int, ...]
             extents = ()
         if not sep or not name or not extents:
             raise InputError(f"--shape {word}: write NAME=DIMS, as in input=1,3,224,224 or batch=1")
-        shapes[name] = extents if "," in dims or "x" in dims else extents[0]
-    return shapes
+        given.setdefault(name, []).append(extents if "," in dims or "x" in dims else extents[0])
+    counts = {len(found) for found in given.values()} - {1}
+    if len(counts) > 1:
+        listed = ", ".join(f"{name} {len(found)} times" for name, found in given.items())
+        raise InputError(f"--shape: {listed}: give each name once, or as often as there are bindings")
+    count = max(counts, default=1)
+    return tuple({name: found[i % len(found)] for name, found in given.items()} for i in range(count))
 
 
 def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, Path]:
@@ -34,16 +44,6 @@ def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, Path]:
     return pairs
 
 
-def parse_numbers(option: str, text: str) -> tuple[float, ...]:
-    """Comma-separated numbers; a fraction such as 1/255 is one too."""
-    try:
-        return tuple(_number(word) for word in text.split(","))
-    except (ValueError, ZeroDivisionError):
-        raise InputError(f"{option} {text}: write numbers separated by commas, as in 123.7,116.3,103.5") from None
-
-
-def _number(word: str) -> float:
-    above, sep, below = word.partition("/")
 def parse_list(text: str | None) -> tuple[str, ...]:
     """``a,b``: names."""
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
@@ -60,6 +60,16 @@ def parse_words(option: str, words: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def parse_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Comma-separated numbers; a fraction such as 1/255 is one too."""
+    try:
+        return tuple(_number(word) for word in text.split(","))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{option} {text}: write numbers separated by commas, as in 123.7,116.3,103.5") from None
+
+
+def _number(word: str) -> float:
+    above, sep, below = word.partition("/")
     return float(above) / float(below) if sep else float(above)
 
 
