@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Scope = ChainMap[str, Entry]
 
 REMEDIES = {
+    "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --output",
     "ImageDecoder": "decode the picture in the application and cut the model after it with --input",
 }
 _STANDARD = ("", "ai.onnx")
@@ -274,7 +275,8 @@ class Importer:
         function = onnx_functions.body(self.resolved(node), self.opset, inputs)
         if function is None:
             if node.domain not in _STANDARD:
-                raise RefusedError(f"the operator {node.op_type} of the domain '{node.domain}' is not supported")
+                what = f"the operator {node.op_type} of the domain '{node.domain}' is not supported"
+                raise RefusedError(what, REMEDIES.get(node.op_type, ""))
             operator(node.op_type, {})
             raise RefusedError("this operator is not supported")
         return self.expand(function, node, origin, inputs)

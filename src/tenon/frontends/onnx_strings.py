@@ -15,6 +15,14 @@ from tenon.frontends import regular
 from tenon.frontends.onnx_compose import tf_idf
 from tenon.frontends.onnx_control import Text
 from tenon.frontends.onnx_digits import cast
+from tenon.frontends.onnx_ml import (
+    feature_vectorizer,
+    imputer,
+    linear_classifier,
+    linear_regressor,
+    normalizer,
+    scaler,
+)
 from tenon.frontends.onnx_split import concat, split
 from tenon.frontends.onnx_text import (
     Results,
@@ -27,6 +35,7 @@ from tenon.frontends.onnx_text import (
     where,
     width_of,
 )
+from tenon.frontends.onnx_trees import tree_classifier, tree_regressor
 from tenon.frontends.onnx_upgrade import Layer, RefusedError
 from tenon.frontends.regular_syntax import PatternError
 from tenon.ir.graph import Array, Value
@@ -185,6 +194,20 @@ def _place(layer: Layer, x: Value, keys: Array) -> Value:
     return layer.emit("ArgMax", found, axis=-1, keepdims=0)
 
 
+def _one_hot(layer: Layer, texts: set[int]) -> Results:
+    """f32 of which category each element is; one of no category is all zeros."""
+    x, words, numbers = layer.input(0), layer.attributes.get("cats_strings"), layer.attributes.get("cats_int64s")
+    if texts and words:
+        column = layer.emit("Unsqueeze", x, layer.ints("categories", [-2]))
+        same = same_text(layer, column, layer.constant("categories", encoded(np.array(words, object))))
+    elif numbers and not texts:
+        column = layer.emit("Unsqueeze", layer.emit("Cast", x, to="i64"), layer.ints("last", [-1]))
+        same = layer.emit("Equal", column, layer.ints("categories", numbers))
+    else:
+        raise RefusedError("its categories are not of its input's type")
+    return [layer.emit("Cast", same, to="f32")]
+
+
 def _tf_idf(layer: Layer, texts: set[int]) -> Results:
     """As of integers: those that say which string of the pool each string is."""
     pool = layer.attributes.pop("pool_strings", None)
@@ -290,10 +313,17 @@ STRINGS: dict[str, Callable[[Layer, set[int]], Results]] = {
     "Expand": _expand,
     "Flatten": _reshape,
     "Gather": _gather,
+    "FeatureVectorizer": feature_vectorizer,
     "Identity": lambda layer, texts: _moved(layer, layer.input(0)),
+    "Imputer": imputer,
     "LabelEncoder": _label_encoder,
+    "LinearClassifier": linear_classifier,
+    "LinearRegressor": linear_regressor,
+    "Normalizer": normalizer,
+    "OneHotEncoder": _one_hot,
     "RegexFullMatch": _regex_full_match,
     "Reshape": _reshape,
+    "Scaler": scaler,
     "Shape": _shape,
     "Size": _shape,
     "Slice": _slice,
@@ -303,10 +333,15 @@ STRINGS: dict[str, Callable[[Layer, set[int]], Results]] = {
     "StringSplit": split,
     "TfIdfVectorizer": _tf_idf,
     "Transpose": _transpose,
+    "TreeEnsembleClassifier": tree_classifier,
+    "TreeEnsembleRegressor": tree_regressor,
     "Unsqueeze": _unsqueeze,
     "Where": _chosen,
 }
-"""What can be done with strings."""
+"""What can be done with strings, and the operators of ai.onnx.ml, which may give strings for numbers."""
 
-MAKES_STRINGS = frozenset({"LabelEncoder"})
-"""Operators that may give strings for numbers; those of other types are theirs too."""
+MAKES_STRINGS = frozenset({
+    "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer",
+    "OneHotEncoder", "Scaler", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
+})  # fmt: skip
+"""Operators that stand here whatever they read."""
