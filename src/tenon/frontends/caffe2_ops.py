@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.frontends.emit import Emitter, full_windows
+from tenon.frontends.caffe2_arguments import Arguments
+from tenon.frontends.emit import full_windows
 from tenon.frontends.net import Net, RefusedError
 from tenon.frontends.protobuf import Message
 from tenon.ir.graph import Value
@@ -20,7 +21,7 @@ def looks_like_name(data: bytes) -> bool:
     return re.fullmatch(rb"[A-Za-z][A-Za-z0-9_]{1,63}", data) is not None
 
 
-class Context(Emitter):
+class Context(Arguments):
     """The operator about to be made.  ``blind`` says that weights are in no file, so that shapes are not known."""
 
     def __init__(self, net: Net, blind: bool) -> None:
@@ -29,39 +30,10 @@ class Context(Emitter):
 
     def begin(self, op: Message) -> bool:
         """Whether the operator can be made: the types of its inputs are known."""
-        self.op, self.arguments = op, {a.name: a for a in op.arg}
-        self.inputs = [self.net[name] for name in op.input]
+        self.read(op)
         if self.text("order", "NCHW") != "NCHW":
             raise RefusedError("only the order NCHW is supported")
         return self.blind or all(is_known(v) for v in self.inputs)
-
-    @property
-    def x(self) -> Value:
-        return self.input(0)
-
-    def input(self, i: int) -> Value:
-        if i >= len(self.inputs):
-            raise RefusedError(f"it has {len(self.inputs)} inputs, too few")
-        return self.inputs[i]
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
-
-    def integer(self, name: str, default: int = 0) -> int:
-        return int(self.arguments[name].i) if name in self.arguments else default
-
-    def number(self, name: str, default: float = 0.0) -> float:
-        if name not in self.arguments:
-            return default
-        argument = self.arguments[name]
-        return float(argument.f if argument.has("f") else argument.i)
-
-    def text(self, name: str, default: str = "") -> str:
-        return bytes(self.arguments[name].s).decode("latin-1") if name in self.arguments else default
-
-    def integers(self, name: str) -> list[int]:
-        return [int(n) for n in self.arguments[name].ints] if name in self.arguments else []
 
 
 Result = Value | Sequence[Value]

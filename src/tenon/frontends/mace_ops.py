@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Emitter, full_windows
+from tenon.frontends.caffe2_arguments import Arguments
+from tenon.frontends.emit import full_windows
 from tenon.frontends.net import Net, RefusedError
 from tenon.frontends.protobuf import Message
 from tenon.ir.graph import Value
@@ -21,43 +22,14 @@ _FILTERS = {100: (3, 2, 0, 1), 101: (0, 1, 2, 3), 102: (2, 3, 0, 1), 103: (0, 3,
 """HWIO, OIHW, HWOI and OHWI, and the order that makes OIHW of them."""
 
 
-class Context(Emitter):
+class Context(Arguments):
     """The operator about to be made."""
 
     def __init__(self, net: Net, op: Message, defaults: dict[str, Message]) -> None:
         super().__init__(net)
-        self.op, self.arguments = op, {a.name: a for a in op.arg}
+        self.read(op)
         self.defaults = defaults
-        self.inputs = [net[name] for name in op.input]
         self.known = all(is_known(v) for v in self.inputs)
-
-    @property
-    def x(self) -> Value:
-        return self.input(0)
-
-    def input(self, i: int) -> Value:
-        if i >= len(self.inputs):
-            raise RefusedError(f"it has {len(self.inputs)} inputs, too few")
-        return self.inputs[i]
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
-
-    def integer(self, name: str, default: int = 0) -> int:
-        return int(self.arguments[name].i) if name in self.arguments else default
-
-    def number(self, name: str, default: float = 0.0) -> float:
-        return float(self.arguments[name].f) if name in self.arguments else default
-
-    def integers(self, name: str) -> list[int]:
-        return [int(n) for n in self.arguments[name].ints] if name in self.arguments else []
-
-    def numbers(self, name: str) -> list[float]:
-        return [float(n) for n in self.arguments[name].floats] if name in self.arguments else []
-
-    def text(self, name: str) -> str:
-        return bytes(self.arguments[name].s).decode("latin-1") if name in self.arguments else ""
 
     def channels_first(self) -> Value:
         if len(self.dims) != 4:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
+from tenon.frontends.protobuf import DamagedError, varint
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
 from tenon.ir.graph import Graph
@@ -35,25 +36,18 @@ def recognise(file: ModelFile) -> bool:
 def _reaches_graph(data: bytes) -> bool:
     at = 0
     while at < len(data):
-        key, at = _varint(data, at)
-        field, wire = key >> 3, key & 7
-        if _MODEL_FIELDS.get(field) != wire:
+        try:
+            key, at = varint(data, at)
+            field, wire = key >> 3, key & 7
+            if _MODEL_FIELDS.get(field) != wire:
+                return False
+            if field == _GRAPH_FIELD:
+                return True
+            value, at = varint(data, at)
+        except DamagedError:
             return False
-        if field == _GRAPH_FIELD:
-            return True
-        value, at = _varint(data, at)
         at += value if wire == 2 else 0
     return False
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
-        if byte < 128:
-            return value, at
-    return -1, at
 
 
 def parse(file: ModelFile) -> ModelProto:

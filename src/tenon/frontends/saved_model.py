@@ -15,7 +15,7 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.net import RefusedError
-from tenon.frontends.protobuf import Message
+from tenon.frontends.protobuf import DamagedError, Message, varint
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow_schema import SCHEMA, element_type, shape_of
 from tenon.ir.graph import Array
@@ -40,7 +40,7 @@ def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
         return meta.graph, [o for o in outputs if o], {}
     try:
         return meta.graph, [o for o in outputs if o], variables(folder)
-    except (FormatError, RefusedError, OSError) as error:
+    except (FormatError, RefusedError, DamagedError, OSError) as error:
         raise FormatError(f"{file.name}: its variables cannot be read: {error}") from error
 
 
@@ -78,7 +78,7 @@ def _array(entry: Message, data: bytes, key: str) -> Array:
 
 def _names(data: bytes) -> dict[str, str]:
     """Keys of variables by the names that the graph uses.  The data is a string tensor: length, checksum, text."""
-    length, at = _varint(data, 0)
+    length, at = varint(data, 0)
     at += 4
     graph = SCHEMA.parse("ObjectGraph", data[at : at + length], _OBJECT_GRAPH)
     return {a.full_name: a.key for node in graph.nodes for a in node.attributes if a.full_name}
@@ -90,13 +90,13 @@ def table(data: bytes) -> Iterator[tuple[str, bytes]]:
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
         raise FormatError("variables.index is not a table of names; it is truncated or damaged")
     footer = data[-_FOOTER:]
-    _, at = _varint(footer, 0)
-    _, at = _varint(footer, at)
-    offset, at = _varint(footer, at)
-    size, at = _varint(footer, at)
+    _, at = varint(footer, 0)
+    _, at = varint(footer, at)
+    offset, at = varint(footer, at)
+    size, at = varint(footer, at)
     for _, handle in _block(data, offset, size):
-        start, at = _varint(handle, 0)
-        length, _ = _varint(handle, at)
+        start, at = varint(handle, 0)
+        length, _ = varint(handle, at)
         for key, value in _block(data, start, length):
             yield key.decode("utf-8", "backslashreplace"), value
 
@@ -111,21 +111,11 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
     at, key = 0, b""
     while at < end:
-        shared, at = _varint(block, at)
-        rest, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = varint(block, at)
+        rest, at = varint(block, at)
+        length, at = varint(block, at)
         if shared > len(key) or at + rest + length > end:
             raise FormatError("a block of variables.index is damaged")
         key = key[:shared] + block[at : at + rest]
         yield key, block[at + rest : at + rest + length]
         at += rest + length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
-        if byte < 128:
-            return value, at
-    raise FormatError("a number in variables.index has no end")

@@ -17,6 +17,7 @@ from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.net import RefusedError
 from tenon.frontends.protobuf import DamagedError, Message, raw_fields
 from tenon.frontends.source import ModelFile
+from tenon.frontends.tensorflow_family import Operands
 from tenon.frontends.tensorflow_schema import SCHEMA, array, element_type, shape_of
 from tenon.ir.bind import ANY_RANK, Shapes, remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -291,7 +292,7 @@ class Importer:
         return value
 
 
-class Layer:
+class Layer(Operands):
     """A node of the file as the functions of ``tensorflow_ops`` see it."""
 
     def __init__(self, importer: Importer, node: Message, scope: Scope) -> None:
@@ -340,27 +341,11 @@ class Layer:
             raise RefusedError(f"input {k} is not a tensor")
         return found
 
-    def xs(self) -> list[Value]:
-        return [self.x(k) for k in range(self.count)]
-
     def items(self, k: int) -> Items:
         found = self.made(k)
         if not isinstance(found, Items):
             raise RefusedError(f"input {k} is not a tensor array")
         return found
-
-    def array(self, k: int) -> Array:
-        """A constant operand.  Raises RefusedError if it is computed at run time."""
-        found = self.x(k)
-        if found.data is None:
-            raise RefusedError(f"input {k} ('{found.name}') is computed at run time; it must be a constant")
-        return found.data
-
-    def numbers(self, k: int) -> list[int]:
-        found = self.array(k)
-        if found.dtype.kind not in "iu":
-            raise RefusedError(f"input {k} must hold integers")
-        return [int(v) for v in found.ravel()]
 
     def constant(self) -> Value:
         return self.net.constant(array(self.attribute("value").tensor), "value")

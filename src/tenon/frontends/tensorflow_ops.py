@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.net import RefusedError
-from tenon.frontends.suppression import combined, suppressed
+from tenon.frontends.suppression import combined
 from tenon.frontends.tensorflow import Layer
+from tenon.frontends.tensorflow_family import not_equal, one, part, select, squared_difference, suppression, two
 from tenon.frontends.tensorflow_schema import shape_of
 from tenon.ir.graph import Value
 from tenon.ir.types import F32
@@ -211,36 +212,12 @@ def _bias_add(layer: Layer) -> Made:
 
 
 # --------------------------------------------------------------------------------------------------- pointwise
-def _one(op: str, **attributes: object) -> Spell:
-    return lambda layer: layer.net.add(op, layer.x(), **attributes)
-
-
-def _two(op: str) -> Spell:
-    return lambda layer: layer.net.add(op, layer.x(0), layer.x(1))
-
-
-def _not_equal(layer: Layer) -> Made:
-    return layer.net.add("Not", layer.net.add("Equal", layer.x(0), layer.x(1)))
-
-
-def _squared_difference(layer: Layer) -> Made:
-    return layer.net.square(layer.net.add("Sub", layer.x(0), layer.x(1)))
-
-
 def _leaky_relu(layer: Layer) -> Made:
     return layer.net.add("LeakyRelu", layer.x(), alpha=layer.number("alpha", 0.2))
 
 
 def _clip_by_value(layer: Layer) -> Made:
     return layer.net.add("Min", layer.net.add("Max", layer.x(0), layer.x(1)), layer.x(2))
-
-
-def _select(layer: Layer) -> Made:
-    condition, x, y = layer.x(0), layer.x(1), layer.x(2)
-    rank = layer.net.type(x).rank
-    if layer.node.op == "Select" and layer.net.type(condition).rank == 1 < rank:
-        condition = layer.net.reshape(condition, (-1, *(1,) * (rank - 1)))
-    return layer.net.add("Where", condition, x, y)
 
 
 def _cast(layer: Layer) -> Made:
@@ -283,13 +260,6 @@ def _split(layer: Layer) -> Made:
 
 def _split_v(layer: Layer) -> Made:
     return layer.net.split(layer.x(), layer.numbers(1), layer.numbers(2)[0])
-
-
-def _slice(layer: Layer) -> Made:
-    x, starts, sizes = layer.x(), layer.numbers(1), layer.numbers(2)
-    dims = layer.net.dims(x)
-    ends = [n if size == -1 else a + size for a, size, n in zip(starts, sizes, dims, strict=True)]
-    return layer.net.slice(x, starts, ends, range(len(dims)))
 
 
 def _strided_slice(layer: Layer) -> Made:
@@ -374,12 +344,7 @@ def _suppression(layer: Layer) -> Made:
     """V4 and V5, where as many rows as asked for come back whatever is found."""
     if not layer.flag("pad_to_max_output_size"):
         raise RefusedError("its result has no fixed shape", "export it with pad_to_max_output_size")
-    fifth = layer.node.op == "NonMaxSuppressionV5"
-    if fifth and layer.array(5).item() != 0:
-        raise RefusedError("scores that fade with the overlap are not supported")
-    (most,) = layer.numbers(2)
-    numbers, scores, count = suppressed(layer.net, layer.x(0), layer.x(1), most, layer.x(3), layer.x(4))
-    return (numbers, scores, count) if fifth else (numbers, count)
+    return suppression(layer, scores_too=layer.node.op == "NonMaxSuppressionV5")
 
 
 def _combined_suppression(layer: Layer) -> Made:
@@ -463,7 +428,7 @@ OPERATORS: dict[str, Spell] = {
     **dict.fromkeys(("BiasAdd", "BiasAddV1"), _bias_add),
     # pointwise
     **{
-        theirs: _one(ours)
+        theirs: one(ours)
         for theirs, ours in {
             "Abs": "Abs",
             "Ceil": "Ceil",
@@ -492,7 +457,7 @@ OPERATORS: dict[str, Spell] = {
         }.items()
     },
     **{
-        theirs: _two(ours)
+        theirs: two(ours)
         for theirs, ours in {
             "Add": "Add",
             "AddV2": "Add",
@@ -516,15 +481,16 @@ OPERATORS: dict[str, Spell] = {
     "Relu6": lambda layer: layer.net.clip(layer.x(), 0, 6),
     "Rsqrt": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
     "Square": lambda layer: layer.net.square(layer.x()),
-    "Softmax": _one("Softmax", axis=-1),
-    "LogSoftmax": _one("LogSoftmax", axis=-1),
+    "Softmax": one("Softmax", axis=-1),
+    "LogSoftmax": one("LogSoftmax", axis=-1),
     "LeakyRelu": _leaky_relu,
-    "NotEqual": _not_equal,
-    "SquaredDifference": _squared_difference,
+    "NotEqual": not_equal,
+    "SquaredDifference": squared_difference,
     "FloorDiv": lambda layer: layer.net.floor_div(layer.x(0), layer.x(1)),
     **dict.fromkeys(("FloorMod", "Mod"), lambda layer: layer.net.floor_mod(layer.x(0), layer.x(1))),
     "ClipByValue": _clip_by_value,
-    **dict.fromkeys(("Select", "SelectV2"), _select),
+    "Select": lambda layer: select(layer, rows=True),
+    "SelectV2": lambda layer: select(layer, rows=False),
     "Cast": _cast,
     "FakeQuantWithMinMaxVars": _fake_quant_vars,
     "FakeQuantWithMinMaxArgs": _fake_quant_args,
@@ -538,7 +504,7 @@ OPERATORS: dict[str, Spell] = {
     "Unpack": lambda layer: layer.net.unpack(layer.x(), layer.integer("axis")),
     "Split": _split,
     "SplitV": _split_v,
-    "Slice": _slice,
+    "Slice": part,
     "StridedSlice": _strided_slice,
     **dict.fromkeys(("Pad", "PadV2"), _pad),
     "MirrorPad": _mirror_pad,

@@ -20,6 +20,7 @@ from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.flatbuffer import Buffer, Table, options
 from tenon.frontends.net import RefusedError
 from tenon.frontends.source import ModelFile
+from tenon.frontends.tensorflow_family import Operands
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, Quant, TensorType
@@ -311,7 +312,7 @@ class Importer:
         return self.reals[value]
 
 
-class Layer:
+class Layer(Operands):
     """An operator of the file as the functions of ``tflite_ops`` see it.
 
     ``raw`` says that integers are moved as they are: then ``x`` gives what is stored, not what it stands for.
@@ -349,24 +350,8 @@ class Layer:
     def optional(self, k: int) -> Value | None:
         return self.x(k) if self.has(k) else None
 
-    def xs(self) -> list[Value]:
-        return [self.x(k) for k in range(self.count)]
-
     def stored(self, k: int) -> Value:
         return self.importer.raw(self.index(k))
-
-    def array(self, k: int) -> Array:
-        """A constant operand.  Raises RefusedError if it is computed at run time."""
-        found = self.importer.raw(self.index(k))
-        if found.data is None:
-            raise RefusedError(f"input {k} ('{found.name}') is computed at run time; it must be a constant")
-        return found.data
-
-    def numbers(self, k: int) -> list[int]:
-        found = self.array(k)
-        if found.dtype.kind not in "iu":
-            raise RefusedError(f"input {k} must hold integers")
-        return [int(v) for v in found.ravel()]
 
     def axes(self, k: int, rank: int) -> list[int]:
         """Constant axes, none of them negative."""

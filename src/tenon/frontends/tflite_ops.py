@@ -12,7 +12,7 @@ import numpy as np
 from tenon.frontends import tflite_schema as schema
 from tenon.frontends.flatbuffer import flex_map
 from tenon.frontends.net import RefusedError
-from tenon.frontends.suppression import suppressed
+from tenon.frontends.tensorflow_family import not_equal, one, part, select, squared_difference, suppression, two
 from tenon.frontends.tflite import Layer, Spell
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
@@ -128,24 +128,8 @@ def _batch_matmul(layer: Layer) -> Made:
 
 
 # ------------------------------------------------------------------------------------------------ pointwise
-def _one(op: str, **attributes: object) -> Spell:
-    return lambda layer: layer.net.add(op, layer.x(), **attributes)
-
-
-def _two(op: str) -> Spell:
-    return lambda layer: layer.net.add(op, layer.x(0), layer.x(1))
-
-
 def _arithmetic(op: str) -> Spell:
     return lambda layer: activated(layer, layer.net.add(op, layer.x(0), layer.x(1)))
-
-
-def _not_equal(layer: Layer) -> Made:
-    return layer.net.add("Not", layer.net.add("Equal", layer.x(0), layer.x(1)))
-
-
-def _squared_difference(layer: Layer) -> Made:
-    return layer.net.square(layer.net.add("Sub", layer.x(0), layer.x(1)))
 
 
 def _leaky_relu(layer: Layer) -> Made:
@@ -154,14 +138,6 @@ def _leaky_relu(layer: Layer) -> Made:
 
 def _gelu(layer: Layer) -> Made:
     return layer.net.add("Gelu", layer.x(), approximate="tanh" if layer.approximate else "none")
-
-
-def _select(layer: Layer) -> Made:
-    condition, x, y = layer.stored(0), layer.x(1), layer.x(2)
-    rank = layer.net.type(x).rank
-    if layer.operation.type == "SELECT" and layer.net.type(condition).rank == 1 < rank:
-        condition = layer.net.reshape(condition, (-1, *(1,) * (rank - 1)))
-    return layer.net.add("Where", condition, x, y)
 
 
 def _cast(layer: Layer) -> Made:
@@ -227,13 +203,6 @@ def _pad(layer: Layer) -> Made:
 
 def _mirror_pad(layer: Layer) -> Made:
     return layer.net.mirror_pad(layer.x(), layer.array(1), edges=layer.mode == 1)
-
-
-def _slice(layer: Layer) -> Made:
-    x, starts, sizes = layer.x(), layer.numbers(1), layer.numbers(2)
-    dims = layer.net.dims(x)
-    ends = [n if size == -1 else a + size for a, size, n in zip(starts, sizes, dims, strict=True)]
-    return layer.net.slice(x, starts, ends, range(len(dims)))
 
 
 def _strided_slice(layer: Layer) -> Made:
@@ -405,17 +374,8 @@ def _detection_post_process(layer: Layer) -> Made:
     )  # fmt: skip
 
 
-def _suppression(layer: Layer) -> Made:
-    fifth = layer.operation.type.endswith("V5")
-    if fifth and layer.array(5).item() != 0:
-        raise RefusedError("scores that fade with the overlap are not supported")
-    (most,) = layer.numbers(2)
-    numbers, scores, count = suppressed(layer.net, layer.x(0), layer.x(1), most, layer.x(3), layer.x(4))
-    return (numbers, scores, count) if fifth else (numbers, count)
-
-
 OPERATORS: dict[str, Callable[[Layer], Made]] = {
-    "ABS": _one("Abs"),
+    "ABS": one("Abs"),
     "ADD": _arithmetic("Add"),
     "ADD_N": lambda layer: layer.net.add("Sum", *layer.xs()),
     "ARG_MAX": _arg("ArgMax"),
@@ -425,59 +385,60 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "BROADCAST_TO": _broadcast_to,
     "CAST": _cast,
-    "CEIL": _one("Ceil"),
+    "CEIL": one("Ceil"),
     "CONCATENATION": _concatenation,
     "CONV_2D": _conv_2d,
     "CONV_3D": _conv_3d,
-    "COS": _one("Cos"),
+    "COS": one("Cos"),
     "CUMSUM": _cumsum,
     "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
     "DEPTH_TO_SPACE": lambda layer: layer.net.depth_to_space(layer.x(), layer.block),
     "DEQUANTIZE": _dequantize,
     "DIV": _arithmetic("Div"),
-    "ELU": _one("Elu"),
-    "EQUAL": _two("Equal"),
-    "EXP": _one("Exp"),
+    "ELU": one("Elu"),
+    "EQUAL": two("Equal"),
+    "EXP": one("Exp"),
     "EXPAND_DIMS": _expand_dims,
     "FAKE_QUANT": _fake_quant,
     "FILL": _fill,
-    "FLOOR": _one("Floor"),
+    "FLOOR": one("Floor"),
     "FLOOR_DIV": lambda layer: layer.net.floor_div(layer.x(0), layer.x(1)),
     "FLOOR_MOD": lambda layer: layer.net.floor_mod(layer.x(0), layer.x(1)),
     "FULLY_CONNECTED": _fully_connected,
     "GATHER": _gather,
     "GATHER_ND": _gather_nd,
     "GELU": _gelu,
-    "GREATER": _two("Greater"),
-    "GREATER_EQUAL": _two("GreaterOrEqual"),
-    "HARD_SWISH": _one("HardSwish"),
+    "GREATER": two("Greater"),
+    "GREATER_EQUAL": two("GreaterOrEqual"),
+    "HARD_SWISH": one("HardSwish"),
     "L2_NORMALIZATION": _l2_normalization,
     "L2_POOL_2D": _pool("L2"),
     "LEAKY_RELU": _leaky_relu,
-    "LESS": _two("Less"),
-    "LESS_EQUAL": _two("LessOrEqual"),
+    "LESS": two("Less"),
+    "LESS_EQUAL": two("LessOrEqual"),
     "LOCAL_RESPONSE_NORMALIZATION": _lrn,
-    "LOG": _one("Log"),
-    "LOGICAL_AND": _two("And"),
-    "LOGICAL_NOT": _one("Not"),
-    "LOGICAL_OR": _two("Or"),
-    "LOGISTIC": _one("Sigmoid"),
-    "LOG_SOFTMAX": _one("LogSoftmax", axis=-1),
-    "MAXIMUM": _two("Max"),
+    "LOG": one("Log"),
+    "LOGICAL_AND": two("And"),
+    "LOGICAL_NOT": one("Not"),
+    "LOGICAL_OR": two("Or"),
+    "LOGISTIC": one("Sigmoid"),
+    "LOG_SOFTMAX": one("LogSoftmax", axis=-1),
+    "MAXIMUM": two("Max"),
     "MAX_POOL_2D": _pool("Max"),
     "MEAN": _reduce("Mean"),
-    "MINIMUM": _two("Min"),
+    "MINIMUM": two("Min"),
     "MIRROR_PAD": _mirror_pad,
     "MUL": _arithmetic("Mul"),
-    "NEG": _one("Neg"),
-    **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"), _suppression),
-    "NOT_EQUAL": _not_equal,
+    "NEG": one("Neg"),
+    "NON_MAX_SUPPRESSION_V4": lambda layer: suppression(layer, scores_too=False),
+    "NON_MAX_SUPPRESSION_V5": lambda layer: suppression(layer, scores_too=True),
+    "NOT_EQUAL": not_equal,
     "ONE_HOT": _one_hot,
     "PACK": _pack,
     "PAD": _pad,
     "PADV2": _pad,
-    "POW": _two("Pow"),
-    "PRELU": _two("PRelu"),
+    "POW": two("Pow"),
+    "PRELU": two("PRelu"),
     "QUANTIZE": lambda layer: layer.x(),
     "RANGE": _range,
     "RANK": _rank,
@@ -486,7 +447,7 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "REDUCE_MAX": _reduce("Max"),
     "REDUCE_MIN": _reduce("Min"),
     "REDUCE_PROD": _reduce("Prod"),
-    "RELU": _one("Relu"),
+    "RELU": one("Relu"),
     "RELU6": lambda layer: layer.net.clip(layer.x(), 0, 6),
     "RELU_0_TO_1": lambda layer: layer.net.clip(layer.x(), 0, 1),
     "RELU_N1_TO_1": lambda layer: layer.net.clip(layer.x(), -1, 1),
@@ -494,27 +455,27 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "RESIZE_BILINEAR": _resize("linear"),
     "RESIZE_NEAREST_NEIGHBOR": _resize("nearest"),
     "REVERSE_V2": _reverse,
-    "ROUND": _one("Round"),
+    "ROUND": one("Round"),
     "RSQRT": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
-    "SELECT": _select,
-    "SELECT_V2": _select,
+    "SELECT": lambda layer: select(layer, rows=True),
+    "SELECT_V2": lambda layer: select(layer, rows=False),
     "SHAPE": _shape,
-    "SIGN": _one("Sign"),
-    "SIN": _one("Sin"),
-    "SLICE": _slice,
+    "SIGN": one("Sign"),
+    "SIN": one("Sin"),
+    "SLICE": part,
     "SOFTMAX": _softmax,
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "SPACE_TO_DEPTH": lambda layer: layer.net.space_to_depth(layer.x(), layer.block),
     "SPLIT": _split,
     "SPLIT_V": _split_v,
-    "SQRT": _one("Sqrt"),
+    "SQRT": one("Sqrt"),
     "SQUARE": lambda layer: layer.net.square(layer.x()),
-    "SQUARED_DIFFERENCE": _squared_difference,
+    "SQUARED_DIFFERENCE": squared_difference,
     "SQUEEZE": _squeeze,
     "STRIDED_SLICE": _strided_slice,
     "SUB": _arithmetic("Sub"),
     "SUM": _reduce("Sum"),
-    "TANH": _one("Tanh"),
+    "TANH": one("Tanh"),
     "TFLite_Detection_PostProcess": _detection_post_process,
     "TILE": _tile,
     "TOPK_V2": _top_k,
