@@ -214,7 +214,7 @@ def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
                 if a < b:
                     out[trip, at : at + per_in, :, :, a - first : b - first] = np.moveaxis(weights[a:b], 0, -1)
         shape = (r.trips, r.blocks, s.x.block, kh, kw, r.width)
-        packed.append(np.ascontiguousarray(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5).astype(s.weights.numpy)))
+        packed.append(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5).astype(s.weights.numpy, order="C"))
     if s.pairs(machine) == "taps":
         return [_words(p[..., 0, :])[..., None, :] for p in packed]
     return [_words(p) for p in packed] if s.pairs(machine) else packed

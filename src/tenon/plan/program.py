@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.ir.types import TensorType
@@ -120,8 +122,10 @@ class Program:
 
     def weights(self) -> bytes:
         """The bytes of the constant region."""
-        out = bytearray(self.memory.constant)
-        for c in self.constants:
-            raw = c.data.tobytes()
-            out[c.offset : c.offset + len(raw)] = raw
-        return bytes(out)
+        parts: list[bytes | Array] = []
+        end = 0
+        for constant in sorted(self.constants, key=lambda c: c.offset):
+            raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+            parts += [bytes(constant.offset - end), raw]
+            end = constant.offset + raw.size
+        return b"".join([*parts, bytes(self.memory.constant - end)])
