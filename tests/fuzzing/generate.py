@@ -85,6 +85,10 @@ class Generator:
     """Grows one graph; ``known`` holds what each of its values is for the feeds."""
 
     seed: int
+    nodes: int = 8
+    """The most nodes that are asked for; what makes operands fit comes on top."""
+    idioms: float = 0.45
+    """How often a step is an idiom of real networks, not an operator's own case."""
     graph: Graph = field(init=False)
     known: dict[Value, Array] = field(default_factory=dict)
     pool: list[Value] = field(default_factory=list)
@@ -98,7 +102,7 @@ class Generator:
         self.nothing = self.chance(0.05)  # some dimension may be zero
 
     def sample(self) -> Sample:
-        wanted = 1 + int(self.rng.integers(8))
+        wanted = 1 + int(self.rng.integers(self.nodes))
         for _ in range(6 * wanted):
             if len(self.graph) >= wanted:
                 break
@@ -108,7 +112,7 @@ class Generator:
 
     def grow(self) -> None:
         images = [v for v in self.pool if v.type.dtype is DType.F32 and v.type.rank == 4 and v.type.size]
-        if self.chance(0.45) and (images or self.chance(0.5)):
+        if self.chance(self.idioms) and (images or self.chance(0.5)):
             x = self.pick(images) if images else self.fresh(ordinary(self.rng, self.image(), DType.F32))
             self.pick(IDIOMS)(self, x)
             return

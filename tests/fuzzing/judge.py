@@ -20,8 +20,7 @@ from fuzzing.generate import Sample, sample
 from fuzzing.known import excused
 from fuzzing.peer import Refused, answer
 from tenon.ir.graph import Array, Node
-from tenon.kernels.winograd import ERROR
-from tenon.passes.tolerance import Reference
+from tenon.passes.tolerance import MARGIN, Extra, Reference, no_extra
 from tenon.targets import find as find_target
 from tenon.toolchain.compiler import Compiler
 
@@ -126,11 +125,13 @@ class Batch:
         report = self.report
         report.graphs, report.nodes = len(samples), sum(len(s.graph) for s in samples)
         report.operators = Counter(node.op.name for s in samples for node in s.graph)
-        references = {s.seed: Reference(s.graph, s.feeds, algorithms) for s in samples}
-        for s in samples:
-            self.ask(s, references[s.seed])
         plans = [plan for s in samples for level in LEVELS if (plan := self.planned(s, level))]
         report.programs = len(plans)
+        references: dict[int, Reference] = {}
+        for s in samples:
+            error = max((plan.program.error for plan in plans if plan.sample is s), default=0.0)
+            references[s.seed] = Reference(s.graph, s.feeds, algorithms(error))
+            self.ask(s, references[s.seed])
         self.run(plans, references)
 
     def ask(self, sample: Sample, reference: Reference) -> None:
@@ -188,12 +189,17 @@ class Batch:
         return None
 
 
-def algorithms(node: Node, result: Array) -> float:
-    """Absolute error that Winograd's algorithm may add: a fraction of the layer's RMS."""
-    if node.op.name != "Conv" or not result.size:
-        return 0.0
-    wide = result.astype(np.float64)
-    return ERROR[4] / 4 * float(np.sqrt(np.mean(wide[np.isfinite(wide)] ** 2))) if np.isfinite(wide).any() else 0.0
+def algorithms(error: float) -> Extra:
+    """What fast algorithms add to convolutions: ``error``, as the program states it, over the RMS of the layer."""
+
+    def extra(node: Node, result: Array) -> float:
+        wide = result.astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        if node.op.name != "Conv" or not finite.size:
+            return 0.0
+        return error / MARGIN * float(np.sqrt(np.mean(finite**2)))
+
+    return extra if error else no_extra
 
 
 def _short(text: str) -> str:
