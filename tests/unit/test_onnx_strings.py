@@ -248,6 +248,26 @@ def test_shapes_of_strings_are_bound_like_others() -> None:
         tenon.compile(tenon.load(data), shapes={"x.width": 5})
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_models_are_cut_at_strings_that_are_declared(declared: bool) -> None:
+    nodes = [
+        helper.make_node("StringConcat", ["x", "x"], ["twice"]),
+        helper.make_node("StringConcat", ["twice", "x"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in ("x", "twice", "y")]
+    graph = helper.make_graph(nodes, "made", ports[:1], ports[2:], value_info=ports[1:2] if declared else [])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    shapes = {"x.width": 4, "twice.width": 8}
+    if not declared:
+        with pytest.raises(InputError, match="cannot be cut at 'twice': it holds strings"):
+            tenon.load(data, inputs=["twice", "x"])
+        return
+    part = tenon.load(data, shapes=shapes, inputs=["twice", "x"])
+    assert part.strings == {"twice", "x", "y"}
+    found = evaluate(part, {"twice": encoded(strings("abab", ""), 8), "x": encoded(strings("ab", "c"), 4)})
+    assert decoded(found["y"]).tolist() == ["ababab", "c"]
+
+
 def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
     x = {"x": strings("one two", "three", " ")}
     bundle = tenon.compile(graph_of(model("StringSplit", x, ("y", "n")), x), name="words")

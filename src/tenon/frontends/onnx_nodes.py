@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
-from tenon.errors import FormatError, ShapeError, UnknownError
+from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.frontends import onnx_functions
 from tenon.frontends.net import MISSING_WEIGHTS
 from tenon.frontends.onnx_compose import COMPOSED
@@ -57,7 +57,8 @@ class Importer:
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
         declared = {v.name: v.type.WhichOneof("value") for v in self.proto.input}
-        texts = {v.name for v in self.proto.input if v.type.tensor_type.elem_type == STRING}
+        infos = (*self.proto.value_info, *self.proto.output, *self.proto.input)
+        texts = {v.name for v in infos if v.type.tensor_type.elem_type == STRING}
         for name, type in types.items():
             value = self.graph.add_input(self.writer.names.fresh(name), type)
             whole = name.rpartition("[")[0]
@@ -127,6 +128,10 @@ class Importer:
         """The type of a tensor, if it can be told from the nodes before it."""
         self.walk(self.proto, nodes, [name], self.scope)
         value = self.scope.get(name)
+        if isinstance(value, Text):
+            raise InputError(
+                f"{self.file.name}: cannot be cut at '{name}': it holds strings, which the file does not say"
+            )
         return value.type if isinstance(value, Value) and is_known(value) else None
 
     def tensor(self, name: str, data: Array) -> Entry:
