@@ -111,9 +111,9 @@ def test_files_find_each_other(tmp_path: Path) -> None:
 def test_refusals() -> None:
     with pytest.raises(ShapeError, match="shape of 'data'"):
         frontends.load(mxnet_symbol(*MXNET), weights=mxnet_parameters(mxnet_stored()))
-    nodes: list[Node] = [MXNET[0], ("Custom", "a", {}, (0,)), ("ROIPooling", "b", {}, (1,)), ("relu", "c", {}, (2,))]
+    nodes: list[Node] = [MXNET[0], ("Custom", "a", {}, (0,)), ("Proposal", "b", {}, (1,)), ("relu", "c", {}, (2,))]
     with pytest.raises(UnsupportedError) as found:
         frontends.load(mxnet_symbol(*nodes), {"data": X.shape}, weights=mxnet_parameters())
-    assert [p.where for p in found.value.problems] == ["a (Custom)", "b (ROIPooling)"]
+    assert [p.where for p in found.value.problems] == ["a (Custom)", "b (Proposal)"]
     with pytest.raises(FormatError, match="truncated"):
         frontends.load(mxnet_symbol(*MXNET), {"data": X.shape}, weights=mxnet_parameters(mxnet_stored())[:-60])

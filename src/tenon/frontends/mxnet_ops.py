@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.emit import Emitter, full_windows
+from tenon.frontends.mxnet_detection import DETECTION
 from tenon.frontends.mxnet_recurrent import rnn
 from tenon.frontends.net import Net, RefusedError
 from tenon.ir.graph import Value
@@ -399,6 +400,7 @@ _SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", 
             "cos": "Cos", "softsign": "Softsign", "reciprocal": "Reciprocal", "sign": "Sign", "erf": "Erf"}  # fmt: skip
 
 OPERATORS: dict[str, Callable[[Context], Result]] = {
+    **DETECTION,
     **{f"{prefix}{name}": binary(type) for name, type in _PAIRS.items()
        for prefix in ("broadcast_", "elemwise_", "_", "_np_", "_npi_")},
     **{name: binary(type) for name, type in (

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.frontends.ncnn_pointwise import Context, Result
 from tenon.frontends.net import RefusedError
-from tenon.frontends.prior_boxes import Places, prior_boxes, sizes
+from tenon.frontends.prior_boxes import Places, multibox, prior_boxes, sizes
 from tenon.ir.graph import Array, Value
 from tenon.ir.picture import Heads
 from tenon.ir.types import F32
@@ -43,16 +43,11 @@ def prior_box(c: Context) -> Value:
 
 
 def _multibox(c: Context, least: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool) -> Value:
-    """As MXNet has them: sizes over the picture's height, and no variances."""
-    h, w = plane
-    if not least or min((*least, *ratios)) <= 0:
-        raise RefusedError(f"has the sizes {list(least)} and the ratios {list(ratios)}")
-    across = [(size, 1.0) for size in least] + [(least[0], math.sqrt(ratio)) for ratio in ratios[1:]]
-    boxes = [(size * root * h / w, size / root) for size, root in across]
+    """As MXNet has them, and without variances."""
     given = c.number(12, AUTOMATIC), c.number(11, AUTOMATIC)
-    steps = [1 / n if s == AUTOMATIC else s for s, n in zip(given, plane, strict=True)]
-    places = Places((h, w), (1.0, 1.0), (steps[0], steps[1]), c.number(13))
-    return c.net.constant(prior_boxes(places, boxes, [1.0], clip)[:1], "priors")
+    down, across = (1 / n if s == AUTOMATIC else s for s, n in zip(given, plane, strict=True))
+    places = Places(plane, (1.0, 1.0), (down, across), c.number(13))
+    return c.net.constant(multibox(places, least, ratios, clip), "priors")
 
 
 def _plane(c: Context, value: Value) -> tuple[int, int]:

@@ -60,3 +60,13 @@ def prior_boxes(places: Places, boxes: Sequence[tuple[float, float]], variance: 
     flat = corners.reshape(-1).astype(np.float32)
     spread = np.resize(np.array(variance, np.float32), flat.size)
     return np.stack([flat.clip(0, 1) if clip else flat, spread])
+
+
+def multibox(places: Places, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
+    """f32 [1, 4 P]: MXNet's boxes on a picture of 1 x 1.  Sides are over its height: a square of each, and of the first
+    one a box of every ratio but the first.  Raises RefusedError."""
+    if not sides or min((*sides, *ratios)) <= 0:
+        raise RefusedError(f"has the sizes {list(sides)} and the ratios {list(ratios)}")
+    h, w = places.cells
+    roots = [(side, 1.0) for side in sides] + [(sides[0], math.sqrt(ratio)) for ratio in ratios[1:]]
+    return prior_boxes(places, [(side * root * h / w, side / root) for side, root in roots], [1.0], clip)[:1]
