@@ -12,6 +12,7 @@ from real import shared
 from small_models import (
     MXNET,
     ONEFLOW_JOB,
+    Node,
     caffe2_fill,
     caffe2_net,
     caffe2_operator,
@@ -54,9 +55,29 @@ PADDLE = paddle(
 STORED = paddle_tensor(B) + paddle_tensor(W)
 SYMBOL, PARAMETERS = mxnet_symbol(*MXNET), mxnet_parameters(mxnet_stored())
 CONV = [1, 1, 2, 1, 1, 1, 4, 3, 1, 6, 0, 0, 0, 0]
+YOLO = ncnn_net(
+    "Yolov3DetectionOutput d 1 1 data y 0=2 1=2 -23304=4,1,2,3,4 -23305=2,0,1 -23306=1,8", shape="0=3 1=2 2=14"
+)
+SSD = ncnn_net(
+    "Input p 0 1 picture 0=60 1=40 2=3", "PriorBox b 2 1 data picture priors -23300=1,12 -23302=1,2 9=-233 10=-233",
+    "Input l 0 1 location 0=72", "Input c 0 1 confidence 0=54",
+    "DetectionOutput d 3 1 location confidence priors y 0=3 2=100 3=5", shape="0=3 1=2 2=1",
+)  # fmt: skip
+RECURRENT = ncnn_net("LSTM r 1 1 data h 0=4 1=96 2=2", "GRU g 1 1 h y 0=3 1=72", shape="0=3 1=4")
+MXNET_RNN: list[Node] = [
+    ("null", "data", {}, ()), ("null", "rnn_weight", {}, ()),
+    ("RNN", "y", {"mode": "gru", "state_size": "4", "num_layers": "2", "bidirectional": "True"}, (0, 1)),
+]  # fmt: skip
 SMALL: dict[str, tuple[bytes, Callable[[bytes], Graph]]] = {
     "ncnn": (NCNN, alone({}, bytes(4 + 36 + 12))),
     "ncnn weights": (bytes(4 + 36 + 12), behind(NCNN, {})),
+    "ncnn yolo": (YOLO, alone({}, b"\0")),
+    "ncnn ssd": (SSD, alone({}, b"\0")),
+    "ncnn recurrent": (RECURRENT, alone({}, bytes(4 * 6 + 4 * (96 + 32 + 128 + 72 + 12 + 27)))),
+    "mxnet rnn": (
+        mxnet_symbol(*MXNET_RNN),
+        alone({"data": (3, 2, 3)}, mxnet_parameters({"rnn_weight": np.ones(552, np.float32)})),
+    ),
     "tmfile": (tmfile(5, CONV, W), alone({})),
     "tmfile pooling": (tmfile(16, [0, 3, 3, 2, 2, 0, 1, 1, 1, 1, 1]), alone({})),
     "caffe2": (CAFFE2, alone(X, INIT)),

@@ -20,6 +20,7 @@ from tenon.ir.picture import Heads
 from tenon.ir.types import F32
 
 AUTOMATIC = -233
+MOST_CELLS = 1 << 20
 MOST = 300
 """Things that a YOLO end lists."""
 
@@ -100,6 +101,8 @@ def _decoded(c: Context, x: Value, head: int, classes: int, third: bool) -> tupl
     count, (h, w) = c.integer(1, 5), _plane(c, x)
     if c.dims(x)[1] != count * (classes + 5):
         raise RefusedError(f"it reads {count} anchors of {classes + 5} numbers from {c.dims(x)[1]} channels")
+    if count * h * w > MOST_CELLS:
+        raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
     parts = c.reshape(x, 1, count, classes + 5, h * w)
     xy, wh, objectness, kinds = c.split(parts, 2, [2, 2, 1, classes])
     rows, columns = np.mgrid[:h, :w].astype(np.float32)
