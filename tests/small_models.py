@@ -132,7 +132,13 @@ def mace_argument(name: str, value: int | float | str | Sequence[int] | Sequence
 
 
 def mace_net(
-    type: str, options: MaceOptions, weights: Sequence[Array] = (), *, old: bool = False, data_format: int = 1
+    type: str,
+    options: MaceOptions,
+    weights: Sequence[Array] = (),
+    *,
+    old: bool = False,
+    data_format: int = 1,
+    dims: Sequence[int] = (1, 6, 5, 4),
 ) -> bytes:
     """A network of one operator; its weights lie in the .data file one after the other."""
     options = {"T": 1, "data_format": 1000, **options}
@@ -145,8 +151,8 @@ def mace_net(
         tensor = b"".join(field(1, d) for d in w.shape) + message((2, kind), (5, name), (6, at), (7, w.size))
         tensor += message((8, 0.5), (9, 3), (12, 1)) if kind == 2 else b""
         body, at = body + field(5 if old else 3, tensor), at + w.nbytes
-    dims = b"".join(field(3, d) for d in (1, 6, 5, 4))
-    body += field(100, message((1, "x")) + dims + message((6, data_format)))
+    shape = b"".join(field(3, d) for d in dims)
+    body += field(100, message((1, "x")) + shape + message((6, data_format)))
     return body + field(101, message((1, "y")))
 
 

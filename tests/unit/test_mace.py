@@ -78,6 +78,8 @@ OPERATORS: list[tuple[str, MaceOptions, Array]] = [
     ("ChannelShuffle", {"group": 2}, X.reshape(1, 6, 5, 2, 2).swapaxes(3, 4).reshape(X.shape)),
     ("Transpose", {"dims": [0, 3, 1, 2]}, X.transpose(0, 3, 1, 2)),
     ("Squeeze", {"axis": [0]}, X[0]),
+    ("SpaceToBatchND", {"block_shape": [2, 3], "paddings": [0, 0, 0, 1]},
+     np.stack([np.pad(X, ((0, 0), (0, 0), (0, 1), (0, 0)))[0, i::2, j::3] for i in range(2) for j in range(3)])),
     ("Pooling", {"pooling_type": 2, "kernels": [2, 1], "strides": [2, 1], "padding": 0},
      X.reshape(1, 3, 2, 5, 4).max(2)),
     ("Reshape", {"shape": [1, 30, 4]}, X.reshape(1, 30, 4)),
@@ -111,3 +113,28 @@ def test_refusals() -> None:
         frontends.load(mace_net("LSTMCell", {}), weights=b"\0")
     with pytest.raises((UnsupportedError, FormatError), match=r"outside the \.data file"):
         frontends.load(mace_net("Conv2D", {"padding": 0}, (W, B)), weights=W.tobytes())
+
+
+def test_batches_back_to_space() -> None:
+    """What SpaceToBatchND makes comes back, less what is cut."""
+    net = mace_net("SpaceToBatchND", {"block_shape": [2, 3], "paddings": [2, 0, 0, 1]})
+    (blocks,) = evaluate(frontends.load(net, weights=b"\0"), {"x": X}).values()
+    context = mace_net("BatchToSpaceND", {"block_shape": [2, 3], "crops": [2, 0, 0, 1]}, dims=blocks.shape)
+    (found,) = evaluate(frontends.load(context, weights=b"\0"), {"x": blocks}).values()
+    np.testing.assert_array_equal(found, X)
+
+
+def test_operators_of_two_inputs() -> None:
+    like = np.zeros((1, 3, 2, 4), np.float32)
+    np.testing.assert_array_equal(run("Crop", {"offset": [-1, 2, 1, -1]}, like), X[:, 2:5, 1:3])
+    np.testing.assert_array_equal(run("Reverse", {}, np.array([2], np.int32)), X[:, :, ::-1])
+
+
+def test_unstacked_and_one_hot() -> None:
+    graph = frontends.load(mace_net("Unstack", {"axis": 3}), weights=b"\0")
+    np.testing.assert_array_equal(next(iter(evaluate(graph, {"x": X}).values())), X[..., 0])
+    numbers = RNG.integers(0, 3, X.shape).astype(np.float32)
+    graph = frontends.load(mace_net("OneHot", {"depth": 3, "on_value": 2.0}), weights=b"\0")
+    np.testing.assert_array_equal(
+        next(iter(evaluate(graph, {"x": numbers}).values())), 2 * np.eye(3)[numbers.astype(int)]
+    )

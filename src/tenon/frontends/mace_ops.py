@@ -283,12 +283,67 @@ def stack(c: Context) -> Value:
     return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.inputs), axis=axis)
 
 
+def unstack(c: Context) -> Sequence[Value]:
+    axis = c.axis(c.integer("axis"), len(c.dims))
+    return [c.add("Squeeze", part, c.ints(axis)) for part in c.split(c.x, axis, [1] * c.dims[axis])]
+
+
+def _blocks(c: Context, name: str) -> tuple[int, int, list[int]]:
+    """Height and width of the blocks, and what is added or cut: (top, bottom, left, right)."""
+    block, edges = c.integers("block_shape"), c.integers(name) or [0] * 4
+    if len(block) != 2 or len(edges) != 4 or min(*block, *edges) < 0 or not all(block) or len(c.dims) != 4:
+        raise RefusedError(f"blocks {block} with {name} {edges} of {list(c.dims)} are not supported")
+    return block[0], block[1], edges
+
+
+def space_to_batch(c: Context) -> Value:
+    """The rows and columns of the blocks become pictures of their own, row by row, before the pictures there are."""
+    down, across, (top, bottom, left, right) = _blocks(c, "paddings")
+    x = c.add("Pad", c.x, c.ints(0, top, left, 0, 0, bottom, right, 0))
+    n, h, w, channels = c.net.dims(x)
+    if h % down or w % across:
+        raise RefusedError(f"{h} x {w} pixels do not make whole blocks of {down} x {across}")
+    x = c.reshape(x, n, h // down, down, w // across, across, channels)
+    x = c.add("Transpose", x, perm=(2, 4, 0, 1, 3, 5))
+    return c.reshape(x, down * across * n, h // down, w // across, channels)
+
+
+def batch_to_space(c: Context) -> Value:
+    down, across, (top, bottom, left, right) = _blocks(c, "crops")
+    n, h, w, channels = c.dims
+    if n % (down * across):
+        raise RefusedError(f"{n} pictures do not make blocks of {down} x {across}")
+    x = c.reshape(c.x, down, across, n // (down * across), h, w, channels)
+    x = c.reshape(c.add("Transpose", x, perm=(2, 3, 0, 4, 1, 5)), n // (down * across), h * down, w * across, channels)
+    return c.slice(x, [top, left], [h * down - bottom, w * across - right], [1, 2])
+
+
+def crop(c: Context) -> Value:
+    """To the extents of a second input, from an offset on, where that is not negative."""
+    offsets, wanted = c.integers("offset"), c.net.dims(c.input(1))
+    if len(offsets) != len(c.dims) or len(wanted) != len(c.dims):
+        raise RefusedError(f"offsets {offsets} for {list(c.dims)} are not supported")
+    axes = [i for i, offset in enumerate(offsets) if offset >= 0]
+    return c.slice(c.x, [offsets[i] for i in axes], [offsets[i] + wanted[i] for i in axes], axes)
+
+
+def reverse(c: Context) -> Value:
+    axes = [int(n) for n in c.input(1).array.ravel()]
+    return c.slice(c.x, [-1] * len(axes), [-(2**31)] * len(axes), axes, [-1] * len(axes))
+
+
+def one_hot(c: Context) -> Value:
+    values = np.array([c.number("off_value"), c.number("on_value", 1.0)], np.float32)
+    return c.add("OneHot", c.add("Cast", c.x, to="i64"), c.ints(c.integer("depth")), values, axis=c.integer("axis", -1))
+
+
 def same(c: Context) -> Value:
     return c.x
 
 
 OPERATORS: dict[str, Callable[[Context], Result]] = {
     "Activation": lambda c: activated(c, c.x), "AddN": lambda c: c.fold("Add", c.inputs), "ArgMax": arg,
+    "BatchToSpaceND": batch_to_space,
     "BatchNorm": batch_norm, "BiasAdd": lambda c: c.add("Add", c.x, c.input(1)), "Cast": same,
     "ChannelShuffle": channel_shuffle, "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.integer("axis", 3)),
     "Conv2D": convolution, "Deconv2D": deconvolution, "DepthToSpace": rearranged("DepthToSpace", mode="DCR"),
@@ -297,7 +352,9 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "Gather": lambda c: c.add("Gather", c.x, c.add("Cast", c.input(1), to="i64"), axis=c.integer("axis")),
     "Identity": same, "LocalResponseNorm": local_response, "MatMul": matmul, "Pad": pad, "Pooling": pooling,
     "Reduce": reduce, "Reshape": reshape, "ResizeBilinear": resize("linear"),
-    "ResizeNearestNeighbor": resize("nearest"),
+    "ResizeNearestNeighbor": resize("nearest"), "Crop": crop, "Reverse": reverse,
+    "OneHot": one_hot, "SpaceToBatchND": space_to_batch, "Unstack": unstack,
+    "Fill": lambda c: c.add("Expand", c.input(1), c.add("Cast", c.x, to="i64")),
     "Shape": lambda c: c.add("Cast", c.add("Shape", c.x), to="i32"),
     "Softmax": lambda c: c.add("LogSoftmax" if c.integer("use_log") else "Softmax", c.x, axis=-1),
     "SpaceToDepth": rearranged("SpaceToDepth"), "Split": split, "SqrDiffMean": squared_difference_mean,
