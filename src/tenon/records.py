@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Condition = Callable[[Any], str]
 Reader = Callable[[Any], Any]
+
+
+_DATACLASS = "__dataclass_fields__"
+"""What tells a dataclass, also where their module has not been needed."""
 
 
 class MisfitError(ValueError):
@@ -67,7 +70,7 @@ def reader(kind: Any, words: bool = False) -> Reader:
         return _sequence(reader(arguments[0], words), list)
     if origin in (dict, Mapping):
         return _mapping(reader(arguments[1], words))
-    if hasattr(kind, "_fields") or is_dataclass(kind):
+    if hasattr(kind, "_fields") or hasattr(kind, _DATACLASS):
         return _record(kind, words)
     return _plain(kind, words)
 
@@ -76,8 +79,8 @@ def plain(value: Any) -> Any:
     """The same as JSON has it: records as dicts, tuples as lists."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: plain(item) for name, item in zip(value._fields, value, strict=True)}
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, _DATACLASS):
+        return {name: plain(getattr(value, name)) for name in getattr(value, _DATACLASS)}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     return {name: plain(item) for name, item in value.items()} if isinstance(value, Mapping) else value
@@ -180,13 +183,19 @@ def _each(item: Reader, parts: Any) -> dict[Any, Any]:
     return found
 
 
+def _fields(kind: Any) -> tuple[Sequence[str], Container[str]]:
+    """The names of a record's fields, and of those with a default."""
+    if not hasattr(kind, _DATACLASS):
+        return kind._fields, kind._field_defaults
+    from dataclasses import MISSING, fields
+
+    given = {f.name for f in fields(kind) if f.default is not MISSING or f.default_factory is not MISSING}
+    return [f.name for f in fields(kind)], given
+
+
 def _record(kind: Any, words: bool) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    if is_dataclass(kind):
-        given = {f.name for f in fields(kind) if f.default is not MISSING or f.default_factory is not MISSING}
-        names = [f.name for f in fields(kind)]
-    else:
-        given, names = set(kind._field_defaults), kind._fields
+    names, given = _fields(kind)
     items = {name: reader(hints[name], words) for name in names}
     required = [name for name in names if name not in given]
 

@@ -98,14 +98,14 @@ def test_what_holds_no_picture(shape: tuple[int, ...], photo: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"channels": "grb"}, "choose from rgb, bgr"),
-        ({"fit": "cover"}, "choose from stretch, crop, letterbox"),
+        ({"channels": "grb"}, "channels must be one of rgb, bgr"),
+        ({"fit": "cover"}, "fit must be one of stretch, crop, letterbox"),
         ({"scale": 0}, "makes every picture alike"),
         ({"mean": ()}, "no numbers"),
         ({"mean": "much"}, "could not convert"),
         ({"size": 3}, "has no 'size'; it has mean"),
         ({"within": (1, 1)}, "has no 'within'"),
-        ({"border": 300}, "0 to 255"),
+        ({"border": 300}, "border must be 255 or less"),
     ],
 )
 def test_bad_descriptions(changes: dict[str, Any], message: str) -> None:

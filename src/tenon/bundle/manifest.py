@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from tenon.errors import BundleError, InputError
+from tenon.errors import BundleError
 from tenon.ir.picture import Heads, Picture
 from tenon.records import MisfitError, least, plain, reader
 
@@ -190,8 +190,6 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: install a newer Tenon")
     try:
         manifest: Manifest = reader(Manifest)(content)
-    except InputError as error:
-        raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
     except MisfitError as misfit:
         where = ".".join(map(str, misfit.where)) or "top level"
         raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import InputError
 from tenon.ir.dtype import DType
+from tenon.records import MisfitError, least, most, reader
 
 if TYPE_CHECKING:
     from tenon.ir.types import Quant
@@ -26,8 +26,15 @@ Kind = Literal["rows", "lists", "boxes", "yolo", "columns"]
 Corners = Literal["xyxy", "yxyx", "cxcywh"]
 
 
-@dataclass(frozen=True)
-class Picture:
+def _some(numbers: Sequence[float]) -> str:
+    return "" if numbers else "has no numbers"
+
+
+def _not_zero(numbers: Sequence[float]) -> str:
+    return "is 0, which makes every picture alike" if 0 in numbers else ""
+
+
+class Picture(NamedTuple):
     """How a picture becomes a network's input: it is resized, then each value v of 0..255 becomes (v - mean) * scale.
 
     ``mean`` and ``scale`` are one number, or one per channel in the order of ``channels``.  With ``fit="crop"`` the
@@ -38,38 +45,28 @@ class Picture:
     bytes of a picture [H, W, C] of any size, and the rest says what happens to it.
     """
 
-    mean: tuple[float, ...] = (0.0,)
-    scale: tuple[float, ...] = (1.0,)
+    mean: Annotated[tuple[float, ...], _some] = (0.0,)
+    scale: Annotated[tuple[float, ...], _some, _not_zero] = (1.0,)
     channels: Channels = "rgb"
     fit: Fit = "stretch"
-    resize: int = 0
-    border: int = 114
+    resize: Annotated[int, least(0), most((1 << 16) - 1)] = 0
+    border: Annotated[int, least(0), most(255)] = 114
     sampling: Sampling = "smooth"
     within: tuple[int, int] | None = None
 
-    def __post_init__(self) -> None:
-        words = (("channels", Channels), ("fit", Fit), ("sampling", Sampling))
-        wrong = [
-            f"{name}={getattr(self, name)!r}: choose from {', '.join(get_args(kind))}"
-            for name, kind in words
-            if getattr(self, name) not in get_args(kind)
-        ]
-        wrong += [f"{name} has no numbers" for name in ("mean", "scale") if not getattr(self, name)]
-        wrong += ["scale=0 makes every picture alike"] if 0 in self.scale else []
-        wrong += [f"resize={self.resize}: write a number of pixels"] if not 0 <= self.resize < 1 << 16 else []
-        wrong += [f"border={self.border}: write a value of 0 to 255"] if not 0 <= self.border <= 255 else []
-        if wrong:
-            raise InputError("pre-processing: " + "; ".join(wrong))
-
     def changed(self, changes: Mapping[str, Any]) -> Picture:
         """The same with some fields changed; a number alone stands for all channels.  Raises InputError."""
-        known = [field.name for field in fields(Picture) if field.name != "within"]
+        known = [name for name in self._fields if name != "within"]
         if unknown := [name for name in changes if name not in known]:
             raise InputError(f"pre-processing has no '{unknown[0]}'; it has {', '.join(known)}")
         try:
-            return replace(self, **{name: _plain(name, value) for name, value in changes.items()})
+            given = {name: _plain(name, value) for name, value in changes.items()}
+            changed: Picture = reader(Picture)({**self._asdict(), **given})
+        except MisfitError as misfit:
+            raise InputError(f"pre-processing: {misfit.where[0]} {misfit.why}") from None
         except (TypeError, ValueError) as error:
             raise InputError(f"pre-processing: {error}") from None
+        return changed
 
     def quantised(self, quant: Quant) -> Picture:
         """The description of an input that holds real / scale + zero point instead of the real numbers."""
@@ -77,7 +74,7 @@ class Picture:
         count = max(len(self.mean), len(self.scale))
         means, scales = _repeated(self.mean, count), _repeated(self.scale, count)
         shifted = tuple(m - zero * unit / s for m, s in zip(means, scales, strict=True))
-        return replace(self, mean=shifted, scale=tuple(s / unit for s in scales))
+        return self._replace(mean=shifted, scale=tuple(s / unit for s in scales))
 
 
 AS_IT_IS = Picture()
@@ -124,8 +121,7 @@ def letterbox(high: int, wide: int, height: int, width: int) -> tuple[int, int, 
     return (width - inner_width) // 2, (height - inner_height) // 2, inner_width, inner_height
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(NamedTuple):
     """How the outputs of a detector list what it found.
 
     ``kind`` says which outputs there are, in the order of ``outputs``:

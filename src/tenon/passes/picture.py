@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
         x = steps.add("Cast", x, to=str(old.type.dtype))
     new.inputs[new.inputs.index(old)] = given
     new.replace(old, x)
-    new.pictures = {name: replace(picture, within=(height, width))}
+    new.pictures = {name: picture._replace(within=(height, width))}
     return new
 
 

@@ -71,7 +71,7 @@ class Weighed:
 
     def offset(self, data: Array) -> int:
         data = np.ascontiguousarray(data)
-        key = hashlib.sha256(data.reshape(-1).view(np.uint8)).digest()
+        key = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
         if key not in self.found:
             self.found[key] = self.size
             self.constants.append(Constant(self.size, data))

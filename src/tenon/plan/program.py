@@ -122,10 +122,10 @@ class Program:
 
     def weights(self) -> bytes:
         """The bytes of the constant region."""
-        parts: list[bytes | Array] = []
+        parts: list[bytes | memoryview] = []
         end = 0
         for constant in sorted(self.constants, key=lambda c: c.offset):
             raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
-            parts += [bytes(constant.offset - end), raw]
+            parts += [bytes(constant.offset - end), raw.data]
             end = constant.offset + raw.size
         return b"".join([*parts, bytes(self.memory.constant - end)])
