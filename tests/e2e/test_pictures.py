@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import json
 import sys
@@ -17,6 +18,8 @@ from PIL import Image
 import tenon
 from real import shared
 from tenon.cli import main
+from tenon.cli.opening import Source
+from tenon.errors import FormatError
 
 FACES = "models/onnx/version-RFB-320/version-RFB-320.onnx"
 SCALED = ("--mean", "127", "--scale", "1/128")
@@ -94,8 +97,6 @@ def test_a_model_from_the_network(
     monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
     address, photo = f"{server}/{Path(FACES).name}", shared("models/images/rfb_face_13.jpg")
     told: list[str] = []
-    from tenon.cli.opening import Source
-
     Source(address).fetch(told.append)
     assert told[-1].endswith("(100 %)")
     assert [p.name.split("-", 1)[1] for p in (tmp_path / "cache" / "models").iterdir()] == [Path(FACES).name]
@@ -103,6 +104,17 @@ def test_a_model_from_the_network(
     things = answer(capsys, monkeypatch, "run", address, photo, *SCALED, "--threshold", "0.7")["detections"]
     assert isinstance(things, list)
     assert len(things) == 2
+
+
+def test_a_model_with_another_sum(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names both sums, and nothing stays in the cache."""
+    monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
+    address = f"{server}/{Path(FACES).name}"
+    expected = hashlib.sha256(shared(FACES).read_bytes()).hexdigest()
+    with pytest.raises(FormatError, match=f"{expected}, expected {'1' * 64}"):
+        Source(address, sha256="1" * 64).fetch(lambda stage: None)
+    assert not list((tmp_path / "cache" / "models").iterdir())
+    Source(address, sha256=expected.upper()).fetch(lambda stage: None)
 
 
 def test_from_python(tmp_path: Path) -> None:
