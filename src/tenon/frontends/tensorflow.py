@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tenon.errors import FormatError, InputError, ModelError, Problem, ShapeError, UnsupportedError
+from tenon.errors import FormatError, InputError, Problem, ShapeError, UnsupportedError
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.net import RefusedError
 from tenon.frontends.protobuf import DamagedError, Message, raw_fields
@@ -79,8 +79,6 @@ def load(
         else:
             graph, wanted, variables = SCHEMA.parse("GraphDef", file.data, file.name), [], {}
         return Importer(file, graph, shapes, inputs, outputs, variables).run(wanted)
-    except (ModelError, InputError):
-        raise
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except RecursionError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import FormatError, InputError, ModelError
+from tenon.errors import FormatError
 from tenon.frontends import tflite_schema as schema
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.flatbuffer import Buffer, Table, options
@@ -83,8 +83,6 @@ def load(
     try:
         content = parse(file)
         return Importer(file, content, shapes, inputs, outputs).run()
-    except (ModelError, InputError):
-        raise
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
 
