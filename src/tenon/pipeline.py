@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,6 @@ from tenon.frontends import torch_export
 from tenon.frontends.heads import find_heads
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
-from tenon.kernels.winograd import ERROR
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
 from tenon.passes.picture import compile_in, described
@@ -246,9 +246,9 @@ def _programs(
 
 
 def _setting(target: Target, options: Options) -> Setting:
-    most = options.max_winograd_error
-    allowed = [0, *(m for m, error in ERROR.items() if m <= options.winograd and (most is None or error <= most))]
-    return Setting(target.machine, Limits(max(allowed), options.strassen), threads=most_threads(target, options))
+    most = math.inf if options.max_winograd_error is None else options.max_winograd_error
+    limits = Limits(options.winograd, options.strassen, most)
+    return Setting(target.machine, limits, threads=most_threads(target, options))
 
 
 def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | None) -> Graph:

@@ -1,12 +1,13 @@
-"""Winograd convolution: 3x3, stride 1, with m x m outputs from (m + 2) x (m + 2) inputs by (m + 2)^2 multiplies.
+"""Winograd convolution of stride 1: tiles of m outputs per axis from m + taps - 1 inputs, and one multiplication for
+each input of a tile.
 
-Tiles of the image are transformed, multiplied with transformed weights as (m + 2)^2 matrix products, and
-transformed back with bias and epilogue.  A block of tiles goes through all three steps at once, so that what lies
-between them stays in cache; threads share out blocks, or, where there is only one, the work within each step.
+Tiles of the image are transformed (``cook_toom``), multiplied with transformed weights, one matrix product for each
+element of a tile, and transformed back with bias and epilogue.  A block of tiles goes through all three steps at once,
+so that what lies between them stays in cache; threads share out blocks, or, where there is only one, the work within
+each step.
 
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), gives the transforms.  F(2, 3) saves
-2.25 and F(4, 3) 4 of every multiplies; the largest error over the RMS of the output, against exact arithmetic on
-random data, is about 3e-6 and 4.4e-5 (direct: 9e-6).
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).  Tiles of 2 and 4 need 2.25 and 4
+times fewer multiplications for 3x3 taps, and 1.75 and 2.8 times for 7 taps in a row.  ``ERROR`` says what that costs.
 """
 
 from __future__ import annotations
@@ -23,22 +24,21 @@ from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, Value, bitcast, broadcast, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Ahead, Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time, unrolled
+from tenon.kernels.cook_toom import Short
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
 from tenon.kernels.share import deal
 
-_G = {
-    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
-    4: (
-        (1 / 4, 0, 0), (-1 / 6, -1 / 6, -1 / 6), (-1 / 6, 1 / 6, -1 / 6),
-        (1 / 24, 1 / 12, 1 / 6), (1 / 24, -1 / 12, 1 / 6), (0, 0, 1),
-    ),
-}  # fmt: skip
-
-
-ERROR = {2: 3e-6, 4: 4.4e-5}
-"""The largest error over the RMS of the output, by m: measured against float64 on random data.  Tiles of 2 in pairs of
-bf16: 1.7e-2, where the direct algorithm has 1.0e-2; larger ones would have 2.9e-1, so they are multiplied in f32."""
+ERROR = {
+    (3, 3): {2: 3e-6, 4: 4.4e-5},
+    (5, 5): {2: 3.5e-5, 4: 5.4e-5},
+    (1, 3): {2: 3.3e-6, 4: 1e-5},
+    (1, 5): {2: 9e-6, 4: 1.1e-5},
+    (1, 7): {2: 9.5e-6, 4: 4.9e-5},
+}
+"""The largest error over the RMS of the output, by kernel (on its side or upright) and m: measured against float64 on
+random data (direct: 9e-6).  3x3 taps in tiles of 2 in pairs of bf16: 1.7e-2, where the direct algorithm has 1.0e-2;
+larger tiles would have 2.9e-1, so they are multiplied in f32."""
 
 _CACHE = 600_000
 """Bytes of transformed inputs and products that stay near the processor."""
@@ -46,9 +46,9 @@ _CACHE = 600_000
 
 @dataclass(frozen=True)
 class Blocking:
-    """``m``: outputs of a tile per axis.  ``tiles``: how many go through the three steps together.  The products
-    keep ``cols`` tiles times ``vecs`` vectors of output channels in registers; ``pairs`` says that transformed inputs
-    and weights are rounded to bf16, and multiplied two by two."""
+    """``m``: outputs of a tile per axis that has taps.  ``tiles``: how many go through the three steps together.  The
+    products keep ``cols`` tiles times ``vecs`` vectors of output channels in registers; ``pairs`` says that transformed
+    inputs and weights are rounded to bf16, and multiplied two by two."""
 
     m: int
     tiles: int
@@ -56,36 +56,59 @@ class Blocking:
     vecs: int
     pairs: bool = False
 
-    @property
-    def side(self) -> int:
-        return self.m + 2
-
 
 def applies(s: Conv, machine: Machine) -> bool:
     """Whether a convolution can be computed so."""
-    plain = s.kernel == (3, 3) and s.stride == s.dilation == s.y_step == (1, 1) and s.positions is None
+    plain = _taps(s) in ERROR and s.stride == s.dilation == s.y_step == (1, 1) and s.positions is None
     whole = s.x.block % machine.lanes == 0 and s.y.block % machine.lanes == 0
     return plain and whole and s.groups == 1 and s.packed and not s.batch
 
 
+def _taps(s: Conv) -> tuple[int, int]:
+    """Height and width of the kernel, the smaller first."""
+    return min(s.kernel), max(s.kernel)
+
+
+def error(s: Conv, m: int) -> float:
+    return ERROR[_taps(s)][m]
+
+
+def axes(s: Conv, m: int) -> tuple[Short, Short]:
+    """How rows and columns are transformed."""
+    down, across = (Short(m, taps) if taps > 1 else Short(1, 1) for taps in s.kernel)
+    return down, across
+
+
+def elements(s: Conv, m: int) -> int:
+    """Inputs of a tile."""
+    down, across = axes(s, m)
+    return down.side * across.side
+
+
 def grid(s: Conv, m: int) -> tuple[int, int]:
     """Rows and columns of tiles."""
-    return -(-s.y.h // m), -(-s.y.w // m)
+    down, across = axes(s, m)
+    return -(-s.y.h // down.m), -(-s.y.w // across.m)
 
 
 def overhang(s: Conv, m: int) -> tuple[int, int]:
     """Rows below and columns right of the image that the tiles reach: the halo that ``x`` needs there."""
-    down, across = grid(s, m)
-    return max(0, down * m + 2 - s.top - s.x.h), max(0, across * m + 2 - s.left - s.x.w)
+    down, across = axes(s, m)
+    rows, cols = grid(s, m)
+    below = rows * down.m + down.r - 1 - s.top - s.x.h
+    return max(0, below), max(0, cols * across.m + across.r - 1 - s.left - s.x.w)
 
 
 def between(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the transformed inputs [side^2][vectors in][tiles][lanes, or words] and of the products."""
+    """Shapes of the transformed inputs [elements][vectors in][tiles][lanes, or words] and of the products."""
     lanes = machine.lanes
-    tiles = min(b.tiles, int(np.prod(grid(s, b.m))))
-    inputs = s.x.blocks * s.x.block // lanes
+    tiles = min(b.tiles, math.prod(grid(s, b.m)))
     wide = lanes // 2 if b.pairs else lanes
-    return (b.side**2, inputs, tiles, wide), (b.side**2, s.padded // lanes, tiles, lanes)
+    inputs, outputs = s.x.blocks * s.x.block // lanes, s.padded // lanes
+    count = elements(s, b.m)
+    # The elements of a tile would meet in few sets of a cache if they lay a large power of two apart.
+    room = tiles + (tiles % 2 == 0)
+    return (count, inputs, room, wide), (count, outputs, room, lanes)
 
 
 def stored_as(s: Conv, b: Blocking) -> DType:
@@ -99,22 +122,26 @@ def largest(s: Conv, most: int) -> int:
 
 
 def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Array]:
-    """G g G^T of [out, in, 3, 3], packed for the products: per run [side^2][trips][blocks][block][vecs * lanes]."""
-    g = np.array(_G[b.m])
-    u = np.einsum("ai,ocij,bj->aboc", g, weights.astype(np.float64), g).astype(np.float32)
+    """G g G^T of [out, in, kh, kw], packed for the products: per run [elements][trips][blocks][block][vecs * lanes]."""
+    down, across = axes(s, b.m)
+    u = np.einsum("ai,ocij,bj->aboc", down.taps(), weights.astype(np.float64), across.taps()).astype(np.float32)
     s = replace(s, weights=stored_as(s, b))
-    u = u.reshape(b.side**2, *weights.shape[:2], 1, 1)
+    u = u.reshape(-1, *weights.shape[:2], 1, 1)
     product = replace(s, kernel=(1, 1), top=0, left=0)
     packed = [pack(each, product, machine, b.vecs) for each in u]
     return [np.stack(parts)[:, :, :, 0, 0] for parts in zip(*packed, strict=True)]
 
 
-def best_blockings(s: Conv, machine: Machine, count: int, most: int = 4) -> list[Blocking]:
-    """The ``count`` blockings with the least estimated time, best first, with m at most ``most``."""
+def best_blockings(
+    s: Conv, machine: Machine, count: int, most: int = 4, most_error: float = math.inf
+) -> list[Blocking]:
+    """The ``count`` blockings with the least estimated time, best first, with m at most ``most`` and an error of at
+    most ``most_error``."""
     vectors = s.padded // machine.lanes
     found = []
-    for m in (m for m in _G if m <= largest(s, most)):
-        total, pairs = math.prod(grid(s, m)), m == 2 and machine.lanes > 1 and s.pairs(machine) == "channels"
+    for m in (m for m, error in ERROR[_taps(s)].items() if m <= largest(s, most) and error <= most_error):
+        pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
+        total = math.prod(grid(s, m))
         for tiles in _shared_evenly(total):
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
@@ -133,38 +160,21 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     total, inputs, outputs = math.prod(grid(s, b.m)), s.x.blocks * s.x.block, s.padded // machine.lanes
     steps = inputs // 2 if b.pairs else inputs
-    transforms = total * (inputs // machine.lanes + outputs) * (2.4 if b.m == 2 else 3.6) * b.side**2
+    count = elements(s, b.m)
+    turns = 0.7 * sum(axis.side for axis in axes(s, b.m) if not axis.trivial)
+    transforms = total * (inputs // machine.lanes + outputs) * turns * count
     products = 0.0
     for vecs, trips in ((b.vecs, outputs // b.vecs), (outputs % b.vecs, 1)):
         for _, n, cols in segments(min(b.tiles, total), b.cols):
             if vecs:
                 products += n * trips * (steps * step_time(cols, vecs, machine) + 2.0 * cols * vecs + 20)
-    products *= b.side**2 * -(-total // b.tiles)
-    weights = stored_as(s, b).bytes * b.side**2 * s.x.channels * s.padded
-    kept = 4.0 * b.side**2 * (steps + s.padded) * min(b.tiles, total)
+    products *= count * -(-total // b.tiles)
+    weights = stored_as(s, b).bytes * count * s.x.channels * s.padded
+    kept = 4.0 * count * (steps + s.padded) * min(b.tiles, total)
     passes = -(-total // b.tiles)
     memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
     spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
     return s.y.n * (transforms + spill) + overlapped(s.y.n * products, memory)
-
-
-# ------------------------------------------------------------------------------------- transforms
-def _forward(k: Builder, m: int, d: list[Expr]) -> list[Expr]:
-    """B^T d along one axis, with its common subexpressions."""
-    if m == 2:
-        return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-    p, q = k.let("p", d[4] - 4.0 * d[2]), k.let("q", d[3] - 4.0 * d[1])
-    s, t = k.let("s", d[4] - d[2]), k.let("t", 2.0 * (d[3] - d[1]))
-    return [4.0 * d[0] - 5.0 * d[2] + d[4], p + q, p - q, s + t, s - t, 4.0 * d[1] - 5.0 * d[3] + d[5]]
-
-
-def _backward(k: Builder, m: int, d: list[Expr]) -> list[Expr]:
-    """A^T d along one axis."""
-    if m == 2:
-        return [d[0] + d[1] + d[2], d[1] - d[2] - d[3]]
-    p, q = k.let("p", d[1] + d[2]), k.let("q", d[1] - d[2])
-    s, t = k.let("s", d[3] + d[4]), k.let("t", d[3] - d[4])
-    return [d[0] + p + s, q + 2.0 * t, p + 4.0 * s, q + 8.0 * t + d[5]]
 
 
 # ----------------------------------------------------------------------------------------- kernels
@@ -182,14 +192,19 @@ class _Parts:
         return math.prod(grid(self.s, self.b.m))
 
     @property
+    def elements(self) -> int:
+        return elements(self.s, self.b.m)
+
+    @property
     def tiles(self) -> int:
         """Tiles that go through a step together."""
         return min(self.b.tiles, self.total)
 
     def position(self, tile: Index) -> tuple[Index, Index]:
         """Row and column of a tile's first output."""
-        across = grid(self.s, self.b.m)[1]
-        return tile // across * self.b.m, tile % across * self.b.m
+        down, across = axes(self.s, self.b.m)
+        cols = grid(self.s, self.b.m)[1]
+        return tile // cols * down.m, tile % cols * across.m
 
     # Parameters of the kernels, in the order in which they have to be asked for.
     def image(self) -> Tensor:
@@ -198,7 +213,7 @@ class _Parts:
     def weights(self) -> list[tuple[Run, Tensor]]:
         deep, dtype = (self.s.x.block // 2, DType.B2) if self.b.pairs else (self.s.x.block, stored_as(self.s, self.b))
         cut = runs(self.s, self.machine, self.b.vecs)
-        return [(r, self.k.param("u", self.b.side**2, r.trips, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
+        return [(r, self.k.param("u", self.elements, r.trips, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
 
     def transformed(self, *, out: bool = False, scratch: bool = False) -> Tensor:
         shape, _ = between(self.s, self.machine, self.b)
@@ -233,11 +248,15 @@ def in_phases(s: Conv, b: Blocking) -> bool:
     return s.y.n == 1 and math.prod(grid(s, b.m)) <= b.tiles
 
 
+def _name(s: Conv, b: Blocking) -> str:
+    return f"winograd{b.m}" + ("" if s.kernel == (3, 3) else f"_{s.kernel[0]}x{s.kernel[1]}")
+
+
 @lru_cache(maxsize=512)
 def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     """Parameters: x, transformed weights of each run, bias (padded), mask when ``clear``, operands, scratch for
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
-    k = Builder(f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
+    k = Builder(f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
     p = _Parts(k, s, machine, b)
     x, ws, finish = p.image(), p.weights(), p.finish()
     v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
@@ -248,7 +267,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
         # The last block multiplies whatever its missing tiles hold, and stores nothing of it.
         there = (p.tiles, p.total - start) if p.total % p.tiles else (p.tiles,)
         _transform_inputs(p, x, v, n, start, there)
-        with k.loop("e", b.side**2) as e:
+        with k.loop("e", p.elements) as e:
             for r, w in ws:
                 _multiply(p, r, w, v, t, e)
         _transform_products(p, t, finish, y, n, start, there)
@@ -259,7 +278,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
 def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kernel]:
     """The steps of one block of one image.  Parameters: x, inputs; inputs, transformed weights of each run, products;
     products, bias (padded), mask when ``clear``, operands, y."""
-    name = f"winograd{b.m}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
+    name = f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
     first, start = Index(), Index()
 
     p = _Parts(Builder(f"{name}_in"), s, machine, b)
@@ -269,10 +288,10 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
 
     p = _Parts(Builder(f"{name}_mul"), s, machine, b)
     v, ws, t = p.transformed(), p.weights(), p.products(out=True)
-    (elements, groups), _ = deal(b.side**2, max(r.trips for r, _ in ws))
-    with p.k.loop("e", b.side**2, kind=elements) as e:
+    (outer, inner), _ = deal(p.elements, max(r.trips for r, _ in ws))
+    with p.k.loop("e", p.elements, kind=outer) as e:
         for r, w in ws:
-            _multiply(p, r, w, v, t, e, groups)
+            _multiply(p, r, w, v, t, e, inner)
     made.append(p.k.done())
 
     p = _Parts(Builder(f"{name}_out"), s, machine, b)
@@ -284,22 +303,24 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
 def _transform_inputs(
     p: _Parts, x: Tensor, v: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
 ) -> None:
-    k, s, side, lanes = p.k, p.s, p.b.side, p.machine.lanes
+    k, s, lanes = p.k, p.s, p.machine.lanes
+    down, across = axes(s, p.b.m)
     outer, inner = kinds or ("serial", "serial")
     with k.loop("c", s.x.blocks * s.x.block // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as t:
         top, left = p.position(start + t)
         with k.outline("in"):
-            half = k.local("h", side, side, lanes=lanes)
-            for j in range(side):
-                column = [k.let("d", loaded(x.vec(lanes)[_at(p, n, c, top + i, left + j)])) for i in range(side)]
-                for i, e in enumerate(_forward(k, p.b.m, column)):
+            half = k.local("h", down.side, across.side, lanes=lanes)
+            for j in range(across.side):
+                rows = range(down.side)
+                column = [k.let("d", loaded(x.vec(lanes)[_at(p, n, c, top + i, left + j)])) for i in rows]
+                for i, e in enumerate(down.forward(k, column)):
                     half[i, j] = e
-            for i in range(side):
-                for j, e in enumerate(_forward(k, p.b.m, [half[i, j] for j in range(side)])):
+            for i in range(down.side):
+                for j, e in enumerate(across.forward(k, [half[i, j] for j in range(across.side)])):
                     if p.b.pairs:
-                        v.vec(lanes // 2)[i * side + j, c, t, 0] = bitcast(stored(e, DType.BF16), DType.B2)
+                        v.vec(lanes // 2)[i * across.side + j, c, t, 0] = bitcast(stored(e, DType.BF16), DType.B2)
                     else:
-                        v.vec(lanes)[i * side + j, c, t, 0] = e
+                        v.vec(lanes)[i * across.side + j, c, t, 0] = e
 
 
 def _at(p: _Parts, n: Index, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
@@ -345,20 +366,22 @@ def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind
 def _transform_products(
     p: _Parts, t: Tensor, finish: _Finish, y: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
 ) -> None:
-    k, s, side, m, lanes = p.k, p.s, p.b.side, p.b.m, p.machine.lanes
+    k, s, lanes = p.k, p.s, p.machine.lanes
+    down, across = axes(s, p.b.m)
     outer, inner = kinds or ("serial", "serial")
     with k.loop("c", s.padded // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as tile:
         top, left = p.position(start + tile)
         with k.outline("out"):
-            half = k.local("h", m, side, lanes=lanes)
-            for j in range(side):
-                column = [k.let("d", t.vec(lanes)[i * side + j, c, tile, 0]) for i in range(side)]
-                for i, e in enumerate(_backward(k, m, column)):
+            half = k.local("h", down.m, across.side, lanes=lanes)
+            for j in range(across.side):
+                rows = range(down.side)
+                column = [k.let("d", t.vec(lanes)[i * across.side + j, c, tile, 0]) for i in rows]
+                for i, e in enumerate(down.backward(k, column)):
                     half[i, j] = e
-            for i in range(m):
-                with k.when(*([top + i < s.y.h] if s.y.h % m else [])):
-                    for j, e in enumerate(_backward(k, m, [half[i, j] for j in range(side)])):
-                        with k.when(*([left + j < s.y.w] if s.y.w % m else [])):
+            for i in range(down.m):
+                with k.when(*([top + i < s.y.h] if s.y.h % down.m else [])):
+                    for j, e in enumerate(across.backward(k, [half[i, j] for j in range(across.side)])):
+                        with k.when(*([left + j < s.y.w] if s.y.w % across.m else [])):
                             _store(p, finish, y, (n, c, top + i, left + j), e)
 
 

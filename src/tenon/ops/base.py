@@ -10,6 +10,7 @@ those of the newest ONNX; a frontend spells everything else out in them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -72,12 +73,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a choice of algorithm may cost.  ``winograd``: the largest tile of Winograd's algorithm, 0 for none;
-    larger tiles are faster and less exact (see ``kernels.winograd``).  ``strassen``: how often Strassen's may halve a
-    product, 0 for never; each time makes weights 7/4 as large (see ``kernels.strassen``)."""
+    """What a choice of algorithm may cost.  ``winograd``: the largest tile of Winograd's algorithm, 0 for none, and
+    ``error`` the largest error that it may add (see ``kernels.winograd``).  ``strassen``: how often Strassen's may
+    halve a product, 0 for never; each time makes weights 7/4 as large (see ``kernels.strassen``)."""
 
     winograd: int = 4
     strassen: int = 2
+    error: float = math.inf
 
 
 @dataclass(frozen=True)

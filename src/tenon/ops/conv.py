@@ -158,7 +158,7 @@ def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object
         (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 8)
     ]
     if limits.winograd and winograd.applies(s, machine):
-        blockings = winograd.best_blockings(s, machine, 8, limits.winograd)
+        blockings = winograd.best_blockings(s, machine, 8, limits.winograd, limits.error)
         found += [(winograd.estimate(s, machine, b), b) for b in blockings]
     quarters = strassen.best_blockings(s, machine, 6, limits.strassen)
     found += [(strassen.estimate(s, machine, b), b) for b in quarters]
@@ -220,7 +220,7 @@ class Conv(Operator):
         halo = tuple((a.before, a.reach) for a in axes)
         choice = self.choice(site)
         if isinstance(choice, winograd.Blocking):
-            over = winograd.overhang(self.problem(site), choice.m)
+            over = winograd.overhang(self.problem(site), choice.m)[-len(halo) :]
             halo = tuple((before, max(after, more)) for (before, after), more in zip(halo, over, strict=True))
         first = self.is_first(x)
         if first and x.dtype is DType.BF16:  # taps are multiplied two by two: an odd number reads one more column
@@ -278,8 +278,9 @@ class Conv(Operator):
         problem, choice = self.problem(site), self.choice(site)
         weights = 4 * problem.padded * problem.taps * problem.x.channels // self.group
         if isinstance(choice, winograd.Blocking):
-            grown = weights * choice.side**2 // problem.taps
-            return Cost(winograd.estimate(problem, site.machine, choice), grown, winograd.ERROR[choice.m])
+            grown = weights * winograd.elements(problem, choice.m) // problem.taps
+            time, error = winograd.estimate(problem, site.machine, choice), winograd.error(problem, choice.m)
+            return Cost(time, grown, error)
         if isinstance(choice, strassen.Blocking):
             grown = weights * 7**choice.levels // 4**choice.levels
             return Cost(strassen.estimate(problem, site.machine, choice), grown, strassen.ERROR[choice.levels])
@@ -292,7 +293,7 @@ class Conv(Operator):
         s, machine, wanted = self.problem(site), site.machine, _packing(self.choice(other))
         ways = (
             *dense.best_tiles(s.flattened(), machine, EVERY),
-            *(winograd.best_blockings(s, machine, EVERY, 4) if winograd.applies(s, machine) else ()),
+            *(winograd.best_blockings(s, machine, EVERY) if winograd.applies(s, machine) else ()),
             *strassen.best_blockings(s, machine, EVERY, 2),
         )
         return next((way for way in ways if _packing(way) == wanted), None)
