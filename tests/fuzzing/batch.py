@@ -25,7 +25,7 @@ from tenon.toolchain.compiler import BASE_FLAGS, Compiler
 FLAGS = (*(f for f in BASE_FLAGS if f not in ("-O3", "-Wall", "-Wextra", "-Werror")), "-w", "-fPIC", "-shared")
 """Cheaper than what bundles are compiled with; the text is the same."""
 
-OPTIMISED = 3
+OPTIMISED = 4
 """Every so many batches the C compiler optimises, which takes it twice as long."""
 
 BATCH = 50

@@ -43,8 +43,8 @@ PLACES = frozenset({
 })  # fmt: skip
 """Operators that compute where to read: their numbers are coordinates."""
 
-SPREADING = frozenset({"ConvTranspose", "AveragePool", "DirectAveragePool", "DirectConvTranspose"})
-"""Operators computed with weights of zero here and there, or whose windows may be empty."""
+SPREADING = frozenset({"ConvTranspose", "AveragePool", "DirectAveragePool", "DirectConv", "DirectConvTranspose"})
+"""Operators computed with weights of zero here and there, or whose windows may hold nothing but padding."""
 
 EXTENTS = (1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 23, 31, 33)
 """Odd shapes: one, primes, and lanes more or less one."""
@@ -208,7 +208,9 @@ class Generator:
             if found is not None:
                 return found
         if isinstance(given, tuple):
-            data = self.numbers(shape, dtype, case.low, case.high)
+            data = ordinary(self.rng, shape, dtype, case.low, case.high)
+            if self.wild and not constant and self.chance(0.5):
+                data = special(self.rng, data)
         else:
             data = special(self.rng, given) if self.wild and not constant and dtype is DType.F32 else given
         return self.fresh(data, constant=constant)
@@ -305,7 +307,7 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
         return False
     if node.op.name in PLACES:
         return all(tame(a) for a in floats)
-    if node.op.name in SPREADING:
+    if node.op.name in SPREADING or getattr(node.op, "group", 1) > 1:  # groups share vectors with zeros between them
         return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
     if node.op.name == "Pow":  # C's pow(-inf, 0.5) is infinite, a square root is NaN
         return not np.isneginf(floats[0].astype(np.float64)).any() if floats else True
