@@ -247,6 +247,8 @@ def pow(x: Expr, y: Expr) -> Expr:
     size = select(op("equal", positive, 0.0), at_zero, size)
     limit = select(less(y, 0.0), zero, nothing)
     size = select(op("equal", positive, _INFINITY), limit, size)
+    numbers = op("and", op("equal", x, x), op("equal", y, y))
+    size = select(numbers, size, math.nan)  # the bits of a NaN look like a number's
     half = y * 0.5
     whole, even = op("equal", op("floor", y), y), op("equal", op("floor", half), half)
     negative = select(whole, select(even, size, -size), select(op("equal", x, 0.0), size, math.nan))

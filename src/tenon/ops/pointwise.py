@@ -136,6 +136,8 @@ class Pow(Pointwise):
             power = np.array(exponent, np.float32)
             yield Case(cls(), ((1, 5, 3, 3), power), (1,), low=0.5, high=2.0, label=f"constant_{exponent}")
         yield Case(cls(), (_ROW, np.array([3], np.int64)), label="integer_exponent")
+        x, y = (v.reshape(-1) for v in np.meshgrid(*[np.array([np.nan, np.inf, 0, 1, 2], np.float32)] * 2))
+        yield Case(cls(), (x, y), label="odd")
 
 
 def integer_power(x: Expr, y: Expr) -> Expr:
