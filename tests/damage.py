@@ -1,6 +1,7 @@
 """Damaging files for fuzz tests, and loading them under bounds.
 
-``TENON_FUZZ`` sets how many mutations of each file are loaded (default 500); seeds are fixed, so a failure repeats.
+``TENON_FUZZ`` sets how many mutations of each file are loaded (default 500); seeds are fixed, so a failure repeats, and
+``TENON_FUZZ_FROM`` goes on where an earlier run ended.
 Half of the damage knows what the file is made of: lines and words, fields of protobuf, or words of four bytes.
 """
 
@@ -27,6 +28,7 @@ from tenon.ir.verify import verify
 from wire import damaged_message, fields
 
 COUNT = int(os.environ.get("TENON_FUZZ", "500"))
+FIRST = int(os.environ.get("TENON_FUZZ_FROM", "0"))
 MEMORY = 3 << 30
 """Bytes that a load may take: constants may be folded up to 1 GiB, and are held twice while they are made."""
 PATIENCE = 15
@@ -175,7 +177,7 @@ def survive(
     failures: dict[str, str] = {}
     load(data)
     with bounded():
-        for i in range(count):
+        for i in range(FIRST, FIRST + count):
             way = ways[i % len(ways)]
             damaged = way(data, random.Random(f"{name} {way.__name__} {i}"))
             began = time.monotonic()
