@@ -83,11 +83,12 @@ class Options:
     """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
     multiplies pairs of bf16 also computes convolutions in them.  Sums are f32 always."""
 
-    winograd: Literal[0, 2, 4] = 4
-    """The largest tile of Winograd's convolution: larger is faster and less exact, 0 turns it off."""
+    winograd: Literal[0, 2, 4] | None = None
+    """The largest tile of Winograd's convolution: larger is faster and less exact, 0 turns it off.  None is 4, and 0
+    for machines without an operating system, where memory is scarcer than time."""
 
-    strassen: Literal[0, 1, 2] = 2
-    """How often Strassen's algorithm may halve a product of matrices, 0 for never."""
+    strassen: Literal[0, 1, 2] | None = None
+    """How often Strassen's algorithm may halve a product of matrices, 0 for never; None is 2, or 0 as above."""
 
     max_winograd_error: Annotated[float, least(0)] | None = None
     """The largest error over the RMS of a layer's output that Winograd's algorithm may add."""

@@ -86,8 +86,7 @@ def compile(
     """
     if torch_export.is_torch(model):
         model = load(model, example_inputs=example_inputs)
-    chosen = _options(options, changes)
-    target = find_target(chosen)
+    chosen, target = _chosen(options, changes)
     progress("read")
     every = _every(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
@@ -121,13 +120,13 @@ def inspect(
     **changes: Any,
 ) -> tuple[Description, Graph | None]:
     """What a model is made of, and the graph that would be compiled (None while dimensions are unbound)."""
-    chosen = _options(options, changes)
+    chosen, target = _chosen(options, changes)
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
     if given.incomplete and all(v.type.bound for v in given.inputs):
         return describe(given), given  # nothing follows from weights that are not there
-    graph, program = _planned(given, find_target(chosen), chosen, given.name, shapes, progress)
+    graph, program = _planned(given, target, chosen, given.name, shapes, progress)
     return describe(bind(given, shapes) if shapes else given, program), graph
 
 
@@ -145,8 +144,7 @@ def tune(
 
     Layers that the table already knows are not measured again; stopping half-way loses only the layer at hand.
     """
-    chosen = _options(options, changes)
-    target = find_target(chosen)
+    chosen, target = _chosen(options, changes)
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     graph = _optimised(given, target, chosen, shapes)
     setting = _setting(target, chosen)
@@ -247,6 +245,8 @@ def _programs(
 
 def _setting(target: Target, options: Options) -> Setting:
     most = math.inf if options.max_winograd_error is None else options.max_winograd_error
+    assert options.winograd is not None
+    assert options.strassen is not None
     limits = Limits(options.winograd, options.strassen, most)
     return Setting(target.machine, limits, threads=most_threads(target, options))
 
@@ -284,6 +284,18 @@ def most_threads(target: Target, options: Options) -> int:
             raise InputError(f"target {target.name} has no threads: leave out threads={options.threads}")
         return 1
     return options.threads or THREADS
+
+
+def _chosen(options: Options | None, changes: dict[str, Any]) -> tuple[Options, Target]:
+    """The options with what depends on the target decided, and the target."""
+    chosen = _options(options, changes)
+    target = find_target(chosen)
+    scarce = target.freestanding
+    return replace(
+        chosen,
+        winograd=(0 if scarce else 4) if chosen.winograd is None else chosen.winograd,
+        strassen=(0 if scarce else 2) if chosen.strassen is None else chosen.strassen,
+    ), target
 
 
 def _options(options: Options | None, changes: dict[str, Any]) -> Options:

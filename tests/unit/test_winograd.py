@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tenon
 from interpret import interpret
 from lowered import MACHINES, Ask, make_site, run_site, settle
 from tenon.codegen.bounds import prove
 from tenon.ir.build import Builder
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import F32, tensor
 from tenon.kernels.cook_toom import Short
 from tenon.kernels.machine import Machine
 from tenon.kernels.winograd import ERROR, Blocking
@@ -114,3 +116,15 @@ def test_transforms_correlate(m: int, taps: int) -> None:
     buffers = [inputs.astype(np.float32), (short.taps() @ filters).astype(np.float32), np.zeros(m, np.float32)]
     interpret(k.done(), buffers)
     np.testing.assert_allclose(buffers[2], np.correlate(inputs, filters), atol=2e-5)
+
+
+def test_a_microcontroller_gives_no_memory_for_speed() -> None:
+    graph = Graph("conv")
+    x = graph.add_input("x", tensor(F32, 1, 16, 16, 16))
+    weights = graph.constant("w", np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32))
+    graph.outputs = [graph.add(PADDED, [x, weights], ["y"]).output]
+    for wanted in (None, 4):
+        bundle = tenon.compile(graph, target="cortex-m7", winograd=wanted, tuning="none.db")
+        names = [call.kernel.name for call in bundle.program.calls]
+        assert any(name.startswith("winograd") for name in names) == (wanted == 4)
+        assert bundle.manifest({}, compiled=False).options["winograd"] == (wanted or 0)
