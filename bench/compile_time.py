@@ -77,8 +77,12 @@ def main() -> int:
     names = options.nets.split(",") if options.nets else sorted(p.stem for p in options.models.glob("*.onnx"))
     found: dict[str, tuple[Compilation, Compilation]] = {}
     if not options.json:
-        print("| network | cold s | of processors | warm s | " + " | ".join(f"{s} s" for s in STAGES) + " |")
-        print("|---" * (len(STAGES) + 4) + "|")
+        print(
+            "| network | cold s | of processors | warm s | of processors | "
+            + " | ".join(f"{s} s" for s in STAGES)
+            + " |"
+        )
+        print("|---" * (len(STAGES) + 5) + "|")
     for name in names:
         with tempfile.TemporaryDirectory(prefix="compile-time-") as place:
             cache, model = Path(place) / "cache", options.models / f"{name}.onnx"
@@ -87,7 +91,8 @@ def main() -> int:
         if not options.json:
             cold, warm = found[name]
             stages = " | ".join(f"{cold.stages.get(stage, 0):.2f}" for stage in STAGES)
-            print(f"| {name} | {cold.seconds:.1f} | {cold.processor:.1f} | {warm.seconds:.1f} | {stages} |", flush=True)
+            totals = " | ".join(f"{run.seconds:.1f} | {run.processor:.1f}" for run in (cold, warm))
+            print(f"| {name} | {totals} | {stages} |", flush=True)
     if options.json:
         print(json.dumps({n: {"cold": asdict(c), "warm": asdict(w)} for n, (c, w) in found.items()}, indent=1))
     else:
