@@ -146,7 +146,8 @@ class Transpose(Operator):
         return (TensorType(x.dtype, tuple(x.dims[i] for i in self.order(x.rank))),)
 
     def reference(self, x: Array) -> Array:
-        return np.ascontiguousarray(x.transpose(self.order(x.ndim)))
+        y = x.transpose(self.order(x.ndim))
+        return np.ascontiguousarray(y) if any(y.strides) else y  # one number everywhere stays one number
 
     def layouts(self, site: Site) -> Layouts:
         """From channels last to channels first, the result is an image as a convolution wants it."""
