@@ -249,6 +249,7 @@ class Net:
         self._check_shapes()
         for name in wanted:
             self.graph.outputs.append(self._returned(name, self.scope[name]))
+        self.writer.finish()  # an input that is returned as it is may be too large
         self.graph.prune()
         if self.cut_inputs:
             self.graph.inputs = [v for v in self.graph.inputs if v.name in self.cut_inputs or self.graph.used(v)]
