@@ -98,6 +98,15 @@ def test_a_residual_of_a_convolution_without_bias(compiler: Compiler) -> None:
     assert judged(made, compiler).findings == []
 
 
+@pytest.mark.parametrize(
+    ("operator", "number"), [("Sin", 3e38), ("Cos", -3e38), ("Acosh", -2147483904.0), ("Acosh", 3e38), ("LRN", np.nan)]
+)
+def test_functions_far_out(operator: str, number: float, compiler: Compiler) -> None:
+    x = np.full((1, 4, 2, 2), number, np.float32)
+    attributes: dict[str, object] = {"size": 9, "alpha": 1.0, "beta": 0.6} if operator == "LRN" else {}
+    assert judged(graph_of({"x": x}, (operator, ("x",), attributes)), compiler).findings == []
+
+
 def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:
     assert judged(graph_of({"x": np.ones(3, np.float32)}, ("Sum", ("x",), {})), compiler).findings == []
 

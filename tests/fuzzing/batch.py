@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from fuzzing.generate import Sample
 from tenon.codegen.threads import phases
-from tenon.codegen.unit import REGIONS, source
+from tenon.codegen.unit import source
 from tenon.ir.graph import Array
 from tenon.ops.base import Limits
 from tenon.passes import optimize
@@ -117,6 +117,3 @@ def _region(size: int, rubbish: int) -> Array:
 def _check(region: Array, size: int, rubbish: int) -> None:
     outside = np.concatenate([region[:GUARD], region[GUARD + size :]])
     assert (outside == rubbish).all(), "memory outside of the regions was written"
-
-
-__all__ = ["REGIONS", "Library", "Mapping", "Plan", "planned"]

@@ -25,6 +25,9 @@ from tenon.targets import find as find_target
 from tenon.toolchain.compiler import Compiler
 
 LEVELS = (0, 1, 2)
+LONGEST = 600
+"""Seconds after which a batch, which takes about ten, is taken to hang."""
+
 RUBBISH = (0xFF, 0x5A)
 """What memory holds before a run: as f32 NaN, and a large number."""
 
@@ -100,11 +103,14 @@ def judge_apart(seeds: Sequence[int], target: str, threads: int, compiler: Compi
             target=lambda: path.write_text(json.dumps(judge(seeds, target, threads, compiler).record()))
         )
         process.start()
-        process.join()
+        process.join(LONGEST)
         if process.exitcode == 0:
             return Report.of(json.loads(path.read_text()))
+        how = "took too long" if process.exitcode is None else f"ended with {process.exitcode}"
+        process.kill()
+        process.join()
     if len(seeds) == 1:
-        ended = Finding(seeds[0], "crash", -1, f"the process ended with {process.exitcode}", target, threads)
+        ended = Finding(seeds[0], "crash", -1, f"the process {how}", target, threads)
         return Report(graphs=1, findings=[ended])
     found, middle = Report(), len(seeds) // 2
     for half in (seeds[:middle], seeds[middle:]):
