@@ -21,10 +21,11 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
-from tenon.ir.loops import Expr, Kernel, Value, bitcast, broadcast, select
+from tenon.ir.loops import Expr, Kernel, bitcast
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Ahead, Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time, unrolled
 from tenon.kernels.cook_toom import Short
+from tenon.kernels.finish import finish
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
 from tenon.kernels.share import deal
@@ -258,7 +259,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
     k = Builder(f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
     p = _Parts(k, s, machine, b)
-    x, ws, finish = p.image(), p.weights(), p.finish()
+    x, ws, end = p.image(), p.weights(), p.finish()
     v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
     blocks = -(-p.total // p.tiles)
     (images, shares), _ = deal(s.y.n, blocks)
@@ -270,7 +271,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
         with k.loop("e", p.elements) as e:
             for r, w in ws:
                 _multiply(p, r, w, v, t, e)
-        _transform_products(p, t, finish, y, n, start, there)
+        _transform_products(p, t, end, y, n, start, there)
     return k.done()
 
 
@@ -295,8 +296,8 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
     made.append(p.k.done())
 
     p = _Parts(Builder(f"{name}_out"), s, machine, b)
-    t, finish, y = p.products(), p.finish(), p.output()
-    _transform_products(p, t, finish, y, first, start, (p.total,), *deal(s.padded // machine.lanes, p.total)[0])
+    t, end, y = p.products(), p.finish(), p.output()
+    _transform_products(p, t, end, y, first, start, (p.total,), *deal(s.padded // machine.lanes, p.total)[0])
     return made[0], made[1], p.k.done()
 
 
@@ -364,7 +365,7 @@ def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind
 
 
 def _transform_products(
-    p: _Parts, t: Tensor, finish: _Finish, y: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
+    p: _Parts, t: Tensor, end: _Finish, y: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
 ) -> None:
     k, s, lanes = p.k, p.s, p.machine.lanes
     down, across = axes(s, p.b.m)
@@ -382,20 +383,12 @@ def _transform_products(
                 with k.when(*([top + i < s.y.h] if s.y.h % down.m else [])):
                     for j, e in enumerate(across.backward(k, [half[i, j] for j in range(across.side)])):
                         with k.when(*([left + j < s.y.w] if s.y.w % across.m else [])):
-                            _store(p, finish, y, (n, c, top + i, left + j), e)
+                            _store(p, end, y, (n, c, top + i, left + j), e)
 
 
-def _store(p: _Parts, finish: _Finish, y: Tensor, at: tuple[Index, Index, Index, Index], value: Value) -> None:
-    s, lanes = p.s, p.machine.lanes
+def _store(p: _Parts, end: _Finish, y: Tensor, at: tuple[Index, Index, Index, Index], value: Expr) -> None:
     n, c, row, col = at
-    channel = c * lanes
-    result = value if finish.bias is None else value + finish.bias.vec(lanes)[c]
-    extra = [
-        broadcast(loaded(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)]), lanes)
-        for image, tensor in zip(s.operands, finish.operands, strict=True)
-    ]
-    assert isinstance(result, Expr)
-    result = s.epilogue(result, *extra)
-    if finish.mask is not None:
-        result = select(finish.mask.vec(lanes)[c], result, 0.0)
-    y.vec(lanes)[s.y.place(n, channel, row, col, lanes)] = stored(result, s.y.dtype)
+    lanes = p.machine.lanes
+    mask = None if end.mask is None else end.mask.vec(lanes)[c]
+    biased = value if end.bias is None else value + end.bias.vec(lanes)[c]
+    finish(p.s, y, end.operands, (n, c * lanes, row, col), lanes, biased, mask)
