@@ -76,7 +76,7 @@ _ZERO_SAFE = {
     "mod": "return b == 0 ? 0 : {minus_rest}({E})(a % b);",
 }
 """Division of integers by what may be zero: the result is zero then, and nothing overflows."""
-_INT_ABS = "const {I} m = ({I})(a < 0); return (a ^ ({V})m) - ({V})m;"
+_INT_ABS = "const {U} m = ({U})(a < 0); return ({V})((({U})a ^ m) - m);"
 SCALAR = {
     "max": "return a > b ? a : b;",
     "min": "return a < b ? a : b;",
@@ -196,7 +196,7 @@ class C(Printer):
                 return f"({a} / {b})"
             return f"{self.helper('div', t)}({self.value(e.args[0])}, {self.value(e.args[1])})"
         if t.lanes > 1:
-            return f"({a} {sign} {b})"
+            return self.lanes_infix(e, a, b)
         own = self.names[t.dtype]
         if e.name == "shr" or t.dtype in (DType.U32, DType.U64, DType.Q8):
             return f"({a} {sign} {b})"
@@ -204,11 +204,29 @@ class C(Printer):
         right = b if e.name == "shl" else f"({wide}){b}"
         return f"({own})(({wide}){a} {sign} {right})"
 
+    def lanes_infix(self, e: Op, a: str, b: str) -> str:
+        """Signed lanes are computed as their unsigned twins, to wrap around; a scalar spreads by itself."""
+        t, sign = e.type, INFIX[e.name]
+        if not t.dtype.is_signed or e.name == "shr":
+            return f"({a} {sign} {b})"
+        whole, one = self.unsigned(t), self.unsigned(Type(t.dtype))
+        kinds = [one if isinstance(arg, Op) and arg.name == "broadcast" else whole for arg in e.args]
+        return f"({self.type(t)})(({kinds[0]}){a} {sign} ({kinds[1]}){b})"
+
+    def unsigned(self, t: Type) -> str:
+        """The type of as many unsigned integers of the same width."""
+        return self.type(Type(_UNSIGNED[t.dtype.bytes], t.lanes))
+
+    def adds_up(self, t: Type) -> bool:
+        return not t.dtype.is_signed
+
     def call(self, e: Op, args: list[str]) -> str:
         t, source = self.type(e.type), e.args[0].type
         if e.name == "neg":
-            if e.type.lanes > 1 or e.type.dtype.is_float:
+            if e.type.dtype.is_float:
                 return f"(-{args[0]})"
+            if e.type.lanes > 1:
+                return f"({t})(-({self.unsigned(e.type)}){args[0]})"
             wide = "uint64_t" if e.type.dtype.bytes == 8 else "uint32_t"
             return f"({t})(0 - ({wide}){args[0]})"
         if e.name not in ("cast", "bitcast", "broadcast", "select"):
@@ -246,7 +264,7 @@ class C(Printer):
         words = {
             "V": over,
             "I": self.type(twin),
-            "U": self.type(Type(_UNSIGNED[t.dtype.bytes], t.lanes)) if name == "dot2" else "",
+            "U": self.unsigned(t) if name == "dot2" or (name == "abs" and t.dtype.is_signed) else "",
             "E": self.names[t.dtype],
             "N": t.lanes,
             "S": "" if t.dtype is DType.F64 else "f",
@@ -308,10 +326,11 @@ class C(Printer):
         """Halve the vector until one lane holds the result."""
         steps, half = [], t.lanes // 2
         pair = "" if name == "reduce_add" else self.helper(name.removeprefix("reduce_"), t)
+        whole, part = (f"({self.type(t)})", f"({self.unsigned(t)})") if t.dtype.is_signed else ("", "")
         while half:
             order = ", ".join(str((i + half) % t.lanes) for i in range(t.lanes))
             twin = f"__builtin_shufflevector(v, v, {order})"
-            steps.append(f"v = {pair}(v, {twin});" if pair else f"v = v + {twin};")
+            steps.append(f"v = {pair}(v, {twin});" if pair else f"v = {whole}({part}v + {part}{twin});")
             half //= 2
         return "\n  ".join(steps) + "\n "
 

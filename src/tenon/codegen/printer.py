@@ -109,6 +109,10 @@ class Printer(ABC):
         """An operation of two operands that has a sign."""
         return f"({a} {INFIX[e.name]} {b})"
 
+    def adds_up(self, t: Type) -> bool:
+        """Whether a sum over that type may be written ``x += y``."""
+        return True
+
     @abstractmethod
     def literal(self, e: Const) -> str: ...
 
@@ -274,7 +278,7 @@ class Printer(ABC):
             pointer, at = self.place(s.buffer, s.index)
             return self.line(self.stored(s.value.type, pointer, at, self.value(s.value)))
         name, v = self.register(s.buffer, s.index), s.value
-        if isinstance(v, Op) and v.name == "add":
+        if isinstance(v, Op) and v.name == "add" and self.adds_up(v.type):
             first = v.args[0]
             if isinstance(first, Load) and first.buffer is s.buffer and first.index == s.index:
                 return self.line(f"{name} += {self.value(v.args[1], False)};")

@@ -15,7 +15,7 @@ from tenon.ir.graph import Array
 from tenon.ir.loops import Const, Expr, cast, less, op, select
 from tenon.ir.types import BOOL, DType
 from tenon.kernels import math as functions
-from tenon.ops.base import Case, register
+from tenon.ops.base import Case, Operator, register
 from tenon.ops.elementwise import Pointwise, Unary, mask_of, truth
 
 _ROW = np.linspace(-2, 2, 5, dtype=np.float32)
@@ -46,6 +46,15 @@ class Binary(Pointwise):
         yield case("nothing", (3, 0, 4), (3, 1, 1))
 
 
+def _wrapping(op: Operator) -> Iterable[Case]:
+    """Signed integers whose results do not fit and wrap around."""
+    for dtype in (np.int8, np.int16, np.int32, np.int64):
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        x = np.array([least, -1, 0, 1, most, least + 1] * 7, dtype)
+        inputs = (x,) if op.arity[1] == 1 else (x, x[::-1].copy())
+        yield Case(op, inputs, tolerance=0, label=f"wraps_{np.dtype(dtype).name}")
+
+
 @register
 @dataclass(frozen=True)
 class Add(Binary):
@@ -61,6 +70,7 @@ class Add(Binary):
         for dtype in (np.int64, np.int32, np.uint8, np.float64, np.float16):
             x = np.arange(15, dtype=dtype).reshape(3, 5)
             yield Case(cls(), (x, x[:1]), tolerance=1e-3 if dtype == np.float16 else 0, label=np.dtype(dtype).name)
+        yield from _wrapping(cls())
 
 
 @register
@@ -72,6 +82,11 @@ class Sub(Binary):
     def reference(self, a: Array, b: Array) -> Array:
         return np.subtract(a, b)
 
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield from _wrapping(cls())
+
 
 @register
 @dataclass(frozen=True)
@@ -81,6 +96,11 @@ class Mul(Binary):
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.multiply(a, b)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield from _wrapping(cls())
 
 
 @register
@@ -242,6 +262,11 @@ class Neg(Unary):
     def reference(self, x: Array) -> Array:
         return np.negative(x)
 
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield from _wrapping(cls())
+
 
 @register
 @dataclass(frozen=True)
@@ -251,6 +276,11 @@ class Abs(Unary):
 
     def reference(self, x: Array) -> Array:
         return np.abs(x)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        yield from _wrapping(cls())
 
 
 @register

@@ -157,6 +157,9 @@ class ReduceSum(Reduce):
         for dtype in (np.int32, np.int64, np.float64):
             x = np.arange(24, dtype=dtype).reshape(2, 3, 4)
             yield Case(cls(), (x, np.array([1], np.int64)), (1,), label=np.dtype(dtype).name)
+        for dtype in (np.int32, np.int64):
+            x = np.full((2, 35), np.iinfo(dtype).max, dtype)
+            yield Case(cls(), (x, np.array([1], np.int64)), (1,), tolerance=0, label=f"wraps_{np.dtype(dtype).name}")
 
 
 @register
