@@ -38,10 +38,11 @@ ORDERED = frozenset({
 """Operators that choose the greatest of several, or an integer: what NaN gives is not specified."""
 
 PLACES = frozenset({
-    "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal", "PsRoiPool", "Resize",
-    "RoiAlign",
+    "CumProd", "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal", "PsRoiPool",
+    "ReduceProd", "Resize", "RoiAlign",
 })  # fmt: skip
-"""Operators that compute where to read: their numbers are coordinates."""
+"""Operators that compute where to read, so that their numbers are coordinates, and products of many numbers, which
+overflow in one order and not in another."""
 
 SPREADING = frozenset({"ConvTranspose", "AveragePool", "DirectAveragePool", "DirectConv", "DirectConvTranspose"})
 """Operators computed with weights of zero here and there, or whose windows may hold nothing but padding."""
@@ -305,6 +306,10 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     """Whether the result is specified for such operands."""
     if node.op.name in PRODUCTS and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
         return False
+    if node.op.name == "RoiAlign":  # the most samples that its kernel takes
+        (height, width), regions = node.input(0).type.dims[2:], floats[1] * node.op.spatial_scale  # type: ignore[attr-defined]
+        if (regions[:, 2:] - regions[:, :2] > (2 * width, 2 * height)).any():
+            return False
     if node.op.name in PLACES:
         return all(tame(a) for a in floats)
     if node.op.name in SPREADING or getattr(node.op, "group", 1) > 1:  # groups share vectors with zeros between them
