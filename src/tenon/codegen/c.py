@@ -164,7 +164,8 @@ class C(Printer):
 
     def splat(self, text: str, t: Type) -> str:
         # x - 0 keeps the sign of zero, which x + 0 does not.
-        return f"({text} - ({self.type(t)}){{0}})"
+        own = f"({self.names[t.dtype]})" if _promoted(t) else ""
+        return f"({own}{text} - ({self.type(t)}){{0}})"
 
     def literal(self, e: Const) -> str:
         if e.type.dtype is DType.F16:
@@ -189,7 +190,7 @@ class C(Printer):
         """Integers wrap around: what is too wide for C's int arithmetic is done without a sign, then cut."""
         t, sign = e.type, INFIX[e.name]
         _computable(e.args[0].type)
-        if t.dtype.is_float or e.name in ("and", "or", "xor"):
+        if t.dtype.is_float or (t.lanes == 1 and e.name in ("and", "or", "xor")):
             return f"({a} {sign} {b})"
         if e.name == "div":
             if _safe(e.args[1]):
@@ -206,12 +207,18 @@ class C(Printer):
 
     def lanes_infix(self, e: Op, a: str, b: str) -> str:
         """Signed lanes are computed as their unsigned twins, to wrap around; a scalar spreads by itself."""
-        t, sign = e.type, INFIX[e.name]
-        if not t.dtype.is_signed or e.name == "shr":
-            return f"({a} {sign} {b})"
-        whole, one = self.unsigned(t), self.unsigned(Type(t.dtype))
-        kinds = [one if isinstance(arg, Op) and arg.name == "broadcast" else whole for arg in e.args]
-        return f"({self.type(t)})(({kinds[0]}){a} {sign} ({kinds[1]}){b})"
+        t = e.type
+        wraps = t.dtype.is_signed and e.name in ("add", "sub", "mul", "shl")
+
+        def operand(arg: Expr, text: str) -> str:
+            spread = isinstance(arg, Op) and arg.name == "broadcast"
+            of = Type(t.dtype, 1 if spread else t.lanes)
+            if wraps:
+                return f"({self.unsigned(of)}){text}"
+            return f"({self.type(of)}){text}" if spread and _promoted(t) else text
+
+        text = f"({operand(e.args[0], a)} {INFIX[e.name]} {operand(e.args[1], b)})"
+        return f"({self.type(t)}){text}" if wraps else text
 
     def unsigned(self, t: Type) -> str:
         """The type of as many unsigned integers of the same width."""
@@ -386,6 +393,11 @@ class C(Printer):
 def _computable(t: Type) -> None:
     if t.dtype in (DType.F16, DType.BF16):
         raise TypeError(f"arithmetic of {t}, which are bits in C: cast them to f32")
+
+
+def _promoted(t: Type) -> bool:
+    """Whether C computes with such scalars as int, which does not spread over narrower lanes."""
+    return t.dtype.bytes < 4
 
 
 def _first_of(native: Sequence[tuple[str, str]], portable: str) -> str:

@@ -563,4 +563,5 @@ class Where(Pointwise):
         yield Case(cls(), (flags, (2, 3, 4), np.array(-1, np.float32)), (2,), label="number")
         yield Case(cls(), (flags[:, :1], (1, 4), (3, 1)), label="broadcast")
         yield Case(cls(), (flags, np.arange(4), -np.arange(4)), label="i64")
+        yield Case(cls(), (np.array([True]), np.arange(100, dtype=np.uint8), np.array(0, np.uint8)), label="u8")
         yield Case(cls(), (flags, flags[::-1].copy(), ~flags), label="bool")
