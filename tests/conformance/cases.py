@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.exact import expected
+
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 """The suites of ``onnx.backend.test`` that hold single operators or small networks."""
 
@@ -44,7 +46,10 @@ def _generated() -> Iterator[Conformance]:
     for case in collect_testcases(None):
         assert case.model is not None
         assert case.data_sets is not None
-        data = tuple((tuple(inputs), tuple(outputs)) for inputs, outputs in case.data_sets)
+        data = tuple(
+            (tuple(inputs), expected(case.name, inputs, outputs, case.rtol, case.atol))
+            for inputs, outputs in case.data_sets
+        )
         yield Conformance(
             case.name, "node", _operator(case.name, case.model), case.model.SerializeToString(), data,
             case.rtol, case.atol,

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from conformance.cases import Conformance
+from conformance.exact import EXACT
 from conformance.harness import PASSED, Outcome
 from tenon import ops
 from tenon.frontends.onnx_compose import COMPOSED
@@ -38,6 +39,10 @@ and two bytes (ASCII, Latin, Greek, Cyrillic, Armenian) whose other case has as 
 ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without classes of
 Unicode. The pieces of a StringSplit are as many as W bytes can hold.
 
+An ImageDecoder reads uncompressed pictures whose size the model declares: a BMP of 24 bits from the bottom up, or a
+binary PNM with a header as "P6\\nWIDTH HEIGHT\\n255\\n" (P5 for Grayscale), told apart by the number of bytes; where
+the header is not that of such a picture, the output is all zeros. All other pictures are refused when importing.
+
 Random numbers are drawn when compiling, by a generator that counts (Philox 4x64), from the attribute `seed` or else
 from the node's name: a bundle keeps no state and has the same numbers in every run. For others in every run, cut the
 model behind the node, so that they are an input.
@@ -50,7 +55,9 @@ when compiling (a condition that is computed at run time may end them early); of
 both branches are computed and the result is chosen.
 
 Results are compared at ONNX's own tolerances, and at no less than two units in the last place for floats of 16 bits,
-whose expected values hold the roundings of every intermediate result.
+whose expected values hold the roundings of every intermediate result. What {recomputed} expect is computed anew, by
+NumPy in double precision, and compared at the same tolerances: the values that come with them hold NumPy's rounding
+noise in single precision, 2e-7 where the tolerance is 1e-7.
 
 """
 
@@ -71,7 +78,8 @@ def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered:
         if by_name[case.name, case.kind].status == PASSED:
             passed[case.operator] += 1
             types[case.operator] |= _input_types(case)
-    head = HEAD.format(gradients=", ".join(RULES), every=", ".join(targets()))
+    words = {"gradients": ", ".join(RULES), "every": ", ".join(targets()), "recomputed": " and ".join(EXACT)}
+    head = HEAD.format(**words)
     lines = ["| operator | versions | element types | targets | cases | pass |", "|---|---|---|---|--:|--:|"]
     for name, versions in _versions().items():
         held = ", ".join(sorted(types[name]))

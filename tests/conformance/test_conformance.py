@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from conformance.__main__ import listed, quick, summary, surprises
 from conformance.cases import cases
+from conformance.exact import EXACT, expected
 from conformance.harness import attempt_all
 
 
@@ -22,6 +24,17 @@ def test_every_operator_ends_as_listed() -> None:
     outcomes = attempt_all(chosen, 2)
     assert len({c.operator for c in chosen}) > 190
     assert not surprises(outcomes, listed()), summary(outcomes)
+
+
+def test_expectations_are_computed_anew_only_where_they_are_rounding_noise() -> None:
+    name, x = next(iter(EXACT)), np.arange(200, dtype=np.float32).reshape(1, 10, 10, 2)
+    exact = EXACT[name]([x])
+    noisy = exact + np.float32(2e-6)
+    assert expected(name, [x], [noisy], 0, 1e-7)[0] is not noisy
+    assert expected(name, [x], [noisy], 0, 1e-5)[0] is noisy
+    assert expected("test_dft", [x], [noisy], 0, 1e-7)[0] is noisy
+    with pytest.raises(ValueError, match="something else"):
+        expected(name, [x], [exact + 1], 0, 1e-7)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.frontends.onnx_picture import image_decoder
 from tenon.frontends.onnx_random import bernoulli, multinomial, random_normal, random_uniform
 from tenon.frontends.onnx_recurrent import gru, lstm, rnn
 from tenon.frontends.onnx_sample import deform_conv, grid_sample
@@ -414,6 +415,7 @@ COMPOSED: dict[str, Callable[[Layer], Results | None]] = {
     "GridSample": grid_sample,
     "GlobalLpPool": _global_lp_pool,
     "Hardmax": _hardmax,
+    "ImageDecoder": image_decoder,
     "LSTM": lstm,
     "LpNormalization": _lp_normalization,
     "LpPool": _lp_pool,

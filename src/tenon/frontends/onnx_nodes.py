@@ -38,7 +38,6 @@ Scope = ChainMap[str, Entry]
 
 REMEDIES = {
     "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --output",
-    "ImageDecoder": "decode the picture in the application and cut the model after it with --input",
 }
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
@@ -376,6 +375,13 @@ class Importer:
         """The first outputs of a new node."""
         names = [f"{layer.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
         return list(self.writer.add(operator(type, attributes), inputs, names, layer.origin))
+
+    def declared(self, layer: Layer) -> tuple[int, ...] | None:
+        """The shape that the file states for the first output, if it states all of it."""
+        infos = (v for v in (*self.proto.output, *self.proto.value_info) if v.name == layer.outputs[0])
+        info = next((v.type.tensor_type for v in infos if v.type.tensor_type.HasField("shape")), None)
+        known = info is not None and all(d.HasField("dim_value") for d in info.shape.dim)
+        return tuple(d.dim_value for d in info.shape.dim) if info is not None and known else None
 
     def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
         """The outputs of an operator whose last output counts what is found along these axes of the others."""
