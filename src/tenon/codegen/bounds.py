@@ -129,7 +129,7 @@ class _Proof:
             elif isinstance(s, Alloc):
                 self.written.discard(s.buffer)
                 self.homes[s.buffer] = trip.loops
-            elif isinstance(s, Loop):
+            elif isinstance(s, Loop) and not any(upper(b, guards, self.memo) <= 0 for b in s.var.below):
                 inside = _Trip((*trip.loops, s.var), not has_parallel(s.body)) if s.kind == "parallel" else trip
                 self.visit(s.body, guards, inside)
             elif isinstance(s, Bind):

@@ -99,4 +99,5 @@ class Einsum(Operator):
         yield Case(cls("...ii->...i"), ((2, 3, 3),), label="diagonal")
         yield Case(cls("bij, bjk -> bik"), ((2, 3, 4), (2, 4, 5)), label="batches")
         yield Case(cls("i,j->"), ((3,), (4,)), label="all")
+        yield Case(cls("ij,jk"), ((2, 0), (0, 3)), label="nothing")
         yield Case(cls("ij->ji"), ((3, 17),), label="transpose")
