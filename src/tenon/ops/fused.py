@@ -101,7 +101,10 @@ class Fused(Operator):
         return tuple(i for i in overwritable(site) if i >= first)
 
     def supported(self, site: Site) -> str:
-        return self.base.supported(site if isinstance(self.base, Pointwise) else self.inner(site))
+        if isinstance(self.base, Pointwise):
+            own = slice(self.count)
+            return self.base.supported(replace(site, inputs=site.inputs[own], constants=site.constants[own]))
+        return self.base.supported(self.inner(site))
 
     def candidates(self, site: Site) -> tuple[object, ...]:
         return () if isinstance(self.base, Pointwise) else self.base.candidates(self.inner(site))
@@ -135,6 +138,8 @@ class Fused(Operator):
         yield Case(sums, (image, channel, image), (1,), 2 * ROUNDED, label="bf16", dtypes=brain)
         choice = cls(Greater(), 2, (Apply(Where(), (0, 1, 2)),))
         yield Case(choice, ((4, 7), half, (4, 7), (7,)), (1,), label="mask_inside")
+        masked = cls(Sigmoid(), 1, (Apply(Where(), (1, 0, 2)),))
+        yield Case(masked, ((4, 7), np.arange(28).reshape(4, 7) % 3 == 0, half), (2,), label="mask_read")
 
 
 # --------------------------------------------------------------------------------------------- for passes
