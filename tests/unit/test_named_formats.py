@@ -116,8 +116,8 @@ def test_paddle_operators() -> None:
 
 
 def test_paddle_refusals() -> None:
-    with pytest.raises(UnsupportedError, match=r"y \(multiclass_nms3\): this operator is not supported"):
-        frontends.load(paddle(paddle_operator("multiclass_nms3", {"X": "x"}, {"Out": "y"})))
+    with pytest.raises(UnsupportedError, match=r"y \(matrix_nms\): this operator is not supported"):
+        frontends.load(paddle(paddle_operator("matrix_nms", {"X": "x"}, {"Out": "y"})))
     with pytest.raises(FormatError, match="belong"):
         frontends.load(PADDLE, weights=paddle_tensor(W) + paddle_tensor(B))
     with pytest.raises(FormatError, match="too early"):

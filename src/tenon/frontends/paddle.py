@@ -16,7 +16,7 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net, RefusedError
-from tenon.frontends.paddle_ops import OPERATORS, Context, looks_like_type
+from tenon.frontends.paddle_ops import OPERATORS, Context, Result, looks_like_type
 from tenon.frontends.protobuf import Message, Schema, raw_fields
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
@@ -165,12 +165,22 @@ def tensor(data: bytes, at: int, where: str) -> tuple[Array, int]:
 
 
 # ---------------------------------------------------------------------------------------------- program
+def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Value]]:
+    """What an operator gives, by the names that its outputs have."""
+    if isinstance(made, dict):
+        return [(slots[slot][0], value) for slot, value in made.items() if slots.get(slot)]
+    every = [name for names in slots.values() for name in names]
+    names = next((slots[slot] for slot in ("Out", "Output", "Y") if slots.get(slot)), every)
+    return list(zip(names, [made] if isinstance(made, Value) else made, strict=False))
+
+
 class _Program:
     """The walk over the operators of a block."""
 
     def __init__(self, net: Net, block: Message) -> None:
         self.net, self.block = net, block
         self.variables = {v.name: v for v in block.vars}
+        self.types = frozenset(op.type for op in block.ops)
         self.results: list[str] = []
 
     def load(self, stored: dict[str, Array]) -> Graph:
@@ -181,7 +191,10 @@ class _Program:
                     self.net[v.name] = self.parameter(v, stored.get(v.name))
         for i, op in enumerate(self.block.ops):
             self.operator(op, i)
-        return self.net.finish(self.results)
+        graph = self.net.finish(self.results)
+        if graph.heads is not None:  # by the name that the program returns it under
+            graph.heads = graph.heads._replace(outputs=tuple(self.net.scope[n].name for n in graph.heads.outputs))
+        return graph
 
     def parameter(self, variable: Message, data: Array | None) -> Value:
         if data is not None:
@@ -204,13 +217,12 @@ class _Program:
             self.results += [name for slot in op.inputs for name in slot.arguments]
             return
         with self.net.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
-            context = Context(self.net, op)
+            context = Context(self.net, op, self.types)
             if op.type not in OPERATORS:
                 raise RefusedError("this operator is not supported", "those that are stand in the documentation")
             if context.begin():
-                names = next((slots[k] for k in ("Out", "Output", "Y") if slots.get(k)), tops)
                 made = OPERATORS[op.type](context)
-                for name, value in zip(names, [made] if isinstance(made, Value) else made, strict=False):
+                for name, value in _named(slots, made):
                     self.net[name] = value
 
     def feed(self, name: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.paddle_detection import DETECTION
 from tenon.frontends.paddle_recurrent import rnn
 from tenon.frontends.protobuf import Message
 from tenon.ir.graph import Value
@@ -32,10 +33,11 @@ _TYPES = {0: "bool", 1: "i16", 2: "i32", 3: "i64", 4: "f16", 5: "f32", 6: "f64",
 
 
 class Context(Emitter):
-    """The operator about to be made, its inputs by slot."""
+    """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program."""
 
-    def __init__(self, net: Net, op: Message) -> None:
+    def __init__(self, net: Net, op: Message, others: frozenset[str]) -> None:
         super().__init__(net)
+        self.others = others
         self.type: str = op.type
         self.slots = {slot.parameter: [net[name] for name in slot.arguments] for slot in op.inputs}
         self.outputs = {slot.parameter: slot.arguments for slot in op.outputs}
@@ -92,7 +94,8 @@ class Context(Emitter):
         return None
 
 
-Result = Value | Sequence[Value]
+Result = Value | Sequence[Value] | dict[str, Value]
+"""What an operator gives: its main output, the outputs in that slot, or outputs by slot."""
 
 
 def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
@@ -499,5 +502,5 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)), "shape": shape, "fill_constant": fill_constant,
     "assign_value": assign_value, "assign": same, "cast": cast, "gather": gather, "lookup_table": lookup,
     "lookup_table_v2": lookup, "dropout": dropout, "rnn": rnn,
-    "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")),
+    "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")), **DETECTION,
 }  # fmt: skip
