@@ -55,9 +55,10 @@ when compiling (a condition that is computed at run time may end them early); of
 both branches are computed and the result is chosen.
 
 Results are compared at ONNX's own tolerances, and at no less than two units in the last place for floats of 16 bits,
-whose expected values hold the roundings of every intermediate result. What {recomputed} expect is computed anew, by
-NumPy in double precision, and compared at the same tolerances: the values that come with them hold NumPy's rounding
-noise in single precision, 2e-7 where the tolerance is 1e-7.
+whose expected values hold the roundings of every intermediate result. Two cases pass against expectations that are
+computed anew, by NumPy in double precision, and compared at the same tolerances
+({recomputed}): those that come with them hold NumPy's
+rounding noise in single precision, 2e-7 where the tolerance is 1e-7.
 
 """
 
