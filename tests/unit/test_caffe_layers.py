@@ -414,6 +414,9 @@ def test_region_and_rois() -> None:
     means = caffe_pool(image, "AVE", 4, 4, 0)[0]
     expected = np.array([[means[0, 0, 0], means[1, 0, 1]], [means[2, 1, 0], means[3, 1, 1]]])[None, None]
     same(run(text + layer("PSROIPooling", options, ("data", "rois")), image, rois)[0], expected)
+    options = "psroi_align_param { spatial_scale: 1 output_dim: 1 group_size: 2 sample_num: 1 }"
+    middles = np.array([[image[0, 2 * v + u, 4 * v + 2, 4 * u + 2] for u in (0, 1)] for v in (0, 1)])[None, None]
+    same(run(text + layer("PSROIAlign", options, ("data", "rois")), image, rois)[0], middles)
 
 
 def test_proposals_of_the_python_layer() -> None:

@@ -1,4 +1,4 @@
-"""Caffe layers of detectors: PriorBox, DetectionOutput, ROIPooling, PSROIPooling, Proposal, Region."""
+"""Caffe layers of detectors: PriorBox, DetectionOutput, ROIPooling, PSROIPooling, PSROIAlign, Proposal, Region."""
 
 from __future__ import annotations
 
@@ -75,13 +75,17 @@ def roi_pooling(layer: Layer) -> Value:
 
 
 def position_sensitive_roi_pooling(layer: Layer) -> Value:
-    parameter = layer.message.psroi_pooling_param
+    aligned = layer.type == "PSROIAlign"
+    parameter = layer.message.psroi_align_param if aligned else layer.message.psroi_pooling_param
     group, output, channels = parameter.group_size, parameter.output_dim, layer.dims()[1]
     if group < 1 or output < 1 or group * group * output != channels:
         raise RefusedError(f"takes {channels} channels for {output} outputs in {group} x {group} groups")
-    scale = float(parameter.spatial_scale)
-    options = {"output_dim": output, "group_size": group, "spatial_scale": scale}
-    return layer.add("PsRoiPool", layer.x, layer.bottom(1), **options)
+    options = {"output_dim": output, "group_size": group, "spatial_scale": float(parameter.spatial_scale)}
+    if not aligned:
+        return layer.add("PsRoiPool", layer.x, layer.bottom(1), **options)
+    if not 0 < parameter.sample_num < 1 << 8:
+        raise RefusedError(f"takes {parameter.sample_num} points along each side of a bin")
+    return layer.add("PsRoiAlign", layer.x, layer.bottom(1), **options, sample_num=parameter.sample_num)
 
 
 def proposal(layer: Layer) -> Value:
@@ -163,6 +167,7 @@ LAYERS: dict[str, Callable[[Layer], Tops]] = {
     "DetectionOutput": detection_output,
     "PriorBox": prior_box,
     "Proposal": proposal,
+    "PSROIAlign": position_sensitive_roi_pooling,
     "PSROIPooling": position_sensitive_roi_pooling,
     "Python": python,
     "Region": region,

@@ -118,6 +118,10 @@ _PARAMETERS: dict[str, dict[str, FieldRow]] = {
         "ratio": (4, "*float"), "scale": (5, "*float"), "pre_nms_topn": (6, "uint32", 6000),
         "post_nms_topn": (7, "uint32", 300), "nms_thresh": (8, "float", 0.7),
     },
+    "PSROIAlignParameter": {  # of a fork without a schema of its own: the numbers are ours, the names those of its code
+        "spatial_scale": (1, "float"), "output_dim": (2, "int32"), "group_size": (3, "int32"),
+        "sample_num": (4, "int32", 2),
+    },
     "PSROIPoolingParameter": {
         "spatial_scale": (1, "float"), "output_dim": (2, "int32"), "group_size": (3, "int32"),
     },
@@ -187,7 +191,8 @@ _LAYER: dict[str, FieldRow] = {
     "permute_param": (202, "PermuteParameter"), "pooling_param": (121, "PoolingParameter"),
     "power_param": (122, "PowerParameter"), "prelu_param": (131, "PReLUParameter"),
     "prior_box_param": (203, "PriorBoxParameter"), "proposal_param": (226, "ProposalParameter"),
-    "psroi_pooling_param": (153, "PSROIPoolingParameter"), "python_param": (130, "PythonParameter"),
+    "psroi_align_param": (8266712, "PSROIAlignParameter"), "psroi_pooling_param": (153, "PSROIPoolingParameter"),
+    "python_param": (130, "PythonParameter"),
     "recurrent_param": (146, "RecurrentParameter"), "reduction_param": (136, "ReductionParameter"),
     "region_param": (227, "RegionParameter"), "relu_param": (123, "ReLUParameter"),
     "relu6_param": (228, "ReLU6Parameter"), "reorg_param": (159, "ReorgParameter"),

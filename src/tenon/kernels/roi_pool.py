@@ -87,9 +87,56 @@ def average_regions(d: Regions) -> Kernel:
     return k.done()
 
 
-def _parameters(k: Builder, d: Regions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def aligned_regions(d: Regions, samples: int) -> Kernel:
+    """As ``average_regions``, but each bin is the mean of ``samples`` x ``samples`` points between four pixels.
+
+    A point at or past the end of its bin, which is cut at the last pixels' middles, counts as zero.
+    """
+    k = Builder(f"aligned_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}_{samples}")
+    x, regions, numbers, y = _parameters(k, d, samples)
+    with k.loop("r", d.count) as r, k.bind("n", cast(regions[r, 0], I32), d.items) as n:
+        first = [k.let("c", regions[r, 1 + i] * d.scale) for i in range(2)]
+        sides = [maximum((regions[r, 3 + i] + 1.0) * d.scale - first[i], 0.1) for i in range(2)]
+        bins = [k.let("b", side / float(d.group)) for side in sides]
+        steps = [k.let("s", size / float(samples + 1)) for size in bins]
+        with k.loop("v", d.group) as v, k.loop("u", d.group) as u:
+            with k.loop("c", d.outputs) as c:
+                y[r, c, v, u] = number(0.0)
+            low, high = (
+                [
+                    k.let("e", minimum(maximum(bins[i] * numbers[p + end] + first[i], 0.0), float(extent - 1)))
+                    for i, (p, extent) in enumerate(((u, d.width), (v, d.height)))
+                ]
+                for end in (0, 1)
+            )
+            with k.loop("i", samples) as i, k.loop("j", samples) as j:
+                across, down = (_between(k, low[a] + steps[a] * numbers[p + 1], high[a], extent)
+                                for a, (p, extent) in enumerate(((j, d.width), (i, d.height))))  # fmt: skip
+                with ExitStack() as stack:
+                    (w0, w1), (h0, h1) = (
+                        [stack.enter_context(k.bind("at", cast(place, I32), extent)) for place in side[:2]]
+                        for side, extent in ((across, d.width), (down, d.height))
+                    )
+                    c = stack.enter_context(k.loop("c", d.outputs))
+                    at = (c * d.group + v) * d.group + u
+                    top, bottom = (x[n, at, h, w0] * across[2] + x[n, at, h, w1] * across[3] for h in (h0, h1))
+                    value = (top * down[2] + bottom * down[3]) / float(samples * samples)
+                    y[r, c, v, u] = y[r, c, v, u] + value
+    return k.done()
+
+
+def _between(k: Builder, point: Expr, end: Expr, extent: int) -> tuple[Expr, Expr, Expr, Expr]:
+    """The pixels on both sides of a point and their shares, which are nothing from ``end`` on."""
+    inside = less(point, end)
+    low = k.let("low", op("floor", minimum(point, float(extent - 1))))
+    share = k.let("share", point - low)
+    shares = (select(inside, 1.0 - share, number(0.0)), select(inside, share, number(0.0)))
+    return low, minimum(low + 1.0, float(extent - 1)), *shares
+
+
+def _parameters(k: Builder, d: Regions, least: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x = k.param("x", d.items, d.channels, d.height, d.width)
-    regions, numbers = k.param("regions", d.count, 5), k.param("numbers", max(d.rows, d.columns) + 1)
+    regions, numbers = k.param("regions", d.count, 5), k.param("numbers", max(d.rows, d.columns, least) + 1)
     return x, regions, numbers, k.param("y", d.count, d.outputs, d.rows, d.columns, out=True)
 
 

@@ -1,4 +1,4 @@
-"""Pooling of regions: ONNX's MaxRoiPool, and the position-sensitive averages of R-FCN."""
+"""Pooling of regions: ONNX's MaxRoiPool, and the position-sensitive averages of R-FCN, of pixels or of points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
-from tenon.kernels.roi_pool import Regions, average_regions, max_regions
+from tenon.kernels.roi_pool import Regions, aligned_regions, average_regions, max_regions
 from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
 
 
@@ -148,3 +148,62 @@ class PsRoiPool(Operator):
         regions = np.array([[0, 0, 0, 31, 23], [1, 5.5, 3, 12, 40], [1, 30, 20, 10, 2]], np.float32)
         yield Case(cls(3, 2, 0.25), ((2, 12, 6, 8), regions), label="quarter")
         yield Case(cls(2, 3, 0.5), ((2, 18, 9, 7), regions), (1,), label="half")
+
+
+@register
+@dataclass(frozen=True)
+class PsRoiAlign(Operator):
+    """As PsRoiPool, but nothing is rounded: bin (v, u) is the mean of ``sample_num`` x ``sample_num`` points in it.
+
+    Points lie between four pixels and are interpolated.  Bins are cut at the middles of the outermost pixels, where
+    points at or past their end count as zero.  Source: the layer PSROIAlign of R-FCN's Caffe.
+    """
+
+    output_dim: int = 1
+    group_size: int = 1
+    spatial_scale: float = 1.0
+    sample_num: int = 2
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def plan(self, types: Sequence[TensorType]) -> Regions:
+        """Raises ShapeError when the inputs do not fit."""
+        if self.sample_num < 1:
+            raise ShapeError(f"PsRoiAlign: {self.sample_num} points along each side of a bin")
+        return PsRoiPool(self.output_dim, self.group_size, self.spatial_scale).plan(types)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        d = self.plan(typed(inputs))
+        return (TensorType(F32, (d.count, d.outputs, d.rows, d.columns)),)
+
+    def reference(self, x: Array, regions: Array) -> Array:
+        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
+        y = np.zeros((d.count, d.outputs, d.rows, d.columns), np.float32)
+        for r, region in enumerate(regions):
+            across, down = (self._points(region[i : i + 3 : 2], extent) for i, extent in ((1, d.width), (2, d.height)))
+            image = x[min(max(int(region[0]), 0), d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
+            y[r] = np.einsum("cvuhw,vh,uw->cvu", image, down, across) / self.sample_num**2
+        return y
+
+    def _points(self, ends: Array, extent: int) -> Array:
+        """[group, extent]: how much each pixel of an axis counts in each bin, over all points of the bin."""
+        begin, scale = ends[0] * np.float32(self.spatial_scale), np.float32(self.spatial_scale)
+        size = max((ends[1] + 1) * scale - begin, np.float32(0.1)) / np.float32(self.group_size)
+        step = size / np.float32(self.sample_num + 1)
+        found = np.zeros((self.group_size, extent), np.float32)
+        for i in range(self.group_size):
+            low, high = (np.clip(size * np.float32(k) + begin, 0, np.float32(extent - 1)) for k in (i, i + 1))
+            for point in (low + step * np.float32(k + 1) for k in range(self.sample_num)):
+                if point < high:
+                    found[i] += np.maximum(1 - np.abs(np.arange(extent, dtype=np.float32) - point), 0)
+        return found
+
+    def lower(self, site: Site) -> list[Step]:
+        d = self.plan([site.input(0), site.input(1)])
+        numbers = Weights(np.arange(max(d.group, self.sample_num) + 1, dtype=np.float32))
+        return [Step(aligned_regions(d, self.sample_num), (Input(0), Input(1), numbers, Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        regions = np.array([[0, 0, 0, 31, 23], [1, 5.5, 3, 12, 40], [1, 30, 20, 10, 2]], np.float32)
+        yield Case(cls(3, 2, 0.25), ((2, 12, 6, 8), regions), label="quarter")
+        yield Case(cls(2, 3, 0.5, 4), ((2, 18, 9, 7), regions), (1,), label="half")
