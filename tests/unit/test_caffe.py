@@ -17,6 +17,7 @@ from tenon.frontends.protobuf import Message
 from tenon.frontends.protobuf_write import serialise
 from tenon.frontends.prototext import parse
 from tenon.ir.graph import Array
+from tenon.ir.picture import Picture
 
 W, B = random(4, 2, 3, 3), random(4)
 X = random(1, 2, 5, 5)
@@ -112,6 +113,22 @@ def test_training_nets_answer_as_when_testing() -> None:
     np.testing.assert_array_equal(evaluate(graph, {"data": x})["y"], x * 2)
     staged = loaded('state { stage: "deploy" level: 2 }' + TRAINING)
     np.testing.assert_allclose(evaluate(staged, {"data": x})["y"], x * 18, rtol=1e-6)
+
+
+def test_a_mean_image_beside_the_net_is_subtracted(tmp_path: Path) -> None:
+    text = TRAINING.replace("mean_value: [1, 2]", 'mean_file: "data/set/mean.binaryproto" scale: 0.5')
+    (tmp_path / "net.prototxt").write_text(text)
+    shapes = {"data": (1, 2, 4, 4)}
+    x, mean = random(1, 2, 4, 4), random(1, 2, 7, 6)
+    np.testing.assert_array_equal(evaluate(frontends.load(tmp_path, shapes=shapes), {"data": x})["y"], x * 2)
+    (tmp_path / "mean.binaryproto").write_bytes(serialise(blob(mean)))
+    graph = frontends.load(tmp_path, shapes=shapes)
+    assert graph.pictures["data"] == Picture((0.0,), (0.5,), "bgr", "crop")
+    expected = (x - 0.5 * mean[:, :, 1:5, 1:5]) * 2
+    np.testing.assert_allclose(evaluate(graph, {"data": x})["y"], expected, rtol=1e-6)
+    (tmp_path / "mean.binaryproto").write_bytes(serialise(blob(mean[:, :, :3])))
+    with pytest.raises(FormatError, match=r"mean.binaryproto is a mean image \[1, 2, 3, 6\] for .* remove mean_file"):
+        frontends.load(tmp_path, shapes=shapes)
 
 
 def test_the_user_gives_the_shape_that_data_layers_lack() -> None:

@@ -118,13 +118,40 @@ def load(
     size = len(file.data) + (len(file.weights.data) if file.weights else 0)
     net = Net(where, described.name, shapes, inputs, outputs, max(size, 1 << 24))
     _declare(net, ports, shapes)
-    net.graph.pictures.update({port.name: _pixels(port.transform) for port in ports if _says(port.transform)})
+    centred = {port.name for port in ports if _less_mean_image(net, port)}
+    net.graph.pictures.update(
+        {port.name: _pixels(port.transform) for port in ports if _says(port.transform) or port.name in centred}
+    )
     blobs = blobs_by_layer(weights, where.name) if weights else None
     shared: dict[str, Array] = {}
     for layer in layers:
         with net.layer(layer.name, layer.type, *layer.top):
             import_layer(Layer(net, layer, blobs, shared))
     return net.finish(outputs_of(ports, layers))
+
+
+def _less_mean_image(net: Net, port: Input) -> bool:
+    """Subtract the mean of every pixel from an input whose ``mean_file`` lies beside the net; whether it does.
+
+    As Caffe has it, the middle of a larger mean image is taken.  Raises FormatError for one that does not fit.
+    """
+    name, folder = port.transform.mean_file.replace("\\", "/").rpartition("/")[2], net.file.folder
+    path = folder / name if folder is not None and name not in ("", ".", "..") else None
+    if path is None or path.is_symlink() or not path.is_file():
+        return False
+    mean = blob_array(SCHEMA.parse("BlobProto", path.read_bytes(), name), name)
+    value = net.scope[port.name]
+    channels, height, width = mean.shape[-3:] if mean.ndim >= 3 else (0, 0, 0)
+    h, w = value.type.dims[-2:]
+    if value.type.dims[1:] != (channels, h, w) or mean.size != channels * height * width or height < h or width < w:
+        shapes = f"a mean image {list(mean.shape)} for the input '{port.name}' {list(value.type.dims)}"
+        raise FormatError(f"{net.file.name}: {name} is {shapes}; remove mean_file from its transform_param")
+    top, left = (height - h) // 2, (width - w) // 2
+    middle = mean.reshape(1, channels, height, width)[:, :, top : top + h, left : left + w]
+    with net.layer(port.name, "mean_file"):
+        scaled = net.constant(np.ascontiguousarray(middle * np.float32(port.transform.scale)), "mean")
+        net.scope[port.name] = net.add("Sub", value, scaled)
+    return True
 
 
 def _says(transform: Message) -> bool:
