@@ -73,3 +73,9 @@ def test_refusals() -> None:
         frontends.load(tmfile(34, []))
     with pytest.raises(FormatError, match=r"version 2.0 \(it says 1.0.0\)"):
         load(ModelFile("old.tmfile", b"\1\0" + bytes(70)), {}, None, None)
+
+
+@pytest.mark.parametrize(("number", "name"), [(34, "LSTM"), (35, "RNN"), (48, "GRU")])
+def test_recurrent_layers_are_refused_by_name(number: int, name: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"\({name}\): recurrent layers are not supported: .* weights lie"):
+        frontends.load(tmfile(number, [0], shape=X.shape))
