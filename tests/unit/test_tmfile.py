@@ -69,8 +69,8 @@ def test_operators(type: int, parameters: list[int | float], result: Array) -> N
 
 
 def test_refusals() -> None:
-    with pytest.raises(UnsupportedError, match=r"layer \(operator 99\): this operator is not supported"):
-        frontends.load(tmfile(99, []))
+    with pytest.raises(UnsupportedError, match=r"layer \(operator 200\): this operator is not supported"):
+        frontends.load(tmfile(200, []))
     with pytest.raises(FormatError, match=r"version 2.0 \(it says 1.0.0\)"):
         load(ModelFile("old.tmfile", b"\1\0" + bytes(70)), {}, None, None)
 
