@@ -7,18 +7,20 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fuzzing.generate import Sample, catalogue, sample
+from fuzzing.generate import Sample, catalogue, endless, sample
 from fuzzing.judge import Batch, Report, judge
 from fuzzing.peer import answer
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ops import registry
+from tenon.ops.region import RoiAlign
 from tenon.options import Options, child_environment
 from tenon.targets import find as find_target
 from tenon.toolchain.compiler import Compiler, find
@@ -105,6 +107,19 @@ def test_functions_far_out(operator: str, number: float, compiler: Compiler) -> 
     x = np.full((1, 4, 2, 2), number, np.float32)
     attributes: dict[str, object] = {"size": 9, "alpha": 1.0, "beta": 0.6} if operator == "LRN" else {}
     assert judged(graph_of({"x": x}, (operator, ("x",), attributes)), compiler).findings == []
+
+
+@pytest.mark.parametrize(("reach", "answered"), [(40.0, 1), (9e5, 0)])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_of_any_size(reach: float, answered: int, mode: str, compiler: Compiler) -> None:
+    """Whose samples onnxruntime visits all, so that it is not asked for the largest."""
+    x = np.random.default_rng(0).uniform(1, 2, (1, 2, 5, 7)).astype(np.float32)
+    rois = np.array([[-reach, -3.2, reach, 7.1], [2, 3, 1, 1], [0, 0, 21, 28]], np.float32)
+    attributes: dict[str, object] = {"output_height": 7, "output_width": 7, "mode": mode}
+    made = graph_of({"x": x, "r": rois, "cb": np.zeros(3, np.int64)}, ("RoiAlign", ("x", "r", "cb"), attributes))
+    report = judged(replace(made, endless=endless(RoiAlign(**attributes), rois)), compiler)  # type: ignore[arg-type]
+    assert report.findings == []
+    assert report.answered == answered
 
 
 def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:

@@ -19,6 +19,7 @@ from tenon.ir.writer import HOSTILE
 from tenon.kernels.machine import Machine
 from tenon.ops import registry
 from tenon.ops.base import Case, Operator
+from tenon.ops.region import RoiAlign
 from tenon.passes import optimize
 from tenon.plan.lower import check
 from tenon.plan.sites import Setting, site
@@ -53,6 +54,9 @@ EXTENTS = (1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 23, 31, 33)
 MOST_ELEMENTS = 20_000
 """Of a tensor: kernels are compiled for speed of compilation, and compared with NumPy."""
 
+MOST_SAMPLES = 1_000_000
+"""Of regions, that onnxruntime is asked for."""
+
 MACHINE = Machine(lanes=16, registers=32, block=16)
 
 
@@ -65,6 +69,8 @@ class Sample:
     feeds: dict[str, Array]
     wild: bool
     """Whether NaN, infinities, denormals and the greatest integers are among the feeds."""
+    endless: str = ""
+    """Why onnxruntime would take no end; empty if it would not."""
 
 
 def sample(seed: int) -> Sample:
@@ -109,7 +115,9 @@ class Generator:
                 break
             self.grow()
         self.finish()
-        return Sample(self.seed, self.graph, self.feeds, self.wild)
+        regions = [(n.op, self.known[n.inputs[1]]) for n in self.graph if isinstance(n.op, RoiAlign) and n.inputs[1]]
+        why = next((why for op, ends in regions if (why := endless(op, ends))), "")
+        return Sample(self.seed, self.graph, self.feeds, self.wild, why)
 
     def grow(self) -> None:
         images = [v for v in self.pool if v.type.dtype is DType.F32 and v.type.rank == 4 and v.type.size]
@@ -306,10 +314,6 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     """Whether the result is specified for such operands."""
     if node.op.name in PRODUCTS and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
         return False
-    if node.op.name == "RoiAlign":  # the most samples that its kernel takes
-        (height, width), regions = node.input(0).type.dims[2:], floats[1] * node.op.spatial_scale  # type: ignore[attr-defined]
-        if (regions[:, 2:] - regions[:, :2] > (2 * width, 2 * height)).any():
-            return False
     if node.op.name in PLACES:
         return all(tame(a) for a in floats)
     if node.op.name in SPREADING or getattr(node.op, "group", 1) > 1:  # groups share vectors with zeros between them
@@ -319,6 +323,14 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     if node.op.name == "OneHot":
         return all((a == np.floor(a)).all() for a in floats)
     return node.op.name not in ORDERED or not any(np.isnan(a).any() for a in floats)
+
+
+def endless(op: RoiAlign, regions: Array) -> str:
+    """Why onnxruntime would take no end: it visits every sample of a region, wherever it is."""
+    ends = regions.astype(np.float64) * op.spatial_scale
+    sizes = np.ceil(ends[:, 2:] - ends[:, :2]) + np.array([op.output_width, op.output_height])
+    most = 0 if op.sampling_ratio else np.maximum(sizes, 0).prod(1).sum()
+    return f"regions of more than {MOST_SAMPLES} samples" if most > MOST_SAMPLES else ""
 
 
 def tame(array: Array) -> bool:

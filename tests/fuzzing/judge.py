@@ -142,6 +142,9 @@ class Batch:
 
     def ask(self, sample: Sample, reference: Reference) -> None:
         """Compare the reference with onnxruntime."""
+        if sample.endless:
+            self.report.refused[sample.endless] += 1
+            return
         try:
             theirs = answer(sample.graph, sample.feeds)
         except Refused as why:

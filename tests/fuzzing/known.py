@@ -7,7 +7,6 @@ from tenon.ir.graph import Node
 
 KNOWN: dict[str, str] = {
     "TopK": "TopK: without an order, anything goes",
-    "RoiAlign": "RoiAlign: its mode max is known to be wrong, and it says so",
 }
 """Operators whose results from onnxruntime say nothing."""
 

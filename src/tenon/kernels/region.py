@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import add
 
 from tenon.ir.build import Builder
-from tenon.ir.index import index
-from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minimum, op, select
+from tenon.ir.index import IndexLike, index
+from tenon.ir.loops import Const, Expr, Kernel, Type, Value, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I64, DType
 from tenon.kernels import narrow
 from tenon.kernels.found import counted, flag, number
@@ -66,8 +67,8 @@ def roi_align(
 ) -> Kernel:
     """Bilinear samples of regions, averaged (or the greatest) per bin.
 
-    ``ratio`` samples per bin along each axis; 0: as many as the bin has elements, rounded up.  Parameters: x
-    [N, C, H, W], regions [R, 4], the batch of each, y [R, C, h, w].
+    ``ratio`` samples per bin along each axis; 0: as many as the bin has elements, rounded up, of which only those near
+    the image are visited.  Parameters: x [N, C, H, W], regions [R, 4], the batch of each, y [R, C, h, w].
     """
     n, channels, height, width = shape
     k = Builder("roi_align")
@@ -75,55 +76,94 @@ def roi_align(
     batches = k.param("batches", regions, dtype=index_dtype)
     y = k.param("y", regions, channels, *outs, out=True)
     shift = 0.5 if half else 0.0
-    with k.loop("r", regions) as r, k.bind("b", cast(batches[r], I64), n) as b:
+    with ExitStack() as stack:
+        r = stack.enter_context(k.loop("r", regions))
+        b = stack.enter_context(k.bind("b", cast(batches[r], I64), n))
         left, top, right, bottom = (k.let("edge", rois[r, d] * scale - shift) for d in range(4))
-        bins: list[Expr] = []
-        counts: list[tuple[Expr, int]] = []
-        for low, high, count, extent in ((top, bottom, outs[0], height), (left, right, outs[1], width)):
-            size = high - low if half else maximum(high - low, 1.0)
-            bins.append(k.let("bin", size * (1.0 / count)))
-            most = max(1, -(-extent * 2 // count))
-            if ratio:
-                counts.append((number(ratio), ratio))
-                continue
-            exact = cast(minimum(maximum(op("ceil", bins[-1]), 1.0), float(most)), I64)
-            counts.append((k.let("samples", exact), most))
-        with ExitStack() as stack:
-            rows, cols = (ratio or stack.enter_context(k.bind("s", value, most + 1)) for value, most in counts)
-            i, row = stack.enter_context(counted(k, "i", outs[0]))
-            j, col = stack.enter_context(counted(k, "j", outs[1]))
-            with k.loop("c", channels) as c:
-                y[r, c, i, j] = Const(0.0, Type(F32))
-            _, step = stack.enter_context(counted(k, "u", rows))
-            _, along = stack.enter_context(counted(k, "v", cols))
-            spans = [cast(s, F32) if not ratio else Const(float(ratio), Type(F32)) for s, _ in counts]
-            at_y = top + cast(row, F32) * bins[0] + (cast(step, F32) + 0.5) * bins[0] / spans[0]
-            at_x = left + cast(col, F32) * bins[1] + (cast(along, F32) + 0.5) * bins[1] / spans[1]
-            inside = op("and", _within(at_y, height), _within(at_x, width))
-            live = k.let("live", inside)
-            (y0, y1, fy), (x0, x1, fx) = _neighbours(k, at_y, height), _neighbours(k, at_x, width)
-            places = [
-                stack.enter_context(k.bind("p", p, extent))
-                for p, extent in ((y0, height), (y1, height), (x0, width), (x1, width))
+        down = _Axis.of(k, top, bottom, outs[0], height, ratio, half)
+        across = _Axis.of(k, left, right, outs[1], width, ratio, half)
+        share = k.let("share", 1.0 / (down.samples * across.samples))
+        i, row = stack.enter_context(counted(k, "i", outs[0]))
+        from_row, rows = down.visited(k, stack, row)
+        j, col = stack.enter_context(counted(k, "j", outs[1]))
+        from_col, cols = across.visited(k, stack, col)
+        with k.loop("c", channels) as c:
+            y[r, c, i, j] = Const(0.0, Type(F32))
+        _, step = stack.enter_context(counted(k, "u", rows))
+        at_y = k.let("at", from_row + (cast(step, F32) + 0.5) * down.bin / down.samples)
+        _, along = stack.enter_context(counted(k, "v", cols))
+        at_x = k.let("at", from_col + (cast(along, F32) + 0.5) * across.bin / across.samples)
+        live = k.let("live", op("and", _within(at_y, height), _within(at_x, width)))
+        (y0, y1, fy), (x0, x1, fx) = _neighbours(k, at_y, height), _neighbours(k, at_x, width)
+        places = [
+            stack.enter_context(k.bind("p", p, extent))
+            for p, extent in ((y0, height), (y1, height), (x0, width), (x1, width))
+        ]
+        first = op("and", flag(op("equal", step, number(0))), flag(op("equal", along, number(0))))
+        start = k.let("start", first)
+        with k.loop("c", channels) as c:
+            parts = [
+                x[b, c, places[a], places[2 + d]] * (fy if a else 1.0 - fy) * (fx if d else 1.0 - fx)
+                for a in (0, 1)
+                for d in (0, 1)
             ]
-            share = 1.0 / (spans[0] * spans[1])
-            first = op("and", flag(op("equal", step, number(0))), flag(op("equal", along, number(0))))
-            start = k.let("start", first) if greatest else first
-            with k.loop("c", channels) as c:
-                parts = [
-                    x[b, c, places[a], places[2 + d]] * (fy if a else 1.0 - fy) * (fx if d else 1.0 - fx)
-                    for a in (0, 1)
-                    for d in (0, 1)
-                ]
-                zero = Const(0.0, Type(F32))
-                joined = reduce(maximum if greatest else add, parts)
-                value = select(_as(live, F32), joined, zero)
-                old = y[r, c, i, j]
-                if greatest:
-                    y[r, c, i, j] = select(_as(start, F32), value, maximum(old, value))
-                else:
-                    y[r, c, i, j] = old + value * share
+            joined = reduce(maximum if greatest else add, parts)
+            value = select(_as(live, F32), joined, Const(0.0, Type(F32)))
+            old = y[r, c, i, j]
+            if greatest:
+                y[r, c, i, j] = select(_as(start, F32), value, maximum(old, value))
+            else:
+                y[r, c, i, j] = old + value * share
     return k.done()
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A region along one axis: where it begins, the size of a bin and its number of samples, all f32."""
+
+    start: Expr
+    bin: Expr
+    samples: Expr
+    extent: int
+    ratio: int
+
+    @classmethod
+    def of(cls, k: Builder, low: Expr, high: Expr, bins: int, extent: int, ratio: int, half: bool) -> _Axis:
+        size = high - low if half else maximum(1.0, high - low)
+        bin = k.let("bin", size / Const(float(bins), Type(F32)))
+        samples: Expr = Const(float(ratio), Type(F32))
+        if not ratio:
+            samples = k.let("samples", _least(op("ceil", bin), 0.0))
+        return cls(low, bin, samples, extent, ratio)
+
+    def visited(self, k: Builder, stack: ExitStack, place: Expr) -> tuple[Expr, IndexLike]:
+        """Of a bin: where its first sample's share of it begins, and how many samples there are to visit.
+
+        Two samples of several are more than half an element apart, so of those within an element of the image, and a
+        few on both sides, there are ``most``.  At least one on each side where any are left out is visited, for its
+        zero.  In a large region roundings could move the first past the image, which bounds prevent.
+        """
+        start = k.let("start", self.start + cast(place, F32) * self.bin)
+        if self.ratio:
+            return start, self.ratio
+        most = 2 * self.extent + 6
+        step = k.let("step", self.bin / self.samples)
+        before = _most(op("floor", (-1.0 - start) / step) - 1.0, self.samples - 1.0)
+        skipped = k.let("skipped", _least(before, 0.0))
+        later = minimum(-1.0 - step, maximum(-1.0 - (step + step), start + skipped * step))
+        begin = k.let("begin", select(less(0.0, skipped), later, start))
+        count = cast(_most(self.samples - skipped, float(most)), I64)
+        return begin, stack.enter_context(k.bind("count", count, most + 1))
+
+
+def _least(value: Expr, bound: Value) -> Expr:
+    """The greater one; the bound for NaN."""
+    return select(less(bound, value), value, bound)
+
+
+def _most(value: Expr, bound: Value) -> Expr:
+    """The smaller one; the bound for NaN."""
+    return select(less(value, bound), value, bound)
 
 
 def _within(at: Expr, n: int) -> Expr:
@@ -132,7 +172,7 @@ def _within(at: Expr, n: int) -> Expr:
 
 def _neighbours(k: Builder, at: Expr, n: int) -> tuple[Expr, Expr, Expr]:
     """The elements on both sides of a position, and how far it is towards the second."""
-    at = k.let("at", minimum(maximum(at, 0.0), float(n - 1)))
+    at = k.let("at", minimum(_least(at, 0.0), float(n - 1)))
     low = k.let("low", cast(op("floor", at), I64))
     return low, low + 1, k.let("part", at - cast(low, F32))
 

@@ -66,12 +66,53 @@ class MaxPoolWithIndices(Direct, MaxPool):
         yield Case(cls(kernel_shape=(3,), strides=(2,)), (x,), label="u8")
 
 
+REGIONS = {
+    "huge": [[-3.3, -1.2, 40.1, 19.7], [0.3, -30.4, 2.6, 41.1]],
+    "vast": [[-9e5, -12.3, 9e5, 2.4], [-8.1e5, -9.2e5, 7e5, 6e5]],
+    "endless": [[0.2, 0.1, 3e9, 2e9], [-4e9, -1.2, 1e9, 3.1]],
+    "degenerate": [[1, 1, 1, 1], [2.2, 1.4, 0.7, 0.3], [0.3, 0.8, 2.4, 0.8], [9.3, -50.2, -60.1, 70.4]],
+    "far": [[-20.3, -9.2, -3.1, 4.3], [7.4, 0.2, 30.2, 1.1], [-1.7, -1.6, 0.4, -0.3]],
+}
+"""Larger than twice the image, without area or turned around, and beside the image or across its edge."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Along one axis of an image of ``extent`` elements: ``count`` samples of a bin that begins at ``start``.
+
+    Positions are Python's floats: a large region's f32 would not tell one sample from the next.
+    """
+
+    start: float
+    size: float
+    count: int
+    extent: int
+
+    def positions(self) -> Array:
+        """Of the samples that are not outside of the image, from one element before it to one after."""
+        step = self.size / max(1, self.count)
+        first, last = 0, self.count
+        if step > 0:
+            first = max(first, math.floor((-1 - self.start) / step) - 1)
+            last = min(last, math.ceil((self.extent - self.start) / step) + 1)
+        at = self.start + (np.arange(first, max(first, last)) + 0.5) * step
+        return np.asarray(at[(at >= -1) & (at <= self.extent)])
+
+    def neighbours(self) -> Iterable[tuple[Array, Array]]:
+        """The elements before the samples and after, and the share of each."""
+        at = np.clip(self.positions(), 0, self.extent - 1)
+        low = at.astype(np.int64)
+        yield low, 1 - (at - low)
+        yield np.minimum(low + 1, self.extent - 1), at - low
+
+
 @register
 @dataclass(frozen=True)
 class RoiAlign(Operator):
     """Inputs: x [N, C, H, W], regions [R, 4] as x1, y1, x2, y2, their batches [R].  Each region in bins of samples.
 
-    Without a ``sampling_ratio`` a bin has as many samples as elements, for regions of at most twice the image's size.
+    Without a ``sampling_ratio`` a bin has as many samples as elements, rounded up; a region that ends before it begins
+    has none.  Samples outside of the image are zero, and so is what has no samples, or a region that is not finite.
     """
 
     coordinate_transformation_mode: str = "half_pixel"
@@ -86,41 +127,41 @@ class RoiAlign(Operator):
         x, rois, batches = typed(inputs)
         if x.rank != 4 or rois.dims != (batches.dims[0], 4):
             raise ShapeError(f"RoiAlign: {list(x.dims)} and regions {list(rois.dims)} do not fit")
-        return (TensorType(x.dtype, (rois.dims[0], x.dims[1], self.output_height, self.output_width)),)
+        y = TensorType(x.dtype, (rois.dims[0], x.dims[1], self.output_height, self.output_width))
+        if y.size and not x.size:
+            raise ShapeError(f"RoiAlign: an image of {list(x.dims)} has no elements to sample")
+        return (y,)
 
     def reference(self, x: Array, rois: Array, batches: Array) -> Array:
         outs, half = (self.output_height, self.output_width), self.coordinate_transformation_mode == "half_pixel"
-        y = np.zeros((len(rois), x.shape[1], *outs), np.float32)
-        for r, roi in enumerate(rois * np.float32(self.spatial_scale) - np.float32(0.5 if half else 0)):
-            size = [roi[3] - roi[1], roi[2] - roi[0]]
-            size = size if half else [max(s, np.float32(1)) for s in size]
-            bins = [s * np.float32(1 / n) for s, n in zip(size, outs, strict=True)]
-            counts = [self.sampling_ratio or max(1, math.ceil(b)) for b in bins]
+        y = np.zeros((len(rois), x.shape[1], *outs), x.dtype)
+        for r, roi in enumerate(rois * rois.dtype.type(self.spatial_scale) - rois.dtype.type(0.5 if half else 0)):
+            size = np.array([roi[3] - roi[1], roi[2] - roi[0]])
+            bins = (size if half else np.maximum(size, 1)) / np.array(outs, size.dtype)
+            if not np.isfinite(bins).all():
+                continue
+            counts = [self.sampling_ratio or max(0, math.ceil(b)) for b in bins]
             for place in np.ndindex(*outs):
-                samples = [
-                    self.sample(
-                        x[batches[r]],
-                        *(roi[1 - d] + place[d] * bins[d] + (i[d] + 0.5) * bins[d] / counts[d] for d in (0, 1)),
-                    )
-                    for i in np.ndindex(*counts)
+                across = [
+                    Samples(float(roi[1 - d]) + place[d] * float(bins[d]), float(bins[d]), counts[d], x.shape[2 + d])
+                    for d in (0, 1)
                 ]
-                y[(r, slice(None), *place)] = np.max(samples, 0) if self.mode == "max" else np.mean(samples, 0)
+                y[(r, slice(None), *place)] = self.pooled(x[batches[r]], *across)
         return y
 
-    def sample(self, x: Array, row: float, col: float) -> Array:
-        h, w = x.shape[1:]
-        if not (-1 <= row <= h and -1 <= col <= w):
-            return np.zeros(x.shape[0], np.float32)
-        row, col = min(max(row, 0), h - 1), min(max(col, 0), w - 1)
-        i, j = int(row), int(col)
-        parts = [
-            x[:, min(i + a, h - 1), min(j + b, w - 1)]
-            * (row - i if a else 1 - row + i)
-            * (col - j if b else 1 - col + j)
-            for a in (0, 1)
-            for b in (0, 1)
-        ]
-        return np.asarray(np.max(parts, 0) if self.mode == "max" else np.sum(parts, 0))
+    def pooled(self, x: Array, rows: Samples, columns: Samples) -> Array:
+        """One bin of all channels."""
+        count = rows.count * columns.count
+        parts = np.stack([
+            x[:, i[:, None], j[None, :]] * u[:, None] * v[None, :]
+            for i, u in rows.neighbours()
+            for j, v in columns.neighbours()
+        ])  # fmt: skip
+        if self.mode == "avg":
+            return np.asarray(parts.sum((0, 2, 3)) / max(1, count))
+        samples = parts.max(0).reshape(len(x), -1)
+        outside = [np.zeros((len(x), 1))] if samples.shape[1] < max(1, count) else []
+        return np.asarray(np.concatenate([samples, *outside], 1).max(1))
 
     def lower(self, site: Site) -> list[Step]:
         x, batches, y = site.input(0), site.input(2), site.output
@@ -139,6 +180,11 @@ class RoiAlign(Operator):
             op = cls("half_pixel", mode, 2, 3, 2, 0.8)
             yield Case(op, ((2, 3, 6, 7), rois, batches), label=mode)
         yield Case(cls("output_half_pixel", "avg", 2, 2, 0), ((2, 3, 6, 7), rois, batches), label="adaptive")
+        for label, regions in REGIONS.items():
+            ends = np.array(regions, np.float32)
+            for op in (cls(output_width=3), cls("output_half_pixel", "max", output_width=3)):
+                inputs = (1, 2, 2, 3), ends, np.zeros(len(ends), np.int64)
+                yield Case(op, inputs, low=0.5, label=f"{label}_{op.mode}")
 
 
 @register

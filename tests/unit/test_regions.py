@@ -1,0 +1,68 @@
+"""RoiAlign, of regions of any size and place, against every one of its samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lowered import MACHINES, run_lowered
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import F32, I64, TensorType
+from tenon.ops.region import RoiAlign, Samples
+
+BATCH = np.array([0])
+REGIONS = [[-90.3, -31.2, 140.1, 61.7], [2.3, -131.4, 4.6, 1.1], [50.2, 1.3, 99.7, 2.4], [1.2, 0.3, 0.2, 2.7]]
+
+
+def everywhere(op: RoiAlign, x: Array, region: list[float]) -> Array:
+    """What the reference and the kernel agree on."""
+    operands = [x, np.array([region], np.float32), BATCH]
+    (found,) = run_lowered(op, operands, MACHINES["lanes8"])
+    np.testing.assert_allclose(found, op.reference(*operands), rtol=1e-4)
+    return found
+
+
+def sampled(image: Array, start: float, size: float, count: int, extent: int) -> Array:
+    """The average over every sample along the last axis, by interpolation."""
+    at = start + (np.arange(count) + 0.5) * size / max(1, count)
+    at = at[(at >= -1) & (at <= extent)]
+    return np.stack([np.interp(at, np.arange(extent), line).sum() for line in image]) / max(1, count)
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_every_sample_counts(region: list[float]) -> None:
+    image = np.random.default_rng(0).uniform(1, 2, (5, 7)).astype(np.float32)
+    op = RoiAlign(output_height=2, output_width=3)
+    found = everywhere(op, image[None, None], region)
+    left, top, right, bottom = (np.array(region, np.float32) - np.float32(0.5)).astype(np.float64)
+    height, width = (bottom - top) / 2, (right - left) / 3
+    counts = max(0, int(np.ceil(height))), max(0, int(np.ceil(width)))
+    for i, j in np.ndindex(2, 3):
+        along = sampled(image, left + j * width, width, counts[1], 7)
+        expected = sampled(along[None], top + i * height, height, counts[0], 5)
+        np.testing.assert_allclose(found[0, 0, i, j], expected[0], rtol=1e-4)
+
+
+def test_no_more_samples_than_elements() -> None:
+    """Seven bins of three elements each have three samples: a seventh of 21 must not be rounded to more."""
+    x = np.random.default_rng(0).uniform(1, 2, (1, 1, 1, 23)).astype(np.float32)
+    found, given = (everywhere(RoiAlign(output_width=7, sampling_ratio=n), x, [0, 0, 21, 1]) for n in (0, 3))
+    np.testing.assert_allclose(found, given, rtol=1e-6)
+
+
+def test_samples_are_looked_for_near_the_image() -> None:
+    far = Samples(-1e15, 2e15, 2 * 10**15, 4)
+    assert far.positions().size == 6 - 1  # from -0.5 to 3.5, by ones
+    assert Samples(1e9, 1e9, 10**9, 4).positions().size == 0
+
+
+@pytest.mark.parametrize("region", [[np.nan] * 4, [0, 0, np.inf, 1], [-np.inf, -np.inf, np.inf, np.inf]])
+def test_a_region_that_is_not_finite_is_zero(region: list[float]) -> None:
+    assert not everywhere(RoiAlign(), np.ones((1, 1, 3, 3), np.float32), region).any()
+
+
+def test_an_image_without_elements_is_refused() -> None:
+    types = TensorType(F32, (1, 2, 0, 3)), TensorType(F32, (1, 4)), TensorType(I64, (1,))
+    with pytest.raises(ShapeError, match="no elements"):
+        RoiAlign().infer([Value(f"x{i}", type) for i, type in enumerate(types)])
