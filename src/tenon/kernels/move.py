@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tenon.ir.build import Builder, Tensor, lane_segments
+from tenon.ir.build import Builder, Tensor, lane_segments, segments
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast
 from tenon.ir.types import TensorType
@@ -198,6 +198,8 @@ def _dims(axes: tuple[Affine, ...], t: TensorType, extents: tuple[int, ...]) -> 
 
 def _channel(channel: Affine, blocks: int, block: int, extents: tuple[int, ...]) -> tuple[_Dim, _Dim]:
     """Block number and lane of a channel."""
+    if block == 1:
+        return _Dim(blocks, channel), _Dim(1, Affine())
     steps = [k * (extents[i] - 1) for i, k in channel.terms]
     low = channel.start + sum(s for s in steps if s < 0)
     high = channel.start + sum(s for s in steps if s > 0)
@@ -288,6 +290,9 @@ def _join_side(side: _Side, d: int, extents: tuple[int, ...]) -> tuple[_Side, tu
 # ------------------------------------------------------------------------------------------- emitting
 def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machine: Machine) -> None:
     vector = _vector_loop(nest)
+    if vector is None and (turned := _turned(nest)):
+        _emit_turned(k, nest, source, target, turned)
+        return
     lanes = 1
     if vector is not None and machine.lanes > 1:
         lanes = max(1, machine.lanes * 4 // target.buffer.type.dtype.bytes)
@@ -310,6 +315,43 @@ def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machin
             with k.loop("v", trips, kind=inside) as v:
                 loops[vector] = v * width + start
                 _copy(k, nest, source, target, loops, width, spread)
+
+
+SQUARE = 16
+"""Elements along each side of the squares in which a transposition goes: a cache line of f32."""
+
+
+def _turned(nest: _Nest) -> tuple[int, int] | None:
+    """The loop along which the target lies side by side and the one along which the source does, where they are two
+    and long enough for squares."""
+    if nest.source is None:
+        return None
+    found = [next((i for i, n in enumerate(nest.extents) if n > 1 and side[-1].walks(i)), None)
+             for side in (nest.target, nest.source)]  # fmt: skip
+    to, of = found
+    if to is None or of is None or to == of:
+        return None
+    return (to, of) if nest.extents[to] >= SQUARE // 2 and nest.extents[of] >= SQUARE // 4 else None
+
+
+def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int]) -> None:
+    """Square by square: every line that is read or written is used up while it is near.  Otherwise each would be come
+    back to many times, and those that lie a power of two apart push each other out of a cache."""
+    order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i not in turned]
+    cuts = [segments(nest.extents[i], SQUARE) for i in turned]
+    squares = [sum(trips for _, trips, _ in cut) for cut in cuts]
+    kinds, _ = deal(*(nest.extents[i] for i in order), *squares)
+    loops: list[IndexLike] = [0] * len(nest.extents)
+    with ExitStack() as stack:
+        for i, kind in zip(order, kinds, strict=False):
+            loops[i] = stack.enter_context(k.loop("ijklmn"[i % 6], nest.extents[i], kind=kind))
+        for down, rows, height in cuts[0]:
+            with k.loop("r", rows, kind=kinds[-2]) as r:
+                for right, columns, width in cuts[1]:
+                    with k.loop("s", columns, kind=kinds[-1]) as c, k.loop("q", width) as q, k.loop("p", height) as p:
+                        loops[turned[0]] = r * height + down + p
+                        loops[turned[1]] = c * width + right + q
+                        _copy(k, nest, source, target, loops, 1, False)
 
 
 def _vector_loop(nest: _Nest) -> int | None:
