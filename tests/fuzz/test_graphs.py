@@ -15,6 +15,7 @@ import pytest
 
 from fuzzing.generate import Sample, catalogue, endless, sample
 from fuzzing.judge import Batch, Report, judge
+from fuzzing.known import excused
 from fuzzing.peer import answer
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -120,6 +121,17 @@ def test_regions_of_any_size(reach: float, answered: int, mode: str, compiler: C
     report = judged(replace(made, endless=endless(RoiAlign(**attributes), rois)), compiler)  # type: ignore[arg-type]
     assert report.findings == []
     assert report.answered == answered
+
+
+def test_strides_past_the_kernel(compiler: Compiler) -> None:
+    """ONNX: of SAME, an output has as many elements as the input times the stride; onnxruntime's has fewer."""
+    x, w = np.ones((2, 1, 1, 1), np.float32), np.ones((1, 1, 1, 5), np.float32)
+    attributes: dict[str, object] = {"auto_pad": "SAME_LOWER", "strides": (2, 2)}
+    made = graph_of({"x": x, "cw": w}, ("ConvTranspose", ("x", "cw"), attributes))
+    report = judged(made, compiler)
+    assert made.graph.outputs[0].type.dims == (2, 1, 2, 2)
+    assert report.findings == []
+    assert list(report.excused.elements()) == [excused(made)]
 
 
 def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzzing.generate import Sample
 from tenon.ir.graph import Node
+from tenon.ops.conv import ConvTranspose
 
 KNOWN: dict[str, str] = {
     "TopK": "TopK: without an order, anything goes",
@@ -36,4 +37,15 @@ def _excused(node: Node, *, wild: bool) -> str:
         normalized = x.rank - getattr(node.op, "axis", -1) % x.rank
         if any(v and v.type.rank < normalized for v in node.inputs):
             return "LayerNormalization: scale and bias of fewer axes are not broadcast"
+    if name == "ConvTranspose" and _falls_short(node):
+        return "ConvTranspose: SAME gives less than input times stride for a stride past the kernel"
     return WILD.get(name, "") if wild and name in WILD else KNOWN.get(name, "")
+
+
+def _falls_short(node: Node) -> bool:
+    """Whether ONNX's output, of input times stride, has elements that no tap of the kernel reaches."""
+    op, sizes = node.op, node.input(1).type.dims[2:]
+    if not isinstance(op, ConvTranspose) or not op.auto_pad.startswith("SAME"):
+        return False
+    strides, dilations = op.strides or (1,) * len(sizes), op.dilations or (1,) * len(sizes)
+    return any((k - 1) * d + 1 < s for k, d, s in zip(sizes, dilations, strides, strict=True))
