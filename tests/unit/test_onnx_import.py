@@ -221,7 +221,7 @@ def test_all_problems_at_once() -> None:
         node("Sum", ["c", "e", "f", "bf"], ["y"]),
     ]
     made = model(nodes, {"x": (1, 2, 8, 8)}, ["y"], {"w": random(3, 2, 3, 3), "half": random(3, 2, 3, 3)})
-    made.graph.initializer.append(helper.make_tensor("bf", TensorProto.COMPLEX64, [1], [1j]))
+    made.graph.initializer.append(TensorProto(name="bf", data_type=TensorProto.COMPLEX64, dims=[1], float_data=[0, 1]))
     with pytest.raises(UnsupportedError) as found:
         load(made)
     assert [p.where for p in found.value.problems] == [

@@ -19,8 +19,8 @@ from tenon.ir.writer import Writer
 from tenon.ops.activation import Swish
 from tenon.ops.base import Operator
 from tenon.ops.detection import Proposal
-from tenon.ops.shuffle import ChannelShuffle
 from tenon.ops.pointwise import Add
+from tenon.ops.shuffle import ChannelShuffle
 
 
 def onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:

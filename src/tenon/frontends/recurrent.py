@@ -127,6 +127,9 @@ class _Maker:
     def constant(self, layer: Layer, stem: str, data: Array) -> Value:
         return self.net.constant(data, stem)
 
+    def declared(self, layer: Layer) -> tuple[int, ...] | None:
+        return None
+
     def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
         raise RefusedError("its result has no fixed shape")
 
