@@ -134,6 +134,24 @@ def test_strides_past_the_kernel(compiler: Compiler) -> None:
     assert list(report.excused.elements()) == [excused(made)]
 
 
+def test_floats_that_count_classes(compiler: Compiler) -> None:
+    """ONNX casts them to integers; onnxruntime has no class for fractions."""
+    x, values = np.array([0, 1.5, 2.9, -0.5, -1.5, 3.5], np.float32), np.array([2, 5], np.float32)
+    made = graph_of({"x": x, "cd": np.array([3], np.float32), "v": values}, ("OneHot", ("x", "cd", "v"), {}))
+    report = judged(made, compiler)
+    assert report.findings == []
+    assert list(report.excused) == [excused(made)]
+
+
+def test_variances_that_overflow(compiler: Compiler) -> None:
+    """ONNX computes them in f32; onnxruntime in f64 where it broadcasts the scale."""
+    inputs = {"x": np.array([[1e20, 0, 0, 0]], np.float32), "cs": np.ones(1, np.float32), "cb": np.zeros(4, np.float32)}
+    made = graph_of(inputs, ("LayerNormalization", ("x", "cs", "cb"), {}))
+    report = judged(replace(made, wild=True), compiler)
+    assert report.findings == []
+    assert list(report.excused) == [excused(replace(made, wild=True))]
+
+
 def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:
     assert judged(graph_of({"x": np.ones(3, np.float32)}, ("Sum", ("x",), {})), compiler).findings == []
 
