@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import tenon
+from tenon.ops import registry
 
 SOURCE = Path(tenon.__file__).parent
 ORDER = [
@@ -76,3 +78,9 @@ def test_no_junk_drawers() -> None:
 def test_environment_is_read_in_one_place() -> None:
     readers = {p.name for p in modules() if "os.environ" in p.read_text() or "getenv" in p.read_text()}
     assert readers <= {"options.py"}
+
+
+def test_the_core_of_operators_is_as_small_as_stated() -> None:
+    stated = re.search(r"`ops/` has (\d+) operators", (SOURCE.parents[1] / "ARCHITECTURE.md").read_text())
+    assert stated
+    assert len(registry()) == int(stated[1]), "a new operator should be a composition of others; else say so there"
