@@ -82,7 +82,7 @@ def roi_align(
         left, top, right, bottom = (k.let("edge", rois[r, d] * scale - shift) for d in range(4))
         down = _Axis.of(k, top, bottom, outs[0], height, ratio, half)
         across = _Axis.of(k, left, right, outs[1], width, ratio, half)
-        share = k.let("share", 1.0 / (down.samples * across.samples))
+        share = k.let("share", 1.0 / (down.samples * across.samples)) if not greatest else None
         i, row = stack.enter_context(counted(k, "i", outs[0]))
         from_row, rows = down.visited(k, stack, row)
         j, col = stack.enter_context(counted(k, "j", outs[1]))
@@ -100,7 +100,7 @@ def roi_align(
             for p, extent in ((y0, height), (y1, height), (x0, width), (x1, width))
         ]
         first = op("and", flag(op("equal", step, number(0))), flag(op("equal", along, number(0))))
-        start = k.let("start", first)
+        start = k.let("start", first) if greatest else None
         with k.loop("c", channels) as c:
             parts = [
                 x[b, c, places[a], places[2 + d]] * (fy if a else 1.0 - fy) * (fx if d else 1.0 - fx)
@@ -110,9 +110,9 @@ def roi_align(
             joined = reduce(maximum if greatest else add, parts)
             value = select(_as(live, F32), joined, Const(0.0, Type(F32)))
             old = y[r, c, i, j]
-            if greatest:
+            if start:
                 y[r, c, i, j] = select(_as(start, F32), value, maximum(old, value))
-            else:
+            elif share:
                 y[r, c, i, j] = old + value * share
     return k.done()
 
