@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from lowered import MACHINES, run_lowered
+from tenon.codegen.unit import source
 from tenon.errors import ShapeError
-from tenon.ir.graph import Array, Value
+from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import F32, I64, TensorType
 from tenon.ops.region import RoiAlign, Samples
+from tenon.plan.lower import plan
+from tenon.plan.sites import Setting
+from tenon.targets import find
+from tenon.toolchain.compiler import BASE_FLAGS
 
 BATCH = np.array([0])
 REGIONS = [[-90.3, -31.2, 140.1, 61.7], [2.3, -131.4, 4.6, 1.1], [50.2, 1.3, 99.7, 2.4], [1.2, 0.3, 0.2, 2.7]]
@@ -66,3 +75,16 @@ def test_an_image_without_elements_is_refused() -> None:
     types = TensorType(F32, (1, 2, 0, 3)), TensorType(F32, (1, 4)), TensorType(I64, (1,))
     with pytest.raises(ShapeError, match="no elements"):
         RoiAlign().infer([Value(f"x{i}", type) for i, type in enumerate(types)])
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_the_text_has_no_warnings(mode: str, ratio: int, tmp_path: Path) -> None:
+    graph = Graph("regions")
+    types = TensorType(F32, (1, 2, 5, 7)), TensorType(F32, (3, 4)), TensorType(I64, (3,))
+    inputs = [graph.add_input(f"x{i}", type) for i, type in enumerate(types)]
+    graph.outputs = list(graph.add(RoiAlign(mode=mode, sampling_ratio=ratio), inputs, ["y"], Origin("", "y")).outputs)
+    program = plan(graph, Setting(find("x86-64").machine), "regions")
+    (tmp_path / "regions.c").write_text(source(program, "stdint.h"))
+    subprocess.run(["gcc", *BASE_FLAGS, "-fsyntax-only", "regions.c"], cwd=tmp_path, check=True)
