@@ -68,7 +68,6 @@ ACCOUNT = {
     "tflite_int8/*.json": BESIDE,
     "tflite_int8/*.wav": "no model: sound for test_speech_and_pictures",
     "tflite_int8/coral_mobilenet/*_inat_bird_*": "test_real_tensorflow::test_a_cat_and_a_chickadee",
-    "tflite_int8/coral_mobilenet/mobilenet_v1_0.75_*": "test_real_tensorflow::test_where_one_step_of_a_logit_shows",
     "tflite_int8/micro_speech/audio_preprocessor_*": "test_real_tensorflow::test_audio_operators_are_all_listed",
     "tflite_int8/mlperf_tiny/pretrainedResnet_large_*": "test_collection::test_the_large_residual_net_in_bytes",
     "tflite_int8/person_detect/*": "test_real_tensorflow::test_a_person_with_a_file_that_litert_refuses",
@@ -115,7 +114,6 @@ COMPILED: dict[str, dict[str, tuple[int, ...]]] = {
     "paddle/uci_housing_separate_params": {"x": (1, 13)},
     "tflite_int8/person_detect/person_detect.tflite": {},
     "tflite_int8/coral_mobilenet/mobilenet_v2_1.0_224_inat_bird_quant.tflite": {},
-    "tflite_int8/coral_mobilenet/mobilenet_v1_0.75_192_quant.tflite": {},
 }  # fmt: skip
 """Models whose right answers are held against the operators' references only: compiled, they give the same."""
 

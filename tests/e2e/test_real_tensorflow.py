@@ -40,7 +40,8 @@ INTEGER = [
         pytest.param(name, marks=pytest.mark.slow)
         for name in (
             "mlperf_tiny/vww_96_int8", "mcunet/vww", "mcunet/detection", "coral_mobilenet/mobilenet_v1_0.25_128_quant",
-            "coral_mobilenet/mobilenet_v1_0.5_160_quant", "coral_mobilenet/mobilenet_v2_1.0_224_quant"
+            "coral_mobilenet/mobilenet_v1_0.5_160_quant", "coral_mobilenet/mobilenet_v1_0.75_192_quant",
+            "coral_mobilenet/mobilenet_v2_1.0_224_quant",
         )
     ),
 ]  # fmt: skip
@@ -99,31 +100,19 @@ def test_dynamic_range_model() -> None:
 
 @pytest.mark.parametrize("name", INTEGER)
 def test_integer_models(name: str) -> None:
+    """The references give every number that was recorded.  In compiled code a multiplication and an addition may become
+    one instruction, outside of products: a residual sum that lies in the middle may then go one step the other way."""
     path = f"tflite_int8/{name}.tflite"
     inputs, outputs = golden(path)
     graph = frontends.load(shared(f"models/{path}"))
     given = feeds(graph, inputs)
-    for found in (evaluate(graph, given), compiled(graph, given)):
-        by_name = {key(k): a for k, a in found.items()}
-        for output, expected in outputs.items():
-            ours = by_name[output]
-            if expected.dtype == np.float32:  # dequantised inside of the model: steps of its last scale
-                assert difference(ours, expected) < 2e-2
-            else:
-                assert np.abs(ours.astype(int) - expected).max() <= 1
-
-
-@pytest.mark.slow
-def test_where_one_step_of_a_logit_shows() -> None:
-    """LiteRT's fixed-point rounding differs in one step of one logit, which the softmax turns into 8 of 255."""
-    path = "tflite_int8/coral_mobilenet/mobilenet_v1_0.75_192_quant.tflite"
-    inputs, outputs = golden(path)
-    graph = frontends.load(shared(f"models/{path}"))
-    (found,), (expected,) = evaluate(graph, feeds(graph, inputs)).values(), outputs.values()
-    gap = np.abs(found.astype(int) - expected)
-    assert gap.max() <= 8
-    assert (gap > 1).sum() <= 3
-    assert found.argmax() == expected.argmax()
+    truth, found = ({key(k): a for k, a in f(graph, given).items()} for f in (evaluate, compiled))
+    for output, expected in outputs.items():
+        np.testing.assert_array_equal(truth[output], expected)
+        if expected.dtype == np.float32:  # dequantised inside of the model: steps of its last scale
+            assert difference(found[output], expected) < 2e-2
+        else:
+            assert np.abs(found[output].astype(int) - expected).max() <= 1
 
 
 # ------------------------------------------------------------------------------------------- single operators

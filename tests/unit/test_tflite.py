@@ -10,14 +10,14 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import frontends
+from tenon import frontends, passes
 from tenon.errors import FormatError, InputError, UnsupportedError
 from tenon.frontends.flatbuffer import Buffer, flex_map, options
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tflite import dequantized, parse
 from tenon.frontends.tflite_ops import MOVERS, OPERATORS
 from tenon.ir.graph import Array, Graph
-from tenon.ir.types import DType, Quant
+from tenon.ir.types import WHOLE, DType, Quant
 from tflite_models import Model, convolution, flatbuffer
 
 
@@ -112,10 +112,15 @@ def quantised(zero: int = -7) -> bytes:
     return model.bytes([x], [z])
 
 
-def test_integers_are_computed_through_their_real_numbers() -> None:
+def test_products_of_integers_are_computed_on_them() -> None:
     x = np.array([[5, -20, 7, 100]], np.int8)
     graph = frontends.load(quantised())
-    assert names(graph) == ["DequantizeLinear", "Gemm", "Relu", "QuantizeLinear", "Reshape"]
+    assert names(graph) == ["DequantizeLinear", "Gemm", "Mul", "Relu", "QuantizeLinear", "Reshape"]
+    product = next(node for node in graph if node.op.name == "Gemm")
+    assert product.input(1).type.quant == WHOLE
+    np.testing.assert_array_equal(product.input(1).array, [[1, 2, 3, 4], [-1, 0, 1, 2]])
+    passes.optimize(graph)  # the scale stays behind the sums
+    assert any(v.type.quant == WHOLE for v in graph.constants())
     assert graph.inputs[0].type.quant == Quant((0.5,), (-7,))
     real = (x.astype(int) + 7) * 0.5
     y = real @ (np.array([[1, 2, 3, 4], [-1, 0, 1, 2]]).T * 0.25) + np.array([10, -10]) * 0.125

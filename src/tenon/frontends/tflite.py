@@ -23,7 +23,7 @@ from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow_family import Operands
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import DType, Quant, TensorType
+from tenon.ir.types import WHOLE, DType, Quant, TensorType
 from tenon.ir.writer import LARGEST_TENSOR
 
 IDENTIFIER = b"TFL3"
@@ -219,6 +219,9 @@ class Importer:
         self.net.remember()
         self.names = _unique([t.name for t in content.tensors])
         self.reals: dict[Value, Value] = {}
+        self.counts: dict[Value, Value] = {}
+        self.stepped: set[Value] = set()
+        """Values that count steps of the tensor that they are about to become."""
 
     def run(self) -> Graph:
         """Raises ModelError listing every problem."""
@@ -271,7 +274,9 @@ class Importer:
         if tensor.broken:
             raise RefusedError(f"its output: {tensor.broken}")
         if tensor.quant is not None and dtype.is_float and not tensor.dtype.is_float:
-            value = net.add("QuantizeLinear", value, *self.grid(tensor), to=tensor.dtype.value)
+            scale, zero = self.grid(tensor)
+            scale = net.scalar(1.0) if value in self.stepped else scale
+            value = net.add("QuantizeLinear", value, scale, zero, to=tensor.dtype.value)
         elif dtype is not tensor.dtype:
             value = net.add("Cast", value, to=tensor.dtype.value)
         net[self.names[i]] = value
@@ -306,8 +311,27 @@ class Importer:
             return self.net.quantized(dequantized(tensor.data, tensor.quant), f"{self.names[i]}_real", tensor.quant)
         value = self.raw(i)
         if value not in self.reals:
-            self.reals[value] = self.net.add("DequantizeLinear", value, *self.grid(tensor))
+            scale, zero = self.grid(tensor)
+            counted = self.counts.get(value)
+            self.reals[value] = (
+                self.net.add("DequantizeLinear", value, scale, zero)
+                if counted is None
+                else self.net.add("Mul", counted, scale)
+            )
         return self.reals[value]
+
+    def counted(self, i: int) -> Value:
+        """Tensor ``i``, which is quantised, as f32 numbers of steps from its zero point."""
+        tensor = self.content.tensors[i]
+        assert tensor.quant is not None
+        if tensor.data is not None:
+            quant = Quant((1.0,) * len(tensor.quant.scale), tensor.quant.zero_point, tensor.quant.axis)
+            return self.net.quantized(dequantized(tensor.data, quant), f"{self.names[i]}_steps", WHOLE)
+        value = self.raw(i)
+        if value not in self.counts:
+            _, zero = self.grid(tensor)
+            self.counts[value] = self.net.add("DequantizeLinear", value, self.net.scalar(1.0), zero)
+        return self.counts[value]
 
 
 class Layer(Operands):
@@ -347,6 +371,30 @@ class Layer(Operands):
 
     def optional(self, k: int) -> Value | None:
         return self.x(k) if self.has(k) else None
+
+    def factors(self, x: int, w: int, bias: int, axis: int) -> tuple[Value, Value, Value | None, Array | None]:
+        """Operands of a product, and what one step of the result stands for.
+
+        Of 8-bit numbers these are the integers themselves, whose sums are exact in f32 (below 2**24) in any order, as
+        LiteRT has them; of others they are the real numbers, and the step is None.  ``axis`` is that of the weights
+        which tells the channels of the result apart.
+        """
+        tensors = self.importer.content.tensors
+        left, right = (tensors[self.index(k)] for k in (x, w))
+        added = tensors[self.index(bias)] if self.has(bias) else None
+        small = all(t.dtype in (DType.I8, DType.U8) and not t.broken for t in (left, right))
+        plain = added is None or (added.data is not None and added.dtype is DType.I32 and not added.broken)
+        if (
+            not small or not plain or left.quant is None or right.quant is None or left.data is not None
+            or right.data is None or len(left.quant.scale) > 1 or right.quant.axis not in (None, axis)
+        ):  # fmt: skip
+            return self.x(x), self.x(w), self.optional(bias), None
+        with np.errstate(over="ignore"):
+            unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
+        steps = added.data.astype(np.float32) if added is not None and added.data is not None else None
+        whole = None if steps is None else self.net.constant(steps, "bias")
+        unit = unit if len(unit) > 1 else unit.reshape(())
+        return self.importer.counted(self.index(x)), self.importer.counted(self.index(w)), whole, unit
 
     def stored(self, k: int) -> Value:
         return self.importer.raw(self.index(k))

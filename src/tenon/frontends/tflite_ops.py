@@ -14,7 +14,7 @@ from tenon.frontends.flatbuffer import flex_map
 from tenon.frontends.net import RefusedError
 from tenon.frontends.tensorflow_family import not_equal, one, part, select, squared_difference, suppression, two
 from tenon.frontends.tflite import Layer, Spell
-from tenon.ir.graph import Value
+from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 
 Made = Value | Sequence[Value]
@@ -29,8 +29,12 @@ MOVERS = frozenset({
 
 
 # ------------------------------------------------------------------------------------------- activations
-def activated(layer: Layer, y: Value) -> Value:
-    """``y`` with the operator's fused activation as a node of its own."""
+_BOUNDED = [schema.ACTIVATIONS.index(name) for name in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")]
+"""Activations that mean the same for steps as for real numbers."""
+
+
+def activated(layer: Layer, y: Value, step: float = 1.0) -> Value:
+    """``y``, which counts ``step``, with the operator's fused activation as a node of its own."""
     code, net = layer.activation, layer.net
     name = schema.ACTIVATIONS[code] if 0 <= code < len(schema.ACTIVATIONS) else str(code)
     if name == "NONE":
@@ -38,12 +42,28 @@ def activated(layer: Layer, y: Value) -> Value:
     if name == "RELU":
         return net.add("Relu", y)
     if name == "RELU6":
-        return net.clip(y, 0, 6)
+        return net.clip(y, 0, 6 / step)
     if name == "RELU_N1_TO_1":
-        return net.clip(y, -1, 1)
+        return net.clip(y, -1 / step, 1 / step)
     if name == "TANH":
         return net.add("Tanh", y)
     raise RefusedError(f"the fused activation {name} is not supported")
+
+
+def _product(layer: Layer, y: Value, unit: Array | None) -> Value:
+    """A product, activated.  One that counts ``unit`` is brought to its output's steps by one factor in f32."""
+    if unit is None:
+        return activated(layer, y)
+    net, output = layer.net, layer.output()
+    stays = layer.activation in _BOUNDED and not output.dtype.is_float
+    if output.quant is None or not stays:
+        return activated(layer, net.add("Mul", y, net.constant(unit, "unit")))
+    step, _ = layer.importer.grid(output)
+    with np.errstate(over="ignore"):
+        factor = net.constant(np.asarray(unit / step.array, np.float32), "unit")
+    made = activated(layer, net.add("Mul", y, factor), float(step.array))
+    layer.importer.stepped.add(made)
+    return made
 
 
 def _padding(layer: Layer) -> str:
@@ -54,22 +74,23 @@ def _padding(layer: Layer) -> str:
 
 # ------------------------------------------------------------------------------------------------ windows
 def _conv_2d(layer: Layer) -> Made:
-    x, w = layer.x(0), layer.net.transpose(layer.x(1), (0, 3, 1, 2))
+    x, w, bias, unit = layer.factors(0, 1, 2, 0)
+    w = layer.net.transpose(w, (0, 3, 1, 2))
     inputs, per_group = layer.net.dims(x)[-1], layer.net.dims(w)[1]
     y = layer.net.conv(
-        x, w, layer.optional(2), strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
+        x, w, bias, strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
         dilations=(layer.dilation_h, layer.dilation_w), group=inputs // per_group,
     )  # fmt: skip
-    return activated(layer, y)
+    return _product(layer, y, unit)
 
 
 def _depthwise_conv_2d(layer: Layer) -> Made:
-    x, w = layer.x(0), layer.net.transpose(layer.x(1), (3, 0, 1, 2))
+    x, w, bias, unit = layer.factors(0, 1, 2, 3)
     y = layer.net.conv(
-        x, w, layer.optional(2), strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
-        dilations=(layer.dilation_h, layer.dilation_w), group=layer.net.dims(x)[-1],
+        x, layer.net.transpose(w, (3, 0, 1, 2)), bias, strides=(layer.stride_h, layer.stride_w),
+        padding=_padding(layer), dilations=(layer.dilation_h, layer.dilation_w), group=layer.net.dims(x)[-1],
     )  # fmt: skip
-    return activated(layer, y)
+    return _product(layer, y, unit)
 
 
 def _conv_3d(layer: Layer) -> Made:
@@ -82,12 +103,12 @@ def _conv_3d(layer: Layer) -> Made:
 
 
 def _transpose_conv(layer: Layer) -> Made:
-    w = layer.net.transpose(layer.x(1), (3, 0, 1, 2))
+    x, w, bias, unit = layer.factors(2, 1, 3, 0)
     y = layer.net.conv_transpose(
-        layer.x(2), w, layer.optional(3), layer.numbers(0)[1:3], strides=(layer.stride_h, layer.stride_w),
-        padding=_padding(layer),
+        x, layer.net.transpose(w, (3, 0, 1, 2)), bias, layer.numbers(0)[1:3],
+        strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
     )  # fmt: skip
-    return activated(layer, y)
+    return _product(layer, y, unit)
 
 
 def _pool(kind: str) -> Spell:
@@ -110,12 +131,13 @@ def _resize(mode: str) -> Spell:
 
 # ------------------------------------------------------------------------------------------------ products
 def _fully_connected(layer: Layer) -> Made:
-    net, x, w = layer.net, layer.x(0), layer.x(1)
+    net = layer.net
     if layer.weights_format:
         raise RefusedError("shuffled weights are not supported")
+    x, w, bias, unit = layer.factors(0, 1, 2, 0)
     flat = net.reshape(x, (-1, net.dims(w)[1]))
-    y = net.matmul(x if layer.keep_num_dims else flat, w, layer.optional(2), transposed=True)
-    return activated(layer, y)
+    y = net.matmul(x if layer.keep_num_dims else flat, w, bias, transposed=True)
+    return _product(layer, y, unit)
 
 
 def _batch_matmul(layer: Layer) -> Made:

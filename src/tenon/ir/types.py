@@ -87,6 +87,10 @@ class Quant:
     axis: int | None = None
 
 
+WHOLE = Quant((1.0,), (0,))
+"""The grid of whole numbers.  Passes leave floats on it as they are: sums of their products are exact."""
+
+
 @dataclass(frozen=True)
 class TensorType:
     """What is known of a tensor before it exists."""

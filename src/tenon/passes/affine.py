@@ -13,6 +13,7 @@ from typing import Any as Anything
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
+from tenon.ir.types import WHOLE
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.patterns import Any, Apply, Constant
 
@@ -122,12 +123,14 @@ class Linear:
 
 
 def linear(node: Node) -> Linear | None:
-    """``node`` as a linear operator of constant weights, or None."""
+    """``node`` as a linear operator of constant weights, which a scale would not take off their grid; or None."""
     if node.op.name not in _LINEAR.split("|") or not node.inputs or len(node.inputs) < 2:
         return None
     w = node.input(1)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if w.data is None or (bias is not None and bias.data is None) or not w.type.dtype.is_float:
+        return None
+    if w.type.quant == WHOLE:
         return None
     if node.op.name == "MatMul" and (w.type.rank != 2 or node.input(0).type.rank < 2):
         return None
