@@ -66,7 +66,7 @@ def test_samples_are_looked_for_near_the_image() -> None:
     assert Samples(1e9, 1e9, 10**9, 4).positions().size == 0
 
 
-@pytest.mark.parametrize("region", [[np.nan] * 4, [0, 0, np.inf, 1], [-np.inf, -np.inf, np.inf, np.inf]])
+@pytest.mark.parametrize("region", [[np.nan] * 4, [0, 0, np.inf, 1], [-np.inf, np.inf, np.inf, np.inf]])
 def test_a_region_that_is_not_finite_is_zero(region: list[float]) -> None:
     assert not everywhere(RoiAlign(), np.ones((1, 1, 3, 3), np.float32), region).any()
 
