@@ -18,6 +18,7 @@ from fuzzing.judge import Batch, Report, judge
 from fuzzing.known import excused
 from fuzzing.peer import answer
 from tenon.errors import ShapeError
+from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ops import registry
@@ -150,6 +151,15 @@ def test_variances_that_overflow(compiler: Compiler) -> None:
     report = judged(replace(made, wild=True), compiler)
     assert report.findings == []
     assert list(report.excused) == [excused(replace(made, wild=True))]
+
+
+def test_pools_of_bf16_below_the_least_i16(compiler: Compiler) -> None:
+    x = np.full((1, 3, 5, 5), -1e9).astype(DType.BF16.numpy)
+    made = graph_of({"x": x}, ("MaxPool", ("x",), {"kernel_shape": (3, 1), "pads": (1, 1, 1, 1)}))
+    found = evaluate(made.graph, made.feeds)["v0"].astype(np.float32)
+    assert np.isneginf(found[..., 0]).all()
+    assert (found[..., 1:-1] == np.float32(x[0, 0, 0, 0])).all()
+    assert judged(made, compiler).findings == []
 
 
 def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:

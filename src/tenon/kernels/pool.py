@@ -63,9 +63,9 @@ class Pool:
 
 def lowest(dtype: DType) -> float | int:
     """The identity of maximum."""
-    if dtype.is_float:
+    if dtype.is_float or dtype.is_small_float:
         return float("-inf")
-    return 0 if dtype in (DType.U8, DType.U16, DType.U32, DType.U64) else -(1 << (8 * dtype.bytes - 1))
+    return -(1 << (8 * dtype.bytes - 1)) if dtype.is_signed else 0
 
 
 @dataclass(frozen=True, eq=False)
