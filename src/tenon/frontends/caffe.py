@@ -101,12 +101,7 @@ def pair(file: ModelFile) -> tuple[Message, ModelFile, Message | None]:
     return (parse(text), text, net) if text else (net, file, net)
 
 
-def load(
-    file: ModelFile,
-    shapes: Shapes,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> Graph:
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a Caffe net when testing, cut at the given tensors.  See ``frontends.load`` for errors."""
     from tenon.frontends.caffe_layer import Layer
     from tenon.frontends.caffe_layers import import_layer

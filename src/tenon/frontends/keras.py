@@ -37,12 +37,7 @@ def recognise(file: ModelFile) -> bool:
     return file.data.startswith(b"PK\x03\x04") and _CONFIG.encode() in file.data[:4096]
 
 
-def load(
-    file: ModelFile,
-    shapes: Shapes,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> Graph:
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a Keras model.  See ``frontends.load`` for errors."""
     try:
         config, weights, version = read(file)

@@ -416,11 +416,12 @@ def _quantize_annotate(layer: Layer) -> Made:
 
 _MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
 _AXES = ("1D", "2D", "3D")
+_NOTHING = ("ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "InputLayer")
+"""Layers that do nothing when a network answers."""
 
 LAYERS: dict[str, Spell] = {
+    **dict.fromkeys(_NOTHING, _same),
     "Activation": lambda layer: activated(layer, layer.x),
-    "ActivityRegularization": _same,
-    "AlphaDropout": _same,
     "Average": _average,
     **{f"AveragePooling{d}": _pool("AveragePool") for d in _AXES},
     "BatchNormalization": _batch_normalization,
@@ -432,15 +433,11 @@ LAYERS: dict[str, Spell] = {
     "Dense": _dense,
     "DepthwiseConv1D": _depthwise_conv,
     "DepthwiseConv2D": _depthwise_conv,
-    "Dropout": _same,
     "ELU": lambda layer: layer.net.add("Elu", layer.x, alpha=float(layer.get("alpha", 1.0))),
     "Embedding": _embedding,
     "Flatten": _flatten,
-    "GaussianDropout": _same,
-    "GaussianNoise": _same,
     **{f"GlobalAveragePooling{d}": _global_pool("Mean") for d in _AXES},
     **{f"GlobalMaxPooling{d}": _global_pool("Max") for d in _AXES},
-    "InputLayer": _same,
     "LayerNormalization": _layer_normalization,
     "LeakyReLU": _leaky_relu,
     **{f"MaxPooling{d}": _pool("MaxPool") for d in _AXES},

@@ -62,12 +62,7 @@ def _is_graph(data: bytes) -> bool:
     return False
 
 
-def load(
-    file: ModelFile,
-    shapes: Shapes,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> Graph:
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a TensorFlow model.  See ``frontends.load`` for errors."""
     inputs, outputs = ([name.removesuffix(":0") for name in names] if names else None for names in (inputs, outputs))
     shapes = {name.removesuffix(":0"): value for name, value in shapes.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.net import RefusedError
@@ -48,6 +49,7 @@ class Operands(ABC):
         return [int(v) for v in found.ravel()]
 
 
+_Made = TypeVar("_Made")
 Spell = Callable[[Operands], Made]
 
 
@@ -57,6 +59,11 @@ def one(op: str, **attributes: object) -> Spell:
 
 def two(op: str) -> Spell:
     return lambda layer: layer.net.add(op, layer.x(0), layer.x(1))
+
+
+def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
+    """A table of what ``make`` makes of the second word of each "theirs:ours"."""
+    return {theirs: make(ours) for theirs, ours in (pair.split(":") for pair in pairs.split())}
 
 
 def not_equal(layer: Operands) -> Made:

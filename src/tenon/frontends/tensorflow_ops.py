@@ -12,7 +12,7 @@ import numpy as np
 from tenon.frontends.net import RefusedError
 from tenon.frontends.suppression import combined
 from tenon.frontends.tensorflow import Layer
-from tenon.frontends.tensorflow_family import not_equal, one, part, select, squared_difference, suppression, two
+from tenon.frontends.tensorflow_family import each, not_equal, one, part, select, squared_difference, suppression, two
 from tenon.frontends.tensorflow_schema import shape_of
 from tenon.ir.graph import Value
 from tenon.ir.types import F32
@@ -427,56 +427,15 @@ OPERATORS: dict[str, Spell] = {
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _matmul),
     **dict.fromkeys(("BiasAdd", "BiasAddV1"), _bias_add),
     # pointwise
-    **{
-        theirs: one(ours)
-        for theirs, ours in {
-            "Abs": "Abs",
-            "Ceil": "Ceil",
-            "Cos": "Cos",
-            "Elu": "Elu",
-            "Erf": "Erf",
-            "Exp": "Exp",
-            "Floor": "Floor",
-            "Inv": "Reciprocal",
-            "Log": "Log",
-            "LogicalNot": "Not",
-            "Neg": "Neg",
-            "Reciprocal": "Reciprocal",
-            "Relu": "Relu",
-            "Rint": "Round",
-            "Round": "Round",
-            "Selu": "Selu",
-            "Sigmoid": "Sigmoid",
-            "Sign": "Sign",
-            "Sin": "Sin",
-            "Softplus": "Softplus",
-            "Softsign": "Softsign",
-            "Sqrt": "Sqrt",
-            "Tan": "Tan",
-            "Tanh": "Tanh",
-        }.items()
-    },
-    **{
-        theirs: two(ours)
-        for theirs, ours in {
-            "Add": "Add",
-            "AddV2": "Add",
-            "Sub": "Sub",
-            "Mul": "Mul",
-            "RealDiv": "Div",
-            "Div": "Div",
-            "Pow": "Pow",
-            "Maximum": "Max",
-            "Minimum": "Min",
-            "Equal": "Equal",
-            "Less": "Less",
-            "LessEqual": "LessOrEqual",
-            "Greater": "Greater",
-            "GreaterEqual": "GreaterOrEqual",
-            "LogicalAnd": "And",
-            "LogicalOr": "Or",
-        }.items()
-    },
+    **each(one, """
+        Abs:Abs Ceil:Ceil Cos:Cos Elu:Elu Erf:Erf Exp:Exp Floor:Floor Inv:Reciprocal Log:Log LogicalNot:Not Neg:Neg
+        Reciprocal:Reciprocal Relu:Relu Rint:Round Round:Round Selu:Selu Sigmoid:Sigmoid Sign:Sign Sin:Sin
+        Softplus:Softplus Softsign:Softsign Sqrt:Sqrt Tan:Tan Tanh:Tanh
+    """),
+    **each(two, """
+        Add:Add AddV2:Add Sub:Sub Mul:Mul RealDiv:Div Div:Div Pow:Pow Maximum:Max Minimum:Min Equal:Equal Less:Less
+        LessEqual:LessOrEqual Greater:Greater GreaterEqual:GreaterOrEqual LogicalAnd:And LogicalOr:Or
+    """),
     "AddN": lambda layer: layer.net.add("Sum", *layer.xs()),
     "Relu6": lambda layer: layer.net.clip(layer.x(), 0, 6),
     "Rsqrt": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
@@ -519,15 +478,9 @@ OPERATORS: dict[str, Spell] = {
     "SpaceToDepth": lambda layer: layer.net.space_to_depth(layer.x(), layer.integer("block_size")),
     "DepthToSpace": lambda layer: layer.net.depth_to_space(layer.x(), layer.integer("block_size")),
     # reductions
-    "Mean": _reduce("Mean"),
-    "Sum": _reduce("Sum"),
-    "Max": _reduce("Max"),
-    "Min": _reduce("Min"),
-    "Prod": _reduce("Prod"),
-    "Any": _reduce_truth("Max"),
-    "All": _reduce_truth("Min"),
-    "ArgMax": _arg("ArgMax"),
-    "ArgMin": _arg("ArgMin"),
+    **each(_reduce, "Mean:Mean Sum:Sum Max:Max Min:Min Prod:Prod"),
+    **each(_reduce_truth, "Any:Max All:Min"),
+    **each(_arg, "ArgMax:ArgMax ArgMin:ArgMin"),
     **dict.fromkeys(("TopK", "TopKV2"), _top_k),
     "Cumsum": _cumsum,
     **dict.fromkeys(("NonMaxSuppressionV4", "NonMaxSuppressionV5"), _suppression),
@@ -541,4 +494,4 @@ OPERATORS: dict[str, Spell] = {
     "OnesLike": _like(1),
     "Range": _range,
     "InvertPermutation": _invert_permutation,
-}
+}  # fmt: skip

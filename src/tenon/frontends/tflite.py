@@ -73,12 +73,7 @@ def recognise(file: ModelFile) -> bool:
     return file.data[4:8] == IDENTIFIER or file.suffix == ".tflite"
 
 
-def load(
-    file: ModelFile,
-    shapes: Shapes,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> Graph:
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a TFLite model.  See ``frontends.load`` for errors."""
     try:
         content = parse(file)
@@ -389,8 +384,7 @@ class Layer(Operands):
             or right.data is None or len(left.quant.scale) > 1 or right.quant.axis not in (None, axis)
         ):  # fmt: skip
             return self.x(x), self.x(w), self.optional(bias), None
-        with np.errstate(over="ignore"):
-            unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
+        unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
         steps = added.data.astype(np.float32) if added is not None and added.data is not None else None
         whole = None if steps is None else self.net.constant(steps, "bias")
         unit = unit if len(unit) > 1 else unit.reshape(())

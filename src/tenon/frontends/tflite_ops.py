@@ -12,7 +12,7 @@ import numpy as np
 from tenon.frontends import tflite_schema as schema
 from tenon.frontends.flatbuffer import flex_map
 from tenon.frontends.net import RefusedError
-from tenon.frontends.tensorflow_family import not_equal, one, part, select, squared_difference, suppression, two
+from tenon.frontends.tensorflow_family import each, not_equal, one, part, select, squared_difference, suppression, two
 from tenon.frontends.tflite import Layer, Spell
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
@@ -59,8 +59,7 @@ def _product(layer: Layer, y: Value, unit: Array | None) -> Value:
     if output.quant is None or not stays:
         return activated(layer, net.add("Mul", y, net.constant(unit, "unit")))
     step, _ = layer.importer.grid(output)
-    with np.errstate(over="ignore"):
-        factor = net.constant(np.asarray(unit / step.array, np.float32), "unit")
+    factor = net.constant(np.asarray(unit / step.array, np.float32), "unit")
     made = activated(layer, net.add("Mul", y, factor), float(step.array))
     layer.importer.stepped.add(made)
     return made
@@ -397,113 +396,52 @@ def _detection_post_process(layer: Layer) -> Made:
 
 
 OPERATORS: dict[str, Callable[[Layer], Made]] = {
-    "ABS": one("Abs"),
-    "ADD": _arithmetic("Add"),
+    # windows and products
+    **each(_pool, "AVERAGE_POOL_2D:Average L2_POOL_2D:L2 MAX_POOL_2D:Max"),
+    **each(_resize, "RESIZE_BILINEAR:linear RESIZE_NEAREST_NEIGHBOR:nearest"),
+    "CONV_2D": _conv_2d, "CONV_3D": _conv_3d, "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
+    "TRANSPOSE_CONV": _transpose_conv, "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _batch_matmul,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence_lstm,
+    # pointwise
+    **each(one, """
+        ABS:Abs CEIL:Ceil COS:Cos ELU:Elu EXP:Exp FLOOR:Floor HARD_SWISH:HardSwish LOG:Log LOGICAL_NOT:Not
+        LOGISTIC:Sigmoid NEG:Neg RELU:Relu ROUND:Round SIGN:Sign SIN:Sin SQRT:Sqrt TANH:Tanh
+    """),
+    **each(two, """
+        EQUAL:Equal GREATER:Greater GREATER_EQUAL:GreaterOrEqual LESS:Less LESS_EQUAL:LessOrEqual LOGICAL_AND:And
+        LOGICAL_OR:Or MAXIMUM:Max MINIMUM:Min POW:Pow PRELU:PRelu
+    """),
+    **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
     "ADD_N": lambda layer: layer.net.add("Sum", *layer.xs()),
-    "ARG_MAX": _arg("ArgMax"),
-    "ARG_MIN": _arg("ArgMin"),
-    "AVERAGE_POOL_2D": _pool("Average"),
-    "BATCH_MATMUL": _batch_matmul,
-    "BATCH_TO_SPACE_ND": _batch_to_space,
-    "BROADCAST_TO": _broadcast_to,
-    "CAST": _cast,
-    "CEIL": one("Ceil"),
-    "CONCATENATION": _concatenation,
-    "CONV_2D": _conv_2d,
-    "CONV_3D": _conv_3d,
-    "COS": one("Cos"),
-    "CUMSUM": _cumsum,
-    "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
-    "DEPTH_TO_SPACE": lambda layer: layer.net.depth_to_space(layer.x(), layer.block),
-    "DEQUANTIZE": _dequantize,
-    "DIV": _arithmetic("Div"),
-    "ELU": one("Elu"),
-    "EQUAL": two("Equal"),
-    "EXP": one("Exp"),
-    "EXPAND_DIMS": _expand_dims,
-    "FAKE_QUANT": _fake_quant,
-    "FILL": _fill,
-    "FLOOR": one("Floor"),
     "FLOOR_DIV": lambda layer: layer.net.floor_div(layer.x(0), layer.x(1)),
     "FLOOR_MOD": lambda layer: layer.net.floor_mod(layer.x(0), layer.x(1)),
-    "FULLY_CONNECTED": _fully_connected,
-    "GATHER": _gather,
-    "GATHER_ND": _gather_nd,
-    "GELU": _gelu,
-    "GREATER": two("Greater"),
-    "GREATER_EQUAL": two("GreaterOrEqual"),
-    "HARD_SWISH": one("HardSwish"),
-    "L2_NORMALIZATION": _l2_normalization,
-    "L2_POOL_2D": _pool("L2"),
-    "LEAKY_RELU": _leaky_relu,
-    "LESS": two("Less"),
-    "LESS_EQUAL": two("LessOrEqual"),
-    "LOCAL_RESPONSE_NORMALIZATION": _lrn,
-    "LOG": one("Log"),
-    "LOGICAL_AND": two("And"),
-    "LOGICAL_NOT": one("Not"),
-    "LOGICAL_OR": two("Or"),
-    "LOGISTIC": one("Sigmoid"),
-    "LOG_SOFTMAX": one("LogSoftmax", axis=-1),
-    "MAXIMUM": two("Max"),
-    "MAX_POOL_2D": _pool("Max"),
-    "MEAN": _reduce("Mean"),
-    "MINIMUM": two("Min"),
-    "MIRROR_PAD": _mirror_pad,
-    "MUL": _arithmetic("Mul"),
-    "NEG": one("Neg"),
-    "NON_MAX_SUPPRESSION_V4": lambda layer: suppression(layer, scores_too=False),
-    "NON_MAX_SUPPRESSION_V5": lambda layer: suppression(layer, scores_too=True),
-    "NOT_EQUAL": not_equal,
-    "ONE_HOT": _one_hot,
-    "PACK": _pack,
-    "PAD": _pad,
-    "PADV2": _pad,
-    "POW": two("Pow"),
-    "PRELU": two("PRelu"),
-    "QUANTIZE": lambda layer: layer.x(),
-    "RANGE": _range,
-    "RANK": _rank,
-    "REDUCE_ALL": _any,
-    "REDUCE_ANY": _any,
-    "REDUCE_MAX": _reduce("Max"),
-    "REDUCE_MIN": _reduce("Min"),
-    "REDUCE_PROD": _reduce("Prod"),
-    "RELU": one("Relu"),
+    "GELU": _gelu, "LEAKY_RELU": _leaky_relu, "NOT_EQUAL": not_equal, "SQUARED_DIFFERENCE": squared_difference,
     "RELU6": lambda layer: layer.net.clip(layer.x(), 0, 6),
     "RELU_0_TO_1": lambda layer: layer.net.clip(layer.x(), 0, 1),
     "RELU_N1_TO_1": lambda layer: layer.net.clip(layer.x(), -1, 1),
-    "RESHAPE": _reshape,
-    "RESIZE_BILINEAR": _resize("linear"),
-    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest"),
-    "REVERSE_V2": _reverse,
-    "ROUND": one("Round"),
     "RSQRT": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
     "SELECT": lambda layer: select(layer, rows=True),
     "SELECT_V2": lambda layer: select(layer, rows=False),
-    "SHAPE": _shape,
-    "SIGN": one("Sign"),
-    "SIN": one("Sin"),
-    "SLICE": part,
-    "SOFTMAX": _softmax,
-    "SPACE_TO_BATCH_ND": _space_to_batch,
-    "SPACE_TO_DEPTH": lambda layer: layer.net.space_to_depth(layer.x(), layer.block),
-    "SPLIT": _split,
-    "SPLIT_V": _split_v,
-    "SQRT": one("Sqrt"),
     "SQUARE": lambda layer: layer.net.square(layer.x()),
-    "SQUARED_DIFFERENCE": squared_difference,
-    "SQUEEZE": _squeeze,
-    "STRIDED_SLICE": _strided_slice,
-    "SUB": _arithmetic("Sub"),
-    "SUM": _reduce("Sum"),
-    "TANH": one("Tanh"),
+    "CAST": _cast, "DEQUANTIZE": _dequantize, "FAKE_QUANT": _fake_quant, "QUANTIZE": lambda layer: layer.x(),
+    # along axes
+    **each(_reduce, "MEAN:Mean REDUCE_MAX:Max REDUCE_MIN:Min REDUCE_PROD:Prod SUM:Sum"),
+    **each(_arg, "ARG_MAX:ArgMax ARG_MIN:ArgMin"),
+    "REDUCE_ALL": _any, "REDUCE_ANY": _any, "CUMSUM": _cumsum, "TOPK_V2": _top_k, "SOFTMAX": _softmax,
+    "LOG_SOFTMAX": one("LogSoftmax", axis=-1), "L2_NORMALIZATION": _l2_normalization,
+    "LOCAL_RESPONSE_NORMALIZATION": _lrn,
+    # moving
+    "BATCH_TO_SPACE_ND": _batch_to_space, "SPACE_TO_BATCH_ND": _space_to_batch, "BROADCAST_TO": _broadcast_to,
+    "DEPTH_TO_SPACE": lambda layer: layer.net.depth_to_space(layer.x(), layer.block),
+    "SPACE_TO_DEPTH": lambda layer: layer.net.space_to_depth(layer.x(), layer.block),
+    "CONCATENATION": _concatenation, "PACK": _pack, "UNPACK": _unpack, "SPLIT": _split, "SPLIT_V": _split_v,
+    "EXPAND_DIMS": _expand_dims, "SQUEEZE": _squeeze, "RESHAPE": _reshape, "TRANSPOSE": _transpose, "TILE": _tile,
+    "GATHER": _gather, "GATHER_ND": _gather_nd, "REVERSE_V2": _reverse, "SLICE": part,
+    "STRIDED_SLICE": _strided_slice, "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirror_pad,
+    # constants
+    "FILL": _fill, "ONE_HOT": _one_hot, "RANGE": _range, "RANK": _rank, "SHAPE": _shape, "ZEROS_LIKE": _zeros_like,
+    # detection
+    "NON_MAX_SUPPRESSION_V4": lambda layer: suppression(layer, scores_too=False),
+    "NON_MAX_SUPPRESSION_V5": lambda layer: suppression(layer, scores_too=True),
     "TFLite_Detection_PostProcess": _detection_post_process,
-    "TILE": _tile,
-    "TOPK_V2": _top_k,
-    "TRANSPOSE": _transpose,
-    "TRANSPOSE_CONV": _transpose_conv,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence_lstm,
-    "UNPACK": _unpack,
-    "ZEROS_LIKE": _zeros_like,
-}
+}  # fmt: skip
