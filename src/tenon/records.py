@@ -123,13 +123,14 @@ def _conditional(base: Reader, conditions: tuple[Condition, ...]) -> Reader:
 
 def _union(readers: list[Reader]) -> Reader:
     def read(value: Any) -> Any:
-        problem = MisfitError("fits no alternative")
+        why, where = "fits no alternative", tuple[str | int, ...]()
         for each in readers:
             try:
                 return each(value)
             except MisfitError as misfit:
-                problem = misfit
-        raise problem
+                # The exception itself would hold this frame and those below, and with them an engine that is opening.
+                why, where = misfit.why, misfit.where
+        raise MisfitError(why, where)
 
     return read
 
