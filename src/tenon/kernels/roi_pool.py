@@ -32,6 +32,10 @@ class Regions:
     def outputs(self) -> int:
         return self.channels // (self.group * self.group) if self.group else self.channels
 
+    @property
+    def result(self) -> tuple[int, int, int, int]:
+        return self.count, self.outputs, self.rows, self.columns
+
 
 def rounded(x: Expr) -> Expr:
     """The nearest whole number, halves away from zero (C's round)."""
@@ -137,7 +141,7 @@ def _between(k: Builder, point: Expr, end: Expr, extent: int) -> tuple[Expr, Exp
 def _parameters(k: Builder, d: Regions, least: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x = k.param("x", d.items, d.channels, d.height, d.width)
     regions, numbers = k.param("regions", d.count, 5), k.param("numbers", max(d.rows, d.columns, least) + 1)
-    return x, regions, numbers, k.param("y", d.count, d.outputs, d.rows, d.columns, out=True)
+    return x, regions, numbers, k.param("y", *d.result, out=True)
 
 
 class _Window:

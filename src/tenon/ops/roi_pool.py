@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -46,9 +47,28 @@ def _bins(low: np.float32, size: np.float32, count: int, extent: int, whole: boo
     return found
 
 
+@dataclass(frozen=True)
+class _RegionPool(Operator):
+    """Inputs: an image, and regions of it.  One channel of the output for each group of the image's."""
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    @abstractmethod
+    def plan(self, types: Sequence[TensorType]) -> Regions:
+        """Raises ShapeError when the inputs do not fit."""
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        return (TensorType(F32, self.plan(typed(inputs)).result),)
+
+    def prepared(self, x: Array, regions: Array) -> tuple[Regions, Array]:
+        """The geometry, and zeros for the result."""
+        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
+        return d, np.zeros(d.result, np.float32)
+
+
 @register
 @dataclass(frozen=True)
-class MaxRoiPool(Operator):
+class MaxRoiPool(_RegionPool):
     """Inputs: x [N, C, H, W] and regions [R, 5] of (picture, x0, y0, x1, y1).  Output [R, C, *pooled_shape].
 
     Corners are scaled and rounded to whole pixels, halves away from zero; an empty bin gives 0.
@@ -56,7 +76,6 @@ class MaxRoiPool(Operator):
 
     pooled_shape: tuple[int, ...] = (1, 1)
     spatial_scale: float = 1.0
-    arity: ClassVar[tuple[int, int]] = (2, 2)
 
     def plan(self, types: Sequence[TensorType]) -> Regions:
         """Raises ShapeError when the inputs do not fit."""
@@ -66,13 +85,8 @@ class MaxRoiPool(Operator):
         rows, columns = self.pooled_shape
         return Regions(count, *dims, rows, columns, self.spatial_scale)
 
-    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        d = self.plan(typed(inputs))
-        return (TensorType(F32, (d.count, d.channels, d.rows, d.columns)),)
-
     def reference(self, x: Array, regions: Array) -> Array:
-        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
-        y = np.zeros((d.count, d.channels, d.rows, d.columns), np.float32)
+        d, y = self.prepared(x, regions)
         for r, region in enumerate(regions):
             corner = [np.float32(_away(float(v * np.float32(d.scale)))) for v in region[1:]]
             size = [max(corner[2 + i] - corner[i] + 1, np.float32(1)) for i in range(2)]
@@ -99,7 +113,7 @@ class MaxRoiPool(Operator):
 
 @register
 @dataclass(frozen=True)
-class PsRoiPool(Operator):
+class PsRoiPool(_RegionPool):
     """Position-sensitive pooling of R-FCN.  Inputs: x [N, output_dim * group², H, W], regions [R, 5] as MaxRoiPool's.
 
     Output [R, output_dim, group, group]: the mean over bin (v, u) of channel (c * group + v) * group + u; 0 where the
@@ -109,7 +123,6 @@ class PsRoiPool(Operator):
     output_dim: int = 1
     group_size: int = 1
     spatial_scale: float = 1.0
-    arity: ClassVar[tuple[int, int]] = (2, 2)
 
     def plan(self, types: Sequence[TensorType]) -> Regions:
         """Raises ShapeError when the inputs do not fit."""
@@ -119,13 +132,8 @@ class PsRoiPool(Operator):
             raise ShapeError(f"PsRoiPool: {dims[1]} channels for {self.output_dim} outputs in {group} x {group} groups")
         return Regions(count, *dims, group, group, self.spatial_scale, group)
 
-    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        d = self.plan(typed(inputs))
-        return (TensorType(F32, (d.count, d.outputs, d.rows, d.columns)),)
-
     def reference(self, x: Array, regions: Array) -> Array:
-        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
-        y = np.zeros((d.count, d.outputs, d.rows, d.columns), np.float32)
+        d, y = self.prepared(x, regions)
         scale, least = np.float32(d.scale), np.float32(0.1)
         for r, region in enumerate(regions):
             first = [np.float32(_away(float(v))) * scale for v in region[1:3]]
@@ -152,7 +160,7 @@ class PsRoiPool(Operator):
 
 @register
 @dataclass(frozen=True)
-class PsRoiAlign(Operator):
+class PsRoiAlign(_RegionPool):
     """As PsRoiPool, but nothing is rounded: bin (v, u) is the mean of ``sample_num`` x ``sample_num`` points in it.
 
     Points lie between four pixels and are interpolated.  Bins are cut at the middles of the outermost pixels, where
@@ -163,7 +171,6 @@ class PsRoiAlign(Operator):
     group_size: int = 1
     spatial_scale: float = 1.0
     sample_num: int = 2
-    arity: ClassVar[tuple[int, int]] = (2, 2)
 
     def plan(self, types: Sequence[TensorType]) -> Regions:
         """Raises ShapeError when the inputs do not fit."""
@@ -171,13 +178,8 @@ class PsRoiAlign(Operator):
             raise ShapeError(f"PsRoiAlign: {self.sample_num} points along each side of a bin")
         return PsRoiPool(self.output_dim, self.group_size, self.spatial_scale).plan(types)
 
-    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        d = self.plan(typed(inputs))
-        return (TensorType(F32, (d.count, d.outputs, d.rows, d.columns)),)
-
     def reference(self, x: Array, regions: Array) -> Array:
-        d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
-        y = np.zeros((d.count, d.outputs, d.rows, d.columns), np.float32)
+        d, y = self.prepared(x, regions)
         for r, region in enumerate(regions):
             across, down = (self._points(region[i : i + 3 : 2], extent) for i, extent in ((1, d.width), (2, d.height)))
             image = x[min(max(int(region[0]), 0), d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
