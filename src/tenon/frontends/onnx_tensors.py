@@ -85,10 +85,8 @@ def array(tensor: TensorProto, folder: Path | None) -> Array:
 
 def is_missing(tensor: TensorProto) -> bool:
     """Whether a tensor has elements, and the file no data for any of them: a model kept without its weights."""
-    from onnx import TensorProto as Proto
-
     numbers = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
-    elsewhere = tensor.data_location == Proto.EXTERNAL or tensor.HasField("segment")
+    elsewhere = tensor.data_location == tensor.EXTERNAL or tensor.HasField("segment")
     stored = elsewhere or tensor.HasField("raw_data") or any(map(len, (*numbers, tensor.string_data)))
     return not stored and bool(tensor.dims) and all(d > 0 for d in tensor.dims)
 

@@ -13,6 +13,7 @@ times fewer multiplications for 3x3 taps, and 1.75 and 2.8 times for 7 taps in a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -249,6 +250,10 @@ def in_phases(s: Conv, b: Blocking) -> bool:
     return s.y.n == 1 and math.prod(grid(s, b.m)) <= b.tiles
 
 
+_SERIAL = ("serial", "serial")
+"""Loops that the threads do not share out."""
+
+
 def _name(s: Conv, b: Blocking) -> str:
     return f"winograd{b.m}" + ("" if s.kernel == (3, 3) else f"_{s.kernel[0]}x{s.kernel[1]}")
 
@@ -284,7 +289,7 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
 
     p = _Parts(Builder(f"{name}_in"), s, machine, b)
     x, v = p.image(), p.transformed(out=True)
-    _transform_inputs(p, x, v, first, start, (p.total,), *deal(s.x.blocks * s.x.block // machine.lanes, p.total)[0])
+    _transform_inputs(p, x, v, first, start, (p.total,), deal(s.x.blocks * s.x.block // machine.lanes, p.total)[0])
     made = [p.k.done()]
 
     p = _Parts(Builder(f"{name}_mul"), s, machine, b)
@@ -297,16 +302,22 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
 
     p = _Parts(Builder(f"{name}_out"), s, machine, b)
     t, end, y = p.products(), p.finish(), p.output()
-    _transform_products(p, t, end, y, first, start, (p.total,), *deal(s.padded // machine.lanes, p.total)[0])
+    _transform_products(p, t, end, y, first, start, (p.total,), deal(s.padded // machine.lanes, p.total)[0])
     return made[0], made[1], p.k.done()
 
 
 def _transform_inputs(
-    p: _Parts, x: Tensor, v: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
+    p: _Parts,
+    x: Tensor,
+    v: Tensor,
+    n: Index,
+    start: Index,
+    there: tuple[IndexLike, ...],
+    kinds: Sequence[str] = _SERIAL,
 ) -> None:
     k, s, lanes = p.k, p.s, p.machine.lanes
     down, across = axes(s, p.b.m)
-    outer, inner = kinds or ("serial", "serial")
+    outer, inner = kinds
     with k.loop("c", s.x.blocks * s.x.block // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as t:
         top, left = p.position(start + t)
         with k.outline("in"):
@@ -365,11 +376,18 @@ def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind
 
 
 def _transform_products(
-    p: _Parts, t: Tensor, end: _Finish, y: Tensor, n: Index, start: Index, there: tuple[IndexLike, ...], *kinds: str
+    p: _Parts,
+    t: Tensor,
+    end: _Finish,
+    y: Tensor,
+    n: Index,
+    start: Index,
+    there: tuple[IndexLike, ...],
+    kinds: Sequence[str] = _SERIAL,
 ) -> None:
     k, s, lanes = p.k, p.s, p.machine.lanes
     down, across = axes(s, p.b.m)
-    outer, inner = kinds or ("serial", "serial")
+    outer, inner = kinds
     with k.loop("c", s.padded // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as tile:
         top, left = p.position(start + tile)
         with k.outline("out"):
