@@ -436,6 +436,22 @@ def sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
+def lstm(
+    x: Array, goes_on: Array, weights: tuple[Array, Array, Array], h: Array, c: Array
+) -> list[tuple[Array, Array]]:
+    """The output and the cell after every step."""
+    w, b, u = weights
+    states = []
+    for inputs, going in zip(x, goes_on, strict=True):
+        kept = going[:, None]
+        i, f, o, g = np.split(inputs @ w.T + b + (h * kept) @ u.T, 4, 1)
+        c = sigmoid(f) * c * kept + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        states.append((h, c))
+    assert states
+    return states
+
+
 def test_lstm_begins_anew_where_it_is_told_to() -> None:
     steps, streams, width, size = 5, 2, 3, 4
     x, goes_on = random(steps, streams, width), np.ones((steps, streams), np.float32)
@@ -445,12 +461,8 @@ def test_lstm_begins_anew_where_it_is_told_to() -> None:
     net = text + layer("LSTM", "recurrent_param { num_output: 4 }", ("data", "cont"))
     (y,) = run(net, x, goes_on, blobs={"it": [w, b, u]})
     h = c = np.zeros((streams, size), np.float32)
-    for t in range(steps):
-        kept = goes_on[t][:, None]
-        i, f, o, g = np.split(x[t] @ w.T + b + (h * kept) @ u.T, 4, 1)
-        c = sigmoid(f) * c * kept + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        same(y[t], h)
+    for t, (hidden, _) in enumerate(lstm(x, goes_on, (w, b, u), h, c)):
+        same(y[t], hidden)
 
 
 def test_rnn_with_a_static_input() -> None:
@@ -477,15 +489,11 @@ def test_lstm_with_exposed_states() -> None:
     more = 'top: "hidden" top: "cell" recurrent_param { num_output: 4 expose_hidden: true }'
     net = text + layer("LSTM", more, ("data", "cont", "h", "c"))
     y, last, memory = run(net, x, goes_on, h, c, blobs={"it": [w, b, u]})
-    h, c = h[0], c[0]
-    for t in range(steps):
-        kept = goes_on[t][:, None]
-        i, f, o, g = np.split(x[t] @ w.T + b + (h * kept) @ u.T, 4, 1)
-        c = sigmoid(f) * c * kept + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        same(y[t], h)
-    same(last[0], h)
-    same(memory[0], c)
+    states = lstm(x, goes_on, (w, b, u), h[0], c[0])
+    for t, (hidden, _) in enumerate(states):
+        same(y[t], hidden)
+    same(last[0], states[-1][0])
+    same(memory[0], states[-1][1])
 
 
 def test_pooling_undone() -> None:
