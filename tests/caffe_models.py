@@ -11,10 +11,10 @@ import pytest
 
 from evaluate import evaluate
 from tenon import frontends
-from tenon.frontends.caffe_layer import Layer
-from tenon.frontends.caffe_schema import SCHEMA
-from tenon.frontends.protobuf import Message
-from tenon.frontends.protobuf_write import serialise
+from tenon.frontends.caffe.layer import Layer
+from tenon.frontends.caffe.schema import SCHEMA
+from tenon.frontends.wire.protobuf import Message
+from tenon.frontends.wire.protobuf_write import serialise
 from tenon.ir.graph import Array, Graph
 
 Blobs = Mapping[str, Sequence[Array]]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends import tflite_schema as schema
-from tenon.frontends.flatbuffer import KINDS
+from tenon.frontends.tflite import schema
+from tenon.frontends.wire.flatbuffer import KINDS
 from tenon.ir.graph import Array
 
 Fields = Mapping[int, Any]

@@ -16,8 +16,8 @@ from tenon.bundle import Bundle, Origin
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError
-from tenon.frontends import torch_export
 from tenon.frontends.heads import find_heads
+from tenon.frontends.pytorch import export as torch_export
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits

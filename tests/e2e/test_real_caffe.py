@@ -12,7 +12,7 @@ from caffe_models import random_weights
 from evaluate import difference, evaluate, random_inputs
 from real import SHARED, shared
 from tenon import frontends, passes
-from tenon.frontends.onnx_write import to_onnx
+from tenon.frontends.onnx.write import to_onnx
 from tenon.ir.graph import Array, Graph
 from tenon.pipeline import rewrite
 from tenon.plan.describe import describe

@@ -11,11 +11,11 @@ from caffe_models import random as numbers
 from damage import COUNT, FIELDS, flipped, survive
 from real import shared
 from tenon import frontends
-from tenon.frontends.caffe_optimize import optimise
-from tenon.frontends.caffe_schema import SCHEMA
-from tenon.frontends.protobuf_write import serialise
-from tenon.frontends.prototext import parse
+from tenon.frontends.caffe.optimize import optimise
+from tenon.frontends.caffe.schema import SCHEMA
 from tenon.frontends.source import ModelFile
+from tenon.frontends.wire.protobuf_write import serialise
+from tenon.frontends.wire.prototext import parse
 from tenon.ir.graph import Graph
 
 TEXT = (

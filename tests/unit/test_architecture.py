@@ -52,6 +52,16 @@ def test_imports_point_up() -> None:
     assert not wrong
 
 
+def test_formats_know_nothing_of_each_other() -> None:
+    frontends = SOURCE / "frontends"
+    formats = {p.name for p in frontends.iterdir() if p.is_dir()} - {"wire", "__pycache__"}
+    for path in frontends.glob("*/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tenon.frontends."):
+                other = str(node.module).split(".")[2]
+                assert other == path.parent.name or other not in formats, f"{path} imports {node.module}"
+
+
 def test_operators_name_no_target() -> None:
     for path in [*SOURCE.glob("ops/*.py"), *SOURCE.glob("kernels/*.py")]:
         assert not imported(path) & {"targets", "toolchain", "codegen"}, path

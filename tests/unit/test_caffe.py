@@ -12,10 +12,10 @@ from caffe_models import blob, caffemodel, head, layer, loaded, random, run
 from evaluate import evaluate
 from tenon import frontends
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.frontends.caffe_schema import SCHEMA
-from tenon.frontends.protobuf import Message
-from tenon.frontends.protobuf_write import serialise
-from tenon.frontends.prototext import parse
+from tenon.frontends.caffe.schema import SCHEMA
+from tenon.frontends.wire.protobuf import Message
+from tenon.frontends.wire.protobuf_write import serialise
+from tenon.frontends.wire.prototext import parse
 from tenon.ir.graph import Array
 from tenon.ir.picture import Picture
 

@@ -14,7 +14,7 @@ from caffe_models import Blobs, caffemodel, head, layer, random
 from evaluate import difference, evaluate
 from tenon import frontends
 from tenon.errors import FormatError, InputError
-from tenon.frontends.caffe_optimize import Optimised, Settings, optimise
+from tenon.frontends.caffe.optimize import Optimised, Settings, optimise
 from tenon.frontends.source import ModelFile
 from tenon.ir.graph import Array
 from tenon.pipeline import rewrite

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tenon.frontends.caffe2_ops import OPERATORS as CAFFE2
-from tenon.frontends.darknet_heads import HEADS
-from tenon.frontends.darknet_layers import ACTIVATIONS
-from tenon.frontends.darknet_layers import LAYERS as DARKNET
-from tenon.frontends.darknet_recurrent import RECURRENT
-from tenon.frontends.mace_ops import OPERATORS as MACE
+from tenon.frontends.caffe2.ops import OPERATORS as CAFFE2
+from tenon.frontends.darknet.heads import HEADS
+from tenon.frontends.darknet.layers import ACTIVATIONS
+from tenon.frontends.darknet.layers import LAYERS as DARKNET
+from tenon.frontends.darknet.recurrent import RECURRENT
+from tenon.frontends.mace.ops import OPERATORS as MACE
 from tenon.frontends.megengine import OPERATORS as MEGENGINE
-from tenon.frontends.mxnet_ops import OPERATORS as MXNET
-from tenon.frontends.ncnn_layers import LAYERS as NCNN
+from tenon.frontends.mxnet.ops import OPERATORS as MXNET
+from tenon.frontends.ncnn.layers import LAYERS as NCNN
 from tenon.frontends.oneflow import OPERATORS as ONEFLOW
-from tenon.frontends.paddle_ops import OPERATORS as PADDLE
-from tenon.frontends.tmfile_layers import LAYERS as TENGINE
-from tenon.frontends.torch_ops import OPERATORS as PYTORCH
+from tenon.frontends.paddle.ops import OPERATORS as PADDLE
+from tenon.frontends.pytorch.ops import OPERATORS as PYTORCH
+from tenon.frontends.tmfile.layers import LAYERS as TENGINE
 
 PAGES: dict[str, Iterable[str]] = {
     "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN,

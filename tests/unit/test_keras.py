@@ -16,8 +16,8 @@ from keras_models import archive, functional, h5, layer, sequential, small, star
 from real import ROOT
 from tenon import frontends
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.frontends.hdf5 import File
-from tenon.frontends.keras_layers import ACTIVATIONS, LAYERS
+from tenon.frontends.keras.layers import ACTIVATIONS, LAYERS
+from tenon.frontends.wire.hdf5 import File
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import Quant
 

@@ -12,7 +12,7 @@ from evaluate import difference, evaluate
 from small_models import ncnn_net
 from tenon import frontends
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.frontends.ncnn_file import TYPES
+from tenon.frontends.ncnn.file import TYPES
 from tenon.ir.graph import Array
 
 RNG = np.random.default_rng(5)

@@ -12,7 +12,7 @@ from evaluate import difference, evaluate, random_inputs
 from onnx_models import classifier, gated
 from tenon import frontends, passes
 from tenon.errors import UnsupportedError
-from tenon.frontends.onnx_write import to_onnx
+from tenon.frontends.onnx.write import to_onnx
 from tenon.ir.graph import Array, Graph, Origin
 from tenon.ir.types import F32, I64, tensor
 from tenon.ir.writer import Writer

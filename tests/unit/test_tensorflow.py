@@ -12,8 +12,8 @@ from evaluate import evaluate
 from real import ROOT
 from tenon import frontends
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.frontends.tensorflow_loops import CONTROL
-from tenon.frontends.tensorflow_ops import OPERATORS
+from tenon.frontends.tensorflow.loops import CONTROL
+from tenon.frontends.tensorflow.ops import OPERATORS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, I32
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, table

@@ -12,10 +12,10 @@ from evaluate import evaluate
 from real import ROOT
 from tenon import frontends, passes
 from tenon.errors import FormatError, InputError, UnsupportedError
-from tenon.frontends.flatbuffer import Buffer, flex_map, options
 from tenon.frontends.source import ModelFile
-from tenon.frontends.tflite import dequantized, parse
-from tenon.frontends.tflite_ops import MOVERS, OPERATORS
+from tenon.frontends.tflite.load import dequantized, parse
+from tenon.frontends.tflite.ops import MOVERS, OPERATORS
+from tenon.frontends.wire.flatbuffer import Buffer, flex_map, options
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import WHOLE, DType, Quant
 from tflite_models import Model, convolution, flatbuffer

@@ -12,7 +12,7 @@ from small_models import tmfile
 from tenon import frontends
 from tenon.errors import FormatError, UnsupportedError
 from tenon.frontends.source import ModelFile
-from tenon.frontends.tmfile import load
+from tenon.frontends.tmfile.load import load
 from tenon.ir.graph import Array
 
 X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)

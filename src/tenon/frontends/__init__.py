@@ -33,20 +33,20 @@ class Format:
 
 
 FORMATS = {
-    "ONNX": Format("tenon.frontends.onnx", ("*.onnx",)),
-    "Caffe": Format("tenon.frontends.caffe", ("*.prototxt", "*.caffemodel")),
-    "Darknet": Format("tenon.frontends.darknet", ("*.cfg",)),
-    "ncnn": Format("tenon.frontends.ncnn", ("*.param", "*.param.bin")),
-    "Tengine": Format("tenon.frontends.tmfile", ("*.tmfile",)),
-    "Caffe2": Format("tenon.frontends.caffe2", ("predict_net.pb",)),
-    "Paddle": Format("tenon.frontends.paddle", ("__model__", "*.pdmodel")),
-    "MXNet": Format("tenon.frontends.mxnet", ("*-symbol.json",)),
+    "ONNX": Format("tenon.frontends.onnx.load", ("*.onnx",)),
+    "Caffe": Format("tenon.frontends.caffe.load", ("*.prototxt", "*.caffemodel")),
+    "Darknet": Format("tenon.frontends.darknet.load", ("*.cfg",)),
+    "ncnn": Format("tenon.frontends.ncnn.load", ("*.param", "*.param.bin")),
+    "Tengine": Format("tenon.frontends.tmfile.load", ("*.tmfile",)),
+    "Caffe2": Format("tenon.frontends.caffe2.load", ("predict_net.pb",)),
+    "Paddle": Format("tenon.frontends.paddle.load", ("__model__", "*.pdmodel")),
+    "MXNet": Format("tenon.frontends.mxnet.load", ("*-symbol.json",)),
     "MegEngine": Format("tenon.frontends.megengine", ("*.mge",)),
     "OneFlow": Format("tenon.frontends.oneflow", ("model.mlir",)),
-    "MACE": Format("tenon.frontends.mace", ("*.pb",)),
-    "TFLite": Format("tenon.frontends.tflite", ("*.tflite",)),
-    "TensorFlow": Format("tenon.frontends.tensorflow", ("saved_model.pb", "*.pb")),
-    "Keras": Format("tenon.frontends.keras", ("*.keras", "*.h5", "*.hdf5")),
+    "MACE": Format("tenon.frontends.mace.load", ("*.pb",)),
+    "TFLite": Format("tenon.frontends.tflite.load", ("*.tflite",)),
+    "TensorFlow": Format("tenon.frontends.tensorflow.load", ("saved_model.pb", "*.pb")),
+    "Keras": Format("tenon.frontends.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
 """Formats by name; the first that recognises a file's content gets it."""
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.net import Net
+from tenon.frontends.refused import RefusedError
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import TensorType

@@ -14,9 +14,10 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.emit import Emitter, port
-from tenon.frontends.flatbuffer import Buffer, Table
-from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.net import Net
+from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
+from tenon.frontends.wire.flatbuffer import Buffer, Table
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType

@@ -32,7 +32,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.errors import FormatError, InputError, InternalError, Problem
-from tenon.frontends.onnx_upgrade import RefusedError
+from tenon.frontends.refused import RefusedError
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.random_weights import placeholder
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tenon.frontends.source import ModelFile
     from tenon.ops.base import Operator
 
-__all__ = ["Net", "RefusedError"]
 
 MISSING_WEIGHTS = "its weights were not given; name their file with --weights"
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.emit import Emitter
-from tenon.frontends.net import MISSING_WEIGHTS, Net, RefusedError
+from tenon.frontends.net import MISSING_WEIGHTS, Net
+from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value

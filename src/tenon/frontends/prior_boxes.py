@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends.net import RefusedError
+from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array
 
 MOST = 1 << 24

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.frontends.emit import Emitter, Operand
-from tenon.frontends.net import Net, RefusedError
-from tenon.frontends.onnx_upgrade import Layer
+from tenon.frontends.net import Net
+from tenon.frontends.onnx.upgrade import Layer
+from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 LONGEST = 4096
@@ -26,7 +27,7 @@ CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 def unrolled(net: Net, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
     """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
-    from tenon.frontends import onnx_recurrent as onnx
+    from tenon.frontends.onnx import recurrent as onnx
 
     steps = net.dims(inputs[0])[0] if inputs[0] is not None else 0
     if not 0 < steps <= LONGEST:

@@ -62,7 +62,7 @@ def _out(request: Request) -> Path:
 
 
 def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
-    from tenon.frontends.onnx_write import LARGEST, strip, to_onnx
+    from tenon.frontends.onnx.write import LARGEST, strip, to_onnx
 
     if graph.incomplete and not without_weights:
         raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
@@ -83,7 +83,7 @@ def _opset(model: object) -> int:
 
 
 def _caffe(file: ModelFile, request: Request) -> Rewritten:
-    from tenon.frontends.caffe_optimize import Settings, optimise
+    from tenon.frontends.caffe.optimize import Settings, optimise
 
     settings = Settings.from_ini(request.config)[0] if request.config else Settings()
     out = _out(request)
@@ -93,7 +93,7 @@ def _caffe(file: ModelFile, request: Request) -> Rewritten:
 
 
 def _caffe_by_config(path: Path) -> Rewritten:
-    from tenon.frontends.caffe_optimize import Settings, optimise
+    from tenon.frontends.caffe.optimize import Settings, optimise
 
     settings, files = Settings.from_ini(path)
     file, _ = find(files["original_prototxt_path"], weights=files["original_model_path"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.frontends.net import Net, RefusedError
+from tenon.frontends.net import Net
+from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 MOST = 1 << 20

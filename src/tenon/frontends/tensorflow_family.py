@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.net import RefusedError
+from tenon.frontends.refused import RefusedError
 from tenon.frontends.suppression import suppressed
 from tenon.ir.graph import Array, Value
 

@@ -1,0 +1,50 @@
+"""What the layers of Caffe mean, spelled out in ONNX operators.
+
+``LAYERS`` is the table of layer types; each entry takes a ``Layer`` and gives the values of its tops.  Semantics are
+those of BVLC Caffe's CPU code when testing, and of the fork that made a layer known.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from tenon.frontends.caffe import convolution, detection, normalize, pointwise, recurrent, shape
+from tenon.frontends.caffe.layer import Layer, Tops
+from tenon.frontends.refused import RefusedError
+from tenon.frontends.wire.protobuf import Message
+from tenon.ir.graph import Value
+
+LAYERS: dict[str, Callable[[Layer], Tops]] = {
+    **convolution.LAYERS,
+    **normalize.LAYERS,
+    **pointwise.LAYERS,
+    **shape.LAYERS,
+    **recurrent.LAYERS,
+    **detection.LAYERS,
+}
+
+
+def import_layer(layer: Layer) -> None:
+    """Name the values of a layer's tops in its net.  Raises RefusedError."""
+    message = layer.message
+    maker = LAYERS.get(message.type)
+    if maker is None:
+        near = difflib.get_close_matches(message.type, LAYERS, 1, 0.75)
+        hint = f"the nearest supported layer is {near[0]}" if near else "cut the net around it with inputs and outputs"
+        raise RefusedError("this layer is not supported", hint)
+    _check_names(message)
+    layer.bottoms = [layer.net[name] for name in message.bottom]
+    made = maker(layer)
+    tops = [made] if isinstance(made, Value) else list(made)
+    if len(tops) < len(message.top):
+        raise RefusedError(f"its top '{message.top[len(tops)]}' is not supported")
+    for name, value in zip(message.top, tops, strict=False):
+        layer.net[name] = value
+
+
+def _check_names(message: Message) -> None:
+    """Refuse parameters that the schema lacks: they may change what the layer means."""
+    for row, value in message.items():
+        if row.name.endswith("_param") and row.name != "transform_param" and value.unknown:
+            raise RefusedError(f"{row.name}: the parameter '{next(iter(value.unknown))}' is not known")

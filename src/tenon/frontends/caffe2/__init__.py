@@ -1,0 +1,1 @@
+"""Caffe2: predict and init nets."""

@@ -1,0 +1,1 @@
+"""Keras: .h5 and .keras."""

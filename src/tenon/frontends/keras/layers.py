@@ -1,0 +1,465 @@
+"""Keras's layers in ONNX's operators: one small function for each, or one line of a table.
+
+Source of their meaning: the documentation of keras.layers, and of TensorFlow's model optimisation for the wrappers of
+quantisation-aware training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.frontends.keras.load import Layer
+from tenon.frontends.keras.recurrent import RECURRENT
+from tenon.frontends.keras.weights import Weights
+from tenon.frontends.refused import RefusedError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import Quant
+
+Made = Value | Sequence[Value]
+Spell = Callable[[Layer], Made]
+
+
+# -------------------------------------------------------------------------------------------------- activations
+def activation_name(given: Any) -> tuple[str, Mapping[str, Any]]:
+    """The name and settings of an activation, however the file writes it."""
+    if isinstance(given, dict):
+        config = given.get("config")
+        if isinstance(config, str):
+            return config, {}
+        return str(given.get("class_name", "")), config if isinstance(config, dict) else {}
+    return str(given or "linear"), {}
+
+
+def activated(layer: Layer, y: Value, given: Any = None) -> Value:
+    """``y`` with the layer's activation, or the given one, as a node of its own."""
+    name, config = activation_name(layer.get("activation") if given is None else given)
+    if name in LAYERS and name not in ("Add", "Dense"):
+        made = LAYERS[name](Layer(layer.importer, name, config, layer.weights, [y]))
+        return made if isinstance(made, Value) else made[0]
+    spell = ACTIVATIONS.get(name)
+    if spell is None:
+        raise RefusedError(f"the activation '{name}' is not supported")
+    return spell(layer, y)
+
+
+def _hard_sigmoid(layer: Layer, y: Value) -> Value:
+    alpha = 1 / 6 if layer.importer.version >= 3 else 0.2
+    return layer.net.add("HardSigmoid", y, alpha=alpha, beta=0.5)
+
+
+def _plain(op: str, **attributes: object) -> Callable[[Layer, Value], Value]:
+    return lambda layer, y: layer.net.add(op, y, **attributes)
+
+
+ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
+    "linear": lambda layer, y: y,
+    "NoOpActivation": lambda layer, y: y,
+    "relu": _plain("Relu"),
+    "relu6": lambda layer, y: layer.net.clip(y, 0, 6),
+    "softmax": _plain("Softmax", axis=-1),
+    "log_softmax": _plain("LogSoftmax", axis=-1),
+    "sigmoid": _plain("Sigmoid"),
+    "hard_sigmoid": _hard_sigmoid,
+    "tanh": _plain("Tanh"),
+    "elu": _plain("Elu"),
+    "selu": _plain("Selu"),
+    "softplus": _plain("Softplus"),
+    "softsign": _plain("Softsign"),
+    "exponential": _plain("Exp"),
+    **dict.fromkeys(("swish", "silu"), _plain("Swish")),
+    **dict.fromkeys(("hard_swish", "hard_silu"), _plain("HardSwish")),
+    "gelu": _plain("Gelu"),
+    "mish": _plain("Mish"),
+    "leaky_relu": _plain("LeakyRelu", alpha=0.2),
+}
+
+
+def _relu(layer: Layer) -> Made:
+    top, slope = layer.get("max_value"), float(layer.get("negative_slope", 0.0))
+    if float(layer.get("threshold", 0.0)):
+        raise RefusedError("a ReLU with a threshold is not supported")
+    if slope:
+        y = layer.net.add("LeakyRelu", layer.x, alpha=slope)
+        return y if top is None else layer.net.clip(y, None, float(top))
+    return layer.net.add("Relu", layer.x) if top is None else layer.net.clip(layer.x, 0, float(top))
+
+
+def _leaky_relu(layer: Layer) -> Made:
+    return layer.net.add("LeakyRelu", layer.x, alpha=float(layer.get("alpha", layer.get("negative_slope", 0.3))))
+
+
+def _prelu(layer: Layer) -> Made:
+    (alpha,) = layer.arrays("alpha")
+    return layer.net.add("PRelu", layer.x, layer.net.constant(alpha, "alpha"))
+
+
+def _softmax(layer: Layer) -> Made:
+    axis = layer.get("axis", -1)
+    axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
+    return layer.net.add("Softmax", layer.x, axis=int(axis))
+
+
+# ------------------------------------------------------------------------------------------------------ products
+def _biased(layer: Layer, *roles: str) -> tuple[list[Array], Value | None]:
+    """The weights of these roles and the bias, if there is one."""
+    if not layer.get("use_bias", True):
+        return layer.arrays(*roles), None
+    *found, bias = layer.arrays(*roles, "bias")
+    return found, layer.net.constant(bias, "bias")
+
+
+def _dense(layer: Layer) -> Made:
+    (kernel,), bias = _biased(layer, "kernel")
+    return activated(layer, layer.net.matmul(layer.x, _kernel(layer, kernel, "kernel"), bias))
+
+
+def _kernel(layer: Layer, data: Array, role: str) -> Value:
+    """A kernel as a constant; within a wrapper of quantisation-aware training, rounded to its grid."""
+    low, high = layer.weights.find(f"{role}_min"), layer.weights.find(f"{role}_max")
+    if low is None or high is None:
+        return layer.net.constant(data, role)
+    rounded, quant = on_grid(data, low, high)
+    return layer.net.quantized(rounded, role, quant)
+
+
+def on_grid(data: Array, low: Array, high: Array) -> tuple[Array, Quant]:
+    """Weights rounded to a symmetric grid of 8 bits without its lowest point; one range or one for each of the last
+    axis."""
+    most = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+    scale = np.where(most > 0, most / 127, 1.0)
+    if scale.size not in (1, data.shape[-1]):
+        raise RefusedError(f"{scale.size} ranges do not fit weights of shape {list(data.shape)}")
+    rounded = np.clip(np.round(data / scale), -127, 127) * scale
+    scales = tuple(float(s) for s in scale.ravel())
+    axis = None if len(scales) == 1 else data.ndim - 1
+    return rounded.astype(np.float32), Quant(scales, (0,) * len(scales), axis)
+
+
+# ------------------------------------------------------------------------------------------------------- windows
+def _image(layer: Layer) -> Value:
+    return layer.net.last(layer.x) if layer.first else layer.x
+
+
+def _back(layer: Layer, y: Value) -> Value:
+    return layer.net.first(y) if layer.first else y
+
+
+def _conv(layer: Layer) -> Made:
+    net, x, spatial = layer.net, _image(layer), layer.rank - 2
+    (kernel,), bias = _biased(layer, "kernel")
+    w = net.transpose(_kernel(layer, kernel, "kernel"), (spatial + 1, spatial, *range(spatial)))
+    padding = str(layer.get("padding", "valid")).upper()
+    dilations = layer.ints("dilation_rate", spatial)
+    pads: str | list[int] = padding
+    if padding == "CAUSAL":
+        pads = [(kernel.shape[0] - 1) * dilations[0], 0]
+    y = net.conv(
+        x, w, bias, strides=layer.ints("strides", spatial), dilations=dilations, padding=pads,
+        group=int(layer.get("groups", 1)),
+    )  # fmt: skip
+    return activated(layer, _back(layer, y))
+
+
+def _depthwise(layer: Layer, x: Value, kernel: Value, bias: Value | None) -> Value:
+    """``kernel`` is [kernel..., channels, multiplier]."""
+    net, spatial = layer.net, layer.net.type(x).rank - 2
+    *sizes, channels, multiplier = net.dims(kernel)
+    w = net.transpose(net.reshape(kernel, (*sizes, 1, channels * multiplier)), (spatial + 1, spatial, *range(spatial)))
+    return net.conv(
+        x, w, bias, strides=layer.ints("strides", spatial), dilations=layer.ints("dilation_rate", spatial),
+        padding=str(layer.get("padding", "valid")).upper(), group=channels,
+    )  # fmt: skip
+
+
+def _depthwise_conv(layer: Layer) -> Made:
+    (kernel,), bias = _biased(layer, "depthwise_kernel")
+    y = _depthwise(layer, _image(layer), _kernel(layer, kernel, "depthwise_kernel"), bias)
+    return activated(layer, _back(layer, y))
+
+
+def _separable_conv(layer: Layer) -> Made:
+    net = layer.net
+    (depthwise, pointwise), bias = _biased(layer, "depthwise_kernel", "pointwise_kernel")
+    y = _depthwise(layer, _image(layer), net.constant(depthwise, "depthwise"), None)
+    spatial = layer.rank - 2
+    w = net.transpose(net.constant(pointwise, "pointwise"), (spatial + 1, spatial, *range(spatial)))
+    return activated(layer, _back(layer, net.conv(y, w, bias)))
+
+
+def _conv_transpose(layer: Layer) -> Made:
+    net, x, spatial = layer.net, _image(layer), layer.rank - 2
+    (kernel,), bias = _biased(layer, "kernel")
+    w = net.transpose(_kernel(layer, kernel, "kernel"), (spatial + 1, spatial, *range(spatial)))
+    strides, padding = layer.ints("strides", spatial), str(layer.get("padding", "valid")).upper()
+    dilations = layer.ints("dilation_rate", spatial)
+    if layer.get("output_padding") is not None:
+        raise RefusedError("output_padding is not supported")
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel.shape, dilations, strict=False)]
+    sizes = [
+        n * s + (max(span - s, 0) if padding == "VALID" else 0)
+        for n, s, span in zip(net.dims(x)[1:-1], strides, spans, strict=True)
+    ]
+    y = net.conv_transpose(x, w, bias, sizes, strides=strides, dilations=dilations, padding=padding)
+    return activated(layer, _back(layer, y))
+
+
+def _pool(kind: str) -> Spell:
+    def spell(layer: Layer) -> Made:
+        spatial = layer.rank - 2
+        kernel = layer.ints("pool_size", spatial, 2)
+        strides = layer.ints("strides", spatial) if layer.get("strides") is not None else kernel
+        padding = str(layer.get("padding", "valid")).upper()
+        return _back(layer, layer.net.pool(kind, _image(layer), kernel, strides, padding))
+
+    return spell
+
+
+def _global_pool(kind: str) -> Spell:
+    def spell(layer: Layer) -> Made:
+        axes = range(2, layer.rank) if layer.first else range(1, layer.rank - 1)
+        return layer.net.reduce(kind, layer.x, tuple(axes), bool(layer.get("keepdims", False)))
+
+    return spell
+
+
+def _pairs(layer: Layer, name: str) -> list[tuple[int, int]]:
+    """Amounts before and after each spatial axis: one number, one for each axis, or pairs."""
+    given, spatial = layer.get(name, 1), layer.rank - 2
+    if isinstance(given, int):
+        return [(given, given)] * spatial
+    if spatial == 1 and len(given) == 2:
+        return [(int(given[0]), int(given[1]))]
+    return [(int(v), int(v)) if isinstance(v, int) else (int(v[0]), int(v[1])) for v in given]
+
+
+def _zero_padding(layer: Layer) -> Made:
+    pads = np.zeros((layer.rank, 2), np.int64)
+    start = 2 if layer.first else 1
+    pads[start : start + layer.rank - 2] = _pairs(layer, "padding")
+    return layer.net.pad(layer.x, pads)
+
+
+def _cropping(layer: Layer) -> Made:
+    start, pairs, dims = 2 if layer.first else 1, _pairs(layer, "cropping"), layer.net.dims(layer.x)
+    axes = range(start, start + len(pairs))
+    ends = [dims[axis] - after for axis, (_, after) in zip(axes, pairs, strict=True)]
+    return layer.net.slice(layer.x, [before for before, _ in pairs], ends, axes)
+
+
+def _up_sampling(layer: Layer) -> Made:
+    spatial = layer.rank - 2
+    factors, x = layer.ints("size", spatial, 2), _image(layer)
+    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(layer.get("interpolation", "nearest"))
+    if mode is None:
+        raise RefusedError(f"the interpolation {layer.get('interpolation')} is not supported")
+    sizes = [n * f for n, f in zip(layer.net.dims(x)[1:-1], factors, strict=True)]
+    return _back(layer, layer.net.resize(x, sizes, mode, align_corners=False, half_pixel=mode != "nearest"))
+
+
+def _resizing(layer: Layer) -> Made:
+    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(layer.get("interpolation", "bilinear"))
+    if mode is None or layer.get("crop_to_aspect_ratio", False) or layer.get("pad_to_aspect_ratio", False):
+        raise RefusedError("this kind of resizing is not supported")
+    sizes = [int(layer.get("height")), int(layer.get("width"))]
+    return _back(layer, layer.net.resize(_image(layer), sizes, mode, align_corners=False, half_pixel=True))
+
+
+# ------------------------------------------------------------------------------------------------- normalisation
+def _batch_normalization(layer: Layer) -> Made:
+    net = layer.net
+    scaled, centred = bool(layer.get("scale", True)), bool(layer.get("center", True))
+    roles = [*(["gamma"] if scaled else []), *(["beta"] if centred else []), "moving_mean", "moving_variance"]
+    found = dict(zip(roles, layer.arrays(*roles), strict=True))
+    mean = found["moving_mean"]
+    parts = [
+        found.get("gamma", np.ones_like(mean)),
+        found.get("beta", np.zeros_like(mean)),
+        mean,
+        found["moving_variance"],
+    ]
+    axis = layer.get("axis", -1)
+    axis = (axis[0] if isinstance(axis, list) else axis) % layer.rank
+    perm = [0, axis, *(i for i in range(1, layer.rank) if i != axis)] if layer.rank > 1 else [0]
+    x = net.transpose(layer.x, perm)
+    constants = [net.constant(p.astype(np.float32), "statistics") for p in parts]
+    y = net.add("BatchNormalization", x, *constants, epsilon=float(layer.get("epsilon", 1e-3)))
+    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+
+
+def _layer_normalization(layer: Layer) -> Made:
+    axis = layer.get("axis", -1)
+    axis = axis if isinstance(axis, list) else [axis]
+    if [a % layer.rank for a in axis] != list(range(layer.rank - len(axis), layer.rank)):
+        raise RefusedError(f"normalisation over axes {axis} is not supported")
+    dims = layer.net.dims(layer.x)[-len(axis) :]
+    scaled, centred = bool(layer.get("scale", True)), bool(layer.get("center", True))
+    roles = [*(["gamma"] if scaled else []), *(["beta"] if centred else [])]
+    found = dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
+    gamma = layer.net.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
+    beta = layer.net.constant(found["beta"], "beta") if centred else None
+    epsilon = float(layer.get("epsilon", 1e-3))
+    return layer.net.add("LayerNormalization", layer.x, gamma, beta, axis=-len(axis), epsilon=epsilon)
+
+
+def _rescaling(layer: Layer) -> Made:
+    x = layer.x
+    scale, offset = (np.array(layer.get(k, d), np.float32) for k, d in (("scale", 1.0), ("offset", 0.0)))
+    y = layer.net.add("Mul", x, layer.net.constant(scale, "scale"))
+    return layer.net.add("Add", y, layer.net.constant(offset, "offset")) if offset.any() else y
+
+
+# ------------------------------------------------------------------------------------------------------- merging
+def _merge(op: str) -> Spell:
+    def spell(layer: Layer) -> Made:
+        total, *rest = layer.inputs
+        for value in rest:
+            total = layer.net.add(op, total, value)
+        return total
+
+    return spell
+
+
+def _average(layer: Layer) -> Made:
+    return layer.net.add("Mean", *layer.inputs)
+
+
+def _concatenate(layer: Layer) -> Made:
+    return layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1)))
+
+
+# ---------------------------------------------------------------------------------------------- moving elements
+def _same(layer: Layer) -> Made:
+    return layer.net.add("Identity", layer.x)
+
+
+def _flatten(layer: Layer) -> Made:
+    x = _image(layer) if layer.rank > 2 else layer.x
+    return layer.net.reshape(x, (layer.net.dims(x)[0], -1))
+
+
+def _reshape(layer: Layer) -> Made:
+    return layer.net.reshape(layer.x, (layer.net.dims(layer.x)[0], *layer.get("target_shape", [])))
+
+
+def _permute(layer: Layer) -> Made:
+    return layer.net.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", []))))
+
+
+def _repeat_vector(layer: Layer) -> Made:
+    n, width = layer.net.dims(layer.x)
+    wide = layer.net.reshape(layer.x, (n, 1, width))
+    return layer.net.add("Tile", wide, layer.net.ints(1, int(layer.get("n", 1)), 1))
+
+
+def _embedding(layer: Layer) -> Made:
+    (table,) = layer.arrays("embeddings")
+    indices = layer.net.add("Cast", layer.x, to="i32")
+    return layer.net.add("Gather", layer.net.constant(table, "embeddings"), indices, axis=0)
+
+
+# ------------------------------------------------------------------------------------------------------ wrappers
+def _time_distributed(layer: Layer) -> Made:
+    """The inner layer sees all steps as one batch."""
+    net, entry = layer.net, layer.get("layer")
+    n, steps, *rest = net.dims(layer.x)
+    made = _inner(layer, entry, layer.weights, [net.reshape(layer.x, (n * steps, *rest))])
+    return net.reshape(made[0], (n, steps, *net.dims(made[0])[1:]))
+
+
+def _inner(layer: Layer, entry: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]) -> list[Value]:
+    kind = str(entry["class_name"])
+    if kind not in LAYERS:
+        raise RefusedError(f"the layer {kind} within it is not supported")
+    made = LAYERS[kind](layer.inner(entry, weights, inputs))
+    return [made] if isinstance(made, Value) else list(made)
+
+
+def _ranged(layer: Layer, y: Value, stem: str, quantizer: Any = None) -> Value:
+    """``y`` rounded to the grid of a range that was learnt while training; as it is where there is none."""
+    low, high = layer.weights.find(f"{stem}_min"), layer.weights.find(f"{stem}_max")
+    if low is None or high is None or low.size != 1 or high.size != 1:
+        return y
+    config = quantizer.get("config", {}) if isinstance(quantizer, dict) else {}
+    bits, narrow = int(config.get("num_bits", 8)), bool(config.get("narrow_range", False))
+    least, most = min(0.0, float(low.item())), max(0.0, float(high.item()))
+    return layer.net.fake_quant(y, least, most, bits, narrow=narrow) if least < most else y
+
+
+def _quantize_layer(layer: Layer) -> Made:
+    return _ranged(layer, layer.x, "quantize_layer", layer.get("quantizer"))
+
+
+def _quantize_wrapper(layer: Layer) -> Made:
+    """The wrapped layer with its kernel, what its activation makes and its output rounded to the learnt grids."""
+    entry = layer.get("layer")
+    config = {**entry["config"]}
+    activation = config.get("activation")
+    stage = activation_name(activation)[0] if activation is not None else "linear"
+    if isinstance(activation, dict) and activation.get("class_name") == "QuantizeAwareActivation":
+        activation = activation.get("config", {}).get("activation")
+    if "activation" in config and entry["class_name"] != "Activation":
+        config["activation"] = "linear"
+        (y,) = _inner(layer, {**entry, "config": config}, layer.weights, layer.inputs)
+        y = _ranged(layer, y, "pre_activation")
+        y = activated(layer, y, activation) if stage != "linear" else y
+    else:
+        (y,) = _inner(layer, entry, layer.weights, layer.inputs)
+    return _ranged(layer, _ranged(layer, y, "post_activation"), "output")
+
+
+def _quantize_annotate(layer: Layer) -> Made:
+    return _inner(layer, layer.get("layer"), layer.weights, layer.inputs)
+
+
+_MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
+_AXES = ("1D", "2D", "3D")
+_NOTHING = ("ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "InputLayer")
+"""Layers that do nothing when a network answers."""
+
+LAYERS: dict[str, Spell] = {
+    **dict.fromkeys(_NOTHING, _same),
+    "Activation": lambda layer: activated(layer, layer.x),
+    "Average": _average,
+    **{f"AveragePooling{d}": _pool("AveragePool") for d in _AXES},
+    "BatchNormalization": _batch_normalization,
+    "BatchNormalizationV1": _batch_normalization,
+    "Concatenate": _concatenate,
+    **{f"Conv{d}": _conv for d in _AXES},
+    **{f"Conv{d}Transpose": _conv_transpose for d in _AXES},
+    **{f"Cropping{d}": _cropping for d in _AXES},
+    "Dense": _dense,
+    "DepthwiseConv1D": _depthwise_conv,
+    "DepthwiseConv2D": _depthwise_conv,
+    "ELU": lambda layer: layer.net.add("Elu", layer.x, alpha=float(layer.get("alpha", 1.0))),
+    "Embedding": _embedding,
+    "Flatten": _flatten,
+    **{f"GlobalAveragePooling{d}": _global_pool("Mean") for d in _AXES},
+    **{f"GlobalMaxPooling{d}": _global_pool("Max") for d in _AXES},
+    "LayerNormalization": _layer_normalization,
+    "LeakyReLU": _leaky_relu,
+    **{f"MaxPooling{d}": _pool("MaxPool") for d in _AXES},
+    **{name: _merge(op) for name, op in _MERGES.items()},
+    "PReLU": _prelu,
+    "Permute": _permute,
+    "QuantizeAnnotate": _quantize_annotate,
+    "QuantizeLayer": _quantize_layer,
+    "QuantizeWrapper": _quantize_wrapper,
+    "QuantizeWrapperV2": _quantize_wrapper,
+    "ReLU": _relu,
+    "RepeatVector": _repeat_vector,
+    "Rescaling": _rescaling,
+    "Reshape": _reshape,
+    "Resizing": _resizing,
+    "SeparableConv1D": _separable_conv,
+    "SeparableConv2D": _separable_conv,
+    "Softmax": _softmax,
+    **{f"SpatialDropout{d}": _same for d in _AXES},
+    "ThresholdedReLU": lambda layer: layer.net.add("ThresholdedRelu", layer.x, alpha=float(layer.get("theta", 1.0))),
+    "TimeDistributed": _time_distributed,
+    **{f"UpSampling{d}": _up_sampling for d in _AXES},
+    **{f"ZeroPadding{d}": _zero_padding for d in _AXES},
+    **RECURRENT,
+}

@@ -1,0 +1,1 @@
+"""MACE: .pb and .data."""

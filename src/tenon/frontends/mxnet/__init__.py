@@ -1,0 +1,1 @@
+"""MXNet: symbol and params."""

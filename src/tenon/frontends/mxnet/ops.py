@@ -1,0 +1,447 @@
+"""MXNet's operators in ONNX operators: one function per operator, and ``OPERATORS``.
+
+Definitions: the symbol API of MXNet 1.x, src/operator of apache/mxnet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.frontends.emit import Emitter, full_windows
+from tenon.frontends.mxnet.detection import DETECTION
+from tenon.frontends.mxnet.recurrent import rnn
+from tenon.frontends.net import Net
+from tenon.frontends.refused import RefusedError
+from tenon.ir.graph import Value
+from tenon.ir.writer import is_known
+
+LABELLED = frozenset({"SoftmaxOutput", "Softmax", "LinearRegressionOutput", "LogisticRegressionOutput",
+                      "MAERegressionOutput", "SVMOutput", "softmax_cross_entropy"})  # fmt: skip
+"""Losses, whose second input is the label and which pass on their first when the network runs."""
+
+
+class Context(Emitter):
+    """The operator about to be made.  Without stored parameters their shapes follow from the operator."""
+
+    def __init__(self, net: Net, kind: str, names: Sequence[str], attributes: dict[str, str], bare: bool) -> None:
+        super().__init__(net)
+        self.kind, self.names, self.attributes, self.bare = kind, list(names), attributes, bare
+        self.inputs = [None if bare and name not in net else net[name] for name in names]
+        self.known = all(value is None or is_known(value) for value in self.inputs)
+
+    @property
+    def x(self) -> Value:
+        return self.parameter(0)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.net.dims(self.x)
+
+    @property
+    def values(self) -> list[Value]:
+        return [self.parameter(i) for i in range(len(self.names))]
+
+    def parameter(self, i: int, *shape: int) -> Value:
+        """Input ``i``; a parameter of this shape where none is stored."""
+        if i >= len(self.inputs):
+            raise RefusedError(f"input {i} is missing")
+        value = self.inputs[i]
+        if value is None:
+            if not shape or min(shape) < 1 or max(shape) >= 2**31:
+                raise RefusedError(f"'{self.names[i]}' is not stored", "name the parameters with --weights")
+            if self.names[i] not in self.net:
+                self.net[self.names[i]] = self.net.placeholder(shape)
+            value = self.inputs[i] = self.net[self.names[i]]
+        return value
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.attributes.get(name, default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self.attributes.get(name, str(default)).lower() in ("true", "1")
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        text = self.attributes.get(name, "None")
+        return default if text == "None" else float(text)
+
+    def integer(self, name: str, default: int = 0) -> int:
+        return int(self.number(name, default))
+
+    def numbers(self, name: str, default: Sequence[int] = ()) -> list[int]:
+        """``(1, 2)``, ``[1, 2]`` or ``1``; Nones are left out."""
+        text = self.attributes.get(name, "")
+        return [int(n) for n in re.findall(r"-?\d+", text)] if re.search(r"\d", text) else list(default)
+
+    def bounds(self, name: str, nothing: int) -> list[int]:
+        """As ``numbers``, with ``nothing`` for None."""
+        parts = re.findall(r"None|-?\d+", self.attributes.get(name, ""))
+        return [nothing if part == "None" else int(part) for part in parts]
+
+
+Result = Value | Sequence[Value]
+
+
+def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
+    return lambda c: c.add(type, c.x, **attributes)
+
+
+def _window(c: Context) -> dict[str, Any]:
+    kernel = c.numbers("kernel")
+    ones = [1] * len(kernel)
+    return {"kernel_shape": kernel, "strides": c.numbers("stride", ones), "dilations": c.numbers("dilate", ones),
+            "pads": c.numbers("pad", [0] * len(kernel)) * 2, "group": max(1, c.integer("num_group", 1))}  # fmt: skip
+
+
+def _biased(c: Context, outputs: int) -> Value | None:
+    return None if c.flag("no_bias") or len(c.names) < 3 else c.parameter(2, outputs)
+
+
+def convolution(c: Context) -> Value:
+    if c.text("layout", "None") not in ("None", "NCHW", "NCW", "NCDHW"):
+        raise RefusedError(f"the layout {c.text('layout')} is not supported")
+    window, outputs = _window(c), c.integer("num_filter", 1)
+    weights = c.parameter(1, outputs, c.dims[1] // window["group"], *window["kernel_shape"])
+    return c.add("Conv", c.x, weights, _biased(c, outputs), **window)
+
+
+def deconvolution(c: Context) -> Value:
+    window, outputs = _window(c), c.integer("num_filter", 1)
+    if c.numbers("target_shape"):
+        window["output_shape"] = c.numbers("target_shape")
+        window["auto_pad"] = "SAME_UPPER"
+        del window["pads"]
+    else:
+        window["output_padding"] = c.numbers("adj", [0] * len(window["kernel_shape"]))
+    weights = c.parameter(1, c.dims[1], outputs // window["group"], *window["kernel_shape"])
+    bias = None if c.flag("no_bias", True) or len(c.names) < 3 else c.parameter(2, outputs)
+    return c.add("ConvTranspose", c.x, weights, bias, **window)
+
+
+def fully_connected(c: Context) -> Value:
+    outputs, flatten = c.integer("num_hidden", 1), c.flag("flatten", True)
+    x = c.as_matrix(c.x, 1 if flatten else len(c.dims) - 1)
+    weights = c.parameter(1, outputs, c.net.dims(x)[1])
+    y = c.add("Gemm", x, weights, _biased(c, outputs), transB=1)
+    return y if flatten else c.reshape(y, *c.dims[:-1], outputs)
+
+
+def batch_norm(c: Context) -> Value:
+    """Gamma counts as 1 unless fix_gamma is off."""
+    axis = c.axis(c.integer("axis", 1), len(c.dims))
+    if axis != 1:
+        raise RefusedError("only axis 1 is supported")
+    channels = c.dims[1]
+    gamma, beta, mean, variance = (c.parameter(i, channels) for i in range(1, 5))
+    scale = c.value(np.ones(channels, np.float32)) if c.flag("fix_gamma", True) else gamma
+    return c.add("BatchNormalization", c.x, scale, beta, mean, variance, epsilon=c.number("eps", 1e-3))
+
+
+def pooling(c: Context) -> Value:
+    average = c.text("pool_type", "max")
+    if average not in ("max", "avg"):
+        raise RefusedError(f"pool_type {average} is not supported")
+    if c.flag("global_pool"):
+        return c.add("GlobalMaxPool" if average == "max" else "GlobalAveragePool", c.x)
+    window = _window(c)
+    del window["group"], window["dilations"]
+    convention = c.text("pooling_convention", "valid")
+    if convention == "full":
+        window["pads"] = full_windows(c.dims[2:], window["kernel_shape"], window["strides"], window["pads"])
+    elif convention == "same":
+        del window["pads"]
+        window["auto_pad"] = "SAME_UPPER"
+    if average == "max":
+        return c.add("MaxPool", c.x, **window)
+    return c.add("AveragePool", c.x, count_include_pad=int(c.flag("count_include_pad", True)), **window)
+
+
+_ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign",
+                "mish": "Mish"}  # fmt: skip
+
+
+def activation(c: Context) -> Value:
+    kind = c.text("act_type", "relu")
+    if kind not in _ACTIVATIONS:
+        raise RefusedError(f"act_type {kind} is not supported")
+    return c.add(_ACTIVATIONS[kind], c.x)
+
+
+def leaky(c: Context) -> Value:
+    kind, slope = c.text("act_type", "leaky"), c.number("slope", 0.25)
+    if kind == "prelu":
+        return c.add("PRelu", c.x, c.channels(c.parameter(1, c.dims[1]), c.x))
+    if kind == "rrelu":
+        slope = (c.number("lower_bound", 0.125) + c.number("upper_bound", 0.334)) / 2
+    if kind in ("leaky", "rrelu"):
+        return c.add("LeakyRelu", c.x, alpha=slope)
+    if kind in ("elu", "selu", "gelu"):
+        return c.add("Elu", c.x, alpha=slope) if kind == "elu" else c.add(kind.capitalize(), c.x)
+    raise RefusedError(f"act_type {kind} is not supported")
+
+
+# ------------------------------------------------------------------------------------------ arithmetic
+def binary(type: str) -> Callable[[Context], Value]:
+    return lambda c: c.add(type, c.x, c.parameter(1))
+
+
+def scalar(type: str, swapped: bool = False) -> Callable[[Context], Value]:
+    def made(c: Context) -> Value:
+        number = c.number("scalar")
+        return c.add(type, number, c.x) if swapped else c.add(type, c.x, number)
+
+    return made
+
+
+def compare(type: str) -> Callable[[Context], Value]:
+    return lambda c: c.add("Cast", c.add(type, c.x, c.parameter(1)), to="f32")
+
+
+def reduce(type: str) -> Callable[[Context], Value]:
+    def made(c: Context) -> Value:
+        rank = len(c.dims)
+        axes = [c.axis(a, rank) for a in c.numbers("axis")] or list(range(rank))
+        if c.flag("exclude"):
+            axes = [a for a in range(rank) if a not in axes]
+        return c.add(type, c.x, c.ints(*axes), keepdims=int(c.flag("keepdims")))
+
+    return made
+
+
+def softmax(c: Context) -> Value:
+    x, temperature = c.x, c.number("temperature", 1.0)
+    x = x if temperature == 1 else c.add("Mul", x, 1 / (temperature or 1.0))
+    return c.add("LogSoftmax" if c.kind == "log_softmax" else "Softmax", x, axis=c.integer("axis", -1))
+
+
+def softmax_output(c: Context) -> Value:
+    """Over channels, or over everything but the batch."""
+    if len(c.dims) <= 2 or c.flag("multi_output") or c.flag("preserve_shape"):
+        return c.add("Softmax", c.x, axis=-1 if c.flag("preserve_shape") else min(1, len(c.dims) - 1))
+    return c.reshape(c.add("Softmax", c.as_matrix(c.x), axis=1), *c.dims)
+
+
+def softmax_activation(c: Context) -> Value:
+    if c.text("mode", "instance") == "channel":
+        return c.add("Softmax", c.x, axis=1)
+    return c.reshape(c.add("Softmax", c.as_matrix(c.x), axis=1), *c.dims)
+
+
+def l2_normalization(c: Context) -> Value:
+    axes = {"instance": range(1, len(c.dims)), "channel": (1,), "spatial": range(2, len(c.dims))}
+    chosen = axes.get(c.text("mode", "instance"))
+    if chosen is None:
+        raise RefusedError(f"mode {c.text('mode')} is not supported")
+    total = c.add("ReduceSumSquare", c.x, c.ints(*chosen), keepdims=1)
+    return c.add("Div", c.x, c.add("Sqrt", c.add("Add", total, c.number("eps", 1e-10))))
+
+
+def instance_norm(c: Context) -> Value:
+    gamma, beta = (c.parameter(i, c.dims[1]) for i in (1, 2))
+    return c.add("InstanceNormalization", c.x, gamma, beta, epsilon=c.number("eps", 1e-3))
+
+
+def layer_norm(c: Context) -> Value:
+    axis = c.axis(c.integer("axis", -1), len(c.dims))
+    if axis != len(c.dims) - 1:
+        raise RefusedError("only the last axis is supported")
+    gamma, beta = (c.parameter(i, c.dims[-1]) for i in (1, 2))
+    return c.add("LayerNormalization", c.x, gamma, beta, axis=-1, epsilon=c.number("eps", 1e-5))
+
+
+def lrn(c: Context) -> Value:
+    return c.add("LRN", c.x, size=c.integer("nsize", 5), alpha=c.number("alpha", 1e-4), beta=c.number("beta", 0.75),
+                 bias=c.number("knorm", 2.0))  # fmt: skip
+
+
+def dot(c: Context) -> Value:
+    sides = []
+    for value, name in zip((c.x, c.parameter(1)), ("transpose_a", "transpose_b"), strict=True):
+        rank = len(c.net.dims(value))
+        swap = (*range(rank - 2), rank - 1, rank - 2)
+        sides.append(c.add("Transpose", value, perm=swap) if c.flag(name) and rank > 1 else value)
+    return c.add("MatMul", *sides)
+
+
+# -------------------------------------------------------------------------------------------- movement
+def reshape(c: Context) -> Value:
+    """0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one in two."""
+    if c.flag("reverse"):
+        raise RefusedError("reverse=True is not supported")
+    dims, wanted = c.dims, c.numbers("shape") or c.numbers("target_shape")
+    shape: list[int] = []
+    at = i = 0
+    while i < len(wanted):
+        code, step = wanted[i], 1
+        if code == -2:
+            shape += dims[at:]
+            step = len(dims) - at
+        elif code == -3:
+            shape.append(dims[at] * dims[at + 1])
+            step = 2
+        elif code == -4:
+            a, b = wanted[i + 1], wanted[i + 2]
+            a = dims[at] // b if a == -1 else a
+            shape += [a, dims[at] // a if b == -1 else b]
+            i += 2
+        else:
+            shape.append(dims[at] if code == 0 else code)
+        at, i = at + step, i + 1
+    return c.reshape(c.x, *shape)
+
+
+def concat(c: Context) -> Value:
+    return c.add("Concat", *c.values, axis=c.integer("dim", 1))
+
+
+def stack(c: Context) -> Value:
+    axis = c.integer("axis")
+    return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.values), axis=axis)
+
+
+def slice_channel(c: Context) -> Sequence[Value]:
+    axis = c.axis(c.integer("axis", 1), len(c.dims))
+    parts = c.equal_parts(c.x, axis, c.integer("num_outputs", 1))
+    return [c.add("Squeeze", part, c.ints(axis)) for part in parts] if c.flag("squeeze_axis") else parts
+
+
+def slice_axis(c: Context) -> Value:
+    end = c.text("end", "None")
+    return c.slice(c.x, [c.integer("begin")], [2**31 - 1 if end == "None" else int(end)], [c.integer("axis")])
+
+
+def slices(c: Context) -> Value:
+    begin, end = c.bounds("begin", 0), c.bounds("end", 2**31 - 1)
+    return c.slice(c.x, begin, end, range(len(begin)), c.bounds("step", 1))
+
+
+def transpose(c: Context) -> Value:
+    return c.add("Transpose", c.x, perm=c.numbers("axes", range(len(c.dims))[::-1]))
+
+
+def swap_axis(c: Context) -> Value:
+    order = list(range(len(c.dims)))
+    a, b = (c.axis(c.integer(name), len(order)) for name in ("dim1", "dim2"))
+    order[a], order[b] = b, a
+    return c.add("Transpose", c.x, perm=order)
+
+
+def pad(c: Context) -> Value:
+    widths, mode = c.numbers("pad_width"), c.text("mode", "constant")
+    if mode not in ("constant", "edge", "reflect"):
+        raise RefusedError(f"mode {mode} is not supported")
+    value = c.number("constant_value") if mode == "constant" else None
+    return c.add("Pad", c.x, c.ints(*widths[::2], *widths[1::2]), value, mode=mode)
+
+
+def crop(c: Context) -> Value:
+    """To h_w or to the size of the second input, from an offset or the middle."""
+    high, wide = c.net.dims(c.parameter(1))[2:] if len(c.names) > 1 else c.numbers("h_w")
+    h, w = c.dims[2:]
+    top, left = ((h - high) // 2, (w - wide) // 2) if c.flag("center_crop") else c.numbers("offset", (0, 0))
+    return c.slice(c.x, [top, left], [top + high, left + wide], [2, 3])
+
+
+def upsampling(c: Context) -> Value:
+    """Nearest neighbours; bilinear upsampling is a deconvolution with stored weights."""
+    factor, (h, w) = c.integer("scale", 1), c.dims[2:]
+    if c.text("sample_type", "nearest") == "nearest" and len(c.names) == 1:
+        return c.resized(c.x, h * factor, w * factor, "nearest", "asymmetric")
+    if c.text("sample_type") != "bilinear":
+        raise RefusedError("upsampling of several inputs is not supported")
+    size, channels = 2 * factor - factor % 2, c.dims[1]
+    pad = (factor - 1 + 1) // 2 if factor > 1 else 0
+    return c.add("ConvTranspose", c.x, c.parameter(1, channels, 1, size, size), group=channels,
+                 kernel_shape=(size, size), strides=(factor, factor), pads=(pad,) * 4)  # fmt: skip
+
+
+def bilinear(c: Context) -> Value:
+    h, w = c.dims[2:]
+    out = (c.integer("height"), c.integer("width"))
+    if c.attributes.get("scale_height", "None") != "None":
+        out = (int(h * c.number("scale_height")), int(w * c.number("scale_width")))
+    return c.resized(c.x, *out, "linear", "align_corners" if c.flag("align_corners", True) else "half_pixel")
+
+
+def embedding(c: Context) -> Value:
+    table = c.parameter(1, c.integer("input_dim", 1), c.integer("output_dim", 1))
+    return c.add("Gather", table, c.add("Cast", c.x, to="i64"), axis=0)
+
+
+def take(c: Context) -> Value:
+    return c.add("Gather", c.x, c.add("Cast", c.parameter(1), to="i64"), axis=c.integer("axis"))
+
+
+def cast(c: Context) -> Value:
+    names = {"float32": "f32", "float64": "f64", "float16": "f16", "int32": "i32", "int64": "i64", "int8": "i8",
+             "uint8": "u8", "bool": "bool"}  # fmt: skip
+    if c.text("dtype") not in names:
+        raise RefusedError(f"dtype {c.text('dtype')} is not supported")
+    return c.add("Cast", c.x, to=names[c.text("dtype")])
+
+
+def arg(type: str) -> Callable[[Context], Value]:
+    return lambda c: c.add("Cast", c.add(type, c.x, axis=c.integer("axis", -1), keepdims=int(c.flag("keepdims"))),
+                           to="f32")  # fmt: skip
+
+
+def same(c: Context) -> Value:
+    return c.x
+
+
+_PAIRS = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
+          "maximum": "Max", "minimum": "Min"}  # fmt: skip
+_COMPARISONS = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
+                "lesser_equal": "LessOrEqual"}  # fmt: skip
+_SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
+            "abs": "Abs", "negative": "Neg", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
+            "cos": "Cos", "softsign": "Softsign", "reciprocal": "Reciprocal", "sign": "Sign", "erf": "Erf"}  # fmt: skip
+
+OPERATORS: dict[str, Callable[[Context], Result]] = {
+    **DETECTION,
+    **{f"{prefix}{name}": binary(type) for name, type in _PAIRS.items()
+       for prefix in ("broadcast_", "elemwise_", "_", "_np_", "_npi_")},
+    **{name: binary(type) for name, type in (
+        ("_Plus", "Add"), ("_Minus", "Sub"), ("_Mul", "Mul"), ("_Div", "Div"), ("_Power", "Pow"), ("_grad_add", "Add"),
+        ("_maximum", "Max"), ("_minimum", "Min"), ("dot_product", "MatMul"))},
+    **{f"{prefix}{name}_scalar": scalar(type) for name, type in _PAIRS.items() for prefix in ("_", "_npi_")},
+    **{name: scalar(type) for name, type in (
+        ("_PlusScalar", "Add"), ("_MinusScalar", "Sub"), ("_MulScalar", "Mul"), ("_DivScalar", "Div"),
+        ("_PowerScalar", "Pow"))},
+    **{name: scalar(type, True) for name, type in (
+        ("_rminus_scalar", "Sub"), ("_rdiv_scalar", "Div"), ("_rpower_scalar", "Pow"), ("_RMinusScalar", "Sub"),
+        ("_RDivScalar", "Div"))},
+    **{f"broadcast_{name}": compare(type) for name, type in _COMPARISONS.items()},
+    **{name: simple(type) for name, type in _SINGLES.items()},
+    **{name: reduce(f"Reduce{type}") for name, type in (
+        ("mean", "Mean"), ("sum", "Sum"), ("max", "Max"), ("min", "Min"), ("prod", "Prod"))},
+    **dict.fromkeys(("Dropout", "_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss",
+                     "LinearRegressionOutput", "MAERegressionOutput", "SVMOutput"), same),
+    "LogisticRegressionOutput": simple("Sigmoid"), "Convolution": convolution, "Convolution_v1": convolution,
+    "Deconvolution": deconvolution, "FullyConnected": fully_connected, "BatchNorm": batch_norm,
+    "BatchNorm_v1": batch_norm, "_contrib_SyncBatchNorm": batch_norm, "Pooling": pooling, "Pooling_v1": pooling,
+    "Activation": activation, "LeakyReLU": leaky, "Concat": concat, "concat": concat, "stack": stack,
+    "Flatten": lambda c: c.as_matrix(c.x), "flatten": lambda c: c.as_matrix(c.x),
+    "Reshape": reshape, "reshape": reshape,
+    "SoftmaxOutput": softmax_output, "Softmax": softmax_output, "softmax": softmax, "log_softmax": softmax,
+    "SoftmaxActivation": softmax_activation, "ElementWiseSum": lambda c: c.fold("Add", c.values),
+    "add_n": lambda c: c.fold("Add", c.values), "square": lambda c: c.add("Mul", c.x, c.x),
+    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"),
+    "clip": lambda c: c.add("Clip", c.x, c.number("a_min"), c.number("a_max")),
+    "hard_sigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("alpha", 0.2), beta=c.number("beta", 0.5)),
+    "L2Normalization": l2_normalization, "InstanceNorm": instance_norm, "LayerNorm": layer_norm, "LRN": lrn,
+    "SliceChannel": slice_channel, "split": slice_channel, "slice_axis": slice_axis, "slice": slices, "crop": slices,
+    "transpose": transpose, "SwapAxis": swap_axis, "swapaxes": swap_axis, "Pad": pad, "pad": pad, "Crop": crop,
+    "expand_dims": lambda c: c.add("Unsqueeze", c.x, c.ints(c.integer("axis"))),
+    "squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.numbers("axis")) if c.numbers("axis") else None),
+    "UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear, "Embedding": embedding, "take": take,
+    "dot": dot, "batch_dot": dot, "Cast": cast, "cast": cast, "argmax": arg("ArgMax"), "argmin": arg("ArgMin"),
+    "tile": lambda c: c.add("Tile", c.x, c.ints(*c.numbers("reps"))),
+    "depth_to_space": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("block_size", 1)),
+    "space_to_depth": lambda c: c.add("SpaceToDepth", c.x, blocksize=c.integer("block_size", 1)),
+    "RNN": rnn, "_rnn_param_concat": concat,
+    "where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.parameter(1), c.parameter(2)),
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""ncnn: .param and .bin, as text and binary."""

@@ -1,0 +1,243 @@
+"""ncnn's layers that compute every element alone, and what all layers of ncnn share.
+
+A blob of ncnn has no batch: w, h x w, c x h x w or c x d x h x w.  Here it is a tensor with a leading 1, so that an
+axis of ncnn is the next axis here.  Definitions: "operators" of the ncnn documentation, src/layer/*.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.frontends.emit import Emitter
+from tenon.frontends.ncnn.file import Layer, Weights
+from tenon.frontends.net import Net
+from tenon.frontends.refused import RefusedError
+from tenon.ir.graph import Array, Value
+
+
+class Context(Emitter):
+    """The layer about to be made: ``x`` is its first input."""
+
+    def __init__(self, net: Net, layer: Layer, weights: Weights) -> None:
+        super().__init__(net)
+        self.layer, self.weights = layer, weights
+        self.inputs = [net[name] for name in layer.bottoms]
+        self.integer, self.number = layer.integer, layer.number
+
+    @property
+    def x(self) -> Value:
+        if not self.inputs:
+            raise RefusedError("it has no input")
+        return self.inputs[0]
+
+    def dims(self, value: Value | None = None) -> tuple[int, ...]:
+        return self.net.dims(self.x if value is None else value)
+
+    def along(self, id: int, default: int = 0) -> int:
+        """An axis counted with the batch in front."""
+        axis, rank = self.integer(id, default), len(self.dims())
+        axis = axis + rank if axis < 0 else axis + 1
+        if not 1 <= axis < rank:
+            raise RefusedError(f"axis {self.integer(id, default)} of {rank - 1} is impossible")
+        return axis
+
+    def per_channel(self, values: Array, x: Value | None = None) -> Array:
+        """One number per outermost element of a blob, shaped to broadcast against it."""
+        return values.reshape(1, -1, *(1,) * (len(self.dims(x)) - 2))
+
+
+Result = Value | Sequence[Value]
+
+
+def ints(numbers: Sequence[int]) -> Array:
+    return np.array(numbers, np.int64)
+
+
+# ----------------------------------------------------------------------------------------- activations
+def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
+    return lambda c: c.add(type, c.x, **attributes)
+
+
+def activation(c: Context, x: Value, kind: int, params: Sequence[float]) -> Value:
+    """The activation that a layer carries, by its number."""
+    a, b = [*params, 0.0, 0.0][:2]
+    made: dict[int, Callable[[], Value]] = {
+        0: lambda: x,
+        1: lambda: c.add("Relu", x),
+        2: lambda: c.add("LeakyRelu", x, alpha=a),
+        3: lambda: c.add("Clip", x, a, b),
+        4: lambda: c.add("Sigmoid", x),
+        5: lambda: c.add("Mish", x),
+        6: lambda: c.add("Mul", x, c.add("HardSigmoid", x, alpha=a, beta=b)),
+    }
+    if kind not in made:
+        raise RefusedError(f"activation_type {kind} is not supported")
+    return made[kind]()
+
+
+def relu(c: Context) -> Value:
+    slope = c.number(0)
+    return c.add("LeakyRelu", c.x, alpha=slope) if slope else c.add("Relu", c.x)
+
+
+def prelu(c: Context) -> Value:
+    slope = c.weights.floats(c.integer(0))
+    return c.add("PRelu", c.x, c.per_channel(slope) if slope.size > 1 else slope)
+
+
+def clip(c: Context) -> Value:
+    return c.add("Clip", c.x, c.number(0, -3.4028234e38), c.number(1, 3.4028234e38))
+
+
+def hard_swish(c: Context) -> Value:
+    return c.add("Mul", c.x, c.add("HardSigmoid", c.x, alpha=c.number(0, 0.2), beta=c.number(1, 0.5)))
+
+
+def _affine(c: Context, scale: float, shift: float) -> Value:
+    x = c.x if scale == 1 else c.add("Mul", c.x, scale)
+    return x if shift == 0 else c.add("Add", x, shift)
+
+
+def power(c: Context) -> Value:
+    exponent, x = c.number(0, 1.0), _affine(c, c.number(1, 1.0), c.number(2))
+    return x if exponent == 1 else c.add("Pow", x, exponent)
+
+
+def exp(c: Context) -> Value:
+    base, x = c.number(0, -1.0), _affine(c, c.number(1, 1.0), c.number(2))
+    return c.add("Exp", x if base == -1 else c.add("Mul", x, math.log(_positive(base))))
+
+
+def log(c: Context) -> Value:
+    base, x = c.number(0, -1.0), c.add("Log", _affine(c, c.number(1, 1.0), c.number(2)))
+    return x if base == -1 else c.add("Mul", x, 1 / (math.log(_positive(base)) or 1.0))
+
+
+def _positive(base: float) -> float:
+    if base <= 0:
+        raise RefusedError(f"base {base} is impossible")
+    return base
+
+
+def threshold(c: Context) -> Value:
+    return c.add("Cast", c.add("Greater", c.x, c.number(0)), to="f32")
+
+
+_UNARY: dict[int, tuple[str, ...]] = {
+    0: ("Abs",), 1: ("Neg",), 2: ("Floor",), 3: ("Ceil",), 5: ("Sqrt",), 6: ("Sqrt", "Reciprocal"), 7: ("Exp",),
+    8: ("Log",), 9: ("Sin",), 10: ("Cos",), 11: ("Tan",), 12: ("Asin",), 13: ("Acos",), 14: ("Atan",),
+    15: ("Reciprocal",), 16: ("Tanh",), 18: ("Round",),
+}  # fmt: skip
+
+
+def unary(c: Context) -> Value:
+    kind = c.integer(0)
+    if kind == 4:
+        return c.add("Mul", c.x, c.x)
+    if kind not in _UNARY:
+        raise RefusedError(f"op_type {kind} is not supported")
+    return c.chain(c.x, *_UNARY[kind])
+
+
+# ------------------------------------------------------------------------------------------ arithmetic
+_BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div"}
+
+
+def binary(c: Context) -> Value:
+    kind = c.integer(0)
+    if kind not in _BINARY:
+        raise RefusedError(f"op_type {kind} is not supported")
+    if c.integer(1):
+        a, b = c.x, c.net.scalar(c.number(2))
+    elif len(c.inputs) != 2:
+        raise RefusedError(f"it has {len(c.inputs)} inputs instead of 2")
+    else:
+        a, b = broadcast(c, c.inputs[0], c.inputs[1])
+    return c.add(_BINARY[kind], b, a) if kind in (7, 8) else c.add(_BINARY[kind], a, b)
+
+
+def broadcast(c: Context, a: Value, b: Value) -> tuple[Value, Value]:
+    """Two blobs made of one rank: a vector lies along the outermost axis if it fits, else along the innermost; what
+    has two axes or more lies along the outer ones."""
+    first, second = c.dims(a), c.dims(b)
+    if len(first) == len(second):
+        return a, b
+    if len(first) > len(second):
+        return a, _expanded(c, b, second, first)
+    return _expanded(c, a, first, second), b
+
+
+def _expanded(c: Context, small: Value, dims: Sequence[int], like: Sequence[int]) -> Value:
+    missing = (1,) * (len(like) - len(dims))
+    if len(dims) == 2 and dims[1] not in (1, like[1]):
+        return c.reshape(small, 1, *missing, dims[1])
+    return c.reshape(small, *dims, *missing)
+
+
+def eltwise(c: Context) -> Value:
+    kind, weights = c.integer(0), c.layer.numbers(1)
+    if kind not in (0, 1, 2) or len(c.inputs) < 2:
+        raise RefusedError(f"op_type {kind} with {len(c.inputs)} inputs is not supported")
+    terms = c.inputs
+    if kind == 1 and any(w != 1 for w in weights):
+        terms = [c.add("Mul", x, w) for x, w in zip(terms, weights, strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = c.add(("Mul", "Add", "Max")[kind], total, term)
+    return total
+
+
+def scale(c: Context) -> Value:
+    size = c.integer(0)
+    if size == -233:
+        factor = _expanded(c, c.inputs[1], c.dims(c.inputs[1]), c.dims())
+        x = c.add("Mul", c.x, factor)
+        size = c.dims(c.inputs[1])[1]
+    else:
+        x = c.add("Mul", c.x, c.per_channel(c.weights.floats(size)))
+    return c.add("Add", x, c.per_channel(c.weights.floats(size))) if c.integer(1) else x
+
+
+def bias(c: Context) -> Value:
+    return c.add("Add", c.x, c.per_channel(c.weights.floats(c.integer(0))))
+
+
+def batch_norm(c: Context) -> Value:
+    slope, mean, variance, offset = (c.weights.floats(c.integer(0)) for _ in range(4))
+    return c.add("BatchNormalization", c.x, slope, offset, mean, variance, epsilon=c.number(1))
+
+
+_REDUCTIONS = {0: "ReduceSum", 1: "ReduceL1", 2: "ReduceSumSquare", 3: "ReduceMean", 4: "ReduceMax", 5: "ReduceMin",
+               6: "ReduceProd", 7: "ReduceL1", 8: "ReduceL2", 9: "ReduceLogSum", 10: "ReduceLogSumExp"}  # fmt: skip
+
+
+def reduction(c: Context) -> Value:
+    rank, kind, keep = len(c.dims()), c.integer(0), c.integer(4)
+    if kind not in _REDUCTIONS:
+        raise RefusedError(f"operation {kind} is not supported")
+    axes = list(range(1, rank)) if c.integer(1, 1) else [a + rank if a < 0 else a + 1 for a in c.layer.integers(3)]
+    x = c.add(_REDUCTIONS[kind], c.x, ints(axes), keepdims=1)
+    if not keep:
+        left = [d for i, d in enumerate(c.dims(x)) if i not in axes]
+        x = c.reshape(x, *(left if len(left) > 1 else [1, 1]))
+    return x if c.number(2, 1.0) == 1 else c.add("Mul", x, c.number(2, 1.0))
+
+
+POINTWISE: dict[str, Callable[[Context], Result]] = {
+    "AbsVal": simple("Abs"), "BNLL": simple("Softplus"), "Sigmoid": simple("Sigmoid"), "TanH": simple("Tanh"),
+    "Mish": simple("Mish"), "Swish": simple("Swish"), "Softplus": simple("Softplus"), "Noop": lambda c: c.x,
+    "DeepCopy": lambda c: c.x, "Packing": lambda c: c.x, "Cast": lambda c: c.x, "Erf": simple("Erf"),
+    "ReLU": relu, "PReLU": prelu, "Clip": clip, "HardSwish": hard_swish, "Power": power, "Exp": exp, "Log": log,
+    "HardSigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number(0, 0.2), beta=c.number(1, 0.5)),
+    "ELU": lambda c: c.add("Elu", c.x, alpha=c.number(0, 0.1)),
+    "CELU": lambda c: c.add("Celu", c.x, alpha=c.number(0, 1.0)),
+    "SELU": lambda c: c.add("Selu", c.x, alpha=c.number(0, 1.67326324), gamma=c.number(1, 1.050700987)),
+    "GELU": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer(0) else "none"),
+    "Threshold": threshold, "UnaryOp": unary, "BinaryOp": binary, "Eltwise": eltwise, "Scale": scale, "Bias": bias,
+    "Dropout": lambda c: c.x if c.number(0, 1.0) == 1 else c.add("Mul", c.x, c.number(0, 1.0)),
+    "BatchNorm": batch_norm, "Reduction": reduction,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""PaddlePaddle: programs of 1.x and 2.x."""

@@ -1,0 +1,507 @@
+"""PaddlePaddle's operators in ONNX operators: one function per operator, and ``OPERATORS``.
+
+Definitions: paddle/phi/api/yaml and paddle/fluid/operators of PaddlePaddle/Paddle.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.frontends.emit import Emitter
+from tenon.frontends.net import Net
+from tenon.frontends.paddle.detection import DETECTION
+from tenon.frontends.paddle.recurrent import rnn
+from tenon.frontends.refused import RefusedError
+from tenon.frontends.wire.protobuf import Message
+from tenon.ir.graph import Value
+from tenon.ir.writer import is_known
+
+
+def looks_like_type(data: bytes) -> bool:
+    return re.fullmatch(rb"[a-z][a-z0-9_]{1,63}", data) is not None
+
+
+_FIELDS = {0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 9: "l", 11: "longs",
+           12: "float64s", 15: "float64"}  # fmt: skip
+"""Attribute types, and the fields that hold their values."""
+
+_TYPES = {0: "bool", 1: "i16", 2: "i32", 3: "i64", 4: "f16", 5: "f32", 6: "f64", 20: "u8", 21: "i8"}
+
+
+class Context(Emitter):
+    """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program."""
+
+    def __init__(self, net: Net, op: Message, others: frozenset[str]) -> None:
+        super().__init__(net)
+        self.others = others
+        self.type: str = op.type
+        self.slots = {slot.parameter: [net[name] for name in slot.arguments] for slot in op.inputs}
+        self.outputs = {slot.parameter: slot.arguments for slot in op.outputs}
+        self.attributes = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
+        if str(self.attributes.get("data_format", self.attributes.get("data_layout", ""))) in ("NHWC", "NDHWC"):
+            raise RefusedError("only NCHW is supported")
+
+    def begin(self) -> bool:
+        """Whether the types of all inputs are known."""
+        return all(is_known(v) for values in self.slots.values() for v in values)
+
+    def get(self, slot: str) -> Value | None:
+        found = self.slots.get(slot)
+        return found[0] if found else None
+
+    def input(self, *slots: str) -> Value:
+        """The first of these slots that holds something.  Raises RefusedError."""
+        for slot in slots:
+            value = self.get(slot)
+            if value is not None:
+                return value
+        raise RefusedError(f"its input {slots[0]} is missing")
+
+    @property
+    def x(self) -> Value:
+        return self.input("X", "Input")
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.net.dims(self.x)
+
+    def integer(self, name: str, default: int = 0) -> int:
+        value = self.attributes.get(name, default)
+        return int(value) if isinstance(value, int | float) else default
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        value = self.attributes.get(name, default)
+        return float(value) if isinstance(value, int | float) else default
+
+    def text(self, name: str, default: str = "") -> str:
+        return str(self.attributes.get(name, default))
+
+    def numbers(self, name: str) -> list[int]:
+        value = self.attributes.get(name, [])
+        return [int(v) for v in value] if isinstance(value, list | np.ndarray) else [int(value)]
+
+    def vector(self, *slots: str) -> Value | None:
+        """i64 numbers that come as a tensor or as a list of single numbers."""
+        for slot in slots:
+            parts = self.slots.get(slot)
+            if parts:
+                flat = [self.reshape(self.add("Cast", v, to="i64"), -1) for v in parts]
+                return flat[0] if len(flat) == 1 else self.add("Concat", *flat, axis=0)
+        return None
+
+
+Result = Value | Sequence[Value] | dict[str, Value]
+"""What an operator gives: its main output, the outputs in that slot, or outputs by slot."""
+
+
+def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
+    return lambda c: c.add(type, c.x, **attributes)
+
+
+def alpha(type: str, ours: str, theirs: str, default: float) -> Callable[[Context], Value]:
+    return lambda c: c.add(type, c.x, **{ours: c.number(theirs, default)})
+
+
+def _padding(c: Context, window: dict[str, Any]) -> dict[str, Any]:
+    algorithm, pads = c.text("padding_algorithm", "EXPLICIT"), c.numbers("paddings")
+    if algorithm in ("SAME", "VALID"):
+        return window | {"auto_pad": "SAME_UPPER" if algorithm == "SAME" else "VALID"}
+    spatial = len(window["strides"])
+    if len(pads) == 2 * spatial:  # top, bottom, left, right
+        return window | {"pads": [*pads[::2], *pads[1::2]]}
+    if len(pads) != spatial:
+        raise RefusedError(f"paddings {pads} do not fit {spatial} axes")
+    return window | {"pads": pads * 2}
+
+
+def _convolution_window(c: Context) -> dict[str, Any]:
+    return _padding(c, {"strides": c.numbers("strides"), "dilations": c.numbers("dilations"),
+                        "group": max(1, c.integer("groups", 1))})  # fmt: skip
+
+
+def convolution(c: Context) -> Value:
+    x = c.add("Conv", c.input("Input"), c.input("Filter"), c.get("Bias"), **_convolution_window(c))
+    return c.add("Relu", x) if c.integer("fuse_relu") or c.text("fuse_activation") == "relu" else x
+
+
+def deconvolution(c: Context) -> Value:
+    window, size = _convolution_window(c), c.numbers("output_size")
+    if size:
+        window["output_shape"] = size
+        window.setdefault("auto_pad", "NOTSET")
+    elif c.numbers("output_padding"):
+        window["output_padding"] = c.numbers("output_padding")
+    return c.add("ConvTranspose", c.input("Input"), c.input("Filter"), c.get("Bias"), **window)
+
+
+def batch_norm(c: Context) -> Value:
+    parameters = [c.input(slot) for slot in ("Scale", "Bias", "Mean", "Variance")]
+    return c.add("BatchNormalization", c.x, *parameters, epsilon=c.number("epsilon", 1e-5))
+
+
+def layer_norm(c: Context) -> Value:
+    axis, dims = c.integer("begin_norm_axis", 1), c.dims
+    shape = dims[axis:]
+    scale, bias = ((None if v is None else c.reshape(v, *shape)) for v in (c.get("Scale"), c.get("Bias")))
+    scale = scale if scale is not None else c.value(np.ones(shape, np.float32))
+    return c.add("LayerNormalization", c.x, scale, bias, axis=axis, epsilon=c.number("epsilon", 1e-5))
+
+
+def instance_norm(c: Context) -> Value:
+    ones = np.ones(c.dims[1], np.float32)
+    scale, bias = c.get("Scale"), c.get("Bias")
+    return c.add("InstanceNormalization", c.x, scale if scale is not None else ones,
+                 bias if bias is not None else 0 * ones, epsilon=c.number("epsilon", 1e-5))  # fmt: skip
+
+
+def group_norm(c: Context) -> Value:
+    groups, dims = c.integer("groups", 1), c.dims
+    if groups < 1 or dims[1] % groups:
+        raise RefusedError(f"{dims[1]} channels do not make {groups} groups")
+    ones = np.ones(groups, np.float32)
+    x = c.add("InstanceNormalization", c.reshape(c.x, dims[0], groups, -1), ones, 0 * ones,
+              epsilon=c.number("epsilon", 1e-5))  # fmt: skip
+    x = c.reshape(x, *dims)
+    scale, bias = c.get("Scale"), c.get("Bias")
+    x = x if scale is None else c.add("Mul", x, c.channels(scale, x))
+    return x if bias is None else c.add("Add", x, c.channels(bias, x))
+
+
+def pooling(c: Context) -> Value:
+    average, dims = c.text("pooling_type", "max") == "avg", c.dims
+    size = c.numbers("ksize")
+    if c.integer("global_pooling") or (c.integer("adaptive") and all(k == 1 for k in size)):
+        return c.add("GlobalAveragePool" if average else "GlobalMaxPool", c.x)
+    type = "AveragePool" if average else "MaxPool"
+    if c.integer("adaptive"):
+        if any(k < 1 or n % k for n, k in zip(dims[2:], size, strict=True)):
+            raise RefusedError(f"{list(dims[2:])} cannot be pooled evenly to {size}")
+        window = [n // k for n, k in zip(dims[2:], size, strict=True)]
+        return c.add(type, c.x, kernel_shape=window, strides=window)
+    options = _padding(c, {"strides": c.numbers("strides"), "kernel_shape": size})
+    include = {"count_include_pad": int(not c.integer("exclusive", 1))} if average else {}
+    return c.add(type, c.x, **options, ceil_mode=c.integer("ceil_mode"), **include)
+
+
+# ------------------------------------------------------------------------------------------ arithmetic
+def binary(type: str) -> Callable[[Context], Value]:
+    """The second operand lies along the first's axes from ``axis`` on."""
+
+    def made(c: Context) -> Value:
+        a, b = c.broadcast(c.x, c.input("Y"), c.integer("axis", -1))
+        return c.add(type, a, b)
+
+    return made
+
+
+def both(type: str) -> Callable[[Context], Value]:
+    return lambda c: c.add(type, c.x, c.input("Y"))
+
+
+def matrix_product(c: Context) -> Value:
+    """``mul``: both operands made matrices first."""
+    y, columns = c.input("Y"), c.integer("x_num_col_dims", 1)
+    left, right = c.as_matrix(c.x, columns), c.as_matrix(y, c.integer("y_num_col_dims", 1))
+    tail = c.net.dims(y)[c.integer("y_num_col_dims", 1) :]
+    return c.reshape(c.add("Gemm", left, right), *c.dims[:columns], *tail)
+
+
+def fully_connected(c: Context) -> Value:
+    weights, columns = c.input("W"), c.integer("in_num_col_dims", 1)
+    x = c.add("Gemm", c.as_matrix(c.x, columns), weights, c.get("Bias"))
+    x = c.reshape(x, *c.dims[:columns], c.net.dims(weights)[1])
+    return c.add("Relu", x) if c.text("activation_type") == "relu" else x
+
+
+def _swapped(c: Context, x: Value, wanted: int) -> Value:
+    rank = len(c.net.dims(x))
+    return c.add("Transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2)) if wanted and rank > 1 else x
+
+
+def matmul(c: Context) -> Value:
+    flags = ("transpose_X", "transpose_Y") if c.type == "matmul" else ("trans_x", "trans_y")
+    a, b = (_swapped(c, v, c.integer(f)) for v, f in zip((c.x, c.input("Y")), flags, strict=True))
+    x, factor = c.add("MatMul", a, b), c.number("alpha", 1.0)
+    return x if factor == 1 else c.add("Mul", x, factor)
+
+
+def scale(c: Context) -> Value:
+    if c.get("ScaleTensor") is not None:
+        raise RefusedError("a scale computed at run time is not supported")
+    factor, offset, after = c.number("scale", 1.0), c.number("bias"), c.integer("bias_after_scale", 1)
+    kind = c.net.type(c.x).dtype.numpy
+    x = c.x if after or not offset else c.add("Add", c.x, np.array(offset, kind))
+    x = x if factor == 1 else c.add("Mul", x, np.array(factor, kind))
+    return c.add("Add", x, np.array(offset, kind)) if after and offset else x
+
+
+def clip(c: Context) -> Value:
+    low, high = c.get("Min"), c.get("Max")
+    low = low if low is None else c.reshape(low)
+    high = high if high is None else c.reshape(high)
+    return c.add("Clip", c.x, c.number("min") if low is None else low, c.number("max") if high is None else high)
+
+
+def reduce(type: str) -> Callable[[Context], Value]:
+    def made(c: Context) -> Value:
+        axes = list(range(len(c.dims))) if c.integer("reduce_all") else c.numbers("dim") or [0]
+        return c.add(type, c.x, c.ints(*axes), keepdims=c.integer("keep_dim"))
+
+    return made
+
+
+def prelu(c: Context) -> Value:
+    slope = c.input("Alpha")
+    return c.add("PRelu", c.x, c.channels(c.reshape(slope, -1), c.x) if c.text("mode") == "channel" else slope)
+
+
+def hard_swish(c: Context) -> Value:
+    """x * min(max(x + offset, 0), threshold) / scale."""
+    top, factor, offset = c.number("threshold", 6.0), c.number("scale", 6.0), c.number("offset", 3.0)
+    if (top, factor, offset) == (6.0, 6.0, 3.0):
+        return c.add("HardSwish", c.x)
+    return c.add("Mul", c.x, c.add("Mul", c.add("Clip", c.add("Add", c.x, offset), 0.0, top), 1 / (factor or 1.0)))
+
+
+def normalize(c: Context) -> Value:
+    """L2 over one axis; with ``norm`` the root is of the sum plus epsilon."""
+    total = c.add("ReduceSumSquare", c.x, c.ints(c.integer("axis", -1)), keepdims=1)
+    return c.add("Div", c.x, c.add("Sqrt", c.add("Add", total, c.number("epsilon", 1e-10))))
+
+
+def arg(type: str) -> Callable[[Context], Value]:
+    def made(c: Context) -> Value:
+        x, axis = (c.reshape(c.x, -1), 0) if c.integer("flatten") else (c.x, c.integer("axis", -1))
+        found = c.add(type, x, axis=axis, keepdims=c.integer("keepdims"))
+        return c.add("Cast", found, to="i32") if c.integer("dtype", 3) == 2 else found
+
+    return made
+
+
+# -------------------------------------------------------------------------------------------- movement
+def reshape(c: Context) -> Value:
+    shape = c.vector("ShapeTensor", "Shape")
+    return c.add("Reshape", c.x, shape if shape is not None else c.ints(*c.numbers("shape")))
+
+
+def transpose(c: Context) -> Value:
+    return c.add("Transpose", c.x, perm=c.numbers("axis"))
+
+
+def flatten(c: Context) -> Value:
+    dims, axis = c.dims, c.integer("axis", 1)
+    return c.reshape(c.x, math.prod(dims[:axis]), math.prod(dims[axis:]))
+
+
+def flatten_range(c: Context) -> Value:
+    dims = c.dims
+    start, stop = (c.axis(c.integer(f"{end}_axis", 1), len(dims)) for end in ("start", "stop"))
+    return c.reshape(c.x, *dims[:start], math.prod(dims[start : stop + 1]), *dims[stop + 1 :])
+
+
+def squeeze(c: Context) -> Value:
+    axes = [a for a in c.numbers("axes") if c.dims[c.axis(a, len(c.dims))] == 1]
+    return c.add("Squeeze", c.x, c.ints(*axes)) if axes or c.numbers("axes") else c.add("Squeeze", c.x)
+
+
+def unsqueeze(c: Context) -> Value:
+    axes = c.vector("AxesTensorList", "AxesTensor")
+    return c.add("Unsqueeze", c.x, axes if axes is not None else c.ints(*c.numbers("axes")))
+
+
+def slices(c: Context) -> Value:
+    starts, ends = c.vector("StartsTensorList", "StartsTensor"), c.vector("EndsTensorList", "EndsTensor")
+    axes, steps = c.numbers("axes"), c.numbers("strides") if c.type == "strided_slice" else []
+    starts = starts if starts is not None else c.ints(*c.numbers("starts"))
+    ends = ends if ends is not None else c.ints(*c.numbers("ends"))
+    x = c.add("Slice", c.x, starts, ends, c.ints(*axes), c.ints(*steps) if steps else None)
+    gone = c.numbers("decrease_axis")
+    return c.add("Squeeze", x, c.ints(*gone)) if gone else x
+
+
+def split(c: Context) -> Sequence[Value]:
+    axis, sizes = c.axis(c.integer("axis"), len(c.dims)), c.numbers("sections")
+    if not sizes:
+        return c.equal_parts(c.x, axis, c.integer("num") or len(c.outputs.get("Out", [])))
+    rest = c.dims[axis] - sum(s for s in sizes if s > 0)
+    return c.split(c.x, axis, [rest if s < 0 else s for s in sizes])
+
+
+def concat(c: Context) -> Value:
+    return c.add("Concat", *c.slots["X"], axis=c.integer("axis"))
+
+
+def stack(c: Context) -> Value:
+    axis = c.integer("axis")
+    return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.slots["X"]), axis=axis)
+
+
+def unstack(c: Context) -> Sequence[Value]:
+    axis = c.axis(c.integer("axis"), len(c.dims))
+    parts = c.equal_parts(c.x, axis, c.dims[axis])
+    return [c.add("Squeeze", part, c.ints(axis)) for part in parts]
+
+
+def expand(c: Context) -> Value:
+    shape = c.numbers("shape")
+    pad = [1] * (len(shape) - len(c.dims))
+    return c.add("Expand", c.x, c.ints(*(n if s == -1 else s for s, n in zip(shape, [*pad, *c.dims], strict=True))))
+
+
+def tile(c: Context) -> Value:
+    times = c.numbers("repeat_times" if c.type == "tile" else "expand_times")
+    rank = max(len(times), len(c.dims))
+    x = c.reshape(c.x, *(1,) * (rank - len(c.dims)), *c.dims)
+    return c.add("Tile", x, c.ints(*(1,) * (rank - len(times)), *times))
+
+
+def pad(c: Context) -> Value:
+    """pad2d: top, bottom, left, right; pad3d: left, right, top, bottom, front, back; pad: all axes."""
+    pads, rank = c.numbers("paddings"), len(c.dims)
+    if c.type == "pad":
+        before, after = pads[::2], pads[1::2]
+    elif c.type == "pad2d":
+        before, after = [0, 0, *pads[::2]], [0, 0, *pads[1::2]]
+    else:
+        before, after = [0, 0, *pads[::2][::-1]], [0, 0, *pads[1::2][::-1]]
+    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "edge": "edge"}.get(
+        c.text("mode", "constant")
+    )
+    if mode is None or not len(before) == len(after) == rank:
+        raise RefusedError(f"padding {pads} of mode {c.text('mode')} is not supported")
+    value = c.number("pad_value", c.number("value")) if mode == "constant" else None
+    return c.add("Pad", c.x, c.ints(*before, *after), value, mode=mode)
+
+
+def interpolate(c: Context) -> Value:
+    """align_mode 1 counts from corners, 0 from pixel centres; nearest neighbours always count from corners."""
+    h, w = c.dims[2:]
+    sizes = c.vector("SizeTensor", "OutSize")
+    out = (c.integer("out_h"), c.integer("out_w"))
+    scales = c.attributes.get("scale", 0.0)
+    factors = [float(s) for s in scales] if isinstance(scales, list | np.ndarray) else [float(scales)] * 2
+    if sizes is not None and sizes.constant:
+        out = (int(sizes.array[0]), int(sizes.array[1]))
+    elif sizes is not None or c.get("Scale") is not None:
+        raise RefusedError("a size computed at run time is not supported")
+    elif factors and factors[0] > 0:
+        out = (int(h * factors[0]), int(w * factors[-1]))
+    mode = "nearest" if c.type.startswith("nearest") else "cubic" if c.type.startswith("bicubic") else "linear"
+    corners = c.integer("align_corners", 1)
+    if corners:
+        centre = "align_corners"
+    else:
+        centre = "asymmetric" if mode == "nearest" or c.integer("align_mode", 1) else "half_pixel"
+    return c.resized(c.x, *out, mode, centre)
+
+
+# ----------------------------------------------------------------------------------------------- other
+def shape(c: Context) -> Value:
+    return c.add("Cast", c.add("Shape", c.x), to="i32")
+
+
+def fill_constant(c: Context) -> Value:
+    dims = c.vector("ShapeTensor", "ShapeTensorList")
+    text = c.text("str_value")
+    number = float(text) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", text) else c.number("value")
+    data = np.array(number).astype(_numpy(c.integer("dtype", 5)))
+    return c.add("Expand", data, dims if dims is not None else c.ints(*c.numbers("shape")))
+
+
+def _numpy(code: int) -> str:
+    names = {0: "bool", 1: "int16", 2: "int32", 3: "int64", 4: "float16", 5: "float32", 6: "float64", 20: "uint8",
+             21: "int8"}  # fmt: skip
+    if code not in names:
+        raise RefusedError(f"elements of type {code} are not supported")
+    return names[code]
+
+
+def assign_value(c: Context) -> Value:
+    code = c.integer("dtype", 5)
+    field = {0: "bool_values", 2: "int32_values", 3: "int64_values"}.get(code, "fp32_values")
+    values = c.attributes.get(field, c.attributes.get("values", []))
+    dims = c.numbers("shape")
+    return c.net.constant(np.asarray(values).astype(_numpy(code)).reshape(dims), "values")
+
+
+def cast(c: Context) -> Value:
+    code = c.integer("out_dtype", 5)
+    if code not in _TYPES:
+        raise RefusedError(f"elements of type {code} are not supported")
+    return c.add("Cast", c.x, to=_TYPES[code])
+
+
+def gather(c: Context) -> Value:
+    index = c.input("Index")
+    flat = c.reshape(index, -1) if len(c.net.dims(index)) == 2 else index
+    return c.add("Gather", c.x, c.add("Cast", flat, to="i64"), axis=c.integer("axis"))
+
+
+def lookup(c: Context) -> Value:
+    ids = c.input("Ids")
+    if c.type == "lookup_table" and c.net.dims(ids)[-1:] == (1,):
+        ids = c.add("Squeeze", ids, c.ints(-1))
+    return c.add("Gather", c.input("W"), c.add("Cast", ids, to="i64"), axis=0)
+
+
+def dropout(c: Context) -> Value:
+    """Of old programs, which scale when they are run and not when they are trained."""
+    downgrade = c.text("dropout_implementation", "downgrade_in_infer") == "downgrade_in_infer"
+    return c.add("Mul", c.x, 1 - c.number("dropout_prob", 0.5)) if downgrade else c.x
+
+
+def same(c: Context) -> Value:
+    return c.x
+
+
+OPERATORS: dict[str, Callable[[Context], Result]] = {
+    **dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), convolution),
+    **dict.fromkeys(("conv2d_transpose", "depthwise_conv2d_transpose"), deconvolution),
+    **dict.fromkeys(("batch_norm", "sync_batch_norm"), batch_norm), **dict.fromkeys(("pool2d", "pool3d"), pooling),
+    **{f"elementwise_{name}": binary(type) for name, type in (
+        ("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("max", "Max"), ("min", "Min"),
+        ("pow", "Pow"))},
+    **{f"reduce_{name}": reduce(f"Reduce{type}") for name, type in (
+        ("mean", "Mean"), ("sum", "Sum"), ("max", "Max"), ("min", "Min"), ("prod", "Prod"))},
+    **{name: simple(type) for name, type in (
+        ("relu", "Relu"), ("sigmoid", "Sigmoid"), ("tanh", "Tanh"), ("silu", "Swish"), ("mish", "Mish"), ("exp", "Exp"),
+        ("log", "Log"), ("sqrt", "Sqrt"), ("abs", "Abs"), ("floor", "Floor"), ("ceil", "Ceil"), ("round", "Round"),
+        ("reciprocal", "Reciprocal"), ("sin", "Sin"), ("cos", "Cos"), ("erf", "Erf"), ("softsign", "Softsign"),
+        ("softplus", "Softplus"), ("logical_not", "Not"), ("sign", "Sign"))},
+    **{name: both(type) for name, type in (
+        ("equal", "Equal"), ("greater_than", "Greater"), ("greater_equal", "GreaterOrEqual"), ("less_than", "Less"),
+        ("less_equal", "LessOrEqual"), ("logical_and", "And"), ("logical_or", "Or"), ("bmm", "MatMul"))},
+    "relu6": lambda c: c.add("Clip", c.x, 0.0, c.number("threshold", 6.0)), "square": lambda c: c.add("Mul", c.x, c.x),
+    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"), "leaky_relu": alpha("LeakyRelu", "alpha", "alpha", 0.02),
+    "elu": alpha("Elu", "alpha", "alpha", 1.0), "swish": alpha("Swish", "alpha", "beta", 1.0),
+    "gelu": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer("approximate") else "none"),
+    "selu": lambda c: c.add("Selu", c.x, alpha=c.number("alpha", 1.6732632), gamma=c.number("scale", 1.050701)),
+    "hard_sigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("slope", 0.2), beta=c.number("offset", 0.5)),
+    "hard_swish": hard_swish, "prelu": prelu, "pow": lambda c: c.add("Pow", c.x, c.number("factor", 1.0)),
+    "clip": clip, "scale": scale, "mul": matrix_product, "fc": fully_connected, "matmul": matmul, "matmul_v2": matmul,
+    "softmax": lambda c: c.add("Softmax", c.x, axis=c.integer("axis", -1)),
+    "log_softmax": lambda c: c.add("LogSoftmax", c.x, axis=c.integer("axis", -1)),
+    "sum": lambda c: c.fold("Add", c.slots["X"]), "mean": lambda c: c.add("ReduceMean", c.x, keepdims=0),
+    "layer_norm": layer_norm, "instance_norm": instance_norm, "group_norm": group_norm, "norm": normalize,
+    "affine_channel": lambda c: c.add("Add", c.add("Mul", c.x, c.channels(c.input("Scale"), c.x)),
+                                      c.channels(c.input("Bias"), c.x)),
+    "lrn": lambda c: c.add("LRN", c.x, size=c.integer("n", 5), alpha=c.number("alpha", 1e-4) * c.integer("n", 5),
+                           beta=c.number("beta", 0.75), bias=c.number("k", 2.0)),
+    "arg_max": arg("ArgMax"), "arg_min": arg("ArgMin"), "reshape": reshape, "reshape2": reshape,
+    "transpose": transpose, "transpose2": transpose, "flatten": flatten, "flatten2": flatten,
+    "flatten_contiguous_range": flatten_range, "squeeze": squeeze, "squeeze2": squeeze, "unsqueeze": unsqueeze,
+    "unsqueeze2": unsqueeze, "slice": slices, "strided_slice": slices, "split": split, "concat": concat, "stack": stack,
+    "unstack": unstack, "expand_v2": expand, "expand": tile, "tile": tile, "pad": pad, "pad2d": pad, "pad3d": pad,
+    **dict.fromkeys(("nearest_interp", "nearest_interp_v2", "bilinear_interp", "bilinear_interp_v2",
+                     "bicubic_interp", "bicubic_interp_v2"), interpolate),
+    "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
+    "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)), "shape": shape, "fill_constant": fill_constant,
+    "assign_value": assign_value, "assign": same, "cast": cast, "gather": gather, "lookup_table": lookup,
+    "lookup_table_v2": lookup, "dropout": dropout, "rnn": rnn,
+    "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")), **DETECTION,
+}  # fmt: skip

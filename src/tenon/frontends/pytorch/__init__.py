@@ -1,0 +1,1 @@
+"""PyTorch: modules and exported programs, where torch is installed."""

@@ -1,0 +1,1 @@
+"""TensorFlow: frozen graphs and SavedModels."""

@@ -1,0 +1,1 @@
+"""TFLite: flatbuffers, float and quantised."""

@@ -1,0 +1,447 @@
+"""TFLite's operators in ONNX's: one small function for each, or one line of a table.
+
+Source of their meaning: the TFLite operator reference and the reference kernels' headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tenon.frontends.refused import RefusedError
+from tenon.frontends.tensorflow_family import each, not_equal, one, part, select, squared_difference, suppression, two
+from tenon.frontends.tflite import schema
+from tenon.frontends.tflite.load import Layer, Spell
+from tenon.frontends.wire.flatbuffer import flex_map
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import DType
+
+Made = Value | Sequence[Value]
+
+MOVERS = frozenset({
+    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "GATHER_ND",
+    "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "MIRROR_PAD", "PACK", "PAD", "PADV2", "REDUCE_MAX", "REDUCE_MIN", "RESHAPE",
+    "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH",
+    "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
+})  # fmt: skip
+"""Operators whose results are among their operands' elements, so that integers of one scale need no arithmetic."""
+
+
+# ------------------------------------------------------------------------------------------- activations
+_BOUNDED = [schema.ACTIVATIONS.index(name) for name in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")]
+"""Activations that mean the same for steps as for real numbers."""
+
+
+def activated(layer: Layer, y: Value, step: float = 1.0) -> Value:
+    """``y``, which counts ``step``, with the operator's fused activation as a node of its own."""
+    code, net = layer.activation, layer.net
+    name = schema.ACTIVATIONS[code] if 0 <= code < len(schema.ACTIVATIONS) else str(code)
+    if name == "NONE":
+        return y
+    if name == "RELU":
+        return net.add("Relu", y)
+    if name == "RELU6":
+        return net.clip(y, 0, 6 / step)
+    if name == "RELU_N1_TO_1":
+        return net.clip(y, -1 / step, 1 / step)
+    if name == "TANH":
+        return net.add("Tanh", y)
+    raise RefusedError(f"the fused activation {name} is not supported")
+
+
+def _product(layer: Layer, y: Value, unit: Array | None) -> Value:
+    """A product, activated.  One that counts ``unit`` is brought to its output's steps by one factor in f32."""
+    if unit is None:
+        return activated(layer, y)
+    net, output = layer.net, layer.output()
+    stays = layer.activation in _BOUNDED and not output.dtype.is_float
+    if output.quant is None or not stays:
+        return activated(layer, net.add("Mul", y, net.constant(unit, "unit")))
+    step, _ = layer.importer.grid(output)
+    factor = net.constant(np.asarray(unit / step.array, np.float32), "unit")
+    made = activated(layer, net.add("Mul", y, factor), float(step.array))
+    layer.importer.stepped.add(made)
+    return made
+
+
+def _padding(layer: Layer) -> str:
+    if layer.padding not in (0, 1):
+        raise RefusedError(f"padding {layer.padding} is unknown")
+    return "VALID" if layer.padding else "SAME"
+
+
+# ------------------------------------------------------------------------------------------------ windows
+def _conv_2d(layer: Layer) -> Made:
+    x, w, bias, unit = layer.factors(0, 1, 2, 0)
+    w = layer.net.transpose(w, (0, 3, 1, 2))
+    inputs, per_group = layer.net.dims(x)[-1], layer.net.dims(w)[1]
+    y = layer.net.conv(
+        x, w, bias, strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
+        dilations=(layer.dilation_h, layer.dilation_w), group=inputs // per_group,
+    )  # fmt: skip
+    return _product(layer, y, unit)
+
+
+def _depthwise_conv_2d(layer: Layer) -> Made:
+    x, w, bias, unit = layer.factors(0, 1, 2, 3)
+    y = layer.net.conv(
+        x, layer.net.transpose(w, (3, 0, 1, 2)), bias, strides=(layer.stride_h, layer.stride_w),
+        padding=_padding(layer), dilations=(layer.dilation_h, layer.dilation_w), group=layer.net.dims(x)[-1],
+    )  # fmt: skip
+    return _product(layer, y, unit)
+
+
+def _conv_3d(layer: Layer) -> Made:
+    w = layer.net.transpose(layer.x(1), (4, 3, 0, 1, 2))
+    y = layer.net.conv(
+        layer.x(0), w, layer.optional(2), strides=(layer.stride_d, layer.stride_h, layer.stride_w),
+        dilations=(layer.dilation_d, layer.dilation_h, layer.dilation_w), padding=_padding(layer),
+    )  # fmt: skip
+    return activated(layer, y)
+
+
+def _transpose_conv(layer: Layer) -> Made:
+    x, w, bias, unit = layer.factors(2, 1, 3, 0)
+    y = layer.net.conv_transpose(
+        x, layer.net.transpose(w, (3, 0, 1, 2)), bias, layer.numbers(0)[1:3],
+        strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
+    )  # fmt: skip
+    return _product(layer, y, unit)
+
+
+def _pool(kind: str) -> Spell:
+    def spell(layer: Layer) -> Made:
+        kernel, strides = (layer.filter_h, layer.filter_w), (layer.stride_h, layer.stride_w)
+        x = layer.net.square(layer.x()) if kind == "L2" else layer.x()
+        y = layer.net.pool("MaxPool" if kind == "Max" else "AveragePool", x, kernel, strides, _padding(layer))
+        if layer.raw and layer.output().quant is not None and layer.activation:
+            raise RefusedError("a fused activation of a quantised maximum is not supported")
+        return activated(layer, layer.net.add("Sqrt", y) if kind == "L2" else y)
+
+    return spell
+
+
+def _resize(mode: str) -> Spell:
+    return lambda layer: layer.net.resize(
+        layer.x(), layer.numbers(1), mode, align_corners=layer.align_corners, half_pixel=layer.half_pixel
+    )
+
+
+# ------------------------------------------------------------------------------------------------ products
+def _fully_connected(layer: Layer) -> Made:
+    net = layer.net
+    if layer.weights_format:
+        raise RefusedError("shuffled weights are not supported")
+    x, w, bias, unit = layer.factors(0, 1, 2, 0)
+    flat = net.reshape(x, (-1, net.dims(w)[1]))
+    y = net.matmul(x if layer.keep_num_dims else flat, w, bias, transposed=True)
+    return _product(layer, y, unit)
+
+
+def _batch_matmul(layer: Layer) -> Made:
+    operands = []
+    for k, turned in ((0, layer.adj_x), (1, layer.adj_y)):
+        x = layer.x(k)
+        rank = layer.net.type(x).rank
+        operands.append(layer.net.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turned else x)
+    return layer.net.add("MatMul", *operands)
+
+
+# ------------------------------------------------------------------------------------------------ pointwise
+def _arithmetic(op: str) -> Spell:
+    return lambda layer: activated(layer, layer.net.add(op, layer.x(0), layer.x(1)))
+
+
+def _leaky_relu(layer: Layer) -> Made:
+    return layer.net.add("LeakyRelu", layer.x(), alpha=layer.alpha)
+
+
+def _gelu(layer: Layer) -> Made:
+    return layer.net.add("Gelu", layer.x(), approximate="tanh" if layer.approximate else "none")
+
+
+def _cast(layer: Layer) -> Made:
+    x, to = layer.stored(0), layer.output().dtype
+    return x if layer.net.type(x).dtype is to else layer.net.add("Cast", x, to=to.value)
+
+
+def _dequantize(layer: Layer) -> Made:
+    x = layer.x()
+    return layer.net.add("Cast", x, to="f32") if layer.net.type(x).dtype is DType.F16 else x
+
+
+def _softmax(layer: Layer) -> Made:
+    x = layer.x()
+    if layer.beta != 1:
+        x = layer.net.add("Mul", x, layer.net.number(layer.beta, x))
+    return layer.net.add("Softmax", x, axis=-1)
+
+
+def _l2_normalization(layer: Layer) -> Made:
+    net, x = layer.net, layer.x()
+    length = net.add("Max", net.reduce("L2", x, [-1], True), net.number(1e-6, x))
+    return activated(layer, net.add("Div", x, length))
+
+
+def _lrn(layer: Layer) -> Made:
+    size = 2 * layer.radius + 1
+    y = layer.net.add(
+        "LRN", layer.net.first(layer.x()), size=size, alpha=layer.alpha * size, beta=layer.beta, bias=layer.bias
+    )
+    return layer.net.last(y)
+
+
+def _fake_quant(layer: Layer) -> Made:
+    return layer.net.fake_quant(layer.x(), layer.min, layer.max, layer.bits, narrow=layer.narrow)
+
+
+# ----------------------------------------------------------------------------------------- moving elements
+def _concatenation(layer: Layer) -> Made:
+    y = layer.net.add("Concat", *layer.xs(), axis=layer.axis)
+    if layer.raw and layer.output().quant is not None and layer.activation:
+        raise RefusedError("a fused activation of a quantised concatenation is not supported")
+    return activated(layer, y)
+
+
+def _reshape(layer: Layer) -> Made:
+    known = layer.has(1) and layer.stored(1).data is not None
+    dims = layer.numbers(1) if known else list(layer.shape)
+    if layer.has(1) and not known and not dims:
+        dims = list(layer.output().shape)
+    return layer.net.reshape(layer.x(), dims)
+
+
+def _transpose(layer: Layer) -> Made:
+    return layer.net.transpose(layer.x(), layer.numbers(1))
+
+
+def _pad(layer: Layer) -> Made:
+    x = layer.x()
+    value = layer.x(2) if layer.has(2) else layer.zero(x)
+    return layer.net.pad(x, layer.array(1), value)
+
+
+def _mirror_pad(layer: Layer) -> Made:
+    return layer.net.mirror_pad(layer.x(), layer.array(1), edges=layer.mode == 1)
+
+
+def _strided_slice(layer: Layer) -> Made:
+    if layer.offset:
+        raise RefusedError("ends given as offsets are not supported")
+    masks = {k: layer.operation.options[k] for k in ("begin", "end", "ellipsis", "new_axis", "shrink")}
+    return layer.net.strided_slice(layer.x(), layer.numbers(1), layer.numbers(2), layer.numbers(3), masks)
+
+
+def _gather(layer: Layer) -> Made:
+    if layer.batch_dims:
+        raise RefusedError("batch_dims are not supported")
+    return layer.net.add("Gather", layer.x(), layer.stored(1), axis=layer.axis)
+
+
+def _gather_nd(layer: Layer) -> Made:
+    return layer.net.add("GatherND", layer.x(), layer.net.add("Cast", layer.stored(1), to="i64"))
+
+
+def _pack(layer: Layer) -> Made:
+    return layer.net.pack(layer.xs(), layer.axis)
+
+
+def _unpack(layer: Layer) -> Made:
+    return layer.net.unpack(layer.x(), layer.axis)
+
+
+def _split(layer: Layer) -> Made:
+    (axis,), x, n = layer.numbers(0), layer.x(1), layer.count_of_parts
+    return layer.net.split(x, [layer.net.dims(x)[axis] // n] * n, axis)
+
+
+def _split_v(layer: Layer) -> Made:
+    (axis,) = layer.numbers(2)
+    return layer.net.split(layer.x(), layer.numbers(1), axis)
+
+
+def _squeeze(layer: Layer) -> Made:
+    return layer.net.squeeze(layer.x(), layer.axes_given)
+
+
+def _expand_dims(layer: Layer) -> Made:
+    return layer.net.expand_dims(layer.x(), layer.numbers(1)[0])
+
+
+def _reverse(layer: Layer) -> Made:
+    return layer.net.reverse(layer.x(), layer.axes(1, layer.net.type(layer.x()).rank))
+
+
+def _tile(layer: Layer) -> Made:
+    return layer.net.add("Tile", layer.x(), layer.net.ints(*layer.numbers(1)))
+
+
+def _broadcast_to(layer: Layer) -> Made:
+    return layer.net.add("Expand", layer.x(), layer.net.ints(*layer.numbers(1)))
+
+
+def _space_to_batch(layer: Layer) -> Made:
+    return layer.net.space_to_batch(layer.x(), layer.numbers(1), layer.array(2))
+
+
+def _batch_to_space(layer: Layer) -> Made:
+    return layer.net.batch_to_space(layer.x(), layer.numbers(1), layer.array(2))
+
+
+# ----------------------------------------------------------------------------------------------- reductions
+def _reduce(kind: str) -> Spell:
+    def spell(layer: Layer) -> Made:
+        x = layer.x()
+        return layer.net.reduce(kind, x, layer.axes(1, layer.net.type(x).rank), layer.keep_dims)
+
+    return spell
+
+
+def _any(layer: Layer) -> Made:
+    x = layer.net.add("Cast", layer.x(), to="i32")
+    kind = "Max" if layer.operation.type == "REDUCE_ANY" else "Min"
+    return layer.net.add(
+        "Cast", layer.net.reduce(kind, x, layer.axes(1, layer.net.type(x).rank), layer.keep_dims), to="bool"
+    )
+
+
+def _arg(op: str) -> Spell:
+    return lambda layer: layer.net.add(op, layer.x(), axis=layer.numbers(1)[0], keepdims=0)
+
+
+def _top_k(layer: Layer) -> Made:
+    return layer.net.adds("TopK", 2, layer.x(), layer.net.ints(*layer.numbers(1)))
+
+
+def _cumsum(layer: Layer) -> Made:
+    axis = layer.net.ints(*layer.numbers(1))
+    return layer.net.add("CumSum", layer.x(), axis, exclusive=int(layer.exclusive), reverse=int(layer.reverse))
+
+
+# ------------------------------------------------------------------------------------------------- constants
+def _shape(layer: Layer) -> Made:
+    return layer.net.constant(np.array(layer.net.dims(layer.stored(0)), np.int64), "shape")
+
+
+def _rank(layer: Layer) -> Made:
+    return layer.net.constant(np.array(layer.net.type(layer.stored(0)).rank, np.int32), "rank")
+
+
+def _zeros_like(layer: Layer) -> Made:
+    type = layer.net.type(layer.x())
+    return layer.net.constant(np.broadcast_to(np.zeros((), type.dtype.numpy), type.dims), "zeros")
+
+
+def _fill(layer: Layer) -> Made:
+    return layer.net.add("Expand", layer.x(1), layer.net.ints(*layer.numbers(0)))
+
+
+def _range(layer: Layer) -> Made:
+    start, stop, step = (layer.array(k).item() for k in range(3))
+    if step == 0 or abs((stop - start) / step) > 2**24:
+        raise RefusedError(f"a range from {start} to {stop} by {step} is not possible")
+    return layer.net.constant(np.arange(start, stop, step).astype(layer.output().dtype.numpy), "range")
+
+
+def _one_hot(layer: Layer) -> Made:
+    net = layer.net
+    values = net.add("Concat", net.reshape(layer.x(3), (1,)), net.reshape(layer.x(2), (1,)), axis=0)
+    return net.add("OneHot", layer.stored(0), net.ints(*layer.numbers(1)), values, axis=layer.axis)
+
+
+# ------------------------------------------------------------------------------------------------- recurrent
+def _sequence_lstm(layer: Layer) -> Made:
+    """TFLite's gates come as input, forget, cell, output; ONNX wants input, output, forget, cell."""
+    net, x = layer.net, layer.x()
+    extras = [k for k in (*range(9, 12), 16, 17, *range(20, 24)) if layer.has(k)]
+    if extras or not layer.has(1) or layer.cell_clip or layer.proj_clip or layer.activation != 4:
+        raise RefusedError(
+            "an LSTM with peepholes, projection, normalisation, clipping or coupled gates is not supported"
+        )
+    order = (0, 3, 1, 2)
+    w = net.constant(np.concatenate([_real(layer, 1 + k) for k in order])[None], "w")
+    r = net.constant(np.concatenate([_real(layer, 5 + k) for k in order])[None], "r")
+    bias = np.concatenate([_real(layer, 12 + k) for k in order])
+    b = net.constant(np.concatenate([bias, np.zeros_like(bias)])[None], "b")
+    if not layer.time_major:
+        x = net.transpose(x, (1, 0, 2))
+    y = net.squeeze(net.recurrent("LSTM", [x, w, r, b], hidden_size=bias.size // 4)[0], [1])
+    return y if layer.time_major else net.transpose(y, (1, 0, 2))
+
+
+def _real(layer: Layer, k: int) -> np.ndarray:
+    found = layer.x(k).data
+    if found is None:
+        raise RefusedError(f"input {k} is computed at run time; it must be a constant")
+    return found.astype(np.float32)
+
+
+# -------------------------------------------------------------------------------------------------- detection
+def _detection_post_process(layer: Layer) -> Made:
+    """SSD's decoding and suppression; options as documented with the custom operator."""
+    given = flex_map(layer.operation.custom)
+    anchors = layer.x(2)
+    names = {
+        "max_detections": "max_detections", "max_classes_per_detection": "max_classes_per_detection",
+        "detections_per_class": "detections_per_class", "num_classes": "num_classes",
+        "nms_score_threshold": "score_threshold", "nms_iou_threshold": "iou_threshold",
+    }  # fmt: skip
+    attributes = {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
+    scales = tuple(float(given.get(f"{axis}_scale", 1)) for axis in "yxhw")
+    return layer.net.adds(
+        "DetectionPostProcess", 4, layer.x(0), layer.x(1), anchors, scales=scales,
+        regular=int(given.get("use_regular_nms", 0)), **attributes,
+    )  # fmt: skip
+
+
+OPERATORS: dict[str, Callable[[Layer], Made]] = {
+    # windows and products
+    **each(_pool, "AVERAGE_POOL_2D:Average L2_POOL_2D:L2 MAX_POOL_2D:Max"),
+    **each(_resize, "RESIZE_BILINEAR:linear RESIZE_NEAREST_NEIGHBOR:nearest"),
+    "CONV_2D": _conv_2d, "CONV_3D": _conv_3d, "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
+    "TRANSPOSE_CONV": _transpose_conv, "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _batch_matmul,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence_lstm,
+    # pointwise
+    **each(one, """
+        ABS:Abs CEIL:Ceil COS:Cos ELU:Elu EXP:Exp FLOOR:Floor HARD_SWISH:HardSwish LOG:Log LOGICAL_NOT:Not
+        LOGISTIC:Sigmoid NEG:Neg RELU:Relu ROUND:Round SIGN:Sign SIN:Sin SQRT:Sqrt TANH:Tanh
+    """),
+    **each(two, """
+        EQUAL:Equal GREATER:Greater GREATER_EQUAL:GreaterOrEqual LESS:Less LESS_EQUAL:LessOrEqual LOGICAL_AND:And
+        LOGICAL_OR:Or MAXIMUM:Max MINIMUM:Min POW:Pow PRELU:PRelu
+    """),
+    **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
+    "ADD_N": lambda layer: layer.net.add("Sum", *layer.xs()),
+    "FLOOR_DIV": lambda layer: layer.net.floor_div(layer.x(0), layer.x(1)),
+    "FLOOR_MOD": lambda layer: layer.net.floor_mod(layer.x(0), layer.x(1)),
+    "GELU": _gelu, "LEAKY_RELU": _leaky_relu, "NOT_EQUAL": not_equal, "SQUARED_DIFFERENCE": squared_difference,
+    "RELU6": lambda layer: layer.net.clip(layer.x(), 0, 6),
+    "RELU_0_TO_1": lambda layer: layer.net.clip(layer.x(), 0, 1),
+    "RELU_N1_TO_1": lambda layer: layer.net.clip(layer.x(), -1, 1),
+    "RSQRT": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
+    "SELECT": lambda layer: select(layer, rows=True),
+    "SELECT_V2": lambda layer: select(layer, rows=False),
+    "SQUARE": lambda layer: layer.net.square(layer.x()),
+    "CAST": _cast, "DEQUANTIZE": _dequantize, "FAKE_QUANT": _fake_quant, "QUANTIZE": lambda layer: layer.x(),
+    # along axes
+    **each(_reduce, "MEAN:Mean REDUCE_MAX:Max REDUCE_MIN:Min REDUCE_PROD:Prod SUM:Sum"),
+    **each(_arg, "ARG_MAX:ArgMax ARG_MIN:ArgMin"),
+    "REDUCE_ALL": _any, "REDUCE_ANY": _any, "CUMSUM": _cumsum, "TOPK_V2": _top_k, "SOFTMAX": _softmax,
+    "LOG_SOFTMAX": one("LogSoftmax", axis=-1), "L2_NORMALIZATION": _l2_normalization,
+    "LOCAL_RESPONSE_NORMALIZATION": _lrn,
+    # moving
+    "BATCH_TO_SPACE_ND": _batch_to_space, "SPACE_TO_BATCH_ND": _space_to_batch, "BROADCAST_TO": _broadcast_to,
+    "DEPTH_TO_SPACE": lambda layer: layer.net.depth_to_space(layer.x(), layer.block),
+    "SPACE_TO_DEPTH": lambda layer: layer.net.space_to_depth(layer.x(), layer.block),
+    "CONCATENATION": _concatenation, "PACK": _pack, "UNPACK": _unpack, "SPLIT": _split, "SPLIT_V": _split_v,
+    "EXPAND_DIMS": _expand_dims, "SQUEEZE": _squeeze, "RESHAPE": _reshape, "TRANSPOSE": _transpose, "TILE": _tile,
+    "GATHER": _gather, "GATHER_ND": _gather_nd, "REVERSE_V2": _reverse, "SLICE": part,
+    "STRIDED_SLICE": _strided_slice, "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirror_pad,
+    # constants
+    "FILL": _fill, "ONE_HOT": _one_hot, "RANGE": _range, "RANK": _rank, "SHAPE": _shape, "ZEROS_LIKE": _zeros_like,
+    # detection
+    "NON_MAX_SUPPRESSION_V4": lambda layer: suppression(layer, scores_too=False),
+    "NON_MAX_SUPPRESSION_V5": lambda layer: suppression(layer, scores_too=True),
+    "TFLite_Detection_PostProcess": _detection_post_process,
+}  # fmt: skip

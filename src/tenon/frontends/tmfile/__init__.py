@@ -1,0 +1,1 @@
+"""Tengine: .tmfile of version 2."""
