@@ -12,9 +12,9 @@ from typing import Any
 
 from tenon.frontends.emit import Emitter, Operand
 from tenon.frontends.net import Net
-from tenon.frontends.onnx.upgrade import Layer
 from tenon.frontends.refused import RefusedError
-from tenon.ir.graph import Array, Value
+from tenon.frontends.spelled import spelled
+from tenon.ir.graph import Value
 
 LONGEST = 4096
 """Steps that a recurrent layer is unrolled to."""
@@ -27,13 +27,10 @@ CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 def unrolled(net: Net, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
     """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
-    from tenon.frontends.onnx import recurrent as onnx
-
     steps = net.dims(inputs[0])[0] if inputs[0] is not None else 0
     if not 0 < steps <= LONGEST:
         raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
-    spell = {"LSTM": onnx.lstm, "GRU": onnx.gru, "RNN": onnx.rnn}[kind]
-    return spell(Layer(net.origin, kind, 22, list(inputs), [net.origin.layer], 3, attributes, _Maker(net)))
+    return spelled(net, kind, inputs, 3, **attributes)
 
 
 @dataclass(frozen=True)
@@ -109,30 +106,3 @@ def _part(e: Emitter, state: Value | None, first: int, count: int) -> Value | No
     if state is None or e.net.dims(state)[0] == count:
         return state
     return e.slice(state, [first], [first + count], [0])
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """How ONNX's spellings add their nodes to a net."""
-
-    net: Net
-
-    def emit(self, layer: Layer, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        return self.net.add(type, *inputs, **attributes)
-
-    def emit_all(
-        self, layer: Layer, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
-    ) -> list[Value]:
-        return list(self.net.adds(type, count, *inputs, **attributes))
-
-    def constant(self, layer: Layer, stem: str, data: Array) -> Value:
-        return self.net.constant(data, stem)
-
-    def declared(self, layer: Layer) -> tuple[int, ...] | None:
-        return None
-
-    def found(self, layer: Layer, axes: Sequence[int | None]) -> list[Value]:
-        raise RefusedError("its result has no fixed shape")
-
-    def count(self, value: Value, axis: int, count: Value) -> None:
-        raise RefusedError("its result has no fixed shape")

@@ -1,0 +1,113 @@
+"""Layers that several formats have and that no operator of ONNX stands for, in operators of ONNX.
+
+Images are [N, C, H, W].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.frontends.emit import Emitter, Operand
+from tenon.frontends.refused import RefusedError
+from tenon.frontends.spelled import spelled
+from tenon.ir.graph import Value
+
+MOST_BINS = 1 << 10
+"""Bins of an adaptive pooling along one axis."""
+
+
+def adaptive_pool(e: Emitter, x: Value, sizes: Sequence[int], *, average: bool) -> Value:
+    """Pooled to these sizes: bin i of k on an axis of n is floor(i n / k) .. ceil((i + 1) n / k), as PyTorch has it."""
+    dims = e.net.dims(x)[2:]
+    if len(dims) != len(sizes) or not all(0 < k < MOST_BINS for k in sizes):
+        raise RefusedError(f"{list(dims)} cannot be pooled to {list(sizes)}")
+    if all(k == 1 for k in sizes):
+        return e.add("GlobalAveragePool" if average else "GlobalMaxPool", x)
+    if not any(n % k for n, k in zip(dims, sizes, strict=True)):
+        window = [n // k for n, k in zip(dims, sizes, strict=True)]
+        return e.add("AveragePool" if average else "MaxPool", x, kernel_shape=window, strides=window)
+    for i, k in enumerate(sizes):
+        x = _bins(e, x, 2 + i, k, "ReduceMean" if average else "ReduceMax")
+    return x
+
+
+def _bins(e: Emitter, x: Value, axis: int, count: int, reduce: str) -> Value:
+    n = e.net.dims(x)[axis]
+    bounds = [(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
+    if all(b - a == 1 and a == i for i, (a, b) in enumerate(bounds)):
+        return x
+    parts = [e.add(reduce, e.slice(x, [a], [b], [axis]), e.ints(axis), keepdims=1) for a, b in bounds]
+    return e.add("Concat", *parts, axis=axis)
+
+
+def group_norm(e: Emitter, x: Value, groups: int, gamma: Operand, beta: Operand, epsilon: float) -> Value:
+    """Groups of channels made to mean 0 and variance 1, then scaled channel by channel where vectors are given."""
+    n, channels, *rest = e.net.dims(x)
+    if groups < 1 or channels % groups:
+        raise RefusedError(f"{channels} channels do not make {groups} groups")
+    ones = np.ones(groups, np.float32)
+    y = e.add("InstanceNormalization", e.reshape(x, n, groups, -1), ones, 0 * ones, epsilon=epsilon)
+    y = e.reshape(y, n, channels, *rest)
+    y = y if gamma is None else e.add("Mul", y, e.channels(gamma, y))
+    return y if beta is None else e.add("Add", y, e.channels(beta, y))
+
+
+def space_to_batch(e: Emitter, x: Value, block: tuple[int, int], pads: Sequence[int]) -> Value:
+    """Positions modulo ``block`` move to the front of the batch; ``pads`` are top, left, bottom, right."""
+    if any(pads):
+        x = e.add("Pad", x, e.ints(0, 0, *pads[:2], 0, 0, *pads[2:]), 0.0)
+    (n, channels, h, w), (down, across) = e.net.dims(x), block
+    if min(block) < 1 or h % down or w % across:
+        raise RefusedError(f"an image of {h}x{w} does not divide into blocks of {down}x{across}")
+    apart = e.reshape(x, n, channels, h // down, down, w // across, across)
+    moved = e.add("Transpose", apart, perm=(3, 5, 0, 1, 2, 4))
+    return e.reshape(moved, down * across * n, channels, h // down, w // across)
+
+
+def batch_to_space(e: Emitter, x: Value, block: tuple[int, int], crops: Sequence[int]) -> Value:
+    """The inverse; ``crops`` are top, left, bottom, right."""
+    (n, channels, h, w), (down, across) = e.net.dims(x), block
+    if min(block) < 1 or n % (down * across):
+        raise RefusedError(f"a batch of {n} does not divide into blocks of {down}x{across}")
+    apart = e.reshape(x, down, across, n // (down * across), channels, h, w)
+    whole = e.add("Transpose", apart, perm=(2, 3, 4, 0, 5, 1))
+    y = e.reshape(whole, n // (down * across), channels, h * down, w * across)
+    return e.slice(y, crops[:2], [h * down - crops[2], w * across - crops[3]], [2, 3]) if any(crops) else y
+
+
+def affine_grid(e: Emitter, theta: Value, size: tuple[int, int], *, corners: bool = True) -> Value:
+    """[N, h, w, 2]: where the matrices ``theta`` [N, 6] send the places (x, y) of a picture of -1 .. 1."""
+    if not all(0 < n < 1 << 14 for n in size):
+        raise RefusedError(f"a grid of {list(size)} is impossible")
+    rows, columns = (_line(n, corners) for n in size)
+    y, x = np.meshgrid(rows, columns, indexing="ij")
+    places = np.stack([x.ravel(), y.ravel(), np.ones(x.size)]).astype(np.float32)
+    moved = e.add("MatMul", e.reshape(theta, -1, 2, 3), places)
+    return e.reshape(e.add("Transpose", moved, perm=(0, 2, 1)), -1, *size, 2)
+
+
+def _line(n: int, corners: bool) -> np.ndarray:
+    """Places -1 .. 1 of n pixels: their centres, or the first and the last on the ends."""
+    if corners:
+        return np.linspace(-1, 1, n)
+    return np.asarray((2 * np.arange(n) + 1) / n - 1)
+
+
+def sampled(e: Emitter, x: Value, grid: Value, **options: str | int) -> Value:
+    """ONNX's GridSample: mode, padding_mode, align_corners.  The grid is [N, h, w, 2]."""
+    return spelled(e.net, "GridSample", [x, grid], **options)[0]
+
+
+def region_head(e: Emitter, x: Value, boxes: int, classes: int, coords: int = 4, *, softmax: bool = True) -> Value:
+    """YOLO v2's head: logistic centre and objectness, softmax (or logistic) classes; sizes stay raw."""
+    dims = e.net.dims(x)
+    if len(dims) != 4 or dims[1] != boxes * (coords + 1 + classes) or coords < 3 or classes < 1:
+        raise RefusedError(f"takes {list(dims)} for {boxes} boxes of {coords} numbers and {classes} classes")
+    parts = e.reshape(x, dims[0], boxes, coords + 1 + classes, math.prod(dims[2:]))
+    centre, size, sure, kinds = e.split(parts, 2, [2, coords - 2, 1, classes])
+    kinds = e.add("Softmax", kinds, axis=2) if softmax else e.add("Sigmoid", kinds)
+    joined = e.add("Concat", e.add("Sigmoid", centre), size, e.add("Sigmoid", sure), kinds, axis=2)
+    return e.reshape(joined, *dims)
