@@ -96,9 +96,10 @@ def _line(n: int, corners: bool) -> np.ndarray:
     return np.asarray((2 * np.arange(n) + 1) / n - 1)
 
 
-def sampled(e: Emitter, x: Value, grid: Value, **options: str | int) -> Value:
-    """ONNX's GridSample: mode, padding_mode, align_corners.  The grid is [N, h, w, 2]."""
-    return spelled(e.net, "GridSample", [x, grid], **options)[0]
+def sampled(e: Emitter, x: Value, grid: Value, mode: str, padding: str, *, corners: bool) -> Value:
+    """ONNX's GridSample on a grid [N, h, w, 2] of places -1 .. 1; linear, nearest or cubic."""
+    options = {"mode": mode, "padding_mode": padding, "align_corners": int(corners)}
+    return spelled(e.net, "GridSample", [x, grid], 1, **options)[0]
 
 
 def region_head(e: Emitter, x: Value, boxes: int, classes: int, coords: int = 4, *, softmax: bool = True) -> Value:
