@@ -38,12 +38,23 @@ class TmfileWriter:
     def vector(self, values: Sequence[int | float]) -> int:
         return self.words(len(values), *values)
 
+    def rows(self, values: Sequence[int | float] | Array) -> int:
+        """A count, and as many numbers or rows of numbers."""
+        flat = values.ravel().tolist() if isinstance(values, np.ndarray) else values
+        return self.words(len(values), *flat)
+
     def text(self, text: str) -> int:
         return self.words(len(text), self.put(text.encode() + b"\0"))
 
 
-def tmfile(type: int, parameters: Sequence[int | float], *weights: Array, shape: Sequence[int] = (1, 4, 6, 5)) -> bytes:
-    """One operator on an input and weights."""
+Words = Sequence[int | float | Sequence[int | float] | Array]
+"""Parameters of a tmfile's operator; lists and rows of an array are written elsewhere and pointed at."""
+
+
+def tmfile(
+    type: int, parameters: Words, *weights: Array, shape: Sequence[int] = (1, 4, 6, 5), outputs: int = 1
+) -> bytes:
+    """One operator on an input and weights.  The first of several outputs is the file's."""
     w = TmfileWriter()
     tensors: list[int] = []
     buffers: list[int] = []
@@ -61,10 +72,14 @@ def tmfile(type: int, parameters: Sequence[int | float], *weights: Array, shape:
     for i, array in enumerate(weights):
         quant = w.vector([w.words(3, 0.5, 8)]) if array.dtype == np.int8 else 0
         buffers.append(w.words(array.nbytes, w.put(array.tobytes())))
-        tensor(f"w{i}", array.shape, 2, i, 2 if array.dtype == np.int8 else 0, quant)
+        kind = {np.dtype(np.int8): 2, np.dtype(np.int32): 4}.get(array.dtype, 0)
+        tensor(f"w{i}", array.shape, 2, i, kind, quant)
         node(f"w{i}", 4, 0, [], [i + 1])
-    tensor("y", [], 1)
-    node("layer", type, w.words(*parameters) if parameters else 0, range(len(weights) + 1), [len(weights) + 1])
+    first = len(tensors)
+    for i in range(outputs):
+        tensor(f"y{i}" if i else "y", [], 1)
+    words = [p if isinstance(p, int | float) else w.rows(p) for p in parameters]
+    node("layer", type, w.words(*words) if words else 0, range(first), range(first, first + outputs))
     graph = w.words(0, 0, 0, w.vector([0]), w.vector([len(nodes) - 1]), w.vector(nodes), w.vector(tensors),
                     w.vector(buffers), w.text("graph"), 0)  # fmt: skip
     root = w.words(0, 0, w.vector([graph]), w.text("model"))

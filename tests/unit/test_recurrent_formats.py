@@ -1,4 +1,4 @@
-"""Recurrent layers of ncnn, MXNet and Paddle against plain NumPy cells, whose gates stand as in cuDNN."""
+"""Recurrent layers of ncnn, MXNet, Paddle and Tengine against plain NumPy cells, whose gates stand as in cuDNN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from small_models import mxnet_parameters, ncnn_net, paddle, paddle_operator, paddle_tensor
+from small_models import mxnet_parameters, ncnn_net, paddle, paddle_operator, paddle_tensor, tmfile
 from tenon import frontends
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
@@ -153,6 +153,64 @@ def test_paddle(mode: str, kind: str, sides: int) -> None:
     graph = frontends.load(program, weights=b"".join(map(paddle_tensor, arrays)))
     (found,) = evaluate(graph, {"x": x}).values()
     np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
+
+
+def onnx_order(kind: str, rows: Array) -> Array:
+    """ONNX has input, output, forget, cell; update, reset, new."""
+    order = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}[kind]
+    return np.concatenate([np.split(rows, GATES[kind])[i] for i in order])
+
+
+TENGINE = {"LSTM": (34, 18), "GRU": (48, 10), "RNN": (35, 9)}
+"""Its number, and how many parameters it has."""
+
+
+def tengine(kind: str, sides: int, with_state: bool) -> tuple[list[Array], dict[str, Array], list[Cell]]:
+    """All outputs, what they were computed from, and the weights."""
+    rng = np.random.default_rng(sides)
+    cells = [cell(kind, IN, rng) for _ in range(sides)]
+    weights = [np.stack([onnx_order(kind, m) for m in ms]) for ms in ([k.w for k in cells], [k.r for k in cells])]
+    weights.append(np.stack([np.concatenate([onnx_order(kind, k.b), onnx_order(kind, k.c)]) for k in cells]))
+    states = [np.zeros((sides, 2, H), np.float32)] * (with_state * (1 + (kind == "LSTM")))
+    number, count = TENGINE[kind]
+    file = tmfile(number, [0] * count, *weights, *states, shape=(T, 2, IN), outputs=2)
+    x = rng.normal(size=(T, 2, IN)).astype(np.float32)
+    return list(evaluate(frontends.load(file), {"data": x}).values()), {"x": x}, cells
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("sides", [1, 2])
+def test_tengine(kind: str, sides: int) -> None:
+    (y, last), given, cells = tengine(kind, sides, with_state=True)
+    expected = run(kind, cells, given["x"]).reshape(T, 2, sides, H).transpose(0, 2, 1, 3)
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    np.testing.assert_allclose(last[0], expected[-1, 0], atol=1e-5)
+
+
+def test_tengine_gru_without_a_first_state_adds_both_biases_outside() -> None:
+    (y, _), given, (k,) = tengine("GRU", 1, with_state=False)
+    b, c = k.b.copy(), k.c.copy()
+    b[2 * H :] += c[2 * H :]
+    c[2 * H :] = 0
+    np.testing.assert_allclose(y[:, 0], run("GRU", [Cell(k.w, k.r, b, c)], given["x"]), atol=1e-5)
+
+
+def test_tengine_rnn_of_one_matrix() -> None:
+    rng = np.random.default_rng(4)
+    k, first = cell("RNN", IN, rng), rng.normal(size=(1, H)).astype(np.float32)
+    kernel = np.concatenate([k.w.T, k.r.T])
+    parameters = [0.0, 2, T, IN, H, 0, 1, 1, 0]
+    graph = frontends.load(tmfile(35, parameters, kernel, k.b, first, shape=(T, 2, IN)))
+    x = rng.normal(size=(T, 2, IN)).astype(np.float32)
+    (found,) = evaluate(graph, {"data": x}).values()
+    start = np.repeat(first, 2, 0)[None]
+    np.testing.assert_allclose(found, run("RNN", [Cell(k.w, k.r, k.b, 0 * k.c)], x, start)[-2:], atol=1e-5)
+
+
+def test_tengine_refuses_weights_of_other_frameworks() -> None:
+    kernel = np.zeros((IN + H, 4 * H), np.float32)
+    with pytest.raises(UnsupportedError, match=r"\(LSTM\): its weights \[7, 16\] and \[16\] are not those of ONNX's"):
+        frontends.load(tmfile(34, [0] * 18, kernel, np.zeros(4 * H, np.float32), shape=(T, 1, IN)))
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """An operator's number and parameters, and its tensors by number; ``at`` is where its parameters begin."""
+    """An operator's number and parameters, and its tensors by number; ``at`` is where its parameters begin, ``end``
+    where something else does: files of old versions have fewer."""
 
     name: str
     type: int
     at: int
+    end: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -56,14 +58,14 @@ class Reader:
     def integers(self, at: int, count: int) -> tuple[int, ...]:
         return tuple(int(n) for n in self.words(at, count))
 
-    def vector(self, at: int, kind: str = "i") -> list[int | float]:
-        """A count and as many words; an offset of 0 means none."""
+    def vector(self, at: int, kind: str = "i", width: int = 1) -> list[int | float]:
+        """A count and as many elements of ``width`` words; an offset of 0 means none."""
         if at == 0:
             return []
         (count,) = self.integers(at, 1)
         if not 0 <= count <= min(MOST, len(self.data) // 4):
             raise FormatError(f"a list of {count} elements; the file is truncated or damaged")
-        return list(self.words(at + 4, count, kind))
+        return list(self.words(at + 4, count * width, kind))
 
     def numbers(self, at: int) -> list[int]:
         return [int(n) for n in self.vector(at)]
@@ -120,7 +122,8 @@ def read(data: bytes) -> Network:
 def _node(reader: Reader, at: int) -> Node:
     _, ins, outs, operator, name, _ = reader.integers(at, 6)
     _, type, parameters = reader.integers(operator, 3)
-    return Node(reader.text(name), type, parameters, tuple(reader.numbers(ins)), tuple(reader.numbers(outs)))
+    end = operator if operator > parameters else len(reader.data)
+    return Node(reader.text(name), type, parameters, end, tuple(reader.numbers(ins)), tuple(reader.numbers(outs)))
 
 
 def _tensor(reader: Reader, at: int, stores: list[tuple[int, ...]]) -> Tensor:

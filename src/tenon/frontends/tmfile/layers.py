@@ -5,66 +5,17 @@ Definitions: tm2_format.h, source/operator/prototype and the reference kernels o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Emitter
-from tenon.frontends.net import Net
-from tenon.frontends.prior_boxes import Places, prior_boxes, sizes
+from tenon.frontends.channels_last import same_padding
+from tenon.frontends.composed import batch_to_space, space_to_batch
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tmfile.file import Node, Reader
+from tenon.frontends.tmfile import detection, recurrent, shape
+from tenon.frontends.tmfile.context import Context, Layer, Result, simple
 from tenon.ir.graph import Value
-
-
-class Context(Emitter):
-    """A node about to be made: its inputs, and its parameters as attributes of ``p``."""
-
-    def __init__(self, net: Net, reader: Reader, node: Node, inputs: Sequence[Value], fields: str) -> None:
-        super().__init__(net)
-        self.reader, self.node, self.inputs = reader, node, inputs
-        self.p = _parameters(reader, node.at, fields.split())
-
-    @property
-    def x(self) -> Value:
-        return self.inputs[0]
-
-    def dims(self, i: int = 0) -> tuple[int, ...]:
-        if i >= len(self.inputs):
-            raise RefusedError(f"input {i} is missing")
-        return self.net.dims(self.inputs[i])
-
-    def along(self, name: str = "axis") -> int:
-        """The axis that a parameter names."""
-        return self.axis(self.p[name], len(self.dims()))
-
-
-def _parameters(reader: Reader, at: int, fields: Sequence[str]) -> dict[str, Any]:
-    """Words by name: ``name`` an integer, ``name:f`` a float, ``name:I`` and ``name:F`` lists of either.
-
-    Files of old versions have fewer; what is past the end of the file reads as 0.
-    """
-    found: dict[str, Any] = {}
-    for i, field in enumerate(fields):
-        name, _, kind = field.partition(":")
-        inside = at and at + 4 * i + 4 <= len(reader.data)
-        if kind in ("I", "F"):
-            offset = reader.integers(at + 4 * i, 1)[0] if inside else 0
-            found[name] = reader.vector(offset, "f" if kind == "F" else "i")
-        else:
-            word = reader.words(at + 4 * i, 1, kind or "i")[0] if inside else 0
-            found[name] = word if kind != "f" or math.isfinite(word) else 0.0
-    return found
-
-
-Result = Value | Sequence[Value]
-
-
-def _simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
 
 
 # ------------------------------------------------------------------------------------- with parameters
@@ -120,20 +71,13 @@ def batch_norm(c: Context) -> Value:
     return c.add("BatchNormalization", c.x, scale, bias, mean, variance, epsilon=c.p["eps"])
 
 
-def _spread(c: Context, i: int, axis: int) -> Value:
-    """A vector or a block of the axes from ``axis`` on, shaped to broadcast against the input."""
-    rank, own = len(c.dims()), [d for d in c.dims(i) if d != 1] or [1]
-    axis = axis % rank
-    return c.add("Reshape", c.inputs[i], c.ints(*own, *(1,) * max(0, rank - axis - len(own))))
-
-
 def scale(c: Context) -> Value:
-    x = c.add("Mul", c.x, _spread(c, 1, c.p["axis"] or 1))
-    return c.add("Add", x, _spread(c, 2, c.p["axis"] or 1)) if len(c.inputs) > 2 else x
+    x = c.add("Mul", c.x, c.spread(1, c.p["axis"] or 1))
+    return c.add("Add", x, c.spread(2, c.p["axis"] or 1)) if len(c.inputs) > 2 else x
 
 
 def prelu(c: Context) -> Value:
-    return c.add("PRelu", c.x, _spread(c, 1, 1))
+    return c.add("PRelu", c.x, c.spread(1, 1))
 
 
 def instance_norm(c: Context) -> Value:
@@ -141,9 +85,13 @@ def instance_norm(c: Context) -> Value:
 
 
 def lrn(c: Context) -> Value:
-    if c.p["norm_region"]:
-        raise RefusedError("only normalisation across channels is supported")
     p = c.p
+    if p["norm_region"]:
+        size, pad = p["local_size"], (p["local_size"] - 1) // 2
+        mean = c.add("AveragePool", c.add("Mul", c.x, c.x), kernel_shape=(size, size), pads=(pad,) * 4,
+                     count_include_pad=1)  # fmt: skip
+        total = c.add("Add", c.add("Mul", mean, p["alpha"]), p["k"] or p["bias"] or 1.0)
+        return c.add("Div", c.x, c.add("Pow", total, p["beta"]))
     return c.add("LRN", c.x, size=p["local_size"], alpha=p["alpha"], beta=p["beta"], bias=p["k"] or p["bias"] or 1.0)
 
 
@@ -151,7 +99,7 @@ def normalize(c: Context) -> Value:
     """Divided by the root of the sum of squares over channels (or all), times a scale per channel."""
     axes = c.ints(1, 2, 3) if c.p["across_spatial"] else c.ints(1)
     length = c.add("Sqrt", c.add("Add", c.add("ReduceSumSquare", c.x, axes, keepdims=1), 1e-10))
-    return c.add("Mul", c.add("Div", c.x, length), _spread(c, 1, 1))
+    return c.add("Mul", c.add("Div", c.x, length), c.spread(1, 1))
 
 
 def l2_normalization(c: Context) -> Value:
@@ -214,7 +162,7 @@ _SINGLES = {7: ("Sqrt", "Reciprocal"), 11: ("Log",), 12: ("Exp",), 13: ("Sqrt",)
 def eltwise(c: Context) -> Value:
     kind = c.p["type"]
     if kind in _PAIRS and len(c.inputs) == 2:
-        return c.add(_PAIRS[kind], *_matched(c))
+        return c.add(_PAIRS[kind], *c.matched())
     if kind in _SINGLES:
         return c.chain(c.x, *_SINGLES[kind])
     if kind == 15:
@@ -222,14 +170,6 @@ def eltwise(c: Context) -> Value:
     if kind == 17:
         return c.add("Pow", c.add("Add", c.add("Mul", c.x, c.p["scale"]), c.p["shift"]), c.p["power"])
     raise RefusedError(f"type {kind} with {len(c.inputs)} inputs is not supported")
-
-
-def _matched(c: Context) -> tuple[Value, Value]:
-    """Both inputs; a vector of as many elements as the other has channels lies along the channels."""
-    a, b = c.dims(0), c.dims(1)
-    if len(a) == 4 and len(b) == 1 and b[0] not in (1, a[3]):
-        return c.x, _spread(c, 1, 1)
-    return c.inputs[0], c.inputs[1]
 
 
 _UNARY = {0: ("Abs",), 1: ("Neg",), 2: ("Floor",), 3: ("Ceil",), 5: ("Sqrt",), 6: ("Sqrt", "Reciprocal"), 7: ("Exp",),
@@ -251,7 +191,7 @@ def many(type: str) -> Callable[[Context], Value]:
 
 
 def squared_difference(c: Context) -> Value:
-    gap = c.add("Sub", *_matched(c))
+    gap = c.add("Sub", *c.matched())
     return c.add("Mul", gap, gap)
 
 
@@ -281,193 +221,56 @@ def hard_swish(c: Context) -> Value:
     return c.add("Mul", c.x, c.add("HardSigmoid", c.x, alpha=alpha / 6, beta=beta / 6))
 
 
-# -------------------------------------------------------------------------------------------- movement
-def reshape(c: Context) -> Value:
-    """MXNet's codes: 0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one."""
-    dims, wanted = c.dims(), [int(n) for n in c.p["shape"]]
-    shape: list[int] = []
-    at = i = 0
-    while i < len(wanted):
-        n = wanted[i]
-        if n == 0:
-            if c.p["is_mxnet"]:
-                shape.append(dims[at] if at < len(dims) else 1)
-            elif i == 0:
-                shape.append(dims[0])
-            at += 1
-        elif n == -2:
-            shape += dims[at:]
-            at = len(dims)
-        elif n == -3:
-            shape.append(math.prod(dims[at : at + 2]))
-            at += 2
-        elif n == -4:
-            shape += [1 if v == -1 and k == 0 else v for k, v in enumerate(wanted[i + 1 : i + 3])]
-            at, i = at + 1, i + 2
-        else:
-            shape.append(n)
-            at += 1
-        i += 1
-    if c.p["reverse"]:
-        shape.reverse()
-    return c.add("Reshape", c.x, c.ints(*shape)) if shape else c.x
+# ---------------------------------------------------------------------------------------------- others
+def top_k(c: Context) -> Result:
+    values, places = c.net.adds("TopK", 2, c.x, c.ints(c.p["k"]), axis=-1)
+    return [values, c.add("Cast", places, to="i32")]
 
 
-def flatten(c: Context) -> Value:
-    dims, axis = c.dims(), c.along()
-    end = c.p["end_axis"]
-    last = (end + len(dims) if end < 0 else end) + 1
-    if not axis < last <= len(dims):
-        last = len(dims)
-    return c.add("Reshape", c.x, c.ints(*dims[:axis], math.prod(dims[axis:last]), *dims[last:]))
+def embedding(c: Context) -> Value:
+    """Inputs: numbers, the table [words, outputs], a bias."""
+    table = c.reshape(c.input(1), -1, c.p["num_output"])
+    x = c.add("Gather", table, c.add("Cast", c.x, to="i64"), axis=0)
+    return c.add("Add", x, c.reshape(c.input(2), -1)) if c.p["bias_term"] else x
 
 
-def concat(c: Context) -> Value:
-    return c.add("Concat", *c.inputs, axis=c.along())
-
-
-def permute(c: Context) -> Value:
-    order = [c.p[f"order{i}"] for i in range(4)][: len(c.dims())]
-    return c.add("Transpose", c.x, perm=order)
-
-
-def transpose(c: Context) -> Value:
-    return c.add("Transpose", c.x, perm=[int(n) for n in c.p["shape"]])
-
-
-def swap_axis(c: Context) -> Value:
-    order = list(range(len(c.dims())))
-    a, b = c.along("dim_0"), c.along("dim_1")
-    order[a], order[b] = b, a
-    return c.add("Transpose", c.x, perm=order)
-
-
-def slice(c: Context) -> Result:
-    p, dims = c.p, c.dims()
-    if p["iscaffe"]:
-        axis, points = c.along(), [int(n) for n in p["points"]]
-        count = len(c.node.outputs)
-        bounds = [0, *points, dims[axis]] if points else [dims[axis] * i // count for i in range(count + 1)]
-        sizes = [b - a for a, b in pairwise(bounds)]
-        return c.net.adds("Split", len(sizes), c.x, c.ints(*sizes), axis=axis)
-    if p["ismxnet"] or p["isonnx"]:
-        step, end = max(1, p["step"]), p["end"]
-        end = dims[c.along()] if end == 0 and p["isonnx"] else end
-        return c.add("Slice", c.x, c.ints(p["begin"]), c.ints(end), c.ints(p["axis"]), c.ints(step))
-    begins, sizes = [int(n) for n in p["begins"]], [int(n) for n in p["sizes"]]
-    return c.add("Slice", c.x, c.ints(*begins), c.ints(*(b + s for b, s in zip(begins, sizes, strict=True))))
-
-
-def strided_slice(c: Context) -> Value:
-    axes = "nchw"[: len(c.dims())]
-    begin, end, step = ([c.p[f"{what}_{a}"] for a in axes] for what in ("begin", "end", "stride"))
-    ends = [e or n for e, n in zip(end, c.dims(), strict=True)]
-    steps = [s or 1 for s in step]
-    return c.add("Slice", c.x, c.ints(*begin), c.ints(*ends), c.ints(*range(len(axes))), c.ints(*steps))
-
-
-def split(c: Context) -> Result:
-    """Without sizes, copies (Caffe's Split) or equal parts."""
-    count, sizes = len(c.node.outputs), [int(n) for n in c.p["sizes"]]
-    if c.p["flags"] & 0xFF and not sizes:
-        return [c.x] * count
-    axis = c.along()
-    return c.net.adds("Split", count, c.x, c.ints(*(sizes or [c.dims()[axis] // count] * count)), axis=axis)
-
-
-def pad(c: Context) -> Value:
-    axes, mode = "nchw"[: len(c.dims())], c.p["mode"]
-    if mode not in (0, 1, 2):
-        raise RefusedError(f"mode {mode} is not supported")
-    pads = [c.p[f"pad_{a}_{end}"] for end in (0, 1) for a in axes]
-    value = c.p["value"] if mode == 0 else None
-    return c.add("Pad", c.x, c.ints(*(max(0, n) for n in pads)), value, mode=("constant", "edge", "reflect")[mode])
-
-
-def crop(c: Context) -> Value:
-    """To the size of the second input, or to one of its own (MXNet with one input), from an offset or the middle."""
-    p, (h, w) = c.p, c.dims()[2:]
-    high, wide = (p["crop_h"], p["crop_w"]) if p["flag"] == 1 and len(c.inputs) < 2 else c.dims(1)[2:]
-    middle = p["flag"] == 1 and p["center_crop"] & 0xFF
-    top, left = ((h - high) // 2, (w - wide) // 2) if middle else (p["offset_h"], p["offset_w"])
-    return c.add("Slice", c.x, c.ints(top, left), c.ints(top + high, left + wide), c.ints(2, 3))
-
-
-def upsample(c: Context) -> Value:
-    return _resized(c, c.p["scale"], c.p["scale"], "nearest")
-
-
-def resize(c: Context) -> Value:
-    """By factors of width and height."""
-    return _resized(c, c.p["scale_y"], c.p["scale_x"], "linear" if c.p["type"] else "nearest")
-
-
-def interp(c: Context) -> Value:
+def l2_pool(c: Context) -> Value:
+    """The root of the mean of squares; padding 1 is SAME, of which a mean does not count.  Old versions have
+    SpatialTransformer here."""
+    if len(c.inputs) > 1:
+        c = Context(c.net, c.reader, c.node, c.inputs, shape.TRANSFORMER)
+        return shape.spatial_transformer(c)
     p = c.p
-    if p["resize_type"] not in (1, 2):
-        raise RefusedError(f"resize_type {p['resize_type']} is not supported")
-    mode = "nearest" if p["resize_type"] == 1 else "linear"
-    if p["output_height"] and p["output_width"]:
-        h, w = c.dims()[2:]
-        return _resized(c, p["output_height"] / h, p["output_width"] / w, mode)
-    return _resized(c, p["height_scale"], p["width_scale"], mode)
+    kernel, strides = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
+    pads = [(0, 0), (0, 0)]
+    if p["padding"] == 1:
+        pads = [same_padding(n, k, s) for n, k, s in zip(c.dims()[2:], kernel, strides, strict=True)]
+    (top, bottom), (left, right) = pads
+    mean = c.add("AveragePool", c.add("Mul", c.x, c.x), kernel_shape=kernel, strides=strides,
+                 pads=(top, left, bottom, right))  # fmt: skip
+    return c.add("Sqrt", mean)
 
 
-def _resized(c: Context, high: float, wide: float, mode: str) -> Value:
-    h, w = c.dims()[2:]
-    if not (0 < high < 1024 and 0 < wide < 1024):
-        raise RefusedError(f"factors of {high:g} and {wide:g} are impossible")
-    height, width = max(1, int(h * high + 1e-4)), max(1, int(w * wide + 1e-4))
-    return c.resized(c.x, height, width, mode, "asymmetric" if mode == "nearest" else "half_pixel")
+_COMPARISONS = ("Equal", "", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 
-def reorg(c: Context) -> Value:
-    """Darknet's: see ``darknet.layers.reorg``."""
-    stride, (n, channels, h, w) = c.p["stride"], c.dims()
-    if n != 1 or stride < 1 or channels % (stride * stride) or h % stride or w % stride:
-        raise RefusedError(f"it cannot rearrange {channels} channels of {h}x{w} pixels by {stride}")
-    split = c.add("Reshape", c.x, c.ints(channels // (stride * stride), h, stride, w, stride))
-    moved = c.add("Transpose", split, perm=(2, 4, 0, 1, 3))
-    return c.add("Reshape", moved, c.ints(1, channels * stride * stride, h // stride, w // stride))
+def comparison(c: Context) -> Value:
+    kind = c.p["type"]
+    if not 0 <= kind < len(_COMPARISONS):
+        raise RefusedError(f"type {kind} is not supported")
+    found = c.add(_COMPARISONS[kind] or "Equal", *c.matched())
+    return c.add("Cast", found if _COMPARISONS[kind] else c.add("Not", found), to="f32")
 
 
-def squeeze(c: Context) -> Value:
-    rank = len(c.dims())
-    axes = [a for a in (c.p[f"dim_{i}"] for i in range(4)) if -rank <= a < rank and a != -2]
-    return c.add("Squeeze", c.x, c.ints(*axes)) if axes else c.add("Squeeze", c.x)
-
-
-def gather(c: Context) -> Value:
-    return c.add("Gather", c.x, c.add("Cast", c.inputs[1], to="i64"), axis=c.p["axis"])
+def logical(c: Context) -> Value:
+    if c.p["type"] not in (0, 1):
+        raise RefusedError(f"type {c.p['type']} is not supported")
+    sides = (c.add("Cast", side, to="bool") for side in c.matched())
+    return c.add("Cast", c.add("Or" if c.p["type"] else "And", *sides), to="f32")
 
 
 def arg(type: str) -> Callable[[Context], Value]:
     return lambda c: c.add("Cast", c.add(type, c.x, axis=c.along(), keepdims=c.p["keepdims"]), to="i32")
-
-
-# ------------------------------------------------------------------------------------------- detection
-def prior_box(c: Context) -> Value:
-    """SSD's boxes and variances, [1, 2, 4 P, 1]; their order is Tengine's: smallest, largest, then each ratio."""
-    p, (h, w), (image_h, image_w) = c.p, c.dims()[2:], c.dims(1)[2:]
-    if p["img_h"] and p["img_w"]:
-        image_h, image_w = p["img_h"], p["img_w"]
-    step_h, step_w = (p["step_h"], p["step_w"]) if p["step_h"] and p["step_w"] else (image_h / h, image_w / w)
-    places = Places((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
-    boxes = prior_boxes(
-        places, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
-    )
-    return c.net.constant(boxes.reshape(1, 2, -1, 1), "priors")
-
-
-def detection_output(c: Context) -> Value:
-    if len(c.inputs) != 3:
-        raise RefusedError(f"it has {len(c.inputs)} inputs instead of 3")
-    p, count = c.p, math.prod(c.dims(2)) // 8
-    flat = [c.add("Reshape", v, c.ints(c.dims()[0], -1)) for v in c.inputs[:2]]
-    priors = c.add("Reshape", c.inputs[2], c.ints(1, 2, -1))
-    top = p["nms_top_k"] if 0 < p["nms_top_k"] < count else count
-    return c.add("DetectionOutput", *flat, priors, classes=p["num_classes"], code_type="center_size", nms_top_k=top,
-                 confidence_threshold=p["confidence"], nms_threshold=p["nms"], keep_top_k=p["keep_top_k"])  # fmt: skip
 
 
 _CONV = ("kernel_h kernel_w stride_h stride_w dilation_h dilation_w input_channel output_channel group activation "
@@ -475,63 +278,79 @@ _CONV = ("kernel_h kernel_w stride_h stride_w dilation_h dilation_w input_channe
 _DECONV = ("num_output kernel_h kernel_w stride_h stride_w pad_w0 pad_h0 pad_w1 pad_h1 dilation_h dilation_w group "
            "activation output_pad_h0 output_pad_w0")  # fmt: skip
 _POOL = "alg kernel_h kernel_w stride_h stride_w global caffe_flavor pad_h0 pad_w0 pad_h1 pad_w1"
-_PRIOR = ("min_size:F max_size:F variance:F ratios:F flip clip img_size img_h img_w step_w:f step_h:f offset:f "
-          "num_priors out_dim")  # fmt: skip
 _SLICE = "axis points:I begins:I sizes:I iscaffe ismxnet isonnx begin end step"
 _STRIDED = " ".join(f"{what}_{axis}" for axis in "nchw" for what in ("begin", "end", "stride"))
 _PAD = " ".join(f"pad_{axis}_{end}" for axis in "nchw" for end in (0, 1)) + " mode value:f"
 _CROP = "num_args offset_c offset_h offset_w crop_h crop_w center_crop axis flag"
 
-LAYERS: dict[int, tuple[str, str, Callable[[Context], Result]]] = {
+
+LAYERS: dict[int, Layer] = {
+    **detection.LAYERS, **recurrent.LAYERS,
     1: ("BatchNormalization", "rescale_factor:f eps:f caffe_flavor", batch_norm),
-    2: ("Resize", "scale_x:f scale_y:f type", resize), 3: ("Concat", "axis", concat),
+    2: ("Resize", "scale_x:f scale_y:f type", shape.resize), 3: ("Concat", "axis", shape.concat),
     5: ("Convolution", _CONV, convolution), 6: ("Deconvolution", _DECONV, deconvolution),
-    7: ("DetectionOutput", "num_classes keep_top_k nms_top_k confidence:f nms:f", detection_output),
     8: ("Dropout", "", lambda c: c.x), 9: ("Eltwise", "type caffe_flavor shift:f power:f scale:f", eltwise),
-    10: ("Flatten", "axis end_axis", flatten), 11: ("FullyConnected", "num_output", fully_connected),
+    10: ("Flatten", "axis end_axis", shape.flatten), 11: ("FullyConnected", "num_output", fully_connected),
     13: ("LRN", "local_size alpha:f beta:f norm_region k:f bias:f", lrn),
     14: ("Normalize", "across_spatial channel_shared", normalize),
-    15: ("Permute", "flag order0 order1 order2 order3", permute), 16: ("Pooling", _POOL, pooling),
-    17: ("PReLU", "", prelu), 18: ("PriorBox", _PRIOR, prior_box), 20: ("ReLU", "slope:f", relu),
-    21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)), 22: ("Reorg", "stride", reorg),
-    23: ("Reshape", "is_mxnet reverse shape:I", reshape), 26: ("Scale", "axis num_axes bias_term", scale),
-    27: ("Slice", _SLICE, slice), 28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
-    29: ("Split", "axis split_dim flags sizes:I", split),
+    15: ("Permute", "flag order0 order1 order2 order3", shape.permute), 16: ("Pooling", _POOL, pooling),
+    17: ("PReLU", "", prelu), 20: ("ReLU", "slope:f", relu),
+    21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)), 22: ("Reorg", "stride", shape.reorg),
+    23: ("Reshape", "is_mxnet reverse shape:I is_onnx", shape.reshape), 26: ("Scale", "axis num_axes bias_term", scale),
+    27: ("Slice", _SLICE, shape.slice), 28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
+    29: ("Split", "axis split_dim flags sizes:I", shape.split),
     31: ("Gemm", "alpha:f beta:f transA transB",
          lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")})),
-    33: ("Logistic", "", _simple("Sigmoid")),
-    36: ("Tanh", "", _simple("Tanh")), 37: ("Sigmoid", "", _simple("Sigmoid")),
-    38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", squeeze), 40: ("Pad", _PAD, pad),
-    41: ("StridedSlice", _STRIDED, strided_slice), 42: ("ArgMax", "axis keepdims", arg("ArgMax")),
-    43: ("ArgMin", "axis keepdims", arg("ArgMin")),
+    33: ("Logistic", "", simple("Sigmoid")),
+    36: ("Tanh", "", simple("Tanh")), 37: ("Sigmoid", "", simple("Sigmoid")),
+    38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", shape.squeeze), 40: ("Pad", _PAD, shape.pad),
+    41: ("StridedSlice", _STRIDED, shape.strided_slice), 42: ("ArgMax", "axis keepdims", arg("ArgMax")),
+    43: ("ArgMin", "axis keepdims", arg("ArgMin")), 44: ("TopKV2", "k sorted", top_k),
     45: ("Reduction", "dim_0 dim_1 dim_2 dim_3 type keepdim", reduction), 46: ("Maximum", "", many("Max")),
-    47: ("Minimum", "", many("Min")), 49: ("Addn", "axis", many("Add")), 50: ("SwapAxis", "dim_0 dim_1", swap_axis),
-    51: ("Upsample", "scale:f", upsample), 54: ("Resize", "scale_x:f scale_y:f type", resize),
+    47: ("Minimum", "", many("Min")), 49: ("Addn", "axis", many("Add")),
+    50: ("SwapAxis", "dim_0 dim_1", shape.swap_axis),
+    52: ("SpaceToBatchND", "wide high top bottom left right", shape.blocks(space_to_batch)),
+    53: ("BatchToSpaceND", "wide high top bottom left right", shape.blocks(batch_to_space)),
+    51: ("Upsample", "scale:f", shape.upsample), 54: ("Resize", "scale_x:f scale_y:f type", shape.resize),
     55: ("ShuffleChannel", "group", lambda c: c.shuffled(c.x, c.p["group"])),
-    56: ("Crop", _CROP, crop), 59: ("Unary", "type", unary),
+    56: ("Crop", _CROP, shape.crop), 59: ("Unary", "type", unary),
     60: ("ExpandDims", "axis", lambda c: c.add("Unsqueeze", c.x, c.ints(c.p["axis"]))),
-    61: ("Bias", "size", lambda c: c.add("Add", c.x, _spread(c, 1, 1))), 62: ("Noop", "", lambda c: c.x),
+    61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))), 62: ("Noop", "", lambda c: c.x),
     63: ("Threshold", "threshold:f",
          lambda c: c.add("Cast", c.add("Greater", c.x, c.p["threshold"]), to="f32")),
     64: ("HardSigmoid", "alpha:f beta:f", lambda c: c.add("HardSigmoid", c.x, alpha=c.p["alpha"], beta=c.p["beta"])),
+    65: ("Embedding", "num_output input_dim bias_term size", embedding),
     66: ("InstanceNorm", "eps:f", instance_norm), 67: ("MVN", "across_channels normalize_variance eps:f", mvn),
-    68: ("AbsVal", "", _simple("Abs")), 69: ("Cast", "from to", lambda c: c.x),
+    68: ("AbsVal", "", simple("Abs")), 69: ("Cast", "from to", lambda c: c.x),
     70: ("HardSwish", "alpha:f beta:f", hard_swish),
-    71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", interp),
+    71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", shape.interp),
     72: ("SELU", "alpha:f lambda:f", lambda c: c.add("Selu", c.x, alpha=c.p["alpha"], gamma=c.p["lambda"])),
     73: ("ELU", "alpha:f", lambda c: c.add("Elu", c.x, alpha=c.p["alpha"])),
-    74: ("BroadMul", "", lambda c: c.add("Mul", *_matched(c))), 76: ("Gather", "axis indices_num is_onnx", gather),
-    77: ("Transpose", "shape:I", transpose),
+    74: ("BroadMul", "", lambda c: c.add("Mul", *c.matched())),
+    76: ("Gather", "axis indices_num is_onnx", shape.gather),
+    75: ("Logical", "type", logical), 77: ("Transpose", "shape:I", shape.transpose),
+    78: ("Comparison", "type", comparison),
     79: ("SpaceToDepth", "block", lambda c: c.add("SpaceToDepth", c.x, blocksize=c.p["block"])),
     80: ("DepthToSpace", "block", lambda c: c.add("DepthToSpace", c.x, blocksize=c.p["block"])),
-    83: ("Ceil", "", _simple("Ceil")), 84: ("SquaredDifference", "", squared_difference),
-    85: ("Round", "", _simple("Round")),
+    81: ("Reverse", "", shape.reverse), 82: ("SparseToDense", "rows columns default", shape.sparse_to_dense),
+    86: ("ZerosLike", "", lambda c: c.net.constant(np.zeros(c.dims(), np.float32), "zeros")),
+    83: ("Ceil", "", simple("Ceil")), 84: ("SquaredDifference", "", squared_difference),
+    85: ("Round", "", simple("Round")),
     87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
     88: ("Unsqueeze", "axes:I", lambda c: c.add("Unsqueeze", c.x, c.ints(*map(int, c.p["axes"])))),
     89: ("ReduceL2", "axis keepdim", lambda c: c.add("ReduceL2", c.x, c.ints(c.p["axis"]), keepdims=c.p["keepdim"])),
-    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)), 91: ("MatMul", "", lambda c: c.add("MatMul", *c.inputs)),
-    97: ("Mish", "", _simple("Mish")), 99: ("LogSoftmax", "axis", lambda c: c.add("LogSoftmax", c.x, axis=c.p["axis"])),
+    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)), 91: ("MatMul", "shape:I", shape.expand),
+    92: ("Expand", "shape:I", shape.expand),
+    93: ("Scatter", "axis", lambda c: c.add("ScatterElements", c.x, c.add("Cast", c.input(1), to="i64"), c.input(2),
+                                            axis=c.along())),
+    94: ("Shape", "", lambda c: c.add("Cast", c.add("Shape", c.x), to="i32")),
+    95: ("Where", "", lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.input(1), c.input(2))),
+    96: ("Tile", "frame size times:I", shape.tile),
+    97: ("Mish", "", simple("Mish")), 98: ("L2Pool", "padding kernel_h kernel_w stride_h stride_w", l2_pool),
+    99: ("LogSoftmax", "axis", lambda c: c.add("LogSoftmax", c.x, axis=c.p["axis"])),
     100: ("ReLU1", "", lambda c: c.add("Clip", c.x, -1.0, 1.0)), 101: ("L2Normalization", "", l2_normalization),
-    102: ("Softplus", "", _simple("Softplus")), 103: ("Reciprocal", "", _simple("Reciprocal")),
+    102: ("Softplus", "", simple("Softplus")), 103: ("Reciprocal", "", simple("Reciprocal")),
+    105: ("SpatialTransformer", shape.TRANSFORMER, shape.spatial_transformer), 106: ("GELU", "", simple("Gelu")),
+    107: ("LayerNorm", "eps:f", lambda c: c.add("LayerNormalization", *c.inputs, axis=-1, epsilon=c.p["eps"])),
 }  # fmt: skip
 """Number: name, parameters, function.  12 and 4, inputs and constants, are not layers."""

@@ -12,15 +12,14 @@ from tenon.frontends.emit import port
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
+from tenon.frontends.tmfile.context import Context
 from tenon.frontends.tmfile.file import DTYPES, Network, Node, Tensor, is_tmfile, read
-from tenon.frontends.tmfile.layers import LAYERS, Context
+from tenon.frontends.tmfile.layers import LAYERS
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
 from tenon.ir.types import F32, I32, Dim, TensorType
 
 _CONST, _CONVOLUTION, _INPUT = 4, 5, 12
-_RECURRENT = {34: "LSTM", 35: "RNN", 48: "GRU"}
-"""Known by name only: the format does not say how their weights lie, which depends on what the file was made from."""
 
 
 def recognise(file: ModelFile) -> bool:
@@ -75,16 +74,10 @@ def _channels(network: Network, i: int) -> int:
 
 
 def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> None:
-    unknown = _RECURRENT.get(node.type, f"operator {node.type}")
-    name, fields, function = LAYERS.get(node.type, (unknown, "", None))
+    name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
     tops = [_at(network, i).name for i in node.outputs]
     with net.layer(node.name, name, *tops):
         inputs = [_read(net, network, i, values) for i in node.inputs]
-        if node.type in _RECURRENT:
-            raise RefusedError(
-                "recurrent layers are not supported: a tmfile does not say in which order their weights lie",
-                "import the model that the tmfile was converted from",
-            )
         if function is None:
             raise RefusedError("this operator is not supported", "those that are stand in the documentation")
         if not inputs:
