@@ -45,6 +45,9 @@ class Emitter:
             x = self.add(type, x)
         return x
 
+    def square(self, x: Value) -> Value:
+        return self.add("Mul", x, x)
+
     def fold(self, type: str, values: Sequence[Value]) -> Value:
         """The same operator over all values, from the left."""
         if not values:
@@ -59,6 +62,8 @@ class Emitter:
 
     def equal_parts(self, x: Value, axis: int, count: int) -> Sequence[Value]:
         size = self.net.dims(x)[axis]
+        if count == 1:
+            return [x]
         if count < 1 or size % count:
             raise RefusedError(f"an axis of {size} cannot be cut into {count} equal parts")
         return self.split(x, axis, [size // count] * count)
@@ -73,6 +78,13 @@ class Emitter:
         if not -rank <= axis < rank:
             raise RefusedError(f"axis {axis} of {rank} is impossible")
         return axis % rank
+
+    def image(self, x: Value) -> tuple[int, int, int, int]:
+        """N, C, H and W.  Raises RefusedError for what is no image."""
+        dims = self.net.dims(x)
+        if len(dims) != 4:
+            raise RefusedError(f"it needs an image, not {list(dims)}")
+        return dims[0], dims[1], dims[2], dims[3]
 
     def as_matrix(self, x: Value, axis: int = 1) -> Value:
         """[what stands before the axis, the rest]."""

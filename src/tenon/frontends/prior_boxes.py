@@ -70,3 +70,8 @@ def multibox(places: Places, sides: Numbers, ratios: Numbers, clip: bool) -> Arr
     h, w = places.cells
     roots = [(side, 1.0) for side in sides] + [(sides[0], math.sqrt(ratio)) for ratio in ratios[1:]]
     return prior_boxes(places, [(side * root * h / w, side / root) for side, root in roots], [1.0], clip)[:1]
+
+
+def within(given: int, count: int) -> int:
+    """How many of ``count`` boxes go on to suppression: a number that says nothing means all."""
+    return given if 0 < given < count else count

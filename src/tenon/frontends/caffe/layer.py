@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
@@ -16,18 +16,21 @@ from tenon.ir.graph import Array, Value
 Tops = Value | Sequence[Value]
 
 
-@dataclass
-class Layer:
-    """A layer about to be imported.  ``blobs`` are the weights by layer, None when there is no weights file."""
+class Layer(Emitter):
+    """A layer about to be imported.  ``blobs`` are the weights by layer, None when there is no weights file.
 
-    net: Net
-    message: Message
-    blobs: Mapping[str, list[Array]] | None
-    shared: dict[str, Array]
-    bottoms: list[Value] = field(default_factory=list)
+    ``p`` are its parameters, the message in the field that its row of the table names.
+    """
 
-    def __post_init__(self) -> None:
-        self.type: str = self.message.type
+    p: Message
+    bottoms: list[Value]
+
+    def __init__(
+        self, net: Net, message: Message, blobs: Mapping[str, list[Array]] | None, shared: dict[str, Array]
+    ) -> None:
+        super().__init__(net)
+        self.message, self.blobs, self.shared = message, blobs, shared
+        self.type: str = message.type
 
     @property
     def x(self) -> Value:
@@ -42,18 +45,9 @@ class Layer:
     def dims(self, i: int = 0) -> tuple[int, ...]:
         return self.net.dims(self.bottom(i))
 
-    def axis(self, axis: int, i: int = 0, *, end: int = 0) -> int:
-        """A possibly negative axis of bottom ``i`` as a positive one; ``end`` allows one past the last."""
-        rank = len(self.dims(i))
-        if not -rank <= axis < rank + end:
-            raise RefusedError(f"has the axis {axis}, but its bottom has {rank} axes")
-        return axis + rank if axis < 0 else axis
-
-    def add(self, type: str, *inputs: Value | None, **attributes: object) -> Value:
-        return self.net.add(type, *inputs, **attributes)
-
-    def reshape(self, x: Value, dims: Sequence[int]) -> Value:
-        return self.net.add("Reshape", x, self.net.ints(*dims))
+    def along(self, axis: int) -> int:
+        """An axis of the first bottom counted from the front."""
+        return self.axis(axis, len(self.dims()))
 
     # ---------------------------------------------------------------------------------------- weights
     @property
@@ -66,9 +60,9 @@ class Layer:
         shape = tuple(shape)
         if math.prod(shape) >= 2**31:
             raise RefusedError(f"has impossible weights: {list(shape)}")
-        name = self.message.param[i].name if i < len(self.message.param) else ""
         if self.blobs is None:
             return None
+        name = self.message.param[i].name if i < len(self.message.param) else ""
         found = self.blobs.get(self.message.name, [])
         if i < len(found):
             if found[i].size != math.prod(shape):
@@ -77,7 +71,7 @@ class Layer:
                     "the weights belong to another version of the net",
                 )
             return self.shared.setdefault(name, found[i].reshape(shape)) if name else found[i].reshape(shape)
-        if name in self.shared and name and self.shared[name].size == math.prod(shape):
+        if name in self.shared and self.shared[name].size == math.prod(shape):
             return self.shared[name].reshape(shape)
         if filler is not None and filler.has("type") and filler.type == "constant":
             return np.full(shape, filler.value, np.float32)
@@ -90,6 +84,19 @@ class Layer:
         found = self.array(i, shape, filler)
         return self.net.placeholder(shape) if found is None else self.net.constant(found, f"blob{i}")
 
+    def bias(self, size: int) -> Value | None:
+        """The second blob, unless the parameters do without."""
+        return self.weights(1, (size,), self.p.bias_filler) if self.p.bias_term else None
+
+
+Table = dict[str, tuple[str, Callable[[Layer], Tops]]]
+"""Layer types: the field of their parameters (empty where there are none), and what they mean."""
+
+
+def simple(type: str) -> tuple[str, Callable[[Layer], Tops]]:
+    """The row of a layer that is one operator without attributes."""
+    return "", lambda layer: layer.add(type, layer.x)
+
 
 def bilinear(shape: Sequence[int]) -> Array:
     """Caffe's filler for interpolating deconvolutions."""
@@ -100,5 +107,6 @@ def bilinear(shape: Sequence[int]) -> Array:
     return np.broadcast_to(np.outer(ramp, ramp)[: shape[2]], tuple(shape)).astype(np.float32)
 
 
-def constant_filler(filler: Message, value: float) -> Message:
-    return filler.schema.new("FillerParameter", type="constant", value=value)
+def filler(p: Message, value: float) -> Message:
+    """The filler that parameters name, else one of a constant."""
+    return p.filler if p.has("filler") else p.schema.new("FillerParameter", type="constant", value=value)

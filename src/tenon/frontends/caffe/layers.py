@@ -7,15 +7,14 @@ those of BVLC Caffe's CPU code when testing, and of the fork that made a layer k
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 
 from tenon.frontends.caffe import convolution, detection, normalize, pointwise, recurrent, shape
-from tenon.frontends.caffe.layer import Layer, Tops
+from tenon.frontends.caffe.layer import Layer, Table
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 
-LAYERS: dict[str, Callable[[Layer], Tops]] = {
+LAYERS: Table = {
     **convolution.LAYERS,
     **normalize.LAYERS,
     **pointwise.LAYERS,
@@ -28,15 +27,16 @@ LAYERS: dict[str, Callable[[Layer], Tops]] = {
 def import_layer(layer: Layer) -> None:
     """Name the values of a layer's tops in its net.  Raises RefusedError."""
     message = layer.message
-    maker = LAYERS.get(message.type)
-    if maker is None:
+    if message.type not in LAYERS:
         near = difflib.get_close_matches(message.type, LAYERS, 1, 0.75)
         hint = f"the nearest supported layer is {near[0]}" if near else "cut the net around it with inputs and outputs"
         raise RefusedError("this layer is not supported", hint)
     _check_names(message)
+    field, spell = LAYERS[message.type]
+    layer.p = getattr(message, field) if field else message
     layer.bottoms = [layer.net[name] for name in message.bottom]
-    made = maker(layer)
-    tops = [made] if isinstance(made, Value) else list(made)
+    made = spell(layer)
+    tops = [made] if isinstance(made, Value) else made
     if len(tops) < len(message.top):
         raise RefusedError(f"its top '{message.top[len(tops)]}' is not supported")
     for name, value in zip(message.top, tops, strict=False):

@@ -2,152 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from tenon.frontends import caffe_family as family
 from tenon.frontends.caffe.convolution import pooled
-from tenon.frontends.caffe.layer import Layer, Tops, constant_filler
+from tenon.frontends.caffe.layer import Layer, Table, filler
 from tenon.frontends.refused import RefusedError
-from tenon.ir.graph import Array, Value
-
-
-def per_channel(layer: Layer, data: Array) -> Value:
-    """One number per channel, in a shape that spreads over axis 1."""
-    return layer.net.constant(data.reshape(-1, *(1,) * (len(layer.dims()) - 2)).astype(np.float32), "per_channel")
+from tenon.frontends.wire.protobuf import Message
+from tenon.ir.graph import Value
 
 
 def batch_norm(layer: Layer) -> Value:
     """Blobs: mean, variance, the factor that both are to be divided by; of NVIDIA's fork also scale and bias."""
-    parameter, dims = layer.message.batch_norm_param, layer.dims()
-    channels = dims[1] if len(dims) > 1 else 1
-    eps = max(float(parameter.eps), 1e-12)
-    if parameter.has("use_global_stats") and not parameter.use_global_stats:
+    p, shape = layer.p, layer.dims()[1:2] or (1,)
+    eps = max(p.eps, 1e-12)
+    if p.has("use_global_stats") and not p.use_global_stats:
         return _batch_statistics(layer, eps)
-    affine = layer.count == 5
-    mean, variance = layer.array(0, (channels,)), layer.array(1, (channels,))
-    if mean is None or variance is None:
-        net = layer.net
-        return layer.add("BatchNormalization", layer.x, *(net.placeholder((channels,)) for _ in range(4)), epsilon=eps)
-    factor = layer.array(2, (1,))
-    assert factor is not None
-    rate = np.float32(0 if factor[0] == 0 else 1 / factor[0])
-    scale = layer.array(3, (channels,)) if affine else np.ones(channels, np.float32)
-    bias = layer.array(4, (channels,)) if affine else np.zeros(channels, np.float32)
-    constants = [layer.net.constant(a, n) for a, n in _named(scale, bias, mean * rate, variance * rate)]
-    return layer.add("BatchNormalization", layer.x, *constants, epsilon=eps)
-
-
-def _named(*arrays: Array | None) -> list[tuple[Array, str]]:
-    names = ("scale", "bias", "mean", "variance")
-    return [(np.asarray(a, np.float32), n) for a, n in zip(arrays, names, strict=True)]
+    statistics = [layer.weights(i, shape) for i in (0, 1)]
+    divisor = layer.array(2, (1,)) if layer.blobs is not None else None
+    if divisor is not None:
+        rate = 1 / divisor if divisor[0] else 0 * divisor
+        statistics = [layer.add("Mul", value, rate) for value in statistics]
+    affine = [layer.weights(i, shape) for i in (3, 4)] if layer.count == 5 else []
+    scale, bias = affine or (np.ones(shape, np.float32), np.zeros(shape, np.float32))
+    return layer.add("BatchNormalization", layer.x, scale, bias, *statistics, epsilon=eps)
 
 
 def _batch_statistics(layer: Layer, eps: float) -> Value:
     """Mean and variance of the batch at hand, for nets that ask for them even when testing."""
-    axes = layer.net.ints(0, *range(2, len(layer.dims())))
+    axes = layer.ints(0, *range(2, len(layer.dims())))
     centred = layer.add("Sub", layer.x, layer.add("ReduceMean", layer.x, axes))
-    variance = layer.add("ReduceMean", layer.add("Mul", centred, centred), axes)
-    return layer.add("Div", centred, layer.add("Sqrt", layer.add("Add", variance, layer.net.floats(eps))))
+    variance = layer.add("ReduceMean", layer.square(centred), axes)
+    return layer.add("Div", centred, layer.add("Sqrt", layer.add("Add", variance, eps)))
 
 
 def segnet_batch_norm(layer: Layer) -> Value:
     """``BN``: scale and shift, and in PSPNet's fork mean and variance (SegNet folds them into the first two)."""
-    channels = layer.dims()[1]
-    shape = (channels,)
+    shape, x = layer.dims()[1:2], layer.x
     if layer.count == 2:
-        scale, shift = layer.array(0, shape), layer.array(1, shape)
-        assert scale is not None
-        assert shift is not None
-        return layer.add("Add", layer.add("Mul", layer.x, per_channel(layer, scale)), per_channel(layer, shift))
-    eps = max(float(layer.message.bn_param.eps), 1e-12)
-    return layer.add("BatchNormalization", layer.x, *(layer.weights(i, shape) for i in range(4)), epsilon=eps)
+        scale, shift = (layer.channels(layer.weights(i, shape), x) for i in (0, 1))
+        return layer.add("Add", layer.add("Mul", x, scale), shift)
+    weights = [layer.weights(i, shape) for i in range(4)]
+    return layer.add("BatchNormalization", x, *weights, epsilon=max(layer.p.eps, 1e-12))
 
 
-def _covered(layer: Layer, axis: int, num_axes: int) -> tuple[int, ...]:
-    """The part of the bottom's shape that a learned scale or bias covers."""
-    dims, first = layer.dims(), layer.axis(axis)
-    return dims[first:] if num_axes < 0 else dims[first : first + num_axes]
+def _operand(layer: Layer, initial: Message) -> Value:
+    """The second bottom, or a learned blob for as many axes of the first as the parameters say."""
+    if len(layer.bottoms) > 1:
+        return layer.bottom(1)
+    first, count = layer.along(layer.p.axis), layer.p.num_axes
+    covered = layer.dims()[first:]
+    return layer.weights(0, covered if count < 0 else covered[:count], initial)
 
 
-def _spread(layer: Layer, value: Value, axis: int) -> Value:
-    """``value``, aligned with the bottom's axes from ``axis`` on, in a shape that broadcasts."""
+def _spread(layer: Layer, value: Value) -> Value:
+    """``value``, aligned with the first bottom's axes from the given one on, in a shape that broadcasts."""
     dims, rank = layer.net.dims(value), len(layer.dims())
-    first = layer.axis(axis) if dims else rank
+    first = layer.along(layer.p.axis) if dims else rank
     after = rank - first - len(dims)
     if after < 0:
         raise RefusedError(f"spreads a blob {list(dims)} from axis {first} over {list(layer.dims())}")
-    wanted = (*dims, *(1,) * after)
-    if value.data is not None:
-        return layer.net.constant(value.data.reshape(wanted), "spread")
-    return value if wanted == dims else layer.reshape(value, wanted)
+    return layer.reshape(value, *dims, *(1,) * after) if after else value
 
 
 def scale(layer: Layer) -> Value:
-    parameter = layer.message.scale_param
-    if len(layer.bottoms) > 1:
-        factor, shape = layer.bottom(1), layer.dims(1)
-    else:
-        shape = _covered(layer, parameter.axis, parameter.num_axes)
-        filler = parameter.filler if parameter.has("filler") else constant_filler(parameter.filler, 1.0)
-        factor = layer.weights(0, shape, filler)
-    y = layer.add("Mul", layer.x, _spread(layer, factor, parameter.axis))
-    if parameter.bias_term:
-        bias = layer.weights(0 if len(layer.bottoms) > 1 else 1, shape, parameter.bias_filler)
-        y = layer.add("Add", y, _spread(layer, bias, parameter.axis))
-    return y
+    factor = _operand(layer, filler(layer.p, 1.0))
+    y = layer.add("Mul", layer.x, _spread(layer, factor))
+    if not layer.p.bias_term:
+        return y
+    added = layer.weights(int(len(layer.bottoms) == 1), layer.net.dims(factor), layer.p.bias_filler)
+    return layer.add("Add", y, _spread(layer, added))
 
 
 def bias(layer: Layer) -> Value:
-    parameter = layer.message.bias_param
-    if len(layer.bottoms) > 1:
-        added = layer.bottom(1)
-    else:
-        added = layer.weights(0, _covered(layer, parameter.axis, parameter.num_axes), parameter.filler)
-    return layer.add("Add", layer.x, _spread(layer, added, parameter.axis))
+    return layer.add("Add", layer.x, _spread(layer, _operand(layer, layer.p.filler)))
 
 
 def local_response(layer: Layer) -> Value:
-    parameter = layer.message.lrn_param
-    size, alpha, beta, k = parameter.local_size, float(parameter.alpha), float(parameter.beta), float(parameter.k)
+    p, size = layer.p, layer.p.local_size
     if size % 2 == 0:
         raise RefusedError(f"its local_size {size} is not odd")
-    if parameter.norm_region == "ACROSS_CHANNELS":
-        return layer.add("LRN", layer.x, size=size, alpha=alpha, beta=beta, bias=k)
-    pad = (size - 1) // 2
-    near = pooled(layer, layer.add("Mul", layer.x, layer.x), "AVE", (size, size), (1, 1), (pad, pad))
-    base = layer.add("Add", layer.add("Mul", near, layer.net.floats(alpha)), layer.net.floats(1.0))
-    return layer.add("Mul", layer.x, layer.add("Pow", base, layer.net.floats(-beta)))
+    if p.norm_region == "ACROSS_CHANNELS":
+        return layer.add("LRN", layer.x, size=size, alpha=p.alpha, beta=p.beta, bias=p.k)
+    window = {"kernel_shape": (size, size), "strides": (1, 1), "pads": ((size - 1) // 2,) * 4}
+    near = pooled(layer, "AVE", layer.square(layer.x), window)
+    base = layer.add("Add", layer.add("Mul", near, p.alpha), 1.0)
+    return layer.add("Mul", layer.x, layer.add("Pow", base, -p.beta))
 
 
 def mean_variance(layer: Layer) -> Value:
-    """Caffe adds eps to the standard deviation, not to the variance."""
-    parameter, rank = layer.message.mvn_param, len(layer.dims())
-    axes = layer.net.ints(*range(1 if parameter.across_channels else 2, rank))
-    centred = layer.add("Sub", layer.x, layer.add("ReduceMean", layer.x, axes))
-    if not parameter.normalize_variance:
-        return centred
-    deviation = layer.add("Sqrt", layer.add("ReduceMean", layer.add("Mul", centred, centred), axes))
-    return layer.add("Div", centred, layer.add("Add", deviation, layer.net.floats(float(parameter.eps))))
+    p = layer.p
+    eps = p.eps if p.normalize_variance else None
+    return family.mean_variance(layer, layer.x, across_channels=p.across_channels, eps=eps)
 
 
 def normalize(layer: Layer) -> Value:
     """SSD's: each place (or the whole picture) to length one, times a learned scale."""
-    parameter, dims = layer.message.norm_param, layer.dims()
-    axes = layer.net.ints(*(range(1, len(dims)) if parameter.across_spatial else (1,)))
-    squares = layer.add("ReduceSumSquare", layer.x, axes)
-    length = layer.add("Sqrt", layer.add("Add", squares, layer.net.floats(float(parameter.eps))))
-    count = 1 if parameter.channel_shared else dims[1]
-    factor = layer.weights(0, (count, *(1,) * (len(dims) - 2)), parameter.scale_filler)
-    return layer.add("Mul", layer.add("Div", layer.x, length), factor)
+    p, rank, channels = layer.p, len(layer.dims()), layer.dims()[1]
+    y = family.of_length_one(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)
+    factor = layer.weights(0, (1 if p.channel_shared else channels, *(1,) * (rank - 2)), p.scale_filler)
+    return layer.add("Mul", y, factor)
 
 
-LAYERS: dict[str, Callable[[Layer], Tops]] = {
-    "BatchNorm": batch_norm,
-    "Bias": bias,
-    "BN": segnet_batch_norm,
-    "LRN": local_response,
-    "MVN": mean_variance,
-    "Normalize": normalize,
-    "Scale": scale,
+LAYERS: Table = {
+    "BatchNorm": ("batch_norm_param", batch_norm),
+    "Bias": ("bias_param", bias),
+    "BN": ("bn_param", segnet_batch_norm),
+    "LRN": ("lrn_param", local_response),
+    "MVN": ("mvn_param", mean_variance),
+    "Normalize": ("norm_param", normalize),
+    "Scale": ("scale_param", scale),
 }

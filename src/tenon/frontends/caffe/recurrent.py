@@ -7,10 +7,9 @@ are the last bottoms, and the last states further tops: hidden, then cell, each 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tenon.frontends.caffe.layer import Layer, Tops
+from tenon.frontends.caffe.layer import Layer, Table, Tops
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
@@ -22,59 +21,48 @@ class _Sequence:
     """The projected inputs of a recurrent layer, and steps through them."""
 
     def __init__(self, layer: Layer, gates: int, states: int) -> None:
-        self.layer, parameter = layer, layer.message.recurrent_param
-        dims, self.size = layer.dims(), parameter.num_output
-        self.steps, self.streams, width = dims[0], dims[1], math.prod(dims[2:])
-        self.exposed = states if parameter.expose_hidden else 0
+        self.layer, self.size = layer, layer.p.num_output
+        self.steps, self.streams = layer.dims()[:2]
+        self.exposed = states if layer.p.expose_hidden else 0
         if len(layer.bottoms) < 2 + self.exposed:
             raise RefusedError(f"has {len(layer.bottoms)} bottoms, and exposes {states} states")
         if not 0 < self.steps <= LONGEST or not 0 < self.size < 1 << 20:
             raise RefusedError(f"runs {self.steps} steps of {self.size} units")
-        rows = layer.reshape(layer.x, (self.steps * self.streams, width))
+        bias = layer.weights(1, (gates * self.size,), layer.p.bias_filler)
+        self.projected = self.times(layer.as_matrix(layer.x, 2), 0, gates * self.size, bias)
+        self.goes_on = layer.reshape(layer.bottom(1), self.steps * self.streams, 1)
         self.static = len(layer.bottoms) > 2 + self.exposed
-        w = layer.weights(0, (gates * self.size, width), parameter.weight_filler)
-        b = layer.weights(1, (gates * self.size,), parameter.bias_filler)
-        self.projected = layer.add("Gemm", rows, w, b, transB=1)
-        self.goes_on = layer.reshape(layer.bottom(1), (self.steps * self.streams, 1))
-        self.gates = gates
-        if self.static:
-            self.add_static()
+        if self.static:  # a third bottom, the same at every step
+            once = self.times(layer.reshape(layer.bottom(2), self.streams, -1), 2, gates * self.size)
+            self.projected = layer.add("Add", self.projected, layer.add("Tile", once, layer.ints(self.steps, 1)))
 
-    def add_static(self) -> None:
-        """A third bottom, the same at every step."""
-        layer, dims = self.layer, self.layer.dims(2)
-        w = layer.weights(2, (self.gates * self.size, math.prod(dims[1:])), layer.message.recurrent_param.weight_filler)
-        rows = layer.reshape(layer.bottom(2), (self.streams, math.prod(dims[1:])))
-        once = layer.add("Gemm", rows, w, transB=1)
-        self.projected = layer.add("Add", self.projected, layer.add("Tile", once, layer.net.ints(self.steps, 1)))
+    def times(self, rows: Value, i: int, size: int, bias: Value | None = None) -> Value:
+        """Rows times blob ``i``."""
+        w = self.layer.weights(i, (size, self.layer.net.dims(rows)[1]), self.layer.p.weight_filler)
+        return self.layer.add("Gemm", rows, w, bias, transB=1)
 
-    def recurrent(self, i: int, rows: int) -> Value:
+    def hidden(self, i: int, rows: int) -> Value:
         """The weights of the hidden state, the ``i``-th after those of the inputs."""
-        shape = (rows, self.size)
-        return self.layer.weights(2 + self.static + i, shape, self.layer.message.recurrent_param.weight_filler)
+        return self.layer.weights(2 + self.static + i, (rows, self.size), self.layer.p.weight_filler)
 
     def at(self, whole: Value, step: int) -> Value:
-        ints = self.layer.net.ints
-        begin = step * self.streams
-        return self.layer.add("Slice", whole, ints(begin), ints(begin + self.streams), ints(0))
+        return self.layer.slice(whole, [step * self.streams], [(step + 1) * self.streams], [0])
 
     def first(self) -> list[Value | None]:
         """The states before the first step; None for zeros."""
-        count, found = len(self.layer.bottoms), list[Value | None]([None, None])
-        for i in range(self.exposed):
-            found[i] = self.layer.reshape(self.layer.bottom(count - self.exposed + i), (self.streams, self.size))
-        return found
+        given = self.layer.bottoms[len(self.layer.bottoms) - self.exposed :]
+        return [*(self.layer.reshape(state, self.streams, self.size) for state in given), None, None][:2]
 
     def joined(self, outputs: Sequence[Value], *states: Value) -> list[Value]:
         """The outputs of all steps, and the last states where they are exposed."""
         y = outputs[0] if len(outputs) == 1 else self.layer.add("Concat", *outputs, axis=0)
-        last = [self.layer.reshape(state, (1, self.streams, self.size)) for state in states[: self.exposed]]
-        return [self.layer.reshape(y, (self.steps, self.streams, self.size)), *last]
+        last = [self.layer.reshape(state, 1, self.streams, self.size) for state in states[: self.exposed]]
+        return [self.layer.reshape(y, self.steps, self.streams, self.size), *last]
 
 
 def lstm(layer: Layer) -> Tops:
     sequence, add = _Sequence(layer, 4, 2), layer.add
-    w = sequence.recurrent(0, 4 * sequence.size)
+    w = sequence.hidden(0, 4 * sequence.size)
     h, c = sequence.first()
     outputs: list[Value] = []
     for step in range(sequence.steps):
@@ -83,8 +71,7 @@ def lstm(layer: Layer) -> Tops:
             goes_on = sequence.at(sequence.goes_on, step)
             sums = add("Add", sums, add("Gemm", add("Mul", h, goes_on), w, transB=1))
             c = add("Mul", c, goes_on)
-        sizes = layer.net.ints(*[sequence.size] * 4)
-        i, f, o, g = layer.net.adds("Split", 4, sums, sizes, axis=1)
+        i, f, o, g = layer.equal_parts(sums, 1, 4)
         new = add("Mul", add("Sigmoid", i), add("Tanh", g))
         c = new if c is None else add("Add", add("Mul", add("Sigmoid", f), c), new)
         h = add("Mul", add("Sigmoid", o), add("Tanh", c))
@@ -94,9 +81,8 @@ def lstm(layer: Layer) -> Tops:
 
 def rnn(layer: Layer) -> Tops:
     sequence, add = _Sequence(layer, 1, 1), layer.add
-    filler = layer.message.recurrent_param.bias_filler
-    w, out = sequence.recurrent(0, sequence.size), sequence.recurrent(1, sequence.size)
-    bias = layer.weights(4 + sequence.static, (sequence.size,), filler)
+    w, out = sequence.hidden(0, sequence.size), sequence.hidden(1, sequence.size)
+    bias = layer.weights(4 + sequence.static, (sequence.size,), layer.p.bias_filler)
     h, _ = sequence.first()
     outputs: list[Value] = []
     for step in range(sequence.steps):
@@ -109,4 +95,4 @@ def rnn(layer: Layer) -> Tops:
     return sequence.joined(outputs, *([h] if h is not None else []))
 
 
-LAYERS: dict[str, Callable[[Layer], Tops]] = {"LSTM": lstm, "RNN": rnn}
+LAYERS: Table = {"LSTM": ("recurrent_param", lstm), "RNN": ("recurrent_param", rnn)}
