@@ -1,6 +1,7 @@
-"""The boxes that SSD's detectors begin with: constants that follow from the shapes of a map and of the picture.
+"""The boxes that detectors begin with: constants that follow from the shapes of a map and of the picture.
 
-Source: Liu et al., SSD: Single Shot MultiBox Detector; the layer PriorBox of its Caffe, which other formats took over.
+Sources: Liu et al., SSD: Single Shot MultiBox Detector; the layer PriorBox of its Caffe, which other formats took over;
+Ren et al., Faster R-CNN.
 """
 
 from __future__ import annotations
@@ -75,3 +76,14 @@ def multibox(places: Places, sides: Numbers, ratios: Numbers, clip: bool) -> Arr
 def within(given: int, count: int) -> int:
     """How many of ``count`` boxes go on to suppression: a number that says nothing means all."""
     return given if 0 < given < count else count
+
+
+def anchors(base: int, ratios: Sequence[float], scales: Sequence[float]) -> Array:
+    """[A, 4] corners of the anchors of Faster R-CNN at the first place, ratios outermost, rounded as it does."""
+    middle = 0.5 * (base - 1)
+    sizes = []
+    for ratio in ratios or (0.5, 1.0, 2.0):
+        width = np.round(math.sqrt(base * base / max(ratio, 1e-6)))
+        sizes += [(width * s, np.round(width * ratio) * s) for s in scales or (8.0, 16.0, 32.0)]
+    half = (np.array(sizes) - 1) * 0.5
+    return np.concatenate([middle - half, middle + half], 1).astype(np.float32)

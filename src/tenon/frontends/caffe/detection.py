@@ -6,10 +6,8 @@ import ast
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from tenon.frontends.caffe.layer import Layer, Table
-from tenon.frontends.prior_boxes import Places, prior_boxes, sizes, within
+from tenon.frontends.prior_boxes import Places, anchors, prior_boxes, sizes, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
@@ -118,17 +116,6 @@ def _proposals(
         raise RefusedError(f"proposes for {layer.dims()[0]} pictures at once; it can for one")
     options = {"feat_stride": stride, "pre_nms": before, "post_nms": after, "nms_threshold": threshold}
     return layer.add("Proposal", layer.x, layer.bottom(1), layer.bottom(2), boxes, min_size=least, **options)
-
-
-def anchors(base: int, ratios: Sequence[float], scales: Sequence[float]) -> Array:
-    """[A, 4] corners of the anchors of Faster R-CNN at the first place, ratios outermost, rounded as it does."""
-    middle = 0.5 * (base - 1)
-    sizes = []
-    for ratio in ratios or (0.5, 1.0, 2.0):
-        width = np.round(math.sqrt(base * base / max(ratio, 1e-6)))
-        sizes += [(width * s, np.round(width * ratio) * s) for s in scales or (8.0, 16.0, 32.0)]
-    half = (np.array(sizes) - 1) * 0.5
-    return np.concatenate([middle - half, middle + half], 1).astype(np.float32)
 
 
 def region(layer: Layer) -> Value:
