@@ -154,11 +154,13 @@ def mace_net(
     old: bool = False,
     data_format: int = 1,
     dims: Sequence[int] = (1, 6, 5, 4),
+    outputs: Sequence[str] = (),
 ) -> bytes:
-    """A network of one operator; its weights lie in the .data file one after the other."""
+    """A network of one operator; its weights lie in the .data file one after the other.  ``outputs`` follow ``y``."""
     options = {"T": 1, "data_format": 1000, **options}
     names = ["x", *(f"w{i}" for i in range(len(weights)))]
-    operator = b"".join(field(1, name) for name in names) + message((2, "y"), (3, "layer"), (4, type))
+    operator = b"".join(field(1, name) for name in names) + b"".join(field(2, name) for name in ("y", *outputs))
+    operator += message((3, "layer"), (4, type))
     operator += b"".join(field(5 if old else 6, mace_argument(k, v)) for k, v in options.items())
     body, at = field(2 if old else 1, operator), 0
     for name, w in zip(names[1:], weights, strict=True):
@@ -168,7 +170,7 @@ def mace_net(
         body, at = body + field(5 if old else 3, tensor), at + w.nbytes
     shape = b"".join(field(3, d) for d in dims)
     body += field(100, message((1, "x")) + shape + message((6, data_format)))
-    return body + field(101, message((1, "y")))
+    return body + b"".join(field(101, message((1, name))) for name in ("y", *outputs))
 
 
 # --------------------------------------------------------------------------------------------- Caffe2

@@ -112,3 +112,15 @@ def region_head(e: Emitter, x: Value, boxes: int, classes: int, coords: int = 4,
     kinds = e.add("Softmax", kinds, axis=2) if softmax else e.add("Sigmoid", kinds)
     joined = e.add("Concat", e.add("Sigmoid", centre), size, e.add("Sigmoid", sure), kinds, axis=2)
     return e.reshape(joined, *dims)
+
+
+def mirrored(e: Emitter, x: Value, widths: Sequence[tuple[int, int]]) -> Value:
+    """Padded before and after each axis by what lies behind a mirror on the edge, the edge itself included."""
+    dims = e.net.dims(x)
+    for axis, ((before, after), n) in enumerate(zip(widths, dims, strict=True)):
+        if not (0 <= before <= n and 0 <= after <= n):
+            raise RefusedError(f"an axis of {n} cannot be mirrored by {before} and {after}")
+        first = [e.slice(x, [before - 1], [-n - 1], [axis], [-1])] if before else []
+        last = [e.slice(x, [n - 1], [n - 1 - after - (2 * n if after == n else 0)], [axis], [-1])] if after else []
+        x = e.add("Concat", *first, x, *last, axis=axis) if before or after else x
+    return x

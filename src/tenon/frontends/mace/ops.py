@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.arguments import Arguments
+from tenon.frontends.composed import group_norm, mirrored
 from tenon.frontends.emit import full_windows
+from tenon.frontends.mace.detection import DETECTION
+from tenon.frontends.mace.speech import SPEECH
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
@@ -107,8 +110,9 @@ def depthwise(c: Context) -> Value:
 
 
 def deconvolution(c: Context) -> Value:
-    """Filters are OIHW of the convolution that it is the transpose of here: [outputs, inputs, h, w]."""
-    window = _window(c)
+    """Filters are OIHW of the convolution that it is the transpose of here: [outputs, inputs, h, w], the outputs those
+    of a group."""
+    window = _window(c) | {"group": max(1, c.integer("group", 1))}
     kernel = c.add("Transpose", c.filters(), perm=(1, 0, 2, 3))
     shape = [int(n) for n in c.op.output_shape[0].dims] if c.op.output_shape else []
     if len(shape) == 4 and "pads" not in window:
@@ -150,14 +154,15 @@ def batch_norm(c: Context) -> Value:
     return activated(c, x)
 
 
+_SINGLES = {6: "Neg", 7: "Abs", 13: "Sign"}
 _ELTWISE = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Min", 5: "Max", 9: "Pow"}
 
 
 def eltwise(c: Context) -> Value:
     """Of two tensors, or of one and a number that stands first or second."""
     kind = c.integer("type")
-    if kind in (6, 7):
-        return c.add("Neg" if kind == 6 else "Abs", c.x)
+    if kind in _SINGLES:
+        return c.add(_SINGLES[kind], c.x)
     if len(c.inputs) == 1:
         number = c.value(c.number("scalar_input", 1.0))
         pair = (c.x, number) if c.integer("scalar_input_index", 1) else (number, c.x)
@@ -173,6 +178,8 @@ def eltwise(c: Context) -> Value:
         return c.add("Mul", gap, gap)
     if kind == 10:
         return c.add("Cast", c.add("Equal", a, b), to="i32")
+    if kind == 11:
+        return c.add("Floor", c.add("Div", a, b))
     if kind == 12 and len(weights) == 2:
         return c.add("Clip", c.x, *weights)
     if kind not in _ELTWISE:
@@ -209,14 +216,26 @@ def matmul(c: Context) -> Value:
 def reshape(c: Context) -> Value:
     if len(c.inputs) > 1:
         return c.add("Reshape", c.x, c.add("Cast", c.input(1), to="i64"))
+    if "axis" in c.arguments and "shape" not in c.arguments:
+        return _flattened(c)
     return c.reshape(c.x, *c.integers("shape"))
 
 
+def _flattened(c: Context) -> Value:
+    """Caffe's: the axes of an image are counted with its channels first."""
+    x = c.channels_first() if c.integer("has_data_format") and len(c.dims) == 4 else c.x
+    dims = c.net.dims(x)
+    first, last = (c.axis(c.integer(name, default), len(dims)) for name, default in (("axis", 1), ("end_axis", -1)))
+    return c.reshape(x, *dims[:first], -1, *dims[last + 1 :])
+
+
 def pad(c: Context) -> Value:
-    """Before and after each axis; symmetric padding is not ONNX's reflection."""
+    """Before and after each axis."""
     widths, kind = c.integers("paddings"), c.integer("pad_type")
-    if kind not in (0, 1) or len(widths) != 2 * len(c.dims):
+    if kind not in (0, 1, 2) or len(widths) != 2 * len(c.dims):
         raise RefusedError(f"paddings {widths} of type {kind} are not supported")
+    if kind == 2:
+        return mirrored(c, c.x, list(zip(widths[::2], widths[1::2], strict=True)))
     value = c.number("constant_value") if kind == 0 else None
     return c.add("Pad", c.x, c.ints(*widths[::2], *widths[1::2]), value, mode="reflect" if kind else "constant")
 
@@ -255,6 +274,35 @@ def strided_slice(c: Context) -> Value:
     x = c.slice(c.x, first, last, range(len(first)), steps)
     gone = [i for i in range(len(first)) if drop >> i & 1]
     return c.add("Squeeze", x, c.ints(*gone)) if gone else x
+
+
+def slices(c: Context) -> Value:
+    """Starts, ends, axes and steps are options or inputs."""
+    given = [c.integers(name) for name in ("starts", "ends", "axes", "steps")]
+    for i, value in enumerate(c.inputs[1:5]):
+        given[i] = [int(n) for n in value.array.ravel()]
+    starts, ends, axes, steps = given
+    return c.slice(c.x, starts, ends, axes or range(len(starts)), steps or [1] * len(starts))
+
+
+def mean_variance(c: Context) -> Value:
+    """Epsilon is added to the deviation."""
+    axes = c.ints(*((1, 2, 3) if c.integer("across_channels") else (1, 2)))
+    x = c.add("Sub", c.x, c.add("ReduceMean", c.x, axes, keepdims=1))
+    if not c.integer("normalize_variance", 1):
+        return x
+    deviation = c.add("Sqrt", c.add("ReduceMean", c.add("Mul", x, x), axes, keepdims=1))
+    return c.add("Div", x, c.add("Add", deviation, c.number("epsilon", 1e-9)))
+
+
+def normalised_groups(c: Context) -> Value:
+    x = group_norm(c, c.channels_first(), c.integer("group_num", 32), None, None, c.number("epsilon", 1e-5))
+    return c.channels_last(x)
+
+
+def cumulative(c: Context) -> Value:
+    axis = np.array(c.axis(c.integer("axis"), len(c.dims)), np.int64)
+    return c.add("CumSum", c.x, axis, **{name: c.integer(name) for name in ("exclusive", "reverse")})
 
 
 def channel_shuffle(c: Context) -> Value:
@@ -347,7 +395,10 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "BatchToSpaceND": batch_to_space,
     "BatchNorm": batch_norm, "BiasAdd": lambda c: c.add("Add", c.x, c.input(1)), "Cast": same,
     "ChannelShuffle": channel_shuffle, "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.integer("axis", 3)),
-    "Conv2D": convolution, "Deconv2D": deconvolution, "DepthToSpace": rearranged("DepthToSpace", mode="DCR"),
+    "Conv2D": convolution, "Cumsum": cumulative, "Deconv2D": deconvolution, "DepthwiseDeconv2d": deconvolution,
+    "Dequantize": same, "GroupNorm": normalised_groups, "MVNorm": mean_variance, "Quantize": same,
+    "ResizeBicubic": resize("cubic"), "ScalarMath": eltwise, "Slice": slices, **DETECTION, **SPEECH,
+    "DepthToSpace": rearranged("DepthToSpace", mode="DCR"),
     "DepthwiseConv2d": depthwise, "Eltwise": eltwise,
     "ExpandDims": lambda c: c.add("Unsqueeze", c.x, c.ints(c.integer("axis"))), "FullyConnected": fully_connected,
     "Gather": lambda c: c.add("Gather", c.x, c.add("Cast", c.input(1), to="i64"), axis=c.integer("axis")),
