@@ -111,7 +111,8 @@ class Model:
         for slot, (name, _, kind) in enumerate(spec):
             if name in options:
                 kind = kind.partition("=")[0]
-                table[slot] = np.array(options[name], np.int32) if kind[0] == "[" else (kind, options[name])
+                vector = np.float32 if kind == "[f32]" else np.int32
+                table[slot] = np.array(options[name], vector) if kind[0] == "[" else (kind, options[name])
         self.operators.append(
             {
                 0: ("u32", len(self.codes) - 1), 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32),

@@ -217,6 +217,8 @@ class Importer:
         self.counts: dict[Value, Value] = {}
         self.stepped: set[Value] = set()
         """Values that count steps of the tensor that they are about to become."""
+        self.kept: list[str] = []
+        """Outputs that are the next run's states."""
 
     def run(self) -> Graph:
         """Raises ModelError listing every problem."""
@@ -230,7 +232,7 @@ class Importer:
             if self.names[i] not in net and content.tensors[i].data is not None:
                 with net.layer(self.names[i], "constant", self.names[i]):
                     net[self.names[i]] = self.raw(i)
-        return net.finish([self.names[i] for i in content.outputs])
+        return net.finish([*(self.names[i] for i in content.outputs), *self.kept])
 
     def operation(self, operation: Operation) -> None:
         from tenon.frontends.tflite.ops import MOVERS, OPERATORS
@@ -392,6 +394,20 @@ class Layer(Operands):
 
     def stored(self, k: int) -> Value:
         return self.importer.raw(self.index(k))
+
+    def state(self, k: int) -> Value:
+        """A variable that is kept between runs, as an input of the graph in f32."""
+        i = self.index(k)
+        name, tensor = self.importer.names[i], self.importer.content.tensors[i]
+        if tensor.broken:
+            raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
+        return self.net[name] if name in self.net else self.net.input(name, TensorType(DType.F32, tensor.shape))
+
+    def keep(self, k: int, value: Value) -> None:
+        """The variable's content after this run, as an output of the graph."""
+        name = f"{self.importer.names[self.index(k)]}_out"
+        self.net[name] = value
+        self.importer.kept.append(name)
 
     def axes(self, k: int, rank: int) -> list[int]:
         """Constant axes, none of them negative."""

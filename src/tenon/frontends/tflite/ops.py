@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow_family import each, not_equal, one, part, select, squared_difference, suppression, two
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.load import Layer, Spell
+from tenon.frontends.tflite.recurrent import RECURRENT
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
@@ -227,16 +229,15 @@ def _mirror_pad(layer: Layer) -> Made:
 
 
 def _strided_slice(layer: Layer) -> Made:
-    if layer.offset:
-        raise RefusedError("ends given as offsets are not supported")
     masks = {k: layer.operation.options[k] for k in ("begin", "end", "ellipsis", "new_axis", "shrink")}
-    return layer.net.strided_slice(layer.x(), layer.numbers(1), layer.numbers(2), layer.numbers(3), masks)
+    begin, end = layer.numbers(1), layer.numbers(2)
+    if layer.offset:  # ends are counted from where the slices begin
+        end = [a + b for a, b in zip(begin, end, strict=True)]
+    return layer.net.strided_slice(layer.x(), begin, end, layer.numbers(3), masks)
 
 
 def _gather(layer: Layer) -> Made:
-    if layer.batch_dims:
-        raise RefusedError("batch_dims are not supported")
-    return layer.net.add("Gather", layer.x(), layer.stored(1), axis=layer.axis)
+    return elements.gather(layer.net, layer.x(), layer.stored(1), layer.axis, layer.batch_dims)
 
 
 def _gather_nd(layer: Layer) -> Made:
@@ -350,31 +351,40 @@ def _one_hot(layer: Layer) -> Made:
     return net.add("OneHot", layer.stored(0), net.ints(*layer.numbers(1)), values, axis=layer.axis)
 
 
-# ------------------------------------------------------------------------------------------------- recurrent
-def _sequence_lstm(layer: Layer) -> Made:
-    """TFLite's gates come as input, forget, cell, output; ONNX wants input, output, forget, cell."""
-    net, x = layer.net, layer.x()
-    extras = [k for k in (*range(9, 12), 16, 17, *range(20, 24)) if layer.has(k)]
-    if extras or not layer.has(1) or layer.cell_clip or layer.proj_clip or layer.activation != 4:
-        raise RefusedError(
-            "an LSTM with peepholes, projection, normalisation, clipping or coupled gates is not supported"
-        )
-    order = (0, 3, 1, 2)
-    w = net.constant(np.concatenate([_real(layer, 1 + k) for k in order])[None], "w")
-    r = net.constant(np.concatenate([_real(layer, 5 + k) for k in order])[None], "r")
-    bias = np.concatenate([_real(layer, 12 + k) for k in order])
-    b = net.constant(np.concatenate([bias, np.zeros_like(bias)])[None], "b")
-    if not layer.time_major:
-        x = net.transpose(x, (1, 0, 2))
-    y = net.squeeze(net.recurrent("LSTM", [x, w, r, b], hidden_size=bias.size // 4)[0], [1])
-    return y if layer.time_major else net.transpose(y, (1, 0, 2))
+# --------------------------------------------------------------------------------------- scattered elements
+def _lookup(layer: Layer) -> Made:
+    return layer.net.add("Gather", layer.x(1), layer.stored(0), axis=0)
 
 
-def _real(layer: Layer, k: int) -> np.ndarray:
-    found = layer.x(k).data
-    if found is None:
-        raise RefusedError(f"input {k} is computed at run time; it must be a constant")
-    return found.astype(np.float32)
+def _segments(how: str) -> Spell:
+    def spell(layer: Layer) -> Made:
+        (count,) = layer.numbers(2) if layer.count > 2 else [int(layer.array(1).max(initial=-1)) + 1]
+        return elements.segments(layer.net, layer.x(), layer.stored(1), count, how)
+
+    return spell
+
+
+def _reverse_sequence(layer: Layer) -> Made:
+    return elements.reverse_sequence(layer.net, layer.x(), layer.stored(1), layer.seq_dim, layer.batch_dim)
+
+
+def _sparse_to_dense(layer: Layer) -> Made:
+    return elements.sparse_to_dense(layer.net, layer.stored(0), layer.numbers(1), layer.x(2), layer.x(3))
+
+
+def _broadcast_args(layer: Layer) -> Made:
+    shape = np.broadcast_shapes(tuple(layer.numbers(0)), tuple(layer.numbers(1)))
+    return layer.net.constant(np.array(shape, layer.output().dtype.numpy), "shape")
+
+
+def _conv_3d_transpose(layer: Layer) -> Made:
+    net = layer.net
+    y = net.conv_transpose(
+        layer.x(2), net.transpose(layer.x(1), (4, 3, 0, 1, 2)), layer.optional(3), layer.numbers(0)[1:4],
+        strides=(layer.stride_d, layer.stride_h, layer.stride_w), padding=_padding(layer),
+        dilations=(layer.dilation_d, layer.dilation_h, layer.dilation_w),
+    )  # fmt: skip
+    return activated(layer, y)
 
 
 # -------------------------------------------------------------------------------------------------- detection
@@ -401,7 +411,7 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     **each(_resize, "RESIZE_BILINEAR:linear RESIZE_NEAREST_NEIGHBOR:nearest"),
     "CONV_2D": _conv_2d, "CONV_3D": _conv_3d, "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
     "TRANSPOSE_CONV": _transpose_conv, "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _batch_matmul,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence_lstm,
+    "CONV_3D_TRANSPOSE": _conv_3d_transpose, **RECURRENT,
     # pointwise
     **each(one, """
         ABS:Abs CEIL:Ceil COS:Cos ELU:Elu EXP:Exp FLOOR:Floor HARD_SWISH:HardSwish LOG:Log LOGICAL_NOT:Not
@@ -411,6 +421,11 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
         EQUAL:Equal GREATER:Greater GREATER_EQUAL:GreaterOrEqual LESS:Less LESS_EQUAL:LessOrEqual LOGICAL_AND:And
         LOGICAL_OR:Or MAXIMUM:Max MINIMUM:Min POW:Pow PRELU:PRelu
     """),
+    "ATAN2": lambda layer: elements.atan2(layer.net, layer.x(0), layer.x(1)),
+    "BITCAST": lambda layer: layer.net.add("BitCast", layer.stored(0), to=layer.output().dtype.value),
+    "BITWISE_XOR": two("BitwiseXor"),
+    "BUCKETIZE": lambda layer: elements.bucketize(layer.net, layer.x(), np.array(layer.boundaries, np.float32)),
+    "RIGHT_SHIFT": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
     **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
     "ADD_N": lambda layer: layer.net.add("Sum", *layer.xs()),
     "FLOOR_DIV": lambda layer: layer.net.floor_div(layer.x(0), layer.x(1)),
@@ -438,7 +453,17 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "EXPAND_DIMS": _expand_dims, "SQUEEZE": _squeeze, "RESHAPE": _reshape, "TRANSPOSE": _transpose, "TILE": _tile,
     "GATHER": _gather, "GATHER_ND": _gather_nd, "REVERSE_V2": _reverse, "SLICE": part,
     "STRIDED_SLICE": _strided_slice, "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirror_pad,
+    "DYNAMIC_UPDATE_SLICE": lambda layer: elements.update_slice(layer.net, layer.x(), layer.x(1), layer.stored(2)),
+    "EMBEDDING_LOOKUP": _lookup, "REVERSE_SEQUENCE": _reverse_sequence, "SPARSE_TO_DENSE": _sparse_to_dense,
+    "MATRIX_DIAG": lambda layer: elements.matrix_diagonal(layer.net, layer.x()),
+    "MATRIX_SET_DIAG": lambda layer: elements.set_diagonal(layer.net, layer.x(), layer.x(1)),
+    "SCATTER_ND": lambda layer: elements.scatter_nd(layer.net, layer.stored(0), layer.x(1), layer.numbers(2)),
+    **each(_segments, """
+        SEGMENT_SUM:sum UNSORTED_SEGMENT_MAX:max UNSORTED_SEGMENT_MIN:min UNSORTED_SEGMENT_PROD:prod
+        UNSORTED_SEGMENT_SUM:sum
+    """),
     # constants
+    "BROADCAST_ARGS": _broadcast_args,
     "FILL": _fill, "ONE_HOT": _one_hot, "RANGE": _range, "RANK": _rank, "SHAPE": _shape, "ZEROS_LIKE": _zeros_like,
     # detection
     "NON_MAX_SUPPRESSION_V4": lambda layer: suppression(layer, scores_too=False),

@@ -57,6 +57,10 @@ OPTIONS = {
     "DEPTHWISE_CONV_2D": (
         "padding:i8 stride_w:i32 stride_h:i32 multiplier:i32 activation:i8 dilation_w:i32=1 dilation_h:i32=1"
     ),
+    "CONV_3D_TRANSPOSE": (
+        "padding:i8 stride_d:i32 stride_w:i32 stride_h:i32 activation:i8 dilation_d:i32=1 dilation_w:i32=1 "
+        "dilation_h:i32=1"
+    ),
     "CONV_3D": (
         "padding:i8 stride_d:i32 stride_w:i32 stride_h:i32 activation:i8 dilation_d:i32=1 dilation_w:i32=1 "
         "dilation_h:i32=1"
@@ -97,5 +101,12 @@ OPTIONS = {
     "GELU": "approximate:bool",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "activation:i8 cell_clip:f32 proj_clip:f32 time_major:bool",
     "UNIDIRECTIONAL_SEQUENCE_RNN": "time_major:bool activation:i8",
+    "BIDIRECTIONAL_SEQUENCE_RNN": "time_major:bool activation:i8 merge_outputs:bool",
+    "BIDIRECTIONAL_SEQUENCE_LSTM": ("activation:i8 cell_clip:f32 proj_clip:f32 merge_outputs:bool time_major:bool=1"),
+    "LSTM": "activation:i8 cell_clip:f32 proj_clip:f32 kernel_type:i8",
+    "RNN": "activation:i8",
+    "SVDF": "rank:i32 activation:i8",
+    "REVERSE_SEQUENCE": "seq_dim:i32 batch_dim:i32",
+    "BUCKETIZE": "boundaries:[f32]",
 }
 """Fields of the builtin options that Tenon reads, in the form of ``flatbuffer.options``."""

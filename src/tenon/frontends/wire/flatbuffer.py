@@ -114,7 +114,7 @@ def options(table: Table | None, spec: str) -> dict[str, Any]:
         name, _, kind = entry.partition(":")
         kind, _, default = kind.partition("=")
         if kind.startswith("["):
-            found[name] = [] if table is None else table.ints(slot, kind[1:-1])
+            found[name] = [] if table is None else table.vector(slot, kind[1:-1]).tolist()
         else:
             fallback = int(default or 0)
             found[name] = fallback if table is None else table.get(slot, kind, fallback)
