@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tenon.errors import FormatError, InputError, Problem, ShapeError, UnsupportedError
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.refused import RefusedError
@@ -21,7 +19,7 @@ from tenon.frontends.tensorflow_family import Operands
 from tenon.frontends.wire.protobuf import DamagedError, Message, raw_fields
 from tenon.ir.bind import ANY_RANK, Shapes, remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import F32, DType, TensorType
+from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import is_known
 
 MOST_STEPS = 1024
@@ -309,7 +307,7 @@ class Layer(Operands):
     def flag(self, name: str) -> bool:
         return bool(self.attribute(name).b)
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float = 0.0) -> float:
         return float(self.attribute(name).f) if name in self.node.attr else default
 
     def integer(self, name: str, default: int = 0) -> int:
@@ -343,15 +341,14 @@ class Layer(Operands):
     def constant(self) -> Value:
         return self.net.constant(array(self.attribute("value").tensor), "value")
 
-    def zeros(self, dtype: DType, dims: Sequence[int]) -> Value:
-        return self.net.constant(np.broadcast_to(np.zeros((), dtype.numpy), tuple(dims)), "zeros")
-
-    def declared(self, name: str = "shape") -> tuple[int, ...] | None:
+    def declared(self, name: str) -> tuple[int, ...] | None:
         """The shape that an attribute declares; None if it does not."""
         return shape_of(self.attribute(name).shape) if name in self.node.attr else None
 
-    def new_input(self, reference: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
+    def input(self, reference: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
         return self.importer.input(reference, dtype, shape)
 
-
-__all__ = ["DEAD", "F32", "Dead", "Importer", "Items", "Layer", "Made", "Scope", "Variable", "load", "recognise"]
+    def maker(self, k: int) -> Layer | None:
+        """The node that makes operand ``k``."""
+        node = self.scope.nodes.get(split_reference(self.references[k])[0]) if k < self.count else None
+        return None if node is None else Layer(self.importer, node, self.scope)

@@ -23,6 +23,7 @@ from tenon.frontends.tensorflow.load import (
     Made,
     Scope,
     Variable,
+    canonical,
     data_inputs,
     split_reference,
 )
@@ -135,23 +136,18 @@ def _call(importer: Importer, name: str, arguments: Sequence[Made], scope: Scope
     inner = Scope({n.name: n for n in function.node}, calls=scope.calls + 1)
     inner.values.update(zip(names, arguments, strict=True))
     results = [function.ret[output.name] for output in function.signature.output]
-    wanted = [_short(r) for r in results]
+    wanted = [canonical(r) for r in results]
     importer.demand(wanted, inner)
     return [inner.values[name] for name in wanted]
 
 
-def _short(reference: str) -> str:
-    name, output = split_reference(reference)
-    return f"{name}:{output}" if output else name
-
-
 def _called(layer: Layer) -> Sequence[Made]:
     name = layer.attribute("f").func.name
-    return _call(layer.importer, name, [layer.made(k) for k in range(layer.count)], layer.scope)
+    return _call(layer.importer, name, _pass_all(layer), layer.scope)
 
 
 def _while(layer: Layer) -> Sequence[Made]:
-    state: Sequence[Made] = [layer.made(k) for k in range(layer.count)]
+    state = _pass_all(layer)
     condition, body = (layer.attribute(k).func.name for k in ("cond", "body"))
     for _ in range(MOST_STEPS):
         if not _truth(_call(layer.importer, condition, state, layer.scope)[0]):
@@ -162,8 +158,7 @@ def _while(layer: Layer) -> Sequence[Made]:
 
 def _if(layer: Layer) -> Sequence[Made]:
     branch = "then_branch" if _truth(layer.made(0)) else "else_branch"
-    arguments = [layer.made(k) for k in range(1, layer.count)]
-    return _call(layer.importer, layer.attribute(branch).func.name, arguments, layer.scope)
+    return _call(layer.importer, layer.attribute(branch).func.name, _pass_all(layer)[1:], layer.scope)
 
 
 # ----------------------------------------------------------------------------------------------- tensor arrays
@@ -237,21 +232,18 @@ def _read_variable(layer: Layer) -> Sequence[Made]:
     found = layer.made(0)
     if isinstance(found, Value):  # frozen: a constant stands where the variable stood
         return [found]
-    name = found.name if isinstance(found, Variable) else ""
-    data = layer.importer.variables.get(name)
-    if data is None:
-        raise RefusedError(
-            f"the variable '{name}' has no value", "freeze the graph, or give the SavedModel's whole folder"
-        )
-    return [layer.net.constant(data, "value")]
+    return _stored(layer, found.name if isinstance(found, Variable) else "")
 
 
 def _old_variable(layer: Layer) -> Sequence[Made]:
-    data = layer.importer.variables.get(layer.node.name)
+    return _stored(layer, layer.node.name)
+
+
+def _stored(layer: Layer, name: str) -> Sequence[Made]:
+    data = layer.importer.variables.get(name)
     if data is None:
-        raise RefusedError(
-            "it is a variable without a value", "freeze the graph, or give the SavedModel's whole folder"
-        )
+        remedy = "freeze the graph, or give the SavedModel's whole folder"
+        raise RefusedError(f"the variable '{name}' has no value", remedy)
     return [layer.net.constant(data, "value")]
 
 

@@ -1,14 +1,12 @@
 """SavedModel folders: the graph that serves, and the variables beside it.
 
-Variables lie in ``variables/variables.index``, a sorted table of names and places, and in data files.  The table is
-LevelDB's: blocks of keys that share prefixes, an index block, a footer.  Sources: tensor_bundle.proto and the table
-format of LevelDB.
+Variables lie in ``variables/variables.index``, a sorted table of names and places, and in data files.  Source:
+tensor_bundle.proto.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +16,10 @@ from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow.schema import SCHEMA, element_type, shape_of
 from tenon.frontends.wire.protobuf import DamagedError, Message, varint
+from tenon.frontends.wire.sorted_table import table
 from tenon.ir.graph import Array
 
-_MAGIC = 0xDB4775248B80FB57
-_FOOTER = 48
+_INDEX = "variables.index"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SERVING = "serving_default"
 
@@ -36,7 +34,7 @@ def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
     chosen = signatures.get(_SERVING) or next((s for k, s in signatures.items() if not k.startswith("__")), None)
     outputs = [] if chosen is None else [info.name.removesuffix(":0") for info in chosen.outputs.values()]
     folder = file.folder / "variables" if file.folder is not None else None
-    if folder is None or not (folder / "variables.index").is_file():
+    if folder is None or not (folder / _INDEX).is_file():
         return meta.graph, [o for o in outputs if o], {}
     try:
         return meta.graph, [o for o in outputs if o], variables(folder)
@@ -49,7 +47,7 @@ def variables(folder: Path) -> dict[str, Array]:
     found: dict[str, Array] = {}
     names: dict[str, str] = {}
     shards: dict[str, bytes] = {}
-    entries = dict(table((folder / "variables.index").read_bytes()))
+    entries = dict(table((folder / _INDEX).read_bytes(), _INDEX))
     count = max((SCHEMA.parse("BundleEntry", v, k).shard for k, v in entries.items() if k), default=0) + 1
     for key, value in entries.items():
         if not key:  # the header
@@ -82,40 +80,3 @@ def _names(data: bytes) -> dict[str, str]:
     at += 4
     graph = SCHEMA.parse("ObjectGraph", data[at : at + length], _OBJECT_GRAPH)
     return {a.full_name: a.key for node in graph.nodes for a in node.attributes if a.full_name}
-
-
-# ----------------------------------------------------------------------------------------------------- the table
-def table(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """(key, value) of every entry.  Raises FormatError."""
-    if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
-        raise FormatError("variables.index is not a table of names; it is truncated or damaged")
-    footer = data[-_FOOTER:]
-    _, at = varint(footer, 0)
-    _, at = varint(footer, at)
-    offset, at = varint(footer, at)
-    size, at = varint(footer, at)
-    for _, handle in _block(data, offset, size):
-        start, at = varint(handle, 0)
-        length, _ = varint(handle, at)
-        for key, value in _block(data, start, length):
-            yield key.decode("utf-8", "backslashreplace"), value
-
-
-def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Entries (shared prefix, rest of the key, value), then where full keys stand; one byte for compression follows."""
-    if offset + size + 1 > len(data) or size < 4:
-        raise FormatError("a block of variables.index lies outside of it")
-    if data[offset + size]:
-        raise FormatError("variables.index is compressed, which is not supported")
-    block = data[offset : offset + size]
-    end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
-    at, key = 0, b""
-    while at < end:
-        shared, at = varint(block, at)
-        rest, at = varint(block, at)
-        length, at = varint(block, at)
-        if shared > len(key) or at + rest + length > end:
-            raise FormatError("a block of variables.index is damaged")
-        key = key[:shared] + block[at : at + rest]
-        yield key, block[at + rest : at + rest + length]
-        at += rest + length

@@ -348,6 +348,18 @@ class Layer(Operands):
         except KeyError:
             raise AttributeError(name) from None
 
+    def integer(self, name: str, default: int = 0) -> int:
+        return int(self.operation.options.get(name, default))
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        return float(self.operation.options.get(name, default))
+
+    def flag(self, name: str) -> bool:
+        return bool(self.operation.options.get(name))
+
+    def ints(self, name: str) -> list[int]:
+        return list(self.operation.options.get(name, ()))
+
     @property
     def count(self) -> int:
         return len(self.operation.inputs)
