@@ -43,7 +43,7 @@ def reversed_parts(x: Array, lengths: Sequence[int]) -> Array:
     return y
 
 
-def scattered(how: Any, start: float) -> Array:
+def scattered(how: Any, start: Any) -> Array:
     """Rows of F summed and so on by the numbers 1 0 1 -1 3, of four."""
     y = np.full((4, 2), start, np.float32)
     for row, k in zip(F, (1, 0, 1, -1, 3), strict=True):
@@ -157,7 +157,8 @@ class Lstm:
         self.w, self.r, self.b = ({k: some(*dims) for k in gates} for dims in ((H, IN), (H, width), (H,)))
         self.p = {k: some(H) for k in gates if k != "c"} if peep else {}
         self.n = {k: some(H) for k in gates} if norm else {}
-        self.proj, self.proj_bias = (some(out, H), some(out)) if out else (None, None)
+        self.proj: Array | None = some(out, H) if out else None
+        self.proj_bias: Array | None = some(out) if out else None
 
     def operands(self) -> list[Array | None]:
         lists = [[d.get(k) for k in GATES] for d in (self.w, self.r)]
@@ -215,8 +216,8 @@ def test_lstm_of_both_ways(merged: bool) -> None:
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def plain(x: Array, w: Array, r: Array, b: Array, h: Array, act: Any = np.tanh) -> list[Array]:
-    rows = []
+def plain(x: Array, parts: Sequence[Array], h: Array, act: Any = np.tanh) -> list[Array]:
+    (w, r, b), rows = parts, []
     for at in x:
         h = act(at @ w.T + h @ r.T + b)
         rows.append(h)
@@ -231,11 +232,11 @@ def weights(seed: int) -> list[Array]:
 def test_plain_sequences() -> None:
     zeros = np.zeros((B, H), np.float32)
     (found,) = single("UNIDIRECTIONAL_SEQUENCE_RNN", [S, *weights(1), None], (T, B, H), activation=4, time_major=True)
-    np.testing.assert_allclose(found, plain(S, *weights(1), zeros), atol=1e-5)
+    np.testing.assert_allclose(found, plain(S, weights(1), zeros), atol=1e-5)
     operands = [S, *weights(1), None, *weights(2), None]
     ahead, back = single("BIDIRECTIONAL_SEQUENCE_RNN", operands, (T, B, H), (T, B, H), activation=1, time_major=True)
-    np.testing.assert_allclose(ahead, plain(S, *weights(1), zeros, lambda v: v.clip(0)), atol=1e-5)
-    np.testing.assert_allclose(back[::-1], plain(S[::-1], *weights(2), zeros, lambda v: v.clip(0)), atol=1e-5)
+    np.testing.assert_allclose(ahead, plain(S, weights(1), zeros, lambda v: v.clip(0)), atol=1e-5)
+    np.testing.assert_allclose(back[::-1], plain(S[::-1], weights(2), zeros, lambda v: v.clip(0)), atol=1e-5)
 
 
 def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array], *outputs: Sequence[int],
@@ -260,7 +261,7 @@ def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array]
 def test_one_step_of_a_plain_cell() -> None:
     h = RNG.uniform(-1, 1, (B, H)).astype(np.float32)
     found = stepped("RNN", [S[0], *weights(3), None], {4: h}, (B, H), activation=4)
-    (expected,) = plain(S[:1], *weights(3), h)
+    (expected,) = plain(S[:1], weights(3), h)
     np.testing.assert_allclose(found["y0"], expected, atol=1e-5)
     np.testing.assert_array_equal(found["t4_out"], found["y0"])
 
