@@ -141,7 +141,7 @@ class ChannelsLast(Net):
         return x
 
     def strided_slice(self, x: Value, begin: Ints, end: Ints, strides: Ints, masks: dict[str, int]) -> Value:
-        """TensorFlow's slicing; ``masks`` are the bit masks begin, end, ellipsis, new_axis and shrink."""
+        """TensorFlow's slicing; ``masks`` are the bit masks begin, end, ellipsis, new_axis and shrink_axis."""
         dims = self.dims(x)
         spare = len(dims) - sum(not _bit(masks["new_axis"], i) for i in range(len(begin)))
         starts, ends, axes, steps = list[int](), list[int](), list[int](), list[int]()
@@ -155,7 +155,7 @@ class ChannelsLast(Net):
                 shape.append(1)
                 continue
             n = dims[axis]
-            if _bit(masks["shrink"], i):
+            if _bit(masks["shrink_axis"], i):
                 b = b + n if b < 0 else b
                 cut = slice(b, b + 1, 1)
             else:

@@ -98,15 +98,15 @@ def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
 
 
 # --------------------------------------------------------------------------------------------------- arithmetic
-def not_equal(layer: Operands) -> Made:
+def _not_equal(layer: Operands) -> Made:
     return layer.net.add("Not", layer.net.add("Equal", layer.x(0), layer.x(1)))
 
 
-def squared_difference(layer: Operands) -> Made:
+def _squared_difference(layer: Operands) -> Made:
     return layer.net.square(layer.net.add("Sub", layer.x(0), layer.x(1)))
 
 
-def select(layer: Operands, *, rows: bool) -> Made:
+def _select(layer: Operands, *, rows: bool) -> Made:
     """``rows``: a vector chooses whole rows."""
     condition, x, y = layer.stored(0), layer.x(1), layer.x(2)
     rank = layer.net.type(x).rank
@@ -137,7 +137,7 @@ def fake_quant(layer: Operands, low: float, high: float) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
-def part(layer: Operands) -> Made:
+def _part(layer: Operands) -> Made:
     """From where, and how much; -1 is all the rest."""
     x, starts, sizes = layer.x(), layer.numbers(1), layer.numbers(2)
     dims = layer.net.dims(x)
@@ -146,9 +146,11 @@ def part(layer: Operands) -> Made:
 
 
 def _strided_slice(layer: Operands) -> Made:
-    masks = {name: layer.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis")}
-    masks["shrink"] = layer.integer("shrink_axis_mask")
-    return layer.net.strided_slice(layer.x(), layer.numbers(1), layer.numbers(2), layer.numbers(3), masks)
+    masks = {name: layer.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    begin, end = layer.numbers(1), layer.numbers(2)
+    if layer.flag("offset"):  # ends are counted from where the slices begin
+        end = [a + b for a, b in zip(begin, end, strict=True)]
+    return layer.net.strided_slice(layer.x(), begin, end, layer.numbers(3), masks)
 
 
 def split(layer: Operands, count: int) -> Made:
@@ -234,21 +236,21 @@ SHARED: dict[str, Spell] = {
     "GatherNd": lambda layer: layer.net.add("GatherND", layer.x(), layer.net.add("Cast", layer.stored(1), to="i64")),
     "LeakyRelu": lambda layer: layer.net.add("LeakyRelu", layer.x(), alpha=layer.number("alpha", 0.2)),
     "LogSoftmax": one("LogSoftmax", axis=-1),
-    "NotEqual": not_equal,
+    "NotEqual": _not_equal,
     "OneHot": _one_hot,
     "Pack": lambda layer: layer.net.pack(layer.xs(), layer.integer("axis")),
     "Rank": _rank,
     "Relu6": lambda layer: layer.net.clip(layer.x(), 0, 6),
     "ReverseV2": lambda layer: layer.net.reverse(layer.x(), layer.along()),
     "Rsqrt": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
-    "Select": lambda layer: select(layer, rows=True),
-    "SelectV2": lambda layer: select(layer, rows=False),
-    "Slice": part,
+    "Select": lambda layer: _select(layer, rows=True),
+    "SelectV2": lambda layer: _select(layer, rows=False),
+    "Slice": _part,
     "SpaceToBatchND": lambda layer: layer.net.space_to_batch(layer.x(), layer.numbers(1), layer.array(2)),
     "SpaceToDepth": lambda layer: layer.net.space_to_depth(layer.x(), layer.integer("block_size")),
     "SplitV": lambda layer: layer.net.split(layer.x(), layer.numbers(1), layer.numbers(2)[0]),
     "Square": lambda layer: layer.net.square(layer.x()),
-    "SquaredDifference": squared_difference,
+    "SquaredDifference": _squared_difference,
     "Squeeze": lambda layer: layer.net.squeeze(layer.x(), layer.ints("squeeze_dims")),
     "StridedSlice": _strided_slice,
     "Transpose": lambda layer: layer.net.transpose(layer.x(), layer.numbers(1)),

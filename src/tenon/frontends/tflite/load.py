@@ -421,13 +421,6 @@ class Layer(Operands):
         self.net[name] = value
         self.importer.kept.append(name)
 
-    def axes(self, k: int, rank: int) -> list[int]:
-        """Constant axes, none of them negative."""
-        found = self.numbers(k)
-        if any(not -rank <= a < rank for a in found):
-            raise RefusedError(f"axes {found} do not fit {rank} dimensions")
-        return sorted({a % rank for a in found})
-
     def output(self, k: int = 0) -> Tensor:
         outputs = self.operation.outputs
         if k >= len(outputs) or outputs[k] < 0:

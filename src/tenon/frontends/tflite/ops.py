@@ -5,21 +5,20 @@ Source of their meaning: the TFLite operator reference and the reference kernels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tenon.frontends import tensorflow_elements as elements
+from tenon.frontends import tensorflow_family as family
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tensorflow_family import each, not_equal, one, part, select, squared_difference, suppression, two
+from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.load import Layer, Spell
 from tenon.frontends.tflite.recurrent import RECURRENT
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
-
-Made = Value | Sequence[Value]
 
 MOVERS = frozenset({
     "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "GATHER_ND",
@@ -112,6 +111,16 @@ def _transpose_conv(layer: Layer) -> Made:
     return _product(layer, y, unit)
 
 
+def _conv_3d_transpose(layer: Layer) -> Made:
+    net = layer.net
+    y = net.conv_transpose(
+        layer.x(2), net.transpose(layer.x(1), (4, 3, 0, 1, 2)), layer.optional(3), layer.numbers(0)[1:4],
+        strides=(layer.stride_d, layer.stride_h, layer.stride_w), padding=_padding(layer),
+        dilations=(layer.dilation_d, layer.dilation_h, layer.dilation_w),
+    )  # fmt: skip
+    return activated(layer, y)
+
+
 def _pool(kind: str) -> Spell:
     def spell(layer: Layer) -> Made:
         kernel, strides = (layer.filter_h, layer.filter_w), (layer.stride_h, layer.stride_w)
@@ -126,7 +135,7 @@ def _pool(kind: str) -> Spell:
 
 def _resize(mode: str) -> Spell:
     return lambda layer: layer.net.resize(
-        layer.x(), layer.numbers(1), mode, align_corners=layer.align_corners, half_pixel=layer.half_pixel
+        layer.x(), layer.numbers(1), mode, align_corners=layer.align_corners, half_pixel=layer.half_pixel_centers
     )
 
 
@@ -141,26 +150,9 @@ def _fully_connected(layer: Layer) -> Made:
     return _product(layer, y, unit)
 
 
-def _batch_matmul(layer: Layer) -> Made:
-    operands = []
-    for k, turned in ((0, layer.adj_x), (1, layer.adj_y)):
-        x = layer.x(k)
-        rank = layer.net.type(x).rank
-        operands.append(layer.net.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turned else x)
-    return layer.net.add("MatMul", *operands)
-
-
 # ------------------------------------------------------------------------------------------------ pointwise
 def _arithmetic(op: str) -> Spell:
     return lambda layer: activated(layer, layer.net.add(op, layer.x(0), layer.x(1)))
-
-
-def _leaky_relu(layer: Layer) -> Made:
-    return layer.net.add("LeakyRelu", layer.x(), alpha=layer.alpha)
-
-
-def _gelu(layer: Layer) -> Made:
-    return layer.net.add("Gelu", layer.x(), approximate="tanh" if layer.approximate else "none")
 
 
 def _cast(layer: Layer) -> Made:
@@ -186,18 +178,6 @@ def _l2_normalization(layer: Layer) -> Made:
     return activated(layer, net.add("Div", x, length))
 
 
-def _lrn(layer: Layer) -> Made:
-    size = 2 * layer.radius + 1
-    y = layer.net.add(
-        "LRN", layer.net.first(layer.x()), size=size, alpha=layer.alpha * size, beta=layer.beta, bias=layer.bias
-    )
-    return layer.net.last(y)
-
-
-def _fake_quant(layer: Layer) -> Made:
-    return layer.net.fake_quant(layer.x(), layer.min, layer.max, layer.bits, narrow=layer.narrow)
-
-
 # ----------------------------------------------------------------------------------------- moving elements
 def _concatenation(layer: Layer) -> Made:
     y = layer.net.add("Concat", *layer.xs(), axis=layer.axis)
@@ -214,8 +194,8 @@ def _reshape(layer: Layer) -> Made:
     return layer.net.reshape(layer.x(), dims)
 
 
-def _transpose(layer: Layer) -> Made:
-    return layer.net.transpose(layer.x(), layer.numbers(1))
+def _arg(op: str) -> Spell:
+    return lambda layer: layer.net.add(op, layer.x(), axis=layer.numbers(1)[0], keepdims=0)
 
 
 def _pad(layer: Layer) -> Made:
@@ -224,120 +204,7 @@ def _pad(layer: Layer) -> Made:
     return layer.net.pad(x, layer.array(1), value)
 
 
-def _mirror_pad(layer: Layer) -> Made:
-    return layer.net.mirror_pad(layer.x(), layer.array(1), edges=layer.mode == 1)
-
-
-def _strided_slice(layer: Layer) -> Made:
-    masks = {k: layer.operation.options[k] for k in ("begin", "end", "ellipsis", "new_axis", "shrink")}
-    begin, end = layer.numbers(1), layer.numbers(2)
-    if layer.offset:  # ends are counted from where the slices begin
-        end = [a + b for a, b in zip(begin, end, strict=True)]
-    return layer.net.strided_slice(layer.x(), begin, end, layer.numbers(3), masks)
-
-
-def _gather(layer: Layer) -> Made:
-    return elements.gather(layer.net, layer.x(), layer.stored(1), layer.axis, layer.batch_dims)
-
-
-def _gather_nd(layer: Layer) -> Made:
-    return layer.net.add("GatherND", layer.x(), layer.net.add("Cast", layer.stored(1), to="i64"))
-
-
-def _pack(layer: Layer) -> Made:
-    return layer.net.pack(layer.xs(), layer.axis)
-
-
-def _unpack(layer: Layer) -> Made:
-    return layer.net.unpack(layer.x(), layer.axis)
-
-
-def _split(layer: Layer) -> Made:
-    (axis,), x, n = layer.numbers(0), layer.x(1), layer.count_of_parts
-    return layer.net.split(x, [layer.net.dims(x)[axis] // n] * n, axis)
-
-
-def _split_v(layer: Layer) -> Made:
-    (axis,) = layer.numbers(2)
-    return layer.net.split(layer.x(), layer.numbers(1), axis)
-
-
-def _squeeze(layer: Layer) -> Made:
-    return layer.net.squeeze(layer.x(), layer.axes_given)
-
-
-def _expand_dims(layer: Layer) -> Made:
-    return layer.net.expand_dims(layer.x(), layer.numbers(1)[0])
-
-
-def _reverse(layer: Layer) -> Made:
-    return layer.net.reverse(layer.x(), layer.axes(1, layer.net.type(layer.x()).rank))
-
-
-def _tile(layer: Layer) -> Made:
-    return layer.net.add("Tile", layer.x(), layer.net.ints(*layer.numbers(1)))
-
-
-def _broadcast_to(layer: Layer) -> Made:
-    return layer.net.add("Expand", layer.x(), layer.net.ints(*layer.numbers(1)))
-
-
-def _space_to_batch(layer: Layer) -> Made:
-    return layer.net.space_to_batch(layer.x(), layer.numbers(1), layer.array(2))
-
-
-def _batch_to_space(layer: Layer) -> Made:
-    return layer.net.batch_to_space(layer.x(), layer.numbers(1), layer.array(2))
-
-
-# ----------------------------------------------------------------------------------------------- reductions
-def _reduce(kind: str) -> Spell:
-    def spell(layer: Layer) -> Made:
-        x = layer.x()
-        return layer.net.reduce(kind, x, layer.axes(1, layer.net.type(x).rank), layer.keep_dims)
-
-    return spell
-
-
-def _any(layer: Layer) -> Made:
-    x = layer.net.add("Cast", layer.x(), to="i32")
-    kind = "Max" if layer.operation.type == "REDUCE_ANY" else "Min"
-    return layer.net.add(
-        "Cast", layer.net.reduce(kind, x, layer.axes(1, layer.net.type(x).rank), layer.keep_dims), to="bool"
-    )
-
-
-def _arg(op: str) -> Spell:
-    return lambda layer: layer.net.add(op, layer.x(), axis=layer.numbers(1)[0], keepdims=0)
-
-
-def _top_k(layer: Layer) -> Made:
-    return layer.net.adds("TopK", 2, layer.x(), layer.net.ints(*layer.numbers(1)))
-
-
-def _cumsum(layer: Layer) -> Made:
-    axis = layer.net.ints(*layer.numbers(1))
-    return layer.net.add("CumSum", layer.x(), axis, exclusive=int(layer.exclusive), reverse=int(layer.reverse))
-
-
 # ------------------------------------------------------------------------------------------------- constants
-def _shape(layer: Layer) -> Made:
-    return layer.net.constant(np.array(layer.net.dims(layer.stored(0)), np.int64), "shape")
-
-
-def _rank(layer: Layer) -> Made:
-    return layer.net.constant(np.array(layer.net.type(layer.stored(0)).rank, np.int32), "rank")
-
-
-def _zeros_like(layer: Layer) -> Made:
-    type = layer.net.type(layer.x())
-    return layer.net.constant(np.broadcast_to(np.zeros((), type.dtype.numpy), type.dims), "zeros")
-
-
-def _fill(layer: Layer) -> Made:
-    return layer.net.add("Expand", layer.x(1), layer.net.ints(*layer.numbers(0)))
-
-
 def _range(layer: Layer) -> Made:
     start, stop, step = (layer.array(k).item() for k in range(3))
     if step == 0 or abs((stop - start) / step) > 2**24:
@@ -345,17 +212,7 @@ def _range(layer: Layer) -> Made:
     return layer.net.constant(np.arange(start, stop, step).astype(layer.output().dtype.numpy), "range")
 
 
-def _one_hot(layer: Layer) -> Made:
-    net = layer.net
-    values = net.add("Concat", net.reshape(layer.x(3), (1,)), net.reshape(layer.x(2), (1,)), axis=0)
-    return net.add("OneHot", layer.stored(0), net.ints(*layer.numbers(1)), values, axis=layer.axis)
-
-
 # --------------------------------------------------------------------------------------- scattered elements
-def _lookup(layer: Layer) -> Made:
-    return layer.net.add("Gather", layer.x(1), layer.stored(0), axis=0)
-
-
 def _segments(how: str) -> Spell:
     def spell(layer: Layer) -> Made:
         (count,) = layer.numbers(2) if layer.count > 2 else [int(layer.array(1).max(initial=-1)) + 1]
@@ -364,27 +221,9 @@ def _segments(how: str) -> Spell:
     return spell
 
 
-def _reverse_sequence(layer: Layer) -> Made:
-    return elements.reverse_sequence(layer.net, layer.x(), layer.stored(1), layer.seq_dim, layer.batch_dim)
-
-
-def _sparse_to_dense(layer: Layer) -> Made:
-    return elements.sparse_to_dense(layer.net, layer.stored(0), layer.numbers(1), layer.x(2), layer.x(3))
-
-
 def _broadcast_args(layer: Layer) -> Made:
     shape = np.broadcast_shapes(tuple(layer.numbers(0)), tuple(layer.numbers(1)))
     return layer.net.constant(np.array(shape, layer.output().dtype.numpy), "shape")
-
-
-def _conv_3d_transpose(layer: Layer) -> Made:
-    net = layer.net
-    y = net.conv_transpose(
-        layer.x(2), net.transpose(layer.x(1), (4, 3, 0, 1, 2)), layer.optional(3), layer.numbers(0)[1:4],
-        strides=(layer.stride_d, layer.stride_h, layer.stride_w), padding=_padding(layer),
-        dilations=(layer.dilation_d, layer.dilation_h, layer.dilation_w),
-    )  # fmt: skip
-    return activated(layer, y)
 
 
 # -------------------------------------------------------------------------------------------------- detection
@@ -406,55 +245,44 @@ def _detection_post_process(layer: Layer) -> Made:
 
 
 OPERATORS: dict[str, Callable[[Layer], Made]] = {
+    **{family.in_capitals(name): spell for name, spell in SHARED.items()}, **RECURRENT,
     # windows and products
     **each(_pool, "AVERAGE_POOL_2D:Average L2_POOL_2D:L2 MAX_POOL_2D:Max"),
     **each(_resize, "RESIZE_BILINEAR:linear RESIZE_NEAREST_NEIGHBOR:nearest"),
     "CONV_2D": _conv_2d, "CONV_3D": _conv_3d, "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
-    "TRANSPOSE_CONV": _transpose_conv, "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _batch_matmul,
-    "CONV_3D_TRANSPOSE": _conv_3d_transpose, **RECURRENT,
+    "TRANSPOSE_CONV": _transpose_conv, "CONV_3D_TRANSPOSE": _conv_3d_transpose, "FULLY_CONNECTED": _fully_connected,
+    "BATCH_MATMUL": family.matmul,
     # pointwise
-    **each(one, """
-        ABS:Abs CEIL:Ceil COS:Cos ELU:Elu EXP:Exp FLOOR:Floor HARD_SWISH:HardSwish LOG:Log LOGICAL_NOT:Not
-        LOGISTIC:Sigmoid NEG:Neg RELU:Relu ROUND:Round SIGN:Sign SIN:Sin SQRT:Sqrt TANH:Tanh
-    """),
-    **each(two, """
-        EQUAL:Equal GREATER:Greater GREATER_EQUAL:GreaterOrEqual LESS:Less LESS_EQUAL:LessOrEqual LOGICAL_AND:And
-        LOGICAL_OR:Or MAXIMUM:Max MINIMUM:Min POW:Pow PRELU:PRelu
-    """),
+    **each(one, "HARD_SWISH:HardSwish LOGISTIC:Sigmoid"),
+    **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
+    **each(two, "BITWISE_XOR:BitwiseXor PRELU:PRelu"),
     "ATAN2": lambda layer: elements.atan2(layer.net, layer.x(0), layer.x(1)),
     "BITCAST": lambda layer: layer.net.add("BitCast", layer.stored(0), to=layer.output().dtype.value),
-    "BITWISE_XOR": two("BitwiseXor"),
     "BUCKETIZE": lambda layer: elements.bucketize(layer.net, layer.x(), np.array(layer.boundaries, np.float32)),
-    "RIGHT_SHIFT": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
-    **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
-    "ADD_N": lambda layer: layer.net.add("Sum", *layer.xs()),
-    "FLOOR_DIV": lambda layer: layer.net.floor_div(layer.x(0), layer.x(1)),
-    "FLOOR_MOD": lambda layer: layer.net.floor_mod(layer.x(0), layer.x(1)),
-    "GELU": _gelu, "LEAKY_RELU": _leaky_relu, "NOT_EQUAL": not_equal, "SQUARED_DIFFERENCE": squared_difference,
-    "RELU6": lambda layer: layer.net.clip(layer.x(), 0, 6),
+    "GELU": lambda layer: layer.net.add("Gelu", layer.x(), approximate="tanh" if layer.approximate else "none"),
     "RELU_0_TO_1": lambda layer: layer.net.clip(layer.x(), 0, 1),
     "RELU_N1_TO_1": lambda layer: layer.net.clip(layer.x(), -1, 1),
-    "RSQRT": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
-    "SELECT": lambda layer: select(layer, rows=True),
-    "SELECT_V2": lambda layer: select(layer, rows=False),
-    "SQUARE": lambda layer: layer.net.square(layer.x()),
-    "CAST": _cast, "DEQUANTIZE": _dequantize, "FAKE_QUANT": _fake_quant, "QUANTIZE": lambda layer: layer.x(),
+    "RIGHT_SHIFT": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
+    "CAST": _cast, "DEQUANTIZE": _dequantize, "QUANTIZE": lambda layer: layer.x(),
+    "FAKE_QUANT": lambda layer: family.fake_quant(layer, layer.min, layer.max),
     # along axes
-    **each(_reduce, "MEAN:Mean REDUCE_MAX:Max REDUCE_MIN:Min REDUCE_PROD:Prod SUM:Sum"),
+    **each(family.reduce, "REDUCE_MAX:Max REDUCE_MIN:Min REDUCE_PROD:Prod"),
+    **each(family.reduce_truth, "REDUCE_ALL:Min REDUCE_ANY:Max"),
     **each(_arg, "ARG_MAX:ArgMax ARG_MIN:ArgMin"),
-    "REDUCE_ALL": _any, "REDUCE_ANY": _any, "CUMSUM": _cumsum, "TOPK_V2": _top_k, "SOFTMAX": _softmax,
-    "LOG_SOFTMAX": one("LogSoftmax", axis=-1), "L2_NORMALIZATION": _l2_normalization,
-    "LOCAL_RESPONSE_NORMALIZATION": _lrn,
+    "TOPK_V2": lambda layer: layer.net.adds("TopK", 2, layer.x(), layer.net.ints(*layer.numbers(1))),
+    "SOFTMAX": _softmax, "L2_NORMALIZATION": _l2_normalization,
+    "LOCAL_RESPONSE_NORMALIZATION": lambda layer: family.lrn(layer, layer.radius),
     # moving
-    "BATCH_TO_SPACE_ND": _batch_to_space, "SPACE_TO_BATCH_ND": _space_to_batch, "BROADCAST_TO": _broadcast_to,
-    "DEPTH_TO_SPACE": lambda layer: layer.net.depth_to_space(layer.x(), layer.block),
-    "SPACE_TO_DEPTH": lambda layer: layer.net.space_to_depth(layer.x(), layer.block),
-    "CONCATENATION": _concatenation, "PACK": _pack, "UNPACK": _unpack, "SPLIT": _split, "SPLIT_V": _split_v,
-    "EXPAND_DIMS": _expand_dims, "SQUEEZE": _squeeze, "RESHAPE": _reshape, "TRANSPOSE": _transpose, "TILE": _tile,
-    "GATHER": _gather, "GATHER_ND": _gather_nd, "REVERSE_V2": _reverse, "SLICE": part,
-    "STRIDED_SLICE": _strided_slice, "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirror_pad,
+    "CONCATENATION": _concatenation, "RESHAPE": _reshape, "PAD": _pad, "PADV2": _pad,
+    "SPLIT": lambda layer: family.split(layer, layer.num_splits),
+    "MIRROR_PAD": lambda layer: layer.net.mirror_pad(layer.x(), layer.array(1), edges=layer.mode == 1),
+    "GATHER": lambda layer: elements.gather(layer.net, layer.x(), layer.stored(1), layer.axis, layer.batch_dims),
+    "EMBEDDING_LOOKUP": lambda layer: layer.net.add("Gather", layer.x(1), layer.stored(0), axis=0),
     "DYNAMIC_UPDATE_SLICE": lambda layer: elements.update_slice(layer.net, layer.x(), layer.x(1), layer.stored(2)),
-    "EMBEDDING_LOOKUP": _lookup, "REVERSE_SEQUENCE": _reverse_sequence, "SPARSE_TO_DENSE": _sparse_to_dense,
+    "REVERSE_SEQUENCE": lambda layer: elements.reverse_sequence(
+        layer.net, layer.x(), layer.stored(1), layer.seq_dim, layer.batch_dim),
+    "SPARSE_TO_DENSE": lambda layer: elements.sparse_to_dense(
+        layer.net, layer.stored(0), layer.numbers(1), layer.x(2), layer.x(3)),
     "MATRIX_DIAG": lambda layer: elements.matrix_diagonal(layer.net, layer.x()),
     "MATRIX_SET_DIAG": lambda layer: elements.set_diagonal(layer.net, layer.x(), layer.x(1)),
     "SCATTER_ND": lambda layer: elements.scatter_nd(layer.net, layer.stored(0), layer.x(1), layer.numbers(2)),
@@ -463,10 +291,10 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
         UNSORTED_SEGMENT_SUM:sum
     """),
     # constants
-    "BROADCAST_ARGS": _broadcast_args,
-    "FILL": _fill, "ONE_HOT": _one_hot, "RANGE": _range, "RANK": _rank, "SHAPE": _shape, "ZEROS_LIKE": _zeros_like,
+    "BROADCAST_ARGS": _broadcast_args, "RANGE": _range,
+    "SHAPE": lambda layer: layer.net.constant(np.array(layer.net.dims(layer.stored(0)), np.int64), "shape"),
     # detection
-    "NON_MAX_SUPPRESSION_V4": lambda layer: suppression(layer, scores_too=False),
-    "NON_MAX_SUPPRESSION_V5": lambda layer: suppression(layer, scores_too=True),
+    "NON_MAX_SUPPRESSION_V4": lambda layer: family.suppression(layer, scores_too=False),
+    "NON_MAX_SUPPRESSION_V5": lambda layer: family.suppression(layer, scores_too=True),
     "TFLite_Detection_PostProcess": _detection_post_process,
 }  # fmt: skip
