@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what tests find into the golden files")
+    parser.addoption("--record-models", type=Path, metavar="FOLDER", help="keep the small models that tests load there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if folder := config.getoption("--record-models"):
+        from fuzzing.corpus import recording
+
+        stack = ExitStack()
+        stack.enter_context(recording(folder))
+        config.add_cleanup(stack.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

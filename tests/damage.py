@@ -2,7 +2,8 @@
 
 ``TENON_FUZZ`` sets how many mutations of each file are loaded (default 500); seeds are fixed, so a failure repeats, and
 ``TENON_FUZZ_FROM`` goes on where an earlier run ended.
-Half of the damage knows what the file is made of: lines and words, fields of protobuf, or words of four bytes.
+Half of the damage knows what the file is made of: lines and words, fields of protobuf, tables of FlatBuffers, values of
+JSON (on their own or inside HDF5), files of an archive, or words of four bytes.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from flat import damaged_tables, is_flat
+from nested import damaged_json, damaged_member, is_archive, json_in
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph
 from tenon.ir.verify import verify
-from wire import damaged_message, fields
+from wire import damaged_message, fields, grafted_message, renamed_field
 
 COUNT = int(os.environ.get("TENON_FUZZ", "500"))
 FIRST = int(os.environ.get("TENON_FUZZ_FROM", "0"))
@@ -33,6 +37,8 @@ MEMORY = 3 << 30
 """Bytes that a load may take: constants may be folded up to 1 GiB, and are held twice while they are made."""
 PATIENCE = 15
 """Seconds that a load may take on a machine with other work."""
+READABLE = 4000
+"""Characters that a line of a message may have."""
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -71,7 +77,7 @@ NUMBERS = (
 PIECES = ("{", "}", "[", "]", '"', ":", "=", ",", "\0", "-")
 
 
-DIGITS, WORD = re.compile(rb"[0-9]+"), re.compile(rb"[A-Za-z0-9_.-]+")
+DIGITS, WORD, NAME = re.compile(rb"[0-9]+"), re.compile(rb"[A-Za-z0-9_.-]+"), re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,}")
 
 
 @lru_cache(maxsize=8)
@@ -121,23 +127,81 @@ def reworked(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 2, 3))):
         at, other = (4 * rng.randrange(max(1, len(data) // 4)) for _ in range(2))
         word = int.from_bytes(data[at : at + 4], "little")
-        known = (0, 1, 2, 255, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, word + 1, word - 1, word * 2, word ^ 0x10000)
+        known = (
+            0,
+            1,
+            2,
+            255,
+            0x7FFFFFFF,
+            0x80000000,
+            0xFFFFFFFF,
+            word + 1,
+            word - 1,
+            word * 2,
+            word ^ 0x10000,
+            rng.randrange(100),
+        )
         value = int.from_bytes(data[other : other + 4], "little") if rng.random() < 0.3 else rng.choice(known)
         damaged[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")[: len(data) - at]
     return bytes(damaged)
+
+
+def repacked(data: bytes, rng: random.Random) -> bytes:
+    """An archive with one of its files damaged, after what that is made of."""
+    return damaged_member(data, rng, lambda inside, _: rng.choice(kinds(inside))(inside, rng))
 
 
 ANYWHERE: tuple[Damage, ...] = (truncated, flipped, overwritten, spliced)
 TEXT: tuple[Damage, ...] = (renumbered, reworded, relined, renumbered)
 WORDS: tuple[Damage, ...] = (reworked, reworked, reworked, renumbered)
 FIELDS: tuple[Damage, ...] = (damaged_message, damaged_message, damaged_message, renumbered)
+TABLES: tuple[Damage, ...] = (damaged_tables, damaged_tables, damaged_tables, reworked)
+VALUES: tuple[Damage, ...] = (damaged_json, damaged_json, damaged_json, renumbered)
+INSIDE: tuple[Damage, ...] = (damaged_json, damaged_json, reworked, reworked)
+MEMBERS: tuple[Damage, ...] = (repacked, repacked, repacked, repacked)
 
 
+def is_text(data: bytes) -> bool:
+    return all(c >= 32 or c in b"\t\r\n" for c in data[:4096])
+
+
+@lru_cache(maxsize=64)
 def kinds(data: bytes) -> tuple[Damage, ...]:
     """The damage that fits a file: half of it blind, half after what it is made of."""
-    if all(c >= 32 or c in b"\t\r\n" for c in data[:4096]):
-        return ANYWHERE + TEXT
-    return ANYWHERE + (FIELDS if fields(data) else WORDS)
+    if is_text(data):
+        return ANYWHERE + (VALUES if json_in(data) else TEXT)
+    if is_archive(data):
+        return ANYWHERE + MEMBERS
+    if fields(data):
+        return ANYWHERE + FIELDS
+    if is_flat(data):
+        return ANYWHERE + TABLES
+    return ANYWHERE + (INSIDE if json_in(data) else WORDS)
+
+
+def renamed(data: bytes, word: str, rng: random.Random) -> bytes:
+    """A file with a word of it replaced by one that its importer knows."""
+    if fields(data):
+        return renamed_field(data, word, rng)
+    spans = _spans(data, NAME)
+    if not spans:
+        return data
+    a, b = rng.choice(spans)
+    fitting = word.encode() if is_text(data) else word.encode().ljust(b - a)[: b - a]
+    return data[:a] + fitting + data[b:]
+
+
+def grafted(data: bytes, donor: bytes, rng: random.Random) -> bytes:
+    """A file with a piece of another one of its format: a field of protobuf, some lines, or a run of bytes."""
+    if fields(data) and fields(donor):
+        return grafted_message(data, donor, rng)
+    if is_text(data) and is_text(donor):
+        lines, given = data.split(b"\n"), donor.split(b"\n")
+        at, first = rng.randrange(len(lines) + 1), rng.randrange(len(given))
+        lines[at : at + rng.choice((0, 0, 1, 3))] = given[first : first + rng.choice((1, 2, 8, 20))]
+        return b"\n".join(lines)
+    at, first = rng.randrange(len(data) + 1), rng.randrange(len(donor) + 1)
+    return data[:at] + donor[first : first + rng.choice((4, 16, 64))] + data[at:]
 
 
 # ------------------------------------------------------------------------------------- loading
@@ -165,46 +229,82 @@ def checked(graph: Graph) -> Graph:
     return graph
 
 
+@dataclass
+class Outcomes:
+    """What became of damaged files: how many were refused, which took longest, and the first failure of each kind."""
+
+    name: str
+    files: int = 0
+    refused: int = 0
+    slowest: float = 0.0
+    slowest_file: str = ""
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def take(self, label: str, load: Callable[[], Any], keep: Callable[[], Path]) -> ModelError | InputError | None:
+        """Load a damaged file inside ``bounded()``; returns the refusal, if it was refused as it should be.
+
+        Anything but ModelError and InputError, a graph that is not legal, a load beyond PATIENCE or MEMORY and a
+        message that nobody can read are failures; of each kind the first file is kept.
+        """
+        refusal, began = None, time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        try:
+            found = load()
+            if isinstance(found, Graph):
+                checked(found)
+        except (ModelError, InputError) as error:
+            refusal = error
+            if max(map(len, str(error).splitlines()), default=0) > READABLE:
+                self._fail(label, error, keep)
+        except (Exception, HangError) as error:
+            self._fail(label, error, keep)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        took = time.monotonic() - began
+        self.files += 1
+        self.refused += refusal is not None
+        if took > self.slowest:
+            self.slowest, self.slowest_file = took, label
+        return refusal
+
+    def _fail(self, label: str, error: BaseException, keep: Callable[[], Path]) -> None:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        kind = f"{type(error).__name__} in {Path(where.filename).name}:{where.lineno}"
+        if kind not in self.failures:
+            self.failures[kind] = f"{kind}: {str(error)[:200]} ({label}, kept as {keep()})"
+
+    def __str__(self) -> str:
+        slowest = f"the slowest took {self.slowest:.2f} s ({self.slowest_file})"
+        return f"{self.name}: {self.files} files, {self.refused} refused, {slowest}"
+
+
 def survive(
     name: str, data: bytes, load: Callable[[bytes], Any], count: int = COUNT, damage: Sequence[Damage] = ()
 ) -> int:
     """Load a sound file, then ``count`` mutations of it; returns how many were refused.
 
-    Anything but ModelError and InputError, and a load beyond PATIENCE or MEMORY, fails the test once all are
-    loaded; the file behind the first failure of each kind is kept in the folder for temporary files.
+    Fails the test once all are loaded if any was not refused as it should be (see ``Outcomes.take``).
     """
-    ways, refused, worst = tuple(damage) or kinds(data), 0, (0.0, "")
-    failures: dict[str, str] = {}
+    ways, outcomes = tuple(damage) or kinds(data), Outcomes(name)
     load(data)
     with bounded():
         for i in range(FIRST, FIRST + count):
             way = ways[i % len(ways)]
             damaged = way(data, random.Random(f"{name} {way.__name__} {i}"))
-            began = time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-            try:
-                found = load(damaged)
-                if isinstance(found, Graph):
-                    checked(found)
-            except (ModelError, InputError):
-                refused += 1
-            except (Exception, HangError) as error:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                what = f"{type(error).__name__} in {Path(where.filename).name}:{where.lineno}: {str(error)[:200]}"
-                key = f"{type(error).__name__} {where.filename}:{where.lineno}"
-                if key not in failures:
-                    failures[key] = f"{what} ({way.__name__} {i}, kept as {_keep(name, i, damaged)})"
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            worst = max(worst, (time.monotonic() - began, f"{way.__name__} {i}"))
-    print(f"{name}: {count} files, {refused} refused, the slowest took {worst[0]:.2f} s ({worst[1]})")
-    assert not failures, "\n".join(failures.values())
-    return refused
+            outcomes.take(f"{way.__name__} {i}", partial(load, damaged), partial(_keep, name, i, damaged))
+    print(outcomes)
+    assert not outcomes.failures, "\n".join(outcomes.failures.values())
+    return outcomes.refused
+
+
+def kept(name: str) -> Path:
+    """Where a file that is to be looked at is put."""
+    folder = Path(tempfile.gettempdir()) / "tenon-fuzz"
+    folder.mkdir(exist_ok=True)
+    return folder / name.replace(" ", "_")
 
 
 def _keep(name: str, i: int, data: bytes) -> Path:
-    folder = Path(tempfile.gettempdir()) / "tenon-fuzz"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name.replace(' ', '_')}-{i}"
+    path = kept(f"{name}-{i}")
     path.write_bytes(data)
     return path

@@ -113,3 +113,38 @@ def _damage_one(found: list[tuple[int, bytes]], rng: random.Random) -> None:
             found[i] = tag, varint(len(cut)) + cut
         case _:
             found[i] = tag, rng.randbytes(len(rest))
+
+
+def grafted_message(data: bytes, donor: bytes, rng: random.Random) -> bytes:
+    """The message with a field of another one, from the same place in its depth, put in or in place of one like it."""
+    found, given = fields(data), fields(donor)
+    if not found or not given:
+        return data
+    inner = [(i, rest) for i, (tag, _) in enumerate(found) for other, rest in given if other == tag and tag & 7 == 2]
+    inner = [(i, rest) for i, rest in inner if fields(content(rest)) and fields(content(found[i][1]))]
+    if inner and rng.random() < 0.7:
+        i, rest = rng.choice(inner)
+        inside = grafted_message(content(found[i][1]), content(rest), rng)
+        found[i] = found[i][0], varint(len(inside)) + inside
+    else:
+        tag, rest = rng.choice(given)
+        alike = [i for i, (other, _) in enumerate(found) if other == tag]
+        if alike and rng.random() < 0.5:
+            found[rng.choice(alike)] = tag, rest
+        else:
+            found.insert(rng.randrange(len(found) + 1), (tag, rest))
+    return b"".join(varint(tag) + rest for tag, rest in found)
+
+
+def renamed_field(data: bytes, word: str, rng: random.Random) -> bytes:
+    """The message with a text somewhere in its depth replaced by ``word``."""
+    found = fields(data)
+    texts = [i for i, (tag, rest) in enumerate(found or ()) if tag & 7 == 2 and content(rest)]
+    if not found or not texts:
+        return data
+    i = rng.choice(texts)
+    tag, rest = found[i]
+    inside = content(rest)
+    made = renamed_field(inside, word, rng) if fields(inside) else word.encode()
+    found[i] = tag, varint(len(made)) + made
+    return b"".join(varint(tag) + rest for tag, rest in found)

@@ -1,0 +1,63 @@
+"""Recorded models and their damaged copies: what ``scripts/fuzz-files`` goes through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from damage import Outcomes
+from fuzzing.corpus import models, recording, unpack, words
+from fuzzing.files import Run, damaged, keep
+from onnx_models import classifier
+from tenon import frontends
+from tenon.frontends.darknet import load as darknet
+
+NET = b"[net]\nheight=4\nwidth=4\nchannels=1\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n"
+WEIGHTS = bytes([0, 0, 0, 0, 2]) + bytes(15 + 4 * 4)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Darknet from memory and from a folder, ONNX from memory."""
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "net.cfg").write_bytes(NET)
+    (tmp_path / "net" / "net.weights").write_bytes(WEIGHTS)
+    with recording(tmp_path / "corpus"):
+        frontends.load(NET, weights=WEIGHTS)
+        frontends.load(tmp_path / "net" / "net.cfg")
+        for made in (classifier(), classifier()):
+            frontends.load(made.SerializeToString(), {"batch": 3})
+    return tmp_path / "corpus"
+
+
+def test_models_are_recorded_once_and_load_again(corpus: Path) -> None:
+    alone, beside = sorted(models(corpus, "Darknet"), key=lambda model: len(model.main))
+    assert (alone.main, beside.main, beside.weights) == ("model", "net.cfg", "net.weights")
+    assert not alone.load().incomplete
+    assert not beside.load().incomplete
+    assert [model.shapes for model in models(corpus, "ONNX")] == [{"batch": 3}]
+
+
+def test_damaged_copies_are_counted_and_repeat(corpus: Path) -> None:
+    found = models(corpus, "Darknet")
+    run = Run(found, 0, Outcomes("Darknet"))
+    run.go_on(60)
+    assert (run.outcomes.files, run.seed, run.outcomes.failures) == (60, 60, {})
+    assert 10 < run.outcomes.refused < 60
+    assert damaged(found, 7) == damaged(found, 7)
+
+
+def test_findings_are_kept(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = models(corpus, "Darknet")
+    run = Run(found, 0, Outcomes("Darknet"))
+    with monkeypatch.context() as patched:
+        patched.setattr(darknet, "load", lambda *_: dict[str, str]()["x"])
+        run.go_on(20)
+    (failure,) = run.outcomes.failures.values()
+    assert "KeyError in test_files.py" in failure
+    assert unpack(keep(found[0], -1)) == found[0]
+
+
+def test_words_of_an_importer() -> None:
+    assert {"convolutional", "batch_normalize", "leaky"} <= set(words("Darknet"))

@@ -1,0 +1,188 @@
+"""A corpus of small sound models: those that the tests give to ``tenon.frontends``, recorded as they load.
+
+    pytest --record-models FOLDER tests/unit      # puts FOLDER/<format>/<hash>.zip there
+
+A recorded model is an archive of its files and of ``load.json``, which says how they are loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from tenon import frontends
+from tenon.errors import InputError, ModelError
+from tenon.frontends import FORMATS
+from tenon.frontends.source import ModelFile
+from tenon.ir.graph import Graph
+from tenon.options import child_environment
+
+LARGEST = 100_000
+"""Bytes of all files of a model that is recorded."""
+SLOWEST = 0.3
+"""Seconds that its load may take."""
+MOST_FILES = 24
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [
+    *(p for p in sorted((ROOT / "tests/unit").glob("*.py")) if "frontends" in p.read_text()),
+    *(ROOT / "tests/e2e" / f"test_{name}.py" for name in (
+        "collection", "optimize_formats", "real_caffe", "real_darknet", "real_formats", "real_tensorflow")),
+]  # fmt: skip
+"""Tests that load models."""
+_HOW = "load.json"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A model of a format: its files by name, and what else ``frontends.load`` is given.
+
+    ``weights`` is the file that is named as such; a model of more files than the main one and this lies in a folder.
+    """
+
+    format: str
+    main: str
+    files: Mapping[str, bytes]
+    weights: str | None = None
+    shapes: Mapping[str, Any] | None = None
+    inputs: Sequence[str] | None = None
+    outputs: Sequence[str] | None = None
+
+    def load(self) -> Graph:
+        """The graph; loaded from memory unless it is more than a main file and its weights."""
+        how = (self.shapes, self.inputs, self.outputs)
+        if self.files.keys() <= {self.main, self.weights}:
+            weights = self.files[self.weights] if self.weights else None
+            return frontends.load(self.files[self.main], *how, weights=weights)
+        folder = Path(tempfile.mkdtemp(prefix="tenon-model-"))
+        try:
+            for name, data in self.files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
+            return frontends.load(folder / self.main, *how, weights=folder / self.weights if self.weights else None)
+        finally:
+            shutil.rmtree(folder)
+
+    def pack(self) -> bytes:
+        """As an archive whose bytes depend on nothing else."""
+        how = {"main": self.main, "weights": self.weights, "shapes": self.shapes,
+               "inputs": self.inputs, "outputs": self.outputs}  # fmt: skip
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, data in {_HOW: json.dumps(how).encode(), **self.files}.items():
+                archive.writestr(zipfile.ZipInfo(name), data)
+        return out.getvalue()
+
+
+def unpack(path: Path) -> Recorded:
+    """What ``pack`` wrote, of the format that its folder is called after."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    how = json.loads(files.pop(_HOW))
+    shapes = how["shapes"] and {name: tuple(v) if isinstance(v, list) else v for name, v in how["shapes"].items()}
+    return Recorded(path.parent.name, how["main"], files, how["weights"], shapes, how["inputs"], how["outputs"])
+
+
+# --------------------------------------------------------------------------------------- recording
+@contextmanager
+def recording(corpus: Path) -> Iterator[None]:
+    """Put every small model that a frontend loads meanwhile into ``corpus``."""
+    with ExitStack() as stack:
+        for name, format in FORMATS.items():
+            module = format.frontend()
+            stack.enter_context(patch.object(module, "load", _recorder(name, module.load, corpus)))
+        yield
+
+
+def _recorder(format: str, load: Callable[..., Graph], corpus: Path) -> Callable[..., Graph]:
+    def recorded(file: ModelFile, *how: Any) -> Graph:
+        began = time.monotonic()
+        graph = load(file, *how)
+        if time.monotonic() - began < SLOWEST:
+            _store(format, file, how, corpus)
+        return graph
+
+    return recorded
+
+
+def _store(format: str, file: ModelFile, how: Sequence[Any], corpus: Path) -> None:
+    shapes, inputs, outputs = how
+    model = Recorded(format, file.name, _files(file), None, shapes or None, inputs, outputs)
+    if file.weights is not None and not file.weights.is_folder:
+        name = file.weights.name if file.weights.name not in model.files else f"weights-{file.weights.name}"
+        model = replace(model, weights=name, files={**model.files, name: file.weights.data})
+    if sum(map(len, model.files.values())) <= LARGEST:
+        packed = model.pack()
+        path = corpus / format / f"{hashlib.sha256(packed).hexdigest()[:16]}.zip"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(packed)
+
+
+def _files(file: ModelFile) -> dict[str, bytes]:
+    """The file, and all that lies beside it if that is a model's own folder."""
+    files = {file.name: file.data}
+    beside = [p for p in file.folder.rglob("*") if p.is_file()] if file.folder is not None else []
+    if file.folder is None or len(beside) > MOST_FILES or sum(p.stat().st_size for p in beside) > LARGEST:
+        return files
+    return {str(p.relative_to(file.folder)): p.read_bytes() for p in sorted(beside)} | files
+
+
+def gather(corpus: Path) -> None:
+    """Record what the tests load, and the models of ONNX's conformance suite.  Raises CalledProcessError."""
+    environment = child_environment(PYTHONPATH=f"{ROOT}/src:{ROOT}/tests")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--record-models", str(corpus.resolve())]
+    subprocess.run([*command, *map(str, SOURCES)], cwd=ROOT, env=environment, check=False)
+    from conformance.cases import cases
+
+    with recording(corpus):
+        for case in cases():
+            with suppress(ModelError):
+                frontends.load(case.model)
+
+
+def models(corpus: Path, format: str) -> list[Recorded]:
+    """The recorded models of a format that load again, in the order of their hashes."""
+    return [found for path in sorted((corpus / format).glob("*.zip")) if (found := _quickest(unpack(path)))]
+
+
+def _quickest(model: Recorded) -> Recorded | None:
+    """The model from memory, if it needs no more than weights, else from a folder; None if it does not load at all."""
+    beside = [name for name in model.files if name != model.main]
+    for weights in dict.fromkeys((model.weights, *beside[: len(beside) == 1])):
+        files = {name: model.files[name] for name in (model.main, weights) if name}
+        with suppress(ModelError, InputError):
+            found = replace(model, files=files, weights=weights)
+            if not found.load().incomplete:
+                return found
+    with suppress(ModelError, InputError):
+        model.load()
+        return model
+    return None
+
+
+@cache
+def words(format: str) -> tuple[str, ...]:
+    """Names of operators and attributes: the words that the importer of a format has in its text."""
+    place = Path(str(import_module(FORMATS[format].module).__file__))
+    trees = [ast.parse(m.read_text()) for m in (place.parent.glob("*.py") if place.stem == "load" else [place])]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    prose = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and node not in prose]
+    found = {word for text in texts if isinstance(text, str) for word in text.split()}
+    return tuple(sorted(word for word in found if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_:.]+", word)))
