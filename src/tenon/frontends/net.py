@@ -250,6 +250,7 @@ class Net:
             self.graph.outputs.append(self._returned(name, self.scope[name]))
         self.writer.finish()  # an input that is returned as it is may be too large
         self.graph.prune()
+        self._check_reads()
         if self.cut_inputs:
             self.graph.inputs = [v for v in self.graph.inputs if v.name in self.cut_inputs or self.graph.used(v)]
         return self.graph
@@ -279,6 +280,15 @@ class Net:
             if name not in self._declared and name not in dims and not self.cut_inputs:
                 have = ", ".join(repr(n) for n in (*self._declared, *sorted(dims)))
                 raise InputError(f"no input or dimension is called '{name}'; the model has {have}")
+
+    def _check_reads(self) -> None:
+        """Raise FormatError for a tensor that a layer announced and did not make, where another one reads it."""
+        inputs = set(self.graph.inputs)
+        for node in self.graph:
+            for value in node.inputs:
+                if value is not None and value.producer is None and not value.constant and value not in inputs:
+                    what = f"{node.origin} reads '{value.name}', which nothing makes"
+                    raise FormatError(f"{self.file.name}: {what}; the file is damaged")
 
     def _returned(self, name: str, value: Value) -> Value:
         """``value`` as the output ``name``."""

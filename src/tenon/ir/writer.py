@@ -24,6 +24,7 @@ FOLDING_ALLOWANCE = 2**30
 HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 """What code meets when the attributes or the data of a damaged model contradict each other."""
 
+LONGEST_MESSAGE = 1000
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 
 
@@ -72,7 +73,7 @@ class Writer:
         inputs: Sequence[Value | None] = (),
     ) -> None:
         """Note one thing wrong with the model; ``shape`` says that only shapes do not fit."""
-        self.problems.append(Problem(str(origin), what, remedy, _types(inputs)))
+        self.problems.append(Problem(str(origin), _shortened(what), remedy, _types(inputs)))
         self._all_shapes = self._all_shapes and shape
 
     def finish(self) -> None:
@@ -155,11 +156,21 @@ class Writer:
             return None
         try:
             data = evaluate(node)
+        except ShapeError as error:
+            self.report(node.origin, str(error), inputs=node.inputs)
+            return None
         except HOSTILE as error:
             self.report(node.origin, f"cannot be computed from its constants: {error!r}")
             return None
         self._allowance -= sum(a.nbytes for a in data if a.size == 1 or any(a.strides))
         return data
+
+
+def _shortened(what: str) -> str:
+    """A message that a damaged file has filled with its numbers, without most of them."""
+    return (
+        what if len(what) <= LONGEST_MESSAGE else f"{what[: LONGEST_MESSAGE // 2]} ... {what[-LONGEST_MESSAGE // 4 :]}"
+    )
 
 
 def _types(inputs: Sequence[Value | None]) -> str:
@@ -187,7 +198,10 @@ def can_fold(node: Node) -> bool:
 
 
 def evaluate(node: Node) -> tuple[Array, ...]:
-    """The results of a foldable node.  Raises InternalError when they are not of the inferred types."""
+    """The results of a foldable node.
+
+    Raises ShapeError for a function of real numbers given integers, InternalError for results of any other wrong type.
+    """
     arrays: list[Array | None] = []
     for value in node.inputs:
         if value is None or value.constant:
@@ -197,6 +211,8 @@ def evaluate(node: Node) -> tuple[Array, ...]:
     results = tuple(np.asarray(a) for a in node.op.evaluate(arrays))
     for value, array in zip(node.outputs, results, strict=False):
         if (array.dtype, array.shape) != (value.type.dtype.numpy, value.type.dims):
+            if array.dtype.kind == "f" and not value.type.dtype.is_float:
+                raise ShapeError(f"{node.op.name} is not defined for {value.type.dtype}")
             found = f"{array.dtype}{list(array.shape)}"
             raise InternalError(f"{node.origin}: {node.op} gave {found} where its type rule says {value.type}")
     return results[: len(node.outputs)]

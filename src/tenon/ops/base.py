@@ -300,14 +300,23 @@ def typed(inputs: Sequence[Value | None]) -> list[TensorType]:
     return [v.type for v in inputs if v is not None]
 
 
+LONGEST = 1 << 16
+"""Elements that a constant which decides a type may have: an extent or a pad for each axis, or a size for each part."""
+
+
 def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) -> Array | None:
-    """The data of input ``i`` where the type rule needs it; None if absent.  Raises ShapeError if not constant."""
+    """The data of input ``i`` where the type rule needs it; None if absent.
+
+    Raises ShapeError if it is not constant, or too large to be meant.
+    """
     value = inputs[i] if i < len(inputs) else None
     if value is None:
         return None
     if value.data is None:
         what = f"{name}: {what} ('{value.name}') is computed at run time; it must be known when compiling"
         raise UnknownError(what, value)
+    if value.data.size > LONGEST:
+        raise ShapeError(f"{name}: {what} ('{value.name}') is a tensor of {value.data.size} elements")
     return value.data
 
 

@@ -36,6 +36,8 @@ Ints = tuple[int, ...]
 
 def check_axes(name: str, axes: Sequence[int], rank: int) -> Ints:
     """Axes counted from the front, in order.  Raises ShapeError for one that is not there, or there twice."""
+    if len(axes) > rank:
+        raise ShapeError(f"{name}: {len(axes)} axes do not fit a tensor of rank {rank}")
     found = sorted(a + rank if a < 0 else a for a in axes)
     if any(not 0 <= a < rank for a in found) or len(set(found)) < len(found):
         raise ShapeError(f"{name}: axes {list(axes)} do not fit a tensor of rank {rank}")

@@ -47,14 +47,21 @@ def _node(reference: str, scope: Scope) -> Message:
     return scope.nodes[name]
 
 
+def _input(node: Message, i: int) -> str:
+    inputs = data_inputs(node)
+    if i >= len(inputs):
+        raise RefusedError(f"'{node.name}' ({node.op}) reads {len(inputs)} tensors, fewer than a loop needs")
+    return inputs[i]
+
+
 def _parts(exit: Message, scope: Scope) -> tuple[list[Message], str, Message]:
     """The Merges of the frame that an Exit leaves, its name, and its LoopCond."""
-    switch = _node(data_inputs(exit)[0], scope)
-    condition = _node(data_inputs(switch)[1], scope)
-    frame = _frame(_node(data_inputs(switch)[0], scope), scope)
+    switch = _node(_input(exit, 0), scope)
+    condition = _node(_input(switch, 1), scope)
+    frame = _frame(_node(_input(switch, 0), scope), scope)
     merges = [n for n in scope.nodes.values() if n.op == "Merge" and _frame(n, scope) == frame]
     if not frame or not merges:
-        raise RefusedError("its loop is malformed")
+        raise RefusedError(f"the loop that '{exit.name}' leaves is malformed")
     return merges, frame, condition
 
 
