@@ -63,6 +63,10 @@ def attribute(value: Any) -> bytes:
         return part(10, part(1, value.name))
     if value and isinstance(value[0], tuple):
         return part(1, b"".join(part(7, shape(s)) for s in value))
+    if value and isinstance(value[0], str) and not isinstance(value[0], DType):
+        return part(1, b"".join(part(2, v) for v in value))
+    if value and isinstance(value[0], float):
+        return part(1, part(4, struct.pack(f"<{len(value)}f", *value)))
     if value and isinstance(value[0], DType):
         return part(1, part(6, b"".join(varint(NUMBERS[d]) for d in value)))
     return part(1, part(3, b"".join(varint(v) for v in value)))

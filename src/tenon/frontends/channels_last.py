@@ -310,9 +310,12 @@ class ChannelsLast(Net):
 
     def conv_transpose(
         self, x: Value, weights: Value, bias: Value | None, sizes: Ints, *, strides: Ints, padding: Padding,
-        dilations: Ints = (),
+        dilations: Ints = (), group: int = 1,
     ) -> Value:  # fmt: skip
-        """The gradient of a convolution that made ``x`` from an image of ``sizes``; weights [in, out, kernel...]."""
+        """The gradient of a convolution that made ``x`` from an image of ``sizes``.
+
+        Weights are [in, out / group, kernel...].
+        """
         kernel = self.dims(weights)[2:]
         dilations = tuple(dilations) or (1,) * len(kernel)
         before, after, extra = [], [], []
@@ -329,7 +332,7 @@ class ChannelsLast(Net):
         return self.last(
             self.add(
                 "ConvTranspose", self.first(x), weights, bias, kernel_shape=kernel, strides=tuple(strides),
-                dilations=dilations, pads=(*before, *after), output_padding=tuple(extra),
+                dilations=dilations, pads=(*before, *after), output_padding=tuple(extra), group=group,
             )
         )  # fmt: skip
 

@@ -9,11 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends import tensorflow_family as family
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.suppression import combined
+from tenon.frontends.tensorflow import windows
+from tenon.frontends.tensorflow.cells import CELLS
+from tenon.frontends.tensorflow.elements import ELEMENTS
 from tenon.frontends.tensorflow.load import Layer
 from tenon.frontends.tensorflow.schema import DTYPES, shape_of
+from tenon.frontends.tensorflow.windows import WINDOWS
 from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
@@ -65,96 +70,31 @@ def _mfcc(layer: Layer) -> Made:
     return layer.input(layer.node.name, F32, (1, frames, layer.integer("dct_coefficient_count", 13)))
 
 
-# ------------------------------------------------------------------------------------------------------ windows
-def _first(layer: Layer) -> bool:
-    """Whether channels come first in this node's tensors."""
-    layout = layer.text("data_format", "NHWC")
-    if layout not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
-        raise RefusedError(f"data_format {layout} is not supported")
-    return layout[1] == "C"
-
-
-def _image(layer: Layer, k: int = 0) -> Value:
-    return layer.net.last(layer.x(k)) if _first(layer) else layer.x(k)
-
-
-def _back(layer: Layer, y: Value) -> Value:
-    return layer.net.first(y) if _first(layer) else y
-
-
-def _spatial(layer: Layer, name: str) -> list[int]:
-    given = layer.ints(name) or [1, 1, 1, 1]
-    return given[2:] if _first(layer) else given[1:-1]
-
-
-def _padding(layer: Layer) -> str | list[int]:
-    padding = layer.text("padding", "VALID")
-    if padding != "EXPLICIT":
-        return padding
-    pads, spatial = layer.ints("explicit_paddings"), slice(2, None) if _first(layer) else slice(1, -1)
-    return [*pads[::2][spatial], *pads[1::2][spatial]]
-
-
-def _convolved(layer: Layer, x: Value, weights: Value, group: int) -> Made:
-    y = layer.net.conv(
-        x, weights, strides=_spatial(layer, "strides"), dilations=_spatial(layer, "dilations"),
-        padding=_padding(layer), group=group,
-    )  # fmt: skip
-    return _back(layer, y)
-
-
-def _conv(layer: Layer) -> Made:
-    net, x = layer.net, _image(layer)
-    rank = net.type(x).rank
-    w = net.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2)))
-    return _convolved(layer, x, w, net.dims(x)[-1] // max(1, net.dims(w)[1]))
-
-
-def _depthwise_conv(layer: Layer) -> Made:
-    h, w, c, m = layer.net.dims(layer.x(1))
-    weights = layer.net.transpose(layer.net.reshape(layer.x(1), (h, w, 1, c * m)), (3, 2, 0, 1))
-    return _convolved(layer, _image(layer), weights, c)
-
-
-def _conv_backprop(layer: Layer) -> Made:
-    net, x = layer.net, _image(layer, 2)
-    w = net.transpose(layer.x(1), (3, 2, 0, 1))
-    sizes = layer.numbers(0)
-    sizes = (sizes[2:] if _first(layer) else sizes[1:-1]) if len(sizes) == 4 else sizes
-    y = net.conv_transpose(
-        x, w, None, sizes, strides=_spatial(layer, "strides"), dilations=_spatial(layer, "dilations"),
-        padding=_padding(layer),
-    )  # fmt: skip
-    return _back(layer, y)
-
-
-def _pool(kind: str) -> Spell:
-    def spell(layer: Layer) -> Made:
-        kernel, strides = _spatial(layer, "ksize"), _spatial(layer, "strides")
-        return _back(layer, layer.net.pool(kind, _image(layer), kernel, strides, _padding(layer)))
-
-    return spell
-
-
-def _resize(mode: str) -> Spell:
-    return lambda layer: layer.net.resize(
-        layer.net.add("Cast", layer.x(), to="f32") if mode != "nearest" else layer.x(),
-        layer.numbers(1), mode, align_corners=layer.flag("align_corners"), half_pixel=layer.flag("half_pixel_centers"),
-    )  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------ normalisation
 def _fused_batch_norm(layer: Layer) -> Made:
     if layer.flag("is_training") or layer.net.type(layer.x(3)).size == 0:
-        raise RefusedError("it is in training mode", "freeze the graph for inference")
+        return _batch_statistics(layer)
     return _normalized(layer, layer.x(1), layer.x(2), layer.x(3), layer.x(4), layer.number("epsilon", 1e-4))
+
+
+def _batch_statistics(layer: Layer) -> Made:
+    """Of a graph in training mode: normalised by what the batch itself is like."""
+    net, x = layer.net, windows.image(layer)
+    axes = list(range(net.type(x).rank - 1))
+    mean = net.reduce("Mean", x, axes, keep=True)
+    apart = net.add("Sub", x, mean)
+    variance = net.reduce("Mean", net.square(apart), axes, keep=True)
+    deviation = net.add("Sqrt", net.add("Add", variance, net.number(layer.number("epsilon", 1e-4), x)))
+    y = net.add("Add", net.add("Mul", net.add("Div", apart, deviation), layer.x(1)), layer.x(2))
+    flat = (net.reshape(v, (-1,)) for v in (mean, variance, mean, variance))
+    return [windows.back(layer, y), *flat]
 
 
 def _normalized(layer: Layer, scale: Value, offset: Value, mean: Value, variance: Value, epsilon: float) -> Value:
     net, x = layer.net, layer.x(0)
-    x = x if _first(layer) else net.first(x)
+    x = x if windows.first(layer) else net.first(x)
     y = net.add("BatchNormalization", x, scale, offset, mean, variance, epsilon=epsilon)
-    return y if _first(layer) else net.last(y)
+    return y if windows.first(layer) else net.last(y)
 
 
 def _global_batch_norm(layer: Layer) -> Made:
@@ -166,6 +106,12 @@ def _global_batch_norm(layer: Layer) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------------- products
+def _fused_matmul(layer: Layer) -> Made:
+    y = family.matmul(layer)
+    assert isinstance(y, Value)
+    return windows.fused(layer, y)
+
+
 def _bias_add(layer: Layer) -> Made:
     bias = layer.x(1)
     if layer.text("data_format") == "NCHW":
@@ -182,8 +128,24 @@ def _cast(layer: Layer) -> Made:
 def _fake_quant_vars(layer: Layer) -> Made:
     low, high = layer.array(1), layer.array(2)
     if low.size != 1 or high.size != 1:
-        raise RefusedError("ranges per channel are not supported")
+        return _fake_quant_channels(layer)
     return family.fake_quant(layer, float(low.item()), float(high.item()))
+
+
+def _fake_quant_channels(layer: Layer) -> Made:
+    """Rounding to a grid of its own for each of the last axis' elements, the zeros moved to grid points."""
+    net, x, bits = layer.net, layer.x(), layer.integer("num_bits", 8)
+    low, high = (layer.array(k).astype(np.float32).ravel() for k in (1, 2))
+    if bits not in range(2, 17) or not (low <= 0).all() or not (high >= 0).all() or not (low < high).all():
+        raise RefusedError(f"ranges of {low.tolist()} to {high.tolist()} in {bits} bits are not supported")
+    least, most = int(layer.flag("narrow_range")), (1 << bits) - 1
+    scale = (high - low) / np.float32(most - least)
+    zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most)
+    begin, end = (net.constant(((bound - zero) * scale).astype(np.float32), "range") for bound in (least, most))
+    step = net.constant(scale, "step")
+    inside = net.add("Sub", net.add("Min", net.add("Max", x, begin), end), begin)
+    counted = net.add("Floor", net.add("Add", net.add("Div", inside, step), net.number(0.5, x)))
+    return net.add("Add", net.add("Mul", counted, step), begin)
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
@@ -200,10 +162,8 @@ def _pad(layer: Layer) -> Made:
 
 
 def _gather(layer: Layer) -> Made:
-    if layer.integer("batch_dims"):
-        raise RefusedError("batch_dims are not supported")
     axis = layer.numbers(2)[0] if layer.count > 2 else 0
-    return layer.net.add("Gather", layer.x(), layer.x(1), axis=axis)
+    return elements.gather(layer.net, layer.x(), layer.x(1), axis, layer.integer("batch_dims"))
 
 
 # --------------------------------------------------------------------------------------------------- reductions
@@ -269,17 +229,15 @@ OPERATORS: dict[str, Spell] = {
     "PlaceholderWithDefault": _placeholder_with_default,
     **dict.fromkeys(("QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"), _dequeued),
     "IteratorGetNext": _next, "Mfcc": _mfcc,
-    # windows
-    **dict.fromkeys(("Conv2D", "Conv3D"), _conv),
-    "DepthwiseConv2dNative": _depthwise_conv, "Conv2DBackpropInput": _conv_backprop,
-    **each(_pool, "AvgPool:AveragePool AvgPool3D:AveragePool MaxPool:MaxPool MaxPool3D:MaxPool"),
-    **each(_resize, "ResizeBilinear:linear ResizeNearestNeighbor:nearest ResizeBicubic:cubic"),
+    **WINDOWS, **ELEMENTS, **CELLS,
     # normalisation
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _fused_batch_norm),
     "BatchNormWithGlobalNormalization": _global_batch_norm,
     "LRN": lambda layer: family.lrn(layer, layer.integer("depth_radius", 5)),
     # products
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), family.matmul),
+    "Einsum": lambda layer: layer.net.add("Einsum", *layer.xs(), equation=layer.text("equation")),
+    "_FusedMatMul": _fused_matmul,
     **dict.fromkeys(("BiasAdd", "BiasAddV1"), _bias_add),
     # pointwise
     **each(one, """
@@ -290,6 +248,7 @@ OPERATORS: dict[str, Spell] = {
     "Softmax": one("Softmax", axis=-1), "Mod": SHARED["FloorMod"],
     "ClipByValue": lambda layer: layer.net.add("Min", layer.net.add("Max", layer.x(0), layer.x(1)), layer.x(2)),
     "Cast": _cast, "FakeQuantWithMinMaxVars": _fake_quant_vars,
+    "FakeQuantWithMinMaxVarsPerChannel": _fake_quant_channels,
     "FakeQuantWithMinMaxArgs": lambda layer: family.fake_quant(layer, layer.number("min", -6), layer.number("max", 6)),
     # moving elements
     "Reshape": lambda layer: layer.net.reshape(layer.x(), layer.numbers(1)),

@@ -34,7 +34,9 @@ SCHEMA = Schema(
             "type": (6, "int32"), "shape": (7, "Shape"), "tensor": (8, "Tensor"), "func": (10, "Called"),
         },
         "Called": {"name": (1, "string")},
-        "List": {"i": (3, "*int64"), "f": (4, "*float"), "type": (6, "*int32"), "shape": (7, "*Shape")},
+        "List": {
+            "s": (2, "*bytes"), "i": (3, "*int64"), "f": (4, "*float"), "type": (6, "*int32"), "shape": (7, "*Shape"),
+        },
         "Shape": {"dim": (2, "*Dim"), "unknown_rank": (3, "bool")},
         "Dim": {"size": (1, "int64")},
         "Tensor": {
