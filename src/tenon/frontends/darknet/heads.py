@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends.darknet.layers import Layer, flat, image, reshape
+from tenon.frontends import yolo_cells
+from tenon.frontends.darknet.layer import Layer
 from tenon.frontends.darknet.tree import softmax, tree, whole
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
@@ -40,35 +41,26 @@ class _Grid:
     def cells(self) -> int:
         return self.height * self.width
 
-    def corners(self) -> Array:
-        """[1, 1, 2, cells]: the column and the row of every cell."""
-        rows, columns = np.mgrid[: self.height, : self.width].astype(np.float32)
-        return np.stack([columns, rows]).reshape(1, 1, 2, -1)
+    def centres(self, layer: Layer, xy: Value) -> Value:
+        """Places within cells as places in the picture."""
+        moved = layer.add("Add", xy, yolo_cells.places(self.height, self.width))
+        return layer.add("Mul", moved, 1 / yolo_cells.extents(self.height, self.width))
 
-    def size(self) -> Array:
-        return np.array([self.width, self.height], np.float32).reshape(1, 1, 2, 1)
+    def parts(self, layer: Layer, *sizes: int) -> Sequence[Value]:
+        """The numbers of the boxes in parts [1, anchors, size, cells]."""
+        return layer.split(layer.reshape(layer.x, 1, self.anchors, self.entries, self.cells), 2, sizes)
 
     def listed(self, layer: Layer, x: Value, numbers: int) -> Value:
         """[1, anchors, numbers, cells] as [1, cells * anchors, numbers]."""
-        return reshape(layer, layer.add("Transpose", x, perm=(0, 3, 1, 2)), 1, self.cells * self.anchors, numbers)
+        return layer.reshape(layer.add("Transpose", x, perm=(0, 3, 1, 2)), 1, self.cells * self.anchors, numbers)
 
 
 def _grid(layer: Layer, anchors: int, entries: int) -> _Grid:
-    channels, height, width = image(layer)
+    channels, height, width = layer.planes()
     if anchors < 1 or channels != anchors * entries:
         wanted = f"{anchors} anchors of {entries} numbers"
         raise RefusedError(f"it reads {wanted} from {channels} channels; filters before it do not fit")
     return _Grid(anchors, entries, height, width)
-
-
-def _boxes(layer: Layer, center: Value, size: Value, axis: int) -> Value:
-    """Corners from centres and sizes."""
-    half = layer.add("Mul", size, 0.5)
-    return layer.add("Concat", layer.add("Sub", center, half), layer.add("Add", center, half), axis=axis)
-
-
-def _centers(layer: Layer, grid: _Grid, xy: Value) -> Value:
-    return layer.add("Mul", layer.add("Add", xy, grid.corners()), 1 / grid.size())
 
 
 def _anchors(layer: Layer, chosen: Sequence[int], unit: Sequence[float]) -> Array:
@@ -90,67 +82,64 @@ def _mask(layer: Layer) -> list[int]:
     return chosen or list(range(layer.section.integer("num", 1)))
 
 
-def yolo(layer: Layer, picture: Sequence[int]) -> Detections:
+def yolo(layer: Layer) -> Detections:
     """Anchors in pixels of the network's input; with new_coords the convolution before has made all of it 0..1."""
     chosen, classes = _mask(layer), layer.section.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 5)
-    parts = reshape(layer, layer.x, 1, grid.anchors, grid.entries, grid.cells)
-    xy, wh, rest = layer.split(parts, 2, [2, 2, classes + 1])
-    anchors = _anchors(layer, chosen, (picture[1], picture[0]))
+    xy, wh, rest = grid.parts(layer, 2, 2, classes + 1)
+    anchors = _anchors(layer, chosen, layer.network.picture[::-1])
     if layer.section.integer("new_coords"):
-        size = layer.add("Mul", layer.add("Mul", wh, wh), 4 * anchors)
+        size = layer.add("Mul", layer.square(wh), 4 * anchors)
     else:
         xy, rest = layer.add("Sigmoid", xy), layer.add("Sigmoid", rest)
         size = layer.add("Mul", layer.add("Exp", wh), anchors)
     xy = _offset(layer, xy)
-    raw = reshape(layer, layer.add("Concat", xy, wh, rest, axis=2), *layer.x.type.dims)
+    raw = layer.reshape(layer.add("Concat", xy, wh, rest, axis=2), *layer.dims)
     objectness, probabilities = layer.split(rest, 2, [1, classes])
-    return _found(layer, grid, raw, _centers(layer, grid, xy), size, objectness, probabilities)
+    return _found(layer, grid, raw, grid.centres(layer, xy), size, objectness, probabilities)
 
 
-def gaussian_yolo(layer: Layer, picture: Sequence[int]) -> Detections:
+def gaussian_yolo(layer: Layer) -> Detections:
     """YOLO that also says how unsure it is of each coordinate; the scores shrink by the mean of that."""
     chosen, classes = _mask(layer), layer.section.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 9)
-    parts = reshape(layer, layer.x, 1, grid.anchors, grid.entries, grid.cells)
-    x, dx, y, dy, w, dw, h, dh, rest = layer.split(parts, 2, [1] * 8 + [classes + 1])
+    x, dx, y, dy, w, dw, h, dh, rest = grid.parts(layer, *[1] * 8, classes + 1)
     xy = _offset(layer, layer.add("Sigmoid", layer.add("Concat", x, y, axis=2)))
     unsure = layer.add("Sigmoid", layer.add("Concat", dx, dy, dw, dh, axis=2))
     wh, rest = layer.add("Concat", w, h, axis=2), layer.add("Sigmoid", rest)
     (x, y), (dx, dy, dw, dh) = layer.split(xy, 2, [1, 1]), layer.split(unsure, 2, [1] * 4)
-    raw = reshape(layer, layer.add("Concat", x, dx, y, dy, w, dw, h, dh, rest, axis=2), *layer.x.type.dims)
-    size = layer.add("Mul", layer.add("Exp", wh), _anchors(layer, chosen, (picture[1], picture[0])))
+    raw = layer.reshape(layer.add("Concat", x, dx, y, dy, w, dw, h, dh, rest, axis=2), *layer.dims)
+    size = layer.add("Mul", layer.add("Exp", wh), _anchors(layer, chosen, layer.network.picture[::-1]))
     objectness, probabilities = layer.split(rest, 2, [1, classes])
-    mean = layer.add("ReduceMean", unsure, np.array([2], np.int64), keepdims=1)
+    mean = layer.add("ReduceMean", unsure, layer.ints(2))
     objectness = layer.add("Mul", objectness, layer.add("Sub", 1.0, mean))
-    return _found(layer, grid, raw, _centers(layer, grid, xy), size, objectness, probabilities)
+    return _found(layer, grid, raw, grid.centres(layer, xy), size, objectness, probabilities)
 
 
 def _found(
     layer: Layer, grid: _Grid, raw: Value, center: Value, size: Value, objectness: Value, probabilities: Value
 ) -> Detections:
-    boxes = grid.listed(layer, _boxes(layer, center, size, 2), 4)
+    boxes = grid.listed(layer, yolo_cells.corners(layer, center, layer.add("Mul", size, 0.5)), 4)
     scores = layer.add("Mul", probabilities, objectness)
-    return Detections(raw, boxes, grid.listed(layer, scores, scores.type.dims[2]))
+    return Detections(raw, boxes, grid.listed(layer, scores, layer.net.dims(scores)[2]))
 
 
-def region(layer: Layer, picture: Sequence[int]) -> Detections:
+def region(layer: Layer) -> Detections:
     """YOLO v2: anchors in cells."""
     section = layer.section
     count, classes = section.integer("num", 1), section.integer("classes", 20)
     if section.integer("coords", 4) != 4 or section.integer("background"):
         raise RefusedError("only coords=4 without background is supported")
     grid = _grid(layer, count, classes + 5)
-    parts = reshape(layer, layer.x, 1, count, grid.entries, grid.cells)
-    xy, wh, objectness, logits = layer.split(parts, 2, [2, 2, 1, classes])
+    xy, wh, objectness, logits = grid.parts(layer, 2, 2, 1, classes)
     xy, objectness = layer.add("Sigmoid", xy), layer.add("Sigmoid", objectness)
     classified = tree(layer)
     probabilities = softmax(layer, logits, classified, 2) if classified else _probabilities(layer, logits)
-    raw = reshape(layer, layer.add("Concat", xy, wh, objectness, probabilities, axis=2), *layer.x.type.dims)
+    raw = layer.reshape(layer.add("Concat", xy, wh, objectness, probabilities, axis=2), *layer.dims)
     anchors = _anchors(layer, range(count), (grid.width, grid.height))
     size = layer.add("Mul", layer.add("Exp", wh), anchors)
     certain = whole(layer, probabilities, classified, 2) if classified else probabilities
-    return _found(layer, grid, raw, _centers(layer, grid, xy), size, objectness, certain)
+    return _found(layer, grid, raw, grid.centres(layer, xy), size, objectness, certain)
 
 
 def _probabilities(layer: Layer, logits: Value) -> Value:
@@ -161,27 +150,29 @@ def _probabilities(layer: Layer, logits: Value) -> Value:
     return layer.add("Sigmoid", logits)
 
 
-def detection(layer: Layer, picture: Sequence[int]) -> Detections:
+def detection(layer: Layer) -> Detections:
     """YOLO v1: a vector of class probabilities of all cells, then objectness, then boxes."""
     section = layer.section
     side, count, classes = section.integer("side", 7), section.integer("num", 1), section.integer("classes", 1)
-    grid, x = _Grid(count, 5, side, side), flat(layer)
-    if min(side, count, classes) < 1 or x.type.dims[1] != grid.cells * (classes + count * 5):
-        raise RefusedError(f"it reads {grid.cells} cells from {x.type.dims[1]} numbers, which do not fit")
+    grid, x = _Grid(count, 5, side, side), layer.flat()
+    length = layer.net.dims(x)[1]
+    if min(side, count, classes) < 1 or length != grid.cells * (classes + count * 5):
+        raise RefusedError(f"it reads {grid.cells} cells from {length} numbers, which do not fit")
     sizes = [grid.cells * classes, grid.cells * count, grid.cells * count * 4]
     probabilities, objectness, coordinates = layer.split(x, 1, sizes)
-    probabilities = reshape(layer, probabilities, 1, grid.cells, 1, classes)
+    probabilities = layer.reshape(probabilities, 1, grid.cells, 1, classes)
     if section.integer("softmax"):
         probabilities = layer.add("Softmax", probabilities, axis=3)
-    raw = layer.add("Concat", flat(layer, reshape(layer, probabilities, 1, sizes[0])), objectness, coordinates, axis=1)
-    xy, wh = layer.split(reshape(layer, coordinates, 1, grid.cells, count, 4), 3, [2, 2])
-    center = layer.add("Mul", layer.add("Add", xy, grid.corners().transpose(0, 3, 1, 2)), 1 / side)
-    size = layer.add("Mul", wh, wh) if section.integer("sqrt") else wh
-    boxes = reshape(layer, _boxes(layer, center, size, 3), 1, grid.cells * count, 4)
-    scores = layer.add("Mul", probabilities, reshape(layer, objectness, 1, grid.cells, count, 1))
-    return Detections(raw, boxes, reshape(layer, scores, 1, grid.cells * count, classes))
+    raw = layer.add("Concat", layer.reshape(probabilities, 1, sizes[0]), objectness, coordinates, axis=1)
+    xy, wh = layer.split(layer.reshape(coordinates, 1, grid.cells, count, 4), 3, [2, 2])
+    cells = yolo_cells.places(side, side).transpose(0, 3, 1, 2)
+    center = layer.add("Mul", layer.add("Add", xy, cells), 1 / side)
+    half = layer.add("Mul", layer.square(wh) if section.integer("sqrt") else wh, 0.5)
+    boxes = layer.reshape(yolo_cells.corners(layer, center, half, 3), 1, grid.cells * count, 4)
+    scores = layer.add("Mul", probabilities, layer.reshape(objectness, 1, grid.cells, count, 1))
+    return Detections(raw, boxes, layer.reshape(scores, 1, grid.cells * count, classes))
 
 
-HEADS: dict[str, Callable[[Layer, Sequence[int]], Detections]] = {
+HEADS: dict[str, Callable[[Layer], Detections]] = {
     "yolo": yolo, "Gaussian_yolo": gaussian_yolo, "region": region, "detection": detection,
 }  # fmt: skip

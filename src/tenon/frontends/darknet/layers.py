@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from tenon.frontends.darknet.cfg import Parameters, Section
+from tenon.frontends import caffe_family as family
+from tenon.frontends.darknet import tree
+from tenon.frontends.darknet.cfg import Section
+from tenon.frontends.darknet.layer import Layer
+from tenon.frontends.emit import Emitter
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
@@ -21,105 +25,60 @@ EPSILON = 1e-6
 """Of batch normalisation, under the root as OpenCV has it.  Darknet itself is of several minds: pjreddie's C code adds
 1e-6 to the root, its CUDA code and AlexeyAB's put 1e-5 under it."""
 
-
-class Layer(Protocol):
-    """A layer about to be made: ``x`` is the result of the one before it."""
-
-    section: Section
-    parameters: Parameters
-    x: Value
-
-    def add(self, type: str, *inputs: Value | Array | float | None, **attributes: Any) -> Value:
-        """A node with one output.  Arrays become constants, numbers become f32 scalars."""
-
-    def split(self, x: Value, axis: int, sizes: Sequence[int]) -> Sequence[Value]: ...
-
-    def earlier(self, index: float) -> Value:
-        """The result of another layer, counted from 0, or back from this one when negative."""
-
-    def beside(self, path: str) -> bytes | None:
-        """A file that the .cfg names, looked for beside it whatever its folder was; None if it is not there."""
-
-
-def image(layer: Layer, value: Value | None = None) -> tuple[int, int, int]:
-    """Channels, height and width of a value.  Raises RefusedError for what is no image."""
-    dims = (value or layer.x).type.dims
-    if len(dims) != 4:
-        raise RefusedError(f"it needs an image, and what comes before it is a vector of {dims[-1]} numbers")
-    return dims[1], dims[2], dims[3]
-
-
-def reshape(layer: Layer, value: Value, *dims: int) -> Value:
-    return layer.add("Reshape", value, np.array(dims, np.int64))
-
-
-def flat(layer: Layer, value: Value | None = None) -> Value:
-    value = value or layer.x
-    return value if value.type.rank == 2 else layer.add("Flatten", value, axis=1)
+Spell = Callable[[Emitter, Value], Value]
 
 
 # ----------------------------------------------------------------------------------------- activations
-def _loggy(layer: Layer, x: Value) -> Value:
-    return layer.add("Sub", layer.add("Mul", layer.add("Sigmoid", x), 2.0), 1.0)
-
-
-def _ramp(layer: Layer, x: Value) -> Value:
-    return layer.add("Add", layer.add("Relu", x), layer.add("Mul", x, 0.1))
-
-
-def _pieces(layer: Layer, x: Value, low: float, high: float, outer: float, inner: float, middle: float) -> Value:
+def _pieces(low: float, high: float, outer: float, inner: float, middle: float) -> Spell:
     """A line of slope ``inner`` through ``middle`` at 0 between two bounds, of slope ``outer`` beyond them."""
-    inside = layer.add("Clip", x, low, high)
-    outside = layer.add("Mul", layer.add("Sub", x, inside), outer)
-    return layer.add("Add", layer.add("Add", layer.add("Mul", inside, inner), middle), outside)
+
+    def spell(e: Emitter, x: Value) -> Value:
+        inside = e.add("Clip", x, low, high)
+        outside = e.add("Mul", e.add("Sub", x, inside), outer)
+        return e.add("Add", family.affine(e, inside, inner, middle), outside)
+
+    return spell
 
 
-def _stair(layer: Layer, x: Value) -> Value:
+def _ramp(e: Emitter, x: Value) -> Value:
+    return e.add("Add", e.add("Relu", x), e.add("Mul", x, 0.1))
+
+
+def _stair(e: Emitter, x: Value) -> Value:
     """floor(x / 2), and between odd whole numbers and the next a ramp."""
-    floor = layer.add("Floor", x)
-    half = layer.add("Floor", layer.add("Mul", x, 0.5))
-    whole = layer.add("Floor", layer.add("Mul", floor, 0.5))
-    odd = layer.add("Sub", floor, layer.add("Mul", whole, 2.0))
-    return layer.add("Add", layer.add("Mul", layer.add("Sub", x, floor), odd), half)
+    floor = e.add("Floor", x)
+    half = e.add("Floor", e.add("Mul", x, 0.5))
+    whole = e.add("Floor", e.add("Mul", floor, 0.5))
+    odd = e.add("Sub", floor, e.add("Mul", whole, 2.0))
+    return e.add("Add", e.add("Mul", e.add("Sub", x, floor), odd), half)
 
 
-def _hard_mish(layer: Layer, x: Value) -> Value:
+def _hard_mish(e: Emitter, x: Value) -> Value:
     """x above 0, x^2/2 + x between -2 and 0, 0 below: with m = min(x, 0) clipped at -2, (m/2 + 1) m + relu(x)."""
-    low = layer.add("Clip", x, -2.0, 0.0)
-    bent = layer.add("Mul", layer.add("Add", layer.add("Mul", low, 0.5), 1.0), low)
-    return layer.add("Add", bent, layer.add("Relu", x))
+    low = e.add("Clip", x, -2.0, 0.0)
+    return e.add("Add", e.add("Mul", family.affine(e, low, 0.5, 1.0), low), e.add("Relu", x))
 
 
-def _over_channels(layer: Layer, x: Value) -> Value:
-    positive = layer.add("Relu", x)
-    total = layer.add("ReduceSum", positive, np.array([1], np.int64), keepdims=1)
-    return layer.add("Div", positive, layer.add("Add", total, 1e-4))
+def _over_channels(e: Emitter, x: Value) -> Value:
+    positive = e.add("Relu", x)
+    return e.add("Div", positive, e.add("Add", e.add("ReduceSum", positive, e.ints(1)), 1e-4))
 
 
-ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
-    "linear": lambda layer, x: x,
-    "logistic": lambda layer, x: layer.add("Sigmoid", x),
-    "loggy": _loggy,
-    "relu": lambda layer, x: layer.add("Relu", x),
-    "relu6": lambda layer, x: layer.add("Clip", x, 0.0, 6.0),
-    "relie": lambda layer, x: layer.add("LeakyRelu", x, alpha=0.01),
-    "leaky": lambda layer, x: layer.add("LeakyRelu", x, alpha=0.1),
-    "ramp": _ramp,
-    "elu": lambda layer, x: layer.add("Elu", x, alpha=1.0),
-    "selu": lambda layer, x: layer.add("Selu", x, alpha=1.6732, gamma=1.0507),
-    "gelu": lambda layer, x: layer.add("Gelu", x, approximate="tanh"),
-    "tanh": lambda layer, x: layer.add("Tanh", x),
-    "hardtan": lambda layer, x: layer.add("Clip", x, -1.0, 1.0),
-    "lhtan": lambda layer, x: _pieces(layer, x, 0.0, 1.0, 0.001, 1.0, 0.0),
-    "plse": lambda layer, x: _pieces(layer, x, -4.0, 4.0, 0.01, 0.125, 0.5),
-    "stair": _stair,
-    "swish": lambda layer, x: layer.add("Swish", x),
-    "silu": lambda layer, x: layer.add("Swish", x),
-    "mish": lambda layer, x: layer.add("Mish", x),
-    "hard_mish": _hard_mish,
-    "normalize_channels": _over_channels,
-    "normalize_channels_softmax": lambda layer, x: layer.add("Softmax", x, axis=1),
-    "normalize_channels_softmax_maxval": lambda layer, x: layer.add("Softmax", x, axis=1),
+def _one(type: str, **attributes: Any) -> Spell:
+    return lambda e, x: e.add(type, x, **attributes)
+
+
+ACTIVATIONS: dict[str, Spell] = {
+    "linear": lambda e, x: x, "logistic": _one("Sigmoid"), "relu": _one("Relu"), "tanh": _one("Tanh"),
+    "loggy": lambda e, x: family.affine(e, e.add("Sigmoid", x), 2.0, -1.0),
+    "relu6": lambda e, x: e.add("Clip", x, 0.0, 6.0), "hardtan": lambda e, x: e.add("Clip", x, -1.0, 1.0),
+    "relie": _one("LeakyRelu", alpha=0.01), "leaky": _one("LeakyRelu", alpha=0.1), "ramp": _ramp,
+    "elu": _one("Elu", alpha=1.0), "selu": _one("Selu", alpha=1.6732, gamma=1.0507),
+    "gelu": _one("Gelu", approximate="tanh"), "swish": _one("Swish"), "silu": _one("Swish"), "mish": _one("Mish"),
+    "lhtan": _pieces(0.0, 1.0, 0.001, 1.0, 0.0), "plse": _pieces(-4.0, 4.0, 0.01, 0.125, 0.5), "stair": _stair,
+    "hard_mish": _hard_mish, "normalize_channels": _over_channels,
+    "normalize_channels_softmax": _one("Softmax", axis=1),
+    "normalize_channels_softmax_maxval": _one("Softmax", axis=1),
 }  # fmt: skip
 
 
@@ -142,31 +101,49 @@ def activate(layer: Layer, x: Value, default: str) -> Value:
 
 
 # ------------------------------------------------------------------------------------- with parameters
+@dataclass(frozen=True)
+class Offsets:
+    """What follows a product: its bias, and scale, mean and variance if it is normalised."""
+
+    bias: Array
+    statistics: Sequence[Array]
+
+    def after(self, layer: Layer, type: str, x: Value, weights: Array, **attributes: Any) -> Value:
+        """A product by its operator, biased or normalised; no activation."""
+        if not self.statistics:
+            return layer.add(type, x, weights, self.bias, **attributes)
+        scale, mean, variance = self.statistics
+        return _normalized(layer, layer.add(type, x, weights, **attributes), scale, self.bias, mean, variance)
+
+
+def _statistics(layer: Layer, outputs: int) -> list[Array]:
+    """Scale, mean and variance, which come next in the file if the layer normalises."""
+    return [layer.parameters.take(outputs) for _ in range(3 if layer.section.integer("batch_normalize") else 0)]
+
+
 def _normalized(layer: Layer, x: Value, scale: Array, bias: Array, mean: Array, variance: Array) -> Value:
     return layer.add("BatchNormalization", x, scale, bias, mean, variance, epsilon=EPSILON)
 
 
 def convolution(layer: Layer, x: Value, filters: int, window: dict[str, Any], weights: Sequence[int]) -> Value:
     """A convolution with its bias or batch normalisation, whose floats come next in the file; no activation."""
-    take, normalize = layer.parameters.take, layer.section.integer("batch_normalize")
-    bias = take(filters)
-    statistics = [take(filters) for _ in range(3)] if normalize else []
-    kernel = take(*weights)
+    take = layer.parameters.take
+    offsets, kernel = Offsets(take(filters), _statistics(layer, filters)), take(*weights)
     if layer.section.integer("flipped"):
         kernel = kernel.reshape(math.prod(weights[1:]), weights[0]).T.reshape(tuple(weights))
-    if not normalize:
-        return layer.add("Conv", x, kernel, bias, **window)
-    scale, mean, variance = statistics
-    return _normalized(layer, layer.add("Conv", x, kernel, **window), scale, bias, mean, variance)
+    return offsets.after(layer, "Conv", x, kernel, **window)
 
 
 def window(section: Section, size: int, pad: int) -> dict[str, Any]:
     """Kernel, strides, pads and dilations: as the options say."""
-    stride = section.integer("stride", 1)
-    strides = (section.integer("stride_y", stride), section.integer("stride_x", stride))
     dilation = section.integer("dilation", 1) if size > 1 else 1
     pads = (pad * dilation,) * 4
-    return {"kernel_shape": (size, size), "strides": strides, "pads": pads, "dilations": (dilation, dilation)}
+    return {"kernel_shape": (size, size), "strides": _strides(section), "pads": pads, "dilations": (dilation,) * 2}
+
+
+def _strides(section: Section) -> tuple[int, int]:
+    stride = section.integer("stride", 1)
+    return section.integer("stride_y", stride), section.integer("stride_x", stride)
 
 
 def padding(section: Section, size: int) -> int:
@@ -175,16 +152,14 @@ def padding(section: Section, size: int) -> int:
 
 def convolutional(layer: Layer) -> Value:
     section = layer.section
-    channels, _, _ = image(layer)
-    filters, size = section.integer("filters", 1), section.integer("size", 1)
-    groups = max(1, section.integer("groups", 1))
-    options = window(section, size, padding(section, size)) | {"group": groups}
-    blur = section.integer("antialiasing") and options["strides"] != (1, 1)
+    filters, size, groups = section.integer("filters", 1), section.integer("size", 1), section.integer("groups", 1)
+    options = window(section, size, padding(section, size)) | {"group": max(1, groups)}
     strides = options["strides"]
+    blur = section.integer("antialiasing") and strides != (1, 1)
     if blur:
         options["strides"] = (1, 1)
-    x = convolution(layer, layer.x, filters, options, (filters, channels // groups, size, size))
-    x = activate(layer, x, "logistic")
+    weights = (filters, layer.planes()[0] // options["group"], size, size)
+    x = activate(layer, convolution(layer, layer.x, filters, options, weights), "logistic")
     return _blurred(layer, x, filters, strides) if blur else x
 
 
@@ -199,56 +174,42 @@ def _blurred(layer: Layer, x: Value, filters: int, strides: Sequence[int]) -> Va
 
 def deconvolutional(layer: Layer) -> Value:
     section, take = layer.section, layer.parameters.take
-    channels, _, _ = image(layer)
     filters, size = section.integer("filters", 1), section.integer("size", 1)
-    options = window(section, size, padding(section, size))
-    bias, normalize = take(filters), section.integer("batch_normalize")
-    statistics = [take(filters) for _ in range(3)] if normalize else []
-    kernel = take(channels, filters, size, size)
-    if normalize:
-        scale, mean, variance = statistics
-        x = _normalized(layer, layer.add("ConvTranspose", layer.x, kernel, **options), scale, bias, mean, variance)
-    else:
-        x = layer.add("ConvTranspose", layer.x, kernel, bias, **options)
-    return activate(layer, x, "logistic")
+    offsets = Offsets(take(filters), _statistics(layer, filters))
+    kernel, options = take(layer.planes()[0], filters, size, size), window(section, size, padding(section, size))
+    return activate(layer, offsets.after(layer, "ConvTranspose", layer.x, kernel, **options), "logistic")
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a fully connected layer keeps: [outputs, inputs], and scale, mean and variance if it normalises."""
+    """What a fully connected layer keeps: [outputs, inputs] and what follows."""
 
     weights: Array
-    bias: Array
-    statistics: tuple[Array, ...]
+    offsets: Offsets
 
     def apply(self, layer: Layer, x: Value) -> Value:
         """Of x [1, inputs]; no activation."""
-        if not self.statistics:
-            return layer.add("Gemm", x, self.weights, self.bias, transB=1)
-        scale, mean, variance = self.statistics
-        return _normalized(layer, layer.add("Gemm", x, self.weights, transB=1), scale, self.bias, mean, variance)
+        return self.offsets.after(layer, "Gemm", x, self.weights, transB=1)
 
 
 def matrix(layer: Layer, inputs: int, outputs: int) -> Matrix:
     """The fully connected layer whose floats come next in the file."""
-    take = layer.parameters.take
-    bias, weights = take(outputs), take(outputs, inputs)
+    bias, weights = layer.parameters.take(outputs), layer.parameters.take(outputs, inputs)
     if layer.parameters.transposed:
         weights = weights.reshape(inputs, outputs).T
-    count = 3 if layer.section.integer("batch_normalize") else 0
-    return Matrix(weights, bias, tuple(take(outputs) for _ in range(count)))
+    return Matrix(weights, Offsets(bias, _statistics(layer, outputs)))
 
 
 def connected(layer: Layer) -> Value:
-    x = flat(layer)
-    stored = matrix(layer, x.type.dims[1], layer.section.integer("output", 1))
+    x = layer.flat()
+    stored = matrix(layer, layer.net.dims(x)[1], layer.section.integer("output", 1))
     return activate(layer, stored.apply(layer, x), "logistic")
 
 
 def local(layer: Layer) -> Value:
     """A convolution with weights of its own at every position: its windows, one product each."""
     section, take = layer.section, layer.parameters.take
-    channels, height, width = image(layer)
+    channels, height, width = layer.planes()
     filters, size, stride = section.integer("filters", 1), section.integer("size", 1), section.integer("stride", 1)
     pad = section.integer("pad")
     if min(size, stride) < 1 or size**2 > 2**16:
@@ -260,15 +221,15 @@ def local(layer: Layer) -> Value:
     ends = [(n - 1) * stride + size - m - pad for n, m in ((high, height), (wide, width))]
     windows = layer.add("Conv", layer.x, taps, group=channels, kernel_shape=(size, size), strides=(stride, stride),
                         pads=(pad, pad, max(0, ends[0]), max(0, ends[1])))  # fmt: skip
-    columns = layer.add("Transpose", reshape(layer, windows, terms, places, 1), perm=(1, 0, 2))
+    columns = layer.add("Transpose", layer.reshape(windows, terms, places, 1), perm=(1, 0, 2))
     product = layer.add("Transpose", layer.add("MatMul", weights, columns), perm=(2, 1, 0))
-    x = layer.add("Add", reshape(layer, product, 1, filters, high, wide), bias[None])
+    x = layer.add("Add", layer.reshape(product, 1, filters, high, wide), bias[None])
     return activate(layer, x, "logistic")
 
 
 def batchnorm(layer: Layer) -> Value:
     """The original keeps no bias for it."""
-    take, channels = layer.parameters.take, layer.x.type.dims[1]
+    take, channels = layer.parameters.take, layer.dims[1]
     bias = take(channels) if layer.parameters.alexey else np.zeros(channels, np.float32)
     scale, mean, variance = (take(channels) for _ in range(3))
     return _normalized(layer, layer.x, scale, bias, mean, variance)
@@ -286,33 +247,29 @@ def shortcut(layer: Layer) -> Value:
         terms = _weighted(layer, terms, kind)
     elif (section.number("alpha", 1.0), section.number("beta", 1.0)) != (1.0, 1.0):
         raise RefusedError("alpha and beta other than 1 are not supported")
-    total = terms[0]
-    for term in terms[1:]:
-        total = layer.add("Add", total, term)
-    return activate(layer, total, "linear")
+    return activate(layer, layer.fold("Add", terms), "linear")
 
 
 def _fitted(layer: Layer, other: Value) -> Value:
     """Another layer's result with as many channels and pixels as this one's: cut, filled with zeros, or thinned out."""
     if other.type == layer.x.type:
         return other
-    (c, h, w), (channels, height, width) = image(layer, other), image(layer)
+    (c, h, w), (channels, height, width) = layer.planes(other), layer.planes()
     if (h, w) != (height, width):
         step = h // height
         if not step or (h, w) != (height * step, width * step):
             raise RefusedError(f"it adds images of {h}x{w} and {height}x{width} pixels")
-        starts, steps = np.zeros(2, np.int64), np.full(2, step, np.int64)
-        other = layer.add("Slice", other, starts, np.array([h, w], np.int64), np.array([2, 3], np.int64), steps)
+        other = layer.slice(other, [0, 0], [h, w], [2, 3], [step, step])
     if c > channels:
         return layer.split(other, 1, [channels, c - channels])[0]
-    return layer.add("Pad", other, np.array([0, 0, 0, 0, 0, channels - c, 0, 0], np.int64)) if c < channels else other
+    return layer.add("Pad", other, layer.ints(0, 0, 0, 0, 0, channels - c, 0, 0)) if c < channels else other
 
 
 def _weighted(layer: Layer, terms: Sequence[Value], kind: str) -> list[Value]:
     """The terms times learnt weights, one each or one per channel of each."""
     if kind not in ("per_feature", "per_layer", "per_channel"):
         raise RefusedError(f"weights_type={kind} is not known")
-    channels = image(layer)[0] if kind == "per_channel" else 1
+    channels = layer.planes()[0] if kind == "per_channel" else 1
     weights = layer.parameters.take(len(terms), channels).astype(np.float32)
     normalization = layer.section.text("weights_normalization", "none")
     if normalization in ("relu", "avg_relu"):
@@ -332,21 +289,17 @@ def route(layer: Layer) -> Value:
         raise RefusedError("it does not say which layers")
     groups, chosen = section.integer("groups", 1), section.integer("group_id")
     if groups > 1:
-        cut = []
-        for part in parts:
-            size = part.type.dims[1] // groups
-            if not 0 <= chosen < groups or size * groups != part.type.dims[1]:
-                raise RefusedError(f"group {chosen} of {groups} of {part.type.dims[1]} channels is impossible")
-            cut.append(layer.split(part, 1, [size] * groups)[chosen])
-        parts = cut
+        if not 0 <= chosen < groups:
+            raise RefusedError(f"group {chosen} of {groups} is impossible")
+        parts = [layer.equal_parts(part, 1, groups)[chosen] for part in parts]
     return parts[0] if len(parts) == 1 else layer.add("Concat", *parts, axis=1)
 
 
 def scale_channels(layer: Layer) -> Value:
     """An earlier layer's result times this one's: one number per channel, or per pixel with scale_wh."""
     other = layer.earlier(layer.section.number("from"))
-    c, h, w = image(layer)
-    wanted = (1, *image(layer, other)[1:]) if layer.section.integer("scale_wh") else (image(layer, other)[0], 1, 1)
+    c, h, w = layer.planes()
+    wanted = (1, *layer.planes(other)[1:]) if layer.section.integer("scale_wh") else (layer.planes(other)[0], 1, 1)
     if (c, h, w) != wanted:
         raise RefusedError(f"it scales by {[c, h, w]} where {list(wanted)} is needed")
     return activate(layer, layer.add("Mul", other, layer.x), "linear")
@@ -360,58 +313,52 @@ def sam(layer: Layer) -> Value:
 
 
 # --------------------------------------------------------------------------------------------- windows
-def _pool_window(layer: Layer) -> dict[str, Any]:
+def _pool_window(layer: Layer, strides: tuple[int, int]) -> dict[str, Any]:
     """Darknet pads by ``padding`` in all, the smaller half first: (n + padding - size) / stride + 1 windows."""
-    section = layer.section
-    _, height, width = image(layer)
-    stride = section.integer("stride", 1)
-    size = section.integer("size", stride)
+    section, (_, *sizes) = layer.section, layer.planes()
+    size = section.integer("size", section.integer("stride", 1))
     pad = section.integer("padding", size - 1)
-    strides = (section.integer("stride_y", stride), section.integer("stride_x", stride))
     if min(*strides, size) < 1 or pad < 0:
-        raise RefusedError(f"windows of size {size}, stride {stride} and padding {pad} are impossible")
-    before = pad // 2
-    steps = [(n + pad - size) // s + 1 for n, s in zip((height, width), strides, strict=True)]
-    ends = [max(0, (k - 1) * s + size - n - before) for k, s, n in zip(steps, strides, (height, width), strict=True)]
+        raise RefusedError(f"windows of size {size}, stride {strides[0]} and padding {pad} are impossible")
+    before, ends = pad // 2, []
+    for n, stride in zip(sizes, strides, strict=True):
+        last = (n + pad - size) // stride * stride
+        ends.append(max(0, last + size - n - before))
     return {"kernel_shape": (size, size), "strides": strides, "pads": (before, before, *ends)}
 
 
 def maxpool(layer: Layer) -> Value:
-    section = layer.section
+    section, strides = layer.section, _strides(layer.section)
     if section.integer("maxpool_depth"):
         return _maxpool_depth(layer)
-    options = _pool_window(layer)
-    blur = section.integer("antialiasing") and options["strides"] != (1, 1)
-    if not blur:
-        return layer.add("MaxPool", layer.x, **options)
-    stride = options["strides"]
-    section.options |= {"stride": "1", "stride_x": "1", "stride_y": "1", "size": str(options["kernel_shape"][0])}
-    return _blurred(layer, layer.add("MaxPool", layer.x, **_pool_window(layer)), image(layer)[0], stride)
+    blur = section.integer("antialiasing") and strides != (1, 1)
+    x = layer.add("MaxPool", layer.x, **_pool_window(layer, (1, 1) if blur else strides))
+    return _blurred(layer, x, layer.planes()[0], strides) if blur else x
 
 
 def _maxpool_depth(layer: Layer) -> Value:
     """The largest of every ``out_channels``-th channel (AlexeyAB)."""
-    channels, height, width = image(layer)
+    channels, height, width = layer.planes()
     out = layer.section.integer("out_channels", 1)
     if out < 1 or channels % out:
         raise RefusedError(f"{channels} channels cannot be pooled to {out}")
-    groups = reshape(layer, layer.x, 1, channels // out, out, height * width)
-    most = layer.add("ReduceMax", groups, np.array([1], np.int64), keepdims=0)
-    return reshape(layer, most, 1, out, height, width)
+    groups = layer.reshape(layer.x, 1, channels // out, out, height * width)
+    most = layer.add("ReduceMax", groups, layer.ints(1), keepdims=0)
+    return layer.reshape(most, 1, out, height, width)
 
 
 def local_avgpool(layer: Layer) -> Value:
-    return layer.add("AveragePool", layer.x, **_pool_window(layer))
+    return layer.add("AveragePool", layer.x, **_pool_window(layer, _strides(layer.section)))
 
 
 def avgpool(layer: Layer) -> Value:
-    image(layer)
+    layer.planes()
     return layer.add("GlobalAveragePool", layer.x)
 
 
 def upsample(layer: Layer) -> Value:
     """Nearest neighbours; a negative stride sums blocks instead."""
-    image(layer)
+    layer.planes()
     stride, scale = layer.section.integer("stride", 2), layer.section.number("scale", 1.0)
     if not 0 < abs(stride) <= 64:
         raise RefusedError(f"stride={stride} is impossible")
@@ -422,64 +369,48 @@ def upsample(layer: Layer) -> Value:
     else:
         x = layer.add("AveragePool", layer.x, kernel_shape=(-stride, -stride), strides=(-stride, -stride))
         scale *= stride * stride
-    return x if scale == 1.0 else layer.add("Mul", x, scale)
+    return family.affine(layer, x, scale, 0.0)
 
 
 def reorg(layer: Layer) -> Value:
-    """Space to depth as Darknet does it: through a picture of c / s^2 channels that nobody sees.
-
-    The input's memory is read as [c/s^2, h, s, w, s] and written as [s, s, c/s^2, h, w], or back with ``reverse``;
-    with ``extra`` it becomes a vector with so many zeros behind it instead.
-    """
-    channels, h, w = image(layer)
-    s, extra = layer.section.integer("stride", 1), layer.section.integer("extra")
+    """Squares of pixels as channels; with ``extra`` a vector with so many zeros behind it instead."""
+    section, extra = layer.section, layer.section.integer("extra")
     if extra > 0:
-        zeros = np.zeros((1, min(extra, 2**20)), np.float32)
-        return layer.add("Concat", flat(layer), zeros, axis=1)
-    if s < 1 or channels % (s * s) or h % s or w % s:
-        raise RefusedError(f"it cannot rearrange {channels} channels of {h}x{w} pixels by {s}")
-    inner = channels // (s * s)
-    if layer.section.integer("reverse"):
-        split = reshape(layer, layer.x, s, s, inner, h, w)
-        return reshape(layer, layer.add("Transpose", split, perm=(2, 3, 0, 4, 1)), 1, inner, h * s, w * s)
-    split = reshape(layer, layer.x, inner, h, s, w, s)
-    return reshape(layer, layer.add("Transpose", split, perm=(2, 4, 0, 1, 3)), 1, channels * s * s, h // s, w // s)
+        return layer.add("Concat", layer.flat(), np.zeros((1, min(extra, 2**20)), np.float32), axis=1)
+    return family.reorg(layer, layer.x, section.integer("stride", 1), reverse=bool(section.integer("reverse")))
 
 
 def reorg3d(layer: Layer) -> Value:
-    """AlexeyAB's: the same permutation, of the output's shape."""
-    channels, h, w = image(layer)
-    s = layer.section.integer("stride", 1)
-    if s < 1 or h % s or w % s or layer.section.integer("reverse"):
-        raise RefusedError(f"it cannot rearrange {h}x{w} pixels by {s}")
-    split = reshape(layer, layer.x, channels, h // s, s, w // s, s)
-    return reshape(layer, layer.add("Transpose", split, perm=(2, 4, 0, 1, 3)), 1, channels * s * s, h // s, w // s)
+    """AlexeyAB's, which means what ONNX does."""
+    if layer.section.integer("reverse"):
+        raise RefusedError("reverse=1 is not supported")
+    return layer.add("SpaceToDepth", layer.x, blocksize=layer.section.integer("stride", 1))
 
 
 def crop(layer: Layer) -> Value:
     """The middle of the picture, its values 0..1 made -1..1 unless ``noadjust``."""
-    _, height, width = image(layer)
+    _, height, width = layer.planes()
     h, w = layer.section.integer("crop_height", 1), layer.section.integer("crop_width", 1)
     if not (0 < h <= height and 0 < w <= width):
         raise RefusedError(f"{h}x{w} cannot be cut out of {height}x{width} pixels")
     top, left = (height - h) // 2, (width - w) // 2
-    starts, ends = np.array([top, left], np.int64), np.array([top + h, left + w], np.int64)
-    x = layer.add("Slice", layer.x, starts, ends, np.array([2, 3], np.int64))
-    return x if layer.section.integer("noadjust") else layer.add("Sub", layer.add("Mul", x, 2.0), 1.0)
+    x = layer.slice(layer.x, [top, left], [top + h, left + w], [2, 3])
+    return x if layer.section.integer("noadjust") else family.affine(layer, x, 2.0, -1.0)
 
 
 # ---------------------------------------------------------------------------------------------- others
 def softmax(layer: Layer) -> Value:
-    section, dims = layer.section, layer.x.type.dims
-    x, temperature, groups = layer.x, section.number("temperature", 1.0), section.integer("groups", 1)
-    if temperature not in (0.0, 1.0):
-        x = layer.add("Mul", x, 1.0 / temperature)
+    section, size = layer.section, math.prod(layer.dims)
+    if section.text("tree"):
+        classes = tree.tree(layer)
+        return tree.softmax(layer, layer.x, classes, 1) if classes else layer.x
+    temperature, groups = section.number("temperature", 1.0), section.integer("groups", 1)
+    x = family.affine(layer, layer.x, 1.0 / temperature if temperature else 1.0, 0.0)
     if section.integer("spatial"):
         return layer.add("Softmax", x, axis=1)
-    size = math.prod(dims)
     if groups < 1 or size % groups:
         raise RefusedError(f"{size} numbers cannot be cut into {groups} groups")
-    return reshape(layer, layer.add("Softmax", reshape(layer, x, groups, size // groups), axis=1), *dims)
+    return layer.reshape(layer.add("Softmax", layer.reshape(x, groups, size // groups), axis=1), *layer.dims)
 
 
 def lrn(layer: Layer) -> Value:

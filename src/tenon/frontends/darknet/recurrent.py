@@ -7,24 +7,14 @@ step.  Definitions: src/{rnn,crnn,gru,lstm}_layer.c of pjreddie/darknet and Alex
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from tenon.frontends.darknet.layers import ACTIVATIONS, Layer, activate, convolution, flat, image, matrix, window
+from tenon.frontends.darknet.layer import Layer
+from tenon.frontends.darknet.layers import ACTIVATIONS, activate, convolution, matrix, window
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 
-class Recurrent(Layer, Protocol):
-    """A layer with a memory."""
-
-    def state(self, name: str, *dims: int) -> Value:
-        """A new input of the graph."""
-
-    def next_state(self, name: str, value: Value) -> None:
-        """What the state will be in the next step: a new output of the graph."""
-
-
-def _remember(layer: Recurrent, old: Value, *terms: Value) -> Value:
+def _remember(layer: Layer, old: Value, *terms: Value) -> Value:
     """The sum of the terms, and of the old state where the layer has a shortcut, as the next state."""
     total = layer.add("Add", *terms)
     if layer.section.integer("shortcut"):
@@ -37,13 +27,13 @@ _SELF = {1: "logistic", 2: "loggy"}
 """The activation of rnn's matrix of the state, by the option ``logistic``."""
 
 
-def rnn(layer: Recurrent) -> Value:
+def rnn(layer: Layer) -> Value:
     """state' = f(A x) + g(B state); y = f(C state')."""
-    section, x = layer.section, flat(layer)
+    section, x = layer.section, layer.flat()
     outputs = section.integer("output", 1)
     hidden = section.integer("hidden", outputs)
     state = layer.state("state", 1, hidden)
-    a = matrix(layer, x.type.dims[1], hidden)
+    a = matrix(layer, layer.net.dims(x)[1], hidden)
     b, c = matrix(layer, hidden, hidden), matrix(layer, hidden, outputs)
     own = _SELF.get(section.integer("logistic"))
     echo = b.apply(layer, state)
@@ -52,10 +42,12 @@ def rnn(layer: Recurrent) -> Value:
     return activate(layer, c.apply(layer, total), "logistic")
 
 
-def crnn(layer: Recurrent) -> Value:
+def crnn(layer: Layer) -> Value:
     """As rnn, of convolutions; the original knows no ``size`` and always takes 3."""
     section = layer.section
-    channels, height, width = image(layer)
+    if len(layer.dims) == 2:
+        layer.x = layer.reshape(layer.x, 1, -1, 1, 1)
+    channels, height, width = layer.planes()
     outputs, hidden, groups = section.integer("output", 1), section.integer("hidden", 1), section.integer("groups", 1)
     size = section.integer("size", 3)
     pad = size // 2 if section.integer("pad") or "size" not in section.options else section.integer("padding")
@@ -72,11 +64,11 @@ def crnn(layer: Recurrent) -> Value:
     return step(total, hidden, outputs)
 
 
-def gru(layer: Recurrent) -> Value:
+def gru(layer: Layer) -> Value:
     """y = z state + (1 - z) h.  AlexeyAB stores the three matrices of the input first, pjreddie those of the state."""
-    outputs, x = layer.section.integer("output", 1), flat(layer)
+    outputs, x = layer.section.integer("output", 1), layer.flat()
     state = layer.state("state", 1, outputs)
-    inputs, first = x.type.dims[1], layer.parameters.alexey
+    inputs, first = layer.net.dims(x)[1], layer.parameters.alexey
     stored = [matrix(layer, n, outputs) for n in ([inputs] * 3 + [outputs] * 3)[:: 1 if first else -1]]
     own, echo = (stored[:3], stored[3:]) if first else (stored[3:], stored[:3])
 
@@ -94,13 +86,13 @@ _LSTM_ORDER = {True: "figo", False: "ifog"}
 """In which order a fork stores the gates: AlexeyAB (True), pjreddie (False)."""
 
 
-def lstm(layer: Recurrent) -> Value:
+def lstm(layer: Layer) -> Value:
     """c' = f c + i g; y = o tanh(c')."""
-    outputs, x = layer.section.integer("output", 1), flat(layer)
+    outputs, x = layer.section.integer("output", 1), layer.flat()
     state, cell = layer.state("state", 1, outputs), layer.state("cell", 1, outputs)
     order = _LSTM_ORDER[layer.parameters.alexey]
     from_state = {gate: matrix(layer, outputs, outputs).apply(layer, state) for gate in order}
-    from_input = {gate: matrix(layer, x.type.dims[1], outputs).apply(layer, x) for gate in order}
+    from_input = {gate: matrix(layer, layer.net.dims(x)[1], outputs).apply(layer, x) for gate in order}
     total = {gate: layer.add("Add", from_state[gate], from_input[gate]) for gate in order}
     f, i, o = (layer.add("Sigmoid", total[gate]) for gate in "fio")
     new = layer.add("Add", layer.add("Mul", f, cell), layer.add("Mul", i, layer.add("Tanh", total["g"])))
@@ -110,4 +102,4 @@ def lstm(layer: Recurrent) -> Value:
     return y
 
 
-RECURRENT: dict[str, Callable[[Recurrent], Value]] = {"rnn": rnn, "crnn": crnn, "gru": gru, "lstm": lstm}
+RECURRENT: dict[str, Callable[[Layer], Value]] = {"rnn": rnn, "crnn": crnn, "gru": gru, "lstm": lstm}

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
-from tenon.frontends.darknet.layers import Layer
+from tenon.frontends.darknet.layer import Layer
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
@@ -50,8 +50,9 @@ def tree(layer: Layer) -> Tree | None:
 
 def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
     """The probability of each class once its parent is certain."""
-    if x.type.dims[axis] != len(found.parents):
-        raise RefusedError(f"its tree has {len(found.parents)} classes, and it reads {x.type.dims[axis]}")
+    classes = layer.net.dims(x)[axis]
+    if classes != len(found.parents):
+        raise RefusedError(f"its tree has {len(found.parents)} classes, and it reads {classes}")
     parts: Sequence[Value] = [x] if len(found.groups) == 1 else layer.split(x, axis, found.groups)
     made = [layer.add("Softmax", part, axis=axis) for part in parts]
     return made[0] if len(made) == 1 else layer.add("Concat", *made, axis=axis)
@@ -59,9 +60,9 @@ def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
 
 def whole(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
     """The product of the probabilities from a root down to each class."""
-    dims, total = x.type.dims, x
+    dims, total = layer.net.dims(x), x
     one = np.ones([1 if i == axis else n for i, n in enumerate(dims)], np.float32)
-    above = np.array([len(found.parents) if parent < 0 else parent for parent in found.parents], np.int64)
+    above = layer.ints(*(len(found.parents) if parent < 0 else parent for parent in found.parents))
     for _ in range(found.depth - 1):
         total = layer.add("Mul", x, layer.add("Gather", layer.add("Concat", total, one, axis=axis), above, axis=axis))
     return total

@@ -1,0 +1,25 @@
+"""What heads of YOLO are decoded with: the cells of a map, which pairs of numbers (across, down) are laid along axis 2
+of [1, anchors, 2, cells], and boxes from their centres and sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.frontends.emit import Emitter
+from tenon.ir.graph import Array, Value
+
+
+def places(height: int, width: int) -> Array:
+    """[1, 1, 2, cells]: the column and the row of every cell."""
+    rows, columns = np.mgrid[:height, :width].astype(np.float32)
+    return np.stack([columns, rows]).reshape(1, 1, 2, -1)
+
+
+def extents(height: int, width: int) -> Array:
+    """[1, 1, 2, 1]: how many cells there are across and down."""
+    return np.array([width, height], np.float32).reshape(1, 1, 2, 1)
+
+
+def corners(e: Emitter, centre: Value, half: Value, axis: int = 2) -> Value:
+    """Boxes (left, top, right, bottom) along an axis."""
+    return e.add("Concat", e.add("Sub", centre, half), e.add("Add", centre, half), axis=axis)
