@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from glob import escape
 from pathlib import PurePosixPath
 
@@ -26,7 +27,7 @@ class Network:
     states: list[str] = field(default_factory=list)
     """Outputs that are the states of the next step."""
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [f"{section.type}_{i}" for i, section in enumerate(self.sections)]
 
