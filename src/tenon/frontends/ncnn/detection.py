@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.frontends import yolo_cells
 from tenon.frontends.ncnn.pointwise import Context, Result
-from tenon.frontends.prior_boxes import Places, multibox, prior_boxes, sizes
+from tenon.frontends.prior_boxes import Places, multibox, prior_boxes, sizes, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.picture import Heads
@@ -27,13 +28,13 @@ MOST = 300
 
 def prior_box(c: Context) -> Value:
     least, most, ratios = (c.layer.numbers(id) for id in (0, 1, 2))
-    h, w = _plane(c, c.x)
+    h, w = c.image(c.x)[2:]
     clip = bool(c.integer(8))
     if len(c.inputs) == 1 and not most and c.integer(9) == c.integer(10) == AUTOMATIC:
         return _multibox(c, least, ratios, (h, w), clip)
     image = [float(c.integer(id)) for id in (10, 9)]
     if AUTOMATIC in image:
-        whole = _plane(c, c.inputs[1])
+        whole = c.image(c.inputs[1])[2:]
         image = [float(n) if given == AUTOMATIC else given for given, n in zip(image, whole, strict=True)]
     steps = [c.number(id, AUTOMATIC) for id in (12, 11)]
     steps = [n / k if s == AUTOMATIC else s for s, n, k in zip(steps, image, (h, w), strict=True)]
@@ -51,13 +52,6 @@ def _multibox(c: Context, least: Sequence[float], ratios: Sequence[float], plane
     return c.net.constant(multibox(places, least, ratios, clip), "priors")
 
 
-def _plane(c: Context, value: Value) -> tuple[int, int]:
-    dims = c.dims(value)
-    if len(dims) != 4:
-        raise RefusedError(f"it needs an image, not {list(dims)}")
-    return dims[2], dims[3]
-
-
 def detection_output(c: Context) -> Value:
     """Location, confidence and priors; without variances of their own these are options of the layer."""
     if len(c.inputs) != 3:
@@ -69,10 +63,9 @@ def detection_output(c: Context) -> Value:
         spread = np.resize(np.array([c.number(id, v) for id, v in ((5, 0.1), (6, 0.1), (7, 0.2), (8, 0.2))]), 4 * count)
         whole = c.reshape(priors, 1, 1, -1)
         priors = c.add("Concat", whole, spread.astype(np.float32).reshape(1, 1, -1), axis=1)
-    top = c.integer(2, 300)
     rows = c.add(
         "DetectionOutput", location, confidence, c.reshape(priors, 1, 2, -1), classes=classes, code_type="center_size",
-        nms_threshold=c.number(1, 0.05), nms_top_k=top if 0 < top < count else count, keep_top_k=c.integer(3, 100),
+        nms_threshold=c.number(1, 0.05), nms_top_k=within(c.integer(2, 300), count), keep_top_k=c.integer(3, 100),
         confidence_threshold=c.number(4, 0.5),
     )  # fmt: skip
     return _end(c, c.slice(c.reshape(rows, 1, -1, 7), [1], [7], [2]))
@@ -98,19 +91,16 @@ def yolo_output(c: Context) -> Value:
 
 def _decoded(c: Context, x: Value, head: int, classes: int, third: bool) -> tuple[Value, Value]:
     """Corners [1, n, 4], and objectness times class probability [1, n, classes], of one map."""
-    count, (h, w) = c.integer(1, 5), _plane(c, x)
+    count, (h, w) = c.integer(1, 5), c.image(x)[2:]
     if c.dims(x)[1] != count * (classes + 5):
         raise RefusedError(f"it reads {count} anchors of {classes + 5} numbers from {c.dims(x)[1]} channels")
     if count * h * w > MOST_CELLS:
         raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
     parts = c.reshape(x, 1, count, classes + 5, h * w)
     xy, wh, objectness, kinds = c.split(parts, 2, [2, 2, 1, classes])
-    rows, columns = np.mgrid[:h, :w].astype(np.float32)
-    corner = np.stack([columns, rows]).reshape(1, 1, 2, -1)
-    cells = np.array([w, h], np.float32).reshape(1, 1, 2, 1)
-    centre = c.add("Mul", c.add("Add", c.add("Sigmoid", xy), corner), 1 / cells)
-    half = c.add("Mul", c.add("Exp", wh), _anchors(c, head, third, cells) / 2)
-    boxes = c.add("Concat", c.add("Sub", centre, half), c.add("Add", centre, half), axis=2)
+    cells = yolo_cells.extents(h, w)
+    centre = c.add("Mul", c.add("Add", c.add("Sigmoid", xy), yolo_cells.places(h, w)), 1 / cells)
+    boxes = yolo_cells.corners(c, centre, c.add("Mul", c.add("Exp", wh), _anchors(c, head, third, cells) / 2))
     probable = c.add("Sigmoid", kinds) if third else c.add("Softmax", kinds, axis=2)
     scores = c.add("Mul", probable, c.add("Sigmoid", objectness))
     return _listed(c, boxes, count * h * w, 4), _listed(c, scores, count * h * w, classes)
@@ -137,9 +127,9 @@ def _anchors(c: Context, head: int, third: bool, cells: Array) -> Array:
 
 def _thinned(c: Context, boxes: Value, scores: Value) -> Value:
     """Rows of what no better box overlaps too much: those that count first, then zeros."""
-    best = c.add("ReduceMax", scores, np.array([2], np.int64))
+    best = c.add("ReduceMax", scores, c.ints(2))
     kinds = c.add("Add", c.add("Cast", c.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
-    rows = c.add("Squeeze", c.add("Concat", kinds, best, boxes, axis=2), np.array([0], np.int64))
+    rows = c.add("Squeeze", c.add("Concat", kinds, best, boxes, axis=2), c.ints(0))
     most = min(MOST, c.dims(boxes)[1])
     least = np.nextafter(np.float32(c.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
     limits = c.ints(most), c.net.floats(c.number(3, 0.45)), c.net.floats(float(least))

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends import caffe_family as family
 from tenon.frontends.ncnn.detection import DETECTION
-from tenon.frontends.ncnn.pointwise import POINTWISE, Context, Result, activation, broadcast, ints
+from tenon.frontends.ncnn.pointwise import POINTWISE, Context, Result, activation, broadcast
 from tenon.frontends.ncnn.recurrent import RECURRENT
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
@@ -20,7 +21,7 @@ from tenon.ir.graph import Array, Value
 
 # ------------------------------------------------------------------------------------- with parameters
 def _window(c: Context, flat: bool = False) -> dict[str, Any]:
-    """Kernel, strides, dilations and pads; -233 and -234 mean SAME."""
+    """Kernel, strides, dilations, groups and pads; -233 and -234 mean SAME."""
     kernel, dilation, stride, left = c.integer(1), c.integer(2, 1), c.integer(3, 1), c.integer(4)
     right = c.integer(15, left)
     if flat:
@@ -31,9 +32,18 @@ def _window(c: Context, flat: bool = False) -> dict[str, Any]:
         window = {"kernel_shape": (c.integer(11, kernel), kernel), "dilations": (c.integer(12, dilation), dilation),
                   "strides": (c.integer(13, stride), stride)}  # fmt: skip
         pads = (top, left, c.integer(16, top), right)
+    window["group"] = c.integer(7, 1) if "DepthWise" in c.layer.type else 1
     if left in (-233, -234):
         return window | {"auto_pad": "SAME_UPPER" if left == -233 else "SAME_LOWER"}
     return window | {"pads": pads}
+
+
+def _filters(c: Context, window: dict[str, Any]) -> tuple[int, int, tuple[int, ...]]:
+    """How many filters a convolution has, how many inputs each, and its kernel."""
+    outputs, size, kernel = c.integer(0), c.integer(6), window["kernel_shape"]
+    if min(outputs, size, window["group"], *kernel) < 1 or size % (outputs * math.prod(kernel)):
+        raise RefusedError(f"{size} weights do not make {outputs} filters of {list(kernel)}")
+    return outputs, size // (outputs * math.prod(kernel)), kernel
 
 
 def _weights(c: Context, size: int, outputs: int, bias_id: int) -> tuple[Array, Array | None]:
@@ -60,32 +70,26 @@ def _weights(c: Context, size: int, outputs: int, bias_id: int) -> tuple[Array, 
 def convolution(c: Context, flat: bool = False) -> Value:
     if c.integer(19) or len(c.inputs) != 1:
         raise RefusedError("weights computed at run time are not supported")
-    outputs, size = c.integer(0), c.integer(6)
-    group = c.integer(7, 1) if "DepthWise" in c.layer.type else 1
     window = _window(c, flat)
-    kernel = window["kernel_shape"]
-    terms = outputs * math.prod(kernel)
-    if min(outputs, group, size, *kernel) < 1 or size % terms:
-        raise RefusedError(f"{size} weights do not make {outputs} filters of {list(kernel)}")
-    raw, offset = _weights(c, size, outputs, 5)
+    outputs, inputs, kernel = _filters(c, window)
+    raw, offset = _weights(c, c.integer(6), outputs, 5)
     x = c.x
     if c.number(18) and "pads" in window:
         pads = window.pop("pads")
-        half, zeros = len(pads) // 2, (0, 0)
-        x = c.add("Pad", x, ints((*zeros, *pads[:half], *zeros, *pads[half:])), c.number(18))
+        half = len(pads) // 2
+        x = c.add("Pad", x, c.ints(0, 0, *pads[:half], 0, 0, *pads[half:]), c.number(18))
     x = c.reshape(x, 1, 1, -1) if flat and len(c.dims(x)) == 2 else x
-    x = c.add("Conv", x, raw.reshape(outputs, size // terms, *kernel), offset, group=group, **window)
+    x = c.add("Conv", x, raw.reshape(outputs, inputs, *kernel), offset, **window)
     return activation(c, x, c.integer(9), c.layer.numbers(10))
 
 
 def deconvolution(c: Context) -> Value:
     """Stored [group, out, in, h, w]; the pads are cut off afterwards."""
-    outputs, size, window = c.integer(0), c.integer(6), _window(c)
-    group = c.integer(7, 1) if "DepthWise" in c.layer.type else 1
-    kernel = window["kernel_shape"]
-    terms = outputs * math.prod(kernel)
-    if min(outputs, group, size, *kernel) < 1 or size % terms or outputs % group:
-        raise RefusedError(f"{size} weights do not make {outputs} filters of {list(kernel)}")
+    window = _window(c)
+    outputs, inputs, kernel = _filters(c, window)
+    group = window["group"]
+    if outputs % group:
+        raise RefusedError(f"{outputs} outputs do not make {group} groups")
     if "auto_pad" in window and not c.integer(20):
         raise RefusedError("padding by -233 needs an output size")
     right = c.integer(18)
@@ -94,11 +98,10 @@ def deconvolution(c: Context) -> Value:
         window["output_shape"] = (c.integer(21, c.integer(20)), c.integer(20))
         window.setdefault("auto_pad", "SAME_UPPER")
         window.pop("pads", None)
-    raw = c.weights.array(size)
-    stored = raw.reshape(group, outputs // group, size // terms, *kernel).swapaxes(1, 2)
+    stored = c.weights.array(c.integer(6)).reshape(group, outputs // group, inputs, *kernel).swapaxes(1, 2)
     offset = c.weights.floats(outputs) if c.integer(5) else None
     filters = np.ascontiguousarray(stored).reshape(-1, outputs // group, *kernel)
-    x = c.add("ConvTranspose", c.x, filters, offset, group=group, **window)
+    x = c.add("ConvTranspose", c.x, filters, offset, **window)
     return activation(c, x, c.integer(9), c.layer.numbers(10))
 
 
@@ -161,7 +164,7 @@ def normalize(c: Context) -> Value:
     """Divided by the root of the sum of squares over channels, positions or both, times a scale."""
     spatial, channel, eps, rank = c.integer(0), c.integer(4), c.number(2, 1e-4), len(c.dims())
     axes = [*((1,) if channel or not spatial else ()), *(range(2, rank) if spatial else ())]
-    total = c.add("ReduceSumSquare", c.x, ints(axes), keepdims=1)
+    total = c.add("ReduceSumSquare", c.x, c.ints(*axes), keepdims=1)
     mode = c.integer(9)
     if mode == 0:
         length = c.add("Sqrt", c.add("Add", total, eps))
@@ -175,12 +178,8 @@ def normalize(c: Context) -> Value:
 
 
 def mvn(c: Context) -> Value:
-    axes = ints(range(1 if c.integer(1) else 2, len(c.dims())))
-    x = c.add("Sub", c.x, c.add("ReduceMean", c.x, axes, keepdims=1))
-    if not c.integer(0):
-        return x
-    deviation = c.add("Sqrt", c.add("ReduceMean", c.add("Mul", x, x), axes, keepdims=1))
-    return c.add("Div", x, c.add("Add", deviation, c.number(2, 1e-4)))
+    eps = c.number(2, 1e-4) if c.integer(0) else None
+    return family.mean_variance(c, c.x, across_channels=bool(c.integer(1)), eps=eps)
 
 
 def lrn(c: Context) -> Value:
@@ -267,14 +266,6 @@ def permute(c: Context) -> Value:
     return c.add("Transpose", c.x, perm=(0, *(1 + orders[0][::-1].index(axis) for axis in orders[kind][::-1])))
 
 
-def flatten(c: Context) -> Value:
-    return c.reshape(c.x, 1, math.prod(c.dims()))
-
-
-def concat(c: Context) -> Value:
-    return c.add("Concat", *c.inputs, axis=c.along(0))
-
-
 def slice(c: Context) -> Sequence[Value]:
     """-233 shares evenly what is left over the slices that are left."""
     axis, sizes = c.along(1), c.layer.integers(0)
@@ -284,11 +275,7 @@ def slice(c: Context) -> Sequence[Value]:
         left -= parts[-1]
     if len(parts) != len(c.layer.tops) or left or min(parts) < 1:
         raise RefusedError(f"slices of {sizes} do not fit {c.dims()[axis]}")
-    return c.net.adds("Split", len(parts), c.x, c.net.ints(*parts), axis=axis)
-
-
-def split(c: Context) -> Sequence[Value]:
-    return [c.x] * len(c.layer.tops)
+    return c.split(c.x, axis, parts)
 
 
 def crop(c: Context) -> Value:
@@ -298,14 +285,14 @@ def crop(c: Context) -> Value:
     axes = c.layer.integers(11)
     starts, ends = c.layer.integers(9), c.layer.integers(10)
     if starts:
-        axes = [a + len(dims) if a < 0 else a + 1 for a in axes] or list(range(1, 1 + len(starts)))
-        return c.add("Slice", c.x, ints(starts), ints([min(e, 2**31 - 1) for e in ends]), ints(axes))
+        axes = [c.inner(a, len(dims)) for a in axes] or list(range(1, 1 + len(starts)))
+        return c.slice(c.x, starts, [min(e, 2**31 - 1) for e in ends], axes)
     rank = len(dims) - 1
     offsets, sizes, tails = [(2, 1, 0)[3 - rank :], (5, 4, 3)[3 - rank :], (8, 7, 6)[3 - rank :]]
     low = [c.integer(i) for i in offsets]
     high = [n - c.integer(t) if c.integer(s) in (0, -233) else a + c.integer(s)
             for n, a, s, t in zip(dims[1:], low, sizes, tails, strict=True)]  # fmt: skip
-    return c.add("Slice", c.x, ints(low), ints(high), ints(range(1, rank + 1)))
+    return c.slice(c.x, low, high, range(1, rank + 1))
 
 
 def padding(c: Context) -> Value:
@@ -314,17 +301,14 @@ def padding(c: Context) -> Value:
         raise RefusedError("padding by channel and of unknown types is not supported")
     before = [c.integer(7), c.integer(0), c.integer(2)][3 - rank :]
     after = [c.integer(8), c.integer(1), c.integer(3)][3 - rank :]
-    pads = ints([0, *before, 0, *after])
-    return c.add("Pad", c.x, pads, c.number(5) if mode == "constant" else None, mode=mode)
+    return c.add("Pad", c.x, c.ints(0, *before, 0, *after), c.number(5) if mode == "constant" else None, mode=mode)
 
 
 def squeeze(c: Context) -> Value:
     dims = c.dims()
     named = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 11, 1, 0)}.get(len(dims) - 1, ())
-    axes = [a + len(dims) if a < 0 else a + 1 for a in c.layer.integers(3)]
-    axes = axes or [i + 1 for i, id in enumerate(named) if c.integer(id) and dims[i + 1] == 1]
-    left = [d for i, d in enumerate(dims) if i not in axes]
-    return c.reshape(c.x, *(left if len(left) > 1 else [1, 1]))
+    axes = [c.inner(a, len(dims)) for a in c.layer.integers(3)]
+    return c.without(c.x, axes or [i + 1 for i, id in enumerate(named) if c.integer(id) and dims[i + 1] == 1])
 
 
 def expand_dims(c: Context) -> Value:
@@ -332,25 +316,21 @@ def expand_dims(c: Context) -> Value:
     rank = len(c.dims()) + len(axes)
     if not axes:
         raise RefusedError("it names no axes")
-    return c.add("Unsqueeze", c.x, ints([a + rank if a < 0 else a + 1 for a in axes]))
-
-
-def softmax(c: Context) -> Value:
-    return c.add("Softmax", c.x, axis=c.along(0))
+    return c.add("Unsqueeze", c.x, c.ints(*(c.inner(a, rank) for a in axes)))
 
 
 def interp(c: Context) -> Value:
-    kind, align = c.integer(0), c.integer(6)
-    high, wide = c.number(1, 1.0), c.number(2, 1.0)
-    if kind not in (1, 2, 3) or c.integer(5) or len(c.inputs) > 1 or len(c.dims()) != 4:
+    kind, size = c.integer(0), (c.integer(3), c.integer(4))
+    if kind not in (1, 2, 3) or c.integer(5) or len(c.inputs) > 1:
         raise RefusedError(f"resize_type {kind} of these inputs is not supported")
     mode = ("nearest", "linear", "cubic")[kind - 1]
-    centre = "asymmetric" if kind == 1 else "align_corners" if align else "half_pixel"
+    centre = "asymmetric" if kind == 1 else "align_corners" if c.integer(6) else "half_pixel"
+    if all(size):
+        return c.resized(c.x, *size, mode, centre)
+    c.image(c.x)
+    factors = np.array([1, 1, c.number(1, 1.0), c.number(2, 1.0)], np.float32)
     options = {"mode": mode, "coordinate_transformation_mode": centre, "nearest_mode": "floor"}
-    if c.integer(3) and c.integer(4):
-        sizes = ints((*c.dims()[:2], c.integer(3), c.integer(4)))
-        return c.add("Resize", c.x, None, None, sizes, **options)
-    return c.add("Resize", c.x, None, np.array([1, 1, high, wide], np.float32), **options)
+    return c.add("Resize", c.x, None, factors, **options)
 
 
 def shuffle_channel(c: Context) -> Value:
@@ -358,32 +338,29 @@ def shuffle_channel(c: Context) -> Value:
     return c.shuffled(c.x, c.dims()[1] // max(1, group) if c.integer(1) else group)
 
 
-def pixel_shuffle(c: Context) -> Value:
-    return c.add("DepthToSpace", c.x, blocksize=c.integer(0, 1), mode="DCR" if c.integer(1) else "CRD")
-
-
 def reorg(c: Context) -> Value:
-    stride, (_, channels, height, width) = c.integer(0, 1), c.dims()
+    """Squares of pixels as channels: those of a place together, or those of a channel as ONNX cannot say it."""
+    stride, (n, channels, height, width) = c.integer(0, 1), c.image(c.x)
+    if c.integer(1):
+        return c.add("SpaceToDepth", c.x, blocksize=stride)
     if stride < 1 or height % stride or width % stride:
         raise RefusedError(f"{height}x{width} pixels cannot be rearranged by {stride}")
     x = c.reshape(c.x, channels, height // stride, stride, width // stride, stride)
-    x = c.add("Transpose", x, perm=(2, 4, 0, 1, 3) if c.integer(1) else (0, 2, 4, 1, 3))
-    return c.reshape(x, 1, channels * stride * stride, height // stride, width // stride)
+    x = c.add("Transpose", x, perm=(0, 2, 4, 1, 3))
+    return c.reshape(x, n, channels * stride * stride, height // stride, width // stride)
 
 
 def tile(c: Context) -> Value:
     rank, repeats = len(c.dims()), c.layer.integers(2)
     if repeats:
-        return c.add("Tile", c.x, ints([1] * (rank - len(repeats)) + repeats))
+        return c.add("Tile", c.x, c.ints(*[1] * (rank - len(repeats)), *repeats))
     counts = [1] * rank
     counts[c.along(0)] = c.integer(1, 1)
-    return c.add("Tile", c.x, ints(counts))
+    return c.add("Tile", c.x, c.ints(*counts))
 
 
 def glu(c: Context) -> Value:
-    axis = c.along(0)
-    half = c.dims()[axis] // 2
-    a, b = c.net.adds("Split", 2, c.x, c.net.ints(half, half), axis=axis)
+    a, b = c.equal_parts(c.x, c.along(0), 2)
     return c.add("Mul", a, c.add("Sigmoid", b))
 
 
@@ -401,8 +378,10 @@ LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | DETECTION | RECURRE
     "Deconvolution": deconvolution, "DeconvolutionDepthWise": deconvolution, "InnerProduct": inner_product,
     "MemoryData": memory_data, "GroupNorm": normalization, "InstanceNorm": normalization, "LayerNorm": layer_norm,
     "Normalize": normalize, "MVN": mvn, "LRN": lrn, "Pooling": pooling, "Reshape": reshape, "Permute": permute,
-    "Flatten": flatten, "Concat": concat, "Slice": slice, "Split": split, "Crop": crop, "Padding": padding,
-    "Squeeze": squeeze, "ExpandDims": expand_dims, "Softmax": softmax, "Interp": interp,
-    "ShuffleChannel": shuffle_channel, "PixelShuffle": pixel_shuffle, "Reorg": reorg, "Tile": tile, "GLU": glu,
-    "MatMul": matmul,
+    "Flatten": lambda c: c.reshape(c.x, 1, -1), "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.along(0)),
+    "Slice": slice, "Split": lambda c: [c.x] * len(c.layer.tops), "Crop": crop, "Padding": padding,
+    "Squeeze": squeeze, "ExpandDims": expand_dims, "Softmax": lambda c: c.add("Softmax", c.x, axis=c.along(0)),
+    "Interp": interp, "ShuffleChannel": shuffle_channel, "Reorg": reorg, "Tile": tile, "GLU": glu, "MatMul": matmul,
+    "PixelShuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer(0, 1),
+                                    mode="DCR" if c.integer(1) else "CRD"),
 }  # fmt: skip

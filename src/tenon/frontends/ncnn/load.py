@@ -75,8 +75,8 @@ def _make(net: Net, layer: Layer, weights: Weights) -> None:
     context = Context(net, layer, weights)
     if layer.type not in LAYERS:
         raise RefusedError("this layer is not supported", "the layers that are stand in the documentation")
-    if not all(value.typed for value in context.inputs):
-        return
+    for value in context.inputs:
+        net.type(value)
     made = LAYERS[layer.type](context)
     for top, value in zip(layer.tops, [made] if isinstance(made, Value) else made, strict=False):
         net[top] = value

@@ -6,12 +6,10 @@ axis of ncnn is the next axis here.  Definitions: "operators" of the ncnn docume
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from tenon.frontends import caffe_family as family
 from tenon.frontends.emit import Emitter
 from tenon.frontends.ncnn.file import Layer, Weights
 from tenon.frontends.net import Net
@@ -37,13 +35,22 @@ class Context(Emitter):
     def dims(self, value: Value | None = None) -> tuple[int, ...]:
         return self.net.dims(self.x if value is None else value)
 
+    def inner(self, axis: int, rank: int) -> int:
+        """An axis of a blob counted with the batch in front."""
+        return axis + rank if axis < 0 else axis + 1
+
     def along(self, id: int, default: int = 0) -> int:
         """An axis counted with the batch in front."""
-        axis, rank = self.integer(id, default), len(self.dims())
-        axis = axis + rank if axis < 0 else axis + 1
+        rank = len(self.dims())
+        axis = self.inner(self.integer(id, default), rank)
         if not 1 <= axis < rank:
             raise RefusedError(f"axis {self.integer(id, default)} of {rank - 1} is impossible")
         return axis
+
+    def without(self, x: Value, axes: Sequence[int]) -> Value:
+        """Fewer axes of one element; a blob keeps at least one."""
+        left = [d for i, d in enumerate(self.dims(x)) if i not in axes]
+        return self.reshape(x, *(left if len(left) > 1 else [1, 1]))
 
     def per_channel(self, values: Array, x: Value | None = None) -> Array:
         """One number per outermost element of a blob, shaped to broadcast against it."""
@@ -51,10 +58,6 @@ class Context(Emitter):
 
 
 Result = Value | Sequence[Value]
-
-
-def ints(numbers: Sequence[int]) -> Array:
-    return np.array(numbers, np.int64)
 
 
 # ----------------------------------------------------------------------------------------- activations
@@ -79,68 +82,18 @@ def activation(c: Context, x: Value, kind: int, params: Sequence[float]) -> Valu
     return made[kind]()
 
 
-def relu(c: Context) -> Value:
-    slope = c.number(0)
-    return c.add("LeakyRelu", c.x, alpha=slope) if slope else c.add("Relu", c.x)
-
-
 def prelu(c: Context) -> Value:
     slope = c.weights.floats(c.integer(0))
     return c.add("PRelu", c.x, c.per_channel(slope) if slope.size > 1 else slope)
-
-
-def clip(c: Context) -> Value:
-    return c.add("Clip", c.x, c.number(0, -3.4028234e38), c.number(1, 3.4028234e38))
 
 
 def hard_swish(c: Context) -> Value:
     return c.add("Mul", c.x, c.add("HardSigmoid", c.x, alpha=c.number(0, 0.2), beta=c.number(1, 0.5)))
 
 
-def _affine(c: Context, scale: float, shift: float) -> Value:
-    x = c.x if scale == 1 else c.add("Mul", c.x, scale)
-    return x if shift == 0 else c.add("Add", x, shift)
-
-
-def power(c: Context) -> Value:
-    exponent, x = c.number(0, 1.0), _affine(c, c.number(1, 1.0), c.number(2))
-    return x if exponent == 1 else c.add("Pow", x, exponent)
-
-
-def exp(c: Context) -> Value:
-    base, x = c.number(0, -1.0), _affine(c, c.number(1, 1.0), c.number(2))
-    return c.add("Exp", x if base == -1 else c.add("Mul", x, math.log(_positive(base))))
-
-
-def log(c: Context) -> Value:
-    base, x = c.number(0, -1.0), c.add("Log", _affine(c, c.number(1, 1.0), c.number(2)))
-    return x if base == -1 else c.add("Mul", x, 1 / (math.log(_positive(base)) or 1.0))
-
-
-def _positive(base: float) -> float:
-    if base <= 0:
-        raise RefusedError(f"base {base} is impossible")
-    return base
-
-
-def threshold(c: Context) -> Value:
-    return c.add("Cast", c.add("Greater", c.x, c.number(0)), to="f32")
-
-
-_UNARY: dict[int, tuple[str, ...]] = {
-    0: ("Abs",), 1: ("Neg",), 2: ("Floor",), 3: ("Ceil",), 5: ("Sqrt",), 6: ("Sqrt", "Reciprocal"), 7: ("Exp",),
-    8: ("Log",), 9: ("Sin",), 10: ("Cos",), 11: ("Tan",), 12: ("Asin",), 13: ("Acos",), 14: ("Atan",),
-    15: ("Reciprocal",), 16: ("Tanh",), 18: ("Round",),
-}  # fmt: skip
-
-
-def unary(c: Context) -> Value:
-    kind = c.integer(0)
-    if kind == 4:
-        return c.add("Mul", c.x, c.x)
-    if kind not in _UNARY:
-        raise RefusedError(f"op_type {kind} is not supported")
-    return c.chain(c.x, *_UNARY[kind])
+def _of_line(spell: Callable[..., Value], first: float) -> Callable[[Context], Value]:
+    """Power, Exp and Log: an exponent or base, then the scale and the shift of the input."""
+    return lambda c: spell(c, c.x, c.number(0, first), c.number(1, 1.0), c.number(2))
 
 
 # ------------------------------------------------------------------------------------------ arithmetic
@@ -179,31 +132,21 @@ def _expanded(c: Context, small: Value, dims: Sequence[int], like: Sequence[int]
 
 
 def eltwise(c: Context) -> Value:
-    kind, weights = c.integer(0), c.layer.numbers(1)
+    kind = c.integer(0)
     if kind not in (0, 1, 2) or len(c.inputs) < 2:
         raise RefusedError(f"op_type {kind} with {len(c.inputs)} inputs is not supported")
-    terms = c.inputs
-    if kind == 1 and any(w != 1 for w in weights):
-        terms = [c.add("Mul", x, w) for x, w in zip(terms, weights, strict=True)]
-    total = terms[0]
-    for term in terms[1:]:
-        total = c.add(("Mul", "Add", "Max")[kind], total, term)
-    return total
+    return family.eltwise(c, ("Mul", "Add", "Max")[kind], c.inputs, c.layer.numbers(1))
 
 
 def scale(c: Context) -> Value:
     size = c.integer(0)
     if size == -233:
-        factor = _expanded(c, c.inputs[1], c.dims(c.inputs[1]), c.dims())
+        small = c.inputs[1]
+        factor, size = _expanded(c, small, c.dims(small), c.dims()), c.dims(small)[1]
         x = c.add("Mul", c.x, factor)
-        size = c.dims(c.inputs[1])[1]
     else:
         x = c.add("Mul", c.x, c.per_channel(c.weights.floats(size)))
     return c.add("Add", x, c.per_channel(c.weights.floats(size))) if c.integer(1) else x
-
-
-def bias(c: Context) -> Value:
-    return c.add("Add", c.x, c.per_channel(c.weights.floats(c.integer(0))))
 
 
 def batch_norm(c: Context) -> Value:
@@ -219,25 +162,27 @@ def reduction(c: Context) -> Value:
     rank, kind, keep = len(c.dims()), c.integer(0), c.integer(4)
     if kind not in _REDUCTIONS:
         raise RefusedError(f"operation {kind} is not supported")
-    axes = list(range(1, rank)) if c.integer(1, 1) else [a + rank if a < 0 else a + 1 for a in c.layer.integers(3)]
-    x = c.add(_REDUCTIONS[kind], c.x, ints(axes), keepdims=1)
-    if not keep:
-        left = [d for i, d in enumerate(c.dims(x)) if i not in axes]
-        x = c.reshape(x, *(left if len(left) > 1 else [1, 1]))
-    return x if c.number(2, 1.0) == 1 else c.add("Mul", x, c.number(2, 1.0))
+    axes = list(range(1, rank)) if c.integer(1, 1) else [c.inner(a, rank) for a in c.layer.integers(3)]
+    x = c.add(_REDUCTIONS[kind], c.x, c.ints(*axes), keepdims=1)
+    return family.affine(c, x if keep else c.without(x, axes), c.number(2, 1.0), 0.0)
 
 
 POINTWISE: dict[str, Callable[[Context], Result]] = {
     "AbsVal": simple("Abs"), "BNLL": simple("Softplus"), "Sigmoid": simple("Sigmoid"), "TanH": simple("Tanh"),
-    "Mish": simple("Mish"), "Swish": simple("Swish"), "Softplus": simple("Softplus"), "Noop": lambda c: c.x,
-    "DeepCopy": lambda c: c.x, "Packing": lambda c: c.x, "Cast": lambda c: c.x, "Erf": simple("Erf"),
-    "ReLU": relu, "PReLU": prelu, "Clip": clip, "HardSwish": hard_swish, "Power": power, "Exp": exp, "Log": log,
+    "Mish": simple("Mish"), "Swish": simple("Swish"), "Softplus": simple("Softplus"), "Erf": simple("Erf"),
+    **dict.fromkeys(("Noop", "DeepCopy", "Packing", "Cast"), lambda c: c.x),
+    "ReLU": lambda c: family.rectified(c, c.x, c.number(0)), "PReLU": prelu,
+    "Clip": lambda c: c.add("Clip", c.x, c.number(0, -3.4028234e38), c.number(1, 3.4028234e38)),
+    "HardSwish": hard_swish, "Power": _of_line(family.power, 1.0), "Exp": _of_line(family.exponential, -1.0),
+    "Log": _of_line(family.logarithm, -1.0),
     "HardSigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number(0, 0.2), beta=c.number(1, 0.5)),
     "ELU": lambda c: c.add("Elu", c.x, alpha=c.number(0, 0.1)),
     "CELU": lambda c: c.add("Celu", c.x, alpha=c.number(0, 1.0)),
     "SELU": lambda c: c.add("Selu", c.x, alpha=c.number(0, 1.67326324), gamma=c.number(1, 1.050700987)),
     "GELU": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer(0) else "none"),
-    "Threshold": threshold, "UnaryOp": unary, "BinaryOp": binary, "Eltwise": eltwise, "Scale": scale, "Bias": bias,
-    "Dropout": lambda c: c.x if c.number(0, 1.0) == 1 else c.add("Mul", c.x, c.number(0, 1.0)),
-    "BatchNorm": batch_norm, "Reduction": reduction,
+    "Threshold": lambda c: family.exceeds(c, c.x, c.number(0)),
+    "UnaryOp": lambda c: family.unary(c, c.x, c.integer(0), {18: ("Round",)}),
+    "BinaryOp": binary, "Eltwise": eltwise, "Scale": scale, "BatchNorm": batch_norm, "Reduction": reduction,
+    "Bias": lambda c: c.add("Add", c.x, c.per_channel(c.weights.floats(c.integer(0)))),
+    "Dropout": lambda c: family.affine(c, c.x, c.number(0, 1.0), 0.0),
 }  # fmt: skip
