@@ -12,11 +12,14 @@ import numpy as np
 from tenon.frontends.tflite import schema
 from tenon.frontends.wire.flatbuffer import KINDS
 from tenon.ir.graph import Array
+from tenon.ir.types import DType
 
 Fields = Mapping[int, Any]
 """Values by slot: (kind, number), text, arrays, other tables, or lists of tables."""
 
-TYPES = {"f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i8": 9, "string": 5}
+TYPES = {
+    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "string": 5, "bool": 6, "i16": 7, "i8": 9, "u64": 12, "u32": 15,
+}  # fmt: skip
 CODES = {name: code for code, name in schema.BUILTIN.items()}
 
 
@@ -61,6 +64,23 @@ def _table(out: bytearray, fields: Fields) -> int:
     return at
 
 
+def flexbuffer(numbers: Mapping[str, int]) -> bytes:
+    """A FlexBuffer map of i32, all of whose numbers have four bytes."""
+    out, places = bytearray(), []
+    for name in sorted(numbers):
+        places.append(len(out))
+        out += name.encode() + b"\0"
+    out += bytes(-len(out) % 4) + struct.pack("<I", len(places))
+    keys = len(out)
+    for place in places:
+        out += struct.pack("<I", len(out) - place)
+    out += struct.pack("<III", len(out) - keys, 4, len(places))
+    values = len(out)
+    out += b"".join(struct.pack("<i", numbers[name]) for name in sorted(numbers)) + bytes([1 << 2 | 2] * len(places))
+    out += bytes(-len(out) % 4)
+    return bytes(out + struct.pack("<I", len(out) - values) + bytes([9 << 2 | 2, 4]))
+
+
 def flatbuffer(root: Fields, identifier: bytes = b"TFL3") -> bytes:
     """A file whose root is this table."""
     out = bytearray(4) + identifier
@@ -97,12 +117,11 @@ class Model:
         return len(self.tensors) - 1
 
     def constant(self, name: str, data: Array, **quantization: Any) -> int:
-        names = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(np.int32): "i32",
-                 np.dtype(np.int8): "i8", np.dtype(np.uint8): "u8"}  # fmt: skip
-        return self.tensor(name, data.shape, names[data.dtype], data, **quantization)
+        return self.tensor(name, data.shape, DType.of(data.dtype).value, data, **quantization)
 
     def add(self, type: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
-        """An operator with builtin options named as in the schema's table; an unknown type is a custom one."""
+        """An operator with builtin options named as in the schema's table; an unknown type is a custom one, whose
+        options are integers."""
         code = CODES.get(type, 32)
         custom = {} if type in CODES else {1: type}
         self.codes.append({0: ("i8", min(code, 127)), 3: ("i32", code), **custom})
@@ -113,10 +132,11 @@ class Model:
                 kind = kind.partition("=")[0]
                 vector = np.float32 if kind == "[f32]" else np.int32
                 table[slot] = np.array(options[name], vector) if kind[0] == "[" else (kind, options[name])
+        custom_options = {5: np.frombuffer(flexbuffer(options), np.uint8)} if custom and options else {}
         self.operators.append(
             {
                 0: ("u32", len(self.codes) - 1), 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32),
-                3: ("u8", 1), 4: table,
+                3: ("u8", 1), 4: table, **custom_options,
             }
         )  # fmt: skip
 

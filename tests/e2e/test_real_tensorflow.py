@@ -272,9 +272,3 @@ def test_the_small_residual_net_in_two_formats() -> None:
         (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
         answers.append(found)
     assert difference(*answers) < TOLERANCE
-
-
-def test_audio_operators_are_all_listed() -> None:
-    with pytest.raises(UnsupportedError) as found:
-        frontends.load(shared("models/tflite_int8/micro_speech/audio_preprocessor_int8.tflite"))
-    assert len(found.value.problems) == 9

@@ -16,6 +16,7 @@ from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.load import Layer, Spell
 from tenon.frontends.tflite.recurrent import RECURRENT
+from tenon.frontends.tflite.signal import SIGNAL
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
@@ -297,4 +298,5 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "NON_MAX_SUPPRESSION_V4": lambda layer: family.suppression(layer, scores_too=False),
     "NON_MAX_SUPPRESSION_V5": lambda layer: family.suppression(layer, scores_too=True),
     "TFLite_Detection_PostProcess": _detection_post_process,
+    **SIGNAL,
 }  # fmt: skip

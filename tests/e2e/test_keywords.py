@@ -1,0 +1,142 @@
+"""TensorFlow Lite Micro's example of speech: sound into its preprocessor, features into its network, words out."""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tenon
+import tflm_signal as definition
+from real import ROOT, shared
+from tenon.frontends.source import ModelFile
+from tenon.frontends.tflite.load import Operation, parse
+from tenon.frontends.wire.flatbuffer import flex_map
+from tenon.ir.graph import Array
+
+WORDS = {"yes": "yes", "no": "no", "silence": "silence", "noise": "silence"}
+"""As TFLM's own test expects."""
+
+
+def model(name: str) -> Path:
+    return shared(f"models/tflite_int8/micro_speech/{name}")
+
+
+@cache
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("listen", ROOT / "examples/keywords/listen.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def sound(name: str) -> Array:
+    samples: Array = example().read_samples(model(f"{name}_1000ms.wav"))
+    return samples
+
+
+def pieces(samples: Array) -> list[Array]:
+    return [samples[i : i + 480] for i in range(0, len(samples) - 479, 320)]
+
+
+class Preprocessor:
+    """The files' operators by their definitions, with the tables and the options that the files hold."""
+
+    def __init__(self, path: Path) -> None:
+        content = parse(ModelFile(path.name, path.read_bytes()))
+        self.tables = [[] if t.data is None else t.data.ravel().tolist() for t in content.tensors]
+        self.operations = {o.type: o for o in content.operations}
+        self.noise = [0] * 40
+
+    def table(self, of: str, k: int) -> Any:
+        return self.tables[self.operations[of].inputs[k]]
+
+    def option(self, of: str, name: str) -> int:
+        operation: Operation = self.operations[of]
+        return int(flex_map(operation.custom)[name])
+
+    def logarithms(self, samples: list[int]) -> list[int]:
+        x = definition.window(samples, self.table("SignalWindow", 1), self.option("SignalWindow", "shift"))
+        x, bits = definition.auto_scale(x)
+        x = definition.rfft(x, self.option("SignalRfft", "fft_length"))
+        x = definition.energy(x, *(self.option("SignalEnergy", f"{end}_index") for end in ("start", "end")))
+        x = definition.filter_bank(x, [self.table("SignalFilterBank", k) for k in range(1, 6)], 40)
+        x = definition.square_root(x, bits)
+        options = flex_map(self.operations["SignalFilterBankSpectralSubtraction"].custom)
+        x, self.noise = definition.spectral_subtraction(x, self.noise, options)
+        x = definition.pcan(x, self.noise, self.table("SignalPCAN", 2), self.option("SignalPCAN", "snr_shift"))
+        names = ("output_scale", "input_correction_bits")
+        return definition.logarithm(x, *(self.option("SignalFilterBankLog", name) for name in names))
+
+
+def as_bytes(logarithms: list[int]) -> list[int]:
+    """The end of the integer file: x * 256 / 666 to the nearest, less 128."""
+    return [min(max((x * 256 + 333) // 666 - 128, -128), 127) for x in logarithms]
+
+
+# ------------------------------------------------------------------------------------------------------- features
+@pytest.mark.parametrize(
+    ("name", "start", "first", "checksum"),
+    [("yes", 8000, [124, 105, 126], 3477554480), ("no", 8960, [126, 103, 124], 1245310859)],
+)
+def test_features_that_tflm_publishes(name: str, start: int, first: list[int], checksum: int) -> None:
+    """Its tests give the features of 30 ms out of each recording; here are the checksums of theirs."""
+    with tenon.open(tenon.compile(model("audio_preprocessor_int8.tflite"))) as engine:
+        (features,) = example().features(engine, sound(name)[start : start + 480])
+    assert features[:3].tolist() == first
+    assert zlib.crc32(features.tobytes()) == checksum
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words(name: str) -> None:
+    """Through a second of sound, every feature and the noise carried along as defined, to the word."""
+    path = model("audio_preprocessor_int8.tflite")
+    with tenon.open(tenon.compile(path)) as engine:
+        features = example().features(engine, sound(name))
+    reference = Preprocessor(path)
+    expected = [as_bytes(reference.logarithms(piece.tolist())) for piece in pieces(sound(name))]
+    np.testing.assert_array_equal(features, expected)
+    with tenon.open(tenon.compile(model("micro_speech_quantized.tflite"))) as network:
+        ((_, word, probability),) = example().words(network, features)
+    assert word == WORDS[name]
+    assert probability > (0.9 if name in ("yes", "no") else 0.3)
+
+
+def test_float_features() -> None:
+    """The other file's logarithms are divided by 25.6, in f32; its noise is the same."""
+    path = model("audio_preprocessor_float.tflite")
+    reference, noise = Preprocessor(path), np.zeros(40, np.uint32)
+    with tenon.open(tenon.compile(path)) as engine:
+        frame, state = engine.inputs
+        for piece in pieces(sound("no")):
+            found, noise = engine.run({frame: piece[None], state: noise}).values()
+            expected = np.array(reference.logarithms(piece.tolist()), np.float32) * np.float32(10 / 256)
+            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(noise, reference.noise)
+
+
+def test_loud_noise_is_exact() -> None:
+    """Samples of all 16 bits, and silence between: the transform is then scaled by other bits."""
+    rng = np.random.default_rng(3)
+    path = model("audio_preprocessor_int8.tflite")
+    reference, noise = Preprocessor(path), np.zeros(40, np.uint32)
+    loudness = (1, 32767, 0, 40, 32767, 900, 3, 0)
+    with tenon.open(tenon.compile(path)) as engine:
+        frame, state = engine.inputs
+        means = [noise]
+        for loud in loudness:
+            piece = rng.integers(-loud, loud + 1, 480).astype(np.int16)
+            found, noise = engine.run({frame: piece[None], state: noise}).values()
+            np.testing.assert_array_equal(found, as_bytes(reference.logarithms(piece.tolist())))
+            np.testing.assert_array_equal(noise, reference.noise)
+            means.append(noise)
+    assert all((a != b).any() for a, b in pairwise(means[1:]))
