@@ -11,7 +11,7 @@ import numpy as np
 from tenon.ir.graph import Array
 from wire import field, message
 
-Option = int | float | str | Sequence[int]
+Option = int | float | str | Sequence[int] | Sequence[float]
 
 
 # ------------------------------------------------------------------------------------------------ ncnn
@@ -204,6 +204,9 @@ def paddle_operator(type: str, ins: dict[str, str | list[str]], outs: dict[str, 
     for name, value in options.items():
         kind, number = {int: (0, 3), float: (1, 4), str: (2, 5)}.get(value.__class__, (3, 6))
         values = [value] if isinstance(value, int | float | str) else value
+        if any(isinstance(v, float) for v in values) and kind == 3:
+            body += field(4, message((1, name), (2, 4)) + field(7, values))
+            continue
         body += field(4, message((1, name), (2, kind)) + b"".join(field(number, v) for v in values))
     return body
 

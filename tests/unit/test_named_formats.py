@@ -116,8 +116,8 @@ def test_paddle_operators() -> None:
 
 
 def test_paddle_refusals() -> None:
-    with pytest.raises(UnsupportedError, match=r"y \(matrix_nms\): this operator is not supported"):
-        frontends.load(paddle(paddle_operator("matrix_nms", {"X": "x"}, {"Out": "y"})))
+    with pytest.raises(UnsupportedError, match=r"y \(where_index\): this operator is not supported"):
+        frontends.load(paddle(paddle_operator("where_index", {"Condition": "x"}, {"Out": "y"})))
     with pytest.raises(FormatError, match="belong"):
         frontends.load(PADDLE, weights=paddle_tensor(W) + paddle_tensor(B))
     with pytest.raises(FormatError, match="too early"):

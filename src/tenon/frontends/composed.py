@@ -124,3 +124,58 @@ def mirrored(e: Emitter, x: Value, widths: Sequence[tuple[int, int]]) -> Value:
         last = [e.slice(x, [n - 1], [n - 1 - after - (2 * n if after == n else 0)], [axis], [-1])] if after else []
         x = e.add("Concat", *first, x, *last, axis=axis) if before or after else x
     return x
+
+
+def unfolded(
+    e: Emitter, x: Value, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> Value:
+    """[N, C * taps, places]: what every place of a window sees, channel by channel, zeros outside.
+
+    ``pads`` are top, left, bottom, right.
+    """
+    taps = math.prod(kernel)
+    if not 0 < taps <= MOST_BINS or min(*strides, *dilations) < 1:
+        raise RefusedError(f"windows of {list(kernel)} with strides {list(strides)} are not supported")
+    if any(pads):
+        x = e.add("Pad", x, e.ints(0, 0, *pads[:2], 0, 0, *pads[2:]), 0.0)
+    n, channels, *sizes = e.net.dims(x)
+    rows, columns = (
+        (m - (k - 1) * d - 1) // s + 1 for m, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
+    )
+    parts = []
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            first = [i * dilations[0], j * dilations[1]]
+            last = [first[0] + (rows - 1) * strides[0] + 1, first[1] + (columns - 1) * strides[1] + 1]
+            part = e.slice(x, first, last, [2, 3], strides)
+            parts.append(e.reshape(part, n, channels, 1, rows * columns))
+    return e.reshape(e.add("Concat", *parts, axis=2), n, channels * taps, rows * columns)
+
+
+def deformed(e: Emitter, inputs: Sequence[Value | None], window: dict[str, object], offset_group: int) -> Value:
+    """A convolution whose windows' places move: x, weights, offsets (down, across), bias, factors.
+
+    ``window`` has ONNX's strides, pads, dilations and group.
+    """
+    return spelled(e.net, "DeformConv", inputs, 1, **window, offset_group=offset_group)[0]
+
+
+def kept_of_each_class(
+    e: Emitter, boxes: Value, scores: Value, classes: Value | None, overlap: float
+) -> tuple[Value, Value]:
+    """Numbers i64 [n] of the boxes (corners [n, 4]) that no better one of their class covers, and how many count.
+
+    ``scores`` are [n], -inf for what is no candidate, ``classes`` f32 [n]; None lets all compete.  To keep classes
+    apart, boxes are moved apart by two extents of all of them for each number.
+    """
+    count = e.net.dims(boxes)[0]
+    if classes is not None:
+        low, high = (e.add(kind, boxes, keepdims=0) for kind in ("ReduceMin", "ReduceMax"))
+        span = e.add("Max", e.add("Sub", high, low), 1e-12)
+        placed = e.add("Div", e.add("Sub", boxes, low), span)
+        boxes = e.add("Add", placed, e.reshape(e.add("Mul", classes, 2.0), count, 1))
+    rows, found = e.net.adds(
+        "NonMaxSuppression", 2, e.reshape(boxes, 1, count, 4), e.reshape(scores, 1, 1, count), e.ints(count),
+        e.net.floats(overlap), e.net.floats(float(np.finfo(np.float32).min)),
+    )  # fmt: skip
+    return e.reshape(e.slice(rows, [2], [3], [1]), count), found

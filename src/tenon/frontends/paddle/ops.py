@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.composed import adaptive_pool, group_norm
 from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net
+from tenon.frontends.paddle.boxes import BOXES
 from tenon.frontends.paddle.detection import DETECTION
+from tenon.frontends.paddle.elements import ELEMENTS
+from tenon.frontends.paddle.functions import FUNCTIONS
 from tenon.frontends.paddle.recurrent import rnn
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
@@ -159,30 +163,18 @@ def instance_norm(c: Context) -> Value:
                  bias if bias is not None else 0 * ones, epsilon=c.number("epsilon", 1e-5))  # fmt: skip
 
 
-def group_norm(c: Context) -> Value:
-    groups, dims = c.integer("groups", 1), c.dims
-    if groups < 1 or dims[1] % groups:
-        raise RefusedError(f"{dims[1]} channels do not make {groups} groups")
-    ones = np.ones(groups, np.float32)
-    x = c.add("InstanceNormalization", c.reshape(c.x, dims[0], groups, -1), ones, 0 * ones,
-              epsilon=c.number("epsilon", 1e-5))  # fmt: skip
-    x = c.reshape(x, *dims)
-    scale, bias = c.get("Scale"), c.get("Bias")
-    x = x if scale is None else c.add("Mul", x, c.channels(scale, x))
-    return x if bias is None else c.add("Add", x, c.channels(bias, x))
+def normalised_groups(c: Context) -> Value:
+    return group_norm(c, c.x, c.integer("groups", 1), c.get("Scale"), c.get("Bias"), c.number("epsilon", 1e-5))
 
 
 def pooling(c: Context) -> Value:
     average, dims = c.text("pooling_type", "max") == "avg", c.dims
     size = c.numbers("ksize")
-    if c.integer("global_pooling") or (c.integer("adaptive") and all(k == 1 for k in size)):
+    if c.integer("global_pooling"):
         return c.add("GlobalAveragePool" if average else "GlobalMaxPool", c.x)
     type = "AveragePool" if average else "MaxPool"
     if c.integer("adaptive"):
-        if any(k < 1 or n % k for n, k in zip(dims[2:], size, strict=True)):
-            raise RefusedError(f"{list(dims[2:])} cannot be pooled evenly to {size}")
-        window = [n // k for n, k in zip(dims[2:], size, strict=True)]
-        return c.add(type, c.x, kernel_shape=window, strides=window)
+        return adaptive_pool(c, c.x, [n if k < 0 else k for n, k in zip(dims[2:], size, strict=True)], average=average)
     options = _padding(c, {"strides": c.numbers("strides"), "kernel_shape": size})
     include = {"count_include_pad": int(not c.integer("exclusive", 1))} if average else {}
     return c.add(type, c.x, **options, ceil_mode=c.integer("ceil_mode"), **include)
@@ -380,24 +372,33 @@ def pad(c: Context) -> Value:
 
 def interpolate(c: Context) -> Value:
     """align_mode 1 counts from corners, 0 from pixel centres; nearest neighbours always count from corners."""
-    h, w = c.dims[2:]
+    dims = c.dims
     sizes = c.vector("SizeTensor", "OutSize")
-    out = (c.integer("out_h"), c.integer("out_w"))
+    out = [c.integer(f"out_{axis}") for axis in "dhw"[5 - len(dims) :]]
     scales = c.attributes.get("scale", 0.0)
-    factors = [float(s) for s in scales] if isinstance(scales, list | np.ndarray) else [float(scales)] * 2
+    factors = [float(s) for s in scales] if isinstance(scales, list | np.ndarray) else [float(scales)]
     if sizes is not None and sizes.constant:
-        out = (int(sizes.array[0]), int(sizes.array[1]))
-    elif sizes is not None or c.get("Scale") is not None:
+        out = [int(n) for n in sizes.array]
+    elif sizes is not None or (c.get("Scale") is not None and not c.input("Scale").constant):
         raise RefusedError("a size computed at run time is not supported")
-    elif factors and factors[0] > 0:
-        out = (int(h * factors[0]), int(w * factors[-1]))
+    else:
+        given = c.get("Scale")
+        factors = [float(s) for s in given.array.ravel()] if given is not None else factors
+        if factors and factors[0] > 0:
+            factors = factors * len(out) if len(factors) == 1 else factors
+            out = [int(n * f) for n, f in zip(dims[2:], factors, strict=True)]
     mode = "nearest" if c.type.startswith("nearest") else "cubic" if c.type.startswith("bicubic") else "linear"
-    corners = c.integer("align_corners", 1)
-    if corners:
+    if c.integer("align_corners", 1):
         centre = "align_corners"
+    elif mode == "cubic":
+        centre = "half_pixel"
     else:
         centre = "asymmetric" if mode == "nearest" or c.integer("align_mode", 1) else "half_pixel"
-    return c.resized(c.x, *out, mode, centre)
+    if not all(0 < n < 1 << 16 for n in out):
+        raise RefusedError(f"{list(dims)} cannot be resized to {out}")
+    rounding = "round_prefer_ceil" if centre == "align_corners" else "floor"
+    return c.add("Resize", c.x, None, None, c.ints(*dims[:2], *out), mode=mode,
+                 coordinate_transformation_mode=centre, nearest_mode=rounding)  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------------- other
@@ -409,11 +410,11 @@ def fill_constant(c: Context) -> Value:
     dims = c.vector("ShapeTensor", "ShapeTensorList")
     text = c.text("str_value")
     number = float(text) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", text) else c.number("value")
-    data = np.array(number).astype(_numpy(c.integer("dtype", 5)))
+    data = np.array(number).astype(numpy_type(c.integer("dtype", 5)))
     return c.add("Expand", data, dims if dims is not None else c.ints(*c.numbers("shape")))
 
 
-def _numpy(code: int) -> str:
+def numpy_type(code: int) -> str:
     names = {0: "bool", 1: "int16", 2: "int32", 3: "int64", 4: "float16", 5: "float32", 6: "float64", 20: "uint8",
              21: "int8"}  # fmt: skip
     if code not in names:
@@ -426,7 +427,7 @@ def assign_value(c: Context) -> Value:
     field = {0: "bool_values", 2: "int32_values", 3: "int64_values"}.get(code, "fp32_values")
     values = c.attributes.get(field, c.attributes.get("values", []))
     dims = c.numbers("shape")
-    return c.net.constant(np.asarray(values).astype(_numpy(code)).reshape(dims), "values")
+    return c.net.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
 
 
 def cast(c: Context) -> Value:
@@ -472,7 +473,7 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
         ("relu", "Relu"), ("sigmoid", "Sigmoid"), ("tanh", "Tanh"), ("silu", "Swish"), ("mish", "Mish"), ("exp", "Exp"),
         ("log", "Log"), ("sqrt", "Sqrt"), ("abs", "Abs"), ("floor", "Floor"), ("ceil", "Ceil"), ("round", "Round"),
         ("reciprocal", "Reciprocal"), ("sin", "Sin"), ("cos", "Cos"), ("erf", "Erf"), ("softsign", "Softsign"),
-        ("softplus", "Softplus"), ("logical_not", "Not"), ("sign", "Sign"))},
+        ("logical_not", "Not"), ("sign", "Sign"))},
     **{name: both(type) for name, type in (
         ("equal", "Equal"), ("greater_than", "Greater"), ("greater_equal", "GreaterOrEqual"), ("less_than", "Less"),
         ("less_equal", "LessOrEqual"), ("logical_and", "And"), ("logical_or", "Or"), ("bmm", "MatMul"))},
@@ -487,7 +488,7 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "softmax": lambda c: c.add("Softmax", c.x, axis=c.integer("axis", -1)),
     "log_softmax": lambda c: c.add("LogSoftmax", c.x, axis=c.integer("axis", -1)),
     "sum": lambda c: c.fold("Add", c.slots["X"]), "mean": lambda c: c.add("ReduceMean", c.x, keepdims=0),
-    "layer_norm": layer_norm, "instance_norm": instance_norm, "group_norm": group_norm, "norm": normalize,
+    "layer_norm": layer_norm, "instance_norm": instance_norm, "group_norm": normalised_groups, "norm": normalize,
     "affine_channel": lambda c: c.add("Add", c.add("Mul", c.x, c.channels(c.input("Scale"), c.x)),
                                       c.channels(c.input("Bias"), c.x)),
     "lrn": lambda c: c.add("LRN", c.x, size=c.integer("n", 5), alpha=c.number("alpha", 1e-4) * c.integer("n", 5),
@@ -497,11 +498,12 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "flatten_contiguous_range": flatten_range, "squeeze": squeeze, "squeeze2": squeeze, "unsqueeze": unsqueeze,
     "unsqueeze2": unsqueeze, "slice": slices, "strided_slice": slices, "split": split, "concat": concat, "stack": stack,
     "unstack": unstack, "expand_v2": expand, "expand": tile, "tile": tile, "pad": pad, "pad2d": pad, "pad3d": pad,
-    **dict.fromkeys(("nearest_interp", "nearest_interp_v2", "bilinear_interp", "bilinear_interp_v2",
-                     "bicubic_interp", "bicubic_interp_v2"), interpolate),
+    **{f"{kind}_interp{version}": interpolate for kind in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
+       for version in ("", "_v2")},
     "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
     "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)), "shape": shape, "fill_constant": fill_constant,
     "assign_value": assign_value, "assign": same, "cast": cast, "gather": gather, "lookup_table": lookup,
     "lookup_table_v2": lookup, "dropout": dropout, "rnn": rnn,
     "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")), **DETECTION,
+    **BOXES, **ELEMENTS, **FUNCTIONS, "conv3d_transpose": deconvolution, "share_data": same, "memcpy": same,
 }  # fmt: skip
