@@ -205,7 +205,7 @@ def paddle_operator(type: str, ins: dict[str, str | list[str]], outs: dict[str, 
         kind, number = {int: (0, 3), float: (1, 4), str: (2, 5)}.get(value.__class__, (3, 6))
         values = [value] if isinstance(value, int | float | str) else value
         if any(isinstance(v, float) for v in values) and kind == 3:
-            body += field(4, message((1, name), (2, 4)) + field(7, values))
+            body += field(4, message((1, name), (2, 4)) + field(7, [float(v) for v in values]))
             continue
         body += field(4, message((1, name), (2, kind)) + b"".join(field(number, v) for v in values))
     return body

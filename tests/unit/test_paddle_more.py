@@ -19,7 +19,7 @@ M = RNG.uniform(-1, 1, (4, 5)).astype(np.float32)
 Inputs = dict[str, Array | list[Array]]
 
 
-def run(type: str, inputs: Inputs, out: str = "Out", **options: Option) -> Array:
+def run(type: str, inputs: Inputs, out: str = "Out", /, **options: Option) -> Array:
     """The first input is the program's, the others are parameters."""
     slots: dict[str, str | list[str]] = {}
     stored: dict[str, Array] = {}
@@ -267,6 +267,6 @@ def test_regions() -> None:
 def test_refusals() -> None:
     with pytest.raises(UnsupportedError, match="only decoding"):
         run("box_coder", {"TargetBox": M[:, :4], "PriorBox": M[:, :4]}, "OutputBox", code_type="encode_center_size")
+    many = np.zeros((1, 9000, 4), np.float32)
     with pytest.raises(UnsupportedError, match="too many to compare"):
-        many = np.zeros((1, 9000, 4), np.float32)
         run("matrix_nms", {"BBoxes": many, "Scores": np.zeros((1, 2, 9000))}, nms_top_k=-1, background_label=-1)
