@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -68,6 +68,15 @@ class Emitter:
             raise RefusedError(f"an axis of {size} cannot be cut into {count} equal parts")
         return self.split(x, axis, [size // count] * count)
 
+    def stacked(self, values: Sequence[Value], axis: int) -> Value:
+        """Equal tensors along a new axis."""
+        return self.add("Concat", *(self.add("Unsqueeze", value, self.ints(axis)) for value in values), axis=axis)
+
+    def swapped(self, x: Value, wanted: bool = True) -> Value:
+        """The matrices of the last two axes transposed, where that is ``wanted``."""
+        rank = len(self.net.dims(x)) if wanted else 0
+        return self.add("Transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2)) if rank > 1 else x
+
     def slice(self, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int],
               steps: Sequence[int] = ()) -> Value:  # fmt: skip
         given = [self.ints(*starts), self.ints(*ends), self.ints(*axes), *([self.ints(*steps)] if steps else [])]
@@ -126,6 +135,25 @@ class Emitter:
         if axis < 0 or tail <= 0 or not second:
             return a, b
         return a, self.reshape(b, *second, *(1,) * tail)
+
+
+class OfInputs(Protocol):
+    """A layer with a first input, as the functions of a format see it."""
+
+    @property
+    def x(self) -> Value: ...
+
+    def add(self, type: str, *inputs: Operand, **attributes: Any) -> Value: ...
+
+
+def simple(type: str, **attributes: Any) -> Callable[[OfInputs], Value]:
+    """What a layer becomes that is one operator of its first input."""
+    return lambda c: c.add(type, c.x, **attributes)
+
+
+def same(c: OfInputs) -> Value:
+    """What a layer becomes that does nothing when the network runs."""
+    return c.x
 
 
 def full_windows(sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> list[int]:

@@ -200,11 +200,7 @@ def elemwise(c: Context) -> Value:
 
 
 def matrix_mul(c: Context) -> Value:
-    sides = []
-    for i, value in enumerate(c.inputs[:2]):
-        rank = len(c.net.dims(value))
-        swap = (*range(rank - 2), rank - 1, rank - 2)
-        sides.append(c.add("Transpose", value, perm=swap) if c.get(i, "bool") else value)
+    sides = (c.swapped(value, bool(c.get(i, "bool"))) for i, value in enumerate(c.inputs[:2]))
     return c.add("MatMul", *sides)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.emit import Emitter
+from tenon.frontends.emit import Emitter, simple
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
@@ -230,10 +230,6 @@ def _stored(path: Path, type: TensorType) -> Array:
 
 
 # ------------------------------------------------------------------------------------------- operations
-def simple(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x)
-
-
 def binary(type: str) -> Callable[[Context], Value]:
     return lambda c: c.add(type, *c.inputs)
 
@@ -247,12 +243,8 @@ def scalar(type: str) -> Callable[[Context], Value]:
 
 
 def matmul(c: Context) -> Value:
-    sides = []
-    for value, flag in zip(c.inputs, ("transpose_a", "transpose_b"), strict=False):
-        rank = len(c.net.dims(value))
-        swap = (*range(rank - 2), rank - 1, rank - 2)
-        sides.append(c.add("Transpose", value, perm=swap) if c.flag(flag) else value)
-    x = c.add("MatMul", *sides)
+    flags = (c.flag(name) for name in ("transpose_a", "transpose_b"))
+    x = c.add("MatMul", *(c.swapped(value, flag) for value, flag in zip(c.inputs, flags, strict=False)))
     return x if c.number("alpha", 1.0) == 1 else c.add("Mul", x, c.number("alpha", 1.0))
 
 

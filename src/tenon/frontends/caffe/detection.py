@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from tenon.frontends.caffe.layer import Layer, Table
+from tenon.frontends.composed import region_head
 from tenon.frontends.prior_boxes import Places, anchors, prior_boxes, sizes, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
@@ -119,17 +120,8 @@ def _proposals(
 
 
 def region(layer: Layer) -> Value:
-    """YOLO v2's head: logistic centre and objectness, softmax (or logistic) classes; sizes stay raw."""
-    p, (n, channels, h, w) = layer.p, layer.image(layer.x)
-    boxes, numbers = p.boxes_of_each_grid, p.coords + 1 + p.classes
-    if channels != boxes * numbers or p.coords < 3 or not p.classes:
-        wanted = f"{boxes} boxes of {p.coords} numbers and {p.classes} classes"
-        raise RefusedError(f"takes {list(layer.dims())} for {wanted}")
-    x = layer.reshape(layer.x, n, boxes, numbers, h * w)
-    centre, size, objectness, kinds = layer.split(x, 2, [2, p.coords - 2, 1, p.classes])
-    kinds = layer.add("Softmax", kinds, axis=2) if p.softmax else layer.add("Sigmoid", kinds)
-    parts = (layer.add("Sigmoid", centre), size, layer.add("Sigmoid", objectness), kinds)
-    return layer.reshape(layer.add("Concat", *parts, axis=2), n, channels, h, w)
+    p = layer.p
+    return region_head(layer, layer.x, p.boxes_of_each_grid, p.classes, p.coords, softmax=p.softmax)
 
 
 LAYERS: Table = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.frontends.arguments import Arguments
-from tenon.frontends.emit import full_windows
+from tenon.frontends.emit import full_windows, same, simple
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
@@ -38,10 +38,6 @@ class Context(Arguments):
 
 
 Result = Value | Sequence[Value]
-
-
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
 
 
 def _pair(c: Context, name: str, default: int) -> tuple[int, int]:
@@ -117,12 +113,8 @@ def binary(type: str) -> Callable[[Context], Value]:
 
 
 def concat(c: Context) -> Value:
-    return c.add("Concat", *c.inputs, axis=c.integer("axis", 1)) if not c.integer("add_axis") else _stacked(c)
-
-
-def _stacked(c: Context) -> Value:
     axis = c.integer("axis", 1)
-    return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.inputs), axis=axis)
+    return c.stacked(c.inputs, axis) if c.integer("add_axis") else c.add("Concat", *c.inputs, axis=axis)
 
 
 def split(c: Context) -> Sequence[Value]:
@@ -190,19 +182,14 @@ def arg(type: str) -> Callable[[Context], Value]:
 
 
 def matmul(c: Context) -> Value:
-    sides = [c.add("Transpose", v, perm=(*range((r := len(c.net.dims(v))) - 2), r - 1, r - 2))
-             if c.integer(f"trans_{name}") else v for v, name in zip(c.inputs, "ab", strict=True)]  # fmt: skip
-    return c.add("MatMul", *sides)
+    flags = (bool(c.integer(name)) for name in ("trans_a", "trans_b"))
+    return c.add("MatMul", *(c.swapped(value, flag) for value, flag in zip(c.inputs, flags, strict=True)))
 
 
 def softmax(c: Context) -> Value:
     """Over everything from ``axis`` on."""
     flat = c.as_matrix(c.x, c.integer("axis", 1))
     return c.reshape(c.add("Softmax", flat, axis=1), *c.dims)
-
-
-def same(c: Context) -> Value:
-    return c.x
 
 
 OPERATORS: dict[str, Callable[[Context], Result]] = {

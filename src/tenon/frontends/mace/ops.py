@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.frontends.arguments import Arguments
 from tenon.frontends.composed import group_norm, mirrored
-from tenon.frontends.emit import full_windows
+from tenon.frontends.emit import full_windows, same
 from tenon.frontends.mace.detection import DETECTION
 from tenon.frontends.mace.speech import SPEECH
 from tenon.frontends.net import Net
@@ -56,10 +56,6 @@ class Context(Arguments):
 
 
 Result = Value | Sequence[Value]
-
-
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
 
 
 def activated(c: Context, x: Value) -> Value:
@@ -204,11 +200,8 @@ def squared_difference_mean(c: Context) -> Value:
 
 
 def matmul(c: Context) -> Value:
-    sides = []
-    for value, name in zip(c.inputs, ("transpose_a", "transpose_b"), strict=False):
-        rank = len(c.net.dims(value))
-        swap = (*range(rank - 2), rank - 1, rank - 2)
-        sides.append(c.add("Transpose", value, perm=swap) if c.integer(name) else value)
+    flags = (bool(c.integer(name)) for name in ("transpose_a", "transpose_b"))
+    sides = [c.swapped(value, flag) for value, flag in zip(c.inputs, flags, strict=False)]
     x = c.add("MatMul", *sides)
     return c.add("Add", x, c.input(2)) if len(c.inputs) > 2 else x
 
@@ -327,11 +320,6 @@ def arg(c: Context) -> Value:
     return c.add("Cast", c.add(type, c.x, axis=axis, keepdims=c.integer("keepdims", 0)), to="i32")
 
 
-def stack(c: Context) -> Value:
-    axis = c.integer("axis")
-    return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.inputs), axis=axis)
-
-
 def unstack(c: Context) -> Sequence[Value]:
     axis = c.axis(c.integer("axis"), len(c.dims))
     return [c.add("Squeeze", part, c.ints(axis)) for part in c.split(c.x, axis, [1] * c.dims[axis])]
@@ -386,10 +374,6 @@ def one_hot(c: Context) -> Value:
     return c.add("OneHot", c.add("Cast", c.x, to="i64"), c.ints(c.integer("depth")), values, axis=c.integer("axis", -1))
 
 
-def same(c: Context) -> Value:
-    return c.x
-
-
 OPERATORS: dict[str, Callable[[Context], Result]] = {
     "Activation": lambda c: activated(c, c.x), "AddN": lambda c: c.fold("Add", c.inputs), "ArgMax": arg,
     "BatchToSpaceND": batch_to_space,
@@ -411,7 +395,7 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "Softmax": lambda c: c.add("LogSoftmax" if c.integer("use_log") else "Softmax", c.x, axis=-1),
     "SpaceToDepth": rearranged("SpaceToDepth"), "Split": split, "SqrDiffMean": squared_difference_mean,
     "Squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.integers("axis")) if c.integers("axis") else None),
-    "Stack": stack, "StridedSlice": strided_slice,
+    "Stack": lambda c: c.stacked(c.inputs, c.integer("axis")), "StridedSlice": strided_slice,
     "Tile": lambda c: c.add("Tile", c.x, c.add("Cast", c.input(1), to="i64")),
     "Transpose": lambda c: c.add("Transpose", c.x, perm=c.integers("dims")),
     "Unsqueeze": lambda c: c.add("Unsqueeze", c.x, c.ints(*c.integers("axis"))),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.frontends.prior_boxes import Places, multibox
+from tenon.frontends.prior_boxes import Places, multibox, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
@@ -55,11 +55,11 @@ def multibox_detection(c: Context) -> Value:
     alone = c.add("Where", c.add("Equal", scores, best), scores, 0.0)
     spread = np.resize(np.array(variances, np.float32), 4 * count).reshape(1, 1, -1)
     priors = c.add("Concat", c.reshape(c.parameter(2), 1, 1, -1), spread, axis=1)
-    top = c.integer("nms_topk", -1)
     rows = c.add(
         "DetectionOutput", c.reshape(c.parameter(1), 1, -1), c.reshape(alone, 1, -1), priors, classes=classes,
         code_type="center_size", confidence_threshold=c.number("threshold", 0.01),
-        nms_threshold=c.number("nms_threshold", 0.5), nms_top_k=top if 0 < top < count else count, keep_top_k=count,
+        nms_threshold=c.number("nms_threshold", 0.5), nms_top_k=within(c.integer("nms_topk", -1), count),
+        keep_top_k=count,
     )  # fmt: skip
     rows = c.reshape(rows, -1, 7)
     found = c.net.dims(rows)[0]

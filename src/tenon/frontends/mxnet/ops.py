@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Emitter, full_windows
+from tenon.frontends.emit import Emitter, full_windows, same, simple
 from tenon.frontends.mxnet.detection import DETECTION
 from tenon.frontends.mxnet.recurrent import rnn
 from tenon.frontends.net import Net
@@ -83,10 +83,6 @@ class Context(Emitter):
 
 
 Result = Value | Sequence[Value]
-
-
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
 
 
 def _window(c: Context) -> dict[str, Any]:
@@ -258,12 +254,7 @@ def lrn(c: Context) -> Value:
 
 
 def dot(c: Context) -> Value:
-    sides = []
-    for value, name in zip((c.x, c.parameter(1)), ("transpose_a", "transpose_b"), strict=True):
-        rank = len(c.net.dims(value))
-        swap = (*range(rank - 2), rank - 1, rank - 2)
-        sides.append(c.add("Transpose", value, perm=swap) if c.flag(name) and rank > 1 else value)
-    return c.add("MatMul", *sides)
+    return c.add("MatMul", c.swapped(c.x, c.flag("transpose_a")), c.swapped(c.parameter(1), c.flag("transpose_b")))
 
 
 # -------------------------------------------------------------------------------------------- movement
@@ -295,11 +286,6 @@ def reshape(c: Context) -> Value:
 
 def concat(c: Context) -> Value:
     return c.add("Concat", *c.values, axis=c.integer("dim", 1))
-
-
-def stack(c: Context) -> Value:
-    axis = c.integer("axis")
-    return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.values), axis=axis)
 
 
 def slice_channel(c: Context) -> Sequence[Value]:
@@ -388,10 +374,6 @@ def arg(type: str) -> Callable[[Context], Value]:
                            to="f32")  # fmt: skip
 
 
-def same(c: Context) -> Value:
-    return c.x
-
-
 _PAIRS = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
           "maximum": "Max", "minimum": "Min"}  # fmt: skip
 _COMPARISONS = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
@@ -423,7 +405,8 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "LogisticRegressionOutput": simple("Sigmoid"), "Convolution": convolution, "Convolution_v1": convolution,
     "Deconvolution": deconvolution, "FullyConnected": fully_connected, "BatchNorm": batch_norm,
     "BatchNorm_v1": batch_norm, "_contrib_SyncBatchNorm": batch_norm, "Pooling": pooling, "Pooling_v1": pooling,
-    "Activation": activation, "LeakyReLU": leaky, "Concat": concat, "concat": concat, "stack": stack,
+    "Activation": activation, "LeakyReLU": leaky, "Concat": concat, "concat": concat,
+    "stack": lambda c: c.stacked(c.values, c.integer("axis")),
     "Flatten": lambda c: c.as_matrix(c.x), "flatten": lambda c: c.as_matrix(c.x),
     "Reshape": reshape, "reshape": reshape,
     "SoftmaxOutput": softmax_output, "Softmax": softmax_output, "softmax": softmax, "log_softmax": softmax,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends import caffe_family as family
+from tenon.frontends.composed import group_norm
 from tenon.frontends.ncnn.detection import DETECTION
 from tenon.frontends.ncnn.pointwise import POINTWISE, Context, Result, activation, broadcast
 from tenon.frontends.ncnn.recurrent import RECURRENT
@@ -131,17 +132,9 @@ def normalization(c: Context) -> Value:
     """GroupNorm and InstanceNorm: every group of channels made to mean 0 and variance 1, then scaled by channel."""
     groups_wanted = c.layer.type == "GroupNorm"
     dims = c.dims()
-    channels, affine, eps = dims[1], c.integer(3 if groups_wanted else 2, 1), c.number(2 if groups_wanted else 1, 0.001)
-    groups = c.integer(0, 1) if groups_wanted else channels
-    if groups < 1 or channels % groups:
-        raise RefusedError(f"{channels} channels do not make {groups} groups")
-    ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
-    x = c.add("InstanceNormalization", c.reshape(c.x, 1, groups, -1), ones, zeros, epsilon=eps)
-    x = c.reshape(x, *dims)
-    if not affine:
-        return x
-    gamma, beta = (c.per_channel(c.weights.floats(channels)) for _ in range(2))
-    return c.add("Add", c.add("Mul", x, gamma), beta)
+    affine, eps = c.integer(3 if groups_wanted else 2, 1), c.number(2 if groups_wanted else 1, 0.001)
+    gamma, beta = (c.weights.floats(dims[1]) if affine else None for _ in range(2))
+    return group_norm(c, c.x, c.integer(0, 1) if groups_wanted else dims[1], gamma, beta, eps)
 
 
 def layer_norm(c: Context) -> Value:
@@ -366,10 +359,7 @@ def glu(c: Context) -> Value:
 
 def matmul(c: Context) -> Value:
     a, b = broadcast(c, *c.inputs)
-    if c.integer(0):
-        rank = len(c.dims(b))
-        b = c.add("Transpose", b, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return c.add("MatMul", a, b)
+    return c.add("MatMul", a, c.swapped(b, bool(c.integer(0))))
 
 
 LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | DETECTION | RECURRENT | {

@@ -7,10 +7,9 @@ axis of ncnn is the next axis here.  Definitions: "operators" of the ncnn docume
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tenon.frontends import caffe_family as family
-from tenon.frontends.emit import Emitter
+from tenon.frontends.emit import Emitter, same, simple
 from tenon.frontends.ncnn.file import Layer, Weights
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
@@ -61,10 +60,6 @@ Result = Value | Sequence[Value]
 
 
 # ----------------------------------------------------------------------------------------- activations
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
-
-
 def activation(c: Context, x: Value, kind: int, params: Sequence[float]) -> Value:
     """The activation that a layer carries, by its number."""
     a, b = [*params, 0.0, 0.0][:2]
@@ -170,7 +165,7 @@ def reduction(c: Context) -> Value:
 POINTWISE: dict[str, Callable[[Context], Result]] = {
     "AbsVal": simple("Abs"), "BNLL": simple("Softplus"), "Sigmoid": simple("Sigmoid"), "TanH": simple("Tanh"),
     "Mish": simple("Mish"), "Swish": simple("Swish"), "Softplus": simple("Softplus"), "Erf": simple("Erf"),
-    **dict.fromkeys(("Noop", "DeepCopy", "Packing", "Cast"), lambda c: c.x),
+    **dict.fromkeys(("Noop", "DeepCopy", "Packing", "Cast"), same),
     "ReLU": lambda c: family.rectified(c, c.x, c.number(0)), "PReLU": prelu,
     "Clip": lambda c: c.add("Clip", c.x, c.number(0, -3.4028234e38), c.number(1, 3.4028234e38)),
     "HardSwish": hard_swish, "Power": _of_line(family.power, 1.0), "Exp": _of_line(family.exponential, -1.0),

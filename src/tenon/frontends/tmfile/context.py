@@ -63,10 +63,6 @@ Layer = tuple[str, str, Callable[[Context], Result]]
 """The name of an operator, its parameters in the file's order, and what it becomes."""
 
 
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
-
-
 def _parameters(reader: Reader, node: Node, fields: Sequence[str]) -> dict[str, Any]:
     """Words by name: ``name`` an integer, ``name:f`` a float, ``name:I`` and ``name:F`` lists of either,
     ``name:A`` a list of four floats each.

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from tenon.frontends.composed import region_head
-from tenon.frontends.prior_boxes import Places, prior_boxes, sizes
+from tenon.frontends.prior_boxes import Places, prior_boxes, sizes, within
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile.context import Context, Layer, Result
 from tenon.ir.graph import Value
@@ -36,7 +36,7 @@ def detection_output(c: Context) -> Value:
     p, count = c.p, math.prod(c.dims(2)) // 8
     flat = [c.reshape(v, c.dims()[0], -1) for v in c.inputs[:2]]
     priors = c.reshape(c.inputs[2], 1, 2, -1)
-    top = p["nms_top_k"] if 0 < p["nms_top_k"] < count else count
+    top = within(p["nms_top_k"], count)
     return c.add("DetectionOutput", *flat, priors, classes=p["num_classes"], code_type="center_size", nms_top_k=top,
                  confidence_threshold=p["confidence"], nms_threshold=p["nms"], keep_top_k=p["keep_top_k"])  # fmt: skip
 

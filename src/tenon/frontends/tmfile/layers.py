@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends import caffe_family as family
 from tenon.frontends.channels_last import same_padding
 from tenon.frontends.composed import batch_to_space, space_to_batch
+from tenon.frontends.emit import same, simple
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile import detection, recurrent, shape
-from tenon.frontends.tmfile.context import Context, Layer, Result, simple
+from tenon.frontends.tmfile.context import Context, Layer, Result
 from tenon.ir.graph import Value
 
 
@@ -76,19 +78,11 @@ def scale(c: Context) -> Value:
     return c.add("Add", x, c.spread(2, c.p["axis"] or 1)) if len(c.inputs) > 2 else x
 
 
-def prelu(c: Context) -> Value:
-    return c.add("PRelu", c.x, c.spread(1, 1))
-
-
-def instance_norm(c: Context) -> Value:
-    return c.add("InstanceNormalization", *c.inputs, epsilon=c.p["eps"])
-
-
 def lrn(c: Context) -> Value:
     p = c.p
     if p["norm_region"]:
         size, pad = p["local_size"], (p["local_size"] - 1) // 2
-        mean = c.add("AveragePool", c.add("Mul", c.x, c.x), kernel_shape=(size, size), pads=(pad,) * 4,
+        mean = c.add("AveragePool", c.square(c.x), kernel_shape=(size, size), pads=(pad,) * 4,
                      count_include_pad=1)  # fmt: skip
         total = c.add("Add", c.add("Mul", mean, p["alpha"]), p["k"] or p["bias"] or 1.0)
         return c.add("Div", c.x, c.add("Pow", total, p["beta"]))
@@ -96,10 +90,9 @@ def lrn(c: Context) -> Value:
 
 
 def normalize(c: Context) -> Value:
-    """Divided by the root of the sum of squares over channels (or all), times a scale per channel."""
-    axes = c.ints(1, 2, 3) if c.p["across_spatial"] else c.ints(1)
-    length = c.add("Sqrt", c.add("Add", c.add("ReduceSumSquare", c.x, axes, keepdims=1), 1e-10))
-    return c.add("Mul", c.add("Div", c.x, length), c.spread(1, 1))
+    """Every place (or the whole picture) made one long, times a scale per channel."""
+    y = family.of_length_one(c, c.x, (1, 2, 3) if c.p["across_spatial"] else (1,), 1e-10)
+    return c.add("Mul", y, c.spread(1, 1))
 
 
 def l2_normalization(c: Context) -> Value:
@@ -107,12 +100,8 @@ def l2_normalization(c: Context) -> Value:
 
 
 def mvn(c: Context) -> Value:
-    axes = c.ints(*range(1 if c.p["across_channels"] else 2, len(c.dims())))
-    x = c.add("Sub", c.x, c.add("ReduceMean", c.x, axes, keepdims=1))
-    if not c.p["normalize_variance"]:
-        return x
-    deviation = c.add("Sqrt", c.add("ReduceMean", c.add("Mul", x, x), axes, keepdims=1))
-    return c.add("Div", x, c.add("Add", deviation, c.p["eps"]))
+    eps = c.p["eps"] if c.p["normalize_variance"] else None
+    return family.mean_variance(c, c.x, across_channels=bool(c.p["across_channels"]), eps=eps)
 
 
 # --------------------------------------------------------------------------------------------- pooling
@@ -166,33 +155,14 @@ def eltwise(c: Context) -> Value:
     if kind in _SINGLES:
         return c.chain(c.x, *_SINGLES[kind])
     if kind == 15:
-        return c.add("Mul", c.x, c.x)
+        return c.square(c.x)
     if kind == 17:
-        return c.add("Pow", c.add("Add", c.add("Mul", c.x, c.p["scale"]), c.p["shift"]), c.p["power"])
+        return family.power(c, c.x, c.p["power"], c.p["scale"], c.p["shift"])
     raise RefusedError(f"type {kind} with {len(c.inputs)} inputs is not supported")
-
-
-_UNARY = {0: ("Abs",), 1: ("Neg",), 2: ("Floor",), 3: ("Ceil",), 5: ("Sqrt",), 6: ("Sqrt", "Reciprocal"), 7: ("Exp",),
-          8: ("Log",), 9: ("Sin",), 10: ("Cos",), 11: ("Tan",), 12: ("Asin",), 13: ("Acos",), 14: ("Atan",),
-          15: ("Reciprocal",), 16: ("Tanh",)}  # fmt: skip
-
-
-def unary(c: Context) -> Value:
-    kind = c.p["type"]
-    if kind == 4:
-        return c.add("Mul", c.x, c.x)
-    if kind not in _UNARY:
-        raise RefusedError(f"type {kind} is not supported")
-    return c.chain(c.x, *_UNARY[kind])
 
 
 def many(type: str) -> Callable[[Context], Value]:
     return lambda c: c.fold(type, c.inputs)
-
-
-def squared_difference(c: Context) -> Value:
-    gap = c.add("Sub", *c.matched())
-    return c.add("Mul", gap, gap)
 
 
 _REDUCTIONS = (
@@ -209,10 +179,6 @@ def reduction(c: Context) -> Value:
     rank = len(c.dims())
     chosen = sorted({a % rank for a in axes if -rank <= a < rank and a != -2}) or list(range(rank))
     return c.add(_REDUCTIONS[c.p["type"]], c.x, c.ints(*chosen), keepdims=c.p["keepdim"])
-
-
-def relu(c: Context) -> Value:
-    return c.add("LeakyRelu", c.x, alpha=c.p["slope"]) if c.p["slope"] else c.add("Relu", c.x)
 
 
 def hard_swish(c: Context) -> Value:
@@ -246,7 +212,7 @@ def l2_pool(c: Context) -> Value:
     if p["padding"] == 1:
         pads = [same_padding(n, k, s) for n, k, s in zip(c.dims()[2:], kernel, strides, strict=True)]
     (top, bottom), (left, right) = pads
-    mean = c.add("AveragePool", c.add("Mul", c.x, c.x), kernel_shape=kernel, strides=strides,
+    mean = c.add("AveragePool", c.square(c.x), kernel_shape=kernel, strides=strides,
                  pads=(top, left, bottom, right))  # fmt: skip
     return c.add("Sqrt", mean)
 
@@ -289,13 +255,15 @@ LAYERS: dict[int, Layer] = {
     1: ("BatchNormalization", "rescale_factor:f eps:f caffe_flavor", batch_norm),
     2: ("Resize", "scale_x:f scale_y:f type", shape.resize), 3: ("Concat", "axis", shape.concat),
     5: ("Convolution", _CONV, convolution), 6: ("Deconvolution", _DECONV, deconvolution),
-    8: ("Dropout", "", lambda c: c.x), 9: ("Eltwise", "type caffe_flavor shift:f power:f scale:f", eltwise),
+    8: ("Dropout", "", same), 9: ("Eltwise", "type caffe_flavor shift:f power:f scale:f", eltwise),
     10: ("Flatten", "axis end_axis", shape.flatten), 11: ("FullyConnected", "num_output", fully_connected),
     13: ("LRN", "local_size alpha:f beta:f norm_region k:f bias:f", lrn),
     14: ("Normalize", "across_spatial channel_shared", normalize),
     15: ("Permute", "flag order0 order1 order2 order3", shape.permute), 16: ("Pooling", _POOL, pooling),
-    17: ("PReLU", "", prelu), 20: ("ReLU", "slope:f", relu),
-    21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)), 22: ("Reorg", "stride", shape.reorg),
+    17: ("PReLU", "", lambda c: c.add("PRelu", c.x, c.spread(1, 1))),
+    20: ("ReLU", "slope:f", lambda c: family.rectified(c, c.x, c.p["slope"])),
+    21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)),
+    22: ("Reorg", "stride", lambda c: family.reorg(c, c.x, c.p["stride"])),
     23: ("Reshape", "is_mxnet reverse shape:I is_onnx", shape.reshape), 26: ("Scale", "axis num_axes bias_term", scale),
     27: ("Slice", _SLICE, shape.slice), 28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
     29: ("Split", "axis split_dim flags sizes:I", shape.split),
@@ -313,14 +281,14 @@ LAYERS: dict[int, Layer] = {
     53: ("BatchToSpaceND", "wide high top bottom left right", shape.blocks(batch_to_space)),
     51: ("Upsample", "scale:f", shape.upsample), 54: ("Resize", "scale_x:f scale_y:f type", shape.resize),
     55: ("ShuffleChannel", "group", lambda c: c.shuffled(c.x, c.p["group"])),
-    56: ("Crop", _CROP, shape.crop), 59: ("Unary", "type", unary),
+    56: ("Crop", _CROP, shape.crop), 59: ("Unary", "type", lambda c: family.unary(c, c.x, c.p["type"])),
     60: ("ExpandDims", "axis", lambda c: c.add("Unsqueeze", c.x, c.ints(c.p["axis"]))),
-    61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))), 62: ("Noop", "", lambda c: c.x),
-    63: ("Threshold", "threshold:f",
-         lambda c: c.add("Cast", c.add("Greater", c.x, c.p["threshold"]), to="f32")),
+    61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))), 62: ("Noop", "", same),
+    63: ("Threshold", "threshold:f", lambda c: family.exceeds(c, c.x, c.p["threshold"])),
     64: ("HardSigmoid", "alpha:f beta:f", lambda c: c.add("HardSigmoid", c.x, alpha=c.p["alpha"], beta=c.p["beta"])),
     65: ("Embedding", "num_output input_dim bias_term size", embedding),
-    66: ("InstanceNorm", "eps:f", instance_norm), 67: ("MVN", "across_channels normalize_variance eps:f", mvn),
+    66: ("InstanceNorm", "eps:f", lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.p["eps"])),
+    67: ("MVN", "across_channels normalize_variance eps:f", mvn),
     68: ("AbsVal", "", simple("Abs")), 69: ("Cast", "from to", lambda c: c.x),
     70: ("HardSwish", "alpha:f beta:f", hard_swish),
     71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", shape.interp),
@@ -334,7 +302,7 @@ LAYERS: dict[int, Layer] = {
     80: ("DepthToSpace", "block", lambda c: c.add("DepthToSpace", c.x, blocksize=c.p["block"])),
     81: ("Reverse", "", shape.reverse), 82: ("SparseToDense", "rows columns default", shape.sparse_to_dense),
     86: ("ZerosLike", "", lambda c: c.net.constant(np.zeros(c.dims(), np.float32), "zeros")),
-    83: ("Ceil", "", simple("Ceil")), 84: ("SquaredDifference", "", squared_difference),
+    83: ("Ceil", "", simple("Ceil")), 84: ("SquaredDifference", "", lambda c: c.square(c.add("Sub", *c.matched()))),
     85: ("Round", "", simple("Round")),
     87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
     88: ("Unsqueeze", "axes:I", lambda c: c.add("Unsqueeze", c.x, c.ints(*map(int, c.p["axes"])))),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 
+from tenon.frontends.caffe_family import cut
 from tenon.frontends.composed import affine_grid, sampled
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile.context import Context, Result
@@ -45,7 +45,7 @@ def reshape(c: Context) -> Value:
         i += 1
     if c.p["reverse"]:
         shape.reverse()
-    return c.add("Reshape", c.x, c.ints(*shape)) if shape else c.x
+    return c.reshape(c.x, *shape) if shape else c.x
 
 
 def flatten(c: Context) -> Value:
@@ -54,7 +54,7 @@ def flatten(c: Context) -> Value:
     last = (end + len(dims) if end < 0 else end) + 1
     if not axis < last <= len(dims):
         last = len(dims)
-    return c.add("Reshape", c.x, c.ints(*dims[:axis], math.prod(dims[axis:last]), *dims[last:]))
+    return c.reshape(c.x, *dims[:axis], math.prod(dims[axis:last]), *dims[last:])
 
 
 def concat(c: Context) -> Value:
@@ -80,25 +80,20 @@ def swap_axis(c: Context) -> Value:
 def slice(c: Context) -> Result:
     p, dims = c.p, c.dims()
     if p["iscaffe"]:
-        axis, points = c.along(), [int(n) for n in p["points"]]
-        count = len(c.node.outputs)
-        bounds = [0, *points, dims[axis]] if points else [dims[axis] * i // count for i in range(count + 1)]
-        sizes = [b - a for a, b in pairwise(bounds)]
-        return c.net.adds("Split", len(sizes), c.x, c.ints(*sizes), axis=axis)
+        return cut(c, c.x, c.along(), [int(n) for n in p["points"]], len(c.node.outputs))
     if p["ismxnet"] or p["isonnx"]:
         step, end = max(1, p["step"]), p["end"]
         end = dims[c.along()] if end == 0 and p["isonnx"] else end
-        return c.add("Slice", c.x, c.ints(p["begin"]), c.ints(end), c.ints(p["axis"]), c.ints(step))
+        return c.slice(c.x, [p["begin"]], [end], [p["axis"]], [step])
     begins, sizes = [int(n) for n in p["begins"]], [int(n) for n in p["sizes"]]
-    return c.add("Slice", c.x, c.ints(*begins), c.ints(*(b + s for b, s in zip(begins, sizes, strict=True))))
+    return c.slice(c.x, begins, [b + s for b, s in zip(begins, sizes, strict=True)], range(len(begins)))
 
 
 def strided_slice(c: Context) -> Value:
     axes = "nchw"[: len(c.dims())]
     begin, end, step = ([c.p[f"{what}_{a}"] for a in axes] for what in ("begin", "end", "stride"))
     ends = [e or n for e, n in zip(end, c.dims(), strict=True)]
-    steps = [s or 1 for s in step]
-    return c.add("Slice", c.x, c.ints(*begin), c.ints(*ends), c.ints(*range(len(axes))), c.ints(*steps))
+    return c.slice(c.x, begin, ends, range(len(axes)), [s or 1 for s in step])
 
 
 def split(c: Context) -> Result:
@@ -107,7 +102,7 @@ def split(c: Context) -> Result:
     if c.p["flags"] & 0xFF and not sizes:
         return [c.x] * count
     axis = c.along()
-    return c.net.adds("Split", count, c.x, c.ints(*(sizes or [c.dims()[axis] // count] * count)), axis=axis)
+    return c.split(c.x, axis, sizes) if sizes else c.equal_parts(c.x, axis, count)
 
 
 def pad(c: Context) -> Value:
@@ -125,7 +120,7 @@ def crop(c: Context) -> Value:
     high, wide = (p["crop_h"], p["crop_w"]) if p["flag"] == 1 and len(c.inputs) < 2 else c.dims(1)[2:]
     middle = p["flag"] == 1 and p["center_crop"] & 0xFF
     top, left = ((h - high) // 2, (w - wide) // 2) if middle else (p["offset_h"], p["offset_w"])
-    return c.add("Slice", c.x, c.ints(top, left), c.ints(top + high, left + wide), c.ints(2, 3))
+    return c.slice(c.x, [top, left], [top + high, left + wide], [2, 3])
 
 
 def upsample(c: Context) -> Value:
@@ -158,16 +153,6 @@ def _resized(c: Context, high: float, wide: float, mode: str, centre: str) -> Va
         raise RefusedError(f"factors of {high:g} and {wide:g} are impossible")
     height, width = max(1, int(h * high + 1e-4)), max(1, int(w * wide + 1e-4))
     return c.resized(c.x, height, width, mode, centre)
-
-
-def reorg(c: Context) -> Value:
-    """Darknet's: see ``darknet.layers.reorg``."""
-    stride, (n, channels, h, w) = c.p["stride"], c.dims()
-    if n != 1 or stride < 1 or channels % (stride * stride) or h % stride or w % stride:
-        raise RefusedError(f"it cannot rearrange {channels} channels of {h}x{w} pixels by {stride}")
-    split = c.add("Reshape", c.x, c.ints(channels // (stride * stride), h, stride, w, stride))
-    moved = c.add("Transpose", split, perm=(2, 4, 0, 1, 3))
-    return c.add("Reshape", moved, c.ints(1, channels * stride * stride, h // stride, w // stride))
 
 
 def squeeze(c: Context) -> Value:
