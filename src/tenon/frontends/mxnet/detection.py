@@ -6,13 +6,15 @@ src/operator/roi_pooling.cc of apache/mxnet.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.frontends.prior_boxes import Places, multibox, within
+from tenon.frontends.composed import kept_of_each_class
+from tenon.frontends.prior_boxes import Places, anchors, multibox, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
@@ -78,6 +80,65 @@ def multibox_detection(c: Context) -> Value:
     return c.reshape(made, 1, count, 6)
 
 
+def box_nms(c: Context) -> Value:
+    """Rows (.., score, .., 4 corners) sorted by score; in place of those that are covered or unsure -1, at the end."""
+    *outer, count, width = c.dims
+    if math.prod(outer) != 1 or not 0 < count < 1 << 20:
+        raise RefusedError(f"suppression for {math.prod(outer)} pictures at once is not supported")
+    rows = c.reshape(c.x, count, width)
+    start, score_at, kind_at = c.integer("coord_start", 2), c.integer("score_index", 1), c.integer("id_index", -1)
+    if c.text("in_format", "corner") != c.text("out_format", "corner"):
+        raise RefusedError("boxes that change their form are not supported")
+    score = c.reshape(c.slice(rows, [score_at], [score_at + 1], [1]), count)
+    valid = c.add("Greater", score, c.number("valid_thresh"))
+    kinds = c.reshape(c.slice(rows, [kind_at], [kind_at + 1], [1]), count) if kind_at >= 0 else None
+    if kinds is not None and c.integer("background_id", -1) >= 0:
+        foreground = c.add("Not", c.add("Equal", kinds, c.number("background_id")))
+        valid = c.add("And", valid, foreground)
+    ranked = c.add("Where", valid, score, -np.inf)
+    most = within(c.integer("topk", -1), count)
+    best, order = c.net.adds("TopK", 2, ranked, c.ints(most))
+    rows = c.add("Gather", rows, order)
+    boxes = c.slice(rows, [start], [start + 4], [1])
+    if c.text("in_format", "corner") == "center":
+        centre, size = c.split(boxes, 1, [2, 2])
+        half = c.add("Mul", size, 0.5)
+        boxes = c.add("Concat", c.add("Sub", centre, half), c.add("Add", centre, half), axis=1)
+    alone = kinds is None or c.flag("force_suppress")
+    of_each = None if alone else c.reshape(c.slice(rows, [kind_at], [kind_at + 1], [1]), most)
+    numbers, found = kept_of_each_class(c, boxes, best, of_each, c.number("overlap_thresh", 0.5))
+    there = c.reshape(c.add("Less", np.arange(most), found), most, 1)
+    made = c.add("Where", there, c.add("Gather", rows, numbers), -1.0)
+    made = c.add("Pad", made, c.ints(0, 0, count - most, 0), -1.0) if most < count else made
+    return c.reshape(made, *outer, count, width)
+
+
+def box_iou(c: Context) -> Value:
+    """The intersection of each two boxes over their union, [.., N, M]."""
+    a, b = c.x, c.parameter(1)
+    if c.text("format", "corner") != "corner" or len(c.dims) != 2 or len(c.net.dims(b)) != 2:
+        raise RefusedError("only corners [n, 4] are supported")
+    pairs = [c.split(c.reshape(v, *dims, 4), 2, [2, 2]) for v, dims in ((a, (-1, 1)), (b, (1, -1)))]
+    low, high = c.add("Max", pairs[0][0], pairs[1][0]), c.add("Min", pairs[0][1], pairs[1][1])
+    shared = c.add("ReduceProd", c.add("Max", c.add("Sub", high, low), 0.0), c.ints(2), keepdims=0)
+    area = [c.add("ReduceProd", c.add("Sub", q, p), c.ints(2), keepdims=0) for p, q in pairs]
+    union = c.add("Sub", c.add("Add", *area), shared)
+    return c.add("Where", c.add("Greater", union, 0.0), c.add("Div", shared, c.add("Max", union, 1e-30)), 0.0)
+
+
+def proposal(c: Context) -> Value:
+    """Faster R-CNN's regions (0, x0, y0, x1, y1), zeros past the last."""
+    if c.flag("output_score") or c.flag("iou_loss"):
+        raise RefusedError("scores beside the regions are not supported")
+    stride = c.integer("feature_stride", 16)
+    known = anchors(stride, _floats(c, "ratios", (0.5, 1, 2)), _floats(c, "scales", (4, 8, 16, 32)))
+    return c.add(
+        "Proposal", c.x, c.parameter(1), c.parameter(2), known, feat_stride=stride,
+        pre_nms=c.integer("rpn_pre_nms_top_n", 6000), post_nms=c.integer("rpn_post_nms_top_n", 300),
+        nms_threshold=c.number("threshold", 0.7), min_size=c.number("rpn_min_size", 16.0),
+    )  # fmt: skip
+
+
 def roi_pooling(c: Context) -> Value:
     return c.add("MaxRoiPool", c.x, c.parameter(1), pooled_shape=_pooled(c), spatial_scale=c.number("spatial_scale"))
 
@@ -116,4 +177,7 @@ DETECTION: dict[str, Callable[[Context], Value]] = {
     "ROIPooling": roi_pooling,
     "_contrib_ROIAlign": roi_align,
     "_contrib_PSROIPooling": psroi_pooling,
+    "_contrib_box_iou": box_iou,
+    **dict.fromkeys(("_contrib_box_nms", "_contrib_box_non_maximum_suppression"), box_nms),
+    **dict.fromkeys(("_contrib_Proposal", "_contrib_MultiProposal"), proposal),
 }

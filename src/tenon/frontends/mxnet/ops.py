@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.composed import group_norm
 from tenon.frontends.emit import Emitter, full_windows, same, simple
 from tenon.frontends.mxnet.detection import DETECTION
+from tenon.frontends.mxnet.elements import ELEMENTS
 from tenon.frontends.mxnet.recurrent import rnn
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
@@ -127,21 +129,37 @@ def fully_connected(c: Context) -> Value:
 
 def batch_norm(c: Context) -> Value:
     """Gamma counts as 1 unless fix_gamma is off."""
-    axis = c.axis(c.integer("axis", 1), len(c.dims))
-    if axis != 1:
-        raise RefusedError("only axis 1 is supported")
-    channels = c.dims[1]
+    rank = len(c.dims)
+    axis = c.axis(c.integer("axis", 1), rank)
+    channels, order = c.dims[axis], [0, axis, *(i for i in range(1, rank) if i != axis)]
     gamma, beta, mean, variance = (c.parameter(i, channels) for i in range(1, 5))
     scale = c.value(np.ones(channels, np.float32)) if c.flag("fix_gamma", True) else gamma
-    return c.add("BatchNormalization", c.x, scale, beta, mean, variance, epsilon=c.number("eps", 1e-3))
+    x = c.x if axis == 1 else c.add("Transpose", c.x, perm=order)
+    y = c.add("BatchNormalization", x, scale, beta, mean, variance, epsilon=c.number("eps", 1e-3))
+    return y if axis == 1 else c.add("Transpose", y, perm=np.argsort(order))
 
 
 def pooling(c: Context) -> Value:
-    average = c.text("pool_type", "max")
-    if average not in ("max", "avg"):
-        raise RefusedError(f"pool_type {average} is not supported")
+    kind = c.text("pool_type", "max")
+    if kind not in ("max", "avg", "sum", "lp"):
+        raise RefusedError(f"pool_type {kind} is not supported")
     if c.flag("global_pool"):
-        return c.add("GlobalMaxPool" if average == "max" else "GlobalAveragePool", c.x)
+        if kind in ("max", "avg"):
+            return c.add("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", c.x)
+        window: dict[str, Any] = {"kernel_shape": list(c.dims[2:])}
+    else:
+        window = _pooling_window(c)
+    if kind == "max":
+        return c.add("MaxPool", c.x, **window)
+    if kind == "avg":
+        return c.add("AveragePool", c.x, count_include_pad=int(c.flag("count_include_pad", True)), **window)
+    p, size = c.number("p_value", 2.0) if kind == "lp" else 1.0, float(np.prod(window["kernel_shape"]))
+    x = c.add("Pow", c.add("Abs", c.x), p) if kind == "lp" else c.x
+    total = c.add("Mul", c.add("AveragePool", x, count_include_pad=1, **window), size)
+    return c.add("Pow", total, 1 / (p or 1.0)) if kind == "lp" else total
+
+
+def _pooling_window(c: Context) -> dict[str, Any]:
     window = _window(c)
     del window["group"], window["dilations"]
     convention = c.text("pooling_convention", "valid")
@@ -150,9 +168,7 @@ def pooling(c: Context) -> Value:
     elif convention == "same":
         del window["pads"]
         window["auto_pad"] = "SAME_UPPER"
-    if average == "max":
-        return c.add("MaxPool", c.x, **window)
-    return c.add("AveragePool", c.x, count_include_pad=int(c.flag("count_include_pad", True)), **window)
+    return window
 
 
 _ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign",
@@ -192,8 +208,71 @@ def scalar(type: str, swapped: bool = False) -> Callable[[Context], Value]:
     return made
 
 
-def compare(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.add("Cast", c.add(type, c.x, c.parameter(1)), to="f32")
+def compare(type: str, *, scalar: bool = False) -> Callable[[Context], Value]:
+    """1.0 where it holds; of numbers, what is not zero is true."""
+
+    def made(c: Context) -> Value:
+        sides: list[Any] = [c.x, c.number("scalar") if scalar else c.parameter(1)]
+        if type in ("And", "Or", "Xor"):
+            sides = [c.add("Not", c.add("Equal", side, 0.0)) for side in sides]
+        found = c.add("Equal" if type == "NotEqual" else type, *sides)
+        return c.add("Cast", c.add("Not", found) if type == "NotEqual" else found, to="f32")
+
+    return made
+
+
+def modulo(c: Context, a: Any, b: Any) -> Value:
+    """The remainder with the divisor's sign."""
+    return c.add("Sub", a, c.add("Mul", c.add("Floor", c.add("Div", a, b)), b))
+
+
+def logarithm(base: float) -> Callable[[Context], Value]:
+    return lambda c: c.add("Mul", c.add("Log", c.x), float(1 / np.log(base)))
+
+
+def truth_of(type: str) -> Callable[[Context], Value]:
+    return lambda c: c.add("Cast", c.add(type, c.x), to="f32")
+
+
+def finite(c: Context) -> Value:
+    return c.add("Cast", c.add("Not", c.add("Or", c.add("IsNaN", c.x), c.add("IsInf", c.x))), to="f32")
+
+
+def truncated(c: Context) -> Value:
+    return c.add("Mul", c.add("Sign", c.x), c.add("Floor", c.add("Abs", c.x)))
+
+
+def root_of_three(c: Context) -> Value:
+    y = c.add("Mul", c.add("Sign", c.x), c.add("Pow", c.add("Abs", c.x), 1 / 3))
+    return c.add("Reciprocal", y) if c.kind == "rcbrt" else y
+
+
+def smooth_l1(c: Context) -> Value:
+    squared = c.number("scalar", 1.0) ** 2
+    size = c.add("Abs", c.x)
+    near = c.add("Mul", c.add("Mul", c.x, c.x), 0.5 * squared)
+    return c.add("Where", c.add("Less", size, 1 / (squared or 1.0)), near, c.add("Sub", size, 0.5 / (squared or 1.0)))
+
+
+def norm(c: Context) -> Value:
+    order, rank = c.integer("ord", 2), len(c.dims)
+    axes = [c.axis(a, rank) for a in c.numbers("axis")] or list(range(rank))
+    if order not in (1, 2):
+        raise RefusedError(f"the norm {order} is not supported")
+    return c.add(f"ReduceL{order}", c.x, c.ints(*axes), keepdims=int(c.flag("keepdims")))
+
+
+def normalised_groups(c: Context) -> Value:
+    """Scaled by channel, or by group as MXNet 1.6 to 1.9 have it."""
+    groups, channels = c.integer("num_groups", 1), c.dims[1]
+    vectors = []
+    for i in (1, 2):
+        vector = c.parameter(i, channels)
+        if c.net.dims(vector) == (groups,) != (channels,):
+            vector = c.add("Gather", vector, np.repeat(np.arange(groups), channels // max(1, groups)).astype(np.int64))
+        vectors.append(vector)
+    gamma, beta = vectors
+    return group_norm(c, c.x, groups, gamma, beta, c.number("eps", 1e-5))
 
 
 def reduce(type: str) -> Callable[[Context], Value]:
@@ -241,11 +320,13 @@ def instance_norm(c: Context) -> Value:
 
 
 def layer_norm(c: Context) -> Value:
-    axis = c.axis(c.integer("axis", -1), len(c.dims))
-    if axis != len(c.dims) - 1:
-        raise RefusedError("only the last axis is supported")
-    gamma, beta = (c.parameter(i, c.dims[-1]) for i in (1, 2))
-    return c.add("LayerNormalization", c.x, gamma, beta, axis=-1, epsilon=c.number("eps", 1e-5))
+    rank = len(c.dims)
+    axis = c.axis(c.integer("axis", -1), rank)
+    gamma, beta = (c.parameter(i, c.dims[axis]) for i in (1, 2))
+    order = [*(i for i in range(rank) if i != axis), axis]
+    x = c.x if axis == rank - 1 else c.add("Transpose", c.x, perm=order)
+    y = c.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=c.number("eps", 1e-5))
+    return y if axis == rank - 1 else c.add("Transpose", y, perm=np.argsort(order))
 
 
 def lrn(c: Context) -> Value:
@@ -260,9 +341,10 @@ def dot(c: Context) -> Value:
 # -------------------------------------------------------------------------------------------- movement
 def reshape(c: Context) -> Value:
     """0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one in two."""
-    if c.flag("reverse"):
-        raise RefusedError("reverse=True is not supported")
-    dims, wanted = c.dims, c.numbers("shape") or c.numbers("target_shape")
+    turned = slice(None, None, -1 if c.flag("reverse") else 1)  # codes are matched from the back
+    dims, wanted = c.dims[turned], (c.numbers("shape") or c.numbers("target_shape"))[turned]
+    if c.flag("reverse") and -4 in wanted:
+        raise RefusedError("splitting an axis from the back is not supported")
     shape: list[int] = []
     at = i = 0
     while i < len(wanted):
@@ -281,7 +363,7 @@ def reshape(c: Context) -> Value:
         else:
             shape.append(dims[at] if code == 0 else code)
         at, i = at + step, i + 1
-    return c.reshape(c.x, *shape)
+    return c.reshape(c.x, *shape[turned])
 
 
 def concat(c: Context) -> Value:
@@ -332,12 +414,13 @@ def crop(c: Context) -> Value:
 
 
 def upsampling(c: Context) -> Value:
-    """Nearest neighbours; bilinear upsampling is a deconvolution with stored weights."""
+    """Nearest neighbours, of several inputs to one size; bilinear upsampling is a deconvolution with stored weights."""
     factor, (h, w) = c.integer("scale", 1), c.dims[2:]
-    if c.text("sample_type", "nearest") == "nearest" and len(c.names) == 1:
-        return c.resized(c.x, h * factor, w * factor, "nearest", "asymmetric")
-    if c.text("sample_type") != "bilinear":
-        raise RefusedError("upsampling of several inputs is not supported")
+    if c.text("sample_type", "nearest") == "nearest":
+        parts = [c.resized(v, h * factor, w * factor, "nearest", "asymmetric") for v in c.values]
+        if len(parts) == 1 or c.text("multi_input_mode", "concat") == "sum":
+            return c.fold("Add", parts)
+        return c.add("Concat", *parts, axis=1)
     size, channels = 2 * factor - factor % 2, c.dims[1]
     pad = (factor - 1 + 1) // 2 if factor > 1 else 0
     return c.add("ConvTranspose", c.x, c.parameter(1, channels, 1, size, size), group=channels,
@@ -376,7 +459,8 @@ def arg(type: str) -> Callable[[Context], Value]:
 
 _PAIRS = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
           "maximum": "Max", "minimum": "Min"}  # fmt: skip
-_COMPARISONS = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
+_COMPARISONS = {"equal": "Equal", "not_equal": "NotEqual", "logical_and": "And", "logical_or": "Or",
+                "logical_xor": "Xor", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
                 "lesser_equal": "LessOrEqual"}  # fmt: skip
 _SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
             "abs": "Abs", "negative": "Neg", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
@@ -396,10 +480,30 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     **{name: scalar(type, True) for name, type in (
         ("_rminus_scalar", "Sub"), ("_rdiv_scalar", "Div"), ("_rpower_scalar", "Pow"), ("_RMinusScalar", "Sub"),
         ("_RDivScalar", "Div"))},
-    **{f"broadcast_{name}": compare(type) for name, type in _COMPARISONS.items()},
+    **{f"{prefix}{name}": compare(type) for name, type in _COMPARISONS.items() for prefix in ("broadcast_", "_")},
+    **{f"_{name}_scalar": compare(type, scalar=True) for name, type in _COMPARISONS.items()},
+    **dict.fromkeys(("broadcast_mod", "_mod", "_Mod"), lambda c: modulo(c, c.x, c.parameter(1))),
+    "_mod_scalar": lambda c: modulo(c, c.x, c.number("scalar")),
+    "_rmod_scalar": lambda c: modulo(c, c.number("scalar"), c.x),
+    **dict.fromkeys(("broadcast_hypot", "_hypot"), lambda c: c.add("Sqrt", c.add(
+        "Add", c.square(c.x), c.square(c.parameter(1))))),
     **{name: simple(type) for name, type in _SINGLES.items()},
     **{name: reduce(f"Reduce{type}") for name, type in (
-        ("mean", "Mean"), ("sum", "Sum"), ("max", "Max"), ("min", "Min"), ("prod", "Prod"))},
+        ("mean", "Mean"), ("sum", "Sum"), ("sum_axis", "Sum"), ("max", "Max"), ("min", "Min"), ("prod", "Prod"))},
+    **ELEMENTS,
+    **{name: simple(type) for name, type in (
+        ("tan", "Tan"), ("arcsin", "Asin"), ("arccos", "Acos"), ("arctan", "Atan"), ("sinh", "Sinh"), ("cosh", "Cosh"),
+        ("arcsinh", "Asinh"), ("arccosh", "Acosh"), ("arctanh", "Atanh"), ("rint", "Round"))},
+    **{name: truth_of(type) for name, type in (("_contrib_isnan", "IsNaN"), ("_contrib_isinf", "IsInf"))},
+    "_contrib_isfinite": finite, "logical_not": lambda c: c.add("Cast", c.add("Equal", c.x, 0.0), to="f32"),
+    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
+    "log2": logarithm(2), "log10": logarithm(10), **dict.fromkeys(("trunc", "fix"), truncated),
+    **dict.fromkeys(("cbrt", "rcbrt"), root_of_three), "smooth_l1": smooth_l1, "norm": norm,
+    "degrees": lambda c: c.add("Mul", c.x, float(np.rad2deg(1))),
+    "radians": lambda c: c.add("Mul", c.x, float(np.deg2rad(1))),
+    "softmin": lambda c: c.add("Softmax", c.add("Neg", c.x), axis=c.integer("axis", -1)),
+    "GroupNorm": normalised_groups, "amp_multicast": lambda c: c.values,
+    **dict.fromkeys(("amp_cast", "_copyto", "_CrossDeviceCopy", "IdentityAttachKLSparseReg"), same),
     **dict.fromkeys(("Dropout", "_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss",
                      "LinearRegressionOutput", "MAERegressionOutput", "SVMOutput"), same),
     "LogisticRegressionOutput": simple("Sigmoid"), "Convolution": convolution, "Convolution_v1": convolution,
@@ -428,3 +532,12 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "RNN": rnn, "_rnn_param_concat": concat,
     "where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.parameter(1), c.parameter(2)),
 }  # fmt: skip
+OPERATORS |= {
+    ours: OPERATORS[theirs] for ours, theirs in (
+        ("_npx_activation", "Activation"), ("_npx_batch_norm", "BatchNorm"), ("_npx_convolution", "Convolution"),
+        ("_npx_deconvolution", "Deconvolution"), ("_npx_dropout", "Dropout"), ("_npx_embedding", "Embedding"),
+        ("_npx_fully_connected", "FullyConnected"), ("_npx_layer_norm", "LayerNorm"), ("_npx_leaky_relu", "LeakyReLU"),
+        ("_npx_log_softmax", "log_softmax"), ("_npx_pooling", "Pooling"), ("_npx_relu", "relu"),
+        ("_npx_sigmoid", "sigmoid"), ("_npx_softmax", "softmax"))
+}  # fmt: skip
+"""MXNet 2 has new names for these."""
