@@ -43,7 +43,7 @@ class Fixed:
         return self.cut((x + (1 << (self.bits - 2))) >> (self.bits - 1))
 
     def root(self, turns: float) -> tuple[int, int]:
-        z = cmath.exp(-2j * math.pi * turns)
+        z = cmath.exp(2j * math.pi * turns)
         return math.floor(0.5 + self.most * z.real), math.floor(0.5 + self.most * z.imag)
 
     def over(self, z: tuple[int, int], divisor: int) -> tuple[int, int]:
@@ -55,24 +55,24 @@ class Fixed:
     def add(self, a: tuple[int, int], b: tuple[int, int], sign: int = 1) -> tuple[int, int]:
         return self.cut(a[0] + sign * b[0]), self.cut(a[1] + sign * b[1])
 
-    def transform(self, x: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Of a power of two, by recursion into quarters while they are whole, else into halves."""
+    def transform(self, x: list[tuple[int, int]], sign: int = -1) -> list[tuple[int, int]]:
+        """Of a power of two, by recursion into quarters while they are whole, else into halves; backward with 1."""
         n = len(x)
         if n == 1:
             return x
         radix = 4 if n % 4 == 0 else 2
         m = n // radix
-        parts = [self.transform(x[q::radix]) for q in range(radix)]
+        parts = [self.transform(x[q::radix], sign) for q in range(radix)]
         y = [(0, 0)] * n
         for k in range(m):
-            z = [self.times(self.over(parts[q][k], radix), self.root(q * k / n)) for q in range(radix)]
+            z = [self.times(self.over(parts[q][k], radix), self.root(sign * q * k / n)) for q in range(radix)]
             z[0] = self.over(parts[0][k], radix)
             if radix == 2:
                 y[k], y[k + m] = self.add(z[0], z[1]), self.add(z[0], z[1], -1)
                 continue
             sums, gap = self.add(z[1], z[3]), self.add(z[1], z[3], -1)
             even, odd = self.add(z[0], z[2]), self.add(z[0], z[2], -1)
-            turned = (gap[1], self.cut(-gap[0]))
+            turned = (self.cut(sign * -gap[1]), self.cut(sign * gap[0]))
             y[k], y[k + 2 * m] = self.add(even, sums), self.add(even, sums, -1)
             y[k + m], y[k + 3 * m] = self.add(odd, turned), self.add(odd, turned, -1)
         return y
@@ -88,10 +88,24 @@ def rfft(x: Numbers, length: int, bits: int = 16) -> list[int]:
     y[0], y[n] = (fixed.cut(re + im), 0), (fixed.cut(re - im), 0)
     for k in range(1, n // 2 + 1):
         a, b = fixed.over(z[k], 2), fixed.over((z[n - k][0], fixed.cut(-z[n - k][1])), 2)
-        total, turned = fixed.add(a, b), fixed.times(fixed.add(a, b, -1), fixed.root((k / n + 0.5) / 2))
+        total, turned = fixed.add(a, b), fixed.times(fixed.add(a, b, -1), fixed.root(-(k / n + 0.5) / 2))
         y[k] = fixed.cut((total[0] + turned[0]) >> 1), fixed.cut((total[1] + turned[1]) >> 1)
         y[n - k] = fixed.cut((total[0] - turned[0]) >> 1), fixed.cut((turned[1] - total[1]) >> 1)
     return [part for pair in y for part in pair]
+
+
+def irfft(x: Numbers, bits: int = 16) -> list[int]:
+    """From real and imaginary parts by turns."""
+    fixed, n = Fixed(bits), len(x) // 2 - 1
+    f = list(zip(x[::2], x[1::2], strict=True))
+    z = [(0, 0)] * n
+    z[0] = fixed.over((fixed.cut(f[0][0] + f[n][0]), fixed.cut(f[0][0] - f[n][0])), 2)
+    for k in range(1, n // 2 + 1):
+        a, b = fixed.over(f[k], 2), fixed.over((f[n - k][0], fixed.cut(-f[n - k][1])), 2)
+        total, turned = fixed.add(a, b), fixed.times(fixed.add(a, b, -1), fixed.root((k / n + 0.5) / 2))
+        z[k], last = fixed.add(total, turned), fixed.add(total, turned, -1)
+        z[n - k] = last[0], fixed.cut(-last[1])
+    return [part for pair in fixed.transform(z, 1) for part in pair]
 
 
 def energy(x: Numbers, start: int, end: int) -> list[int]:

@@ -38,10 +38,11 @@ def gains() -> Array:
 
 def wild(dtype: type, count: int) -> Array:
     """Numbers of all magnitudes, and the ends of the type."""
-    info = np.iinfo(dtype)
-    bits = RNG.integers(0, 8 * np.dtype(dtype).itemsize, count)
+    width, signed = 8 * np.dtype(dtype).itemsize, np.dtype(dtype).kind == "i"
+    bits = RNG.integers(0, width, count)
     x = np.array([int(RNG.integers(0, 1 << 62)) * 4 % (2 << int(b)) for b in bits], np.uint64)
-    ends = np.array([info.min, info.max, 0, 1, 2, 3], dtype)
+    most = (1 << (width - signed)) - 1
+    ends: Array = np.array([-most - 1 if signed else 0, most, 0, 1, 2, 3], dtype)
     return np.concatenate([ends, x.astype(dtype)])[:count]
 
 
@@ -86,6 +87,12 @@ def rfft(x: Array, length: int) -> Case:
     rows = [definition.rfft(row.tolist(), length, 8 * x.itemsize) for row in x.reshape(-1, x.shape[-1])]
     y = np.array(rows, x.dtype).reshape(*x.shape[:-1], length + 2)
     return Case("SignalRfft", {"x": x}, [], {"fft_length": length}, [y])
+
+
+def irfft(x: Array) -> Case:
+    rows = [definition.irfft(row.tolist(), 8 * x.itemsize) for row in x.reshape(-1, x.shape[-1])]
+    y = np.array(rows, x.dtype).reshape(*x.shape[:-1], -1)
+    return Case("SignalIrfft", {"x": x}, [], {"fft_length": y.shape[-1]}, [y])
 
 
 def loud() -> Array:
@@ -146,6 +153,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "rfft 64": lambda: rfft(loud(), 64), "rfft 32": lambda: rfft(wild(np.int16, 21), 32),
     "rfft 16 of 32 bits": lambda: rfft(wild(np.int32, 32).reshape(2, 16), 16),
     "rfft 8 of 32 bits": lambda: rfft(wild(np.int32, 8), 8), "root": square_root,
+    "irfft 32": lambda: irfft(wild(np.int16, 68).reshape(2, 34)),
+    "irfft 64": lambda: irfft(np.concatenate([loud(), loud()[:, :2]], 1)),
+    "irfft 16 of 32 bits": lambda: irfft(wild(np.int32, 18)),
     "clamped": lambda: subtraction(1), "unclamped": lambda: subtraction(0), "gain": pcan,
     "log": lambda: logarithm(64), "log scaled": lambda: logarithm(90001),
 }  # fmt: skip
@@ -180,6 +190,14 @@ def test_the_transform_wraps_around() -> None:
     wide.cut = lambda x: x  # type: ignore[method-assign]
     pairs = list(zip(x[::2], x[1::2], strict=True))
     assert wide.transform(pairs) != definition.Fixed(16).transform(pairs)
+
+
+def test_the_signal_of_a_spectrum_of_floats() -> None:
+    x = RNG.uniform(-1, 1, (2, 64)).astype(np.float32)
+    spectrum = np.fft.rfft(x)
+    y = np.stack([spectrum.real, spectrum.imag], -1).reshape(2, 66).astype(np.float32)
+    found = run(Case("SignalIrfft", {"x": y}, [], {"fft_length": 64}, [x]))
+    np.testing.assert_allclose(found, x, atol=1e-6)
 
 
 def test_the_spectrum_of_floats() -> None:
@@ -218,6 +236,16 @@ PUBLISHED: Mapping[str, tuple[str, dict[str, Array], dict[str, int], list[int]]]
     ),
     "rfft of 32 bits": (
         "SignalRfft", {"x": np.array([16384] + [0] * 63, np.int32)}, {"fft_length": 64}, [256, 0] * 33,
+    ),
+    "irfft": (
+        "SignalIrfft", {"x": np.array([256, 0] * 33, np.int16)}, {"fft_length": 64}, [256] + [0] * 63,
+    ),
+    "irfft of 32 bits": (
+        "SignalIrfft", {"x": np.array([256, 0] * 33, np.int32)}, {"fft_length": 64}, [256] + [0] * 63,
+    ),
+    "scale": (
+        "SignalFftAutoScale", {"x": np.array([238, 113, -88, -243, -5, -130, 159, -70], np.int16)}, {},
+        [30464, 14464, -11264, -31104, -640, -16640, 20352, -8960],
     ),
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ class Integers:
 
     Results have the type of the left operand and wrap around; numbers and arrays become constants of that type.
     ``>>`` keeps the sign where there is one, ``//`` rounds towards zero; what a comparison gives counts as 0 or 1.
+    Floats may be added, multiplied and compared alike.
     """
 
     net: ChannelsLast

@@ -17,6 +17,7 @@ from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.load import Layer, Spell
 from tenon.frontends.tflite.recurrent import RECURRENT
 from tenon.frontends.tflite.signal import SIGNAL
+from tenon.frontends.tflite.streams import STREAMS
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
@@ -298,5 +299,5 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "NON_MAX_SUPPRESSION_V4": lambda layer: family.suppression(layer, scores_too=False),
     "NON_MAX_SUPPRESSION_V5": lambda layer: family.suppression(layer, scores_too=True),
     "TFLite_Detection_PostProcess": _detection_post_process,
-    **SIGNAL,
+    **SIGNAL, **STREAMS,
 }  # fmt: skip

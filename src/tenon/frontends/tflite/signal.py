@@ -16,7 +16,7 @@ import numpy as np
 from tenon.frontends.integers import Integers
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
-from tenon.frontends.tflite.fourier import real_transform
+from tenon.frontends.tflite.fourier import real_inverse, real_transform
 from tenon.frontends.tflite.load import Layer
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Value
@@ -28,7 +28,7 @@ MOST_PRODUCTS = 1 << 20
 """Of a filter bank."""
 
 
-def _options(layer: Layer, *names: str) -> list[int]:
+def options(layer: Layer, *names: str) -> list[int]:
     given: dict[str, Any] = flex_map(layer.operation.custom)
     missing = [name for name in names if name not in given]
     if missing:
@@ -37,13 +37,13 @@ def _options(layer: Layer, *names: str) -> list[int]:
 
 
 def _shift(layer: Layer, name: str) -> int:
-    (bits,) = _options(layer, name)
+    (bits,) = options(layer, name)
     if not 0 <= bits < 32:
         raise RefusedError(f"it shifts by {bits} bits")
     return bits
 
 
-def _x(layer: Layer, k: int, dtype: DType) -> Integers:
+def operand(layer: Layer, k: int, dtype: DType) -> Integers:
     """Operand ``k``, which is stored in this type."""
     found = layer.stored(k)
     if layer.net.type(found).dtype is not dtype:
@@ -51,11 +51,26 @@ def _x(layer: Layer, k: int, dtype: DType) -> Integers:
     return Integers(layer.net, found)
 
 
+class State:
+    """What an operator remembers from one run to the next: an input of the network, zeros at first, and an output."""
+
+    def __init__(self, layer: Layer, name: str, dtype: DType, dims: Sequence[int]) -> None:
+        self._layer, self._name, number = layer, name, 2
+        while self._name in layer.net:  # an operator before this one remembers the same
+            self._name, number = f"{name}_{number}", number + 1
+        self.before = Integers(layer.net, layer.net.input(self._name, TensorType(dtype, tuple(dims))))
+
+    def keep(self, after: Integers) -> None:
+        name = f"{self._name}_out"
+        self._layer.net[name] = after.value
+        self._layer.importer.kept.append(name)
+
+
 # ----------------------------------------------------------------------------------------------- the spectrum
 def _window(layer: Layer) -> Made:
     """Samples times weights, without the weights' fraction, limited to 16 bits."""
     shift = _shift(layer, "shift")
-    x, weights = (_x(layer, k, DType.I16).to(DType.I32) for k in (0, 1))
+    x, weights = (operand(layer, k, DType.I16).to(DType.I32) for k in (0, 1))
     (size,) = weights.dims
     framed = x.reshape(*x.dims[:-1], -1, size) * weights >> shift
     return framed.most(-(1 << 15)).least((1 << 15) - 1).to(DType.I16).reshape(*x.dims).value
@@ -66,34 +81,54 @@ def _fft_auto_scale(layer: Layer) -> Made:
 
     -32768 counts as larger than 32767; TFLM's search for the largest forgets all that came before one.
     """
-    x = _x(layer, 0, DType.I16).to(DType.I32)
+    x = operand(layer, 0, DType.I16).to(DType.I32)
     largest = x.node("Abs").node("ReduceMax", keepdims=0)
     room = (largest.like(15) - largest.bits(16)).most(0).where(largest.above(0), 0)
     return (x << room).to(DType.I16).value, room.value
 
 
 def _rfft(layer: Layer) -> Made:
-    """The spectrum of the last axis, filled up with zeros; of integers that of the sum over the length."""
+    """The spectrum of the last axis, filled up with zeros; that of integers is divided by its length."""
     net, x = layer.net, layer.stored(0)
-    (length,) = _options(layer, "fft_length")
+    (length,) = options(layer, "fft_length")
     *outer, size = net.dims(x)
-    rows = net.reshape(x, (-1, size))
     if size > length:
         raise RefusedError(f"{size} samples do not fit a transform of {length}")
     if net.type(x).dtype is DType.F32:
-        x = net.reshape(x, (-1, size, 1))
-        (y,) = spelled(net, "DFT", [x, net.ints(length), net.ints(1)], onesided=1)
+        rows = net.reshape(x, (-1, size, 1))
+        (y,) = spelled(net, "DFT", [rows, net.ints(length), net.ints(1)], onesided=1)
         return net.reshape(y, (*outer, length // 2 * 2 + 2))
-    if net.type(x).dtype not in (DType.I16, DType.I32):
-        raise RefusedError(f"a transform of {net.type(x).dtype} is not supported")
+    rows = _integers(layer, x)
     rows = net.pad(rows, np.array([[0, 0], [0, length - size]])) if size < length else rows
     return real_transform(Integers(net, rows)).reshape(*outer, length + 2).value
 
 
+def _irfft(layer: Layer) -> Made:
+    """The signal whose spectrum lies along the last axis."""
+    net, x = layer.net, layer.stored(0)
+    (length,) = options(layer, "fft_length")
+    *outer, size = net.dims(x)
+    if size != length // 2 * 2 + 2:
+        raise RefusedError(f"{size} numbers are no spectrum of {length}")
+    if net.type(x).dtype is DType.F32:
+        rows = net.reshape(x, (-1, size // 2, 2))
+        (y,) = spelled(net, "DFT", [rows, net.ints(length), net.ints(1)], onesided=1, inverse=1)
+        return net.reshape(y, (*outer, length))
+    return real_inverse(Integers(net, _integers(layer, x))).reshape(*outer, length).value
+
+
+def _integers(layer: Layer, x: Value) -> Value:
+    """Rows of integers of 16 or 32 bits."""
+    dtype = layer.net.type(x).dtype
+    if dtype not in (DType.I16, DType.I32):
+        raise RefusedError(f"a transform of {dtype} is not supported")
+    return layer.net.reshape(x, (-1, layer.net.dims(x)[-1]))
+
+
 def _energy(layer: Layer) -> Made:
     """Squared magnitudes from one index to another; TFLM leaves the others as they are, here they are 0."""
-    start, end = _options(layer, "start_index", "end_index")
-    x = _x(layer, 0, DType.I16).to(DType.I32).reshape(-1, 2)
+    start, end = options(layer, "start_index", "end_index")
+    x = operand(layer, 0, DType.I16).to(DType.I32).reshape(-1, 2)
     if not 0 <= start < end <= x.dims[0]:
         raise RefusedError(f"it takes the energies from {start} to {end} of {x.dims[0]}")
     part = Integers(layer.net, layer.net.slice(x.value, [start], [end], [0]))
@@ -108,8 +143,8 @@ def _filter_bank(layer: Layer) -> Made:
     Each stretch of frequencies fades the channel before it out (unweights) and the one after it in (weights); the
     first stretch has no channel before it.
     """
-    (channels,) = _options(layer, "num_channels")
-    x = _x(layer, 0, DType.U32).to(DType.I64)
+    (channels,) = options(layer, "num_channels")
+    x = operand(layer, 0, DType.U32).to(DType.I64)
     weights, unweights, *tables = (layer.array(k).astype(np.int64).ravel() for k in range(1, 6))
     if not 0 < channels < min(map(len, tables)) or channels * x.dims[0] > MOST_PRODUCTS:
         raise RefusedError(f"its tables do not describe {channels} channels of {x.dims[0]} energies")
@@ -137,14 +172,14 @@ def _square_root(layer: Layer) -> Made:
 
     One step of Newton's method from an estimate in f32 is the root rounded down, or one more.
     """
-    x = _x(layer, 0, DType.U64)
+    x = operand(layer, 0, DType.U64)
     real = layer.net.add("Sqrt", layer.net.add("Cast", x.value, to="f32"))
     guess = Integers(layer.net, layer.net.add("Cast", real, to="u64")).most(1)
     root = ((guess + x // guess) >> 1).least((1 << 32) - 1)
     root = root - (root * root).above(x)
     root = root + (x - root * root).above(root)
     limit = x.like((1 << 32) - 1).where(x.above((1 << 32) - 1), (1 << 16) - 1)
-    shift = _x(layer, 1, DType.I32).to(DType.U64)
+    shift = operand(layer, 1, DType.I32).to(DType.U64)
     return (root.least(limit) >> shift).to(DType.U32).value
 
 
@@ -153,36 +188,26 @@ def _spectral_subtraction(layer: Layer) -> Made:
 
     The mean is the network's input ``noise_estimate``, and its output ``noise_estimate_out`` the next one.
     """
-    bits, fraction, clamping, floor, count = _options(
+    bits, fraction, clamping, floor, count = options(
         layer, "smoothing_bits", "spectral_subtraction_bits", "clamping", "min_signal_remaining", "num_channels"
     )
     even, odd = ("smoothing", "one_minus_smoothing"), ("alternate_smoothing", "alternate_one_minus_smoothing")
-    x = _x(layer, 0, DType.U32)
+    x = operand(layer, 0, DType.U32)
     if x.dims != [count] or not (0 <= bits < 32 and 0 <= fraction < 64):
         raise RefusedError(f"{x.dims} numbers, {bits} and {fraction} bits are impossible for {count} channels")
     odds = np.arange(count) % 2
     fresh, old = (
-        np.where(odds, *_options(layer, other, one)).astype(np.uint32).astype(np.uint64)
+        np.where(odds, *options(layer, other, one)).astype(np.uint32).astype(np.uint64)
         for one, other in zip(even, odd, strict=True)
     )
-    name = _state_name(layer, "noise_estimate")
-    before = Integers(layer.net, layer.net.input(name, TensorType(DType.U32, (count,)))).to(DType.U64)
+    state = State(layer, "noise_estimate", DType.U32, [count])
     scaled = x << bits
-    noise = ((scaled.to(DType.U64) * fresh + before * old) >> fraction).to(DType.U32)
+    noise = ((scaled.to(DType.U64) * fresh + state.before.to(DType.U64) * old) >> fraction).to(DType.U32)
     bounded = noise.least(scaled)
     remaining = ((x.to(DType.U64) * floor) >> fraction).to(DType.U32)
     noise = bounded if clamping else noise
-    layer.net[f"{name}_out"] = noise.value
-    layer.importer.kept.append(f"{name}_out")
+    state.keep(noise)
     return ((scaled - bounded) >> bits).most(remaining).value, noise.value
-
-
-def _state_name(layer: Layer, name: str) -> str:
-    """Told apart by a number where an operator of the file came before."""
-    fresh, number = name, 2
-    while fresh in layer.net:
-        fresh, number = f"{name}_{number}", number + 1
-    return fresh
 
 
 # ------------------------------------------------------------------------------------------------- loudness
@@ -192,7 +217,11 @@ def _pcan(layer: Layer) -> Made:
     The function is a table: values for 0, 1 and 2, then a parabola for each number of bits, in three numbers of four.
     """
     shift = _shift(layer, "snr_shift")
-    x, noise, table = _x(layer, 0, DType.U32), _x(layer, 1, DType.U32).to(DType.I64), _x(layer, 2, DType.I16)
+    x, noise, table = (
+        operand(layer, 0, DType.U32),
+        operand(layer, 1, DType.U32).to(DType.I64),
+        operand(layer, 2, DType.I16),
+    )
     if table.dims != [125]:
         raise RefusedError(f"its table has {table.dims} numbers; it must have 125")
     bits, small = noise.bits(32), noise.below(3)
@@ -207,8 +236,8 @@ def _pcan(layer: Layer) -> Made:
 
 def _log(layer: Layer) -> Made:
     """Logarithms by a table of how far log2(1 + t) lies above t, at 128 places with lines between."""
-    (scale,) = _options(layer, "output_scale")
-    x = (_x(layer, 0, DType.U32) << _shift(layer, "input_correction_bits")).to(DType.I64)
+    (scale,) = options(layer, "output_scale")
+    x = (operand(layer, 0, DType.U32) << _shift(layer, "input_correction_bits")).to(DType.I64)
     table = x.like(np.array([round(65536 * (math.log2(1 + i / 128) - i / 128)) for i in range(129)]))
     whole = x.most(1).bits(32) - 1
     t = ((x.most(1) << 16) >> whole) - (1 << 16)
@@ -223,5 +252,6 @@ def _log(layer: Layer) -> Made:
 SIGNAL: dict[str, Callable[[Layer], Made]] = {
     "SignalEnergy": _energy, "SignalFftAutoScale": _fft_auto_scale, "SignalFilterBank": _filter_bank,
     "SignalFilterBankLog": _log, "SignalFilterBankSpectralSubtraction": _spectral_subtraction,
-    "SignalFilterBankSquareRoot": _square_root, "SignalPCAN": _pcan, "SignalRfft": _rfft, "SignalWindow": _window,
+    "SignalFilterBankSquareRoot": _square_root, "SignalIrfft": _irfft, "SignalPCAN": _pcan, "SignalRfft": _rfft,
+    "SignalWindow": _window,
 }  # fmt: skip
