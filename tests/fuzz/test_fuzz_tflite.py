@@ -14,6 +14,7 @@ NAMES = {
     "resize": "tflite_fp32/glow_single_ops/resize_bilinear.tflite",
     "slice": "tflite_fp32/glow_single_ops/strided_slice_test5.tflite",
     "hello": "tflite_int8/hello_world/hello_world_int8.tflite",
+    "speech": "tflite_int8/micro_speech/audio_preprocessor_int8.tflite",
     "detection": "tflite_fp32/glow_single_ops/tflite_detection_post_processing_fast.tflite",
 }
 
