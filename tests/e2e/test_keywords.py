@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import zlib
 from functools import cache
 from itertools import pairwise
@@ -16,11 +17,13 @@ import pytest
 import tenon
 import tflm_signal as definition
 from real import ROOT, shared
+from tenon.engine.emulate import Emulator
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tflite.load import Operation, parse
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Array
 
+FRAME = "serving_default_audio_frame:0"
 WORDS = {"yes": "yes", "no": "no", "silence": "silence", "noise": "silence"}
 """As TFLM's own test expects."""
 
@@ -140,3 +143,17 @@ def test_loud_noise_is_exact() -> None:
             np.testing.assert_array_equal(noise, reference.noise)
             means.append(noise)
     assert all((a != b).any() for a, b in pairwise(means[1:]))
+
+
+def test_on_a_microcontroller() -> None:
+    """Where this preprocessor is meant to run: a Cortex-M7, emulated."""
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("no qemu-system-arm here")
+    path = model("audio_preprocessor_int8.tflite")
+    reference = Preprocessor(path)
+    feeds, expected = list[dict[str, Array]](), list[tuple[list[int], list[int]]]()
+    for piece in pieces(sound("yes"))[20:24]:
+        feeds.append({FRAME: piece[None], "noise_estimate": np.array(reference.noise, np.uint32)})
+        expected.append((as_bytes(reference.logarithms(piece.tolist())), reference.noise))
+    found = Emulator(tenon.compile(path, target="cortex-m7")).run(feeds)
+    assert [tuple(a.tolist() for a in each.values()) for each in found] == expected
