@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import tenon
+from tenon.frontends.mxnet.ops import OPERATORS as MXNET
+from tenon.frontends.paddle.ops import OPERATORS as PADDLE
+from tenon.frontends.pytorch.ops import OPERATORS as PYTORCH
+from tenon.frontends.tensorflow.loops import CONTROL
+from tenon.frontends.tensorflow.ops import OPERATORS as TENSORFLOW
 from tenon.ops import registry
 
 SOURCE = Path(tenon.__file__).parent
@@ -79,6 +88,63 @@ def test_public_names() -> None:
 def test_sizes_of_files() -> None:
     long = {str(p.relative_to(SOURCE)): n for p in modules() if (n := len(p.read_text().splitlines())) > 600}
     assert not long
+
+
+def code_lines(path: Path) -> int:
+    """Lines that hold code: no blanks, comments, docstrings or imports."""
+    text = path.read_text()
+    held: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            held.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        explains = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.stmt) and (explains or isinstance(node, ast.Import | ast.ImportFrom)):
+            held.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(held)
+
+
+NO_CODE = frozenset({
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+})  # fmt: skip
+
+LARGEST_IMPORTER = 800
+LINES_OF_AN_OPERATOR = 5
+VOCABULARIES: dict[str, Iterable[str]] = {
+    "mxnet": MXNET, "paddle": PADDLE, "pytorch": PYTORCH, "tensorflow": {**TENSORFLOW, **CONTROL},
+}  # fmt: skip
+"""Formats of whole frameworks, which may take so many lines for each of their operators instead."""
+
+APART = {
+    "caffe/schema.py": "the fields of caffe.proto, a table",
+    "caffe/upgrade.py": "nets of older versions of Caffe made nets of today",
+    "caffe/optimize.py": "nets rewritten as nets, for `tenon optimize`",
+    "tflite/fourier.py": "of TensorFlow Lite Micro's library for sound, exact to the last integer",
+    "tflite/signal.py": "of the same library",
+    "tflite/streams.py": "of the same library",
+}
+"""Files that are counted apart from their importers, and what they are."""
+
+
+def importers() -> dict[str, int]:
+    """Code lines of each format; ONNX is none of them: its operators are our own vocabulary, and all are there."""
+    frontends, found = SOURCE / "frontends", Counter[str]()
+    assert all((frontends / name).is_file() for name in APART)
+    for path in sorted(frontends.glob("*/*.py")):
+        format = path.parent.name
+        if format not in ("onnx", "wire") and f"{format}/{path.name}" not in APART:
+            found[format] += code_lines(path)
+    return found
+
+
+def test_sizes_of_importers() -> None:
+    limits = {name: LINES_OF_AN_OPERATOR * len(list(table)) for name, table in VOCABULARIES.items()}
+    long = {
+        format: f"{lines} of {limit}"
+        for format, lines in importers().items()
+        if lines > (limit := max(LARGEST_IMPORTER, limits.get(format, 0)))
+    }
+    assert not long, "share what other formats say alike, or make rows of functions"
 
 
 def test_no_junk_drawers() -> None:

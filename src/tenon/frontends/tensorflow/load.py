@@ -10,14 +10,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tenon.errors import FormatError, InputError, Problem, ShapeError, UnsupportedError
+from tenon.errors import FormatError, InputError, Problem, UnsupportedError
 from tenon.frontends.channels_last import ChannelsLast
+from tenon.frontends.emit import port
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow.schema import SCHEMA, array, element_type, shape_of
 from tenon.frontends.tensorflow_family import Operands
 from tenon.frontends.wire.protobuf import DamagedError, Message, raw_fields
-from tenon.ir.bind import ANY_RANK, Shapes, remedy
+from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import is_known
@@ -71,7 +72,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
             graph, wanted, variables = read(file)
         else:
             graph, wanted, variables = SCHEMA.parse("GraphDef", file.data, file.name), [], {}
-        return Importer(file, graph, shapes, inputs, outputs, variables).run(wanted)
+        return Importer(ChannelsLast(file, "", shapes, inputs, outputs), graph, variables).run(inputs or (), wanted)
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except RecursionError as error:
@@ -139,44 +140,37 @@ def data_inputs(node: Message) -> list[str]:
 class Importer:
     """One graph on its way."""
 
-    def __init__(
-        self,
-        file: ModelFile,
-        graph: Message,
-        shapes: Shapes,
-        inputs: Sequence[str] | None,
-        outputs: Sequence[str] | None,
-        variables: dict[str, Array],
-    ) -> None:
-        self.file, self.variables, self.shapes = file, variables, shapes
-        self.functions = {f.signature.name: f for f in graph.library.function}
-        self.net = ChannelsLast(file, "", shapes, inputs, outputs)
+    def __init__(self, net: ChannelsLast, graph: Message, variables: dict[str, Array]) -> None:
+        self.net, self.file, self.variables = net, net.file, variables
         self.net.remember()
+        self.functions = {f.signature.name: f for f in graph.library.function}
         self.left = MOST_NODES
-        self.inputs, self.outputs = list(inputs or ()), list(outputs or ())
         self.top = Scope({node.name: node for node in graph.node})
         if not self.top.nodes or "" in self.top.nodes:
             raise FormatError(
-                f"{file.name}: the graph has no nodes, or one without a name; the file is truncated or damaged"
+                f"{self.file.name}: the graph has no nodes, or one without a name; the file is truncated or damaged"
             )
 
-    def run(self, wanted: Sequence[str]) -> Graph:
-        """Raises ModelError listing every problem."""
-        unknown = [n for n in (*self.inputs, *self.outputs) if split_reference(n)[0] not in self.top.nodes]
+    def run(self, inputs: Sequence[str], wanted: Sequence[str]) -> Graph:
+        """The graph from the inputs that the user chose to the outputs that the user or the file wants.
+
+        Raises ModelError listing every problem.
+        """
+        net = self.net
+        unknown = [n for n in (*inputs, *net.cut_outputs) if split_reference(n)[0] not in self.top.nodes]
         if unknown:
             raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
-        for name in self.inputs:
-            if name in self.shapes and not isinstance(self.shapes[name], int):
-                with self.net.layer(name, "input", name):
-                    self.net[name] = Value(name)
-                    self.top.values[name] = self.net[name]
-        wanted = self.outputs or list(wanted) or self.ends()
+        for name in inputs:
+            if name in net.shapes and not isinstance(net.shapes[name], int):
+                with net.layer(name, "input", name):
+                    net[name] = Value(name)
+                    self.top.values[name] = net[name]
+        wanted = net.cut_outputs or list(wanted) or self.ends()
         self.demand(wanted, self.top)
-        for name in wanted:
-            if isinstance(self.top.values.get(name), Value):
-                continue
-            raise FormatError(f"{self.file.name}: the output '{name}' is not a tensor")
-        return self.net.finish(wanted)
+        other = next((name for name in wanted if not isinstance(self.top.values.get(name), Value)), None)
+        if other is not None:
+            raise FormatError(f"{self.file.name}: the output '{other}' is not a tensor")
+        return net.finish(wanted)
 
     def ends(self) -> list[str]:
         """The nodes that nothing reads."""
@@ -276,11 +270,7 @@ class Importer:
         dims: tuple[int | str, ...] = (ANY_RANK,)
         if shape is not None:
             dims = tuple(n if n >= 0 else 1 if i == 0 else f"{name}_dim_{i}" for i, n in enumerate(shape))
-        value = self.net.input(name, TensorType(dtype, dims))
-        if not value.type.bound:
-            why = f"input '{name}' has dimensions without a value: {value.type}"
-            raise ShapeError(f"{self.file.name}: {why} ({remedy(name, value.type)})")
-        return value
+        return port(self.net, name, TensorType(dtype, dims))
 
 
 class Layer(Operands):

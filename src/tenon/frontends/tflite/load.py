@@ -77,7 +77,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     """The graph of a TFLite model.  See ``frontends.load`` for errors."""
     try:
         content = parse(file)
-        return Importer(file, content, shapes, inputs, outputs).run()
+        name = content.name if content.name != "main" else ""
+        return Importer(ChannelsLast(file, name, shapes, inputs, outputs), content).run()
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
 
@@ -201,16 +202,8 @@ def _quant(table: Table | None, shape: tuple[int, ...]) -> tuple[Quant | None, s
 class Importer:
     """One file on its way to a graph."""
 
-    def __init__(
-        self,
-        file: ModelFile,
-        content: Content,
-        shapes: Shapes,
-        inputs: Sequence[str] | None,
-        outputs: Sequence[str] | None,
-    ) -> None:
-        self.content = content
-        self.net = ChannelsLast(file, content.name if content.name != "main" else "", shapes, inputs, outputs)
+    def __init__(self, net: ChannelsLast, content: Content) -> None:
+        self.net, self.content = net, content
         self.net.remember()
         self.names = _unique([t.name for t in content.tensors])
         self.reals: dict[Value, Value] = {}

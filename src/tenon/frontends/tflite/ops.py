@@ -6,6 +6,7 @@ Source of their meaning: the TFLite operator reference and the reference kernels
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -75,52 +76,41 @@ def _padding(layer: Layer) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ windows
+def _window(layer: Layer) -> dict[str, Any]:
+    """Strides, dilations and padding over the spatial axes."""
+    options = layer.operation.options
+    sides = [side for side in "dhw" if f"stride_{side}" in options]
+    strides, dilations = ([options.get(f"{what}_{side}", 1) for side in sides] for what in ("stride", "dilation"))
+    return {"strides": strides, "dilations": dilations, "padding": _padding(layer)}
+
+
 def _conv_2d(layer: Layer) -> Made:
     x, w, bias, unit = layer.factors(0, 1, 2, 0)
     w = layer.net.transpose(w, (0, 3, 1, 2))
-    inputs, per_group = layer.net.dims(x)[-1], layer.net.dims(w)[1]
-    y = layer.net.conv(
-        x, w, bias, strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
-        dilations=(layer.dilation_h, layer.dilation_w), group=inputs // per_group,
-    )  # fmt: skip
-    return _product(layer, y, unit)
+    group = layer.net.dims(x)[-1] // layer.net.dims(w)[1]
+    return _product(layer, layer.net.conv(x, w, bias, **_window(layer), group=group), unit)
 
 
 def _depthwise_conv_2d(layer: Layer) -> Made:
     x, w, bias, unit = layer.factors(0, 1, 2, 3)
-    y = layer.net.conv(
-        x, layer.net.transpose(w, (3, 0, 1, 2)), bias, strides=(layer.stride_h, layer.stride_w),
-        padding=_padding(layer), dilations=(layer.dilation_h, layer.dilation_w), group=layer.net.dims(x)[-1],
-    )  # fmt: skip
-    return _product(layer, y, unit)
+    w, group = layer.net.transpose(w, (3, 0, 1, 2)), layer.net.dims(x)[-1]
+    return _product(layer, layer.net.conv(x, w, bias, **_window(layer), group=group), unit)
 
 
 def _conv_3d(layer: Layer) -> Made:
     w = layer.net.transpose(layer.x(1), (4, 3, 0, 1, 2))
-    y = layer.net.conv(
-        layer.x(0), w, layer.optional(2), strides=(layer.stride_d, layer.stride_h, layer.stride_w),
-        dilations=(layer.dilation_d, layer.dilation_h, layer.dilation_w), padding=_padding(layer),
-    )  # fmt: skip
-    return activated(layer, y)
+    return activated(layer, layer.net.conv(layer.x(0), w, layer.optional(2), **_window(layer)))
 
 
 def _transpose_conv(layer: Layer) -> Made:
     x, w, bias, unit = layer.factors(2, 1, 3, 0)
-    y = layer.net.conv_transpose(
-        x, layer.net.transpose(w, (3, 0, 1, 2)), bias, layer.numbers(0)[1:3],
-        strides=(layer.stride_h, layer.stride_w), padding=_padding(layer),
-    )  # fmt: skip
-    return _product(layer, y, unit)
+    w, sizes = layer.net.transpose(w, (3, 0, 1, 2)), layer.numbers(0)[1:3]
+    return _product(layer, layer.net.conv_transpose(x, w, bias, sizes, **_window(layer)), unit)
 
 
 def _conv_3d_transpose(layer: Layer) -> Made:
-    net = layer.net
-    y = net.conv_transpose(
-        layer.x(2), net.transpose(layer.x(1), (4, 3, 0, 1, 2)), layer.optional(3), layer.numbers(0)[1:4],
-        strides=(layer.stride_d, layer.stride_h, layer.stride_w), padding=_padding(layer),
-        dilations=(layer.dilation_d, layer.dilation_h, layer.dilation_w),
-    )  # fmt: skip
-    return activated(layer, y)
+    w, sizes = layer.net.transpose(layer.x(1), (4, 3, 0, 1, 2)), layer.numbers(0)[1:4]
+    return activated(layer, layer.net.conv_transpose(layer.x(2), w, layer.optional(3), sizes, **_window(layer)))
 
 
 def _pool(kind: str) -> Spell:
