@@ -72,6 +72,12 @@ class Emitter:
         """Equal tensors along a new axis."""
         return self.add("Concat", *(self.add("Unsqueeze", value, self.ints(axis)) for value in values), axis=axis)
 
+    def unstacked(self, x: Value, axis: int) -> Sequence[Value]:
+        """The tensors along an axis."""
+        dims = self.net.dims(x)
+        axis = self.axis(axis, len(dims))
+        return [self.add("Squeeze", part, self.ints(axis)) for part in self.equal_parts(x, axis, dims[axis])]
+
     def swapped(self, x: Value, wanted: bool = True) -> Value:
         """The matrices of the last two axes transposed, where that is ``wanted``."""
         rank = len(self.net.dims(x)) if wanted else 0

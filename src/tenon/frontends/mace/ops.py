@@ -320,11 +320,6 @@ def arg(c: Context) -> Value:
     return c.add("Cast", c.add(type, c.x, axis=axis, keepdims=c.integer("keepdims", 0)), to="i32")
 
 
-def unstack(c: Context) -> Sequence[Value]:
-    axis = c.axis(c.integer("axis"), len(c.dims))
-    return [c.add("Squeeze", part, c.ints(axis)) for part in c.split(c.x, axis, [1] * c.dims[axis])]
-
-
 def _blocks(c: Context, name: str) -> tuple[int, int, list[int]]:
     """Height and width of the blocks, and what is added or cut: (top, bottom, left, right)."""
     block, edges = c.integers("block_shape"), c.integers(name) or [0] * 4
@@ -389,7 +384,7 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "Identity": same, "LocalResponseNorm": local_response, "MatMul": matmul, "Pad": pad, "Pooling": pooling,
     "Reduce": reduce, "Reshape": reshape, "ResizeBilinear": resize("linear"),
     "ResizeNearestNeighbor": resize("nearest"), "Crop": crop, "Reverse": reverse,
-    "OneHot": one_hot, "SpaceToBatchND": space_to_batch, "Unstack": unstack,
+    "OneHot": one_hot, "SpaceToBatchND": space_to_batch, "Unstack": lambda c: c.unstacked(c.x, c.integer("axis")),
     "Fill": lambda c: c.add("Expand", c.input(1), c.add("Cast", c.x, to="i64")),
     "Shape": lambda c: c.add("Cast", c.add("Shape", c.x), to="i32"),
     "Softmax": lambda c: c.add("LogSoftmax" if c.integer("use_log") else "Softmax", c.x, axis=-1),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.frontends import yolo_cells
+from tenon.frontends.prior_boxes import within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
@@ -60,9 +62,7 @@ def _corners(c: Context, xy: Value, wh: Value, grid: tuple[int, int, int]) -> Va
     scale, stride = c.number("scale_x_y", 1.0), c.integer("downsample_ratio", 32)
     if stride < 1:
         raise RefusedError(f"downsample_ratio {stride} is impossible")
-    rows, columns = np.mgrid[:h, :w].astype(np.float32)
-    places = np.stack([columns, rows]).reshape(1, 1, 2, -1) - np.float32(0.5 * (scale - 1))
-    cells = np.array([w, h], np.float32).reshape(1, 1, 2, 1)
+    places, cells = yolo_cells.places(h, w) - np.float32(0.5 * (scale - 1)), yolo_cells.extents(h, w)
     anchors = np.array(c.numbers("anchors"), np.float32).reshape(1, count, 2, 1) / (cells * np.float32(stride))
     picture = c.add("Gather", c.add("Cast", c.input("ImgSize"), to=str(F32)), np.array([1, 0]), axis=1)
     picture = c.reshape(picture, -1, 1, 2, 1)
@@ -92,7 +92,7 @@ def multiclass_nms(c: Context) -> dict[str, Value]:
         c.reshape(c.add("Transpose", scores, perm=(0, 2, 1)), 1, -1), np.zeros((1, 2, 4 * count), np.float32),
         classes=classes, background=c.integer("background_label"), code_type="corner", variance_in_target=1,
         confidence_threshold=c.number("score_threshold"), nms_threshold=c.number("nms_threshold", 0.3),
-        eta=c.number("nms_eta", 1.0), nms_top_k=_limit(c.integer("nms_top_k", -1), count),
+        eta=c.number("nms_eta", 1.0), nms_top_k=within(c.integer("nms_top_k", -1), count),
         keep_top_k=c.integer("keep_top_k", -1),
     )  # fmt: skip
     rows = c.reshape(c.slice(rows, [1], [7], [3]), -1, 6)
@@ -104,10 +104,6 @@ def multiclass_nms(c: Context) -> dict[str, Value]:
     pixels = True if whole or "yolo_box" in c.others else None
     c.net.graph.heads = Heads("rows", tuple(names[:1]), pixels=pixels)
     return {"Out": rows, "NmsRoisNum": c.reshape(found, 1)}
-
-
-def _limit(given: int, count: int) -> int:
-    return given if 0 < given < count else count
 
 
 DETECTION: dict[str, Callable[[Context], dict[str, Value]]] = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.composed import adaptive_pool, group_norm
-from tenon.frontends.emit import Emitter
+from tenon.frontends.emit import Emitter, same, simple
 from tenon.frontends.net import Net
 from tenon.frontends.paddle.boxes import BOXES
 from tenon.frontends.paddle.detection import DETECTION
@@ -101,10 +101,6 @@ class Context(Emitter):
 
 Result = Value | Sequence[Value] | dict[str, Value]
 """What an operator gives: its main output, the outputs in that slot, or outputs by slot."""
-
-
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **attributes)
 
 
 def alpha(type: str, ours: str, theirs: str, default: float) -> Callable[[Context], Value]:
@@ -210,14 +206,9 @@ def fully_connected(c: Context) -> Value:
     return c.add("Relu", x) if c.text("activation_type") == "relu" else x
 
 
-def _swapped(c: Context, x: Value, wanted: int) -> Value:
-    rank = len(c.net.dims(x))
-    return c.add("Transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2)) if wanted and rank > 1 else x
-
-
 def matmul(c: Context) -> Value:
     flags = ("transpose_X", "transpose_Y") if c.type == "matmul" else ("trans_x", "trans_y")
-    a, b = (_swapped(c, v, c.integer(f)) for v, f in zip((c.x, c.input("Y")), flags, strict=True))
+    a, b = (c.swapped(v, bool(c.integer(f))) for v, f in zip((c.x, c.input("Y")), flags, strict=True))
     x, factor = c.add("MatMul", a, b), c.number("alpha", 1.0)
     return x if factor == 1 else c.add("Mul", x, factor)
 
@@ -326,17 +317,6 @@ def split(c: Context) -> Sequence[Value]:
 
 def concat(c: Context) -> Value:
     return c.add("Concat", *c.slots["X"], axis=c.integer("axis"))
-
-
-def stack(c: Context) -> Value:
-    axis = c.integer("axis")
-    return c.add("Concat", *(c.add("Unsqueeze", v, c.ints(axis)) for v in c.slots["X"]), axis=axis)
-
-
-def unstack(c: Context) -> Sequence[Value]:
-    axis = c.axis(c.integer("axis"), len(c.dims))
-    parts = c.equal_parts(c.x, axis, c.dims[axis])
-    return [c.add("Squeeze", part, c.ints(axis)) for part in parts]
 
 
 def expand(c: Context) -> Value:
@@ -456,10 +436,6 @@ def dropout(c: Context) -> Value:
     return c.add("Mul", c.x, 1 - c.number("dropout_prob", 0.5)) if downgrade else c.x
 
 
-def same(c: Context) -> Value:
-    return c.x
-
-
 OPERATORS: dict[str, Callable[[Context], Result]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), convolution),
     **dict.fromkeys(("conv2d_transpose", "depthwise_conv2d_transpose"), deconvolution),
@@ -496,8 +472,10 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "arg_max": arg("ArgMax"), "arg_min": arg("ArgMin"), "reshape": reshape, "reshape2": reshape,
     "transpose": transpose, "transpose2": transpose, "flatten": flatten, "flatten2": flatten,
     "flatten_contiguous_range": flatten_range, "squeeze": squeeze, "squeeze2": squeeze, "unsqueeze": unsqueeze,
-    "unsqueeze2": unsqueeze, "slice": slices, "strided_slice": slices, "split": split, "concat": concat, "stack": stack,
-    "unstack": unstack, "expand_v2": expand, "expand": tile, "tile": tile, "pad": pad, "pad2d": pad, "pad3d": pad,
+    "unsqueeze2": unsqueeze, "slice": slices, "strided_slice": slices, "split": split, "concat": concat,
+    "stack": lambda c: c.stacked(c.slots["X"], c.integer("axis")),
+    "unstack": lambda c: c.unstacked(c.x, c.integer("axis")),
+    "expand_v2": expand, "expand": tile, "tile": tile, "pad": pad, "pad2d": pad, "pad3d": pad,
     **{f"{kind}_interp{version}": interpolate for kind in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
        for version in ("", "_v2")},
     "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
