@@ -79,7 +79,7 @@ def damaged_tables(data: bytes, rng: random.Random) -> bytes:
             case 2 if parts.lengths:
                 at = rng.choice(parts.lengths)
                 known = (*NUMBERS, _number(data, "<I", at) + 1, max(0, _number(data, "<I", at) - 1))
-                struct.pack_into("<I", damaged, at, rng.choice(known))
+                struct.pack_into("<I", damaged, at, rng.choice(known) & 0xFFFFFFFF)
             case 3 if parts.lengths:
                 at = rng.choice(parts.lengths)
                 at += 4 + 4 * rng.randrange(max(1, min(64, _number(data, "<I", at))))

@@ -63,6 +63,8 @@ def _places(document: Any) -> list[tuple[Any, Any]]:
 
 def _damage_value(document: Any, rng: random.Random) -> None:
     places = _places(document)
+    if not places:
+        return
     (container, key), (other, name) = rng.choice(places), rng.choice(places)
     value = container[key]
     match rng.randrange(6):

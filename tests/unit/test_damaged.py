@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from keras_models import functional, h5, layer, start
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
-from small_models import caffe2_net, caffe2_operator
+from small_models import caffe2_net, caffe2_operator, mxnet_symbol
 from tenon import frontends
 from tenon.errors import FormatError, ModelError
 from tensorflow_models import const, graph, node
@@ -55,3 +56,39 @@ def test_a_loop_whose_nodes_read_nothing() -> None:
     assert "'last' (Exit) reads 0 tensors" in refusal(graph(const("x", 1.0), exit))
     switch = node("switch", "Switch", "x"), node("last", "Exit", "switch:1")
     assert "'switch' (Switch) reads 1 tensors" in refusal(graph(const("x", 1.0), *switch))
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_padding_to_thousands_of_millions(mode: str) -> None:
+    pad = onnx_node("Pad", ["x", "pads"], ["y"], mode=mode)
+    made = onnx_model([pad], {"x": [2]}, ["y"], {"pads": np.array([0, 2**31])})
+    assert "Pad: an axis of 2147483650 elements" in refusal(made.SerializeToString())
+
+
+def test_an_input_that_a_node_makes_too() -> None:
+    made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
+    assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())
+
+
+def test_nodes_of_a_symbol_that_read_what_is_not_there() -> None:
+    sound = mxnet_symbol(("null", "data", {}, ()), ("relu", "y", {}, (0,)))
+    for part, damage in ((b"[[0, 0, 0]]", b"[[2, 0, 0]]"), (b"[[0, 0, 0]]", b"[7]"), (b"[[0, 0, 0]]", b'[["a", 0]]')):
+        assert "node 'y' reads what is no node's output" in refusal(sound.replace(part, damage))
+    assert "what it gives is no node's output" in refusal(sound.replace(b"[[1, 0, 0]]", b"[[1, -1]]"))
+    assert "node 1 has no operator or no name" in refusal(sound.replace(b'"op": "relu"', b'"op": 3'))
+
+
+def test_descriptions_of_keras_with_holes() -> None:
+    def description(**damage: object) -> bytes:
+        model = functional(["x"], ["y"], start("x", 2), layer("ReLU", "y", "x"))
+        model["config"].update(damage)
+        return h5(model, {})
+
+    inner = layer("ReLU", "y", "x")
+    assert "has no layers where it should" in refusal(description(layers=3))
+    assert "has no input_layers where it should" in refusal(description(input_layers=None))
+    assert "the input 'z' is no layer" in refusal(description(input_layers=[["z", 0, 0]]))
+    assert "'z' has no output 0" in refusal(description(output_layers=[["z", 0, 0]]))
+    assert "a layer without a class or a config" in refusal(
+        description(layers=[start("x", 2), {**inner, "config": 1}, []])
+    )

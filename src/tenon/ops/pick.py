@@ -230,6 +230,10 @@ class Gather(Operator):
         yield Case(cls(2), ((2, 3, 4), np.array([3, -1, 0])), label="run_time_last")
 
 
+LONGEST_PADDED = 1 << 26
+"""Elements that an axis may have after padding: a table of them is made."""
+
+
 @register
 @dataclass(frozen=True)
 class Pad(Operator):
@@ -248,15 +252,24 @@ class Pad(Operator):
             found[normal_axis("Pad", axis, rank)] = int(pads[i]), int(pads[i + len(numbers)])
         return found
 
-    def tables(self, dims: Ints, pads: Array, axes: Array | None) -> list[list[int]]:
+    def extents(self, dims: Ints, pads: Array, axes: Array | None) -> Ints:
+        """The extents of the result."""
+        found = []
+        for n, (before, after) in zip(dims, self.amounts(len(dims), pads, axes), strict=True):
+            inside, more = max(0, n + min(0, before) + min(0, after)), max(0, before) + max(0, after)
+            if not inside and self.mode != "constant" and more:
+                raise ShapeError(f"Pad: there is nothing to {self.mode} along an axis of {n}")
+            if more and inside + more > LONGEST_PADDED:
+                raise ShapeError(f"Pad: an axis of {inside + more} elements; at most {LONGEST_PADDED} can be made")
+            found.append(inside + more)
+        return tuple(found)
+
+    def tables(self, dims: Ints, pads: Array, axes: Array | None) -> list[Array]:
         """Which input position every output position reads, per axis; -1 where the constant stands."""
         found = []
         for n, (before, after) in zip(dims, self.amounts(len(dims), pads, axes), strict=True):
-            inside = list(range(max(0, -before), n - max(0, -after)))
-            more = max(0, before), max(0, after)
-            if not inside and self.mode != "constant" and any(more):
-                raise ShapeError(f"Pad: there is nothing to {self.mode} along an axis of {n}")
-            found.append(_PADDED[self.mode](inside, *more))
+            inside = np.arange(max(0, -before), max(0, -before, n - max(0, -after)))
+            found.append(_PADDED[self.mode](inside, max(0, before), max(0, after)))
         return found
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -265,8 +278,7 @@ class Pad(Operator):
         assert pads is not None
         if self.mode not in _PADDED:
             raise ShapeError(f"Pad: unknown mode '{self.mode}'")
-        tables = self.tables(x.dims, pads, const_input("Pad", "axes", inputs, 3))
-        return (TensorType(x.dtype, tuple(len(t) for t in tables)),)
+        return (TensorType(x.dtype, self.extents(x.dims, pads, const_input("Pad", "axes", inputs, 3))),)
 
     def reference(self, x: Array, pads: Array, value: Array | None = None, axes: Array | None = None) -> Array:
         tables = self.tables(x.shape, pads, axes)
@@ -290,7 +302,7 @@ class Pad(Operator):
         pads, value, axes = (*site.constants[1:], None, None)[:3]
         assert pads is not None
         tables = self.tables(site.input(0).dims, pads, axes)
-        return pieces([runs(t) for t in tables], 0 if value is None else value.item())
+        return pieces([runs(t.tolist()) for t in tables], 0 if value is None else value.item())
 
     def lower(self, site: Site) -> list[Step]:
         kernel = move("pad", site.input(0), site.output, self.pieces(site), site.machine)
@@ -313,23 +325,21 @@ class Pad(Operator):
         yield case("wrap", "wrap", (3, 4), [1, 2, 1, 1])
 
 
-def _constant(inside: list[int], before: int, after: int) -> list[int]:
-    return [-1] * before + inside + [-1] * after
+def _constant(inside: Array, before: int, after: int) -> Array:
+    return np.pad(inside, (before, after), constant_values=-1)
 
 
-def _edge(inside: list[int], before: int, after: int) -> list[int]:
-    return inside[:1] * before + inside + inside[-1:] * after
+def _edge(inside: Array, before: int, after: int) -> Array:
+    return np.pad(inside, (before, after), "edge") if before or after else inside
 
 
-def _wrap(inside: list[int], before: int, after: int) -> list[int]:
-    n = len(inside)
-    return [inside[i % n] for i in range(-before, n + after)] if n else []
+def _wrap(inside: Array, before: int, after: int) -> Array:
+    return inside[np.arange(-before, len(inside) + after) % max(1, len(inside))]
 
 
-def _reflect(inside: list[int], before: int, after: int) -> list[int]:
-    period = max(1, 2 * len(inside) - 2)
-    there_and_back = inside + inside[-2:0:-1]
-    return [there_and_back[i % period] for i in range(-before, len(inside) + after)] if inside else []
+def _reflect(inside: Array, before: int, after: int) -> Array:
+    there_and_back = np.concatenate([inside, inside[-2:0:-1]])
+    return there_and_back[np.arange(-before, len(inside) + after) % max(1, 2 * len(inside) - 2)]
 
 
 _PADDED = {"constant": _constant, "edge": _edge, "reflect": _reflect, "wrap": _wrap}

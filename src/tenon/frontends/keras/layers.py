@@ -252,7 +252,9 @@ def _cropping(layer: Layer) -> Made:
 def _up_sampling(layer: Layer) -> Made:
     spatial = layer.rank - 2
     factors, x = layer.ints("size", spatial, 2), _image(layer)
-    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(layer.get("interpolation", "nearest"))
+    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(
+        str(layer.get("interpolation", "nearest"))
+    )
     if mode is None:
         raise RefusedError(f"the interpolation {layer.get('interpolation')} is not supported")
     sizes = [n * f for n, f in zip(layer.net.dims(x)[1:-1], factors, strict=True)]
@@ -260,7 +262,9 @@ def _up_sampling(layer: Layer) -> Made:
 
 
 def _resizing(layer: Layer) -> Made:
-    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(layer.get("interpolation", "bilinear"))
+    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(
+        str(layer.get("interpolation", "bilinear"))
+    )
     if mode is None or layer.get("crop_to_aspect_ratio", False) or layer.get("pad_to_aspect_ratio", False):
         raise RefusedError("this kind of resizing is not supported")
     sizes = [int(layer.get("height")), int(layer.get("width"))]

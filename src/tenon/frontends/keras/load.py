@@ -5,9 +5,6 @@ The description is JSON and the weights are HDF5; nothing in them is ever run, s
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +13,8 @@ from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.keras.weights import Weights, of_archive, of_h5
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
+from tenon.frontends.wire.archive import SIGNATURE as ARCHIVE
+from tenon.frontends.wire.archive import Archive, parsed
 from tenon.frontends.wire.hdf5 import SIGNATURE, File
 from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph, Value
@@ -23,8 +22,6 @@ from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import is_known
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
-MOST_BYTES = 4 << 30
-"""What the parts of a .keras file may unpack to."""
 DEEPEST = 16
 """Models within models."""
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
@@ -34,7 +31,7 @@ def recognise(file: ModelFile) -> bool:
     """An HDF5 file, or an archive with a config.json."""
     if file.data.startswith(SIGNATURE) or file.suffix in (".h5", ".hdf5", ".keras"):
         return True
-    return file.data.startswith(b"PK\x03\x04") and _CONFIG.encode() in file.data[:4096]
+    return file.data.startswith(ARCHIVE) and _CONFIG.encode() in file.data[:4096]
 
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
@@ -54,7 +51,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 def read(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
     """The description, the weights, and Keras's major version.  Raises FormatError."""
     try:
-        return _archive(file) if file.data.startswith(b"PK") else _h5(file)
+        return _archive(file) if file.data.startswith(ARCHIVE) else _h5(file)
     except FormatError as error:
         raise FormatError(f"{file.name}: not a readable Keras model: {error}") from error
 
@@ -72,28 +69,13 @@ def _h5(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
 
 
 def _archive(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
-            parts = {name: archive.getinfo(name) for name in (_CONFIG, _WEIGHTS)}
-            if sum(part.file_size for part in parts.values()) > min(MOST_BYTES, 1100 * len(file.data) + 4096):
-                raise FormatError("its parts unpack to more than any model needs; it is damaged")
-            config, data = (archive.read(part) for part in parts.values())
-    except KeyError as error:
-        raise FormatError(f"{error.args[0]}") from error
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError) as error:
-        raise FormatError(f"the archive is damaged: {error}") from error
-    except Exception as error:  # zlib.error, lzma.LZMAError: what unpackers raise for damaged streams
-        if isinstance(error, FormatError | MemoryError):
-            raise
-        raise FormatError(f"the archive is damaged: {error}") from error
+    archive = Archive(file.data)
+    config, data = archive.read(_CONFIG), archive.read(_WEIGHTS)
     return _json(config.decode("utf-8", "replace")), of_archive(File(data).root), 3
 
 
 def _json(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"its description is not JSON: {error}") from error
+    found = parsed(text)
     if not isinstance(found, dict) or not isinstance(found.get("class_name"), str):
         raise FormatError("its description is not of a model")
     return found
@@ -145,9 +127,9 @@ class Importer:
         """The outputs of a model applied to ``inputs``, or to new inputs of the graph."""
         if depth > DEEPEST:
             raise FormatError(f"{self.file.name}: models are nested more than {DEEPEST} deep")
-        config = model["config"]
+        config = _part(model, "config", dict, list)
         config = {"layers": config} if isinstance(config, list) else config
-        layers = [_Entry(entry, weights) for entry in config["layers"]]
+        layers = [_Entry(entry, weights) for entry in _part(config, "layers", list)]
         weights.enter([(layer.kind, layer.name) for layer in layers])
         walk = _Walk(self, layers, prefix, depth)
         if model["class_name"] == "Sequential":
@@ -167,10 +149,20 @@ class Importer:
         return value
 
 
+def _part(description: Mapping[str, Any], key: str, *kinds: type) -> Any:
+    """What stands in a description under ``key``.  Raises RefusedError if it is of none of these types."""
+    found = description.get(key)
+    if not isinstance(found, kinds):
+        raise RefusedError(f"the model's description has no {key} where it should; the file is damaged")
+    return found
+
+
 class _Entry:
     """A layer of a model's description."""
 
     def __init__(self, entry: Mapping[str, Any], weights: Weights) -> None:
+        if not isinstance(entry, dict) or "class_name" not in entry or "config" not in entry:
+            raise RefusedError("the model's description has a layer without a class or a config; the file is damaged")
         self.entry, self.kind = entry, str(entry["class_name"])
         self.config: Mapping[str, Any] = entry["config"] if isinstance(entry["config"], dict) else {"layers": []}
         self.name = str(entry.get("name") or self.config.get("name") or self.kind.lower())
@@ -236,13 +228,15 @@ class _Walk:
         return self.importer.input(name, shape, _dtype(first.config))
 
     def graph(self, config: Mapping[str, Any], inputs: Sequence[Value] | None) -> list[Value]:
-        starts = [name for name, _, _ in _ends(config["input_layers"])]
+        starts = [name for name, _, _ in _ends(_part(config, "input_layers", list))]
         if inputs is not None:
             self.made.update({(name, 0): [value] for name, value in zip(starts, inputs, strict=True)})
         else:
             by_name = {layer.name: layer for layer in self.layers}
             for name in starts:
-                layer = by_name[name]
+                layer = by_name.get(name)
+                if layer is None:
+                    raise FormatError(f"{self.importer.file.name}: the input '{name}' is no layer; the file is damaged")
                 shape = next((layer.config[k] for k in _SHAPES if layer.config.get(k)), None)
                 if shape is None:
                     raise FormatError(f"{self.importer.file.name}: the input '{name}' has no shape")
@@ -263,11 +257,11 @@ class _Walk:
                 self.made[layer.name, i] = self.apply(layer, values, i)
             done = {(layer.name, i) for layer, i, _ in ready}
             waiting = [w for w in waiting if (w[0].name, w[1]) not in done]
-        return [self.output(*history) for history in _ends(config["output_layers"])]
+        return [self.output(*history) for history in _ends(_part(config, "output_layers", list))]
 
     def output(self, name: str, call: int, output: int) -> Value:
-        values = self.made[name, call]
-        if output >= len(values):
+        values = self.made.get((name, call), [])
+        if not 0 <= output < len(values):
             raise FormatError(f"{self.importer.file.name}: '{name}' has no output {output}; the file is damaged")
         return values[output]
 

@@ -78,7 +78,25 @@ def parse(file: ModelFile) -> dict[str, Any]:
         raise FormatError(f"{file.name}: not readable as JSON; the file is truncated or damaged ({error})") from error
     if not isinstance(found, dict) or not isinstance(found.get("nodes"), list):
         raise FormatError(f"{file.name}: the JSON of a symbol has a list of nodes; the file is damaged")
+    nodes = found["nodes"]
+    for i, node in enumerate(nodes):
+        if not isinstance(node, dict) or not isinstance(node.get("op"), str) or not isinstance(node.get("name"), str):
+            raise FormatError(f"{file.name}: node {i} has no operator or no name; the file is damaged")
+        sources = node.get("inputs", [])
+        if not isinstance(sources, list) or not all(_is_output(source, len(nodes)) for source in sources):
+            raise FormatError(f"{file.name}: node '{node['name']}' reads what is no node's output; the file is damaged")
+    heads = found.get("heads") or []
+    if not isinstance(heads, list) or not all(_is_output(head, len(nodes)) for head in heads):
+        raise FormatError(f"{file.name}: what it gives is no node's output; the file is damaged")
     return found
+
+
+def _is_output(reference: object, nodes: int) -> bool:
+    """Whether this is the number of a node and the number of one of its outputs."""
+    if not isinstance(reference, list) or len(reference) < 2:
+        return False
+    node, output = reference[:2]
+    return isinstance(node, int) and isinstance(output, int) and 0 <= node < nodes and output >= 0
 
 
 # ------------------------------------------------------------------------------------------ parameters
@@ -165,8 +183,6 @@ class _Symbol:
 
     def tensor(self, node: int, output: int) -> str:
         """Outputs of a node are called as it is, the second and later ones with a number."""
-        if not 0 <= node < len(self.names):
-            raise ValueError(f"node {node} of {len(self.names)}")
         return self.names[node] if output == 0 else f"{self.names[node]}_output{output}"
 
     def labels(self) -> set[int]:

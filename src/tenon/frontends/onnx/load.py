@@ -132,6 +132,9 @@ class _Model:
             for name in node.output:
                 if name and self.makers.setdefault(name, i) != i:
                     raise FormatError(f"{file.name}: '{name}' is made twice; the file is damaged")
+        for port in self.proto.input:
+            if port.name in self.makers:
+                raise FormatError(f"{file.name}: '{port.name}' is an input, and a node makes it; the file is damaged")
 
     def load(self, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
         declared = [v.name for v in self.proto.input if v.name not in self.initialized]
