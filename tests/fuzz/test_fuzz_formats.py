@@ -1,13 +1,16 @@
-"""Damaged files of ncnn, Tengine, Caffe2, Paddle, MXNet, MACE, MegEngine and OneFlow: only ModelError may come out."""
+"""Damaged files of the formats that have no fuzz test of their own: only ModelError may come out."""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
 from damage import COUNT, survive
+from pt2_models import call, pt2
 from real import shared
 from small_models import (
     MXNET,
@@ -68,7 +71,33 @@ MXNET_RNN: list[Node] = [
     ("null", "data", {}, ()), ("null", "rnn_weight", {}, ()),
     ("RNN", "y", {"mode": "gru", "state_size": "4", "num_layers": "2", "bidirectional": "True"}, (0, 1)),
 ]  # fmt: skip
+PT2 = pt2(
+    [
+        call("aten.conv2d.default", "c", input="x", weight="w"),
+        call("aten.select.int", "r", self="c", dim=1, index=1),
+        call("aten.relu_.default", "r_", self="r"),
+        call("aten.split.Tensor", ("a", "b"), self="c", split_size=2, dim=2),
+        call("aten.cat.default", "y", tensors=("b", "a"), dim=2),
+    ],
+    {"x": (1, 4, 4, 5), "c": (1, 3, 4, 5), "r": (1, 4, 5), "r_": (1, 4, 5), "a": (1, 3, 2, 5), "b": (1, 3, 2, 5),
+     "y": (1, 3, 4, 5)},
+    ["x"], ["y"], {"w": W},
+)  # fmt: skip
+PROGRAM = "net/models/model.json"
+
+
+def programmed(description: bytes) -> Graph:
+    """The archive with another description in it."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(PT2)) as source, zipfile.ZipFile(out, "w") as archive:
+        for name in source.namelist():
+            archive.writestr(name, description if name == PROGRAM else source.read(name))
+    return frontends.load(out.getvalue())
+
+
 SMALL: dict[str, tuple[bytes, Callable[[bytes], Graph]]] = {
+    "pytorch": (PT2, alone({})),
+    "pytorch program": (zipfile.ZipFile(io.BytesIO(PT2)).read(PROGRAM), programmed),
     "ncnn": (NCNN, alone({}, bytes(4 + 36 + 12))),
     "ncnn weights": (bytes(4 + 36 + 12), behind(NCNN, {})),
     "ncnn yolo": (YOLO, alone({}, b"\0")),

@@ -1,4 +1,4 @@
-"""Model files to graphs.  A format is one module with ``recognise`` and ``load``, and one line in ``FORMATS``."""
+"""Model files to graphs.  A format is a package with ``load.recognise`` and ``load.load``, and a row in ``FORMATS``."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ FORMATS = {
     "MACE": Format("tenon.frontends.mace.load", ("*.pb",)),
     "TFLite": Format("tenon.frontends.tflite.load", ("*.tflite",)),
     "TensorFlow": Format("tenon.frontends.tensorflow.load", ("saved_model.pb", "*.pb")),
+    "PyTorch": Format("tenon.frontends.pytorch.load", ("*.pt2",)),
     "Keras": Format("tenon.frontends.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
 """Formats by name; the first that recognises a file's content gets it."""

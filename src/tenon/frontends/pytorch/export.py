@@ -6,20 +6,22 @@ Inputs bear the names of the module's arguments; outputs are called ``output``, 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tenon.errors import InputError, ModelError, Problem, UnsupportedError
-from tenon.frontends.net import Net
-from tenon.frontends.pytorch.ops import OPERATORS, Context
+from tenon.frontends.pytorch.ops import OPERATORS
+from tenon.frontends.pytorch.program import Call, Program, Ref, graph_of, operator_name
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ir.writer import is_known
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import DType
+
+_MODEL_BYTES = 1 << 28
+"""What constants may be folded to, since a module has no file."""
 
 
 def is_torch(model: object) -> bool:
@@ -37,159 +39,130 @@ def load(
 ) -> Graph:
     """The graph of a ``torch.nn.Module`` (in its evaluation mode) or of a ``torch.export.ExportedProgram``.
 
-    ``example_inputs`` are tensors or arrays of the shapes that the module is to be compiled for.  Raises InputError
-    when a module comes without them, ModelError when torch cannot export it, UnsupportedError as other formats do.
+    ``example_inputs`` are tensors or arrays of the shapes that the module is to be compiled for; a program of fixed
+    shapes needs none.  Raises InputError when a module comes without them, ModelError when torch cannot export it,
+    UnsupportedError as other formats do.
     """
     torch = import_module("torch")
+    exported, name = model, type(model).__name__
     if hasattr(model, "graph_signature"):
-        program, name = model, "module"
+        name = "module"
+        if example_inputs is not None:
+            exported = _exported(torch, model.module(), example_inputs)
+    elif example_inputs is None:
+        raise InputError("a torch module needs example_inputs=(tensor, ...) of the shapes to compile for")
     else:
-        if example_inputs is None:
-            raise InputError("a torch module needs example_inputs=(tensor, ...) of the shapes to compile for")
-        program, name = _exported(torch, model, example_inputs), type(model).__name__
-    program = _decomposed(torch, program)
-    net = Net(ModelFile(name, b""), name, {}, inputs, outputs, 1 << 28)
-    return _Program(torch, net, program).load()
+        exported = _exported(torch, model, example_inputs)
+    program = _Reader(torch, _decomposed(torch, exported), name).program
+    for port, (shape, _) in program.inputs.items():
+        if not all(isinstance(d, int) for d in shape):
+            what = "its shape has dimensions without a value; give example_inputs of the shapes to compile for"
+            raise UnsupportedError("the torch program", [Problem(port, what)])
+    try:
+        return graph_of(program, ModelFile(name, b""), {}, inputs, outputs, _MODEL_BYTES)
+    except RefusedError as refusal:
+        raise UnsupportedError("the torch program", [Problem(name, refusal.what, refusal.remedy)]) from None
 
 
 def _exported(torch: Any, module: Any, example_inputs: Sequence[Any]) -> Any:
     given = [example_inputs] if isinstance(example_inputs, torch.Tensor | np.ndarray) else example_inputs
     tensors = tuple(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in given)
-    was_training = module.training
+    training = module.training and not hasattr(module, "graph")  # an exported program's module has one mode only
     try:
-        return torch.export.export(module.eval(), tensors)
+        return torch.export.export(module.eval() if training else module, tensors)
     except Exception as error:  # whatever torch meets in the user's code
         raise ModelError(f"torch.export cannot export {type(module).__name__}: {error}") from error
     finally:
-        module.train(was_training)
+        if training:
+            module.train()
 
 
 def _decomposed(torch: Any, program: Any) -> Any:
     """The program in the operators known here and, for the rest, in torch's core ones."""
     table = torch.export.default_decompositions()
     for overload in list(table):
-        if _name(overload) in OPERATORS:
+        if operator_name(str(overload)) in OPERATORS:
             table.pop(overload)
-    return program.run_decompositions(table)
+    try:
+        return program.run_decompositions(table)
+    except Exception as error:
+        raise ModelError(f"torch cannot take the program apart: {error}") from error
 
 
-def _name(target: Any) -> str:
-    """``conv2d`` of the overload ``aten.conv2d.default``."""
-    return str(getattr(target, "overloadpacket", target)).removeprefix("aten.")
+class _Reader:
+    """An exported program in our words."""
 
-
-class _Program:
-    """The walk over the nodes of an exported program."""
-
-    def __init__(self, torch: Any, net: Net, program: Any) -> None:
-        self.torch, self.net, self.program = torch, net, program
-        self.values: dict[str, Value | Sequence[Value]] = {}
-        self.missing = False  # whether the arguments just read hold something that could not be made
-        self.makers: dict[str, str] = {}  # of a node that picks one of several results: the node that made them
-
-    def load(self) -> Graph:
-        specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
-        returned: list[str] = []
-        for node in self.program.graph_module.graph.nodes:
+    def __init__(self, torch: Any, exported: Any, name: str) -> None:
+        self.torch, self.exported = torch, exported
+        self.program = Program(name)
+        specs = {s.arg.name: s for s in exported.graph_signature.input_specs if hasattr(s.arg, "name")}
+        for node in exported.graph_module.graph.nodes:
             if node.op == "placeholder" and node.name in specs:
                 self.placeholder(node, specs[node.name])
             elif node.op == "get_attr":
-                self.values[node.name] = self.net.constant(self.array(getattr(self.program.graph_module, node.target)))
-            elif node.op == "call_function":
-                self.call(node)
+                self.constant(node.name, getattr(exported.graph_module, node.target))
+            elif node.op == "call_function" and node.target is not operator.getitem and node.users:
+                self.program.calls.append(self.call(node))
             elif node.op == "output":
-                returned = self.returned(node.args[0])
-        return self.net.finish(returned)
+                self.program.outputs = self.returned(node.args[0])
 
     def placeholder(self, node: Any, spec: Any) -> None:
-        kind = spec.kind.name
-        if kind == "USER_INPUT":
+        if spec.kind.name == "USER_INPUT":
             if self.torch.is_tensor(node.meta.get("val")):
-                self.values[node.name] = self.net.input(node.name, self.type(node))
+                self.program.inputs[node.name] = self.described(node.meta["val"])
             return
-        stored = self.program.state_dict.get(spec.target)
-        if stored is None:
-            stored = self.program.constants.get(spec.target)
-        if stored is not None and self.torch.is_tensor(stored):
-            self.values[node.name] = self.net.constant(self.array(stored), node.name)
+        stored = self.exported.state_dict.get(spec.target)
+        self.constant(node.name, self.exported.constants.get(spec.target) if stored is None else stored)
 
-    def type(self, node: Any) -> TensorType:
-        found = node.meta["val"]
-        if not all(isinstance(d, int) for d in found.shape):
-            raise _refused(node, "dimensions that are not known are not supported; export with fixed shapes")
-        name = str(found.dtype).removeprefix("torch.")
-        try:
-            return TensorType(DType.of(np.dtype(name)), tuple(found.shape))
-        except (TypeError, KeyError):
-            raise _refused(node, f"elements of type {name} are not supported") from None
+    def constant(self, name: str, tensor: Any) -> None:
+        if self.torch.is_tensor(tensor):  # else the body of a condition or a loop
+            self.program.constants[name] = self.array(tensor)
 
-    def array(self, tensor: Any) -> Array:
-        tensor = tensor.detach().cpu().contiguous()
-        if tensor.dtype == self.torch.bfloat16:
-            tensor = tensor.float()
-        return np.array(tensor.numpy())
+    def array(self, tensor: Any) -> Callable[[], Array]:
+        def read() -> Array:
+            plain = tensor.detach().cpu().contiguous()
+            if plain.dtype == self.torch.bfloat16:
+                return np.array(plain.view(self.torch.int16).numpy()).view(DType.BF16.numpy)
+            return np.array(plain.numpy())
 
-    def call(self, node: Any) -> None:
-        if node.target is operator.getitem:
-            self.makers[node.name] = node.args[0].name
-            source = self.values.get(node.args[0].name)
-            if source is not None and not isinstance(source, Value) and node.args[1] < len(source):
-                self.values[node.name] = source[node.args[1]]
-            return
-        name = _name(node.target)
-        with self.net.layer(node.name, name, node.name):
-            self.missing = False
-            arguments = self.arguments(node)
-            if name not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
-            if self.missing:
-                return
-            context = Context(self.net, name, arguments, self.result(node))
-            made = OPERATORS[name](context)
-            self.values[node.name] = made
-            first = made if isinstance(made, Value) else made[0]
-            if first.producer is not None and is_known(first):
-                self.net[node.name] = first
+        return read
+
+    def described(self, tensor: Any) -> tuple[Sequence[int | str], str]:
+        """Shape and element type of a tensor as torch found them."""
+        kind = str(tensor.dtype).removeprefix("torch.")
+        return tuple(d if isinstance(d, int) else str(d) for d in tensor.shape), kind
+
+    def call(self, node: Any) -> Call:
+        found = node.meta.get("val")
+        several = isinstance(found, list | tuple)
+        if several:
+            picks = {user.args[1]: user.name for user in node.users if user.target is operator.getitem}
+            results = [picks.get(i, "") for i in range(len(found))]
+        else:
+            results = [node.name]
+        first = found[0] if several and found else found
+        shape, kind = self.described(first) if self.torch.is_tensor(first) else (("unknown",), "")
+        return Call(operator_name(str(node.target)), node.name, self.arguments(node), results, shape, kind)
 
     def arguments(self, node: Any) -> dict[str, Any]:
-        """Arguments by their names in the schema, values in place of nodes.  Raises RefusedError."""
+        """Arguments by their names in the schema, tensors as ``Ref``."""
+        if not hasattr(node.target, "_schema"):
+            return {}
         schema = node.target._schema.arguments
-        found = {a.name: a.default_value for a in schema if a.has_default_value()}
-        found |= dict(zip((a.name for a in schema), node.args, strict=False)) | node.kwargs
-        return {name: self.value(given) for name, given in found.items()}
-
-    def value(self, given: Any) -> Any:
-        if hasattr(given, "meta") and hasattr(given, "op"):
-            maker = self.makers.get(given.name, given.name)
-            if maker in self.net:
-                _ = self.net[maker]  # so that the net knows which layers an output needs
-            self.missing = self.missing or given.name not in self.values
-            return self.values.get(given.name)
-        if isinstance(given, list | tuple):
-            return [self.value(item) for item in given]
-        return given
-
-    def result(self, node: Any) -> tuple[tuple[int, ...], str]:
-        """Shape and element type of the first result, as torch found them."""
-        found = node.meta.get("val")
-        found = found[0] if isinstance(found, list | tuple) and found else found
-        if not self.torch.is_tensor(found) or not all(isinstance(d, int) for d in found.shape):
-            raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
-        return tuple(found.shape), str(found.dtype).removeprefix("torch.")
+        given = {a.name: a.default_value for a in schema if a.has_default_value()}
+        given |= dict(zip((a.name for a in schema), node.args, strict=False)) | node.kwargs
+        return {name: _plain(value) for name, value in given.items()}
 
     def returned(self, nodes: Sequence[Any]) -> list[str]:
-        specs = self.program.graph_signature.output_specs
-        chosen = [node for node, spec in zip(nodes, specs, strict=False)
-                  if spec.kind.name == "USER_OUTPUT" and hasattr(node, "name")]  # fmt: skip
-        names = ["output"] if len(chosen) == 1 else [f"output_{i}" for i in range(len(chosen))]
-        for node, name in zip(chosen, names, strict=True):
-            with self.net.layer(name, "output", name):
-                self.missing = False
-                value = self.value(node)
-                if not self.missing:
-                    self.net[name] = self.net.add("Identity", value)
-        return names
+        specs = self.exported.graph_signature.output_specs
+        return [
+            node.name
+            for node, spec in zip(nodes, specs, strict=False)
+            if spec.kind.name == "USER_OUTPUT" and hasattr(node, "name")
+        ]
 
 
-def _refused(node: Any, what: str) -> UnsupportedError:
-    return UnsupportedError("the torch program", [Problem(str(node.name), what)])
+def _plain(given: Any) -> Any:
+    if hasattr(given, "meta") and hasattr(given, "op"):
+        return Ref(given.name)
+    return [_plain(item) for item in given] if isinstance(given, list | tuple) else given

@@ -1,0 +1,57 @@
+"""Parts of a zip archive, read within bounds."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import Any
+
+from tenon.errors import FormatError
+
+SIGNATURE = b"PK\x03\x04"
+MOST_BYTES = 4 << 30
+"""What the parts of an archive may unpack to, and how much more than it holds: deflate packs 1032 to 1."""
+_DENSEST = 1100
+
+
+class Archive:
+    """Raises FormatError for what is no archive, a part that is not there, a damaged part, or more than any model
+    needs."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = min(MOST_BYTES, _DENSEST * len(data) + 4096)
+        try:
+            self._file = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
+            raise FormatError(f"the archive is damaged: {_said(error)}") from error
+        self.names = self._file.namelist()
+
+    def read(self, name: str) -> bytes:
+        if name not in self.names:
+            raise FormatError(f"there is no '{name}' in the archive")
+        self._left -= self._file.getinfo(name).file_size
+        if self._left < 0:
+            raise FormatError("its parts unpack to more than any model needs; it is damaged")
+        try:
+            return self._file.read(name)
+        except MemoryError:
+            raise
+        except Exception as error:  # besides BadZipFile what zlib, lzma and the reader raise for damaged streams
+            raise FormatError(f"the archive is damaged: {_said(error)}") from error
+
+    def json(self, name: str) -> Any:
+        return parsed(self.read(name).decode("utf-8", "replace"))
+
+
+def _said(error: Exception) -> str:
+    """The first words of an error: zipfile's quote the file."""
+    return str(error).split("\n")[0][:80]
+
+
+def parsed(text: str) -> Any:
+    """What JSON says.  Raises FormatError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"its description is not JSON: {error}") from error

@@ -1,0 +1,90 @@
+"""Small .pt2 archives, written by hand as torch.export.save lays them out."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.frontends.pytorch.load import KINDS
+from tenon.ir.graph import Array
+
+NUMBERS = {kind: number for number, kind in KINDS.items()}
+
+
+def described(shape: Sequence[int], kind: str = "float32", strides: Sequence[int] | None = None) -> dict[str, Any]:
+    steps = strides or [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+    return {
+        "dtype": NUMBERS[kind], "sizes": [{"as_int": n} for n in shape], "strides": [{"as_int": n} for n in steps],
+        "storage_offset": {"as_int": 0}, "layout": 7,
+    }  # fmt: skip
+
+
+def argument(given: Any) -> dict[str, Any]:
+    """A name is a tensor, a tuple of names several; the rest says itself."""
+    match given:
+        case None:
+            return {"as_none": True}
+        case str():
+            return {"as_tensor": {"name": given}}
+        case tuple():
+            return {"as_tensors": [{"name": name} for name in given]}
+        case list():
+            return {"as_floats" if given and isinstance(given[0], float) else "as_ints": given}
+        case bool():
+            return {"as_bool": given}
+        case int():
+            return {"as_int": given}
+        case dict():
+            return given
+    return {"as_float": given}
+
+
+def call(target: str, result: str | tuple[str, ...], **arguments: Any) -> dict[str, Any]:
+    """``aten.relu.default`` and its like; a tuple of results is a list of tensors."""
+    return {
+        "target": f"torch.ops.{target}",
+        "inputs": [{"name": name, "arg": argument(given), "kind": 1} for name, given in arguments.items()],
+        "outputs": [argument(result)], "metadata": {},
+    }  # fmt: skip
+
+
+def pt2(
+    calls: Sequence[Mapping[str, Any]],
+    shapes: Mapping[str, Sequence[int]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    weights: Mapping[str, Array] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    strides: Mapping[str, Sequence[int]] | None = None,
+) -> bytes:
+    """An archive; weights are called as in the program, ``shapes`` are those of all other tensors."""
+    weights, kinds, strides = dict(weights or {}), dict(kinds or {}), dict(strides or {})
+    values = {name: described(shape, kinds.get(name, "float32")) for name, shape in shapes.items()}
+    values |= {name: described(w.shape, w.dtype.name) for name, w in weights.items()}
+    specs: list[dict[str, Any]] = [
+        {"parameter": {"arg": {"name": name}, "parameter_name": f"net.{name}"}} for name in weights
+    ]
+    specs += [{"user_input": {"arg": argument(name)}} for name in inputs]
+    graph = {"inputs": [argument(name) for name in (*weights, *inputs)], "outputs": [argument(n) for n in outputs],
+             "nodes": list(calls), "tensor_values": values}  # fmt: skip
+    signature = {"input_specs": specs, "output_specs": [{"user_output": {"arg": argument(n)}} for n in outputs]}
+    stored = {
+        f"net.{name}": {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
+                        "tensor_meta": described(w.shape, w.dtype.name, strides.get(name))}
+        for i, (name, w) in enumerate(weights.items())
+    }  # fmt: skip
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("net/archive_format", "pt2")
+        archive.writestr(
+            "net/models/model.json", json.dumps({"graph_module": {"graph": graph, "signature": signature}})
+        )
+        archive.writestr("net/data/weights/model_weights_config.json", json.dumps({"config": stored}))
+        for i, w in enumerate(weights.values()):
+            archive.writestr(f"net/data/weights/weight_{i}", np.ascontiguousarray(w).tobytes())
+    return out.getvalue()
