@@ -18,6 +18,7 @@ MODELS = {
     "caffe/RFB-320": None,
     "tflite_int8/hello_world/hello_world_int8.tflite": None,
     "tflite_fp32/mlperf_tiny/pretrainedResnet.tflite": None,
+    "tflite_int8/mlperf_tiny/pretrainedResnet_quant.tflite": None,
     "tensorflow_pb/kws_DS_CNN": None,
     "tmfile/mnist/mnist.tmfile": None,
     "ncnn/version-RFB-320": {"input": (1, 3, 240, 320)},
@@ -37,6 +38,7 @@ def test_written_as_onnx(name: str, tmp_path: Path) -> None:
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [o.name for o in model.graph.output] == list(expected)
+    rt.InferenceSession(path)  # its optimiser takes the file too
     options = rt.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = (

@@ -72,7 +72,7 @@ def test_operators_of_our_own_are_spelled_out() -> None:
     for alpha in (1.0, 2.0):
         model = check(graph_of(Swish(alpha=alpha), 2, 6))
         assert model.graph.node[-1].op_type == "Mul"
-        assert model.opset_import[0].version == 21
+        assert model.opset_import[0].version == 20
 
 
 def test_what_onnx_cannot_say_is_listed() -> None:

@@ -1,7 +1,9 @@
 """Graphs as ONNX files: the other direction of ``frontends.onnx``.
 
 Operators are ONNX's already; what Tenon has of its own is spelled out again in ONNX operators, fused ones as the
-sequence that they came from.  The file is written for the oldest opset, from 21 on, that has every operator in it.
+sequence that they came from.  The file is written for the oldest opset, from 20 on, that has every operator in it for
+its element types: a younger one gives readers more to go wrong with (onnxruntime 1.31 moves transpositions past
+QuantizeLinear of opset 21 and then contradicts itself).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
     from onnx.defs import OpSchema
 
-OPSET = 21
+OPSET = 20
 IR_VERSION = 10
 LARGEST = 2**31 - 2**20
 """Bytes of one protobuf."""
@@ -139,7 +141,7 @@ class _Writer:
             spelled(self, node, op, list(inputs), outputs[0])
             return
         type = op.name.removeprefix("Direct")
-        schema = _schema(type, self.opset) or _schema(type, 1 << 30)
+        schema = self.schema(type, node, op, inputs)
         if schema is None:
             remedy = "write a Caffe net instead, or cut the model before it with outputs"
             self.problems.append(Problem(str(node.origin), f"ONNX has no operator {op.name}", remedy))
@@ -148,6 +150,24 @@ class _Writer:
         attributes = {f.name: value for f in fields(op) if not _absent(value := getattr(op, f.name))}
         known = {k: _attribute(v) for k, v in attributes.items() if k in schema.attributes}
         self.emit(type, inputs, outputs, **known)
+
+    def schema(self, type: str, node: Node, op: Operator, inputs: Sequence[str]) -> OpSchema | None:
+        """The operator as the oldest opset has it that knows its attributes and takes its element types."""
+        from onnx.defs import onnx_opset_version
+
+        newest = _schema(type, onnx_opset_version())
+        if newest is None:
+            return None
+        said = {f.name for f in fields(op) if getattr(op, f.name) != f.default} & set(newest.attributes)
+        types = {self.names[v]: _type_name(v.type.dtype) for v in node.inputs if v is not None}
+        for opset in range(self.opset, newest.since_version):
+            found = _schema(type, opset)
+            if found is None or said - set(found.attributes):
+                continue
+            ports = [found.inputs[min(i, len(found.inputs) - 1)].types for i in range(len(inputs))]
+            if all(types.get(name) in port for name, port in zip(inputs, ports, strict=True) if name in types):
+                return found
+        return newest
 
     def emit(self, type: str, inputs: Sequence[str], outputs: str | Sequence[str], **attributes: Any) -> str:
         """Append a node; a stem in place of outputs names a fresh one."""
@@ -165,6 +185,12 @@ def _info(name: str, value: Value) -> Any:
     from onnx import helper
 
     return helper.make_tensor_value_info(name, _NUMBERS[value.type.dtype], value.type.dims)
+
+
+def _type_name(dtype: DType) -> str:
+    from onnx import TensorProto
+
+    return f"tensor({TensorProto.DataType.Name(_NUMBERS[dtype]).lower()})"
 
 
 def _schema(type: str, opset: int) -> OpSchema | None:
