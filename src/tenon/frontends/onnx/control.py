@@ -8,133 +8,23 @@ whose length is known; an optional is a value, a sequence or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.frontends.onnx.call import Call, Entry, Items
 from tenon.frontends.refused import RefusedError
-from tenon.ir.graph import Array, Origin, Value
+from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
-
-    from tenon.frontends.onnx.nodes import Importer, Scope
+    from onnx import GraphProto
 
 MOST_TRIPS = 4096
 """Trips that a loop may be unrolled to."""
 
 
-@dataclass(frozen=True)
-class Items:
-    """A sequence."""
-
-    values: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True)
-class Text:
-    """A tensor of strings, as its bytes along one more axis (see ``onnx.text``)."""
-
-    bytes: Value
-
-
-Entry = Value | Items | Text | None
-"""What a name in a model can stand for; None is an optional without a value."""
-
-
-@dataclass
-class Call:
-    """A node that holds sub-graphs, or whose inputs or outputs are no tensors."""
-
-    importer: Importer
-    node: NodeProto
-    origin: Origin
-    inputs: list[Entry]
-    scope: Scope
-
-    def entry(self, i: int) -> Entry:
-        return self.inputs[i] if i < len(self.inputs) else None
-
-    def value(self, i: int) -> Value:
-        found = self.entry(i)
-        if not isinstance(found, Value):
-            raise RefusedError(f"input {i} must be a tensor")
-        return found
-
-    def items(self, i: int) -> tuple[Value, ...]:
-        found = self.entry(i)
-        if not isinstance(found, Items):
-            raise RefusedError(f"input {i} must be a sequence")
-        return found.values
-
-    def known(self, i: int, what: str) -> Array:
-        """The data of input ``i``, which must be known when compiling."""
-        value = self.value(i)
-        if value.data is None:
-            inputs = self.importer.writer.need(value)
-            remedy = f"make {' and '.join(inputs)} an initializer" if inputs else ""
-            raise RefusedError(f"{what} is computed at run time; it must be known when compiling", remedy)
-        return value.data
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return self.importer.attributes(self.node).get(name, default)
-
-    def graph(self, name: str) -> GraphProto:
-        found = [a.g for a in self.node.attribute if a.name == name and a.HasField("g")]
-        if not found:
-            raise RefusedError(f"it has no {name}")
-        graph: GraphProto = found[0]
-        return graph
-
-    def emit(self, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        stem = next((name for name in self.node.output if name), self.origin.layer)
-        return self.importer.emit_node(type, inputs, f"{stem}_{type.lower()}", self.origin, **attributes)
-
-    def constant(self, data: Array) -> Value:
-        return self.importer.writer.constant(f"{self.origin.layer}_constant", data)
-
-    def inline(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
-        """The outputs of a sub-graph on these arguments."""
-        inner, names = self.scope.new_child(), [v.name for v in graph.output]
-        inner.update({v.name: a for v, a in zip(graph.input, arguments, strict=False)})
-        self.importer.walk(graph, range(len(graph.node)), names, inner)
-        missing = [name for name in names if name not in inner]
-        if missing:
-            raise RefusedError(f"its sub-graph does not make {', '.join(map(repr, missing))}")
-        return [inner[name] for name in names]
-
-    def choose(self, condition: Value, a: Entry, b: Entry) -> Entry:
-        """``a`` where the condition holds at run time, else ``b``."""
-        if a is b:
-            return a
-        if isinstance(a, Items) and isinstance(b, Items) and len(a.values) == len(b.values):
-            return Items(tuple(self.pick(condition, x, y) for x, y in zip(a.values, b.values, strict=True)))
-        if isinstance(a, Text) and isinstance(b, Text):
-            wide = (
-                self.emit("Unsqueeze", [condition, self.constant(np.array([-1]))]) if condition.type.rank else condition
-            )
-            return Text(self.pick(wide, a.bytes, b.bytes))
-        if not isinstance(a, Value) or not isinstance(b, Value):
-            raise self.open_condition(condition, "sequences of different lengths")
-        return self.pick(condition, a, b)
-
-    def pick(self, condition: Value, a: Value, b: Value) -> Value:
-        if is_known(a) and is_known(b) and (a.type.dims != b.type.dims or a.type.dtype is not b.type.dtype):
-            raise self.open_condition(condition, f"{a.type} and {b.type}")
-        return self.emit("Where", [condition, a, b])
-
-    def open_condition(self, condition: Value, what: str) -> RefusedError:
-        inputs = self.importer.writer.need(condition)
-        return RefusedError(
-            f"its condition is computed at run time, and its branches give {what}",
-            f"make {' and '.join(inputs)} an initializer" if inputs else "let both branches give the same shapes",
-        )
-
-
-# ---------------------------------------------------------------------------------------- control flow
 def _if(call: Call) -> list[Entry]:
     condition = call.value(0)
     branches = [call.graph(name) for name in ("then_branch", "else_branch")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.frontends.onnx.control import Text
+from tenon.frontends.onnx.call import Text
 from tenon.frontends.onnx.text import Results, i32, lengths_of, where, width_of
 from tenon.frontends.onnx.upgrade import Layer
 from tenon.frontends.refused import RefusedError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends.onnx.control import Call, Entry
+from tenon.frontends.onnx.call import Call, Entry, reads
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ir.writer import is_known
@@ -283,8 +283,6 @@ def _evaluated(call: Call, nodes: Sequence[Node], at: Mapping[Value, Value]) -> 
 
 def _check_folded(call: Call, names: Sequence[str], y: str) -> None:
     """Raises RefusedError if an initializer has gone into a constant, through which no derivative can be followed."""
-    from tenon.frontends.onnx.load import reads
-
     for name in names:
         value = call.scope[name]
         if not isinstance(value, Value) or not value.constant:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
+from tenon.frontends.onnx.call import reads
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import DamagedError, varint
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
@@ -18,7 +19,7 @@ from tenon.ir.graph import Graph
 from tenon.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto, ValueInfoProto
 
     from tenon.frontends.onnx.nodes import Importer
 
@@ -208,24 +209,6 @@ class _Model:
         importer = self.importer(self.input_types(ports, shapes, True))
         value = importer.type_of(self.cone([name], set(ports)), name)
         return value or TensorType(DType.F32, (ANY_RANK,))
-
-
-def reads(node: NodeProto) -> list[str]:
-    """The tensors that a node reads, those read inside its sub-graphs or named by a Gradient included."""
-    names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        if node.op_type == "Gradient":
-            names += [name.decode() for name in (*attribute.strings, attribute.s) if name]
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            names += _captured(graph)
-    return names
-
-
-def _captured(graph: GraphProto) -> list[str]:
-    own = {t.name for t in graph.initializer} | {v.name for v in graph.input}
-    own |= {name for node in graph.node for name in node.output}
-    inner = [name for node in graph.node for name in reads(node)] + [v.name for v in graph.output]
-    return [name for name in inner if name not in own]
 
 
 def _is_tensor(info: ValueInfoProto) -> bool:

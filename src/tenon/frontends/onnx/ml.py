@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tenon.frontends.onnx.control import Entry, Text
+from tenon.frontends.onnx.call import Entry, Text
 from tenon.frontends.onnx.text import Results, text_constant
 from tenon.frontends.onnx.upgrade import Layer
 from tenon.frontends.refused import RefusedError

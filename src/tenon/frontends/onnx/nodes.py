@@ -14,8 +14,9 @@ from tenon import ops
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.frontends.net import MISSING_WEIGHTS
 from tenon.frontends.onnx import functions
+from tenon.frontends.onnx.call import Call, Entry, Items, Scope, Text, reads
 from tenon.frontends.onnx.compose import COMPOSED
-from tenon.frontends.onnx.control import CONTROL, Call, Entry, Items, Text
+from tenon.frontends.onnx.control import CONTROL
 from tenon.frontends.onnx.functions import schema as _schema
 from tenon.frontends.onnx.gradient import gradient
 from tenon.frontends.onnx.strings import MAKES_STRINGS, STRINGS
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from tenon.ops.base import Operator
 
-Scope = ChainMap[str, Entry]
 
 REMEDIES = {
     "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --output",
@@ -142,8 +142,6 @@ class Importer:
 
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
         """Import initializers and nodes into ``scope``."""
-        from tenon.frontends.onnx.load import reads
-
         chosen = [graph.node[i] for i in nodes]
         read = {*outputs, *(name for node in chosen for name in reads(node))}
         for sparse in graph.sparse_initializer:
@@ -304,8 +302,6 @@ class Importer:
         scope.update(zip(function.input, inputs, strict=False))
         before = len(self.writer.problems)
         try:
-            from tenon.frontends.onnx.load import reads
-
             names = [name for inner in function.node for name in reads(inner)]
             self.nodes(function.node, {*names, *function.output}, scope)
         finally:

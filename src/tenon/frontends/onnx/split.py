@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tenon.frontends.onnx import regular
-from tenon.frontends.onnx.control import Text
+from tenon.frontends.onnx.call import Text
 from tenon.frontends.onnx.text import (
     Results,
     count_true,

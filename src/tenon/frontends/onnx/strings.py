@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.frontends.onnx import regular
+from tenon.frontends.onnx.call import Text
 from tenon.frontends.onnx.compose import tf_idf
-from tenon.frontends.onnx.control import Text
 from tenon.frontends.onnx.digits import cast
 from tenon.frontends.onnx.ml import (
     feature_vectorizer,

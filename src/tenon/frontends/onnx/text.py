@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.frontends.onnx.control import Entry, Text
+from tenon.frontends.onnx.call import Entry, Text
 from tenon.frontends.onnx.regular import Automaton
 from tenon.frontends.onnx.upgrade import Layer
 from tenon.ir.graph import Array, Value
