@@ -65,6 +65,19 @@ def test_padding_to_thousands_of_millions(mode: str) -> None:
     assert "Pad: an axis of 2147483650 elements" in refusal(made.SerializeToString())
 
 
+def test_more_axes_than_numpy_broadcasts() -> None:
+    made = onnx_model([onnx_node("Expand", ["x", "s"], ["y"])], {"x": [2]}, ["y"], {"s": np.ones(40, np.int64)})
+    assert "do not broadcast" in refusal(made.SerializeToString())
+    made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [1] * 40}, ["y"])
+    assert "reads a tensor of 40 axes; at most 32" in refusal(made.SerializeToString())
+
+
+def test_constants_that_take_minutes_to_multiply() -> None:
+    weights = {"a": np.zeros(1, np.float32), "s": np.array([2048, 2048])}
+    nodes = [onnx_node("Expand", ["a", "s"], ["m"]), onnx_node("MatMul", ["m", "m"], ["y"])]
+    assert "takes too long to compute" in refusal(onnx_model(nodes, {}, ["y"], weights).SerializeToString())
+
+
 def test_an_input_that_a_node_makes_too() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())

@@ -45,6 +45,8 @@ class Operation(Protocol):
 
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]: ...
 
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int: ...
+
 
 class Value:
     """A tensor: a graph input, a constant (``data`` is set) or an output of ``producer``."""

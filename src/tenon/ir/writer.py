@@ -24,7 +24,11 @@ FOLDING_ALLOWANCE = 2**30
 HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 """What code meets when the attributes or the data of a damaged model contradict each other."""
 
+FOLDING_MACS = 2**32
+"""Multiplications that may go into results known when compiling: seconds, and more than any sound model asks for."""
 LONGEST_MESSAGE = 1000
+HIGHEST_RANK = 32
+"""Axes that a tensor may have: NumPy broadcasts no more."""
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 
 
@@ -62,6 +66,7 @@ class Writer:
         self.needs: dict[str, None] = {}
         self._all_shapes = True
         self._allowance = FOLDING_ALLOWANCE + 4 * model_bytes
+        self._macs = FOLDING_MACS
 
     def report(
         self,
@@ -109,6 +114,10 @@ class Writer:
         return node.outputs
 
     def _infer(self, node: Node) -> bool:
+        rank = max((v.type.rank for v in node.inputs if v is not None and v.typed), default=0)
+        if rank > HIGHEST_RANK:
+            self.report(node.origin, f"reads a tensor of {rank} axes; at most {HIGHEST_RANK} are possible")
+            return False
         try:
             types = node.op.infer(node.inputs)
         except UnknownError as error:
@@ -153,6 +162,10 @@ class Writer:
         if cost > self._allowance:
             what = f"is made of constants alone, and its result is too large to keep: {node.output.type}"
             self.report(node.origin, what, "the file is damaged, or builds data that belongs into an input")
+            return None
+        self._macs -= node.op.macs([v and v.type for v in node.inputs], [v.type for v in node.outputs])
+        if self._macs < 0:
+            self.report(node.origin, "is made of constants alone, and takes too long to compute", "the file is damaged")
             return None
         try:
             data = evaluate(node)

@@ -288,11 +288,16 @@ def _default(f: Any) -> object:
 
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
     """NumPy's rule.  Raises ShapeError naming both shapes."""
+    return broadcast_dims(name, *(t.dims for t in types))
+
+
+def broadcast_dims(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """As ``broadcast_shapes``."""
     try:
-        return np.broadcast_shapes(*(t.dims for t in types))
-    except ValueError:
-        shapes = " and ".join(str(list(t.dims)) for t in types)
-        raise ShapeError(f"{name}: shapes {shapes} do not broadcast") from None
+        return np.broadcast_shapes(*shapes)
+    except (RuntimeError, ValueError):  # the former for more axes than NumPy can take
+        shown = " and ".join(str(list(shape)) for shape in shapes)
+        raise ShapeError(f"{name}: shapes {shown} do not broadcast") from None
 
 
 def typed(inputs: Sequence[Value | None]) -> list[TensorType]:
@@ -348,6 +353,6 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 __all__ = [
     "REGISTRY", "ROUNDED", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Limits",
-    "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_shapes", "const_input", "conv_images",
-    "field", "needs_clear", "padding_mask", "register", "typed", "widened",
+    "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_dims", "broadcast_shapes", "const_input",
+    "conv_images", "field", "needs_clear", "padding_mask", "register", "typed", "widened",
 ]  # fmt: skip

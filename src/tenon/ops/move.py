@@ -23,6 +23,7 @@ from tenon.ops.base import (
     Output,
     Site,
     Step,
+    broadcast_dims,
     const_input,
     register,
     typed,
@@ -360,11 +361,7 @@ class Expand(Operator):
         x = typed(inputs)[0]
         shape = const_input("Expand", "shape", inputs, 1)
         assert shape is not None
-        try:
-            dims = np.broadcast_shapes(x.dims, tuple(int(n) for n in shape))
-        except ValueError:
-            raise ShapeError(f"Expand: {list(x.dims)} does not broadcast to {shape.tolist()}") from None
-        return (TensorType(x.dtype, dims),)
+        return (TensorType(x.dtype, broadcast_dims("Expand", x.dims, tuple(int(n) for n in shape))),)
 
     def reference(self, x: Array, shape: Array) -> Array:
         return np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))))
