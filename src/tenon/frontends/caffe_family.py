@@ -90,6 +90,17 @@ def of_length_one(e: Emitter, x: Value, axes: Sequence[int], eps: float) -> Valu
     return e.add("Div", x, e.add("Sqrt", e.add("Add", squares, eps)))
 
 
+def local_response(e: Emitter, x: Value, size: int, alpha: float, beta: float, k: float, *, within: bool) -> Value:
+    """Over (k + alpha mean of squares) ^ beta of the ``size`` channels around, or of the square of places around
+    ``within`` a channel, zeros beyond its edge."""
+    if not within:
+        return e.add("LRN", x, size=size, alpha=alpha, beta=beta, bias=k)
+    low, high = size // 2, (size - 1) // 2
+    mean = e.add("AveragePool", e.square(x), kernel_shape=(size, size), strides=(1, 1), pads=(low, low, high, high),
+                 count_include_pad=1)  # fmt: skip
+    return e.add("Div", x, e.add("Pow", affine(e, mean, alpha, k), beta))
+
+
 def cut(e: Emitter, x: Value, axis: int, points: Sequence[int], count: int) -> Sequence[Value]:
     """The ``count`` parts between points on an axis; without points they are equal.  Raises RefusedError."""
     if not points:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.frontends import caffe_family as family
-from tenon.frontends.caffe.convolution import pooled
 from tenon.frontends.caffe.layer import Layer, Table, filler
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
@@ -79,15 +78,11 @@ def bias(layer: Layer) -> Value:
 
 
 def local_response(layer: Layer) -> Value:
-    p, size = layer.p, layer.p.local_size
-    if size % 2 == 0:
-        raise RefusedError(f"its local_size {size} is not odd")
-    if p.norm_region == "ACROSS_CHANNELS":
-        return layer.add("LRN", layer.x, size=size, alpha=p.alpha, beta=p.beta, bias=p.k)
-    window = {"kernel_shape": (size, size), "strides": (1, 1), "pads": ((size - 1) // 2,) * 4}
-    near = pooled(layer, "AVE", layer.square(layer.x), window)
-    base = layer.add("Add", layer.add("Mul", near, p.alpha), 1.0)
-    return layer.add("Mul", layer.x, layer.add("Pow", base, -p.beta))
+    p, within = layer.p, layer.p.norm_region == "WITHIN_CHANNEL"
+    if p.local_size % 2 == 0:
+        raise RefusedError(f"its local_size {p.local_size} is not odd")
+    k = 1.0 if within else p.k
+    return family.local_response(layer, layer.x, p.local_size, p.alpha, p.beta, k, within=within)
 
 
 def mean_variance(layer: Layer) -> Value:

@@ -147,17 +147,25 @@ def _back(layer: Layer, y: Value) -> Value:
     return layer.net.first(y) if layer.first else y
 
 
+def _padding(layer: Layer) -> str:
+    return str(layer.get("padding", "valid")).upper()
+
+
+def _channels_first(layer: Layer, kernel: Value) -> Value:
+    """[out, in, spatial...] of Keras's [spatial..., in, out]."""
+    spatial = layer.net.type(kernel).rank - 2
+    return layer.net.transpose(kernel, (spatial + 1, spatial, *range(spatial)))
+
+
 def _conv(layer: Layer) -> Made:
-    net, x, spatial = layer.net, _image(layer), layer.rank - 2
+    spatial = layer.rank - 2
     (kernel,), bias = _biased(layer, "kernel")
-    w = net.transpose(_kernel(layer, kernel, "kernel"), (spatial + 1, spatial, *range(spatial)))
-    padding = str(layer.get("padding", "valid")).upper()
-    dilations = layer.ints("dilation_rate", spatial)
-    pads: str | list[int] = padding
+    w, dilations = _channels_first(layer, _kernel(layer, kernel, "kernel")), layer.ints("dilation_rate", spatial)
+    padding: str | list[int] = _padding(layer)
     if padding == "CAUSAL":
-        pads = [(kernel.shape[0] - 1) * dilations[0], 0]
-    y = net.conv(
-        x, w, bias, strides=layer.ints("strides", spatial), dilations=dilations, padding=pads,
+        padding = [(kernel.shape[0] - 1) * dilations[0], 0]
+    y = layer.net.conv(
+        _image(layer), w, bias, strides=layer.ints("strides", spatial), dilations=dilations, padding=padding,
         group=int(layer.get("groups", 1)),
     )  # fmt: skip
     return activated(layer, _back(layer, y))
@@ -167,10 +175,10 @@ def _depthwise(layer: Layer, x: Value, kernel: Value, bias: Value | None) -> Val
     """``kernel`` is [kernel..., channels, multiplier]."""
     net, spatial = layer.net, layer.net.type(x).rank - 2
     *sizes, channels, multiplier = net.dims(kernel)
-    w = net.transpose(net.reshape(kernel, (*sizes, 1, channels * multiplier)), (spatial + 1, spatial, *range(spatial)))
+    w = _channels_first(layer, net.reshape(kernel, (*sizes, 1, channels * multiplier)))
     return net.conv(
         x, w, bias, strides=layer.ints("strides", spatial), dilations=layer.ints("dilation_rate", spatial),
-        padding=str(layer.get("padding", "valid")).upper(), group=channels,
+        padding=_padding(layer), group=channels,
     )  # fmt: skip
 
 
@@ -184,23 +192,20 @@ def _separable_conv(layer: Layer) -> Made:
     net = layer.net
     (depthwise, pointwise), bias = _biased(layer, "depthwise_kernel", "pointwise_kernel")
     y = _depthwise(layer, _image(layer), net.constant(depthwise, "depthwise"), None)
-    spatial = layer.rank - 2
-    w = net.transpose(net.constant(pointwise, "pointwise"), (spatial + 1, spatial, *range(spatial)))
+    w = _channels_first(layer, net.constant(pointwise, "pointwise"))
     return activated(layer, _back(layer, net.conv(y, w, bias)))
 
 
 def _conv_transpose(layer: Layer) -> Made:
-    net, x, spatial = layer.net, _image(layer), layer.rank - 2
-    (kernel,), bias = _biased(layer, "kernel")
-    w = net.transpose(_kernel(layer, kernel, "kernel"), (spatial + 1, spatial, *range(spatial)))
-    strides, padding = layer.ints("strides", spatial), str(layer.get("padding", "valid")).upper()
-    dilations = layer.ints("dilation_rate", spatial)
     if layer.get("output_padding") is not None:
         raise RefusedError("output_padding is not supported")
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel.shape, dilations, strict=False)]
+    net, x, spatial, padding = layer.net, _image(layer), layer.rank - 2, _padding(layer)
+    (kernel,), bias = _biased(layer, "kernel")
+    w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
+    strides, dilations = layer.ints("strides", spatial), layer.ints("dilation_rate", spatial)
     sizes = [
-        n * s + (max(span - s, 0) if padding == "VALID" else 0)
-        for n, s, span in zip(net.dims(x)[1:-1], strides, spans, strict=True)
+        n * s + (max((k - 1) * d + 1 - s, 0) if padding == "VALID" else 0)
+        for n, k, s, d in zip(net.dims(x)[1:-1], kernel.shape, strides, dilations, strict=False)
     ]
     y = net.conv_transpose(x, w, bias, sizes, strides=strides, dilations=dilations, padding=padding)
     return activated(layer, _back(layer, y))
@@ -211,8 +216,7 @@ def _pool(kind: str) -> Spell:
         spatial = layer.rank - 2
         kernel = layer.ints("pool_size", spatial, 2)
         strides = layer.ints("strides", spatial) if layer.get("strides") is not None else kernel
-        padding = str(layer.get("padding", "valid")).upper()
-        return _back(layer, layer.net.pool(kind, _image(layer), kernel, strides, padding))
+        return _back(layer, layer.net.pool(kind, _image(layer), kernel, strides, _padding(layer)))
 
     return spell
 
@@ -249,41 +253,44 @@ def _cropping(layer: Layer) -> Made:
     return layer.net.slice(layer.x, [before for before, _ in pairs], ends, axes)
 
 
+def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None) -> Made:
+    """``half_pixel`` says how places are counted, where that does not follow from the interpolation."""
+    name = layer.get("interpolation", default)
+    if name not in _INTERPOLATIONS:
+        raise RefusedError(f"the interpolation {name} is not supported")
+    mode = _INTERPOLATIONS[name]
+    centred = mode != "nearest" if half_pixel is None else half_pixel
+    return _back(layer, layer.net.resize(x, sizes, mode, align_corners=False, half_pixel=centred))
+
+
+_INTERPOLATIONS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
+
+
 def _up_sampling(layer: Layer) -> Made:
-    spatial = layer.rank - 2
-    factors, x = layer.ints("size", spatial, 2), _image(layer)
-    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(
-        str(layer.get("interpolation", "nearest"))
-    )
-    if mode is None:
-        raise RefusedError(f"the interpolation {layer.get('interpolation')} is not supported")
+    x, factors = _image(layer), layer.ints("size", layer.rank - 2, 2)
     sizes = [n * f for n, f in zip(layer.net.dims(x)[1:-1], factors, strict=True)]
-    return _back(layer, layer.net.resize(x, sizes, mode, align_corners=False, half_pixel=mode != "nearest"))
+    return _resized(layer, x, sizes, "nearest")
 
 
 def _resizing(layer: Layer) -> Made:
-    mode = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}.get(
-        str(layer.get("interpolation", "bilinear"))
-    )
-    if mode is None or layer.get("crop_to_aspect_ratio", False) or layer.get("pad_to_aspect_ratio", False):
-        raise RefusedError("this kind of resizing is not supported")
+    if layer.get("crop_to_aspect_ratio", False) or layer.get("pad_to_aspect_ratio", False):
+        raise RefusedError("resizing that keeps proportions is not supported")
     sizes = [int(layer.get("height")), int(layer.get("width"))]
-    return _back(layer, layer.net.resize(_image(layer), sizes, mode, align_corners=False, half_pixel=True))
+    return _resized(layer, _image(layer), sizes, "bilinear", half_pixel=True)
 
 
 # ------------------------------------------------------------------------------------------------- normalisation
+def _affine(layer: Layer, *others: str) -> dict[str, Array]:
+    """The learned scale and offset, where the layer has them, and after them the weights of other roles."""
+    learned = [role for role, setting in (("gamma", "scale"), ("beta", "center")) if layer.get(setting, True)]
+    roles = [*learned, *others]
+    return dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
+
+
 def _batch_normalization(layer: Layer) -> Made:
-    net = layer.net
-    scaled, centred = bool(layer.get("scale", True)), bool(layer.get("center", True))
-    roles = [*(["gamma"] if scaled else []), *(["beta"] if centred else []), "moving_mean", "moving_variance"]
-    found = dict(zip(roles, layer.arrays(*roles), strict=True))
-    mean = found["moving_mean"]
-    parts = [
-        found.get("gamma", np.ones_like(mean)),
-        found.get("beta", np.zeros_like(mean)),
-        mean,
-        found["moving_variance"],
-    ]
+    net, found = layer.net, _affine(layer, "moving_mean", "moving_variance")
+    mean, variance = found["moving_mean"], found["moving_variance"]
+    parts = (found.get("gamma", np.ones_like(mean)), found.get("beta", np.zeros_like(mean)), mean, variance)
     axis = layer.get("axis", -1)
     axis = (axis[0] if isinstance(axis, list) else axis) % layer.rank
     perm = [0, axis, *(i for i in range(1, layer.rank) if i != axis)] if layer.rank > 1 else [0]
@@ -298,12 +305,9 @@ def _layer_normalization(layer: Layer) -> Made:
     axis = axis if isinstance(axis, list) else [axis]
     if [a % layer.rank for a in axis] != list(range(layer.rank - len(axis), layer.rank)):
         raise RefusedError(f"normalisation over axes {axis} is not supported")
-    dims = layer.net.dims(layer.x)[-len(axis) :]
-    scaled, centred = bool(layer.get("scale", True)), bool(layer.get("center", True))
-    roles = [*(["gamma"] if scaled else []), *(["beta"] if centred else [])]
-    found = dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
+    found, dims = _affine(layer), layer.net.dims(layer.x)[-len(axis) :]
     gamma = layer.net.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
-    beta = layer.net.constant(found["beta"], "beta") if centred else None
+    beta = layer.net.constant(found["beta"], "beta") if "beta" in found else None
     epsilon = float(layer.get("epsilon", 1e-3))
     return layer.net.add("LayerNormalization", layer.x, gamma, beta, axis=-len(axis), epsilon=epsilon)
 
@@ -326,14 +330,6 @@ def _merge(op: str) -> Spell:
     return spell
 
 
-def _average(layer: Layer) -> Made:
-    return layer.net.add("Mean", *layer.inputs)
-
-
-def _concatenate(layer: Layer) -> Made:
-    return layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1)))
-
-
 # ---------------------------------------------------------------------------------------------- moving elements
 def _same(layer: Layer) -> Made:
     return layer.net.add("Identity", layer.x)
@@ -346,10 +342,6 @@ def _flatten(layer: Layer) -> Made:
 
 def _reshape(layer: Layer) -> Made:
     return layer.net.reshape(layer.x, (layer.net.dims(layer.x)[0], *layer.get("target_shape", [])))
-
-
-def _permute(layer: Layer) -> Made:
-    return layer.net.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", []))))
 
 
 def _repeat_vector(layer: Layer) -> Made:
@@ -426,11 +418,11 @@ _NOTHING = ("ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropou
 LAYERS: dict[str, Spell] = {
     **dict.fromkeys(_NOTHING, _same),
     "Activation": lambda layer: activated(layer, layer.x),
-    "Average": _average,
+    "Average": lambda layer: layer.net.add("Mean", *layer.inputs),
     **{f"AveragePooling{d}": _pool("AveragePool") for d in _AXES},
     "BatchNormalization": _batch_normalization,
     "BatchNormalizationV1": _batch_normalization,
-    "Concatenate": _concatenate,
+    "Concatenate": lambda layer: layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
     **{f"Conv{d}": _conv for d in _AXES},
     **{f"Conv{d}Transpose": _conv_transpose for d in _AXES},
     **{f"Cropping{d}": _cropping for d in _AXES},
@@ -447,7 +439,7 @@ LAYERS: dict[str, Spell] = {
     **{f"MaxPooling{d}": _pool("MaxPool") for d in _AXES},
     **{name: _merge(op) for name, op in _MERGES.items()},
     "PReLU": _prelu,
-    "Permute": _permute,
+    "Permute": lambda layer: layer.net.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", [])))),
     "QuantizeAnnotate": _quantize_annotate,
     "QuantizeLayer": _quantize_layer,
     "QuantizeWrapper": _quantize_wrapper,

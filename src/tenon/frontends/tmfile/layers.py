@@ -80,13 +80,9 @@ def scale(c: Context) -> Value:
 
 def lrn(c: Context) -> Value:
     p = c.p
-    if p["norm_region"]:
-        size, pad = p["local_size"], (p["local_size"] - 1) // 2
-        mean = c.add("AveragePool", c.square(c.x), kernel_shape=(size, size), pads=(pad,) * 4,
-                     count_include_pad=1)  # fmt: skip
-        total = c.add("Add", c.add("Mul", mean, p["alpha"]), p["k"] or p["bias"] or 1.0)
-        return c.add("Div", c.x, c.add("Pow", total, p["beta"]))
-    return c.add("LRN", c.x, size=p["local_size"], alpha=p["alpha"], beta=p["beta"], bias=p["k"] or p["bias"] or 1.0)
+    k = p["k"] or p["bias"] or 1.0
+    within = bool(p["norm_region"])
+    return family.local_response(c, c.x, p["local_size"], p["alpha"], p["beta"], k, within=within)
 
 
 def normalize(c: Context) -> Value:
