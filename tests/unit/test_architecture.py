@@ -111,7 +111,7 @@ NO_CODE = frozenset({
 
 LARGEST_IMPORTER = 800
 VOCABULARIES: dict[str, tuple[int, Iterable[str]]] = {
-    "mxnet": (5, MXNET), "ncnn": (10, NCNN), "paddle": (5, PADDLE), "pytorch": (5, PYTORCH),
+    "mxnet": (5, MXNET), "ncnn": (11, NCNN), "paddle": (5, PADDLE), "pytorch": (5, PYTORCH),
     "tensorflow": (5, [*TENSORFLOW, *CONTROL]),
 }  # fmt: skip
 """Formats of which some hundred layers or more are read, and how many lines each of these may take instead: operators

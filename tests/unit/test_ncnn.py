@@ -123,8 +123,8 @@ def test_files_find_each_other(tmp_path: Path) -> None:
 
 def test_refusals() -> None:
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(ncnn_net("Einsum e 1 1 data a", "ReLU r 1 1 a b", "Fold f 1 1 b y"), weights=b"\0")
-    assert [p.where for p in found.value.problems] == ["e (Einsum)", "f (Fold)"]
+        frontends.load(ncnn_net("Requantize q 1 1 data a", "ReLU r 1 1 a b", "Proposal p 1 1 b y"), weights=b"\0")
+    assert [p.where for p in found.value.problems] == ["q (Requantize)", "p (Proposal)"]
     with pytest.raises(ShapeError, match=r"--shape data=1,3,N,N"):
         frontends.load(ncnn_net(f"Convolution c 1 1 data y {CONV}", shape=""), weights=b"\0")
     with pytest.raises((UnsupportedError, FormatError), match="end too early"):

@@ -30,6 +30,7 @@ Packing Requantize Cast HardSigmoid SELU HardSwish Noop PixelShuffle DeepCopy Mi
 Gemm GroupNorm LayerNorm Softplus GRU MultiHeadAttention GELU Convolution1D Pooling1D ConvolutionDepthWise1D
 Convolution3D ConvolutionDepthWise3D Pooling3D MatMul Deconvolution1D DeconvolutionDepthWise1D Deconvolution3D
 DeconvolutionDepthWise3D Einsum DeformableConv2D GLU Fold Unfold GridSample CumulativeSum
+CopyTo Erf Diag CELU Shrink RMSNorm Spectrogram InverseSpectrogram Flip SDPA RotaryEmbed
 """
 TYPES = _TYPES.split()
 """Layer types by their numbers in binary files."""

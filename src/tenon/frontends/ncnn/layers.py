@@ -7,112 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tenon.frontends import caffe_family as family
 from tenon.frontends.composed import group_norm
+from tenon.frontends.ncnn.attention import ATTENTION
 from tenon.frontends.ncnn.detection import DETECTION
+from tenon.frontends.ncnn.places import PLACES
 from tenon.frontends.ncnn.pointwise import POINTWISE, Context, Result, activation, broadcast
 from tenon.frontends.ncnn.recurrent import RECURRENT
+from tenon.frontends.ncnn.windows import WINDOWS, weights
 from tenon.frontends.refused import RefusedError
-from tenon.ir.graph import Array, Value
+from tenon.ir.graph import Value
 
 
 # ------------------------------------------------------------------------------------- with parameters
-def _window(c: Context, flat: bool = False) -> dict[str, Any]:
-    """Kernel, strides, dilations, groups and pads; -233 and -234 mean SAME."""
-    kernel, dilation, stride, left = c.integer(1), c.integer(2, 1), c.integer(3, 1), c.integer(4)
-    right = c.integer(15, left)
-    if flat:
-        window: dict[str, Any] = {"kernel_shape": (kernel,), "dilations": (dilation,), "strides": (stride,)}
-        pads: tuple[int, ...] = (left, right)
-    else:
-        top = c.integer(14, left)
-        window = {"kernel_shape": (c.integer(11, kernel), kernel), "dilations": (c.integer(12, dilation), dilation),
-                  "strides": (c.integer(13, stride), stride)}  # fmt: skip
-        pads = (top, left, c.integer(16, top), right)
-    window["group"] = c.integer(7, 1) if "DepthWise" in c.layer.type else 1
-    if left in (-233, -234):
-        return window | {"auto_pad": "SAME_UPPER" if left == -233 else "SAME_LOWER"}
-    return window | {"pads": pads}
-
-
-def _filters(c: Context, window: dict[str, Any]) -> tuple[int, int, tuple[int, ...]]:
-    """How many filters a convolution has, how many inputs each, and its kernel."""
-    outputs, size, kernel = c.integer(0), c.integer(6), window["kernel_shape"]
-    if min(outputs, size, window["group"], *kernel) < 1 or size % (outputs * math.prod(kernel)):
-        raise RefusedError(f"{size} weights do not make {outputs} filters of {list(kernel)}")
-    return outputs, size // (outputs * math.prod(kernel)), kernel
-
-
-def _weights(c: Context, size: int, outputs: int, bias_id: int) -> tuple[Array, Array | None]:
-    """Weights [outputs, ...] as f32 and the bias; int8 weights are stored with one scale per output or in all."""
-    raw = c.weights.array(size)
-    offset = c.weights.floats(outputs) if c.integer(bias_id) else None
-    stored = c.integer(8)
-    if stored:
-        group = c.integer(7, 1) if c.layer.type.startswith("ConvolutionDepthWise") else 0
-        count = outputs if not group else group if stored in (1, 101) else 1
-        scales = c.weights.floats(count)
-        c.weights.floats(1)  # of the input, for arithmetic in integers
-        if stored > 100:
-            c.weights.floats(1)  # of the output
-        if raw.dtype == np.int8:
-            if size % count:
-                raise RefusedError(f"{size} weights cannot have {count} scales")
-            raw = (raw.reshape(count, -1) / np.where(scales == 0, 1, scales)[:, None]).astype(np.float32).ravel()
-    if raw.dtype == np.int8:
-        raise RefusedError("its weights are int8 without scales")
-    return raw, offset
-
-
-def convolution(c: Context, flat: bool = False) -> Value:
-    if c.integer(19) or len(c.inputs) != 1:
-        raise RefusedError("weights computed at run time are not supported")
-    window = _window(c, flat)
-    outputs, inputs, kernel = _filters(c, window)
-    raw, offset = _weights(c, c.integer(6), outputs, 5)
-    x = c.x
-    if c.number(18) and "pads" in window:
-        pads = window.pop("pads")
-        half = len(pads) // 2
-        x = c.add("Pad", x, c.ints(0, 0, *pads[:half], 0, 0, *pads[half:]), c.number(18))
-    x = c.reshape(x, 1, 1, -1) if flat and len(c.dims(x)) == 2 else x
-    x = c.add("Conv", x, raw.reshape(outputs, inputs, *kernel), offset, **window)
-    return activation(c, x, c.integer(9), c.layer.numbers(10))
-
-
-def deconvolution(c: Context) -> Value:
-    """Stored [group, out, in, h, w]; the pads are cut off afterwards."""
-    window = _window(c)
-    outputs, inputs, kernel = _filters(c, window)
-    group = window["group"]
-    if outputs % group:
-        raise RefusedError(f"{outputs} outputs do not make {group} groups")
-    if "auto_pad" in window and not c.integer(20):
-        raise RefusedError("padding by -233 needs an output size")
-    right = c.integer(18)
-    window["output_padding"] = (c.integer(19, right), right)
-    if c.integer(20):
-        window["output_shape"] = (c.integer(21, c.integer(20)), c.integer(20))
-        window.setdefault("auto_pad", "SAME_UPPER")
-        window.pop("pads", None)
-    stored = c.weights.array(c.integer(6)).reshape(group, outputs // group, inputs, *kernel).swapaxes(1, 2)
-    offset = c.weights.floats(outputs) if c.integer(5) else None
-    filters = np.ascontiguousarray(stored).reshape(-1, outputs // group, *kernel)
-    x = c.add("ConvTranspose", c.x, filters, offset, **window)
-    return activation(c, x, c.integer(9), c.layer.numbers(10))
-
-
 def inner_product(c: Context) -> Value:
     """Of a whole blob, or of each row of h x w when the rows fit."""
     outputs, size, dims = c.integer(0), c.integer(2), c.dims()
     if min(outputs, size) < 1 or size % outputs:
         raise RefusedError(f"{size} weights do not make {outputs} outputs")
     inputs = size // outputs
-    raw, offset = _weights(c, size, outputs, 1)
+    raw, offset = weights(c, size, outputs, 1)
     if len(dims) == 3 and dims[2] == inputs:
         x = c.add("MatMul", c.x, np.ascontiguousarray(raw.reshape(outputs, inputs).T))
         x = x if offset is None else c.add("Add", x, offset)
@@ -138,18 +55,12 @@ def normalization(c: Context) -> Value:
 
 
 def layer_norm(c: Context) -> Value:
-    size, dims = c.integer(0), c.dims()
-    axis, taken = len(dims), 1
-    while axis > 1 and taken < size:
-        axis -= 1
-        taken *= dims[axis]
-    if taken != size:
-        raise RefusedError(f"{size} does not fit the inner axes of {list(dims)}")
+    size = c.integer(0)
+    axes, shape = c.inner_axes(size)
     affine = c.integer(2, 1)
     gamma = c.weights.floats(size) if affine else np.ones(size, np.float32)
     beta = c.weights.floats(size) if affine else np.zeros(size, np.float32)
-    shape = dims[axis:]
-    return c.add("LayerNormalization", c.x, gamma.reshape(shape), beta.reshape(shape), axis=axis,
+    return c.add("LayerNormalization", c.x, gamma.reshape(shape), beta.reshape(shape), axis=axes.start,
                  epsilon=c.number(1, 0.001))  # fmt: skip
 
 
@@ -176,53 +87,14 @@ def mvn(c: Context) -> Value:
 
 
 def lrn(c: Context) -> Value:
-    if c.integer(0):
-        raise RefusedError("only normalisation across channels is supported")
-    return c.add(
-        "LRN", c.x, size=c.integer(1, 5), alpha=c.number(2, 1.0), beta=c.number(3, 0.75), bias=c.number(4, 1.0)
-    )
-
-
-# --------------------------------------------------------------------------------------------- pooling
-def pooling(c: Context) -> Value:
-    """Global pooling makes a vector; the pads that ncnn adds to use up the last row and column are spelled out."""
-    average, dims = c.integer(0) == 1, c.dims()
-    if len(dims) != 4:
-        raise RefusedError(f"it needs an image, not {list(dims)}")
-    if c.integer(4):
-        pooled = c.add("GlobalAveragePool" if average else "GlobalMaxPool", c.x)
-        return c.reshape(pooled, 1, dims[1])
-    if c.integer(7):
-        return _adaptive(c, average)
-    kernel, stride, left = c.integer(1), c.integer(2, 1), c.integer(3)
-    top = c.integer(13, left)
-    window: dict[str, Any] = {
-        "kernel_shape": (c.integer(11, kernel), kernel),
-        "strides": (c.integer(12, stride), stride),
-    }
-    before, after = (top, left), (c.integer(15, top), c.integer(14, left))
-    mode = c.integer(5)
-    if mode in (2, 3):
-        window["auto_pad"] = "SAME_UPPER" if mode == 2 else "SAME_LOWER"
-    else:
-        if mode == 0:
-            spans = zip(dims[2:], before, after, window["kernel_shape"], window["strides"], strict=True)
-            after = tuple(q + -(n + p + q - k) % s for n, p, q, k, s in spans)
-        window["pads"] = (*before, *after)
-    if average:  # pads by rule are zeros like any other number
-        return c.add("AveragePool", c.x, count_include_pad=int(bool(c.integer(6)) or mode in (2, 3)), **window)
-    return c.add("MaxPool", c.x, **window)
-
-
-def _adaptive(c: Context, average: bool) -> Value:
-    _, _, height, width = c.dims()
-    wide = c.integer(8)
-    high = c.integer(18, wide)
-    wide, high = width if wide == -233 else wide, height if high == -233 else high
-    if min(wide, high) < 1 or height % high or width % wide:
-        raise RefusedError(f"{height}x{width} pixels cannot be pooled evenly to {high}x{wide}")
-    window = (height // high, width // wide)
-    return c.add("AveragePool" if average else "MaxPool", c.x, kernel_shape=window, strides=window)
+    """Across channels, or over the neighbours within each, zeros around."""
+    size, alpha, beta, bias = c.integer(1, 5), c.number(2, 1.0), c.number(3, 0.75), c.number(4, 1.0)
+    if not c.integer(0):
+        return c.add("LRN", c.x, size=size, alpha=alpha, beta=beta, bias=bias)
+    low, high = size // 2, size - size // 2 - 1
+    mean = c.add("AveragePool", c.square(c.x), kernel_shape=(size, size), pads=(low, low, high, high),
+                 strides=(1, 1), count_include_pad=1)  # fmt: skip
+    return c.add("Div", c.x, c.add("Pow", c.add("Add", c.add("Mul", mean, alpha), bias), beta))
 
 
 # -------------------------------------------------------------------------------------------- movement
@@ -274,7 +146,7 @@ def slice(c: Context) -> Sequence[Value]:
 def crop(c: Context) -> Value:
     dims = c.dims()
     if len(c.inputs) > 1:
-        raise RefusedError("cropping to the shape of another blob is not supported")
+        return _cropped_like(c, c.dims(c.inputs[1]))
     axes = c.layer.integers(11)
     starts, ends = c.layer.integers(9), c.layer.integers(10)
     if starts:
@@ -288,12 +160,29 @@ def crop(c: Context) -> Value:
     return c.slice(c.x, low, high, range(1, rank + 1))
 
 
+def _cropped_like(c: Context, like: tuple[int, ...]) -> Value:
+    """To the size of another blob, from an offset; what the other has no axis for is left whole."""
+    dims = c.dims()
+    offsets = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 13, 1, 0)}.get(len(dims) - 1, ())
+    count = min(len(like), len(dims)) - 1
+    low = [c.integer(id) for id in offsets[len(offsets) - count :]]
+    high = [a + n for a, n in zip(low, like[len(like) - count :], strict=True)]
+    return c.slice(c.x, low, high, range(len(dims) - count, len(dims)))
+
+
 def padding(c: Context) -> Value:
+    """``per_channel_pad_data_size`` numbers: a channel is padded with its own."""
     mode, rank = ("constant", "edge", "reflect")[c.integer(4)] if 0 <= c.integer(4) < 3 else "", len(c.dims()) - 1
-    if not mode or c.integer(6) or rank not in (1, 2, 3):
-        raise RefusedError("padding by channel and of unknown types is not supported")
+    own = c.weights.floats(c.integer(6))
+    if not mode or rank not in (1, 2, 3) or (own.size and (own.size != c.dims()[1] or rank < 3)):
+        raise RefusedError(f"padding of type {c.integer(4)} with {own.size} numbers is not supported")
     before = [c.integer(7), c.integer(0), c.integer(2)][3 - rank :]
     after = [c.integer(8), c.integer(1), c.integer(3)][3 - rank :]
+    if own.size and mode == "constant" and not before[0] and not after[0]:
+        padded = c.add("Pad", c.x, c.ints(0, *before, 0, *after), 0.0)
+        widths = [(0, 0), (0, 0), *zip(before[1:], after[1:], strict=True)]
+        around = np.pad(np.zeros((1, 1, *c.dims()[2:]), bool), widths, constant_values=True)
+        return c.add("Where", around, c.per_channel(own), padded)
     return c.add("Pad", c.x, c.ints(0, *before, 0, *after), c.number(5) if mode == "constant" else None, mode=mode)
 
 
@@ -313,13 +202,24 @@ def expand_dims(c: Context) -> Value:
 
 
 def interp(c: Context) -> Value:
+    """By factors, to a size, or to the size of a second blob; a matrix is widened only."""
     kind, size = c.integer(0), (c.integer(3), c.integer(4))
-    if kind not in (1, 2, 3) or c.integer(5) or len(c.inputs) > 1:
+    if kind not in (1, 2, 3) or 9 in c.layer.options:
         raise RefusedError(f"resize_type {kind} of these inputs is not supported")
+    dims = c.dims()
+    if len(c.inputs) > 1:
+        high, wide = (1, *c.dims(c.inputs[1]))[-2:]
+        size = (high, wide)
     mode = ("nearest", "linear", "cubic")[kind - 1]
     centre = "asymmetric" if kind == 1 else "align_corners" if c.integer(6) else "half_pixel"
+    if len(dims) == 2:
+        high, wide = size if all(size) else (int(c.number(1, 1.0)), int(c.number(2, 1.0)))
+        return c.add("Expand", c.reshape(c.x, 1, -1, 1, 1), c.ints(1, 1, high, wide))
+    if len(dims) == 3:
+        wide = size[1] or int(dims[2] * c.number(2, 1.0))
+        return c.reshape(c.resized(c.reshape(c.x, 1, dims[1], 1, dims[2]), 1, wide, mode, centre), 1, dims[1], wide)
     if all(size):
-        return c.resized(c.x, *size, mode, centre)
+        return c.resized(c.x, size[0], size[1], mode, centre)
     c.image(c.x)
     factors = np.array([1, 1, c.number(1, 1.0), c.number(2, 1.0)], np.float32)
     options = {"mode": mode, "coordinate_transformation_mode": centre, "nearest_mode": "floor"}
@@ -362,12 +262,10 @@ def matmul(c: Context) -> Value:
     return c.add("MatMul", a, c.swapped(b, bool(c.integer(0))))
 
 
-LAYERS: dict[str, Callable[[Context], Result]] = POINTWISE | DETECTION | RECURRENT | {
-    "Convolution": convolution, "ConvolutionDepthWise": convolution,
-    "Convolution1D": lambda c: convolution(c, flat=True), "ConvolutionDepthWise1D": lambda c: convolution(c, flat=True),
-    "Deconvolution": deconvolution, "DeconvolutionDepthWise": deconvolution, "InnerProduct": inner_product,
+LAYERS: dict[str, Callable[[Context], Result]] = {
+    **POINTWISE, **WINDOWS, **PLACES, **ATTENTION, **DETECTION, **RECURRENT, "InnerProduct": inner_product,
     "MemoryData": memory_data, "GroupNorm": normalization, "InstanceNorm": normalization, "LayerNorm": layer_norm,
-    "Normalize": normalize, "MVN": mvn, "LRN": lrn, "Pooling": pooling, "Reshape": reshape, "Permute": permute,
+    "Normalize": normalize, "MVN": mvn, "LRN": lrn, "Reshape": reshape, "Permute": permute,
     "Flatten": lambda c: c.reshape(c.x, 1, -1), "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.along(0)),
     "Slice": slice, "Split": lambda c: [c.x] * len(c.layer.tops), "Crop": crop, "Padding": padding,
     "Squeeze": squeeze, "ExpandDims": expand_dims, "Softmax": lambda c: c.add("Softmax", c.x, axis=c.along(0)),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tenon.frontends import caffe_family as family
 from tenon.frontends.emit import Emitter, same, simple
 from tenon.frontends.ncnn.file import Layer, Weights
@@ -54,6 +56,26 @@ class Context(Emitter):
     def per_channel(self, values: Array, x: Value | None = None) -> Array:
         """One number per outermost element of a blob, shaped to broadcast against it."""
         return values.reshape(1, -1, *(1,) * (len(self.dims(x)) - 2))
+
+    def inner_axes(self, size: int) -> tuple[range, tuple[int, ...]]:
+        """The last axes that have ``size`` elements together, and their lengths."""
+        dims = self.dims()
+        first, taken = len(dims), 1
+        while first > 1 and taken < size:
+            first -= 1
+            taken *= dims[first]
+        if taken != size:
+            raise RefusedError(f"{size} does not fit the inner axes of {list(dims)}")
+        return range(first, len(dims)), dims[first:]
+
+    def scaled(self, stored: Array, scales: Array) -> Array:
+        """Weights in int8 as real numbers, by one scale for every outermost element or one in all."""
+        if stored.dtype != np.int8:
+            return stored
+        if stored.size % scales.size:
+            raise RefusedError(f"{stored.size} weights cannot have {scales.size} scales")
+        divided = stored.reshape(scales.size, -1) / np.where(scales == 0, 1, scales)[:, None]
+        return np.asarray(divided, np.float32).reshape(stored.shape)
 
 
 Result = Value | Sequence[Value]

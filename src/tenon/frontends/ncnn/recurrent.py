@@ -26,15 +26,17 @@ def recurrent(c: Context) -> Result:
     total, dims = c.integer(1), c.dims()
     if not 0 < size < 1 << 20 or way not in (0, 1, 2) or total % (sides * gates * size):
         raise RefusedError(f"{total} weights do not make {gates} gates of {size} units in direction {way}")
-    if c.integer(8) or c.integer(3, size) != size:
-        raise RefusedError("weights in int8 and projected states are not supported")
+    if c.integer(3, size) != size:
+        raise RefusedError("projected states are not supported")
     if len(dims) != 3 or dims[2] != total // (sides * gates * size):
         raise RefusedError(f"it takes steps of {total // (sides * gates * size)} numbers from {list(dims)}")
     w = c.weights.array(total).reshape(sides, gates * size, -1)
     biases = c.weights.array(sides * _BIASES[kind] * size).reshape(sides, -1)
     r = c.weights.array(sides * gates * size * size).reshape(sides, gates * size, size)
+    if c.integer(8):
+        w, r = (c.scaled(m, c.weights.floats(sides * gates * size)) for m in (w, r))
     if np.int8 in (w.dtype, r.dtype):
-        raise RefusedError("weights in int8 are not supported")
+        raise RefusedError("its weights are int8 without scales")
     layer = [Direction(w[i], r[i], *_biases(kind, biases[i], size)) for i in range(sides)]
     x, states = c.add("Transpose", c.x, perm=(1, 0, 2)), [c.add("Transpose", s, perm=(1, 0, 2)) for s in c.inputs[1:]]
     if way == 1:
