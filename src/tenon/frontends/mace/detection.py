@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from tenon.frontends.mace.context import Context
 from tenon.frontends.prior_boxes import Places, anchors, prior_boxes, sizes
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
-
-if TYPE_CHECKING:
-    from tenon.frontends.mace.ops import Context
 
 
 def prior_box(c: Context) -> Value:

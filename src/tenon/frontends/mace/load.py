@@ -13,7 +13,8 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
-from tenon.frontends.mace.ops import OPERATORS, Context
+from tenon.frontends.mace.context import Context
+from tenon.frontends.mace.ops import OPERATORS
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile

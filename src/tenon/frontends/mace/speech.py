@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.frontends.mace.context import Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-
-if TYPE_CHECKING:
-    from tenon.frontends.mace.ops import Context
 
 LONGEST = 4096
 """Frames that a recurrent layer is unrolled to."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.frontends.composed import kept_of_each_class
+from tenon.frontends.mxnet.context import Context
 from tenon.frontends.prior_boxes import Places, anchors, multibox, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
-
-if TYPE_CHECKING:
-    from tenon.frontends.mxnet.ops import Context
 
 
 def _floats(c: Context, name: str, default: Sequence[float]) -> list[float]:

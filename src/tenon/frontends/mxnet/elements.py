@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.frontends.composed import adaptive_pool, affine_grid, deformed, sampled, unfolded
+from tenon.frontends.mxnet.context import Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-
-if TYPE_CHECKING:
-    from tenon.frontends.mxnet.ops import Context
 
 Result = Value | Sequence[Value]
 MOST = 1 << 26

@@ -16,7 +16,8 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
-from tenon.frontends.mxnet.ops import LABELLED, OPERATORS, Context
+from tenon.frontends.mxnet.context import Context
+from tenon.frontends.mxnet.ops import LABELLED, OPERATORS
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile

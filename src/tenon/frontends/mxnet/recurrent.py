@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.frontends.mxnet.context import Context
 from tenon.frontends.recurrent import CUDNN, GATES, Direction, run
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-
-if TYPE_CHECKING:
-    from tenon.frontends.mxnet.ops import Context
 
 _KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.frontends.paddle.context import Context
 from tenon.frontends.prior_boxes import Places, prior_boxes, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
-
-if TYPE_CHECKING:
-    from tenon.frontends.paddle.ops import Context
 
 MOST_PAIRS = 1 << 26
 """Pairs of boxes that suppression by decay compares."""

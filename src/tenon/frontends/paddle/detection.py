@@ -6,19 +6,16 @@ Definitions: paddle/phi/kernels/cpu/{yolo_box,multiclass_nms3}_kernel.cc.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.frontends import yolo_cells
+from tenon.frontends.paddle.context import Context
 from tenon.frontends.prior_boxes import within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.picture import Heads
 from tenon.ir.types import F32
-
-if TYPE_CHECKING:
-    from tenon.frontends.paddle.ops import Context
 
 MOST_BOXES = 1 << 20
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.frontends.composed import affine_grid, deformed, sampled, unfolded
+from tenon.frontends.paddle.context import Context, numpy_type
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Array, Value
-
-if TYPE_CHECKING:
-    from tenon.frontends.paddle.ops import Context
 
 Result = Value | Sequence[Value] | dict[str, Value]
 MOST = 1 << 26
@@ -25,8 +22,6 @@ MOST = 1 << 26
 
 
 def _constant(c: Context, data: Array, code: int) -> Value:
-    from tenon.frontends.paddle.ops import numpy_type
-
     return c.net.constant(data.astype(numpy_type(code)), "values")
 
 

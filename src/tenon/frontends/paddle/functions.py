@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from tenon.frontends.paddle.context import Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-
-if TYPE_CHECKING:
-    from tenon.frontends.paddle.ops import Context
 
 Result = Value | Sequence[Value] | dict[str, Value]
 

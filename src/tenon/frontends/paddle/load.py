@@ -16,7 +16,8 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.paddle.ops import OPERATORS, Context, Result, looks_like_type
+from tenon.frontends.paddle.context import Context, Result, looks_like_type
+from tenon.frontends.paddle.ops import OPERATORS
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields

@@ -13,94 +13,15 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.composed import adaptive_pool, group_norm
-from tenon.frontends.emit import Emitter, same, simple
-from tenon.frontends.net import Net
+from tenon.frontends.emit import same, simple
 from tenon.frontends.paddle.boxes import BOXES
+from tenon.frontends.paddle.context import _TYPES, Context, Result, numpy_type
 from tenon.frontends.paddle.detection import DETECTION
 from tenon.frontends.paddle.elements import ELEMENTS
 from tenon.frontends.paddle.functions import FUNCTIONS
 from tenon.frontends.paddle.recurrent import rnn
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
-from tenon.ir.writer import is_known
-
-
-def looks_like_type(data: bytes) -> bool:
-    return re.fullmatch(rb"[a-z][a-z0-9_]{1,63}", data) is not None
-
-
-_FIELDS = {0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 9: "l", 11: "longs",
-           12: "float64s", 15: "float64"}  # fmt: skip
-"""Attribute types, and the fields that hold their values."""
-
-_TYPES = {0: "bool", 1: "i16", 2: "i32", 3: "i64", 4: "f16", 5: "f32", 6: "f64", 20: "u8", 21: "i8"}
-
-
-class Context(Emitter):
-    """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program."""
-
-    def __init__(self, net: Net, op: Message, others: frozenset[str]) -> None:
-        super().__init__(net)
-        self.others = others
-        self.type: str = op.type
-        self.slots = {slot.parameter: [net[name] for name in slot.arguments] for slot in op.inputs}
-        self.outputs = {slot.parameter: slot.arguments for slot in op.outputs}
-        self.attributes = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
-        if str(self.attributes.get("data_format", self.attributes.get("data_layout", ""))) in ("NHWC", "NDHWC"):
-            raise RefusedError("only NCHW is supported")
-
-    def begin(self) -> bool:
-        """Whether the types of all inputs are known."""
-        return all(is_known(v) for values in self.slots.values() for v in values)
-
-    def get(self, slot: str) -> Value | None:
-        found = self.slots.get(slot)
-        return found[0] if found else None
-
-    def input(self, *slots: str) -> Value:
-        """The first of these slots that holds something.  Raises RefusedError."""
-        for slot in slots:
-            value = self.get(slot)
-            if value is not None:
-                return value
-        raise RefusedError(f"its input {slots[0]} is missing")
-
-    @property
-    def x(self) -> Value:
-        return self.input("X", "Input")
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
-
-    def integer(self, name: str, default: int = 0) -> int:
-        value = self.attributes.get(name, default)
-        return int(value) if isinstance(value, int | float) else default
-
-    def number(self, name: str, default: float = 0.0) -> float:
-        value = self.attributes.get(name, default)
-        return float(value) if isinstance(value, int | float) else default
-
-    def text(self, name: str, default: str = "") -> str:
-        return str(self.attributes.get(name, default))
-
-    def numbers(self, name: str) -> list[int]:
-        value = self.attributes.get(name, [])
-        return [int(v) for v in value] if isinstance(value, list | np.ndarray) else [int(value)]
-
-    def vector(self, *slots: str) -> Value | None:
-        """i64 numbers that come as a tensor or as a list of single numbers."""
-        for slot in slots:
-            parts = self.slots.get(slot)
-            if parts:
-                flat = [self.reshape(self.add("Cast", v, to="i64"), -1) for v in parts]
-                return flat[0] if len(flat) == 1 else self.add("Concat", *flat, axis=0)
-        return None
-
-
-Result = Value | Sequence[Value] | dict[str, Value]
-"""What an operator gives: its main output, the outputs in that slot, or outputs by slot."""
 
 
 def alpha(type: str, ours: str, theirs: str, default: float) -> Callable[[Context], Value]:
@@ -392,14 +313,6 @@ def fill_constant(c: Context) -> Value:
     number = float(text) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", text) else c.number("value")
     data = np.array(number).astype(numpy_type(c.integer("dtype", 5)))
     return c.add("Expand", data, dims if dims is not None else c.ints(*c.numbers("shape")))
-
-
-def numpy_type(code: int) -> str:
-    names = {0: "bool", 1: "int16", 2: "int32", 3: "int64", 4: "float16", 5: "float32", 6: "float64", 20: "uint8",
-             21: "int8"}  # fmt: skip
-    if code not in names:
-        raise RefusedError(f"elements of type {code} are not supported")
-    return names[code]
 
 
 def assign_value(c: Context) -> Value:

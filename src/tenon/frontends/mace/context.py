@@ -1,0 +1,48 @@
+"""An operator of a MACE model as the functions that spell it see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.frontends.arguments import Arguments
+from tenon.frontends.net import Net
+from tenon.frontends.refused import RefusedError
+from tenon.frontends.wire.protobuf import Message
+from tenon.ir.graph import Value
+from tenon.ir.writer import is_known
+
+_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+_FILTERS = {100: (3, 2, 0, 1), 101: (0, 1, 2, 3), 102: (2, 3, 0, 1), 103: (0, 3, 1, 2)}
+"""HWIO, OIHW, HWOI and OHWI, and the order that makes OIHW of them."""
+
+
+class Context(Arguments):
+    """The operator about to be made."""
+
+    def __init__(self, net: Net, op: Message, defaults: dict[str, Message]) -> None:
+        super().__init__(net)
+        self.read(op)
+        self.defaults = defaults
+        self.known = all(is_known(v) for v in self.inputs)
+
+    def channels_first(self) -> Value:
+        if len(self.dims) != 4:
+            raise RefusedError(f"it needs an image, not {list(self.dims)}")
+        return self.add("Transpose", self.x, perm=_FIRST)
+
+    def channels_last(self, x: Value) -> Value:
+        return self.add("Transpose", x, perm=_LAST)
+
+    def filters(self) -> Value:
+        """Input 1 as OIHW."""
+        kind = self.arguments.get("filter_format", self.defaults.get("filter_format"))
+        order = _FILTERS.get(int(kind.i) if kind is not None else 101)
+        if order is None or len(self.net.dims(self.input(1))) != 4:
+            raise RefusedError("its filters are of an unknown format")
+        return self.add("Transpose", self.input(1), perm=order)
+
+    def bias(self) -> list[Value]:
+        return [self.reshape(value, -1) for value in self.inputs[2:3]]
+
+
+Result = Value | Sequence[Value]
