@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import adaptive_pool, group_norm
+from tenon.frontends.composed import adaptive_pool, group_norm, sampled
 from tenon.frontends.pytorch.context import Context, Result
 from tenon.frontends.recurrent import CUDNN, Direction, run
 from tenon.frontends.refused import RefusedError
@@ -34,21 +34,17 @@ def convolution(c: Context) -> Value:
         window["auto_pad"] = "SAME_UPPER" if padding == "same" else "VALID"
     else:
         window["pads"] = c.per_axis("padding", rank, 0) * 2
-    x, type = c.x, "Conv"
-    single = len(c.dims) == rank + 1
-    x = c.add("Unsqueeze", x, c.ints(0)) if single else x
+    (x, single), type = _batched(c, rank), "Conv"
     if c.flag("transposed", "transpose" in c.name):
         type, window["output_padding"] = "ConvTranspose", c.per_axis("output_padding", rank, 0)
-    y = c.add(type, x, weights, bias, **window)
-    return c.add("Squeeze", y, c.ints(0)) if single else y
+    return _unbatched(c, c.add(type, x, weights, bias, **window), single)
 
 
 def linear(c: Context) -> Value:
     weights, bias = c.get("weight"), c.get("bias")
     if len(c.dims) == 2 and len(c.net.dims(weights)) == 2:
         return c.add("Gemm", c.x, weights, bias, transB=1)
-    swapped = c.add("Transpose", weights, perm=(1, 0)) if len(c.net.dims(weights)) == 2 else weights
-    y = c.add("MatMul", c.x, swapped)
+    y = c.add("MatMul", c.x, c.swapped(weights))
     return y if bias is None else c.add("Add", y, bias)
 
 
@@ -88,10 +84,8 @@ def attention(c: Context) -> Value:
         times = c.net.dims(query)[-3] // c.net.dims(key)[-3]
         key, values = (_repeated(c, v, len(c.net.dims(v)) - 3, times) for v in (key, values))
     (*_, steps, width), (*_, lasts, _) = c.net.dims(query), c.net.dims(key)
-    rank = len(c.net.dims(key))
-    swapped = c.add("Transpose", key, perm=(*range(rank - 2), rank - 1, rank - 2))
     factor = c.get("scale", 1 / math.sqrt(width))
-    scores = c.add("Mul", c.add("MatMul", query, swapped), c.full(factor))
+    scores = c.add("Mul", c.add("MatMul", query, c.swapped(key)), c.full(factor))
     lowest = float(np.finfo(c.numpy).min)
     if c.flag("is_causal"):
         scores = c.add("Add", scores, np.triu(np.full((steps, lasts), lowest, c.numpy), 1))
@@ -130,7 +124,7 @@ def layer_norm(c: Context) -> Result:
 def rms_norm(c: Context) -> Value:
     count = len(c.get("normalized_shape"))
     axes = c.ints(*range(-count, 0))
-    mean = c.add("ReduceMean", c.add("Mul", c.x, c.x), axes, keepdims=1)
+    mean = c.add("ReduceMean", c.square(c.x), axes, keepdims=1)
     root = c.add("Sqrt", c.add("Add", mean, c.full(c.get("eps", float(np.finfo(c.numpy).eps)))))
     y = c.add("Div", c.x, root)
     return y if c.get("weight") is None else c.add("Mul", y, c.get("weight"))
@@ -238,8 +232,7 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[Context], Value]:
 def grid_sample(c: Context) -> Value:
     mode = ("linear", "nearest", "cubic")[c.integer("interpolation_mode")]
     padding = ("zeros", "border", "reflection")[c.integer("padding_mode")]
-    options: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": int(c.flag("align_corners"))}
-    return spelled(c.net, "GridSample", [c.x, c.get("grid")], **options)[0]
+    return sampled(c, c.x, c.get("grid"), mode, padding, corners=c.flag("align_corners"))
 
 
 def col2im(c: Context) -> Value:
