@@ -163,7 +163,7 @@ class Writer:
             what = f"is made of constants alone, and its result is too large to keep: {node.output.type}"
             self.report(node.origin, what, "the file is damaged, or builds data that belongs into an input")
             return None
-        self._macs -= node.op.macs([v and v.type for v in node.inputs], [v.type for v in node.outputs])
+        self._macs -= node.op.macs([v.type if v else None for v in node.inputs], [v.type for v in node.outputs])
         if self._macs < 0:
             self.report(node.origin, "is made of constants alone, and takes too long to compute", "the file is damaged")
             return None

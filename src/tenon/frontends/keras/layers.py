@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.keras.load import Layer
+from tenon.frontends.keras.importer import Layer, Made, Spell
 from tenon.frontends.keras.recurrent import RECURRENT
 from tenon.frontends.keras.weights import Weights
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import Quant
-
-Made = Value | Sequence[Value]
-Spell = Callable[[Layer], Made]
 
 
 # -------------------------------------------------------------------------------------------------- activations

@@ -5,25 +5,23 @@ The description is JSON and the weights are HDF5; nothing in them is ever run, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tenon.errors import FormatError, InputError, ModelError, ShapeError
+from tenon.errors import FormatError, InputError, ModelError
 from tenon.frontends.channels_last import ChannelsLast
+from tenon.frontends.keras.importer import (
+    Importer,
+)
 from tenon.frontends.keras.weights import Weights, of_archive, of_h5
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.archive import SIGNATURE as ARCHIVE
 from tenon.frontends.wire.archive import Archive, parsed
 from tenon.frontends.wire.hdf5 import SIGNATURE, File
-from tenon.ir.bind import Shapes, remedy
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ir.writer import is_known
+from tenon.ir.bind import Shapes
+from tenon.ir.graph import Graph
 
-MODELS = frozenset({"Functional", "Model", "Sequential"})
-DEEPEST = 16
-"""Models within models."""
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 
 
@@ -36,9 +34,12 @@ def recognise(file: ModelFile) -> bool:
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a Keras model.  See ``frontends.load`` for errors."""
+    from tenon.frontends.keras.layers import LAYERS
+
     try:
         config, weights, version = read(file)
-        return Importer(file, version, shapes, inputs, outputs).run(config, weights)
+        net = ChannelsLast(file, "", shapes, inputs, outputs)
+        return Importer(net, version, LAYERS).run(config, weights)
     except (ModelError, InputError):
         raise
     except RefusedError as error:
@@ -79,277 +80,3 @@ def _json(text: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("class_name"), str):
         raise FormatError("its description is not of a model")
     return found
-
-
-# ---------------------------------------------------------------------------------------------------- importing
-class Importer:
-    """One file on its way to a graph."""
-
-    def __init__(
-        self,
-        file: ModelFile,
-        version: int,
-        shapes: Shapes,
-        inputs: Sequence[str] | None,
-        outputs: Sequence[str] | None,
-    ) -> None:
-        self.file, self.version = file, version
-        self.names: dict[Value, str] = {}
-        self.net = ChannelsLast(file, "", shapes, inputs, outputs)
-        self.net.remember()
-
-    def run(self, config: Mapping[str, Any], weights: Weights) -> Graph:
-        """Raises ModelError listing every problem."""
-        if config["class_name"] not in MODELS:
-            raise FormatError(
-                f"{self.file.name}: a model of the class {config['class_name']} is defined by code, which is not in "
-                "the file; rebuild it as a functional model and save that"
-            )
-        outputs = self.model(config, weights, None, "", 0)
-        return self.net.finish([self.name_of(value) for value in outputs])
-
-    def name_of(self, value: Value) -> str:
-        """What the net calls a value."""
-        names = self.names
-        if value not in names or self.net.scope.get(names[value]) is not value:
-            names.update({found: name for name, found in self.net.scope.items()})
-        return names.get(value, value.name)
-
-    def read(self, values: Sequence[Value]) -> None:
-        """Tell the net what the present layer reads."""
-        for name in map(self.name_of, values):
-            if name in self.net:
-                self.net[name]
-
-    def model(
-        self, model: Mapping[str, Any], weights: Weights, inputs: Sequence[Value] | None, prefix: str, depth: int
-    ) -> list[Value]:
-        """The outputs of a model applied to ``inputs``, or to new inputs of the graph."""
-        if depth > DEEPEST:
-            raise FormatError(f"{self.file.name}: models are nested more than {DEEPEST} deep")
-        config = _part(model, "config", dict, list)
-        config = {"layers": config} if isinstance(config, list) else config
-        layers = [_Entry(entry, weights) for entry in _part(config, "layers", list)]
-        weights.enter([(layer.kind, layer.name) for layer in layers])
-        walk = _Walk(self, layers, prefix, depth)
-        if model["class_name"] == "Sequential":
-            return walk.sequence(config, inputs)
-        return walk.graph(config, inputs)
-
-    def input(self, name: str, shape: Sequence[int | None], dtype: str) -> Value:
-        """A new input of the graph; an unknown batch is one.  Raises ShapeError while other extents are unknown."""
-        dims = [n if n is not None else 1 if i == 0 else f"{name}_dim_{i}" for i, n in enumerate(shape)]
-        if not all(isinstance(d, str) or (isinstance(d, int) and d > 0) for d in dims):
-            raise FormatError(f"{self.file.name}: input '{name}' has the impossible shape {list(shape)}")
-        known = {t.numpy.name: t for t in DType if t is not DType.Q8}
-        value = self.net.input(name, TensorType(known.get(dtype, DType.F32), tuple(dims)))
-        if not value.type.bound:
-            why = f"input '{name}' has dimensions without a value: {value.type}"
-            raise ShapeError(f"{self.file.name}: {why} ({remedy(name, value.type)})")
-        return value
-
-
-def _part(description: Mapping[str, Any], key: str, *kinds: type) -> Any:
-    """What stands in a description under ``key``.  Raises RefusedError if it is of none of these types."""
-    found = description.get(key)
-    if not isinstance(found, kinds):
-        raise RefusedError(f"the model's description has no {key} where it should; the file is damaged")
-    return found
-
-
-class _Entry:
-    """A layer of a model's description."""
-
-    def __init__(self, entry: Mapping[str, Any], weights: Weights) -> None:
-        if not isinstance(entry, dict) or "class_name" not in entry or "config" not in entry:
-            raise RefusedError("the model's description has a layer without a class or a config; the file is damaged")
-        self.entry, self.kind = entry, str(entry["class_name"])
-        self.config: Mapping[str, Any] = entry["config"] if isinstance(entry["config"], dict) else {"layers": []}
-        self.name = str(entry.get("name") or self.config.get("name") or self.kind.lower())
-        self.weights = weights
-
-    @property
-    def calls(self) -> list[list[tuple[str, int, int]]]:
-        """For each time that the layer is applied, where its inputs come from: (layer, call, output)."""
-        nodes = self.entry.get("inbound_nodes") or []
-        return [list(_histories(node)) for node in nodes]
-
-
-def _histories(node: Any) -> Iterator[tuple[str, int, int]]:
-    """The tensors that a call reads, as either Keras writes them."""
-    if isinstance(node, dict):
-        history = node.get("config", {}).get("keras_history") if node.get("class_name") == "__keras_tensor__" else None
-        if history is not None:
-            yield str(history[0]), int(history[1]), int(history[2])
-        else:
-            for value in node.values():
-                yield from _histories(value)
-    elif isinstance(node, list):
-        if len(node) >= 3 and isinstance(node[0], str) and isinstance(node[1], int) and isinstance(node[2], int):
-            yield node[0], node[1], node[2]
-            yield from (h for value in node[3:] for h in _histories(value))
-        else:
-            for value in node:
-                yield from _histories(value)
-
-
-def _ends(given: Any) -> list[tuple[str, int, int]]:
-    return list(_histories(given))
-
-
-class _Walk:
-    """Applying the layers of one model."""
-
-    def __init__(self, importer: Importer, layers: Sequence[_Entry], prefix: str, depth: int) -> None:
-        self.importer, self.net, self.layers = importer, importer.net, layers
-        self.prefix, self.depth = prefix, depth
-        self.made: dict[tuple[str, int], list[Value]] = {}
-
-    def sequence(self, config: Mapping[str, Any], inputs: Sequence[Value] | None) -> list[Value]:
-        layers = list(self.layers)
-        first = layers[0]
-        given = list(inputs) if inputs is not None else [self.first_input(config, first)]
-        if first.kind == "InputLayer":
-            layers = layers[1:]
-        for layer in layers:
-            given = self.apply(layer, given, 0)
-        return given
-
-    def first_input(self, config: Mapping[str, Any], first: _Entry) -> Value:
-        shape = None
-        for holder in (first.config, config, _inner(first.config)):
-            shape = shape or next((holder[k] for k in _SHAPES if holder.get(k)), None)
-        if shape is None:
-            raise FormatError(
-                f"{self.importer.file.name}: the model does not say what shape its input has; build it with an "
-                "Input layer and save it again"
-            )
-        name = first.name if first.kind == "InputLayer" else f"{first.name}_input"
-        return self.importer.input(name, shape, _dtype(first.config))
-
-    def graph(self, config: Mapping[str, Any], inputs: Sequence[Value] | None) -> list[Value]:
-        starts = [name for name, _, _ in _ends(_part(config, "input_layers", list))]
-        if inputs is not None:
-            self.made.update({(name, 0): [value] for name, value in zip(starts, inputs, strict=True)})
-        else:
-            by_name = {layer.name: layer for layer in self.layers}
-            for name in starts:
-                layer = by_name.get(name)
-                if layer is None:
-                    raise FormatError(f"{self.importer.file.name}: the input '{name}' is no layer; the file is damaged")
-                shape = next((layer.config[k] for k in _SHAPES if layer.config.get(k)), None)
-                if shape is None:
-                    raise FormatError(f"{self.importer.file.name}: the input '{name}' has no shape")
-                self.made[name, 0] = [self.importer.input(name, shape, _dtype(layer.config))]
-        waiting = [
-            (layer, i, call)
-            for layer in self.layers
-            for i, call in enumerate(layer.calls)
-            if (layer.name, i) not in self.made
-        ]
-        while waiting:
-            ready = [w for w in waiting if all((name, n) in self.made for name, n, _ in w[2])]
-            if not ready:
-                stuck = ", ".join(sorted({layer.name for layer, _, _ in waiting})[:5])
-                raise FormatError(f"{self.importer.file.name}: what {stuck} read is not there; the file is damaged")
-            for layer, i, call in ready:
-                values = [self.output(*history) for history in call]
-                self.made[layer.name, i] = self.apply(layer, values, i)
-            done = {(layer.name, i) for layer, i, _ in ready}
-            waiting = [w for w in waiting if (w[0].name, w[1]) not in done]
-        return [self.output(*history) for history in _ends(_part(config, "output_layers", list))]
-
-    def output(self, name: str, call: int, output: int) -> Value:
-        values = self.made.get((name, call), [])
-        if not 0 <= output < len(values):
-            raise FormatError(f"{self.importer.file.name}: '{name}' has no output {output}; the file is damaged")
-        return values[output]
-
-    def apply(self, layer: _Entry, values: list[Value], call: int) -> list[Value]:
-        """A layer's outputs; what goes wrong is noted with the net."""
-        name = f"{self.prefix}{layer.name}{f':{call}' if call else ''}"
-        if layer.kind in MODELS:
-            inner = layer.weights.inside(layer.name)
-            return self.importer.model(layer.entry, inner, values, f"{name}/", self.depth + 1)
-        made: list[Value] = []
-        names = [name]
-        with self.net.layer(name, layer.kind, name):
-            self.importer.read(values)
-            made = self.results(layer, values)
-            names += [f"{name}:{i}" for i in range(1, len(made))]
-            for key, value in zip(names, made, strict=False):
-                self.net[key] = value
-        return [self.net.scope[key] for key in names if key in self.net.scope]
-
-    def results(self, layer: _Entry, values: list[Value]) -> list[Value]:
-        from tenon.frontends.keras.layers import LAYERS
-
-        spell = LAYERS.get(layer.kind)
-        if spell is None:
-            raise RefusedError("this layer is not supported", _REMEDIES.get(layer.kind, ""))
-        if not all(is_known(v) for v in values):
-            return []  # the layer that did not make it has been reported
-        found = spell(Layer(self.importer, layer.kind, layer.config, layer.weights.of(layer.name), values))
-        return [found] if isinstance(found, Value) else list(found)
-
-
-_SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")
-_REMEDIES = {
-    "Lambda": "it holds Python code, which is never run; replace it by layers",
-    "Masking": "pad and mask outside of the net",
-}
-
-
-def _inner(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    layer = config.get("layer")
-    return layer.get("config", {}) if isinstance(layer, dict) else {}
-
-
-def _dtype(config: Mapping[str, Any]) -> str:
-    dtype = config.get("dtype", "float32")
-    return dtype if isinstance(dtype, str) else "float32"
-
-
-class Layer:
-    """A layer as the functions of ``keras.layers`` see it: ``config`` by attribute, weights by role."""
-
-    def __init__(
-        self, importer: Importer, kind: str, config: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]
-    ) -> None:
-        self.importer, self.kind, self.config, self.weights = importer, kind, config, weights
-        self.net, self.inputs = importer.net, list(inputs)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self.config.get(name)
-        return default if value is None else value
-
-    @property
-    def x(self) -> Value:
-        if not self.inputs:
-            raise RefusedError("it has no input")
-        return self.inputs[0]
-
-    @property
-    def rank(self) -> int:
-        return self.net.type(self.x).rank
-
-    def arrays(self, *roles: str) -> list[Array]:
-        """The weights of these roles, in the order in which Keras makes them.  Raises RefusedError."""
-        return self.weights.arrays(roles)
-
-    def ints(self, name: str, count: int, default: int = 1) -> tuple[int, ...]:
-        """A setting that is one number for all axes or one for each."""
-        value = self.get(name, default)
-        found = tuple(int(v) for v in value) if isinstance(value, list) else (int(value),) * count
-        if len(found) != count:
-            raise RefusedError(f"{name}={value} does not fit {count} axes")
-        return found
-
-    @property
-    def first(self) -> bool:
-        """Whether channels come first."""
-        return bool(self.get("data_format", "channels_last") == "channels_first")
-
-    def inner(self, entry: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]) -> Layer:
-        """A layer that this one wraps."""
-        return Layer(self.importer, str(entry["class_name"]), entry["config"], weights, inputs)

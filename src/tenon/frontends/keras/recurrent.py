@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.keras.load import Layer
+from tenon.frontends.keras.importer import Layer
 from tenon.frontends.keras.weights import Weights
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value

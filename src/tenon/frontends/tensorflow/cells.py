@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.frontends.recurrent import LONGEST
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tensorflow.load import Layer
+from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow_family import Made
 from tenon.ir.graph import Value
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tensorflow.load import (
+from tenon.frontends.tensorflow.importer import (
     DEAD,
     DEEPEST_CALLS,
     MOST_STEPS,

@@ -16,7 +16,7 @@ from tenon.frontends.suppression import combined
 from tenon.frontends.tensorflow import windows
 from tenon.frontends.tensorflow.cells import CELLS
 from tenon.frontends.tensorflow.elements import ELEMENTS
-from tenon.frontends.tensorflow.load import Layer
+from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow.schema import DTYPES, shape_of
 from tenon.frontends.tensorflow.windows import WINDOWS
 from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tensorflow.load import Layer
+from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow_family import Made, each
 from tenon.ir.graph import Array, Value
 

@@ -15,7 +15,7 @@ from tenon.frontends import tensorflow_family as family
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two
 from tenon.frontends.tflite import schema
-from tenon.frontends.tflite.load import Layer, Spell
+from tenon.frontends.tflite.importer import Layer, Spell
 from tenon.frontends.tflite.recurrent import RECURRENT
 from tenon.frontends.tflite.signal import SIGNAL
 from tenon.frontends.tflite.streams import STREAMS

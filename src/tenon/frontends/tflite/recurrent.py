@@ -15,7 +15,7 @@ import numpy as np
 from tenon.frontends.recurrent import LONGEST
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tflite import schema
-from tenon.frontends.tflite.load import Layer
+from tenon.frontends.tflite.importer import Layer
 from tenon.ir.graph import Array, Value
 
 Made = Value | Sequence[Value]

@@ -17,7 +17,7 @@ from tenon.frontends.integers import Integers
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
 from tenon.frontends.tflite.fourier import real_inverse, real_transform
-from tenon.frontends.tflite.load import Layer
+from tenon.frontends.tflite.importer import Layer
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Value
 from tenon.ir.types import DType, TensorType

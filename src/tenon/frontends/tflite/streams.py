@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.frontends.integers import Integers, joined, stacked
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tflite.load import Layer
+from tenon.frontends.tflite.importer import Layer
 from tenon.frontends.tflite.signal import Made, State, operand, options
 from tenon.ir.types import DType
 
