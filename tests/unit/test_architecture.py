@@ -72,6 +72,27 @@ def test_formats_know_nothing_of_each_other() -> None:
                 assert other == path.parent.name or other not in formats, f"{path} imports {node.module}"
 
 
+def names_of(path: Path) -> str:
+    return "tenon." + ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for type checkers count too."""
+    known = {names_of(p): p for p in SOURCE.rglob("*.py")}
+    arrows: dict[str, set[str]] = {}
+    for name, path in known.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                parts = {f"{node.module}.{a.name}" for a in node.names} & set(known)
+                found |= parts or ({node.module} & set(known))
+        arrows[name] = found - {name}
+    while ends := [name for name, to in arrows.items() if not to & set(arrows)]:
+        for name in ends:
+            del arrows[name]
+    assert not {name: sorted(to & set(arrows)) for name, to in arrows.items()}
+
+
 def test_operators_name_no_target() -> None:
     for path in [*SOURCE.glob("ops/*.py"), *SOURCE.glob("kernels/*.py")]:
         assert not imported(path) & {"targets", "toolchain", "codegen"}, path
