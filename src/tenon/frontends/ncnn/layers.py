@@ -15,7 +15,7 @@ from tenon.frontends.composed import group_norm
 from tenon.frontends.ncnn.attention import ATTENTION
 from tenon.frontends.ncnn.detection import DETECTION
 from tenon.frontends.ncnn.places import PLACES
-from tenon.frontends.ncnn.pointwise import POINTWISE, Context, Result, activation, broadcast
+from tenon.frontends.ncnn.pointwise import AXES, POINTWISE, Context, Result, activation, broadcast
 from tenon.frontends.ncnn.recurrent import RECURRENT
 from tenon.frontends.ncnn.windows import WINDOWS, weights
 from tenon.frontends.refused import RefusedError
@@ -35,7 +35,7 @@ def inner_product(c: Context) -> Value:
         x = x if offset is None else c.add("Add", x, offset)
     else:
         x = c.add("Gemm", c.reshape(c.x, 1, math.prod(dims)), raw.reshape(outputs, inputs), offset, transB=1)
-    return activation(c, x, c.integer(9), c.layer.numbers(10))
+    return activation(c, x)
 
 
 def memory_data(c: Context) -> Value:
@@ -87,21 +87,15 @@ def mvn(c: Context) -> Value:
 
 
 def lrn(c: Context) -> Value:
-    """Across channels, or over the neighbours within each, zeros around."""
     size, alpha, beta, bias = c.integer(1, 5), c.number(2, 1.0), c.number(3, 0.75), c.number(4, 1.0)
-    if not c.integer(0):
-        return c.add("LRN", c.x, size=size, alpha=alpha, beta=beta, bias=bias)
-    low, high = size // 2, size - size // 2 - 1
-    mean = c.add("AveragePool", c.square(c.x), kernel_shape=(size, size), pads=(low, low, high, high),
-                 strides=(1, 1), count_include_pad=1)  # fmt: skip
-    return c.add("Div", c.x, c.add("Pow", c.add("Add", c.add("Mul", mean, alpha), bias), beta))
+    return family.local_response(c, c.x, size, alpha, beta, bias, within=bool(c.integer(0)))
 
 
 # -------------------------------------------------------------------------------------------- movement
 def reshape(c: Context) -> Value:
     """The options name w, h, d and c: 0 keeps the input's, -1 takes what is left."""
     dims = c.dims()
-    own = dict(zip({1: "w", 2: "hw", 3: "chw", 4: "cdhw"}.get(len(dims) - 1, ""), dims[1:], strict=True))
+    own = dict(zip(AXES.get(len(dims) - 1, ""), dims[1:], strict=True))
     wanted = {"c": c.integer(2, -233), "d": c.integer(11, -233), "h": c.integer(1, -233), "w": c.integer(0, -233)}
     if 6 in c.layer.options:
         raise RefusedError("a shape given as an expression is not supported")
@@ -152,18 +146,17 @@ def crop(c: Context) -> Value:
     if starts:
         axes = [c.inner(a, len(dims)) for a in axes] or list(range(1, 1 + len(starts)))
         return c.slice(c.x, starts, [min(e, 2**31 - 1) for e in ends], axes)
-    rank = len(dims) - 1
-    offsets, sizes, tails = [(2, 1, 0)[3 - rank :], (5, 4, 3)[3 - rank :], (8, 7, 6)[3 - rank :]]
-    low = [c.integer(i) for i in offsets]
-    high = [n - c.integer(t) if c.integer(s) in (0, -233) else a + c.integer(s)
-            for n, a, s, t in zip(dims[1:], low, sizes, tails, strict=True)]  # fmt: skip
-    return c.slice(c.x, low, high, range(1, rank + 1))
+    low = [c.integer(id) for id in c.by_axis(0, 1, 13, 2)]
+    high = [n - c.integer(behind) if c.integer(size) in (0, -233) else a + c.integer(size)
+            for n, a, size, behind in zip(dims[1:], low, c.by_axis(3, 4, 14, 5), c.by_axis(6, 7, 15, 8), strict=True)
+            ]  # fmt: skip
+    return c.slice(c.x, low, high, range(1, len(dims)))
 
 
 def _cropped_like(c: Context, like: tuple[int, ...]) -> Value:
     """To the size of another blob, from an offset; what the other has no axis for is left whole."""
     dims = c.dims()
-    offsets = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 13, 1, 0)}.get(len(dims) - 1, ())
+    offsets = c.by_axis(0, 1, 13, 2)
     count = min(len(like), len(dims)) - 1
     low = [c.integer(id) for id in offsets[len(offsets) - count :]]
     high = [a + n for a, n in zip(low, like[len(like) - count :], strict=True)]
@@ -188,7 +181,7 @@ def padding(c: Context) -> Value:
 
 def squeeze(c: Context) -> Value:
     dims = c.dims()
-    named = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 11, 1, 0)}.get(len(dims) - 1, ())
+    named = c.by_axis(0, 1, 11, 2)
     axes = [c.inner(a, len(dims)) for a in c.layer.integers(3)]
     return c.without(c.x, axes or [i + 1 for i, id in enumerate(named) if c.integer(id) and dims[i + 1] == 1])
 

@@ -39,7 +39,7 @@ def copy_to(c: Context) -> Value:
     if whole == part:
         return c.inputs[1]
     rank = len(whole) - 1
-    first = [c.integer(id) for id in {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 13, 1, 0)}.get(rank, ())]
+    first = [c.integer(id) for id in c.by_axis(0, 1, 13, 2)]
     if starts := c.layer.integers(9):
         axes = [c.inner(a, rank + 1) - 1 for a in c.layer.integers(11)] or list(range(len(starts)))
         first = [0] * rank
@@ -97,19 +97,21 @@ def _region(c: Context) -> Value:
     return c.reshape(c.inputs[1], 1, 4)
 
 
+def _numbered(c: Context) -> Value:
+    """The region after the number of its picture."""
+    return c.add("Concat", np.zeros((1, 1), np.float32), _region(c), axis=1)
+
+
 def roi_pooling(c: Context) -> Value:
-    region = c.add("Concat", np.zeros((1, 1), np.float32), _region(c), axis=1)
     shape = (c.integer(1), c.integer(0))
-    return c.add("MaxRoiPool", c.x, region, pooled_shape=shape, spatial_scale=c.number(2, 1.0))
+    return c.add("MaxRoiPool", c.x, _numbered(c), pooled_shape=shape, spatial_scale=c.number(2, 1.0))
 
 
 def position_sensitive(c: Context) -> Value:
-    region = c.add("Concat", np.zeros((1, 1), np.float32), _region(c), axis=1)
-    size = c.integer(0, 7)
+    size, options = c.integer(0, 7), {"output_dim": c.integer(3), "spatial_scale": c.number(2, 0.0625)}
     if c.integer(1, 7) != size:
         raise RefusedError("bins that do not make a square are not supported")
-    return c.add("PsRoiPool", c.x, region, output_dim=c.integer(3), group_size=size,
-                 spatial_scale=c.number(2, 0.0625))  # fmt: skip
+    return c.add("PsRoiPool", c.x, _numbered(c), group_size=size, **options)
 
 
 def roi_align(c: Context) -> Value:

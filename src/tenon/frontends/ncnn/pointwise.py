@@ -17,6 +17,9 @@ from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
+AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
+"""The axes of a blob, by how many they are."""
+
 
 class Context(Emitter):
     """The layer about to be made: ``x`` is its first input."""
@@ -47,6 +50,11 @@ class Context(Emitter):
         if not 1 <= axis < rank:
             raise RefusedError(f"axis {self.integer(id, default)} of {rank - 1} is impossible")
         return axis
+
+    def by_axis(self, w: int, h: int, d: int, c: int) -> list[int]:
+        """Of ids of options for w, h, d and c those of the axes that the first blob has, the outermost first."""
+        ids = {"w": w, "h": h, "d": d, "c": c}
+        return [ids[name] for name in AXES.get(len(self.dims()) - 1, "")]
 
     def without(self, x: Value, axes: Sequence[int]) -> Value:
         """Fewer axes of one element; a blob keeps at least one."""
@@ -82,9 +90,9 @@ Result = Value | Sequence[Value]
 
 
 # ----------------------------------------------------------------------------------------- activations
-def activation(c: Context, x: Value, kind: int, params: Sequence[float]) -> Value:
+def activation(c: Context, x: Value) -> Value:
     """The activation that a layer carries, by its number."""
-    a, b = [*params, 0.0, 0.0][:2]
+    kind, (a, b) = c.integer(9), [*c.layer.numbers(10), 0.0, 0.0][:2]
     made: dict[int, Callable[[], Value]] = {
         0: lambda: x,
         1: lambda: c.add("Relu", x),

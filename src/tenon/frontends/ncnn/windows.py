@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,6 @@ def weights(c: Context, size: int, outputs: int, bias_id: int) -> tuple[Array, A
     return raw, offset
 
 
-def _convolution(axes: int) -> Callable[[Context], Value]:
-    return lambda c: convolution(c, axes)
-
-
 def convolution(c: Context, axes: int = 2) -> Value:
     window, computed = _window(c, axes), c.integer(19)
     offset: Value | Array | None
@@ -86,7 +83,7 @@ def convolution(c: Context, axes: int = 2) -> Value:
         x = c.add("Pad", x, c.ints(0, 0, *pads[:axes], 0, 0, *pads[axes:]), c.number(18))
     x = c.reshape(x, 1, 1, -1) if axes == 1 and len(c.dims(x)) == 2 else x
     x = c.add("Conv", x, filters, offset, **window)
-    return activation(c, x, c.integer(9), c.layer.numbers(10))
+    return activation(c, x)
 
 
 def _computed(c: Context, window: dict[str, Any]) -> tuple[Value, Value | None]:
@@ -98,11 +95,7 @@ def _computed(c: Context, window: dict[str, Any]) -> tuple[Value, Value | None]:
     return c.reshape(c.inputs[1], *dims), c.reshape(c.inputs[2], -1) if c.integer(5) else None
 
 
-def _deconvolution(axes: int) -> Callable[[Context], Value]:
-    return lambda c: deconvolution(c, axes)
-
-
-def deconvolution(c: Context, axes: int) -> Value:
+def deconvolution(c: Context, axes: int = 2) -> Value:
     """Stored [group, out, in, ...]; the pads are cut off afterwards, or what is more than a size that is given."""
     window = _window(c, axes)
     outputs, inputs, kernel = _filters(c, window)
@@ -121,7 +114,7 @@ def deconvolution(c: Context, axes: int) -> Value:
     offset = c.weights.floats(outputs) if c.integer(5) else None
     filters = np.ascontiguousarray(stored).reshape(-1, outputs // group, *kernel)
     x = c.add("ConvTranspose", c.x, filters, offset, **window)
-    return activation(c, x, c.integer(9), c.layer.numbers(10))
+    return activation(c, x)
 
 
 def deformable(c: Context) -> Value:
@@ -131,15 +124,11 @@ def deformable(c: Context) -> Value:
     raw, offset = weights(c, c.integer(6), outputs, 5)
     filters, bias = c.value(raw.reshape(outputs, inputs, *kernel)), c.value(offset)
     x = deformed(c, [c.x, filters, c.inputs[1], bias, *c.inputs[2:3]], window, 1)
-    return activation(c, x, c.integer(9), c.layer.numbers(10))
+    return activation(c, x)
 
 
 # --------------------------------------------------------------------------------------------- pooling
-def _pooling(axes: int) -> Callable[[Context], Value]:
-    return lambda c: pooling(c, axes)
-
-
-def pooling(c: Context, axes: int) -> Value:
+def pooling(c: Context, axes: int = 2) -> Value:
     """Global pooling makes a vector; the pads that ncnn adds to use up the last row and column are spelled out."""
     average, dims = c.integer(0) == 1, c.dims()
     if len(dims) != 2 + axes:
@@ -222,13 +211,14 @@ def fold(c: Context) -> Value:
     return spelled(c.net, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], 1, **options)[0]
 
 
+_OVER_AXES = {
+    "Convolution": convolution, "ConvolutionDepthWise": convolution, "Deconvolution": deconvolution,
+    "DeconvolutionDepthWise": deconvolution, "Pooling": pooling,
+}  # fmt: skip
+"""Layers over two axes, which have others of the same name over one and three."""
+
 WINDOWS: dict[str, Callable[[Context], Result]] = {
-    "Convolution": convolution, "ConvolutionDepthWise": convolution,
-    "Convolution1D": _convolution(1), "ConvolutionDepthWise1D": _convolution(1),
-    "Convolution3D": _convolution(3), "ConvolutionDepthWise3D": _convolution(3),
-    "Deconvolution": _deconvolution(2), "DeconvolutionDepthWise": _deconvolution(2),
-    "Deconvolution1D": _deconvolution(1), "DeconvolutionDepthWise1D": _deconvolution(1),
-    "Deconvolution3D": _deconvolution(3), "DeconvolutionDepthWise3D": _deconvolution(3),
-    "DeformableConv2D": deformable, "Pooling": _pooling(2), "Pooling1D": _pooling(1), "Pooling3D": _pooling(3),
-    "SPP": pyramid, "StatisticsPooling": statistics, "Fold": fold, "Unfold": unfold,
+    **_OVER_AXES,
+    **{f"{name}{axes}D": partial(spell, axes=axes) for name, spell in _OVER_AXES.items() for axes in (1, 3)},
+    "DeformableConv2D": deformable, "SPP": pyramid, "StatisticsPooling": statistics, "Fold": fold, "Unfold": unfold,
 }  # fmt: skip
