@@ -268,7 +268,7 @@ class Outcomes:
         return refusal
 
     def _fail(self, label: str, error: BaseException, keep: Callable[[], Path]) -> None:
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        where = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__][-1]
         kind = f"{type(error).__name__} in {Path(where.filename).name}:{where.lineno}"
         if kind not in self.failures:
             self.failures[kind] = f"{kind}: {str(error)[:200]} ({label}, kept as {keep()})"

@@ -78,6 +78,15 @@ def test_constants_that_take_minutes_to_multiply() -> None:
     assert "takes too long to compute" in refusal(onnx_model(nodes, {}, ["y"], weights).SerializeToString())
 
 
+def test_only_the_first_problem_of_a_layer_is_told() -> None:
+    """And not that what follows in the layer lacks a shape."""
+    made = Model()
+    pads = made.constant("p", np.array([[0, 0], [0, 2**31 - 1]], np.int32))
+    x, y = made.tensor("x", (1, 2), "u8", scale=[0.5]), made.tensor("y", (1, 2), "u8", scale=[0.5])
+    made.add("PAD", [x, pads], [y])
+    assert "1 problem in this model" in refusal(made.bytes([x], [y]))
+
+
 def test_an_input_that_a_node_makes_too() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())

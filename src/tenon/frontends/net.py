@@ -225,7 +225,11 @@ class Net:
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        return self.writer.add(operator(type, attributes), given, names, self._here.origin)
+        before = len(self.writer.problems)
+        made = self.writer.add(operator(type, attributes), given, names, self._here.origin)
+        if len(self.writer.problems) > before:
+            self._failed.update(made)
+        return made
 
     # ---------------------------------------------------------------------------------------- the graph
     def finish(self, outputs: Sequence[str]) -> Graph:

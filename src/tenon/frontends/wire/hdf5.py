@@ -30,7 +30,7 @@ class _Bytes:
     """The file, and where reading stands."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.left = data, MOST_READS
+        self.data, self.left = data, min(MOST_READS, 50_000 + 4 * len(data))
 
     def at(self, offset: int, size: int) -> bytes:
         self.left -= 1
