@@ -62,6 +62,14 @@ def test_pooling_of_the_forks_rounds_down() -> None:
         same(one("Pooling", options, x), caffe_pool(x, "MAX", 3, 2, 0, ceil=False))
 
 
+def test_a_pooling_that_ends_outside_of_the_picture_is_refused() -> None:
+    for method in ("MAX", "AVE"):
+        options = f"pooling_param {{ pool: {method} kernel_size: 1 stride: 2 }}"
+        same(one("Pooling", options, random(1, 2, 5, 7)), random(1, 2, 5, 7)[:, :, ::2, ::2])
+        with pytest.raises(UnsupportedError, match=r"pools 4 elements by 1 in steps of 2: .* would hold nothing"):
+            one("Pooling", options, random(1, 2, 4, 7))
+
+
 def test_global_pooling() -> None:
     x = random(2, 3, 4, 5)
     same(one("Pooling", "pooling_param { pool: AVE global_pooling: true }", x), x.mean((2, 3), keepdims=True))

@@ -169,6 +169,7 @@ CASES: list[tuple[str, list[Array], bytes, Array]] = [
     ("Shrink s 1 1 x0 y 0=0.1 1=0.4", [X], b"",
      np.where(X < -0.4, X + np.float32(0.1), np.where(X > 0.4, X - np.float32(0.1), X))),
     ("Crop c 2 1 x0 x1 y 0=1 1=2 2=1", [X, WIDE], b"", X[:, 1:4, 2:6, 1:4]),
+    ("Crop c 1 1 x0 y 0=1 13=1 3=2 4=-233 14=2 5=-233 8=1", [V], b"", V[:, :-1, 1:3, :, 1:3]),
     ("Interp i 2 1 x0 x1 y 0=1", [X, rand(1, 1, 12, 10)], b"", X.repeat(2, 2).repeat(2, 3)),
     ("Interp i 1 1 x0 y 0=2 3=2 4=3", [FLAT], b"", np.broadcast_to(FLAT[..., None, None], (1, 30, 2, 3))),
     ("Padding p 1 1 x0 y 0=1 1=0 2=2 3=1 6=4", [X], stored(np.arange(4.0), plain=True),
