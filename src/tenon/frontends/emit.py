@@ -143,7 +143,7 @@ class Emitter:
         return a, self.reshape(b, *second, *(1,) * tail)
 
 
-class OfInputs(Protocol):
+class HasInput(Protocol):
     """A layer with a first input, as the functions of a format see it."""
 
     @property
@@ -152,12 +152,12 @@ class OfInputs(Protocol):
     def add(self, type: str, *inputs: Operand, **attributes: Any) -> Value: ...
 
 
-def simple(type: str, **attributes: Any) -> Callable[[OfInputs], Value]:
+def simple(type: str, **attributes: Any) -> Callable[[HasInput], Value]:
     """What a layer becomes that is one operator of its first input."""
     return lambda c: c.add(type, c.x, **attributes)
 
 
-def same(c: OfInputs) -> Value:
+def same(c: HasInput) -> Value:
     """What a layer becomes that does nothing when the network runs."""
     return c.x
 
