@@ -150,3 +150,10 @@ def test_hashes_of_megengine_are_those_in_its_files() -> None:
 def test_newer_dumps_of_megengine_are_refused() -> None:
     with pytest.raises(FormatError, match="dump_format"):
         frontends.load(bytes(4) + b"mge2" + bytes(40))
+
+
+def test_the_nearest_operator_is_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"not supported \(the nearest that is: Relu\)"):
+        frontends.load(caffe2_net([caffe2_operator("Reluu", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
+    with pytest.raises(UnsupportedError, match="cut the model around it with --from and --to"):
+        frontends.load(caffe2_net([caffe2_operator("Histogramme", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})

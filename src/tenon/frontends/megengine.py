@@ -15,7 +15,7 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.frontends.emit import Emitter, port
 from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.flatbuffer import Buffer, Table
 from tenon.ir.bind import Shapes
@@ -86,7 +86,7 @@ class _Dump:
                 return
             inputs = [self.net[self.named(i)] for i in sources]
             if kind not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+                raise unknown(kind, OPERATORS)
             if all(is_known(v) for v in inputs):
                 self.net[name] = OPERATORS[kind](Context(self.net, operator.table(2), inputs))
 

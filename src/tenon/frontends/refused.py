@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class RefusedError(Exception):
     """This node cannot be imported: ``what`` is wrong, ``remedy`` may help."""
@@ -16,3 +19,11 @@ class UntypedError(RefusedError):
 
     def __init__(self) -> None:
         super().__init__("it needs the shapes of its inputs, which are not known")
+
+
+def unknown(type: str, known: Iterable[str], what: str = "operator", remedy: str = "") -> RefusedError:
+    """Nothing here makes a node of this type; the nearest of those that are known is named."""
+    spelled = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(type.lower(), spelled, 1, 0.75)
+    hint = f"the nearest that is: {spelled[near[0]]}" if near else "cut the model around it with --from and --to"
+    return RefusedError(f"this {what} is not supported", remedy or hint)

@@ -6,11 +6,9 @@ those of BVLC Caffe's CPU code when testing, and of the fork that made a layer k
 
 from __future__ import annotations
 
-import difflib
-
 from tenon.frontends.caffe import convolution, detection, normalize, pointwise, recurrent, shape
 from tenon.frontends.caffe.layer import Layer, Table
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 
@@ -28,9 +26,7 @@ def import_layer(layer: Layer) -> None:
     """Name the values of a layer's tops in its net.  Raises RefusedError."""
     message = layer.message
     if message.type not in LAYERS:
-        near = difflib.get_close_matches(message.type, LAYERS, 1, 0.75)
-        hint = f"the nearest supported layer is {near[0]}" if near else "cut the net around it with inputs and outputs"
-        raise RefusedError("this layer is not supported", hint)
+        raise unknown(message.type, LAYERS, "layer")
     _check_names(message)
     field, spell = LAYERS[message.type]
     layer.p = getattr(message, field) if field else message

@@ -15,7 +15,7 @@ from tenon.errors import FormatError
 from tenon.frontends.caffe2.ops import OPERATORS, Context, looks_like_name
 from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import unknown
 from tenon.frontends.source import Fits, ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
 from tenon.ir.bind import ANY_RANK, Shapes
@@ -142,7 +142,7 @@ def _operator(net: Net, context: Context, op: Message, name: str) -> None:
             return
         known = context.begin(op)
         if op.type not in OPERATORS:
-            raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+            raise unknown(op.type, OPERATORS)
         if known:
             made = OPERATORS[op.type](context)
             for top, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):

@@ -18,7 +18,7 @@ from tenon.frontends.darknet.layer import Layer, Network
 from tenon.frontends.darknet.layers import LAYERS, check
 from tenon.frontends.darknet.recurrent import RECURRENT
 from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
@@ -108,7 +108,7 @@ def _made(network: Network, index: int) -> Value | Detections:
     layer = Layer(network, index)
     kind = layer.section.type
     if kind not in _SPELLS:
-        raise RefusedError(f"the layer [{kind}] is not supported", "the layers that are stand in the documentation")
+        raise unknown(kind, _SPELLS, "layer")
     check(layer.section)
     network.net.type(layer.x)
     return _SPELLS[kind](layer)

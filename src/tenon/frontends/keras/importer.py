@@ -8,7 +8,7 @@ from typing import Any
 from tenon.errors import FormatError, ShapeError
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.keras.weights import Weights
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
@@ -214,7 +214,7 @@ class _Walk:
     def results(self, layer: _Entry, values: list[Value]) -> list[Value]:
         spell = self.importer.spells.get(layer.kind)
         if spell is None:
-            raise RefusedError("this layer is not supported", _REMEDIES.get(layer.kind, ""))
+            raise unknown(layer.kind, self.importer.spells, "layer", _REMEDIES.get(layer.kind, ""))
         if not all(is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
         found = spell(Layer(self.importer, layer.kind, layer.config, layer.weights.of(layer.name), values))

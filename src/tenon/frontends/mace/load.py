@@ -16,7 +16,7 @@ from tenon.frontends.emit import port
 from tenon.frontends.mace.context import Context
 from tenon.frontends.mace.ops import OPERATORS
 from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
 from tenon.ir.bind import Shapes
@@ -170,7 +170,7 @@ class _Model:
         with self.net.layer(op.name or op.output[0], op.type, *op.output):
             context = Context(self.net, op, defaults)
             if op.type not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+                raise unknown(op.type, OPERATORS)
             if context.known:
                 made = OPERATORS[op.type](context)
                 for name, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):

@@ -19,7 +19,7 @@ from tenon.frontends.emit import port
 from tenon.frontends.mxnet.context import Context
 from tenon.frontends.mxnet.ops import LABELLED, OPERATORS
 from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value
@@ -218,7 +218,7 @@ class _Symbol:
                 names = names[:1]
             context = Context(self.net, kind, names, _attributes(node), self.stored is None)
             if kind not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+                raise unknown(kind, OPERATORS)
             if context.known:
                 made = OPERATORS[kind](context)
                 for k, value in enumerate([made] if isinstance(made, Value) else made):

@@ -14,7 +14,7 @@ from tenon.frontends.ncnn.file import Layer, Weights, is_param, layers
 from tenon.frontends.ncnn.layers import LAYERS
 from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Graph, Value
@@ -74,7 +74,7 @@ def _build(net: Net, found: Sequence[Layer], weights: Weights) -> Graph:
 def _make(net: Net, layer: Layer, weights: Weights) -> None:
     context = Context(net, layer, weights)
     if layer.type not in LAYERS:
-        raise RefusedError("this layer is not supported", "the layers that are stand in the documentation")
+        raise unknown(layer.type, LAYERS, "layer")
     for value in context.inputs:
         net.type(value)
     made = LAYERS[layer.type](context)

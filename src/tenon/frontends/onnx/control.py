@@ -61,7 +61,7 @@ def _loop(call: Call) -> list[Entry]:
                 call.open_condition(active, "")
                 raise RefusedError(
                     "its number of trips depends on what is computed at run time, and with it a shape",
-                    "cut the model around it with --input and --output",
+                    "cut the model around it with --from and --to",
                 )
             after = [call.choose(active, new, old) for new, old in zip(after, state, strict=True)]
         state = after

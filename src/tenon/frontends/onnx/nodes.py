@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -22,7 +21,7 @@ from tenon.frontends.onnx.gradient import gradient
 from tenon.frontends.onnx.strings import MAKES_STRINGS, STRINGS
 from tenon.frontends.onnx.tensors import STRING, TensorError, array, is_missing, missing
 from tenon.frontends.onnx.upgrade import Layer, upgrade
-from tenon.frontends.refused import RefusedError, UntypedError
+from tenon.frontends.refused import RefusedError, UntypedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 REMEDIES = {
-    "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --output",
+    "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --to",
 }
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
@@ -96,7 +95,7 @@ class Importer:
         for value in self.counted:
             for reader in value.uses:
                 what = f"reads '{value.name}', whose extent depends on data"
-                self.writer.report(reader.origin, what, "cut the model before it with --output")
+                self.writer.report(reader.origin, what, "cut the model before it with --to")
         self.writer.finish()
         return self.graph
 
@@ -442,9 +441,7 @@ def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
     """The operator of that name with these attributes.  Raises RefusedError."""
     found = ops.lookup(type)
     if found is None:
-        near = difflib.get_close_matches(type, ops.registry(), 1, 0.75)
-        nearest = f"the nearest supported operator is {near[0]}" if near else ""
-        raise RefusedError("this operator is not supported", REMEDIES.get(type, nearest))
+        raise unknown(type, ops.registry(), "operator", REMEDIES.get(type, ""))
     known = {f.name: f for f in fields(found)}
     newest = _defaults(_schema("", type, 1 << 30))
     foreign = [k for k, v in attributes.items() if k not in known and newest.get(k) != v]

@@ -18,7 +18,7 @@ from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.paddle.context import Context, Result, looks_like_type
 from tenon.frontends.paddle.ops import OPERATORS
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
 from tenon.ir.bind import Shapes
@@ -221,7 +221,7 @@ class _Program:
         with self.net.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
             context = Context(self.net, op, self.types)
             if op.type not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+                raise unknown(op.type, OPERATORS)
             if context.begin():
                 made = OPERATORS[op.type](context)
                 for name, value in _named(slots, made):

@@ -10,7 +10,7 @@ from tenon.frontends.net import Net
 from tenon.frontends.pytorch.context import TYPES, Context
 from tenon.frontends.pytorch.ops import MOVEMENT, OPERATORS
 from tenon.frontends.pytorch.views import Views
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
@@ -94,7 +94,7 @@ class _Walk:
             name = name.removesuffix("_copy") if name.removesuffix("_copy") in MOVEMENT else name
             arguments = {key: self.value(given) for key, given in call.arguments.items()}
             if name not in OPERATORS:
-                raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+                raise unknown(name, OPERATORS)
             if not all(isinstance(d, int) for d in call.shape):
                 raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
             read = [i for i, result in enumerate(call.results) if result]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tenon.errors import FormatError, InputError, Problem, UnsupportedError
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.emit import port
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.tensorflow.schema import SCHEMA, array, element_type, shape_of
 from tenon.frontends.tensorflow_family import Operands
 from tenon.frontends.wire.protobuf import Message
@@ -216,7 +216,7 @@ class Importer:
         if any(isinstance(v, Dead) for v in values):
             return [DEAD] * 8
         if spell is None:
-            raise RefusedError("this operator is not supported")
+            raise unknown(node.op, self.vocabulary.operators)
         if any(isinstance(v, Value) and not is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
         found = spell(layer)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.tensorflow_family import Operands
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import WHOLE, DType, Quant, TensorType
@@ -90,7 +90,7 @@ class Importer:
                 self.net[name]  # the net shall know that it is read, even if the operator is refused
         try:
             if spell is None:
-                raise RefusedError("this operator is not supported")
+                raise unknown(operation.type, self.operators)
             layer = Layer(self, operation, operation.type in self.movers and self.alike(operation))
             found = spell(layer)
             made = [found] if isinstance(found, Value) else list(found)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tmfile.context import Context
 from tenon.frontends.tmfile.file import DTYPES, Network, Node, Tensor, is_tmfile, read
@@ -79,7 +79,7 @@ def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> 
     with net.layer(node.name, name, *tops):
         inputs = [_read(net, network, i, values) for i in node.inputs]
         if function is None:
-            raise RefusedError("this operator is not supported", "those that are stand in the documentation")
+            raise unknown(name, [])
         if not inputs:
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):
