@@ -147,7 +147,7 @@ def _files(file: ModelFile) -> dict[str, bytes]:
 def gather(corpus: Path) -> None:
     """Record what the tests load, and the models of ONNX's conformance suite.  Raises CalledProcessError."""
     environment = child_environment(PYTHONPATH=f"{ROOT}/src:{ROOT}/tests")
-    options = "-q --continue-on-collection-errors -p no:cacheprovider --record-models".split()
+    options = ["-q", "--continue-on-collection-errors", "-p", "no:cacheprovider", "--record-models"]
     command = [sys.executable, "-m", "pytest", *options, str(corpus.resolve())]
     subprocess.run([*command, *map(str, SOURCES)], cwd=ROOT, env=environment, check=False)
     from conformance.cases import cases
