@@ -174,12 +174,12 @@ def mace_net(
 
 
 # --------------------------------------------------------------------------------------------- Caffe2
-def caffe2_operator(type: str, ins: Sequence[str], outs: Sequence[str], **options: Option | Array) -> bytes:
+def caffe2_operator(type: str, ins: Sequence[str], outs: Sequence[str], **options: Option | Array | bytes) -> bytes:
     body = b"".join(field(1, n) for n in ins) + b"".join(field(2, n) for n in outs) + field(4, type)
     for name, value in options.items():
         if isinstance(value, np.ndarray):
             argument = field(5, value.ravel().tolist())
-        elif isinstance(value, int | float | str):
+        elif isinstance(value, int | float | str | bytes):
             argument = field(3 if isinstance(value, int) else 2 if isinstance(value, float) else 4, value)
         else:
             argument = b"".join(field(6, v) for v in value)

@@ -37,6 +37,7 @@ SCHEMA = Schema(
 _FILLS = {
     "GivenTensorFill": "f4", "GivenTensorDoubleFill": "f4", "ConstantFill": "f4", "XavierFill": "f4", "MSRAFill": "f4",
     "GivenTensorIntFill": "i4", "GivenTensorInt64Fill": "i8", "GivenTensorBoolFill": "?",
+    "Int8GivenTensorFill": "u1", "Int8GivenIntTensorFill": "i4",
 }  # fmt: skip
 _CONSTANT_TYPES = {1: "f4", 2: "i4", 5: "?", 10: "i8"}
 
@@ -175,7 +176,14 @@ def fill(op: Message) -> Array:
         kind = _CONSTANT_TYPES.get(arguments["dtype"].i if "dtype" in arguments else 1, "f4")
         number = 0.0 if value is None else value.f if value.has("f") else value.i
         return np.broadcast_to(np.array(number, kind), shape)
-    numbers = [] if values is None else values.floats if dtype == "f4" else values.ints
+    if dtype == "u1":
+        numbers: Sequence[float] = list(bytes(values.s)) if values is not None else []
+    else:
+        numbers = [] if values is None else values.floats if dtype == "f4" else values.ints
     if len(numbers) != math.prod(shape):
         raise FormatError(f"{len(numbers)} values for a tensor of shape {list(shape)}; the file is damaged")
-    return np.asarray(numbers, dtype).reshape(shape)
+    data = np.asarray(numbers, dtype).reshape(shape)
+    if not op.type.startswith("Int8"):
+        return data
+    scale, zero = arguments.get("Y_scale"), arguments.get("Y_zero_point")
+    return (data - np.float32(zero.i if zero else 0)) * np.float32(scale.f if scale else 1)

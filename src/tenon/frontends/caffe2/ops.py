@@ -9,7 +9,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tenon.frontends.arguments import Arguments
+from tenon.frontends.caffe2.elements import ELEMENTS
+from tenon.frontends.composed import batch_to_space, group_norm, space_to_batch, unfolded
 from tenon.frontends.emit import full_windows, same, simple
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
@@ -32,12 +36,26 @@ class Context(Arguments):
     def begin(self, op: Message) -> bool:
         """Whether the operator can be made: the types of its inputs are known."""
         self.read(op)
-        if self.text("order", "NCHW") != "NCHW":
-            raise RefusedError("only the order NCHW is supported")
+        if self.text("order", "NCHW") not in ("NCHW", "NHWC"):
+            raise RefusedError(f"the order {self.text('order')} is not supported")
         return self.blind or all(is_known(v) for v in self.inputs)
 
 
 Result = Value | Sequence[Value]
+
+
+def images(made: Callable[[Context], Value]) -> Callable[[Context], Value]:
+    """What reads pictures; those of the order NHWC, and weights of four axes with them, are turned and turned back."""
+
+    def turned(c: Context) -> Value:
+        if c.text("order", "NCHW") == "NCHW":
+            return made(c)
+        weights = c.op.type.startswith(("Conv", "Int8Conv"))
+        for i in range(2 if weights else 1):
+            c.inputs[i] = c.add("Transpose", c.input(i), perm=(0, 3, 1, 2))
+        return c.add("Transpose", made(c), perm=(0, 2, 3, 1))
+
+    return turned
 
 
 def _pair(c: Context, name: str, default: int) -> tuple[int, int]:
@@ -79,7 +97,7 @@ def fully_connected(c: Context) -> Value:
     """Y = X W^T + b; FCTransposed has W already so."""
     x = c.as_matrix(c.x, c.integer("axis", 1))
     weights = c.as_matrix(c.input(1), c.integer("axis_w", 1))
-    return c.add("Gemm", x, weights, *c.inputs[2:3], transB=int(c.op.type == "FC"))
+    return c.add("Gemm", x, weights, *c.inputs[2:3], transB=int(c.op.type != "FCTransposed"))
 
 
 def pooling(type: str, whole: str) -> Callable[[Context], Value]:
@@ -101,19 +119,8 @@ def lrn(c: Context) -> Value:
                  bias=c.number("bias", 1.0))  # fmt: skip
 
 
-def binary(type: str) -> Callable[[Context], Value]:
-    """With ``broadcast`` the second operand lies along the axes from ``axis`` on."""
-
-    def made(c: Context) -> Value:
-        a, b = c.x, c.input(1)
-        known = is_known(a) and is_known(b) and c.integer("broadcast")
-        return c.add(type, *(c.broadcast(a, b, c.integer("axis", -1)) if known else (a, b)))
-
-    return made
-
-
 def concat(c: Context) -> Value:
-    axis = c.integer("axis", 1)
+    axis = c.integer("axis", 1 if c.text("order", "NCHW") == "NCHW" else 3)
     return c.stacked(c.inputs, axis) if c.integer("add_axis") else c.add("Concat", *c.inputs, axis=axis)
 
 
@@ -160,6 +167,73 @@ def resize(mode: str) -> Callable[[Context], Value]:
     return made
 
 
+def layer_norm(c: Context) -> Value:
+    """From ``axis`` on; vectors of that shape may scale and shift it."""
+    axis = c.axis(c.integer("axis", 1), len(c.dims))
+    shape = c.dims[axis:]
+    given = [c.reshape(v, *shape) for v in c.inputs[1:3]]
+    scale = given[0] if given else np.ones(shape, np.float32)
+    return c.add("LayerNormalization", c.x, scale, *given[1:], axis=axis, epsilon=c.number("epsilon", 1e-5))
+
+
+def affine(c: Context) -> Value:
+    return c.add("Add", c.add("Mul", c.x, c.channels(c.input(1), c.x)), c.channels(c.input(2), c.x))
+
+
+def columns(c: Context) -> Value:
+    window, dilation, (n, _, h, w) = _window(c), _pair(c, "dilation", 1), c.image(c.x)
+    if "pads" not in window:
+        raise RefusedError("pads of old are not supported")
+    kernel, pads, strides = window["kernel_shape"], window["pads"], window["strides"]
+    spans = zip((h, w), pads[:2], pads[2:], kernel, dilation, strides, strict=True)
+    size = [(m + p + q - (k - 1) * d - 1) // s + 1 for m, p, q, k, d, s in spans]
+    return c.reshape(unfolded(c, c.x, kernel, strides, pads, dilation), n, -1, *size)
+
+
+def blocks(c: Context) -> Value:
+    size = (c.integer("block_size", 2),) * 2
+    pads = [c.integer(f"pad_{side}", c.integer("pad")) for side in "tlbr"]
+    return (space_to_batch if c.op.type == "SpaceToBatch" else batch_to_space)(c, c.x, size, pads)
+
+
+# --------------------------------------------------------------------------------------------- regions
+def roi_pool(c: Context) -> Value:
+    return c.add("MaxRoiPool", c.x, c.input(1), pooled_shape=(c.integer("pooled_h", 1), c.integer("pooled_w", 1)),
+                 spatial_scale=c.number("spatial_scale", 1.0))  # fmt: skip
+
+
+def roi_align(c: Context) -> Value:
+    """Regions [R, 5] with the number of their picture first, or [R, 4] of the only one."""
+    count, width = c.net.dims(c.input(1))
+    picture = c.value(np.zeros(count, np.int64))
+    if width == 5:
+        picture = c.reshape(c.add("Cast", c.slice(c.input(1), [0], [1], [1]), to="i64"), count)
+    regions = c.slice(c.input(1), [width - 4], [width], [1])
+    centre = "half_pixel" if c.integer("aligned") else "output_half_pixel"
+    return c.add("RoiAlign", c.x, regions, picture, output_height=c.integer("pooled_h", 1),
+                 output_width=c.integer("pooled_w", 1), spatial_scale=c.number("spatial_scale", 1.0),
+                 sampling_ratio=max(0, c.integer("sampling_ratio", -1)),
+                 coordinate_transformation_mode=centre)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------- eight-bit integers
+def _then_relu(made: Callable[[Context], Result]) -> Callable[[Context], Result]:
+    return lambda c: c.add("Relu", whole) if isinstance(whole := made(c), Value) else whole
+
+
+def quantised(made: Callable[[Context], Result], *after: str) -> Callable[[Context], Result]:
+    """The same on real numbers, which are then rounded and limited as the integers of its result are."""
+    return lambda c: rounded(c, c.chain(whole, *after)) if isinstance(whole := made(c), Value) else whole
+
+
+def rounded(c: Context, x: Value) -> Value:
+    scale, zero = c.number("Y_scale"), float(c.integer("Y_zero_point"))
+    if not scale > 0:
+        return x
+    low, high = (0 - zero) * scale, (255 - zero) * scale
+    return c.add("Mul", c.add("Round", c.add("Mul", c.add("Clip", x, low, high), 1 / scale)), scale)
+
+
 def clip(c: Context) -> Value:
     return c.add("Clip", c.x, c.number("min", -3.4e38), c.number("max", 3.4e38))
 
@@ -193,10 +267,17 @@ def softmax(c: Context) -> Value:
 
 
 OPERATORS: dict[str, Callable[[Context], Result]] = {
-    "Conv": convolution, "ConvTranspose": deconvolution, "FC": fully_connected, "FCTransposed": fully_connected,
-    "MaxPool": pooling("MaxPool", "GlobalMaxPool"), "AveragePool": pooling("AveragePool", "GlobalAveragePool"),
-    "SpatialBN": batch_norm, "LRN": lrn,
-    "InstanceNorm": lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.number("epsilon", 1e-5)),
+    **ELEMENTS, "Conv": images(convolution), "ConvTranspose": images(deconvolution),
+    "FC": fully_connected, "FCTransposed": fully_connected,
+    "MaxPool": images(pooling("MaxPool", "GlobalMaxPool")),
+    "AveragePool": images(pooling("AveragePool", "GlobalAveragePool")), "SpatialBN": images(batch_norm),
+    "LRN": images(lrn), "InstanceNorm": images(
+        lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.number("epsilon", 1e-5))),
+    "GroupNorm": images(lambda c: group_norm(c, c.x, c.integer("group", 32), c.input(1), c.input(2),
+                                             c.number("epsilon", 1e-5))),
+    "LayerNorm": layer_norm, "AffineChannel": images(affine), "Im2Col": images(columns),
+    "SpaceToBatch": images(blocks), "BatchToSpace": images(blocks), "RoIPool": images(roi_pool),
+    "RoIAlign": images(roi_align),
     "Relu": simple("Relu"), "LeakyRelu": lambda c: c.add("LeakyRelu", c.x, alpha=c.number("alpha", 0.01)),
     "PRelu": lambda c: c.add("PRelu", c.x, c.channels(c.input(1), c.x)), "Sigmoid": simple("Sigmoid"),
     "Tanh": simple("Tanh"), "Elu": lambda c: c.add("Elu", c.x, alpha=c.number("alpha", 1.0)),
@@ -207,17 +288,16 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "Ceil": simple("Ceil"), "Negative": simple("Neg"), "Sqr": lambda c: c.add("Mul", c.x, c.x), "Sin": simple("Sin"),
     "Cos": simple("Cos"), "Clip": clip, "Scale": lambda c: c.add("Mul", c.x, c.number("scale", 1.0)),
     "Pow": lambda c: c.add("Pow", c.x, c.number("exponent") if "exponent" in c.arguments else c.input(1)),
-    "Add": binary("Add"), "Sub": binary("Sub"), "Mul": binary("Mul"), "Div": binary("Div"),
     "Sum": lambda c: c.fold("Add", c.inputs), "Max": lambda c: c.fold("Max", c.inputs),
     "Min": lambda c: c.fold("Min", c.inputs), "MatMul": matmul, "BatchMatMul": matmul,
     "Concat": concat, "DepthConcat": concat, "Split": split, "DepthSplit": split, "Reshape": reshape,
-    "Transpose": transpose, "Slice": slices, "PadImage": pad_image, "Flatten": lambda c: c.as_matrix(c.x),
+    "Transpose": transpose, "Slice": slices, "PadImage": images(pad_image), "Flatten": lambda c: c.as_matrix(c.x),
     "FlattenToVec": lambda c: c.reshape(c.x, -1),
     "ExpandDims": lambda c: c.add("Unsqueeze", c.x, c.ints(*c.integers("dims"))),
     "Squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.integers("dims"))),
-    "Gather": lambda c: c.add("Gather", *c.inputs),
-    "ChannelShuffle": lambda c: c.shuffled(c.x, c.integer("group", 1)), "ResizeNearest": resize("nearest"),
-    "UpsampleBilinear": resize("linear"), "ResizeBilinear": resize("linear"), "Normalize": normalize,
+    "ChannelShuffle": images(lambda c: c.shuffled(c.x, c.integer("group", 1))),
+    "ResizeNearest": images(resize("nearest")), "UpsampleNearest": images(resize("nearest")),
+    "UpsampleBilinear": images(resize("linear")), "ResizeBilinear": images(resize("linear")), "Normalize": normalize,
     "Softmax": softmax, "ArgMax": arg("ArgMax"), "ArgMin": arg("ArgMin"), "ReduceMean": reduce("ReduceMean"),
     "ReduceSum": reduce("ReduceSum"), "ReduceMax": reduce("ReduceMax"), "ReduceMin": reduce("ReduceMin"),
     "ReduceL1": reduce("ReduceL1"), "ReduceL2": reduce("ReduceL2"), "Dropout": same, "Copy": same, "Alias": same,
@@ -225,3 +305,14 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "NCHW2NHWC": lambda c: c.add("Transpose", c.x, perm=(0, 2, 3, 1)),
     "NHWC2NCHW": lambda c: c.add("Transpose", c.x, perm=(0, 3, 1, 2)),
 }  # fmt: skip
+OPERATORS |= {f"{name}Relu": _then_relu(OPERATORS[name]) for name in ("Conv", "FC", "Sum", "Add")}
+OPERATORS |= {f"Int8{name}": quantised(OPERATORS[name]) for name in (
+    "Conv", "ConvRelu", "ConvTranspose", "FC", "FCRelu", "Sum", "SumRelu", "Add", "AddRelu", "MaxPool", "AveragePool",
+    "Relu", "LeakyRelu", "Sigmoid", "Softmax", "Concat", "Reshape", "Flatten", "Slice", "Transpose", "ResizeNearest",
+    "ChannelShuffle")}  # fmt: skip
+OPERATORS |= {
+    "Int8Quantize": lambda c: rounded(c, c.x),
+    "Int8Dequantize": same,
+    "Int8MaxPoolRelu": quantised(OPERATORS["MaxPool"], "Relu"),
+    "Int8AveragePoolRelu": quantised(OPERATORS["AveragePool"], "Relu"),
+}
