@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends.channels_last import ChannelsLast
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.suppression import suppressed
@@ -178,9 +179,22 @@ def reduce_truth(kind: str) -> Spell:
     return spell
 
 
-def _cumsum(layer: Operands) -> Made:
-    flags = {name: int(layer.flag(name)) for name in ("exclusive", "reverse")}
-    return layer.net.add("CumSum", layer.x(), layer.net.ints(*layer.numbers(1)), **flags)
+def accumulated(op: str) -> Spell:
+    def spell(layer: Operands) -> Made:
+        flags = {name: int(layer.flag(name)) for name in ("exclusive", "reverse")}
+        return layer.net.add(op, layer.x(), layer.net.ints(*layer.numbers(1)), **flags)
+
+    return spell
+
+
+def segments(how: str) -> Spell:
+    """The numbers of the segments are constants, or how many there are is an operand."""
+
+    def spell(layer: Operands) -> Made:
+        count = layer.numbers(2)[0] if layer.count > 2 else int(layer.array(1).max(initial=-1)) + 1
+        return elements.segments(layer.net, layer.x(), layer.stored(1), count, how)
+
+    return spell
 
 
 def suppression(layer: Operands, *, scores_too: bool) -> Made:
@@ -192,7 +206,32 @@ def suppression(layer: Operands, *, scores_too: bool) -> Made:
     return (numbers, scores, count) if scores_too else (numbers, count)
 
 
+# ---------------------------------------------------------------------------------------------------- diagonals
+def main_only(layer: Operands, k: int) -> None:
+    """Raises RefusedError if operand ``k`` asks for other diagonals."""
+    if layer.count > k and any(layer.numbers(k)):
+        raise RefusedError("only main diagonals are supported")
+
+
+def set_diagonal(layer: Operands) -> Made:
+    main_only(layer, 2)
+    return elements.set_diagonal(layer.net, layer.x(), layer.x(1))
+
+
+def matrix_diagonal(layer: Operands) -> Made:
+    main_only(layer, 1)
+    n = layer.net.dims(layer.x())[-1]
+    if any(layer.numbers(k)[0] not in (-1, n) for k in (2, 3) if layer.count > k):
+        raise RefusedError("only square matrices are supported")
+    return elements.matrix_diagonal(layer.net, layer.x())
+
+
 # ---------------------------------------------------------------------------------------------------- constants
+def _broadcast_args(layer: Operands) -> Made:
+    shape = np.broadcast_shapes(tuple(layer.numbers(0)), tuple(layer.numbers(1)))
+    return layer.net.constant(np.array(shape, layer.array(0).dtype), "shape")
+
+
 def _rank(layer: Operands) -> Made:
     return layer.net.constant(np.array(layer.net.type(layer.stored(0)).rank, np.int32), "rank")
 
@@ -221,13 +260,18 @@ SHARED: dict[str, Spell] = {
     """),
     **each(two, """
         Equal:Equal Greater:Greater GreaterEqual:GreaterOrEqual Less:Less LessEqual:LessOrEqual LogicalAnd:And
-        LogicalOr:Or Maximum:Max Minimum:Min Pow:Pow
+        LogicalOr:Or Maximum:Max Minimum:Min Pow:Pow BitwiseXor:BitwiseXor
     """),
     **each(with_ints, "BroadcastTo:Expand Tile:Tile"),
     **each(reduce, "Mean:Mean Sum:Sum"),
+    **each(segments, """
+        SegmentSum:sum UnsortedSegmentMax:max UnsortedSegmentMin:min UnsortedSegmentProd:prod UnsortedSegmentSum:sum
+    """),
     "AddN": lambda layer: layer.net.add("Sum", *layer.xs()),
+    "Atan2": lambda layer: elements.atan2(layer.net, layer.x(0), layer.x(1)),
     "BatchToSpaceND": lambda layer: layer.net.batch_to_space(layer.x(), layer.numbers(1), layer.array(2)),
-    "Cumsum": _cumsum,
+    "BroadcastArgs": _broadcast_args,
+    "Cumsum": accumulated("CumSum"),
     "DepthToSpace": lambda layer: layer.net.depth_to_space(layer.x(), layer.integer("block_size")),
     "ExpandDims": lambda layer: layer.net.expand_dims(layer.x(), layer.numbers(1)[0]),
     "Fill": _fill,
@@ -236,18 +280,26 @@ SHARED: dict[str, Spell] = {
     "GatherNd": lambda layer: layer.net.add("GatherND", layer.x(), layer.net.add("Cast", layer.stored(1), to="i64")),
     "LeakyRelu": lambda layer: layer.net.add("LeakyRelu", layer.x(), alpha=layer.number("alpha", 0.2)),
     "LogSoftmax": one("LogSoftmax", axis=-1),
+    "MatrixDiag": matrix_diagonal,
+    "MatrixSetDiag": set_diagonal,
     "NotEqual": _not_equal,
     "OneHot": _one_hot,
     "Pack": lambda layer: layer.net.pack(layer.xs(), layer.integer("axis")),
     "Rank": _rank,
     "Relu6": lambda layer: layer.net.clip(layer.x(), 0, 6),
+    "ReverseSequence": lambda layer: elements.reverse_sequence(
+        layer.net, layer.x(), layer.stored(1), layer.integer("seq_dim"), layer.integer("batch_dim")),
     "ReverseV2": lambda layer: layer.net.reverse(layer.x(), layer.along()),
+    "RightShift": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
     "Rsqrt": lambda layer: layer.net.add("Reciprocal", layer.net.add("Sqrt", layer.x())),
+    "ScatterNd": lambda layer: elements.scatter_nd(layer.net, layer.stored(0), layer.x(1), layer.numbers(2)),
     "Select": lambda layer: _select(layer, rows=True),
     "SelectV2": lambda layer: _select(layer, rows=False),
     "Slice": _part,
     "SpaceToBatchND": lambda layer: layer.net.space_to_batch(layer.x(), layer.numbers(1), layer.array(2)),
     "SpaceToDepth": lambda layer: layer.net.space_to_depth(layer.x(), layer.integer("block_size")),
+    "SparseToDense": lambda layer: elements.sparse_to_dense(
+        layer.net, layer.stored(0), layer.numbers(1), layer.x(2), layer.x(3)),
     "SplitV": lambda layer: layer.net.split(layer.x(), layer.numbers(1), layer.numbers(2)[0]),
     "Square": lambda layer: layer.net.square(layer.x()),
     "SquaredDifference": _squared_difference,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tenon.frontends import tensorflow_elements as elements
+from tenon.frontends import tensorflow_family as family
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow_family import Made, each, one, two
@@ -23,16 +24,6 @@ def _scattered(how: str) -> Spell:
     return lambda layer: layer.net.add(
         "ScatterND", layer.x(), elements.whole(layer.net, layer.x(1)), layer.x(2), reduction=how
     )
-
-
-def _segments(how: str) -> Spell:
-    """The numbers of the segments are constants, or how many there are is an operand."""
-
-    def spell(layer: Layer) -> Made:
-        count = layer.numbers(2)[0] if layer.count > 2 else int(layer.array(1).max(initial=-1)) + 1
-        return elements.segments(layer.net, layer.x(), layer.x(1), count, how)
-
-    return spell
 
 
 def _segment_mean(layer: Layer) -> Made:
@@ -59,40 +50,14 @@ def _stitched(layer: Layer) -> Made:
 
 
 # --------------------------------------------------------------------------------------------------- rearranging
-def _reversed(layer: Layer) -> Made:
-    return layer.net.reverse(layer.x(), [i for i, turned in enumerate(layer.array(1).ravel()) if turned])
-
-
-def _rolled(layer: Layer) -> Made:
-    return elements.roll(layer.net, layer.x(), layer.numbers(1), layer.numbers(2))
-
-
-def _set_diagonal(layer: Layer) -> Made:
-    _main_only(layer, 2)
-    return elements.set_diagonal(layer.net, layer.x(), layer.x(1))
-
-
 def _diagonal(layer: Layer) -> Made:
     """The diagonals of matrices."""
-    _main_only(layer, 1)
+    family.main_only(layer, 1)
     net, x = layer.net, layer.x()
     *outer, rows, columns = net.dims(x)
     n = min(rows, columns)
     places = net.constant(np.arange(n) * (columns + 1), "places")
     return net.add("Gather", net.reshape(x, (*outer, rows * columns)), places, axis=-1)
-
-
-def _matrix_diagonal(layer: Layer) -> Made:
-    _main_only(layer, 1)
-    n = layer.net.dims(layer.x())[-1]
-    if any(layer.numbers(k)[0] not in (-1, n) for k in (2, 3) if layer.count > k):
-        raise RefusedError("only square matrices are supported")
-    return elements.matrix_diagonal(layer.net, layer.x())
-
-
-def _main_only(layer: Layer, k: int) -> None:
-    if layer.count > k and any(layer.numbers(k)):
-        raise RefusedError("only main diagonals are supported")
 
 
 def _linspace(layer: Layer) -> Made:
@@ -101,16 +66,6 @@ def _linspace(layer: Layer) -> Made:
     if not 0 < count < 1 << 24:
         raise RefusedError(f"{count} numbers are impossible")
     return layer.net.constant(np.linspace(start, stop, count).astype(layer.array(0).dtype), "numbers")
-
-
-def _broadcast_args(layer: Layer) -> Made:
-    shape = np.broadcast_shapes(tuple(layer.numbers(0)), tuple(layer.numbers(1)))
-    return layer.net.constant(np.array(shape, layer.array(0).dtype), "shape")
-
-
-def _product(layer: Layer) -> Made:
-    flags = {name: int(layer.flag(name)) for name in ("exclusive", "reverse")}
-    return layer.net.add("CumProd", layer.x(), layer.net.ints(*layer.numbers(1)), **flags)
 
 
 # ----------------------------------------------------------------------------------------------------- functions
@@ -142,10 +97,6 @@ def _finite(layer: Layer) -> Made:
     return net.add("Not", net.add("Or", net.add("IsNaN", x), net.add("IsInf", x)))
 
 
-def _truncated_rest(layer: Layer) -> Made:
-    return layer.net.add("Mod", layer.x(0), layer.x(1), fmod=1)
-
-
 def _truncated_quotient(layer: Layer) -> Made:
     net, y = layer.net, layer.net.add("Div", layer.x(0), layer.x(1))
     if not net.type(y).dtype.is_float:
@@ -166,43 +117,36 @@ def _erfc(layer: Layer) -> Made:
 
 ELEMENTS: dict[str, Spell] = {
     # scattering
-    "ScatterNd": lambda layer: elements.scatter_nd(layer.net, layer.x(), layer.x(1), layer.numbers(2)),
     **each(_scattered, "TensorScatterUpdate:none TensorScatterAdd:add TensorScatterMax:max TensorScatterMin:min"),
-    "SparseToDense": lambda layer: elements.sparse_to_dense(
-        layer.net, layer.x(), layer.numbers(1), layer.x(2), layer.x(3)),
-    **each(_segments, """
-        SegmentMax:max SegmentMin:min SegmentProd:prod SegmentSum:sum UnsortedSegmentMax:max UnsortedSegmentMin:min
-        UnsortedSegmentProd:prod UnsortedSegmentSum:sum
-    """),
+    **each(family.segments, "SegmentMax:max SegmentMin:min SegmentProd:prod"),
     "SegmentMean": _segment_mean,
     **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitched),
     "Bucketize": lambda layer: elements.bucketize(
         layer.net, layer.x(), np.array(list(layer.attribute("boundaries").list.f), np.float32)),
     # rearranging
-    "ReverseSequence": lambda layer: elements.reverse_sequence(
-        layer.net, layer.x(), layer.x(1), layer.integer("seq_dim"), layer.integer("batch_dim")),
-    "Reverse": _reversed, "Roll": _rolled,
-    **dict.fromkeys(("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3", "Diag"), _matrix_diagonal),
+    "Reverse": lambda layer: layer.net.reverse(layer.x(), np.flatnonzero(layer.array(1)).tolist()),
+    "Roll": lambda layer: elements.roll(layer.net, layer.x(), layer.numbers(1), layer.numbers(2)),
+    **dict.fromkeys(("MatrixDiagV2", "MatrixDiagV3", "Diag"), family.matrix_diagonal),
     **dict.fromkeys(("MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3", "DiagPart"), _diagonal),
-    **dict.fromkeys(("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3"), _set_diagonal),
+    **dict.fromkeys(("MatrixSetDiagV2", "MatrixSetDiagV3"), family.set_diagonal),
     "MatrixBandPart": lambda layer: elements.band(layer.net, layer.x(), layer.numbers(1)[0], layer.numbers(2)[0]),
     "Bitcast": lambda layer: layer.net.add("BitCast", layer.x(), to=layer.dtype("type").value),
     "EnsureShape": lambda layer: layer.x(), "Print": lambda layer: layer.x(), "PrintV2": lambda layer: layer.x(),
-    "BroadcastArgs": _broadcast_args, "LinSpace": _linspace, "Cumprod": _product,
+    "LinSpace": _linspace, "Cumprod": family.accumulated("CumProd"),
     # functions
     **each(one, """
         Acos:Acos Acosh:Acosh Asin:Asin Asinh:Asinh Atan:Atan Atanh:Atanh Cosh:Cosh Sinh:Sinh IsNan:IsNaN IsInf:IsInf
         Invert:BitwiseNot
     """),
-    **each(two, "BitwiseAnd:BitwiseAnd BitwiseOr:BitwiseOr BitwiseXor:BitwiseXor"),
+    **each(two, "BitwiseAnd:BitwiseAnd BitwiseOr:BitwiseOr"),
     "LeftShift": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="LEFT"),
-    "RightShift": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
-    "Atan2": lambda layer: elements.atan2(layer.net, layer.x(0), layer.x(1)), "Erfc": _erfc,
-    "Expm1": _with_one("Exp", "Sub", after=True), "Log1p": _with_one("Add", "Log", after=False), "IsFinite": _finite,
+    "Erfc": _erfc, "IsFinite": _finite,
+    "Expm1": _with_one("Exp", "Sub", after=True), "Log1p": _with_one("Add", "Log", after=False),
     "DivNoNan": _unless_zero(lambda layer, x, y: layer.net.add("Div", x, y), 1),
     "MulNoNan": _unless_zero(lambda layer, x, y: layer.net.add("Mul", x, y), 1),
     "Xdivy": _unless_zero(lambda layer, x, y: layer.net.add("Div", x, y), 0),
     "Xlogy": _unless_zero(lambda layer, x, y: layer.net.add("Mul", x, layer.net.add("Log", y)), 0),
-    "TruncateDiv": _truncated_quotient, "TruncateMod": _truncated_rest, "L2Loss": _half_of_squares,
+    "TruncateDiv": _truncated_quotient, "L2Loss": _half_of_squares,
+    "TruncateMod": lambda layer: layer.net.add("Mod", layer.x(0), layer.x(1), fmod=1),
     "EuclideanNorm": lambda layer: layer.net.reduce("L2", layer.x(), layer.along(), layer.flag("keep_dims")),
 }  # fmt: skip

@@ -39,16 +39,20 @@ def back(layer: Layer, y: Value) -> Value:
 
 
 def spatial(layer: Layer, name: str) -> list[int]:
-    given = layer.ints(name) or [1, 1, 1, 1]
-    return given[2:] if first(layer) else given[1:-1]
+    return _inner(layer, layer.ints(name) or [1, 1, 1, 1])
+
+
+def _inner(layer: Layer, numbers: list[int]) -> list[int]:
+    """Of numbers for each axis those of the spatial ones."""
+    return numbers[2:] if first(layer) else numbers[1:-1]
 
 
 def padding(layer: Layer) -> str | list[int]:
     padding = layer.text("padding", "VALID")
     if padding != "EXPLICIT":
         return padding
-    pads, spatial = layer.ints("explicit_paddings"), slice(2, None) if first(layer) else slice(1, -1)
-    return [*pads[::2][spatial], *pads[1::2][spatial]]
+    pads = layer.ints("explicit_paddings")
+    return [*_inner(layer, pads[::2]), *_inner(layer, pads[1::2])]
 
 
 def _convolved(layer: Layer, x: Value, weights: Value, group: int) -> Made:
@@ -72,16 +76,26 @@ def _depthwise_conv(layer: Layer) -> Made:
     return _convolved(layer, image(layer), weights, c)
 
 
-def _conv_backprop(layer: Layer) -> Made:
-    net, x = layer.net, image(layer, 2)
-    w = net.transpose(layer.x(1), (3, 2, 0, 1))
-    sizes = layer.numbers(0)
-    sizes = (sizes[2:] if first(layer) else sizes[1:-1]) if len(sizes) == 4 else sizes
-    y = net.conv_transpose(
-        x, w, None, sizes, strides=spatial(layer, "strides"), dilations=spatial(layer, "dilations"),
-        padding=padding(layer),
+def _backprop(layer: Layer, weights: Value, group: int = 1) -> Made:
+    """The gradient of a convolution: operands are the extents of the result, weights and the image."""
+    sizes, x = layer.numbers(0), image(layer, 2)
+    whole = len(sizes) == layer.net.type(x).rank
+    y = layer.net.conv_transpose(
+        x, weights, None, _inner(layer, sizes) if whole else sizes, strides=spatial(layer, "strides"),
+        dilations=spatial(layer, "dilations") if layer.ints("dilations") else (), padding=padding(layer), group=group,
     )  # fmt: skip
     return back(layer, y)
+
+
+def _conv_backprop(layer: Layer) -> Made:
+    rank = layer.net.type(layer.x(1)).rank
+    return _backprop(layer, layer.net.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2))))
+
+
+def _depthwise_backprop(layer: Layer) -> Made:
+    h, w, c, m = layer.net.dims(layer.x(1))
+    weights = layer.net.transpose(layer.net.reshape(layer.x(1), (h, w, c * m, 1)), (2, 3, 0, 1))
+    return _backprop(layer, weights, c)
 
 
 def _pool(kind: str) -> Spell:
@@ -97,29 +111,6 @@ def _resize(mode: str) -> Spell:
         layer.net.add("Cast", layer.x(), to="f32") if mode != "nearest" else layer.x(),
         layer.numbers(1), mode, align_corners=layer.flag("align_corners"), half_pixel=layer.flag("half_pixel_centers"),
     )  # fmt: skip
-
-
-def _conv_3d_backprop(layer: Layer) -> Made:
-    net, x = layer.net, image(layer, 2)
-    sizes = layer.numbers(0)
-    sizes = sizes[2:] if first(layer) else sizes[1:-1]
-    y = net.conv_transpose(
-        x, net.transpose(layer.x(1), (4, 3, 0, 1, 2)), None, sizes, strides=spatial(layer, "strides"),
-        dilations=spatial(layer, "dilations")[-3:] if layer.ints("dilations") else (), padding=padding(layer),
-    )  # fmt: skip
-    return back(layer, y)
-
-
-def _depthwise_backprop(layer: Layer) -> Made:
-    net, x = layer.net, image(layer, 2)
-    h, w, c, m = net.dims(layer.x(1))
-    sizes = layer.numbers(0)
-    y = net.conv_transpose(
-        x, net.transpose(net.reshape(layer.x(1), (h, w, c * m, 1)), (2, 3, 0, 1)), None,
-        sizes[2:] if first(layer) else sizes[1:-1], strides=spatial(layer, "strides"),
-        dilations=spatial(layer, "dilations"), padding=padding(layer), group=c,
-    )  # fmt: skip
-    return back(layer, y)
 
 
 _FUSED = {"Relu": "Relu", "Elu": "Elu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "Gelu": "Gelu", "GeluExact": "Gelu"}
@@ -170,7 +161,7 @@ def _pool_with_sizes(kind: str) -> Spell:
     """The window is an operand."""
 
     def spell(layer: Layer) -> Made:
-        kernel, strides = (layer.numbers(k)[2:] if first(layer) else layer.numbers(k)[1:-1] for k in (1, 2))
+        kernel, strides = (_inner(layer, layer.numbers(k)) for k in (1, 2))
         return back(layer, layer.net.pool(kind, image(layer), kernel, strides, padding(layer)))
 
     return spell
@@ -283,7 +274,7 @@ def _blocks(layer: Layer) -> tuple[list[int], Array]:
 WINDOWS: dict[str, Spell] = {
     **dict.fromkeys(("Conv2D", "Conv3D"), _conv),
     "DepthwiseConv2dNative": _depthwise_conv, "Conv2DBackpropInput": _conv_backprop,
-    "Conv3DBackpropInputV2": _conv_3d_backprop, "DepthwiseConv2dNativeBackpropInput": _depthwise_backprop,
+    "Conv3DBackpropInputV2": _conv_backprop, "DepthwiseConv2dNativeBackpropInput": _depthwise_backprop,
     "_FusedConv2D": _with_fused(_conv), "_FusedDepthwiseConv2dNative": _with_fused(_depthwise_conv),
     **each(_pool, "AvgPool:AveragePool AvgPool3D:AveragePool MaxPool:MaxPool MaxPool3D:MaxPool"),
     "MaxPoolV2": _pool_with_sizes("MaxPool"), "MaxPoolWithArgmax": _pool_with_places,

@@ -204,20 +204,6 @@ def _range(layer: Layer) -> Made:
     return layer.net.constant(np.arange(start, stop, step).astype(layer.output().dtype.numpy), "range")
 
 
-# --------------------------------------------------------------------------------------- scattered elements
-def _segments(how: str) -> Spell:
-    def spell(layer: Layer) -> Made:
-        (count,) = layer.numbers(2) if layer.count > 2 else [int(layer.array(1).max(initial=-1)) + 1]
-        return elements.segments(layer.net, layer.x(), layer.stored(1), count, how)
-
-    return spell
-
-
-def _broadcast_args(layer: Layer) -> Made:
-    shape = np.broadcast_shapes(tuple(layer.numbers(0)), tuple(layer.numbers(1)))
-    return layer.net.constant(np.array(shape, layer.output().dtype.numpy), "shape")
-
-
 # -------------------------------------------------------------------------------------------------- detection
 def _detection_post_process(layer: Layer) -> Made:
     """SSD's decoding and suppression; options as documented with the custom operator."""
@@ -247,14 +233,12 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     # pointwise
     **each(one, "HARD_SWISH:HardSwish LOGISTIC:Sigmoid"),
     **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
-    **each(two, "BITWISE_XOR:BitwiseXor PRELU:PRelu"),
-    "ATAN2": lambda layer: elements.atan2(layer.net, layer.x(0), layer.x(1)),
+    "PRELU": two("PRelu"),
     "BITCAST": lambda layer: layer.net.add("BitCast", layer.stored(0), to=layer.output().dtype.value),
     "BUCKETIZE": lambda layer: elements.bucketize(layer.net, layer.x(), np.array(layer.boundaries, np.float32)),
     "GELU": lambda layer: layer.net.add("Gelu", layer.x(), approximate="tanh" if layer.approximate else "none"),
     "RELU_0_TO_1": lambda layer: layer.net.clip(layer.x(), 0, 1),
     "RELU_N1_TO_1": lambda layer: layer.net.clip(layer.x(), -1, 1),
-    "RIGHT_SHIFT": lambda layer: layer.net.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
     "CAST": _cast, "DEQUANTIZE": _dequantize, "QUANTIZE": lambda layer: layer.x(),
     "FAKE_QUANT": lambda layer: family.fake_quant(layer, layer.min, layer.max),
     # along axes
@@ -271,19 +255,8 @@ OPERATORS: dict[str, Callable[[Layer], Made]] = {
     "GATHER": lambda layer: elements.gather(layer.net, layer.x(), layer.stored(1), layer.axis, layer.batch_dims),
     "EMBEDDING_LOOKUP": lambda layer: layer.net.add("Gather", layer.x(1), layer.stored(0), axis=0),
     "DYNAMIC_UPDATE_SLICE": lambda layer: elements.update_slice(layer.net, layer.x(), layer.x(1), layer.stored(2)),
-    "REVERSE_SEQUENCE": lambda layer: elements.reverse_sequence(
-        layer.net, layer.x(), layer.stored(1), layer.seq_dim, layer.batch_dim),
-    "SPARSE_TO_DENSE": lambda layer: elements.sparse_to_dense(
-        layer.net, layer.stored(0), layer.numbers(1), layer.x(2), layer.x(3)),
-    "MATRIX_DIAG": lambda layer: elements.matrix_diagonal(layer.net, layer.x()),
-    "MATRIX_SET_DIAG": lambda layer: elements.set_diagonal(layer.net, layer.x(), layer.x(1)),
-    "SCATTER_ND": lambda layer: elements.scatter_nd(layer.net, layer.stored(0), layer.x(1), layer.numbers(2)),
-    **each(_segments, """
-        SEGMENT_SUM:sum UNSORTED_SEGMENT_MAX:max UNSORTED_SEGMENT_MIN:min UNSORTED_SEGMENT_PROD:prod
-        UNSORTED_SEGMENT_SUM:sum
-    """),
     # constants
-    "BROADCAST_ARGS": _broadcast_args, "RANGE": _range,
+    "RANGE": _range,
     "SHAPE": lambda layer: layer.net.constant(np.array(layer.net.dims(layer.stored(0)), np.int64), "shape"),
     # detection
     "NON_MAX_SUPPRESSION_V4": lambda layer: family.suppression(layer, scores_too=False),
