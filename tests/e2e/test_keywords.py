@@ -19,7 +19,8 @@ import tflm_signal as definition
 from real import ROOT, shared
 from tenon.engine.emulate import Emulator
 from tenon.frontends.source import ModelFile
-from tenon.frontends.tflite.load import Operation, parse
+from tenon.frontends.tflite.importer import Operation
+from tenon.frontends.tflite.load import parse
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Array
 

@@ -13,7 +13,8 @@ from real import ROOT
 from tenon import frontends, passes
 from tenon.errors import FormatError, InputError, UnsupportedError
 from tenon.frontends.source import ModelFile
-from tenon.frontends.tflite.load import dequantized, parse
+from tenon.frontends.tflite.importer import dequantized
+from tenon.frontends.tflite.load import parse
 from tenon.frontends.tflite.ops import MOVERS, OPERATORS
 from tenon.frontends.wire.flatbuffer import Buffer, flex_map, options
 from tenon.ir.graph import Array, Graph
