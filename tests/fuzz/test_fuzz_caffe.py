@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from caffe_models import blob, head, layer
@@ -13,6 +16,7 @@ from real import shared
 from tenon import frontends
 from tenon.frontends.caffe.optimize import optimise
 from tenon.frontends.caffe.schema import SCHEMA
+from tenon.frontends.rewrite import Request, Rewritten, rewritten
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf_write import serialise
 from tenon.frontends.wire.prototext import parse
@@ -78,3 +82,23 @@ def test_rewriting_damaged_nets() -> None:
         optimise(ModelFile("net.prototxt", text, weights=weights)).caffemodel()
 
     assert survive("rewriting", TEXT.encode(), rewrite) < COUNT
+
+
+def test_damaged_configurations(tmp_path: Path) -> None:
+    """Of the rewriting, and the mean image that they name."""
+    files = ("original_prototxt", "original_model", "optimized_prototxt", "optimized_model")
+    text = "[DEFAULT]\n" + "".join(f"{name}_path = ./{name}\n" for name in files)
+    text += "merge_bn_scale = yes\nmean_proto_path = ./{}\nmean_R = 30\nmean_G = 20\nmean_B = 1e1\n"
+    text += "input_scale = 0.5\nC = 3\n"
+    (tmp_path / files[0]).write_text(TEXT)
+    (tmp_path / files[1]).write_bytes(binary())
+    image = io.BytesIO()
+    np.save(image, np.ones((3, 4, 4)))
+
+    def rewrite(config: bytes, mean: bytes = b"") -> Rewritten:
+        (tmp_path / "config.ini").write_bytes(config)
+        (tmp_path / "mean.npy").write_bytes(mean)
+        return rewritten(Request(str(tmp_path / "config.ini"), None), lambda graph: None)
+
+    survive("configuration", text.format("").encode(), rewrite, COUNT // 2)
+    survive("mean", image.getvalue(), lambda data: rewrite(text.format("mean.npy").encode(), data), COUNT // 2)

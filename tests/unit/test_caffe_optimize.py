@@ -208,6 +208,8 @@ def test_a_configuration(tmp_path: Path, scale: str, mean: str, image: bool) -> 
         (("original_model_path", "nothing"), "the key 'original_model_path' is missing"),
         (("merge_bn_scale = yes", "merge_bn_scale = perhaps"), "not a configuration that can be read"),
         (("[DEFAULT]", ""), "not a configuration that can be read"),
+        (("C = 3", "C = 4294967296"), "C is 4294967296, which no image has"),
+        (("./net.prototxt", "./net\0"), "is not the name of a file"),
     ],
 )
 def test_configurations_that_cannot_be_used(tmp_path: Path, change: tuple[str, str], message: str) -> None:

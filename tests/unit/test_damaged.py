@@ -87,6 +87,11 @@ def test_only_the_first_problem_of_a_layer_is_told() -> None:
     assert "1 problem in this model" in refusal(made.bytes([x], [y]))
 
 
+def test_a_name_that_is_not_text() -> None:
+    data = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"]).SerializeToString()
+    assert "a name in it is not text" in refusal(data.replace(b"made", b"ma\x82e"))
+
+
 def test_an_input_that_a_node_makes_too() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())

@@ -129,6 +129,8 @@ def read_file(path: Path) -> ModelFile:
         return ModelFile(path.name, path.read_bytes(), path.parent)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} is not the name of a file: {error}") from error
 
 
 def check(data: bytes, sha256: str | None, where: str) -> None:

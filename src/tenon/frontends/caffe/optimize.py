@@ -61,6 +61,7 @@ class Settings:
             raise InputError(f"{path}: not a configuration that can be read ({error})") from error
 
 
+MOST_CHANNELS = 1 << 16
 _FILES = ("original_prototxt_path", "original_model_path", "optimized_prototxt_path", "optimized_model_path")
 _STEPS = {
     "norms": "merge_bn_scale", "scale_input": "merge_input_scale", "mean_input": "merge_input_mean",
@@ -73,13 +74,29 @@ def _mean(values: Mapping[str, str], folder: Path) -> tuple[float, ...]:
     given = values.get("mean_proto_path", "")
     path = folder / given if given else None
     if path is not None and path.is_file():
-        image = np.asarray(np.load(path, allow_pickle=False), np.float64)
-        if image.ndim < 3:
-            raise ValueError(f"{path} is no image of means: {list(image.shape)}")
-        return tuple(image.reshape(image.shape[-3], -1).mean(1).tolist())
+        return _means(path)
     channels = int(values.get("c", "3"))
+    if not 0 < channels <= MOST_CHANNELS:
+        raise ValueError(f"C is {channels}, which no image has")
     numbers = tuple(float(values[key]) for key in ("mean_b", "mean_g", "mean_r") if key in values)
     return numbers if channels == len(numbers) else (sum(numbers) / len(numbers),) * channels if numbers else ()
+
+
+def _means(path: Path) -> tuple[float, ...]:
+    """Of each channel of an image [..., channels, height, width].  Raises OSError and ValueError."""
+    try:
+        image = np.load(path, allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # SyntaxError, TokenError, BadZipFile: whatever damage makes NumPy's reader raise
+        raise ValueError(f"{path} is no array: {error}") from error
+    if not isinstance(image, np.ndarray) or image.ndim < 3 or image.dtype.kind not in "fiu" or not image.size:
+        raise ValueError(f"{path} is no image of means")
+    with np.errstate(all="ignore"):
+        means = image.reshape(image.shape[-3], -1).mean(1, np.float64)
+    if not np.isfinite(means).all():
+        raise ValueError(f"{path} holds means that are not finite")
+    return tuple(means.tolist())
 
 
 @dataclass

@@ -77,6 +77,7 @@ def _names(model: ModelProto) -> Iterator[object]:
         if graphs:
             graph = graphs.pop()
             nodes += graph.node
+            yield graph.name
             yield from (v.name for v in (*graph.input, *graph.output, *graph.initializer, *graph.value_info))
             yield from (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
         for node in nodes:
