@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.emit import Emitter, port
+from tenon.frontends.composed import adaptive_pool
+from tenon.frontends.emit import Emitter, port, same
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
@@ -57,11 +58,19 @@ class _Dump:
 
     def load(self) -> Graph:
         for i, operator in enumerate(self.graph.tables(3)):
-            name = operator.text(11) or f"var_{len(self.names)}"
+            name = operator.text(12) or f"var_{len(self.names)}"
             if name in self.names:
                 name = f"{name}_{i}"
-            self.names.append(name)
-            self.operator(operator, name)
+            code, tensors = operator.get(0, "u64"), operator.tables(7)
+            count = len(tensors) if code in _HOLDERS else _outputs(code, operator)
+            names = [name, *(f"{name}_{k}" for k in range(1, count))]
+            self.names += names
+            if code in _HOLDERS:
+                with self.net.layer(name, _HOLDERS[code], *names):
+                    for top, tensor in zip(names, tensors, strict=True):
+                        self.net[top] = self.net.constant(self.stored(tensor), "data")
+            else:
+                self.operator(operator, names)
         return self.net.finish([self.named(i) for i in self.outputs()])
 
     def outputs(self) -> list[int]:
@@ -73,14 +82,14 @@ class _Dump:
             raise FormatError(f"variable {i} of {len(self.names)}; the file is damaged")
         return self.names[i]
 
-    def operator(self, operator: Table, name: str) -> None:
-        kind = _TYPES.get(operator.get(0, "u64"), "")
+    def operator(self, operator: Table, names: Sequence[str]) -> None:
+        name, kind = names[0], _TYPES.get(operator.get(0, "u64"), "")
         tensors, sources = operator.tables(7), operator.ints(3, "u32")
         if kind == "Host2DeviceCopy" and tensors:
             self.names[-1] = tensors[0].text(0) or name
             port(self.net, self.names[-1], self.type(tensors[0]))
             return
-        with self.net.layer(name, kind or f"{operator.get(0, 'u64'):#x}", name):
+        with self.net.layer(name, kind or f"{operator.get(0, 'u64'):#x}", *names):
             if tensors and not sources:
                 self.net[name] = self.net.constant(self.stored(tensors[0]), "data")
                 return
@@ -88,7 +97,10 @@ class _Dump:
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
             if all(is_known(v) for v in inputs):
-                self.net[name] = OPERATORS[kind](Context(self.net, operator.table(2), inputs))
+                made = OPERATORS[kind](Context(self.net, operator.table(2), inputs, _wanted(operator)))
+                values = [made] if isinstance(made, Value) else made
+                for top, value in zip(names[-len(values) :], values, strict=True):
+                    self.net[top] = value
 
     def type(self, tensor: Table) -> TensorType:
         dims, code = tuple(tensor.ints(1, "u32")), _dtype(tensor)
@@ -104,6 +116,22 @@ class _Dump:
             raise FormatError(f"a tensor of shape {list(dims)} in {size} bytes; the file is truncated or damaged")
         data = np.frombuffer(self.weights, dtype, count, begin).reshape(dims)
         return data.astype(np.float32) if dtype.kind == "f" else data
+
+
+def _outputs(code: int, operator: Table) -> int:
+    """How many variables an operator makes: what it computes last comes last."""
+    kind = _TYPES.get(code, "")
+    if kind == "BatchNorm":
+        return 6 if code == hashed("BatchNormV1") else 5
+    counts = {"Split": len(operator.ints(3, "u32")) - 1, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "GroupNorm": 3}
+    return max(1, counts.get(kind, 1))
+
+
+def _wanted(operator: Table) -> DType | None:
+    """The type of the result, where the operator says one that is not of integers with a scale."""
+    found = operator.table(6)
+    code = int(found.get(0, "u8")) if found is not None else -1
+    return DType.of(np.dtype(_DTYPES[code])) if code in _DTYPES else None
 
 
 def _dtype(tensor: Table) -> int:
@@ -149,15 +177,29 @@ _PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA7
 class Context(Emitter):
     """The operator about to be made and the slots of its parameters."""
 
-    def __init__(self, net: Net, parameters: Table | None, inputs: Sequence[Value]) -> None:
+    def __init__(
+        self, net: Net, parameters: Table | None, inputs: Sequence[Value], wanted: DType | None = None
+    ) -> None:
         super().__init__(net)
-        self.parameters, self.inputs = parameters, inputs
+        self.parameters, self.inputs, self.wanted = parameters, inputs, wanted
 
     def get(self, slot: int, kind: str, default: int = 0) -> int:
         return default if self.parameters is None else int(self.parameters.get(slot, kind, default))
 
-    def number(self, slot: int) -> float:
-        return 0.0 if self.parameters is None else float(self.parameters.get(slot, "f32", 0.0))
+    def number(self, slot: int, default: float = 0.0, kind: str = "f32") -> float:
+        return default if self.parameters is None else float(self.parameters.get(slot, kind, default))
+
+    def known(self, i: int) -> Array:
+        """What an input holds that must not depend on others.  Raises RefusedError."""
+        data = self.inputs[i].data if i < len(self.inputs) else None
+        if data is None:
+            raise RefusedError(f"input {i} is computed at run time, and says a shape or a place")
+        return data
+
+    def rows(self, slot: int, size: int) -> list[bytes]:
+        """Structs of so many bytes."""
+        data = b"" if self.parameters is None else self.parameters.structs(slot, size)
+        return [data[i : i + size] for i in range(0, len(data), size)]
 
     def numbers(self, slot: int) -> list[int]:
         return [] if self.parameters is None else self.parameters.ints(slot)
@@ -190,6 +232,19 @@ def elemwise(c: Context) -> Value:
         return c.add("Cast", c.add(_COMPARED[mode], *given), to="f32")
     if mode in _FUSED and len(given) == 2:
         return c.add(_FUSED[mode], c.add("Add", *given))
+    if mode == 17 and len(given) == 2:
+        return c.chain(c.add("Div", *given), "Floor")
+    if mode == 20 and len(given) == 2:
+        return c.add("Mod", *given, fmod=1)
+    if mode == 25 and len(given) == 2:
+        return c.add("Mul", c.add("Cast", c.add("Greater", c.x, 0.0), to="f32"), given[1])
+    if mode == 28 and len(given) == 2:
+        high = c.add("Max", *given)
+        return c.add("Add", high, c.add("Log", c.fold("Add", [c.add("Exp", c.add("Sub", v, high)) for v in given])))
+    if mode == 34 and len(given) == 3:
+        return c.add("Mul", c.add("Cast", c.add("LessOrEqual", *given[:2]), to="f32"), given[2])
+    if mode == 47:
+        return c.add("Sub", c.net.scalar(1.0), c.add("Erf", c.x))
     if mode == 35 and len(given) == 3:
         return c.add("Add", c.add("Mul", *given[:2]), given[2])
     if mode == 36 and len(given) == 4:
@@ -220,12 +275,7 @@ def _pair(c: Context, slot: int, default: int) -> tuple[int, int]:
 
 def convolution(c: Context) -> Value:
     """Weights of five axes are those of groups."""
-    weights, group = c.inputs[1], 1
-    dims = c.net.dims(weights)
-    if c.get(0, "u32") != 0 or len(dims) not in (4, 5):
-        raise RefusedError("only cross-correlation of images is supported")
-    if len(dims) == 5:
-        group, weights = dims[0], c.reshape(weights, dims[0] * dims[1], *dims[2:])
+    weights, group = _grouped(c, c.get(0, "u32"))
     bias = [c.reshape(value, -1) for value in c.inputs[2:3]]
     return c.add("Conv", c.x, weights, *bias, group=group, pads=_pair(c, 1, 0) * 2, strides=_pair(c, 3, 1),
                  dilations=_pair(c, 5, 1))  # fmt: skip
@@ -254,17 +304,233 @@ def dimshuffle(c: Context) -> Value:
 
 
 def reshape(c: Context) -> Value:
+    """To a shape, of which one axis may be what is left."""
     if len(c.inputs) != 2:
         raise RefusedError(f"it has {len(c.inputs)} inputs instead of 2")
-    return c.add("Reshape", c.x, c.add("Cast", c.inputs[1], to="i64"))
+    free = c.get(0, "i32", 7)
+    shape = [int(n) for n in c.known(1).ravel()]
+    return c.reshape(c.x, *(-1 if i == free else n for i, n in enumerate(shape)))
 
 
-OPERATORS: dict[str, Callable[[Context], Value]] = {
+def conv_bias(c: Context) -> Value:
+    """With an activation, and perhaps what is added before it."""
+    kinds = {0: "", 1: "Relu", 2: "Sigmoid", 3: "HardSwish"}
+    kind = c.get(0, "u32")
+    if kind not in kinds or c.get(3, "u32"):
+        raise RefusedError(f"activation {kind} in format {c.get(3, 'u32')} is not supported")
+    weights, group = _grouped(c, c.get(1, "u32"))
+    bias = c.inputs[2] if len(c.inputs) > 2 else None
+    flat = bias is not None and math.prod(c.net.dims(bias)) == c.net.dims(weights)[0]
+    x = c.add("Conv", c.x, weights, c.reshape(bias, -1) if bias is not None and flat else None, group=group,
+              pads=_pair(c, 4, 0) * 2, strides=_pair(c, 6, 1), dilations=_pair(c, 8, 1))  # fmt: skip
+    for more in [*([] if flat or bias is None else [bias]), *c.inputs[3:]]:
+        x = c.add("Add", x, more)
+    return c.add(kinds[kind], x) if kinds[kind] else x
+
+
+def _grouped(c: Context, mode: int, at: int = 1) -> tuple[Value, int]:
+    """Weights of four axes and how many groups they are of; those of five axes are of groups."""
+    weights = c.inputs[at]
+    dims = c.net.dims(weights)
+    if mode != 0 or len(dims) not in (4, 5):
+        raise RefusedError("only cross-correlation of images is supported")
+    if len(dims) == 4:
+        return weights, 1
+    return c.reshape(weights, dims[0] * dims[1], *dims[2:]), dims[0]
+
+
+def deconvolution(c: Context) -> Value:
+    """Inputs: weights, then what is convolved; a third one says the size of the result."""
+    weights, group = _grouped(c, c.get(0, "u32"), 0)
+    pads, strides, dilations = _pair(c, 1, 0), _pair(c, 3, 1), _pair(c, 5, 1)
+    more = (0, 0)
+    if len(c.inputs) > 2:
+        size, kernel, given = c.net.dims(c.inputs[2])[2:], c.net.dims(weights)[2:], c.net.dims(c.inputs[1])[2:]
+        spans = zip(size, given, kernel, pads, strides, dilations, strict=True)
+        rest = [n - ((m - 1) * s + (k - 1) * d + 1 - 2 * p) for n, m, k, p, s, d in spans]
+        more = (rest[0], rest[1])
+    return c.add("ConvTranspose", c.inputs[1], weights, group=group, pads=pads * 2, strides=strides,
+                 dilations=dilations, output_padding=more)  # fmt: skip
+
+
+def adaptive(c: Context) -> Value:
+    if c.get(0, "u32") > 2:
+        raise RefusedError(f"mode {c.get(0, 'u32')} is not supported")
+    sizes = [int(n) for n in c.known(1).ravel()]
+    return adaptive_pool(c, c.x, sizes * (2 if len(sizes) == 1 else 1), average=c.get(0, "u32") > 0)
+
+
+def batch_norm(c: Context) -> Value:
+    """x, scale, bias, mean, variance: with the statistics given."""
+    if len(c.inputs) != 5 or c.get(1, "u32") != 1 or c.get(0, "u32") != 2:
+        raise RefusedError("only inference with statistics of channels is supported")
+    flat = [c.reshape(v, -1) for v in c.inputs[1:]]
+    return c.add("BatchNormalization", c.x, *flat, epsilon=c.number(2, 1e-4, "f64"))
+
+
+def layer_norm(c: Context) -> Sequence[Value]:
+    count = c.get(2, "u64", 1)
+    axis = len(c.dims) - count
+    if not 0 <= axis < len(c.dims):
+        raise RefusedError(f"{count} axes of {len(c.dims)} are not supported")
+    scale = c.inputs[1] if len(c.inputs) > 1 else np.ones(c.dims[axis:], np.float32)
+    y = c.add("LayerNormalization", c.x, scale, *c.inputs[2:3], axis=axis, epsilon=c.number(1, 1e-5))
+    return [y, *[c.net.constant(np.zeros(0, np.float32))] * 2]
+
+
+def _axes_of_structs(c: Context) -> Value:
+    """AxisAddRemove: axes of one element that come and go, one after the other."""
+    x = c.x
+    for row in c.rows(0, 8):
+        method, axis = row[0], int.from_bytes(row[4:], "little", signed=True)
+        if method > 1:
+            raise RefusedError(f"method {method} is not supported")
+        x = c.add("Squeeze" if method else "Unsqueeze", x, c.ints(axis))
+    return x
+
+
+def subtensor(c: Context) -> Value:
+    """Begins, ends, steps and places, which of them for each axis is marked, stand in the inputs."""
+    at, x, gone = 1, c.x, []
+    for axis, *marks in (struct.unpack("b4?", row) for row in c.rows(0, 5)):
+        given: list[int | None] = []
+        for mark in marks:
+            given.append(int(c.known(at).item()) if mark else None)
+            at += mark
+        begin, end, step, place = given
+        axis = c.axis(axis, len(c.dims))
+        if place is not None:
+            x = c.slice(x, [place], [place + 1 or 1 << 31], [axis])
+            gone.append(axis)
+            continue
+        step = 1 if step is None else step
+        begin = (0 if step > 0 else -1) if begin is None else begin
+        end = (1 << 31 if step > 0 else -(1 << 31)) if end is None else end
+        x = c.slice(x, [begin], [end], [axis], [step])
+    return c.add("Squeeze", x, c.ints(*gone)) if gone else x
+
+
+def picked(c: Context) -> Value:
+    """IndexingMultiAxisVec along one axis by numbers."""
+    rows = [struct.unpack("b4?", row) for row in c.rows(0, 5)]
+    if len(rows) != 1 or rows[0][1:] != (False, False, False, True):
+        raise RefusedError("numbers along one axis are supported, not ranges or several")
+    return c.add("Gather", c.x, c.add("Cast", c.inputs[1], to="i64"), axis=c.axis(rows[0][0], len(c.dims)))
+
+
+def one_hot_picked(c: Context) -> Value:
+    """One element of an axis for every place of the others."""
+    axis = c.axis(c.get(0, "i32"), len(c.dims))
+    at = c.add("Unsqueeze", c.add("Cast", c.inputs[1], to="i64"), c.ints(axis))
+    return c.add("GatherElements", c.x, at, axis=axis)
+
+
+def split(c: Context) -> Sequence[Value]:
+    sizes = [int(c.known(i).item()) for i in range(1, len(c.inputs))]
+    return c.split(c.x, c.axis(c.get(0, "i32"), len(c.dims)), sizes)
+
+
+def shape_of(c: Context) -> Value:
+    axis = c.get(0, "i32", 7)
+    return c.net.constant(np.array(c.dims if axis == 7 else [c.dims[axis]], np.int32), "shape")
+
+
+def top(c: Context) -> Sequence[Value]:
+    """Of the last axis; a negative number wants the greatest first."""
+    count = int(c.known(1).item())
+    if c.get(0, "u32") == 0 or not count:
+        raise RefusedError("the values and numbers of the greatest or least are supported")
+    values, numbers = c.net.adds("TopK", 2, c.x, c.ints(abs(count)), axis=len(c.dims) - 1, largest=int(count < 0))
+    return [values, c.add("Cast", numbers, to="i32")]
+
+
+def sorted_(c: Context) -> Sequence[Value]:
+    size, axis = c.dims[-1], len(c.dims) - 1
+    values, numbers = c.net.adds("TopK", 2, c.x, c.ints(size), axis=axis, largest=c.get(0, "u32"))
+    return [values, c.add("Cast", numbers, to="i32")]
+
+
+def arg(type: str) -> Callable[[Context], Value]:
+    return lambda c: c.add("Cast", c.add(type, c.x, axis=c.get(0, "i32"), keepdims=1), to="i32")
+
+
+def cumsum(c: Context) -> Value:
+    return c.add("CumSum", c.x, c.ints(c.axis(c.get(0, "i32", 2**31 - 1), len(c.dims))),
+                 exclusive=c.get(1, "bool", 1), reverse=c.get(2, "bool"))  # fmt: skip
+
+
+_FORMATS = {0: True, 1: False}
+"""Whether the channels come first."""
+
+
+def resize(c: Context) -> Value:
+    """To a size that the second input says; channels lie last unless a format says so."""
+    imode, format = c.get(0, "u32", 1), c.get(1, "u32", 1)
+    if imode not in (0, 1, 3) or format not in _FORMATS:
+        raise RefusedError(f"mode {imode} in format {format} is not supported")
+    x = c.x if _FORMATS[format] else c.add("Transpose", c.x, perm=(0, 3, 1, 2))
+    high, wide = (int(n) for n in c.known(1).ravel())
+    centre = "asymmetric" if imode == 0 else "half_pixel"
+    x = c.resized(x, high, wide, {0: "nearest", 1: "linear", 3: "cubic"}[imode], centre)
+    return x if _FORMATS[format] else c.add("Transpose", x, perm=(0, 2, 3, 1))
+
+
+def pad(c: Context) -> Value:
+    rank, mode = len(c.dims), c.get(15, "u32", 2)
+    if mode > 2 or rank > 7:
+        raise RefusedError(f"mode {mode} of {rank} axes is not supported")
+    pads = c.ints(*(c.get(first + i, "u32") for first in (0, 7) for i in range(rank)))
+    return c.add("Pad", c.x, pads, c.number(14) if mode == 2 else None, mode=("edge", "reflect", "constant")[mode])
+
+
+def roi_align(c: Context) -> Value:
+    """Regions [R, 5], the number of their picture first; so many samples in every bin."""
+    if c.get(0, "u32") != 1 or c.get(1, "u32") or c.get(6, "u32", 2) != c.get(7, "u32", 2):
+        raise RefusedError("averages of as many samples down as across, channels first, are supported")
+    picture, regions = c.split(c.inputs[1], 1, [1, 4])
+    offset = c.number(3)
+    if offset not in (0.0, 0.5):
+        raise RefusedError(f"an offset of {offset:g} is not supported")
+    return c.add("RoiAlign", c.x, regions, c.reshape(c.add("Cast", picture, to="i64"), -1),
+                 spatial_scale=c.number(2, 1.0), output_height=c.get(4, "u32", 1), output_width=c.get(5, "u32", 1),
+                 sampling_ratio=c.get(6, "u32", 2),
+                 coordinate_transformation_mode="half_pixel" if offset else "output_half_pixel")  # fmt: skip
+
+
+def lrn(c: Context) -> Value:
+    """The sum is not divided by how many there are."""
+    n = c.get(0, "u32", 5)
+    return c.add("LRN", c.x, size=n, alpha=c.number(2, 1e-4) * n, beta=c.number(3, 0.75), bias=c.number(1, 2.0))
+
+
+def converted(c: Context) -> Value:
+    if c.wanted is None:
+        raise RefusedError("integers with a scale are not supported")
+    return c.add("Cast", c.x, to=str(c.wanted))
+
+
+OPERATORS: dict[str, Callable[[Context], Value | Sequence[Value]]] = {
     "Elemwise": elemwise, "MatrixMul": matrix_mul, "BatchedMatrixMul": matrix_mul, "Reduce": reduce,
     "Convolution": convolution, "Pooling": pooling, "Dimshuffle": dimshuffle, "Reshape": reshape,
     "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.get(0, "i32")),
     "PowC": lambda c: c.add("Pow", c.x, c.number(0)),
     "Softmax": lambda c: c.add("Softmax", c.x, axis=c.get(0, "i32", -1)),
+    "ConvBiasForward": conv_bias, "ConvolutionBackwardData": deconvolution, "AdaptivePooling": adaptive,
+    "BatchNorm": batch_norm, "LayerNorm": layer_norm, "AxisAddRemove": _axes_of_structs, "Subtensor": subtensor,
+    "IndexingMultiAxisVec": picked, "IndexingOneHot": one_hot_picked, "Split": split, "GetVarShape": shape_of,
+    "Broadcast": lambda c: c.add("Expand", c.x, c.ints(*(int(n) for n in c.known(1).ravel()))),
+    "TopK": top, "Argsort": sorted_, "Argmax": arg("ArgMax"), "Argmin": arg("ArgMin"), "Cumsum": cumsum,
+    "Resize": resize, "Padding": pad, "ROIAlign": roi_align, "LRN": lrn, "TypeCvt": converted,
+    "Where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), *c.inputs[1:]),
+    **dict.fromkeys(("Copy", "Identity", "Dropout", "MarkNoBroadcastElemwise"), same),
 }  # fmt: skip
 
-_TYPES = {hashed(name + version): name for name in ("Host2DeviceCopy", *OPERATORS) for version in ("", "V1", "V2")}
+_VERSIONS = {"ConvBiasForward": ("V2", "V3", "V4")}
+"""Versions whose parameters lie alike; others have none or up to two."""
+_TYPES = {
+    hashed(name + version): name
+    for name in ("Host2DeviceCopy", *OPERATORS)
+    for version in _VERSIONS.get(name, ("", "V1", "V2"))
+    if len(name + version) < 32
+}
+_HOLDERS = {hashed(name): name for name in ("MultipleDeviceTensorHolder",)}

@@ -18,7 +18,7 @@ from tenon.ir.graph import Array
 
 KINDS = {
     "bool": "<?", "i8": "<b", "u8": "<B", "i16": "<h", "u16": "<H", "i32": "<i", "u32": "<I", "i64": "<q",
-    "u64": "<Q", "f32": "<f",
+    "u64": "<Q", "f32": "<f", "f64": "<d",
 }  # fmt: skip
 """Scalars by the names that tables of fields use, and how struct and NumPy spell them."""
 
@@ -51,6 +51,14 @@ class Buffer:
         if self.left < 0 or at + 4 + count * dtype.itemsize > len(self.data):
             raise FormatError(f"a vector of {count} elements does not fit the file; it is truncated or damaged")
         return np.frombuffer(self.data, dtype, count, at + 4)
+
+    def structs(self, size: int, at: int) -> bytes:
+        """The bytes of the vector of structs whose length stands at ``at``."""
+        count = self.scalar("u32", at)
+        self.left -= count
+        if self.left < 0 or at + 4 + count * size > len(self.data):
+            raise FormatError(f"a vector of {count} structs does not fit the file; it is truncated or damaged")
+        return self.data[at + 4 : at + 4 + count * size]
 
     def root(self) -> Table:
         return Table(self, self.scalar("u32", 0))
@@ -87,6 +95,11 @@ class Table:
 
     def ints(self, slot: int, kind: str = "i32") -> list[int]:
         return [int(v) for v in self.vector(slot, kind)]
+
+    def structs(self, slot: int, size: int) -> bytes:
+        """A vector of structs of ``size`` bytes each; empty if absent."""
+        target = self._target(slot)
+        return b"" if target is None else self._buffer.structs(size, target)
 
     def table(self, slot: int) -> Table | None:
         target = self._target(slot)
