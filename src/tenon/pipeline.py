@@ -17,7 +17,7 @@ from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError
 from tenon.frontends.heads import find_heads
-from tenon.frontends.pytorch import export as torch_export
+from tenon.frontends.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
@@ -60,8 +60,10 @@ def load(
     ``example_inputs`` are tensors or arrays of the shapes that a torch module is exported for.
     Raises ModelError: FormatError for a broken file, UnsupportedError listing all that Tenon lacks, ShapeError.
     """
-    if torch_export.is_torch(model):
-        return torch_export.load(model, example_inputs, inputs, outputs)
+    if is_torch(model):
+        from tenon.frontends.pytorch import export
+
+        return export.load(model, example_inputs, inputs, outputs)
     return frontends.load(model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights)
 
 
@@ -84,7 +86,7 @@ def compile(
     ``options`` comes from the environment.  Machine code is made when the bundle is saved.
     Raises ModelError, and InputError for bad options.
     """
-    if torch_export.is_torch(model):
+    if is_torch(model):
         model = load(model, example_inputs=example_inputs)
     chosen, target = _chosen(options, changes)
     progress("read")

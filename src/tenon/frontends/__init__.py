@@ -53,7 +53,7 @@ FORMATS = {
 
 
 class Frontend(Protocol):
-    """What a module in ``FORMATS`` offers; importing it costs next to nothing.
+    """What a module in ``FORMATS`` offers; what spells layers is imported when a file is loaded.
 
     A format of two files recognises both of them, and ``load`` finds the other one with ``file.partner``.
     """

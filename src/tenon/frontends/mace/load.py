@@ -14,7 +14,6 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.mace.context import Context
-from tenon.frontends.mace.ops import OPERATORS
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import unknown
 from tenon.frontends.source import ModelFile
@@ -168,6 +167,8 @@ class _Model:
 
     def operator(self, op: Message, defaults: dict[str, Message]) -> None:
         with self.net.layer(op.name or op.output[0], op.type, *op.output):
+            from tenon.frontends.mace.ops import OPERATORS
+
             context = Context(self.net, op, defaults)
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)

@@ -11,6 +11,10 @@ from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
+LABELLED = frozenset({"SoftmaxOutput", "Softmax", "LinearRegressionOutput", "LogisticRegressionOutput",
+                      "MAERegressionOutput", "SVMOutput", "softmax_cross_entropy"})  # fmt: skip
+"""Losses, whose second input is the label and which pass on their first when the network runs."""
+
 
 class Context(Emitter):
     """The operator about to be made.  Without stored parameters their shapes follow from the operator."""

@@ -16,8 +16,7 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
-from tenon.frontends.mxnet.context import Context
-from tenon.frontends.mxnet.ops import LABELLED, OPERATORS
+from tenon.frontends.mxnet.context import LABELLED, Context
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
@@ -211,6 +210,8 @@ class _Symbol:
             port(self.net, name, TensorType(F32, tuple(dims) if told else (ANY_RANK,)))
 
     def operator(self, i: int, node: dict[str, Any]) -> None:
+        from tenon.frontends.mxnet.ops import OPERATORS
+
         kind, sources = str(node["op"]), [(int(s[0]), int(s[1])) for s in node.get("inputs", ())]
         with self.net.layer(self.names[i], kind, self.names[i]):
             names = [self.tensor(*source) for source in sources]

@@ -19,10 +19,6 @@ from tenon.frontends.mxnet.recurrent import rnn
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
-LABELLED = frozenset({"SoftmaxOutput", "Softmax", "LinearRegressionOutput", "LogisticRegressionOutput",
-                      "MAERegressionOutput", "SVMOutput", "softmax_cross_entropy"})  # fmt: skip
-"""Losses, whose second input is the label and which pass on their first when the network runs."""
-
 
 def _window(c: Context) -> dict[str, Any]:
     kernel = c.numbers("kernel")

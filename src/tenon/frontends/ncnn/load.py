@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.ncnn.file import Layer, Weights, is_param, layers
-from tenon.frontends.ncnn.layers import LAYERS
 from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import unknown
@@ -72,6 +71,8 @@ def _build(net: Net, found: Sequence[Layer], weights: Weights) -> Graph:
 
 
 def _make(net: Net, layer: Layer, weights: Weights) -> None:
+    from tenon.frontends.ncnn.layers import LAYERS
+
     context = Context(net, layer, weights)
     if layer.type not in LAYERS:
         raise unknown(layer.type, LAYERS, "layer")

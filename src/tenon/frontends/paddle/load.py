@@ -17,7 +17,6 @@ from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.paddle.context import Context, Result, looks_like_type
-from tenon.frontends.paddle.ops import OPERATORS
 from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
@@ -219,6 +218,8 @@ class _Program:
             self.results += [name for slot in op.inputs for name in slot.arguments]
             return
         with self.net.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
+            from tenon.frontends.paddle.ops import OPERATORS
+
             context = Context(self.net, op, self.types)
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)

@@ -14,7 +14,8 @@ import numpy as np
 
 from tenon.errors import InputError, ModelError, Problem, UnsupportedError
 from tenon.frontends.pytorch.ops import OPERATORS
-from tenon.frontends.pytorch.program import Call, Program, Ref, graph_of, operator_name
+from tenon.frontends.pytorch.program import Call, Program, Ref, operator_name
+from tenon.frontends.pytorch.walk import graph_of
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.ir.graph import Array, Graph
@@ -22,13 +23,6 @@ from tenon.ir.types import DType
 
 _MODEL_BYTES = 1 << 28
 """What constants may be folded to, since a module has no file."""
-
-
-def is_torch(model: object) -> bool:
-    """Whether a model is a module or an exported program of torch, without importing it."""
-    kinds = type(model).__mro__
-    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
-    return bool(names & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"})
 
 
 def load(

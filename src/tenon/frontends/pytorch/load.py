@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.frontends.pytorch.context import TYPES
-from tenon.frontends.pytorch.program import Call, Program, Ref, Shape, graph_of, operator_name
+from tenon.frontends.pytorch.program import Call, Program, Ref, Shape, operator_name
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.archive import SIGNATURE, Archive
@@ -41,6 +41,8 @@ def recognise(file: ModelFile) -> bool:
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of an exported program.  See ``frontends.load`` for errors."""
+    from tenon.frontends.pytorch.walk import graph_of
+
     try:
         return graph_of(_Reader(file).program, file, shapes, inputs, outputs)
     except (ModelError, InputError) as error:

@@ -14,7 +14,6 @@ from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tmfile.context import Context
 from tenon.frontends.tmfile.file import DTYPES, Network, Node, Tensor, is_tmfile, read
-from tenon.frontends.tmfile.layers import LAYERS
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
 from tenon.ir.types import F32, I32, Dim, TensorType
@@ -74,6 +73,8 @@ def _channels(network: Network, i: int) -> int:
 
 
 def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> None:
+    from tenon.frontends.tmfile.layers import LAYERS
+
     name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
     tops = [_at(network, i).name for i in node.outputs]
     with net.layer(node.name, name, *tops):
