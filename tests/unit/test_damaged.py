@@ -92,6 +92,12 @@ def test_a_name_that_is_not_text() -> None:
     assert "a name in it is not text" in refusal(data.replace(b"made", b"ma\x82e"))
 
 
+def test_a_deformable_convolution_of_millions_of_places() -> None:
+    node = onnx_node("DeformConv", ["x", "w", "o"], ["y"], kernel_shape=[1, 1], pads=[0, 10**8, 0, 10**8])
+    made = onnx_model([node], {"x": [1, 1, 3, 3], "o": [1, 2, 3, 3]}, ["y"], {"w": np.ones((1, 1, 1, 1), np.float32)})
+    assert "offsets [1, 2, 3, 3] do not fit 600000009 places of 1 taps" in refusal(made.SerializeToString())
+
+
 def test_an_input_that_a_node_makes_too() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())

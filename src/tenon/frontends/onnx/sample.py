@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from tenon.frontends.onnx.upgrade import Layer
+from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 
@@ -142,6 +143,8 @@ def deform_conv(layer: Layer) -> Sequence[Value]:
     axes = Window(tuple(kernel), given["strides"], given["dilations"], given["pads"]).axes("DeformConv", sizes)
     groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
     taps, places = math.prod(kernel), math.prod(a.out for a in axes)
+    if math.prod(layer.dims(2)) != 2 * n * parts * taps * places:
+        raise RefusedError(f"offsets {list(layer.dims(2))} do not fit {places} places of {taps} taps")
     offsets = layer.emit("Reshape", layer.input(2), layer.ints("offsets", [n, parts, taps, 2, places]))
     rows = layer.ints("rows", [n, channels, -1])
     data = layer.emit("Reshape", layer.input(0), rows)
