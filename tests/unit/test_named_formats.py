@@ -147,9 +147,11 @@ def test_hashes_of_megengine_are_those_in_its_files() -> None:
     assert hashed("Host2DeviceCopy") == 0x9F9DB55D661D5F11
 
 
-def test_newer_dumps_of_megengine_are_refused() -> None:
+def test_damaged_dumps_of_megengine() -> None:
     with pytest.raises(FormatError, match="dump_format"):
-        frontends.load(bytes(4) + b"mge2" + bytes(40))
+        frontends.load(b"mgb0" + bytes(40))
+    with pytest.raises(FormatError):
+        frontends.load(bytes(8) + b"mge2" + bytes(40))
 
 
 def test_the_nearest_operator_is_named() -> None:

@@ -1,7 +1,7 @@
-"""MegEngine dumps (.mge) of its first serialised format: weights, then a graph as a FlatBuffer.
+"""MegEngine dumps (.mge): of the first format weights, then a graph as a FlatBuffer; of the second one FlatBuffer.
 
-Operators are known by the hash of their class's name.  Format: src/serialization/impl/schema.fbs and
-serializer_oss.cpp of MegEngine/MegEngine.
+Operators are known by the hash of their class's name.  Formats: src/serialization/impl/schema.fbs,
+schema_v2.fbs and serializer_oss*.cpp of MegEngine/MegEngine.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,27 +25,48 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import is_known
 
-_MAGIC, _IDENTIFIER = b"MGBS", b"mgb1"
+_MAGIC, _IDENTIFIER, _NEWER = b"MGBS", b"mgb1", b"mge2"
 _HEADER = 16
 _DTYPES = {0: "<f4", 1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 7: "<f2"}
 _SEED = 20160701
 
 
+@dataclass(frozen=True)
+class _Slots:
+    """Where the tables of a format have what is read here."""
+
+    operators: int
+    type: int
+    name: int
+    parameters: int
+    inputs: int
+    dtype: int
+    tensors: int
+
+
+_FIRST = _Slots(operators=3, type=0, name=12, parameters=2, inputs=3, dtype=6, tensors=7)
+_SECOND = _Slots(operators=2, type=1, name=2, parameters=4, inputs=7, dtype=10, tensors=11)
+_OUTPUTS, _DATA = 8, 6
+"""Of an operator and of a tensor, in the second format."""
+
+
 def recognise(file: ModelFile) -> bool:
-    return file.data[:4] in (_MAGIC, b"mgb0") or file.data[4:8] in (b"mge2", _IDENTIFIER)
+    return file.data[:4] in (_MAGIC, b"mgb0") or file.data[4:8] in (_NEWER, _IDENTIFIER) or file.data[8:12] == _NEWER
 
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """See ``frontends.load`` for errors."""
-    if file.data[:4] != _MAGIC or len(file.data) < _HEADER + 16:
-        raise FormatError(f"{file.name}: not a dump of MegEngine's first format; dump it with dump_format='FBS'")
-    (offset,) = struct.unpack_from("<Q", file.data, 8)
-    begin = _HEADER + offset + 4  # past the size of the FlatBuffer
-    if begin + 8 > len(file.data) or file.data[begin + 4 : begin + 8] != _IDENTIFIER:
-        raise FormatError(f"{file.name}: its graph is not where its header says; the file is truncated or damaged")
+    net = Net(file, file.stem, shapes, inputs, outputs)
     try:
-        graph = Buffer(file.data[begin:]).root()
-        return _Dump(Net(file, file.stem, shapes, inputs, outputs), graph, file.data[: begin - 4]).load()
+        if _NEWER in (file.data[4:8], file.data[8:12]):
+            return _Dump(net, Buffer(file.data[0 if file.data[4:8] == _NEWER else 4 :]).root(), b"", _SECOND).load()
+        if file.data[:4] != _MAGIC or len(file.data) < _HEADER + 16:
+            raise FormatError("not a dump of MegEngine that is known; dump it with dump_format='FBS' or 'FBS_V2'")
+        (offset,) = struct.unpack_from("<Q", file.data, 8)
+        begin = _HEADER + offset + 4  # past the size of the FlatBuffer
+        if begin + 8 > len(file.data) or file.data[begin + 4 : begin + 8] != _IDENTIFIER:
+            raise FormatError("its graph is not where its header says; the file is truncated or damaged")
+        return _Dump(net, Buffer(file.data[begin:]).root(), file.data[: begin - 4], _FIRST).load()
     except FormatError as error:
         raise FormatError(str(error) if file.name in str(error) else f"{file.name}: {error}") from error
 
@@ -52,30 +74,49 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 class _Dump:
     """The walk over the operators; their outputs are numbered one after the other."""
 
-    def __init__(self, net: Net, graph: Table, weights: bytes) -> None:
-        self.net, self.graph, self.weights, self.at = net, graph, weights, _HEADER
+    def __init__(self, net: Net, graph: Table, weights: bytes, slots: _Slots) -> None:
+        self.net, self.graph, self.weights, self.at, self.slots = net, graph, weights, _HEADER, slots
         self.names: list[str] = []
 
     def load(self) -> Graph:
-        for i, operator in enumerate(self.graph.tables(3)):
-            name = operator.text(12) or f"var_{len(self.names)}"
+        operators, wanted = self.graph.tables(self.slots.operators), self.outputs()
+        counts = self.counts(operators, wanted)
+        for i, (operator, count) in enumerate(zip(operators, counts, strict=True)):
+            name = operator.text(self.slots.name) or f"var_{len(self.names)}"
             if name in self.names:
                 name = f"{name}_{i}"
-            code, tensors = operator.get(0, "u64"), operator.tables(7)
-            count = len(tensors) if code in _HOLDERS else _outputs(code, operator)
             names = [name, *(f"{name}_{k}" for k in range(1, count))]
             self.names += names
-            if code in _HOLDERS:
-                with self.net.layer(name, _HOLDERS[code], *names):
-                    for top, tensor in zip(names, tensors, strict=True):
-                        self.net[top] = self.net.constant(self.stored(tensor), "data")
-            else:
-                self.operator(operator, names)
-        return self.net.finish([self.named(i) for i in self.outputs()])
+            self.operator(operator, names)
+        return self.net.finish([self.named(i) for i in wanted])
 
     def outputs(self) -> list[int]:
-        pairs = self.graph.vector(4, "u64")
-        return [int(pair) & 0xFFFFFFFF for pair in pairs]
+        if self.slots is _SECOND:
+            return [int(pair.get(0, "u32")) for pair in self.graph.tables(4)]
+        return [int(pair) & 0xFFFFFFFF for pair in self.graph.vector(4, "u64")]
+
+    def counts(self, operators: Sequence[Table], wanted: Sequence[int]) -> list[int]:
+        """How many variables each operator makes.
+
+        The first format does not say it.  Normalisation there makes five or, of late, six: as many as make the last
+        result the last variable.
+        """
+        if self.slots is _SECOND:
+            return [max(1, len(operator.ints(_OUTPUTS, "u32"))) for operator in operators]
+        found = [self.count(operator) for operator in operators]
+        if sum(n or 5 for n in found) == max(wanted, default=0) + 1:
+            return [n or 5 for n in found]
+        return [n or 6 for n in found]
+
+    def count(self, operator: Table) -> int:
+        """0 for one that normalises."""
+        kind, inputs = self.kind(operator), len(operator.ints(self.slots.inputs, "u32"))
+        if kind in _HOLDERS:
+            return max(1, len(operator.tables(self.slots.tensors)))
+        return max(1, inputs - 1) if kind == "Split" else _RESULTS.get(kind, 1)
+
+    def kind(self, operator: Table) -> str:
+        return _TYPES.get(operator.get(self.slots.type, "u64"), "")
 
     def named(self, i: int) -> str:
         if not 0 <= i < len(self.names):
@@ -83,23 +124,25 @@ class _Dump:
         return self.names[i]
 
     def operator(self, operator: Table, names: Sequence[str]) -> None:
-        name, kind = names[0], _TYPES.get(operator.get(0, "u64"), "")
-        tensors, sources = operator.tables(7), operator.ints(3, "u32")
+        name, kind = names[0], self.kind(operator)
+        tensors, sources = operator.tables(self.slots.tensors), operator.ints(self.slots.inputs, "u32")
         if kind == "Host2DeviceCopy" and tensors:
             self.names[-1] = tensors[0].text(0) or name
             port(self.net, self.names[-1], self.type(tensors[0]))
             return
-        with self.net.layer(name, kind or f"{operator.get(0, 'u64'):#x}", *names):
+        with self.net.layer(name, kind or f"{operator.get(self.slots.type, 'u64'):#x}", *names):
             if tensors and not sources:
-                self.net[name] = self.net.constant(self.stored(tensors[0]), "data")
+                for top, tensor in zip(names, tensors, strict=False):
+                    self.net[top] = self.net.constant(self.stored(tensor), "data")
                 return
             inputs = [self.net[self.named(i)] for i in sources]
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
             if all(is_known(v) for v in inputs):
-                made = OPERATORS[kind](Context(self.net, operator.table(2), inputs, _wanted(operator)))
+                parameters = operator.table(self.slots.parameters)
+                made = OPERATORS[kind](Context(self.net, parameters, inputs, _wanted(operator.table(self.slots.dtype))))
                 values = [made] if isinstance(made, Value) else made
-                for top, value in zip(names[-len(values) :], values, strict=True):
+                for top, value in zip(names[-len(values) :], values, strict=False):
                     self.net[top] = value
 
     def type(self, tensor: Table) -> TensorType:
@@ -107,29 +150,26 @@ class _Dump:
         return TensorType(DType.of(np.dtype(_DTYPES[code])), dims)
 
     def stored(self, tensor: Table) -> Array:
-        """The next tensor of those that lie before the graph.  Raises FormatError."""
+        """A tensor of its own data, or the next of those that lie before the graph.  Raises FormatError."""
         dims, dtype = tuple(tensor.ints(1, "u32")), np.dtype(_DTYPES[_dtype(tensor)])
-        size, skipped, count = tensor.get(4, "u32"), tensor.get(5, "u32"), math.prod(dims)
-        begin = self.at + skipped
-        self.at = begin + size
-        if size != count * dtype.itemsize or self.at > len(self.weights):
-            raise FormatError(f"a tensor of shape {list(dims)} in {size} bytes; the file is truncated or damaged")
-        data = np.frombuffer(self.weights, dtype, count, begin).reshape(dims)
+        count = math.prod(dims)
+        if self.slots is _SECOND:
+            raw = tensor.vector(_DATA, "u8").tobytes()
+        else:
+            begin = self.at + tensor.get(5, "u32")
+            self.at = begin + tensor.get(4, "u32")
+            raw = self.weights[begin : self.at]
+        if len(raw) != count * dtype.itemsize:
+            raise FormatError(f"a tensor of shape {list(dims)} in {len(raw)} bytes; the file is truncated or damaged")
+        data = np.frombuffer(raw, dtype, count).reshape(dims)
         return data.astype(np.float32) if dtype.kind == "f" else data
 
 
-def _outputs(code: int, operator: Table) -> int:
-    """How many variables an operator makes: what it computes last comes last."""
-    kind = _TYPES.get(code, "")
-    if kind == "BatchNorm":
-        return 6 if code == hashed("BatchNormV1") else 5
-    counts = {"Split": len(operator.ints(3, "u32")) - 1, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "GroupNorm": 3}
-    return max(1, counts.get(kind, 1))
+_RESULTS = {"BatchNorm": 0, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "GroupNorm": 3, "InstanceNorm": 3}
 
 
-def _wanted(operator: Table) -> DType | None:
+def _wanted(found: Table | None) -> DType | None:
     """The type of the result, where the operator says one that is not of integers with a scale."""
-    found = operator.table(6)
     code = int(found.get(0, "u8")) if found is not None else -1
     return DType.of(np.dtype(_DTYPES[code])) if code in _DTYPES else None
 
@@ -525,12 +565,10 @@ OPERATORS: dict[str, Callable[[Context], Value | Sequence[Value]]] = {
     **dict.fromkeys(("Copy", "Identity", "Dropout", "MarkNoBroadcastElemwise"), same),
 }  # fmt: skip
 
-_VERSIONS = {"ConvBiasForward": ("V2", "V3", "V4")}
-"""Versions whose parameters lie alike; others have none or up to two."""
+_HOLDERS = ("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder")
 _TYPES = {
-    hashed(name + version): name
-    for name in ("Host2DeviceCopy", *OPERATORS)
-    for version in _VERSIONS.get(name, ("", "V1", "V2"))
-    if len(name + version) < 32
+    hashed(name + end): name
+    for name in ("Host2DeviceCopy", "GroupNorm", "InstanceNorm", *_HOLDERS, *OPERATORS)
+    for end in ("", "\0")
 }
-_HOLDERS = {hashed(name): name for name in ("MultipleDeviceTensorHolder",)}
+"""Versions of operators are not in the names; what only newer versions know is hashed with the end of its name."""
