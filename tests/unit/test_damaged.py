@@ -11,6 +11,7 @@ from onnx_models import node as onnx_node
 from small_models import caffe2_net, caffe2_operator, mxnet_symbol
 from tenon import frontends
 from tenon.errors import FormatError, ModelError
+from tenon.ir.writer import reason
 from tensorflow_models import const, graph, node
 from tflite_models import Model
 
@@ -96,6 +97,18 @@ def test_a_deformable_convolution_of_millions_of_places() -> None:
     node = onnx_node("DeformConv", ["x", "w", "o"], ["y"], kernel_shape=[1, 1], pads=[0, 10**8, 0, 10**8])
     made = onnx_model([node], {"x": [1, 1, 3, 3], "o": [1, 2, 3, 3]}, ["y"], {"w": np.ones((1, 1, 1, 1), np.float32)})
     assert "offsets [1, 2, 3, 3] do not fit 600000009 places of 1 taps" in refusal(made.SerializeToString())
+
+
+def test_what_code_trips_over_is_told_without_code() -> None:
+    crop = mxnet_symbol(("null", "data", {}, ()), ("Crop", "y", {}, (0,)))
+    told = refusal(crop, shapes={"data": (1, 2, 3, 3)})
+    assert "y (Crop): its parameters or inputs make no sense" in told
+    assert "Error(" not in told
+    assert [reason(error) for error in (KeyError("axis"), KeyError(), IndexError("pop"), MemoryError())] == [
+        "there is no 'axis'", "something is missing", "a list is shorter than it should be",
+        "it needs more memory than there is",
+    ]  # fmt: skip
+    assert reason(AssertionError()) == "AssertionError"
 
 
 def test_an_input_that_a_node_makes_too() -> None:

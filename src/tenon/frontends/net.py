@@ -37,7 +37,7 @@ from tenon.ir.bind import ANY_RANK, Shapes, bind_types
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.random_weights import placeholder
 from tenon.ir.types import DType, TensorType
-from tenon.ir.writer import HOSTILE, Writer, is_known
+from tenon.ir.writer import HOSTILE, Writer, is_known, reason
 
 if TYPE_CHECKING:
     from tenon.frontends.source import ModelFile
@@ -205,7 +205,7 @@ class Net:
         except FormatError as error:
             self.writer.report(self._here.origin, str(error))
         except HOSTILE as error:
-            self.writer.report(self._here.origin, f"its parameters or inputs make no sense: {error!r}")
+            self.writer.report(self._here.origin, f"its parameters or inputs make no sense: {reason(error)}")
         finally:
             for top in tops:
                 if top and top not in self._here.makes:

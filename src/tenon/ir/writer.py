@@ -24,6 +24,20 @@ FOLDING_ALLOWANCE = 2**30
 HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 """What code meets when the attributes or the data of a damaged model contradict each other."""
 
+
+def reason(error: BaseException) -> str:
+    """What an error of these says to somebody who does not know the code."""
+    match error:
+        case KeyError():
+            return f"there is no {error.args[0]!r}" if error.args else "something is missing"
+        case IndexError():
+            return "a list is shorter than it should be"
+        case MemoryError():
+            return "it needs more memory than there is"
+        case _:
+            return str(error) or type(error).__name__
+
+
 FOLDING_MACS = 2**32
 """Multiplications that may go into results known when compiling: seconds, and more than any sound model asks for."""
 LONGEST_MESSAGE = 1000
@@ -129,7 +143,7 @@ class Writer:
             self.report(node.origin, str(error), shape=True, inputs=node.inputs)
             return False
         except HOSTILE as error:
-            what = f"inputs and attributes contradict each other: {error!r}"
+            what = f"inputs and attributes contradict each other: {reason(error)}"
             self.report(node.origin, what, shape=True, inputs=node.inputs)
             return False
         wrong = _wrong_type(node, types)
@@ -173,7 +187,7 @@ class Writer:
             self.report(node.origin, str(error), inputs=node.inputs)
             return None
         except HOSTILE as error:
-            self.report(node.origin, f"cannot be computed from its constants: {error!r}")
+            self.report(node.origin, f"cannot be computed from its constants: {reason(error)}")
             return None
         self._allowance -= sum(a.nbytes for a in data if a.size == 1 or any(a.strides))
         return data

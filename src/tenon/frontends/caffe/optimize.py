@@ -23,7 +23,7 @@ from tenon.frontends.caffe.upgrade import DATA_LAYERS, layers_of
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Array
-from tenon.ir.writer import HOSTILE
+from tenon.ir.writer import HOSTILE, reason
 
 IN_PLACE = frozenset({"Scale", "BatchNorm", "ReLU", "PReLU", "Softmax", "TanH", "ELU", "Dropout", "Sigmoid"})
 WEIGHTED = frozenset({"Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution", "InnerProduct"})
@@ -148,7 +148,7 @@ def optimise(file: ModelFile, settings: Settings = Settings()) -> Optimised:
         with np.errstate(all="ignore"):  # a damaged variance gives NaN, as it does in Caffe
             _take_steps(_Rewriter(layers, result.blobs, result.log), list(net.input), settings)
     except HOSTILE as error:
-        raise FormatError(f"{file.name}: its layers and weights contradict each other: {error!r}") from error
+        raise FormatError(f"{file.name}: its layers and weights contradict each other: {reason(error)}") from error
     return result
 
 

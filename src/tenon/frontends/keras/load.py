@@ -21,6 +21,7 @@ from tenon.frontends.wire.archive import Archive, parsed
 from tenon.frontends.wire.hdf5 import SIGNATURE, File
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph
+from tenon.ir.writer import reason
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 
@@ -45,7 +46,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except (AttributeError, KeyError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{file.name}: the model's description is damaged: {error!r}") from error
+        raise FormatError(f"{file.name}: the model's description is damaged: {reason(error)}") from error
 
 
 # -------------------------------------------------------------------------------------------------------- files

@@ -23,6 +23,7 @@ from tenon.frontends.source import ModelFile
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, TensorType
+from tenon.ir.writer import reason
 
 _LIST = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -67,7 +68,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     try:
         return _Symbol(net, parse(symbol), stored).load()
     except (TypeError, KeyError, IndexError, AttributeError, ValueError) as error:
-        raise FormatError(f"{symbol.name}: not the JSON of a symbol; the file is damaged ({error!r})") from error
+        raise FormatError(f"{symbol.name}: not the JSON of a symbol; the file is damaged ({reason(error)})") from error
 
 
 def parse(file: ModelFile) -> dict[str, Any]:

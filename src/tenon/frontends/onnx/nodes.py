@@ -27,7 +27,7 @@ from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.strings import encoded
 from tenon.ir.types import TensorType
-from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known
+from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known, reason
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
@@ -179,7 +179,7 @@ class Importer:
             except TensorError as error:
                 self.writer.report(origin, str(error))
             except HOSTILE as error:
-                self.writer.report(origin, f"its attributes or inputs make no sense: {error!r}", inputs=inputs)
+                self.writer.report(origin, f"its attributes or inputs make no sense: {reason(error)}", inputs=inputs)
             failed = len(self.writer.problems) > before or not self.failed.isdisjoint(inputs)
             for i, name in enumerate(node.output):
                 if name in read and i >= len(made) and not failed:

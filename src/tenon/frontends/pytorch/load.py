@@ -21,6 +21,7 @@ from tenon.frontends.wire.archive import SIGNATURE, Archive
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType
+from tenon.ir.writer import reason
 
 KINDS = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
          12: "bool", 13: "bfloat16"}  # fmt: skip
@@ -52,7 +53,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError, StopIteration) as error:
-        raise FormatError(f"{file.name}: the program's description is damaged: {error!r}") from error
+        raise FormatError(f"{file.name}: the program's description is damaged: {reason(error)}") from error
 
 
 class _Reader:
