@@ -233,11 +233,11 @@ def test_everything_unsupported_is_listed_and_no_code_is_run() -> None:
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
         {"class_name": "Lambda", "config": {"name": "code", "function": ["gASVLgAAAAAAAACMBXBvc2l4", None, None]}},
         {"class_name": "Activation", "config": {"name": "mine", "activation": "my_own"}},
-        {"class_name": "Attention", "config": {"name": "look"}},
+        {"class_name": "ConvLSTM2D", "config": {"name": "look"}},
     )  # fmt: skip
     with pytest.raises(UnsupportedError, match="never run") as found:
         frontends.load(h5(model, {}))
-    assert [p.where for p in found.value.problems] == ["code (Lambda)", "look (Attention)"]
+    assert [p.where for p in found.value.problems] == ["code (Lambda)", "look (ConvLSTM2D)"]
 
 
 def test_unknown_extents_and_missing_weights() -> None:

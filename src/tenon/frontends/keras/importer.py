@@ -104,6 +104,22 @@ class _Entry:
         nodes = self.entry.get("inbound_nodes") or []
         return [list(_histories(node)) for node in nodes]
 
+    def said(self, call: int) -> dict[str, Any]:
+        """Flags of a call."""
+        nodes = self.entry.get("inbound_nodes") or []
+        return dict(_flags(nodes[call])) if 0 <= call < len(nodes) else {}
+
+
+_SAID = frozenset({"use_causal_mask", "return_attention_scores"})
+"""What a call may say beyond its layer's settings."""
+
+
+def _flags(node: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        yield from ((key, value) for key, value in node.items() if key in _SAID)
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _flags(value)
+
 
 def _histories(node: Any) -> Iterator[tuple[str, int, int]]:
     """The tensors that a call reads, as either Keras writes them."""
@@ -205,19 +221,20 @@ class _Walk:
         names = [name]
         with self.net.layer(name, layer.kind, name):
             self.importer.read(values)
-            made = self.results(layer, values)
+            made = self.results(layer, values, call)
             names += [f"{name}:{i}" for i in range(1, len(made))]
             for key, value in zip(names, made, strict=False):
                 self.net[key] = value
         return [self.net.scope[key] for key in names if key in self.net.scope]
 
-    def results(self, layer: _Entry, values: list[Value]) -> list[Value]:
+    def results(self, layer: _Entry, values: list[Value], call: int) -> list[Value]:
         spell = self.importer.spells.get(layer.kind)
         if spell is None:
             raise unknown(layer.kind, self.importer.spells, "layer", _REMEDIES.get(layer.kind, ""))
         if not all(is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
-        found = spell(Layer(self.importer, layer.kind, layer.config, layer.weights.of(layer.name), values))
+        config = {**layer.config, **layer.said(call)}
+        found = spell(Layer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
         return [found] if isinstance(found, Value) else list(found)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.keras.attention import ATTENTION, unit
 from tenon.frontends.keras.importer import Layer, Made, Spell
 from tenon.frontends.keras.recurrent import RECURRENT
 from tenon.frontends.keras.weights import Weights
@@ -250,6 +251,17 @@ def _cropping(layer: Layer) -> Made:
     return layer.net.slice(layer.x, [before for before, _ in pairs], ends, axes)
 
 
+def _center_crop(layer: Layer) -> Made:
+    """The middle; what is too small would be enlarged first, which is refused."""
+    first = 2 if layer.first else 1
+    sizes, wanted = layer.net.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
+    starts = [(n - m) // 2 for n, m in zip(sizes, wanted, strict=True)]
+    if min(starts) < 0:
+        raise RefusedError(f"{list(sizes)} is smaller than {wanted}")
+    ends = [a + m for a, m in zip(starts, wanted, strict=True)]
+    return layer.net.slice(layer.x, starts, ends, range(first, first + 2))
+
+
 def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None) -> Made:
     """``half_pixel`` says how places are counted, where that does not follow from the interpolation."""
     name = layer.get("interpolation", default)
@@ -307,6 +319,51 @@ def _layer_normalization(layer: Layer) -> Made:
     beta = layer.net.constant(found["beta"], "beta") if "beta" in found else None
     epsilon = float(layer.get("epsilon", 1e-3))
     return layer.net.add("LayerNormalization", layer.x, gamma, beta, axis=-len(axis), epsilon=epsilon)
+
+
+def _group_normalization(layer: Layer) -> Made:
+    net, dims = layer.net, layer.net.dims(layer.x)
+    groups = int(layer.get("groups", 32))
+    groups = dims[-1] if groups == -1 else groups
+    if int(layer.get("axis", -1)) % layer.rank != layer.rank - 1 or groups < 1 or dims[-1] % groups:
+        raise RefusedError(f"{groups} groups of axis {layer.get('axis')} of {list(dims)} are not supported")
+    found, axes = _affine(layer), net.ints(1, 3)
+    x = net.reshape(layer.x, (dims[0], -1, groups, dims[-1] // groups))
+    x = net.add("Sub", x, net.add("ReduceMean", x, axes, keepdims=1))
+    spread = net.add("ReduceMean", net.add("Mul", x, x), axes, keepdims=1)
+    epsilon = net.scalar(float(layer.get("epsilon", 1e-3)))
+    y = net.reshape(net.add("Div", x, net.add("Sqrt", net.add("Add", spread, epsilon))), dims)
+    for role, op in (("gamma", "Mul"), ("beta", "Add")):
+        y = net.add(op, y, net.constant(found[role], role)) if role in found else y
+    return y
+
+
+def _rms_normalization(layer: Layer) -> Made:
+    net = layer.net
+    mean = net.add("ReduceMean", net.add("Mul", layer.x, layer.x), net.ints(int(layer.get("axis", -1))), keepdims=1)
+    epsilon = net.scalar(float(layer.get("epsilon", 1e-6)))
+    y = net.add("Div", layer.x, net.add("Sqrt", net.add("Add", mean, epsilon)))
+    return net.add("Mul", y, net.constant(layer.arrays("scale")[0], "scale"))
+
+
+def _unit_normalization(layer: Layer) -> Made:
+    axis = layer.get("axis", -1)
+    return unit(layer, layer.x, [int(a) for a in axis] if isinstance(axis, list) else [int(axis)])
+
+
+def _normalization(layer: Layer) -> Made:
+    """By mean and variance that the layer has learnt or was given, per element of some axes."""
+    given = [layer.get("mean"), layer.get("variance")]
+    mean, variance = layer.arrays("mean", "variance") if given[0] is None else (np.array(v, np.float32) for v in given)
+    axis = layer.config.get("axis", -1)
+    axes = {a % layer.rank for a in (axis if isinstance(axis, list) else [] if axis is None else [axis])}
+    shape = [n if i in axes else 1 for i, n in enumerate(layer.net.dims(layer.x))]
+    shape = shape if mean.size == np.prod(shape) else [1] * layer.rank
+    length = np.maximum(np.sqrt(variance.reshape(shape)), np.float32(1e-7))
+    offset = layer.net.constant(mean.reshape(shape), "mean")
+    if layer.get("invert", False):
+        return layer.net.add("Add", layer.net.add("Mul", layer.x, layer.net.constant(length, "deviation")), offset)
+    return layer.net.add("Div", layer.net.add("Sub", layer.x, offset), layer.net.constant(length, "deviation"))
 
 
 def _rescaling(layer: Layer) -> Made:
@@ -409,7 +466,10 @@ def _quantize_annotate(layer: Layer) -> Made:
 
 _MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
 _AXES = ("1D", "2D", "3D")
-_NOTHING = ("ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "InputLayer")
+_NOTHING = (
+    "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity", "InputLayer",
+    *(f"Random{what}" for what in ("Brightness", "Contrast", "Flip", "Rotation", "Translation", "Zoom")),
+)  # fmt: skip
 """Layers that do nothing when a network answers."""
 
 LAYERS: dict[str, Spell] = {
@@ -419,6 +479,7 @@ LAYERS: dict[str, Spell] = {
     **{f"AveragePooling{d}": _pool("AveragePool") for d in _AXES},
     "BatchNormalization": _batch_normalization,
     "BatchNormalizationV1": _batch_normalization,
+    "CenterCrop": _center_crop,
     "Concatenate": lambda layer: layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
     **{f"Conv{d}": _conv for d in _AXES},
     **{f"Conv{d}Transpose": _conv_transpose for d in _AXES},
@@ -431,16 +492,19 @@ LAYERS: dict[str, Spell] = {
     "Flatten": _flatten,
     **{f"GlobalAveragePooling{d}": _global_pool("Mean") for d in _AXES},
     **{f"GlobalMaxPooling{d}": _global_pool("Max") for d in _AXES},
+    "GroupNormalization": _group_normalization,
     "LayerNormalization": _layer_normalization,
     "LeakyReLU": _leaky_relu,
     **{f"MaxPooling{d}": _pool("MaxPool") for d in _AXES},
     **{name: _merge(op) for name, op in _MERGES.items()},
+    "Normalization": _normalization,
     "PReLU": _prelu,
     "Permute": lambda layer: layer.net.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", [])))),
     "QuantizeAnnotate": _quantize_annotate,
     "QuantizeLayer": _quantize_layer,
     "QuantizeWrapper": _quantize_wrapper,
     "QuantizeWrapperV2": _quantize_wrapper,
+    "RMSNormalization": _rms_normalization,
     "ReLU": _relu,
     "RepeatVector": _repeat_vector,
     "Rescaling": _rescaling,
@@ -452,7 +516,9 @@ LAYERS: dict[str, Spell] = {
     **{f"SpatialDropout{d}": _same for d in _AXES},
     "ThresholdedReLU": lambda layer: layer.net.add("ThresholdedRelu", layer.x, alpha=float(layer.get("theta", 1.0))),
     "TimeDistributed": _time_distributed,
+    "UnitNormalization": _unit_normalization,
     **{f"UpSampling{d}": _up_sampling for d in _AXES},
     **{f"ZeroPadding{d}": _zero_padding for d in _AXES},
+    **ATTENTION,
     **RECURRENT,
 }

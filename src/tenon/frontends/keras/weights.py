@@ -126,7 +126,7 @@ class ByNumber(Weights):
         return ByNumber(layers.children.get(self.keys.get(layer, "")) or layers.children.get(layer))
 
     def part(self, name: str) -> Weights:
-        return ByNumber(self._child(name, f"{name}_layer"))
+        return ByNumber(self._child(name, f"{name}_layer", f"{name}_dense", f"_{name}_dense"))
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:
         variables = self._child("vars")
