@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import tenon
+from tenon.frontends.keras.layers import ACTIVATIONS
+from tenon.frontends.keras.layers import LAYERS as KERAS
 from tenon.frontends.mxnet.ops import OPERATORS as MXNET
 from tenon.frontends.ncnn.layers import LAYERS as NCNN
 from tenon.frontends.paddle.ops import OPERATORS as PADDLE
@@ -132,8 +134,8 @@ NO_CODE = frozenset({
 
 LARGEST_IMPORTER = 800
 VOCABULARIES: dict[str, tuple[int, Iterable[str]]] = {
-    "mxnet": (5, MXNET), "ncnn": (11, NCNN), "paddle": (5, PADDLE), "pytorch": (5, PYTORCH),
-    "tensorflow": (5, [*TENSORFLOW, *CONTROL]),
+    "keras": (9, [*KERAS, *ACTIVATIONS]), "mxnet": (5, MXNET), "ncnn": (11, NCNN), "paddle": (5, PADDLE),
+    "pytorch": (5, PYTORCH), "tensorflow": (5, [*TENSORFLOW, *CONTROL]),
 }  # fmt: skip
 """Formats of which some hundred layers or more are read, and how many lines each of these may take instead: operators
 of a framework are smaller than layers that read their own options and weights."""
