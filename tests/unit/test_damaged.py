@@ -8,10 +8,15 @@ import pytest
 from keras_models import functional, h5, layer, start
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
-from small_models import caffe2_net, caffe2_operator, mxnet_symbol
+from small_models import caffe2_net, caffe2_operator, mxnet_symbol, ncnn_net
 from tenon import frontends
 from tenon.errors import FormatError, ModelError
+from tenon.ir.graph import Graph, Origin
+from tenon.ir.types import DType, TensorType
+from tenon.ir.verify import verify
 from tenon.ir.writer import reason
+from tenon.ops import registry
+from tenon.passes import optimize
 from tensorflow_models import const, graph, node
 from tflite_models import Model
 
@@ -109,6 +114,20 @@ def test_what_code_trips_over_is_told_without_code() -> None:
         "it needs more memory than there is",
     ]  # fmt: skip
     assert reason(AssertionError()) == "AssertionError"
+
+
+def test_an_input_larger_than_any_memory() -> None:
+    net = ncnn_net("Pooling p 1 1 data y 0=1 4=1", shape="0=1e40 1=5 2=3")
+    assert "at most 2147483648 elements are possible" in refusal(net)
+
+
+def test_a_product_of_halves_and_a_sum_of_singles() -> None:
+    graph = Graph("made")
+    a, b = (graph.add_input(name, TensorType(DType.F16, (2, 2))) for name in "ab")
+    c = graph.add_input("c", TensorType(DType.F32, (2,)))
+    graph.outputs = [graph.add(registry()["Gemm"](), [a, b, c], ["y"], Origin("", "y", "Gemm")).output]
+    optimize(graph)
+    verify(graph)
 
 
 def test_an_input_that_a_node_makes_too() -> None:

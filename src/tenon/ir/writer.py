@@ -128,9 +128,9 @@ class Writer:
         return node.outputs
 
     def _infer(self, node: Node) -> bool:
-        rank = max((v.type.rank for v in node.inputs if v is not None and v.typed), default=0)
-        if rank > HIGHEST_RANK:
-            self.report(node.origin, f"reads a tensor of {rank} axes; at most {HIGHEST_RANK} are possible")
+        wrong = _wrong_input(node)
+        if wrong:
+            self.report(node.origin, wrong)
             return False
         try:
             types = node.op.infer(node.inputs)
@@ -205,11 +205,22 @@ def _types(inputs: Sequence[Value | None]) -> str:
     return ", ".join("-" if v is None else str(v.type) if v.typed else "?" for v in inputs)
 
 
+def _wrong_input(node: Node) -> str:
+    for value in node.inputs:
+        if value is None or not value.typed:
+            continue
+        if value.type.rank > HIGHEST_RANK:
+            return f"reads a tensor of {value.type.rank} axes; at most {HIGHEST_RANK} are possible"
+        if value.producer is None and value.type.bound and max(value.type.size, *value.type.dims, 0) > LARGEST_TENSOR:
+            return f"reads '{value.name}', {value.type}; at most {LARGEST_TENSOR} elements are possible"
+    return ""
+
+
 def _wrong_type(node: Node, types: Sequence[TensorType]) -> str:
     if len(types) < len(node.outputs):
         return f"{node.op.name} has {len(types)} output(s) here, the model asks for {len(node.outputs)}"
     for type in types:
-        if any(d < 0 for d in type.dims):
+        if any(not 0 <= d <= LARGEST_TENSOR for d in type.dims):
             return f"the output's shape would be {list(type.dims)}"
         if type.size > LARGEST_TENSOR:
             return f"the output {type} is too large: at most {LARGEST_TENSOR} elements are possible"

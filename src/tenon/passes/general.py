@@ -96,7 +96,9 @@ def gemm_of_other_types(match: Match) -> Result:
         b = match.add(make("Transpose"), b)
     y = _scaled(match, match.add("MatMul", a, b), op.alpha)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        y = match.add("Add", y, _scaled(match, node.input(2), op.beta))
+        c = node.input(2)
+        c = c if c.type.dtype is y.type.dtype else match.add(make("Cast", to=str(y.type.dtype)), c)
+        y = match.add("Add", y, _scaled(match, c, op.beta))
     return y
 
 
