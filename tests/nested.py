@@ -95,6 +95,8 @@ def damaged_member(data: bytes, rng: random.Random, damage: Callable[[bytes, ran
             files = {info.filename: archive.read(info) for info in archive.infolist()}
     except Exception:
         return data
+    if not files:
+        return data
     name = rng.choice(list(files))
     files[name] = damage(files[name] or b"\0", rng)
     out = io.BytesIO()

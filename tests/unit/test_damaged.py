@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from keras_models import functional, h5, layer, start
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
-from small_models import caffe2_net, caffe2_operator, mxnet_symbol, ncnn_net
+from small_models import caffe2_net, caffe2_operator, mace_net, mxnet_symbol, ncnn_net
 from tenon import frontends
 from tenon.errors import FormatError, ModelError
 from tenon.ir.graph import Graph, Origin
@@ -128,6 +130,14 @@ def test_a_product_of_halves_and_a_sum_of_singles() -> None:
     graph.outputs = [graph.add(registry()["Gemm"](), [a, b, c], ["y"], Origin("", "y", "Gemm")).output]
     optimize(graph)
     verify(graph)
+
+
+def test_delays_of_millions_of_frames() -> None:
+    delays: dict[str, int | float | str | Sequence[int] | Sequence[float]]
+    delays = {"prev_out_delay": 1, "prev_cell_delay": -(10**6), "forward_indexes": [0]}
+    weights = [np.ones((1, 2, 3), np.float32)] * 6
+    data = b"".join(w.tobytes() for w in weights)
+    assert "1 frames with delays of [1, 1000000]" in refusal(mace_net("DynamicLSTM", delays, weights), weights=data)
 
 
 def test_an_input_that_a_node_makes_too() -> None:

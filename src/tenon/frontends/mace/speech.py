@@ -175,7 +175,7 @@ def dynamic_lstm(c: Context) -> Sequence[Value]:
     delays = [abs(c.integer(f"prev_{what}_delay")) // step for what in ("out", "cell")]
     optional = iter(c.inputs[6:])
     first, second = (next(optional, None) if c.integer(f"bias_{k}", 1) else None for k in "ab")
-    if min(delays) < 1 or len(numbers) > LONGEST:
+    if min(delays) < 1 or max(*delays, len(numbers)) > LONGEST:
         raise RefusedError(f"{len(numbers)} frames with delays of {delays} are not supported")
     frames = _frames(c, c.reshape(x, -1, *c.dims[-2:]), numbers)
     said, kept = ([c.add("Squeeze", part, c.ints(1)) for part in c.split(c.reshape(v, -1, n, c.net.dims(v)[-1]), 1,
