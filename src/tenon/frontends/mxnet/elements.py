@@ -129,8 +129,8 @@ def top_k(c: Context) -> Result:
     ascending = {"largest": int(not c.flag("is_ascend"))}
     values, places = c.net.adds("TopK", 2, x, c.ints(k if 0 < k < size else size), axis=axis, **ascending)
     if kind == "mask":
-        ones = c.add("Add", c.add("Mul", values, 0.0), 1.0)
-        return c.add("ScatterElements", c.add("Mul", x, 0.0), places, ones, axis=axis)
+        zeros, ones = np.zeros(c.net.dims(x), np.float32), np.ones(c.net.dims(places), np.float32)
+        return c.add("ScatterElements", zeros, places, ones, axis=axis)
     numbers = c.add("Cast", places, to="f32")
     if kind not in ("value", "indices", "both"):
         raise RefusedError(f"ret_typ {kind} is not supported")

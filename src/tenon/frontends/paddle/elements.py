@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.composed import affine_grid, deformed, sampled, unfolded
-from tenon.frontends.paddle.context import Context, numpy_type
+from tenon.frontends.paddle.context import Context, Result, numpy_type
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Array, Value
 
-Result = Value | Sequence[Value] | dict[str, Value]
 MOST = 1 << 26
 """Elements of a constant that is written out."""
 
@@ -61,7 +60,7 @@ def scatter(c: Context) -> Value:
     updates = c.input("Updates")
     if c.integer("overwrite", 1):
         return c.add("ScatterND", c.x, ids, updates)
-    cleared = c.add("ScatterND", c.x, ids, c.add("Mul", updates, 0.0))
+    cleared = c.add("ScatterND", c.x, ids, np.zeros(c.net.dims(updates), c.net.type(updates).dtype.numpy))
     return c.add("ScatterND", cleared, ids, updates, reduction="add")
 
 

@@ -6,13 +6,11 @@ Definitions: paddle/phi/api/yaml and paddle/fluid/operators/fake_*quantize_op of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tenon.frontends.paddle.context import Context
+from tenon.frontends.paddle.context import Context, Result
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-
-Result = Value | Sequence[Value] | dict[str, Value]
 
 
 def _one(type: str) -> Callable[[Context], Value]:
