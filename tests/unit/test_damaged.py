@@ -140,6 +140,11 @@ def test_delays_of_millions_of_frames() -> None:
     assert "1 frames with delays of [1, 1000000]" in refusal(mace_net("DynamicLSTM", delays, weights), weights=data)
 
 
+def test_a_map_of_millions_of_cells() -> None:
+    net = b"[net]\nheight=4096\nwidth=4096\nchannels=12\n[yolo]\nmask=0,1\nanchors=1,2, 3,4\nclasses=1\nnum=2\n"
+    assert "a map of 4096 x 4096 cells" in refusal(net)
+
+
 def test_an_input_that_a_node_makes_too() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())

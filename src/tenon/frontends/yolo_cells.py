@@ -6,11 +6,17 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.frontends.emit import Emitter
+from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
+
+MOST_CELLS = 1 << 22
+"""Of a map: a picture of 65,536 x 65,536 pixels has as many."""
 
 
 def places(height: int, width: int) -> Array:
-    """[1, 1, 2, cells]: the column and the row of every cell."""
+    """[1, 1, 2, cells]: the column and the row of every cell.  Raises RefusedError for a map of too many."""
+    if height * width > MOST_CELLS:
+        raise RefusedError(f"a map of {height} x {width} cells; at most {MOST_CELLS} are possible")
     rows, columns = np.mgrid[:height, :width].astype(np.float32)
     return np.stack([columns, rows]).reshape(1, 1, 2, -1)
 

@@ -18,6 +18,8 @@ from tenon.ir.types import DType
 
 LONGEST = 1 << 20
 """Numbers of one axis that are remembered."""
+MOST_SAMPLES = 1 << 24
+"""Numbers of all frames of one run."""
 MOST_FRAMES = 1 << 10
 """Frames that are added one after the other."""
 
@@ -54,7 +56,7 @@ def _framer(layer: Layer) -> Made:
     """
     size, step, prefill = options(layer, "frame_size", "frame_step", "prefill")
     x, (*outer, length) = _rows(layer), layer.net.dims(layer.stored(0))
-    if not 0 < step <= size <= LONGEST or length % step:
+    if not 0 < step <= size <= LONGEST or length % step or length // step * size > MOST_SAMPLES:
         raise RefusedError(f"frames of {size} samples, {step} apart, do not come from {length}")
     count, kept = length // step, size - step if prefill else (-(-size // step) - 1) * step
     true = layer.net.constant(np.array(True), "valid")
