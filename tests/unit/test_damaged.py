@@ -145,6 +145,17 @@ def test_a_map_of_millions_of_cells() -> None:
     assert "a map of 4096 x 4096 cells" in refusal(net)
 
 
+def test_frames_of_more_samples_than_there_are() -> None:
+    made = Model()
+    x, y, ready = (
+        made.tensor("x", (1, 2**20), "i16"),
+        made.tensor("y", (1, 2**20, 64), "i16"),
+        made.tensor("r", (), "bool"),
+    )
+    made.add("SignalFramer", [x], [y, ready], frame_size=64, frame_step=1, prefill=1)
+    assert "frames of 64 samples, 1 apart, do not come from 1048576" in refusal(made.bytes([x], [y]))
+
+
 def test_an_input_that_a_node_makes_too() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())
