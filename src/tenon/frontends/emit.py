@@ -18,6 +18,9 @@ from tenon.ir.types import TensorType
 Operand = Value | Array | float | None
 """An input of a node: arrays become constants, numbers become f32 scalars."""
 
+Made = Value | Sequence[Value]
+"""What a layer makes: its one output, or several."""
+
 
 class Emitter:
     """Adds operators to ``net`` on behalf of one layer."""

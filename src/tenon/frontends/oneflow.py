@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.composed import adaptive_pool, group_norm, sampled, unfolded
-from tenon.frontends.emit import Emitter, same, simple
+from tenon.frontends.emit import Emitter, Made, same, simple
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
@@ -231,7 +231,6 @@ def _stored(path: Path, type: TensorType) -> Array:
 
 
 # ------------------------------------------------------------------------------------------- operations
-Made = Value | Sequence[Value]
 
 
 def binary(type: str) -> Callable[[Context], Value]:

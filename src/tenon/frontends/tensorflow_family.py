@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 
 from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends.channels_last import ChannelsLast
+from tenon.frontends.emit import Made
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.suppression import suppressed
 from tenon.ir.graph import Array, Value
-
-Made = Value | Sequence[Value]
 
 
 class Operands(ABC):

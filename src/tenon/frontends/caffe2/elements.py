@@ -6,18 +6,16 @@ Definitions: the operator catalogue of Caffe2, caffe2/operators of pytorch/pytor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tenon.frontends.arguments import Arguments
-from tenon.frontends.emit import simple
+from tenon.frontends.emit import Made, simple
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
 from tenon.ir.writer import is_known
-
-Made = Value | Sequence[Value]
 
 _TYPES = {"FLOAT": DType.F32, "INT32": DType.I32, "BOOL": DType.BOOL, "UINT8": DType.U8, "INT8": DType.I8,
           "INT64": DType.I64, "FLOAT16": DType.F16, "DOUBLE": DType.F64}  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from tenon.frontends.arguments import Arguments
 from tenon.frontends.caffe2.elements import ELEMENTS
 from tenon.frontends.composed import batch_to_space, group_norm, space_to_batch, unfolded
-from tenon.frontends.emit import full_windows, same, simple
+from tenon.frontends.emit import Made, full_windows, same, simple
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.wire.protobuf import Message
@@ -39,9 +39,6 @@ class Context(Arguments):
         if self.text("order", "NCHW") not in ("NCHW", "NHWC"):
             raise RefusedError(f"the order {self.text('order')} is not supported")
         return self.blind or all(is_known(v) for v in self.inputs)
-
-
-Result = Value | Sequence[Value]
 
 
 def images(made: Callable[[Context], Value]) -> Callable[[Context], Value]:
@@ -217,11 +214,11 @@ def roi_align(c: Context) -> Value:
 
 
 # ----------------------------------------------------------------------------------- eight-bit integers
-def _then_relu(made: Callable[[Context], Result]) -> Callable[[Context], Result]:
+def _then_relu(made: Callable[[Context], Made]) -> Callable[[Context], Made]:
     return lambda c: c.add("Relu", whole) if isinstance(whole := made(c), Value) else whole
 
 
-def quantised(made: Callable[[Context], Result], *after: str) -> Callable[[Context], Result]:
+def quantised(made: Callable[[Context], Made], *after: str) -> Callable[[Context], Made]:
     """The same on real numbers, which are then rounded and limited as the integers of its result are."""
     return lambda c: rounded(c, c.chain(whole, *after)) if isinstance(whole := made(c), Value) else whole
 
@@ -266,7 +263,7 @@ def softmax(c: Context) -> Value:
     return c.reshape(c.add("Softmax", flat, axis=1), *c.dims)
 
 
-OPERATORS: dict[str, Callable[[Context], Result]] = {
+OPERATORS: dict[str, Callable[[Context], Made]] = {
     **ELEMENTS, "Conv": images(convolution), "ConvTranspose": images(deconvolution),
     "FC": fully_connected, "FCTransposed": fully_connected,
     "MaxPool": images(pooling("MaxPool", "GlobalMaxPool")),

@@ -10,7 +10,8 @@ import string
 
 import numpy as np
 
-from tenon.frontends.keras.importer import Layer, Made, Spell
+from tenon.frontends.emit import Made
+from tenon.frontends.keras.importer import Layer, Spell
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tenon.errors import FormatError, ShapeError
 from tenon.frontends.channels_last import ChannelsLast
+from tenon.frontends.emit import Made
 from tenon.frontends.keras.weights import Weights
 from tenon.frontends.refused import RefusedError, unknown
 from tenon.ir.bind import remedy
@@ -301,5 +302,4 @@ class Layer:
         return Layer(self.importer, str(entry["class_name"]), entry["config"], weights, inputs)
 
 
-Made = Value | Sequence[Value]
 Spell = Callable[[Layer], Made]

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.emit import Made
 from tenon.frontends.keras.attention import ATTENTION, unit
-from tenon.frontends.keras.importer import Layer, Made, Spell
+from tenon.frontends.keras.importer import Layer, Spell
 from tenon.frontends.keras.recurrent import RECURRENT
 from tenon.frontends.keras.weights import Weights
 from tenon.frontends.refused import RefusedError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tenon.frontends.arguments import Arguments
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
@@ -43,6 +41,3 @@ class Context(Arguments):
 
     def bias(self) -> list[Value]:
         return [self.reshape(value, -1) for value in self.inputs[2:3]]
-
-
-Result = Value | Sequence[Value]

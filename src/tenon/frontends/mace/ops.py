@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.composed import group_norm, mirrored
-from tenon.frontends.emit import full_windows, same
-from tenon.frontends.mace.context import Context, Result
+from tenon.frontends.emit import Made, full_windows, same
+from tenon.frontends.mace.context import Context
 from tenon.frontends.mace.detection import DETECTION
 from tenon.frontends.mace.speech import SPEECH
 from tenon.frontends.refused import RefusedError
@@ -330,7 +330,7 @@ def one_hot(c: Context) -> Value:
     return c.add("OneHot", c.add("Cast", c.x, to="i64"), c.ints(c.integer("depth")), values, axis=c.integer("axis", -1))
 
 
-OPERATORS: dict[str, Callable[[Context], Result]] = {
+OPERATORS: dict[str, Callable[[Context], Made]] = {
     "Activation": lambda c: activated(c, c.x), "AddN": lambda c: c.fold("Add", c.inputs), "ArgMax": arg,
     "BatchToSpaceND": batch_to_space,
     "BatchNorm": batch_norm, "BiasAdd": lambda c: c.add("Add", c.x, c.input(1)), "Cast": same,

@@ -72,6 +72,3 @@ class Context(Emitter):
         """As ``numbers``, with ``nothing`` for None."""
         parts = re.findall(r"None|-?\d+", self.attributes.get(name, ""))
         return [nothing if part == "None" else int(part) for part in parts]
-
-
-Result = Value | Sequence[Value]

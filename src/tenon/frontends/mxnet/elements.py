@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends.composed import adaptive_pool, affine_grid, deformed, sampled, unfolded
+from tenon.frontends.emit import Made
 from tenon.frontends.mxnet.context import Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
-Result = Value | Sequence[Value]
 MOST = 1 << 26
 """Elements of a constant that is written out."""
 
@@ -119,7 +119,7 @@ def pick(c: Context) -> Value:
     return found if c.flag("keepdims") else c.add("Squeeze", found, c.ints(axis))
 
 
-def top_k(c: Context) -> Result:
+def top_k(c: Context) -> Made:
     """Values, places (as f32) or both; a mask has ones at the places."""
     every = c.text("axis", "-1") == "None"
     x = c.reshape(c.x, -1) if every else c.x
@@ -304,7 +304,7 @@ def product(c: Context) -> Value:
     return c.add("Add", y, c.add("Mul", c.parameter(2), c.number("beta", 1.0))) if len(c.names) > 2 else y
 
 
-ELEMENTS: dict[str, Callable[[Context], Result]] = {
+ELEMENTS: dict[str, Callable[[Context], Made]] = {
     **dict.fromkeys(("_zeros", "_zeros_without_dtype"), filled(0.0)), "_ones": filled(1.0), "_full": filled(None),
     "zeros_like": filled_like(0.0), "ones_like": filled_like(1.0), "_arange": counted,
     "_contrib_arange_like": counted_like, "slice_like": slice_like, "broadcast_like": broadcast_like,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.composed import group_norm
-from tenon.frontends.emit import full_windows, same, simple
-from tenon.frontends.mxnet.context import Context, Result
+from tenon.frontends.emit import Made, full_windows, same, simple
+from tenon.frontends.mxnet.context import Context
 from tenon.frontends.mxnet.detection import DETECTION
 from tenon.frontends.mxnet.elements import ELEMENTS
 from tenon.frontends.mxnet.recurrent import rnn
@@ -399,7 +399,7 @@ _SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", 
             "abs": "Abs", "negative": "Neg", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
             "cos": "Cos", "softsign": "Softsign", "reciprocal": "Reciprocal", "sign": "Sign", "erf": "Erf"}  # fmt: skip
 
-OPERATORS: dict[str, Callable[[Context], Result]] = {
+OPERATORS: dict[str, Callable[[Context], Made]] = {
     **DETECTION,
     **{f"{prefix}{name}": binary(type) for name, type in _PAIRS.items()
        for prefix in ("broadcast_", "elemwise_", "_", "_np_", "_npi_")},

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.ncnn.pointwise import Context, Result
+from tenon.frontends.emit import Made
+from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I64
@@ -29,7 +30,7 @@ def _refuse_blocks(c: Context) -> None:
         raise RefusedError("weights in blocks of 4 or 6 bits are not supported")
 
 
-def multi_head_attention(c: Context) -> Result:
+def multi_head_attention(c: Context) -> Made:
     """Queries, keys and values (one blob may be two or all of them), a mask, and keys and values of before."""
     size, heads = c.integer(0), c.integer(1, 1)
     keys, values, total = c.integer(3, size), c.integer(4, size), c.integer(2)
@@ -86,7 +87,7 @@ def _attended(c: Context, q: Value, k: Value, v: Value, mask: Value | None) -> V
     return c.add("MatMul", c.add("Softmax", scores, axis=3), v)
 
 
-def scaled_attention(c: Context) -> Result:
+def scaled_attention(c: Context) -> Made:
     """SDPA: heads of queries share the groups of keys and values."""
     blobs = list(c.inputs)
     past = [blobs.pop() for _ in range(2)][::-1] if c.integer(7) and len(blobs) >= 5 else []
@@ -221,7 +222,7 @@ def rms_norm(c: Context) -> Value:
     return x if factors is None else c.add("Mul", x, factors)
 
 
-ATTENTION: dict[str, Callable[[Context], Result]] = {
+ATTENTION: dict[str, Callable[[Context], Made]] = {
     "MultiHeadAttention": multi_head_attention, "SDPA": scaled_attention, "RotaryEmbed": rotary, "Gemm": gemm,
     "Einsum": einsum, "Embed": embed, "RMSNorm": rms_norm,
 }  # fmt: skip

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends import yolo_cells
-from tenon.frontends.ncnn.pointwise import Context, Result
+from tenon.frontends.emit import Made
+from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.prior_boxes import Places, multibox, prior_boxes, sizes, within
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
@@ -140,7 +141,7 @@ def _thinned(c: Context, boxes: Value, scores: Value) -> Value:
     return _end(c, c.reshape(c.add("Where", real, picked, np.zeros((most, 6), np.float32)), 1, most, 6))
 
 
-DETECTION: dict[str, Callable[[Context], Result]] = {
+DETECTION: dict[str, Callable[[Context], Made]] = {
     "PriorBox": prior_box,
     "DetectionOutput": detection_output,
     "YoloDetectionOutput": yolo_output,

@@ -12,10 +12,11 @@ import numpy as np
 
 from tenon.frontends import caffe_family as family
 from tenon.frontends.composed import group_norm
+from tenon.frontends.emit import Made
 from tenon.frontends.ncnn.attention import ATTENTION
 from tenon.frontends.ncnn.detection import DETECTION
 from tenon.frontends.ncnn.places import PLACES
-from tenon.frontends.ncnn.pointwise import AXES, POINTWISE, Context, Result, activation, broadcast
+from tenon.frontends.ncnn.pointwise import AXES, POINTWISE, Context, activation, broadcast
 from tenon.frontends.ncnn.recurrent import RECURRENT
 from tenon.frontends.ncnn.windows import WINDOWS, weights
 from tenon.frontends.refused import RefusedError
@@ -255,7 +256,7 @@ def matmul(c: Context) -> Value:
     return c.add("MatMul", a, c.swapped(b, bool(c.integer(0))))
 
 
-LAYERS: dict[str, Callable[[Context], Result]] = {
+LAYERS: dict[str, Callable[[Context], Made]] = {
     **POINTWISE, **WINDOWS, **PLACES, **ATTENTION, **DETECTION, **RECURRENT, "InnerProduct": inner_product,
     "MemoryData": memory_data, "GroupNorm": normalization, "InstanceNorm": normalization, "LayerNorm": layer_norm,
     "Normalize": normalize, "MVN": mvn, "LRN": lrn, "Reshape": reshape, "Permute": permute,

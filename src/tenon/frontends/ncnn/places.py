@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tenon.frontends.composed import sampled
-from tenon.frontends.ncnn.pointwise import Context, Result
+from tenon.frontends.emit import Made
+from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Array, Value
@@ -155,7 +156,7 @@ def _window(n: int, size: int, kind: int, normal: int) -> Array:
     return np.asarray(window / length, np.float32)
 
 
-PLACES: dict[str, Callable[[Context], Result]] = {
+PLACES: dict[str, Callable[[Context], Made]] = {
     "ArgMax": greatest, "CopyTo": copy_to, "CumulativeSum": lambda c: c.add("CumSum", c.x, c.ints(c.along(0))),
     "Diag": diagonal, "Flip": flip, "GridSample": grid_sample, "Shrink": shrink, "ROIPooling": roi_pooling,
     "PSROIPooling": position_sensitive, "ROIAlign": roi_align, "Spectrogram": spectrogram,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends import caffe_family as family
-from tenon.frontends.emit import Emitter, same, simple
+from tenon.frontends.emit import Emitter, Made, same, simple
 from tenon.frontends.ncnn.file import Layer, Weights
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
@@ -84,9 +84,6 @@ class Context(Emitter):
             raise RefusedError(f"{stored.size} weights cannot have {scales.size} scales")
         divided = stored.reshape(scales.size, -1) / np.where(scales == 0, 1, scales)[:, None]
         return np.asarray(divided, np.float32).reshape(stored.shape)
-
-
-Result = Value | Sequence[Value]
 
 
 # ----------------------------------------------------------------------------------------- activations
@@ -192,7 +189,7 @@ def reduction(c: Context) -> Value:
     return family.affine(c, x if keep else c.without(x, axes), c.number(2, 1.0), 0.0)
 
 
-POINTWISE: dict[str, Callable[[Context], Result]] = {
+POINTWISE: dict[str, Callable[[Context], Made]] = {
     "AbsVal": simple("Abs"), "BNLL": simple("Softplus"), "Sigmoid": simple("Sigmoid"), "TanH": simple("Tanh"),
     "Mish": simple("Mish"), "Swish": simple("Swish"), "Softplus": simple("Softplus"), "Erf": simple("Erf"),
     **dict.fromkeys(("Noop", "DeepCopy", "Packing", "Cast"), same),

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.ncnn.pointwise import Context, Result
+from tenon.frontends.emit import Made
+from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.recurrent import GATES, Direction, run
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
@@ -20,7 +21,7 @@ _ORDERS = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2), "RNN": (0,)}
 _BIASES = {"LSTM": 4, "GRU": 4, "RNN": 1}
 
 
-def recurrent(c: Context) -> Result:
+def recurrent(c: Context) -> Made:
     kind, size, way = c.layer.type, c.integer(0), c.integer(2)
     sides, gates = 2 if way == 2 else 1, GATES[kind]
     total, dims = c.integer(1), c.dims()
@@ -59,4 +60,4 @@ def _turned(c: Context, x: Value) -> Value:
     return c.slice(x, [-1], [-(1 << 31)], [0], [-1])
 
 
-RECURRENT: dict[str, Callable[[Context], Result]] = dict.fromkeys(GATES, recurrent)
+RECURRENT: dict[str, Callable[[Context], Made]] = dict.fromkeys(GATES, recurrent)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.composed import adaptive_pool, deformed, unfolded
-from tenon.frontends.ncnn.pointwise import Context, Result, activation
+from tenon.frontends.emit import Made
+from tenon.frontends.ncnn.pointwise import Context, activation
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Array, Value
@@ -217,7 +218,7 @@ _OVER_AXES = {
 }  # fmt: skip
 """Layers over two axes, which have others of the same name over one and three."""
 
-WINDOWS: dict[str, Callable[[Context], Result]] = {
+WINDOWS: dict[str, Callable[[Context], Made]] = {
     **_OVER_AXES,
     **{f"{name}{axes}D": partial(spell, axes=axes) for name, spell in _OVER_AXES.items() for axes in (1, 3)},
     "DeformableConv2D": deformable, "SPP": pyramid, "StatisticsPooling": statistics, "Fold": fold, "Unfold": unfold,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Operand
-from tenon.frontends.pytorch.context import TYPES, Context, Result
+from tenon.frontends.emit import Made, Operand
+from tenon.frontends.pytorch.context import TYPES, Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
@@ -194,10 +194,10 @@ def reduce(type: str) -> Callable[[Context], Value]:
     return made
 
 
-def extreme(type: str, place: str) -> Callable[[Context], Result]:
+def extreme(type: str, place: str) -> Callable[[Context], Made]:
     """The extreme of two tensors, of all elements, or of an axis, with its place."""
 
-    def made(c: Context) -> Result:
+    def made(c: Context) -> Made:
         if "other" in c.arguments:
             return binary(type.removeprefix("Reduce"))(c)
         if not c.dims:
@@ -225,7 +225,7 @@ def variance(c: Context) -> Value:
     return _moments(c)[0]
 
 
-def variance_and_mean(c: Context) -> Result:
+def variance_and_mean(c: Context) -> Made:
     return _moments(c)
 
 
@@ -287,7 +287,7 @@ def running(type: str) -> Callable[[Context], Value]:
     return lambda c: c.add(type, c.cast(c.x), np.array(c.dim(), np.int64)) if c.dims else c.cast(c.x)
 
 
-def ranked(c: Context) -> Result:
+def ranked(c: Context) -> Made:
     """The k-th smallest along an axis and its place; the median is the lower one of two."""
     if not c.dims:
         return [c.x, c.net.constant(np.array(0, np.int64))]
@@ -301,7 +301,7 @@ def ranked(c: Context) -> Result:
     return last[0] if whole else last
 
 
-def sort(c: Context) -> Result:
+def sort(c: Context) -> Made:
     if not c.dims:
         return [c.x, c.net.constant(np.array(0, np.int64))]
     dim, count = c.dim("dim", -1), c.get("k")

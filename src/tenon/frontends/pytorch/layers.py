@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.composed import adaptive_pool, group_norm, sampled
-from tenon.frontends.pytorch.context import Context, Result
+from tenon.frontends.emit import Made
+from tenon.frontends.pytorch.context import Context
 from tenon.frontends.recurrent import CUDNN, Direction, run
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
@@ -104,7 +105,7 @@ def _repeated(c: Context, x: Value, axis: int, times: int) -> Value:
 
 
 # ------------------------------------------------------------------------------------------ norms
-def batch_norm(c: Context) -> Result:
+def batch_norm(c: Context) -> Made:
     ones = np.ones(c.dims[1], c.numpy)
     mean, variance = c.get("running_mean"), c.get("running_var")
     if mean is None or variance is None or c.flag("training"):
@@ -114,7 +115,7 @@ def batch_norm(c: Context) -> Result:
     return y if c.name == "batch_norm" else [y]
 
 
-def layer_norm(c: Context) -> Result:
+def layer_norm(c: Context) -> Made:
     shape = tuple(int(d) for d in c.get("normalized_shape"))
     weight = c.get("weight", np.ones(shape, c.numpy))
     y = c.add("LayerNormalization", c.x, weight, c.get("bias"), axis=-len(shape), epsilon=c.number("eps", 1e-5))
@@ -130,7 +131,7 @@ def rms_norm(c: Context) -> Value:
     return y if c.get("weight") is None else c.add("Mul", y, c.get("weight"))
 
 
-def groups_norm(c: Context) -> Result:
+def groups_norm(c: Context) -> Made:
     groups = c.integer("num_groups", c.integer("group", 1))
     y = group_norm(c, c.x, groups, c.get("weight"), c.get("bias"), c.number("eps", 1e-5))
     return y if c.name == "group_norm" else [y]
@@ -146,7 +147,7 @@ def instance_norm(c: Context) -> Value:
 
 
 # ---------------------------------------------------------------------------------------- pooling
-def max_pool(c: Context) -> Result:
+def max_pool(c: Context) -> Made:
     """With the place of each maximum in its plane, where that is read."""
     rank = int(c.name.split("pool")[1][0])
     window = _window(c, rank) | {"dilations": c.per_axis("dilation", rank)}
@@ -196,7 +197,7 @@ def _unbatched(c: Context, y: Value, single: bool) -> Value:
     return c.add("Squeeze", y, c.ints(0)) if single else y
 
 
-def adaptive(c: Context) -> Result:
+def adaptive(c: Context) -> Made:
     rank = int(c.name.split("pool")[1][0])
     x, single = _batched(c, rank)
     if 1 in c.read and "max" in c.name:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tenon.frontends.emit import Made
 from tenon.frontends.pytorch import arithmetic as a
 from tenon.frontends.pytorch import layers as n
 from tenon.frontends.pytorch import movement as m
-from tenon.frontends.pytorch.context import Context, Result, kept, simple
+from tenon.frontends.pytorch.context import Context, kept, simple
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
-Spell = Callable[[Context], Result]
+Spell = Callable[[Context], Made]
 
 
 def _same(c: Context) -> Value:
     return c.x
 
 
-def _dropout(c: Context) -> Result:
+def _dropout(c: Context) -> Made:
     if c.flag("train") and c.number("p"):
         raise RefusedError("it drops elements", "call eval() on the module before exporting")
     return [c.x] if c.name == "native_dropout" else c.x

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tenon.frontends.emit import Made
 from tenon.frontends.recurrent import LONGEST
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow.importer import Layer
-from tenon.frontends.tensorflow_family import Made
 from tenon.ir.graph import Value
 
 _LAYOUTS = {"LSTMBlockCell": "igfo", "BlockLSTM": "igfo", "BlockLSTMV2": "ifgo"}

@@ -11,9 +11,10 @@ import numpy as np
 
 from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends import tensorflow_family as family
+from tenon.frontends.emit import Made
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow.importer import Layer
-from tenon.frontends.tensorflow_family import Made, each, one, two
+from tenon.frontends.tensorflow_family import each, one, two
 from tenon.ir.graph import Value
 
 Spell = Callable[[Layer], Made]

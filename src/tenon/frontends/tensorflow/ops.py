@@ -11,6 +11,7 @@ import numpy as np
 
 from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends import tensorflow_family as family
+from tenon.frontends.emit import Made
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.suppression import combined
 from tenon.frontends.tensorflow import windows
@@ -19,7 +20,7 @@ from tenon.frontends.tensorflow.elements import ELEMENTS
 from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow.schema import DTYPES, shape_of
 from tenon.frontends.tensorflow.windows import WINDOWS
-from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two
+from tenon.frontends.tensorflow_family import SHARED, each, one, two
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 from tenon.ir.types import F32

@@ -11,9 +11,10 @@ from itertools import product
 
 import numpy as np
 
+from tenon.frontends.emit import Made
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow.importer import Layer
-from tenon.frontends.tensorflow_family import Made, each
+from tenon.frontends.tensorflow_family import each
 from tenon.ir.graph import Array, Value
 
 Spell = Callable[[Layer], Made]

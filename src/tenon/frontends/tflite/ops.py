@@ -12,8 +12,9 @@ import numpy as np
 
 from tenon.frontends import tensorflow_elements as elements
 from tenon.frontends import tensorflow_family as family
+from tenon.frontends.emit import Made
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tensorflow_family import SHARED, Made, each, one, two
+from tenon.frontends.tensorflow_family import SHARED, each, one, two
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.importer import Layer, Spell
 from tenon.frontends.tflite.recurrent import RECURRENT

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tenon.frontends.emit import Made
 from tenon.frontends.recurrent import LONGEST
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.importer import Layer
 from tenon.ir.graph import Array, Value
-
-Made = Value | Sequence[Value]
 
 
 def _activation(layer: Layer, x: Value) -> Value:

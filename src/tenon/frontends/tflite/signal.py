@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.emit import Made
 from tenon.frontends.integers import Integers
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
@@ -21,8 +22,6 @@ from tenon.frontends.tflite.importer import Layer
 from tenon.frontends.wire.flatbuffer import flex_map
 from tenon.ir.graph import Value
 from tenon.ir.types import DType, TensorType
-
-Made = Value | Sequence[Value]
 
 MOST_PRODUCTS = 1 << 20
 """Of a filter bank."""

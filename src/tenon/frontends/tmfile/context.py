@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.frontends.emit import Emitter
+from tenon.frontends.emit import Emitter, Made
 from tenon.frontends.net import Net
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile.file import Node, Reader
 from tenon.ir.graph import Value
-
-Result = Value | Sequence[Value]
 
 
 class Context(Emitter):
@@ -59,7 +57,7 @@ class Context(Emitter):
         return self.inputs[0], self.inputs[1]
 
 
-Layer = tuple[str, str, Callable[[Context], Result]]
+Layer = tuple[str, str, Callable[[Context], Made]]
 """The name of an operator, its parameters in the file's order, and what it becomes."""
 
 

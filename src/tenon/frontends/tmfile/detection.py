@@ -11,9 +11,10 @@ import math
 import numpy as np
 
 from tenon.frontends.composed import region_head
+from tenon.frontends.emit import Made
 from tenon.frontends.prior_boxes import Places, prior_boxes, sizes, within
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tmfile.context import Context, Layer, Result
+from tenon.frontends.tmfile.context import Context, Layer
 from tenon.ir.graph import Value
 
 
@@ -41,7 +42,7 @@ def detection_output(c: Context) -> Value:
                  confidence_threshold=p["confidence"], nms_threshold=p["nms"], keep_top_k=p["keep_top_k"])  # fmt: skip
 
 
-def post_process(c: Context) -> Result:
+def post_process(c: Context) -> Made:
     """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
     p, turned = c.p, c.dims()[-1] != 4
     boxes, scores = (c.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (c.x, c.input(1)))

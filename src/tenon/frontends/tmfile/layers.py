@@ -13,10 +13,10 @@ import numpy as np
 from tenon.frontends import caffe_family as family
 from tenon.frontends.channels_last import same_padding
 from tenon.frontends.composed import batch_to_space, space_to_batch
-from tenon.frontends.emit import same, simple
+from tenon.frontends.emit import Made, same, simple
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile import detection, recurrent, shape
-from tenon.frontends.tmfile.context import Context, Layer, Result
+from tenon.frontends.tmfile.context import Context, Layer
 from tenon.ir.graph import Value
 
 
@@ -184,7 +184,7 @@ def hard_swish(c: Context) -> Value:
 
 
 # ---------------------------------------------------------------------------------------------- others
-def top_k(c: Context) -> Result:
+def top_k(c: Context) -> Made:
     values, places = c.net.adds("TopK", 2, c.x, c.ints(c.p["k"]), axis=-1)
     return [values, c.add("Cast", places, to="i32")]
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tenon.frontends.emit import Made
 from tenon.frontends.recurrent import GATES, unrolled
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tmfile.context import Context, Layer, Result
+from tenon.frontends.tmfile.context import Context, Layer
 from tenon.ir.graph import Value
 
 
@@ -44,14 +45,14 @@ def _run(c: Context, kind: str, **attributes: int) -> Sequence[Value]:
     return unrolled(c.net, kind, given, hidden_size=hidden, direction=direction, **attributes)
 
 
-def lstm(c: Context) -> Result:
+def lstm(c: Context) -> Made:
     """All outputs [T, D, N, H] and the last states, hidden and cell."""
     if c.p["mxnet_flag"]:
         raise RefusedError("the weights of MXNet's LSTM are not supported", "import the MXNet model itself")
     return _run(c, "LSTM")
 
 
-def gru(c: Context) -> Result:
+def gru(c: Context) -> Made:
     """The reset gate applies to the product with the state.  Without a first state, the hidden gate's two biases are
     added outside of it: so Tengine computes."""
     if c.p["mxnet_flag"]:
@@ -65,7 +66,7 @@ def gru(c: Context) -> Result:
     return _run(c, "GRU", linear_before_reset=1)
 
 
-def rnn(c: Context) -> Result:
+def rnn(c: Context) -> Made:
     """Of one matrix for input and state: the last ``output_len`` outputs [L, N, H]."""
     if len(c.dims(1)) == 3:
         return _run(c, "RNN")

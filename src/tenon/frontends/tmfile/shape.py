@@ -9,8 +9,9 @@ import numpy as np
 
 from tenon.frontends.caffe_family import cut
 from tenon.frontends.composed import affine_grid, sampled
+from tenon.frontends.emit import Made
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.tmfile.context import Context, Result
+from tenon.frontends.tmfile.context import Context
 from tenon.ir.graph import Value
 
 TRANSFORMER = "sampler transformer shape_size shape:I"
@@ -77,7 +78,7 @@ def swap_axis(c: Context) -> Value:
     return c.add("Transpose", c.x, perm=order)
 
 
-def slice(c: Context) -> Result:
+def slice(c: Context) -> Made:
     p, dims = c.p, c.dims()
     if p["iscaffe"]:
         return cut(c, c.x, c.along(), [int(n) for n in p["points"]], len(c.node.outputs))
@@ -96,7 +97,7 @@ def strided_slice(c: Context) -> Value:
     return c.slice(c.x, begin, ends, range(len(axes)), [s or 1 for s in step])
 
 
-def split(c: Context) -> Result:
+def split(c: Context) -> Made:
     """Without sizes, copies (Caffe's Split) or equal parts."""
     count, sizes = len(c.node.outputs), [int(n) for n in c.p["sizes"]]
     if c.p["flags"] & 0xFF and not sizes:
