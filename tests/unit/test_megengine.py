@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from definitions import convolved, spread
 from evaluate import evaluate
 from tenon import frontends
 from tenon.errors import UnsupportedError
@@ -74,24 +75,6 @@ def newer(type: str, parameters: Fields, x: Array, constants: list[Array], outpu
 def run(*given: Any, **more: Any) -> Array:
     (found,) = evaluate(frontends.load(dump(*given, **more)), {"data": given[2]}).values()
     return found
-
-
-def convolved(x: Array, w: Array) -> Array:
-    k = w.shape[2]
-    h, wide = x.shape[2] - k + 1, x.shape[3] - k + 1
-    out = np.zeros((1, len(w), h, wide), np.float32)
-    for i, j in np.ndindex(k, k):
-        out[0] += np.tensordot(w[:, :, i, j], x[0, :, i : i + h, j : j + wide], 1)
-    return out
-
-
-def spread(x: Array, w: Array, stride: int) -> Array:
-    k = w.shape[2]
-    out = np.zeros((1, w.shape[1], (x.shape[2] - 1) * stride + k, (x.shape[3] - 1) * stride + k), np.float32)
-    for i, j in np.ndindex(*x.shape[2:]):
-        part = np.tensordot(x[0, :, i, j], w, 1)
-        out[0, :, i * stride : i * stride + k, j * stride : j * stride + k] += part
-    return out
 
 
 def bins(x: Array, axis: int, count: int) -> Array:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from definitions import spread
 from evaluate import evaluate
 from tenon import frontends
 from tenon.errors import UnsupportedError
@@ -50,16 +51,6 @@ def bins(x: Array, axis: int, count: int) -> Array:
 
 def normal(x: Array, axes: tuple[int, ...], eps: float) -> Array:
     return np.asarray((x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps))
-
-
-def spread(x: Array, w: Array, stride: int) -> Array:
-    """A transposed convolution by w [inputs, outputs, k, k]."""
-    k = w.shape[2]
-    out = np.zeros((1, w.shape[1], (x.shape[2] - 1) * stride + k, (x.shape[3] - 1) * stride + k), np.float32)
-    for i, j in np.ndindex(*x.shape[2:]):
-        part = np.tensordot(x[0, :, i, j], w, 1)
-        out[0, :, i * stride : i * stride + k, j * stride : j * stride + k] += part
-    return out
 
 
 G5, B5 = RNG.uniform(0.5, 1, 5).astype(np.float32), RNG.uniform(-1, 1, 5).astype(np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from definitions import convolved
 from evaluate import evaluate
 from small_models import Option, caffe2_fill, caffe2_net, caffe2_operator
 from tenon import frontends
@@ -43,15 +44,6 @@ UNARY: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("name", UNARY)
 def test_functions(name: str) -> None:
     np.testing.assert_allclose(run(name, [P], []), UNARY[name](P), rtol=1e-4, atol=1e-5)
-
-
-def convolved(x: Array, w: Array) -> Array:
-    k = w.shape[2]
-    h, wide = x.shape[2] - k + 1, x.shape[3] - k + 1
-    out = np.zeros((1, len(w), h, wide), np.float32)
-    for i, j in np.ndindex(k, k):
-        out[0] += np.tensordot(w[:, :, i, j], x[0, :, i : i + h, j : j + wide], 1)
-    return out
 
 
 def last(x: Array) -> Array:
