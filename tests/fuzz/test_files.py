@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ def test_damaged_copies_are_counted_and_repeat(corpus: Path) -> None:
     assert damaged(found, 7) == damaged(found, 7)
 
 
-def test_findings_are_kept(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_kept(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = models(corpus, "Darknet")
     run = Run(found, 0, Outcomes("Darknet"))
     with monkeypatch.context() as patched:
