@@ -224,3 +224,45 @@ def test_proposals() -> None:
 def test_refusals(op: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         run(op, options, RNG.uniform(0, 1, (1, 7, 6)).astype(np.float32))
+
+
+SOFT = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
+LIKE_MXNET: list[tuple[str, dict[str, Any], list[Array], Array]] = [
+    ("sum", {}, [X], X.sum().reshape(1)), ("norm", {}, [X], np.sqrt((X * X).sum()).reshape(1)),
+    ("argmax", {}, [M], np.array([M.argmax()])),
+    ("Pooling", {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "avg", "pooling_convention": "full"}, [X],
+     np.concatenate([(X[..., 0:4] + 0).reshape(2, 4, 3, 2, 2, 2).mean((3, 5)),
+                     X[..., 4:].reshape(2, 4, 3, 2, 1).mean(3)], -1)),
+    ("SoftmaxActivation", {}, [X], SOFT), ("tile", {"reps": "(2, 1, 3)"}, [M], np.tile(M, (2, 1, 3))),
+    ("take", {}, [M, np.array([[-3, 1], [3, 9]])], M[[[0, 1], [3, 3]]]),
+    ("take", {"mode": "wrap"}, [M, np.array([[-3, 1], [3, 9]])], M[[[1, 1], [3, 1]]]),
+    ("slice", {"begin": "(None, 3)", "end": "(None, None)", "step": "(None, -2)"}, [X], X[:, 3::-2]),
+    ("slice", {"begin": "(None, None)", "end": "(None, 1)", "step": "(1, -1)"}, [X], X[:, :1:-1]),
+    ("_split_v2", {"indices": "(0, 1)", "axis": "1"}, [X], X[:, :1]),
+    ("softmax", {"use_length": "True", "axis": "1"}, [M, np.array([2, 5, 1, 3])],
+     np.array([[*(np.exp(r[:n]) / np.exp(r[:n]).sum()), *[0.0] * (5 - n)]
+               for r, n in zip(M, (2, 5, 1, 3), strict=True)])),
+    ("_hypot_scalar", {"scalar": "2"}, [X], np.hypot(X, 2)),
+]  # fmt: skip
+"""What MXNet itself gives, where one would expect something else."""
+
+
+@pytest.mark.parametrize("case", LIKE_MXNET, ids=lambda case: f"{case[0]} {case[1]}")
+def test_like_mxnet_itself(case: tuple[str, dict[str, Any], list[Array], Array]) -> None:
+    op, options, inputs, expected = case
+    found = run(op, options, *inputs)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_deformed_windows_of_the_first_version_end_at_the_border() -> None:
+    """A place past the last row counts nothing, one between the last row and that is the last row."""
+    x = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 4, 1)
+    down = np.array([0.5, 0.75, 0.5, 1.5], np.float32)
+    offsets = np.stack([down, np.zeros(4, np.float32)]).reshape(1, 2, 4, 1)
+    options = {"kernel": "(1, 1)", "num_filter": "1", "no_bias": "True"}
+    found = run("_contrib_DeformableConvolution", options, x, offsets, np.ones((1, 1, 1, 1)))
+    np.testing.assert_allclose(found.ravel(), [1.5, 2.75, 3.5, 0.0])
+    offsets[0, 0, 3] = 0.5
+    found = run("_contrib_DeformableConvolution", options, x, offsets, np.ones((1, 1, 1, 1)))
+    np.testing.assert_allclose(found.ravel(), [1.5, 2.75, 3.5, 4.0])

@@ -21,12 +21,13 @@ MOST = 1 << 24
 
 @dataclass(frozen=True)
 class Places:
-    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart; all (down, across), in pixels."""
+    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all (down, across),
+    in pixels.  One offset is for both."""
 
     cells: tuple[int, int]
     image: tuple[float, float]
     steps: tuple[float, float]
-    offset: float
+    offset: float | tuple[float, float]
 
 
 Numbers = Sequence[float]
@@ -54,7 +55,8 @@ def prior_boxes(places: Places, boxes: Sequence[tuple[float, float]], variance: 
         raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of a picture of {places.image}")
     if len(variance) not in (1, 4):
         raise RefusedError(f"has {len(variance)} variances, not 1 or 4")
-    y, x = np.mgrid[0:h, 0:w].astype(np.float32) + np.float32(places.offset)
+    first = np.broadcast_to(np.array(places.offset, np.float32), 2).reshape(2, 1, 1)
+    y, x = np.mgrid[0:h, 0:w].astype(np.float32) + first
     centre = np.stack([x * across, y * down], -1)[:, :, None, :]
     half = np.array(boxes, np.float32) / 2
     corners = np.concatenate([centre - half, centre + half], -1) / np.array(places.image[::-1] * 2, np.float32)

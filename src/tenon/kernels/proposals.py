@@ -24,6 +24,7 @@ class Proposals:
     after: int
     threshold: float
     least: float
+    inclusive: int = 0
 
     @property
     def count(self) -> int:
@@ -40,7 +41,7 @@ def moved(anchor: list[Expr], delta: list[Expr]) -> list[Expr]:
 
 def propose(d: Proposals) -> Kernel:
     """(scores [2 A, H, W], deltas [A, 4, H, W], image [3], anchors [A, 4]) -> rows [after, 5]; zeros mark no row."""
-    k = Builder(f"proposals_{d.anchors}x{d.height}x{d.width}_{d.after}")
+    k = Builder(f"proposals_{d.anchors}x{d.height}x{d.width}_{d.after}" + "_inclusive" * d.inclusive)
     scores = k.param("objectness", 2 * d.anchors, d.height, d.width)
     deltas = k.param("deltas", d.anchors, 4, d.height, d.width)
     image, anchors = k.param("image", 3), k.param("anchors", d.anchors, 4)
@@ -58,6 +59,8 @@ def propose(d: Proposals) -> Kernel:
         anchor = [k.let("c", anchors[a, i] + shift[i]) for i in range(4)]
         edges = (image[1] - 1.0, image[0] - 1.0) * 2
         corner = moved(anchor, delta)
+        if d.inclusive:
+            corner[2:] = [far - 1.0 for far in corner[2:]]
         box = [k.let("b", maximum(minimum(c, edge), 0.0)) for c, edge in zip(corner, edges, strict=True)]
         where = (y * d.width + x) * d.anchors + a
         for i, value in enumerate(box):

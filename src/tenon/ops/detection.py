@@ -154,7 +154,8 @@ class Proposal(Operator):
     and anchors [A, 4] in pixels.
 
     Output f32 [post_nms, 5]: (0, x0, y0, x1, y1), the best first; rows past the last proposal are zero.  Boxes narrower
-    or lower than ``min_size`` times the image's scale are dropped, and the ``pre_nms`` best are looked at.
+    or lower than ``min_size`` times the image's scale are dropped, and the ``pre_nms`` best are looked at.  The far
+    corner is the one past the box, or with ``inclusive`` its last pixel.
     Source: Ren et al., Faster R-CNN, and the layer that came with it.
     """
 
@@ -163,6 +164,7 @@ class Proposal(Operator):
     post_nms: int = 300
     nms_threshold: float = 0.7
     min_size: float = 16.0
+    inclusive: int = 0
     arity: ClassVar[tuple[int, int]] = (4, 4)
 
     def plan(self, types: Sequence[TensorType]) -> Proposals:
@@ -174,7 +176,7 @@ class Proposal(Operator):
             shapes = ", ".join(str(list(t.dims)) for t in types)
             raise ShapeError(f"Proposal: scores, deltas, image and anchors {shapes} do not fit together")
         sizes = (anchors[0], scores[2], scores[3], self.feat_stride)
-        return Proposals(*sizes, self.pre_nms, self.post_nms, self.nms_threshold, self.min_size)
+        return Proposals(*sizes, self.pre_nms, self.post_nms, self.nms_threshold, self.min_size, self.inclusive)
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)
@@ -190,7 +192,8 @@ class Proposal(Operator):
         half = np.exp(delta[..., 2:]) * size * np.float32(0.5)
         height, width, scale = image.reshape(-1)[:3]
         edge = np.array([width, height] * 2, np.float32) - 1
-        boxes = np.maximum(np.minimum(np.concatenate([centre - half, centre + half], -1), edge), 0).reshape(-1, 4)
+        corners = np.concatenate([centre - half, centre + half - np.float32(d.inclusive)], -1)
+        boxes = np.maximum(np.minimum(corners, edge), 0).reshape(-1, 4)
         fore = scores[0, d.anchors :].transpose(1, 2, 0).reshape(-1)
         large = (boxes[:, 2:] - boxes[:, :2] + 1 >= np.float32(scale * np.float32(d.least))).all(1)
         order = [i for i in np.argsort(-fore, kind="stable") if large[i]][: d.before]
@@ -225,3 +228,4 @@ class Proposal(Operator):
 
         yield Case(cls(post_nms=12, nms_threshold=0.3, min_size=8.0), inputs(4, 5), (3,), label="few")
         yield Case(cls(post_nms=60, pre_nms=20, min_size=12.0), inputs(3, 6), (3,), label="more_than_there_are")
+        yield Case(cls(post_nms=9, inclusive=1), inputs(4, 3), (3,), label="last_pixels")

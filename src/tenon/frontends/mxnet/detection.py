@@ -30,10 +30,10 @@ def multibox_prior(c: Context) -> Value:
     """[1, P, 4]: they follow from the shape of the map."""
     h, w = c.dims[2:]
     steps, offsets = _floats(c, "steps", (-1, -1)), _floats(c, "offsets", (0.5, 0.5))
-    if len(c.dims) != 4 or len(steps) != 2 or len(offsets) != 2 or offsets[0] != offsets[1]:
+    if len(c.dims) != 4 or len(steps) != 2 or len(offsets) != 2:
         raise RefusedError(f"steps {steps} and offsets {offsets} on {list(c.dims)} are not supported")
     down, across = (1 / n if step <= 0 else step for step, n in zip(steps, (h, w), strict=True))
-    places = Places((h, w), (1.0, 1.0), (down, across), offsets[0])
+    places = Places((h, w), (1.0, 1.0), (down, across), (offsets[0], offsets[1]))
     boxes = multibox(places, _floats(c, "sizes", (1,)), _floats(c, "ratios", (1,)), c.flag("clip"))
     return c.net.constant(boxes.reshape(1, -1, 4), "priors")
 
@@ -133,6 +133,7 @@ def proposal(c: Context) -> Value:
         "Proposal", c.x, c.parameter(1), c.parameter(2), known, feat_stride=stride,
         pre_nms=c.integer("rpn_pre_nms_top_n", 6000), post_nms=c.integer("rpn_post_nms_top_n", 300),
         nms_threshold=c.number("threshold", 0.7), min_size=c.number("rpn_min_size", 16.0),
+        inclusive=1,
     )  # fmt: skip
 
 

@@ -6,7 +6,8 @@ Definitions: the symbol API of MXNet 1.x, src/operator of apache/mxnet.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -253,12 +254,33 @@ def deformable(c: Context) -> Value:
     at = 3 if modulated else 2
     weights = c.parameter(at, outputs, c.dims[1] // group, *kernel)
     bias = None if c.flag("no_bias") or len(c.names) <= at + 1 else c.parameter(at + 1, outputs)
-    window: dict[str, object] = {
+    window: dict[str, Any] = {
         "strides": c.numbers("stride", ones), "dilations": c.numbers("dilate", ones), "group": group,
         "pads": c.numbers("pad", [0] * len(kernel)) * 2,
     }  # fmt: skip
-    inputs = [c.x, weights, c.parameter(1), bias, c.parameter(2) if modulated else None]
+    offsets, factors = (c.parameter(1), c.parameter(2)) if modulated else _within(c, window)
+    inputs = [c.x, weights, offsets, bias, factors]
     return deformed(c, inputs, window, max(1, c.integer("num_deformable_group", 1)))
+
+
+def _within(c: Context, window: Mapping[str, Any]) -> tuple[Value, Value]:
+    """The offsets of the first version, and factors: places outside of the picture count nothing there, and what lies
+    in its last row or column is not mixed with what is beyond."""
+    offsets, kernel = c.parameter(1), c.numbers("kernel")
+    n, channels, *out = c.net.dims(offsets)
+    taps = math.prod(kernel)
+    if len(kernel) != 2 or channels % (2 * taps):
+        raise RefusedError(f"{channels} offsets do not fit windows of {kernel}")
+    grids = np.indices((*kernel, *out)).reshape(4, taps, *out)
+    base = np.stack(
+        [grids[2 + i] * window["strides"][i] - window["pads"][i] + grids[i] * window["dilations"][i] for i in (0, 1)], 1
+    ).astype(np.float32)
+    last = np.array([size - 1 for size in c.dims[2:]], np.float32).reshape(2, 1, 1)
+    place = c.add("Add", c.reshape(offsets, n, -1, taps, 2, *out), base)
+    there = c.add("And", c.add("GreaterOrEqual", place, 0.0), c.add("Less", place, last + 1))
+    inside = c.add("Min", c.add("Max", place, 0.0), last)
+    factors = c.add("ReduceProd", c.add("Cast", there, to="f32"), c.ints(3), keepdims=0)
+    return c.reshape(c.add("Sub", inside, base), *c.net.dims(offsets)), c.reshape(factors, n, channels // 2, *out)
 
 
 def columns(c: Context) -> Value:

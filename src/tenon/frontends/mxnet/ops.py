@@ -6,6 +6,7 @@ Definitions: the symbol API of MXNet 1.x, src/operator of apache/mxnet.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ def pooling(c: Context) -> Value:
     if kind == "max":
         return c.add("MaxPool", c.x, **window)
     if kind == "avg":
+        if c.text("pooling_convention") == "full" and not c.flag("global_pool"):  # what is past the pads is not counted
+            window |= {"pads": _window(c)["pads"], "ceil_mode": 1}
         return c.add("AveragePool", c.x, count_include_pad=int(c.flag("count_include_pad", True)), **window)
     p, size = c.number("p_value", 2.0) if kind == "lp" else 1.0, float(np.prod(window["kernel_shape"]))
     x = c.add("Pow", c.add("Abs", c.x), p) if kind == "lp" else c.x
@@ -192,7 +195,7 @@ def norm(c: Context) -> Value:
     axes = [c.axis(a, rank) for a in c.numbers("axis")] or list(range(rank))
     if order not in (1, 2):
         raise RefusedError(f"the norm {order} is not supported")
-    return c.add(f"ReduceL{order}", c.x, c.ints(*axes), keepdims=int(c.flag("keepdims")))
+    return _at_least_one(c, c.add(f"ReduceL{order}", c.x, c.ints(*axes), keepdims=int(c.flag("keepdims"))))
 
 
 def normalised_groups(c: Context) -> Value:
@@ -214,15 +217,33 @@ def reduce(type: str) -> Callable[[Context], Value]:
         axes = [c.axis(a, rank) for a in c.numbers("axis")] or list(range(rank))
         if c.flag("exclude"):
             axes = [a for a in range(rank) if a not in axes]
-        return c.add(type, c.x, c.ints(*axes), keepdims=int(c.flag("keepdims")))
+        return _at_least_one(c, c.add(type, c.x, c.ints(*axes), keepdims=int(c.flag("keepdims"))))
 
     return made
 
 
+def _at_least_one(c: Context, y: Value) -> Value:
+    """But for the operators named after NumPy's, MXNet has no tensors of rank 0."""
+    return y if c.net.dims(y) or c.kind.startswith("_np") else c.reshape(y, 1)
+
+
 def softmax(c: Context) -> Value:
+    """Of the first so many of each row where ``use_length`` is set, zeros behind them."""
     x, temperature = c.x, c.number("temperature", 1.0)
+    if c.flag("use_length"):
+        return _softmax_within(c)
     x = x if temperature == 1 else c.add("Mul", x, 1 / (temperature or 1.0))
     return c.add("LogSoftmax" if c.kind == "log_softmax" else "Softmax", x, axis=c.integer("axis", -1))
+
+
+def _softmax_within(c: Context) -> Value:
+    axis = c.axis(c.integer("axis", -1), len(c.dims))
+    lengths = c.add("Unsqueeze", c.add("Cast", c.parameter(1), to="f32"), c.ints(axis))
+    places = np.arange(c.dims[axis], dtype=np.float32).reshape(-1, *[1] * (len(c.dims) - 1 - axis))
+    there = c.add("Less", places, lengths)
+    x = c.add("Mul", c.x, 1 / (c.number("temperature", 1.0) or 1.0))
+    y = c.add("Softmax", c.add("Where", there, x, float(np.finfo(np.float32).min)), axis=axis)
+    return c.add("Where", there, y, 0.0)
 
 
 def softmax_output(c: Context) -> Value:
@@ -233,9 +254,8 @@ def softmax_output(c: Context) -> Value:
 
 
 def softmax_activation(c: Context) -> Value:
-    if c.text("mode", "instance") == "channel":
-        return c.add("Softmax", c.x, axis=1)
-    return c.reshape(c.add("Softmax", c.as_matrix(c.x), axis=1), *c.dims)
+    """Over channels, or over the last axis, however many stand before it."""
+    return c.add("Softmax", c.x, axis=1 if c.text("mode", "instance") == "channel" else -1)
 
 
 def l2_normalization(c: Context) -> Value:
@@ -303,6 +323,17 @@ def concat(c: Context) -> Value:
     return c.add("Concat", *c.values, axis=c.integer("dim", 1))
 
 
+def split(c: Context) -> Sequence[Value]:
+    """_split_v2: equal parts, or parts that begin at the given places (the first of which is 0)."""
+    axis = c.axis(c.integer("axis"), len(c.dims))
+    if c.integer("sections") > 0:
+        parts = c.equal_parts(c.x, axis, c.integer("sections"))
+    else:
+        ends = [*c.numbers("indices"), c.dims[axis]]
+        parts = c.split(c.x, axis, [b - a for a, b in pairwise(ends)])
+    return [c.add("Squeeze", part, c.ints(axis)) for part in parts] if c.flag("squeeze_axis") else parts
+
+
 def slice_channel(c: Context) -> Sequence[Value]:
     axis = c.axis(c.integer("axis", 1), len(c.dims))
     parts = c.equal_parts(c.x, axis, c.integer("num_outputs", 1))
@@ -314,9 +345,18 @@ def slice_axis(c: Context) -> Value:
     return c.slice(c.x, [c.integer("begin")], [2**31 - 1 if end == "None" else int(end)], [c.integer("axis")])
 
 
+_LAST = 2**31 - 1
+_OPEN = 1 << 40
+"""A bound of a slice that is not given."""
+
+
 def slices(c: Context) -> Value:
-    begin, end = c.bounds("begin", 0), c.bounds("end", 2**31 - 1)
-    return c.slice(c.x, begin, end, range(len(begin)), c.bounds("step", 1))
+    starts, ends = c.bounds("begin", _OPEN), c.bounds("end", _OPEN)
+    steps = [1 if step == _OPEN else step for step in c.bounds("step", _OPEN)] or [1] * len(starts)
+    for i, step in enumerate(steps):
+        first, last = (0, _LAST) if step > 0 else (_LAST, -_LAST)
+        starts[i], ends[i] = (b if b != _OPEN else o for b, o in ((starts[i], first), (ends[i], last)))
+    return c.slice(c.x, starts, ends, range(len(starts)), steps)
 
 
 def transpose(c: Context) -> Value:
@@ -374,7 +414,14 @@ def embedding(c: Context) -> Value:
 
 
 def take(c: Context) -> Value:
-    return c.add("Gather", c.x, c.add("Cast", c.parameter(1), to="i64"), axis=c.integer("axis"))
+    """Numbers past the ends mean the ends, or go around."""
+    mode, axis = c.text("mode", "clip"), c.axis(c.integer("axis"), len(c.dims))
+    size, index = c.dims[axis], c.add("Cast", c.parameter(1), to="i64")
+    if mode == "wrap":
+        index = c.add("Mod", index, np.array(size, np.int64))
+    elif mode == "clip":
+        index = c.add("Clip", index, np.array(0, np.int64), np.array(size - 1, np.int64))
+    return c.add("Gather", c.x, index, axis=axis)
 
 
 def cast(c: Context) -> Value:
@@ -385,9 +432,20 @@ def cast(c: Context) -> Value:
     return c.add("Cast", c.x, to=names[c.text("dtype")])
 
 
+def tile(c: Context) -> Value:
+    times, dims = c.numbers("reps"), c.dims
+    rank = max(len(times), len(dims))
+    x = c.reshape(c.x, *[1] * (rank - len(dims)), *dims)
+    return c.add("Tile", x, c.ints(*[1] * (rank - len(times)), *times))
+
+
 def arg(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.add("Cast", c.add(type, c.x, axis=c.integer("axis", -1), keepdims=int(c.flag("keepdims"))),
-                           to="f32")  # fmt: skip
+    def made(c: Context) -> Value:
+        every = c.text("axis", "None") == "None"
+        x, axis, keep = (c.reshape(c.x, -1), 0, 1) if every else (c.x, c.integer("axis"), int(c.flag("keepdims")))
+        return c.add("Cast", c.add(type, x, axis=axis, keepdims=keep), to="f32")
+
+    return made
 
 
 _PAIRS = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
@@ -418,6 +476,7 @@ OPERATORS: dict[str, Callable[[Context], Made]] = {
     **dict.fromkeys(("broadcast_mod", "_mod", "_Mod"), lambda c: modulo(c, c.x, c.parameter(1))),
     "_mod_scalar": lambda c: modulo(c, c.x, c.number("scalar")),
     "_rmod_scalar": lambda c: modulo(c, c.number("scalar"), c.x),
+    "_hypot_scalar": lambda c: c.add("Sqrt", c.add("Add", c.add("Mul", c.x, c.x), c.number("scalar") ** 2)),
     **dict.fromkeys(("broadcast_hypot", "_hypot"), lambda c: c.add("Sqrt", c.add(
         "Add", c.square(c.x), c.square(c.parameter(1))))),
     **{name: simple(type) for name, type in _SINGLES.items()},
@@ -453,13 +512,14 @@ OPERATORS: dict[str, Callable[[Context], Made]] = {
     "clip": lambda c: c.add("Clip", c.x, c.number("a_min"), c.number("a_max")),
     "hard_sigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("alpha", 0.2), beta=c.number("beta", 0.5)),
     "L2Normalization": l2_normalization, "InstanceNorm": instance_norm, "LayerNorm": layer_norm, "LRN": lrn,
+    "_split_v2": split,
     "SliceChannel": slice_channel, "split": slice_channel, "slice_axis": slice_axis, "slice": slices, "crop": slices,
     "transpose": transpose, "SwapAxis": swap_axis, "swapaxes": swap_axis, "Pad": pad, "pad": pad, "Crop": crop,
     "expand_dims": lambda c: c.add("Unsqueeze", c.x, c.ints(c.integer("axis"))),
     "squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.numbers("axis")) if c.numbers("axis") else None),
     "UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear, "Embedding": embedding, "take": take,
     "dot": dot, "batch_dot": dot, "Cast": cast, "cast": cast, "argmax": arg("ArgMax"), "argmin": arg("ArgMin"),
-    "tile": lambda c: c.add("Tile", c.x, c.ints(*c.numbers("reps"))),
+    "tile": tile,
     "depth_to_space": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("block_size", 1)),
     "space_to_depth": lambda c: c.add("SpaceToDepth", c.x, blocksize=c.integer("block_size", 1)),
     "RNN": rnn, "_rnn_param_concat": concat,
