@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-IMAGE, ROWS, TALL = (6, 8, 10), (8, 10), (8, 4, 6)
+from tenon.ir.graph import Array
+
+Shape = tuple[int, ...]
+FLAT: Shape = (30,)
+ROWS: Shape = (8, 10)
+IMAGE: Shape = (6, 8, 10)
+TALL: Shape = (8, 4, 6)
+VOLUME: Shape = (3, 4, 5, 6)
 RNG = np.random.default_rng(5)
+
+
+class Case(NamedTuple):
+    """A layer, its options, what it reads (one shape, or several shapes and arrays), its weights, the blobs it makes.
+
+    Inputs known by their shapes alone are random numbers between ``low`` and ``high``; ncnn's result is matched to
+    ``close``, over its largest number.
+    """
+
+    kind: str
+    options: str
+    inputs: Shape | Sequence[Shape | Array]
+    weights: bytes = b""
+    tops: int = 1
+    low: float = -1.0
+    high: float = 1.0
+    close: float = 1e-5
 
 
 def plain(count: int, low: float = -1.0, high: float = 1.0) -> bytes:
@@ -16,79 +44,349 @@ def marked(count: int) -> bytes:
     return bytes(4) + plain(count)
 
 
-Row = tuple[str, str, tuple[int, ...], bytes]
-CASES: list[Row] = [
-    (
-        "Convolution",
-        "0=5 1=3 11=2 2=1 3=2 13=1 4=1 14=0 15=2 16=1 5=1 6=180 9=2 -23310=1,0.3",
-        IMAGE,
-        marked(180) + plain(5),
-    ),
-    ("Convolution", "0=5 1=3 3=2 4=-233 5=1 6=270 9=3 -23310=2,-0.2,0.4", IMAGE, marked(270) + plain(5)),
-    ("Convolution", "0=5 1=3 4=1 18=0.5 5=0 6=270", IMAGE, marked(270)),
-    ("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 9=6 -23310=2,0.2,0.5", IMAGE, marked(54) + plain(6)),
-    ("ConvolutionDepthWise", "0=4 1=3 4=1 5=1 6=108 7=2", IMAGE, marked(108) + plain(4)),
-    ("Convolution1D", "0=5 1=3 4=1 5=1 6=120", ROWS, marked(120) + plain(5)),
-    ("Deconvolution", "0=5 1=4 3=2 4=1 5=1 6=480", IMAGE, marked(480) + plain(5)),
-    ("Deconvolution", "0=5 1=3 3=2 4=1 18=1 5=1 6=270", IMAGE, marked(270) + plain(5)),
-    ("DeconvolutionDepthWise", "0=6 1=4 3=2 4=1 5=1 6=96 7=6", IMAGE, marked(96) + plain(6)),
-    ("InnerProduct", "0=7 1=1 2=3360", IMAGE, marked(3360) + plain(7)),
-    ("InnerProduct", "0=7 1=1 2=70", ROWS, marked(70) + plain(7)),
+def eighths(count: int) -> bytes:
+    """Weights of eight bits, after their mark and up to a whole word."""
+    return struct.pack("<I", 0x000D4B38) + RNG.integers(-127, 128, count, np.int8).tobytes() + bytes(-count % 4)
+
+
+def whole(*shape: int) -> Array:
+    """Whole numbers over 127 of which every row has a 1, so that eight bits hold them as they are."""
+    x = RNG.integers(-127, 128, shape).astype(np.float32)
+    x[..., 0] = 127
+    return np.asarray(x / np.float32(127), np.float32)
+
+
+def scales(count: int) -> bytes:
+    """What weights of eight bits are multiplied with so that they do not exceed 1."""
+    return plain(count, 127.0, 200.0)
+
+
+SCALE = np.array([127], "<f4").tobytes()
+"""Of what a layer of eight bits reads."""
+
+
+def priors(count: int) -> Array:
+    """Boxes and their variances."""
+    low = RNG.uniform(0, 0.6, (count, 2))
+    boxes = np.concatenate([low, low + RNG.uniform(0.1, 0.4, (count, 2))], 1)
+    return np.stack([boxes.ravel(), np.tile([0.1, 0.1, 0.2, 0.2], count)]).astype(np.float32)
+
+
+def shares(rows: int, classes: int) -> Array:
+    """Rows of scores that are 1 together."""
+    return RNG.dirichlet(np.ones(classes), rows).astype(np.float32)
+
+
+def letters(equation: str) -> str:
+    return f"-23300={len(equation)}," + ",".join(str(ord(c)) for c in equation)
+
+
+def gates(inputs: int, units: int, count: int, biases: int, sides: int) -> bytes:
+    """Weights of a recurrent layer: of its inputs, its biases, of its states."""
+    return b"".join(marked(sides * n * units) for n in (count * inputs, biases, count * units))
+
+
+CASES = [
+    Case("Convolution", "0=5 1=3 11=2 2=1 3=2 13=1 4=1 14=0 15=2 16=1 5=1 6=180 9=2 -23310=1,0.3", IMAGE,
+         marked(180) + plain(5)),
+    Case("Convolution", "0=5 1=3 3=2 4=-233 5=1 6=270 9=3 -23310=2,-0.2,0.4", IMAGE, marked(270) + plain(5)),
+    Case("Convolution", "0=5 1=3 4=1 18=0.5 5=0 6=270", IMAGE, marked(270)),
+    Case("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 9=6 -23310=2,0.2,0.5", IMAGE, marked(54) + plain(6)),
+    Case("ConvolutionDepthWise", "0=4 1=3 4=1 5=1 6=108 7=2", IMAGE, marked(108) + plain(4)),
+    Case("Convolution1D", "0=5 1=3 4=1 5=1 6=120", ROWS, marked(120) + plain(5)),
+    Case("Deconvolution", "0=5 1=4 3=2 4=1 5=1 6=480", IMAGE, marked(480) + plain(5)),
+    Case("Deconvolution", "0=5 1=3 3=2 4=1 18=1 5=1 6=270", IMAGE, marked(270) + plain(5)),
+    Case("DeconvolutionDepthWise", "0=6 1=4 3=2 4=1 5=1 6=96 7=6", IMAGE, marked(96) + plain(6)),
+    Case("InnerProduct", "0=7 1=1 2=3360", IMAGE, marked(3360) + plain(7)),
+    Case("InnerProduct", "0=7 1=1 2=70", ROWS, marked(70) + plain(7)),
     *(
-        ("Pooling", f"0={t} {rest}", IMAGE, b"")
+        Case("Pooling", f"0={t} {rest}", IMAGE)
         for t in (0, 1)
         for rest in ("1=3 2=2 3=1", "1=3 2=2 3=0 5=1", "1=3 2=2 5=2", "4=1", "1=3 2=2 3=1 6=1", "7=1 8=5 18=4")
     ),
-    *(("Permute", f"0={k}", IMAGE, b"") for k in range(6)),
-    ("Permute", "0=1", ROWS, b""),
-    *(("Reshape", o, IMAGE, b"") for o in ("0=4 1=-1", "0=-1 1=0 2=3", "0=-1")),
-    *(("Slice", o, IMAGE, b"") for o in ("-23300=2,-233,-233 1=0", "-23300=3,2,-233,-233 1=2", "-23300=2,2,-233 1=-1")),
-    *(("Interp", o, IMAGE, b"") for o in ("0=1 1=2.0 2=1.5", "0=2 1=2.0 2=2.0", "0=2 3=5 4=7 6=1", "0=3 3=16 4=20")),
-    ("ShuffleChannel", "0=3", IMAGE, b""),
-    ("ShuffleChannel", "0=3 1=1", IMAGE, b""),
-    ("PixelShuffle", "0=2", TALL, b""),
-    ("PixelShuffle", "0=2 1=1", TALL, b""),
-    ("Reorg", "0=2", IMAGE, b""),
-    ("Reorg", "0=2 1=1", IMAGE, b""),
-    *(("Padding", o, IMAGE, b"") for o in ("0=1 1=2 2=3 3=0 4=0 5=0.7", "0=1 1=2 2=3 3=1 4=1", "0=1 1=2 2=3 3=1 4=2")),
-    *(("Crop", o, IMAGE, b"") for o in ("0=2 1=1 2=1 3=5 4=4 5=3", "-23309=2,1,2 -23310=2,5,7 -23311=2,0,2")),
-    *(("Reduction", f"0={k} 1=0 -23303=1,0 4=1 5=1", IMAGE, b"") for k in (0, 1, 2, 3, 4, 5, 7, 8)),
-    ("Reduction", "0=3 1=1 2=0.5 4=0 5=1", IMAGE, b""),
-    ("Reduction", "0=3 1=0 -23303=2,1,2 4=0 5=1", IMAGE, b""),
-    *(("UnaryOp", f"0={k}", IMAGE, b"") for k in (0, 1, 2, 3, 4, 5, 7, 15, 16)),
-    ("Softmax", "0=0 1=1", IMAGE, b""),
-    ("Softmax", "0=-1 1=1", IMAGE, b""),
-    ("LayerNorm", "0=10 1=0.001 2=1", IMAGE, plain(20)),
-    ("GroupNorm", "0=3 1=6 2=0.001 3=1", IMAGE, plain(12)),
-    ("InstanceNorm", "0=6 1=0.001 2=1", IMAGE, plain(12)),
-    ("Normalize", "0=0 1=0 2=0.0001 3=6 4=1 9=0", IMAGE, plain(6)),
-    ("Normalize", "0=1 1=1 2=0.0001 3=1 4=1 9=1", IMAGE, plain(1)),
-    ("MVN", "0=1 1=0 2=0.0001", IMAGE, b""),
-    ("MVN", "0=1 1=1 2=0.0001", IMAGE, b""),
-    ("LRN", "0=0 1=3 2=0.5 3=0.75 4=2.0", IMAGE, b""),
-    ("BatchNorm", "0=6 1=0.001", IMAGE, plain(12) + plain(6, 0.5, 1.5) + plain(6)),
-    ("Scale", "0=6 1=1", IMAGE, plain(12)),
-    ("PReLU", "0=6", IMAGE, plain(6)),
-    ("Power", "0=2.0 1=0.5 2=1.0", IMAGE, b""),
-    ("Exp", "0=2.0 1=0.5 2=0.1", IMAGE, b""),
-    ("GLU", "0=0", IMAGE, b""),
-    ("GELU", "0=0", IMAGE, b""),
-    ("Mish", "", IMAGE, b""),
-    ("BinaryOp", "0=7 1=1 2=0.5", IMAGE, b""),
-    ("ExpandDims", "-23303=1,1", ROWS, b""),
-    ("Squeeze", "0=0 1=1", (6, 1, 10), b""),
-    ("Tile", "0=0 1=2", IMAGE, b""),
-]
+    *(Case("Permute", f"0={k}", IMAGE) for k in range(6)),
+    Case("Permute", "0=1", ROWS),
+    *(Case("Reshape", o, IMAGE) for o in ("0=4 1=-1", "0=-1 1=0 2=3", "0=-1")),
+    *(Case("Slice", o, IMAGE, tops=int(o[7])) for o in (
+        "-23300=2,-233,-233 1=0", "-23300=3,2,-233,-233 1=2", "-23300=2,2,-233 1=-1")),
+    *(Case("Interp", o, IMAGE) for o in ("0=1 1=2.0 2=1.5", "0=2 1=2.0 2=2.0", "0=2 3=5 4=7 6=1", "0=3 3=16 4=20")),
+    Case("ShuffleChannel", "0=3", IMAGE),
+    Case("ShuffleChannel", "0=3 1=1", IMAGE),
+    Case("PixelShuffle", "0=2", TALL),
+    Case("PixelShuffle", "0=2 1=1", TALL),
+    Case("Reorg", "0=2", IMAGE),
+    Case("Reorg", "0=2 1=1", IMAGE),
+    *(Case("Padding", o, IMAGE) for o in ("0=1 1=2 2=3 3=0 4=0 5=0.7", "0=1 1=2 2=3 3=1 4=1", "0=1 1=2 2=3 3=1 4=2")),
+    *(Case("Crop", o, IMAGE) for o in ("0=2 1=1 2=1 3=5 4=4 5=3", "-23309=2,1,2 -23310=2,5,7 -23311=2,0,2")),
+    *(Case("Reduction", f"0={k} 1=0 -23303=1,0 4=1 5=1", IMAGE, low=0.1) for k in (0, 1, 2, 3, 4, 5, 7, 8)),
+    Case("Reduction", "0=3 1=1 2=0.5 4=0 5=1", IMAGE, low=0.1),
+    Case("Reduction", "0=3 1=0 -23303=2,1,2 4=0 5=1", IMAGE, low=0.1),
+    *(Case("UnaryOp", f"0={k}", IMAGE, low=0.1) for k in (0, 1, 2, 3, 4, 5, 7, 15, 16)),
+    Case("Softmax", "0=0 1=1", IMAGE),
+    Case("Softmax", "0=-1 1=1", IMAGE),
+    Case("LayerNorm", "0=10 1=0.001 2=1", IMAGE, plain(20)),
+    Case("GroupNorm", "0=3 1=6 2=0.001 3=1", IMAGE, plain(12)),
+    Case("InstanceNorm", "0=6 1=0.001 2=1", IMAGE, plain(12)),
+    Case("Normalize", "0=0 1=0 2=0.0001 3=6 4=1 9=0", IMAGE, plain(6)),
+    Case("Normalize", "0=1 1=1 2=0.0001 3=1 4=1 9=1", IMAGE, plain(1)),
+    Case("MVN", "0=1 1=0 2=0.0001", IMAGE),
+    Case("MVN", "0=1 1=1 2=0.0001", IMAGE),
+    Case("LRN", "0=0 1=3 2=0.5 3=0.75 4=2.0", IMAGE),
+    Case("BatchNorm", "0=6 1=0.001", IMAGE, plain(12) + plain(6, 0.5, 1.5) + plain(6)),
+    Case("Scale", "0=6 1=1", IMAGE, plain(12)),
+    Case("PReLU", "0=6", IMAGE, plain(6)),
+    Case("Power", "0=2.0 1=0.5 2=1.0", IMAGE),
+    Case("Exp", "0=2.0 1=0.5 2=0.1", IMAGE),
+    Case("GLU", "0=0", IMAGE),
+    Case("GELU", "0=0", IMAGE),
+    Case("Mish", "", IMAGE),
+    Case("BinaryOp", "0=7 1=1 2=0.5", IMAGE),
+    Case("ExpandDims", "-23303=1,1", ROWS),
+    Case("Squeeze", "0=0 1=1", (6, 1, 10)),
+    Case("Tile", "0=0 1=2", IMAGE),
+    # ---------------------------------------------------------------------------------------- every element alone
+    *(Case(kind, options, VOLUME, low=-4.0, high=4.0) for kind, options in (
+        ("AbsVal", ""), ("BNLL", ""), ("CELU", ""), ("CELU", "0=0.7"), ("Clip", ""), ("Clip", "0=-0.5 1=1.5"),
+        ("ELU", ""), ("ELU", "0=1.0"), ("Erf", ""), ("HardSigmoid", ""), ("HardSigmoid", "0=0.3 1=0.4"),
+        ("HardSwish", ""), ("HardSwish", "0=0.1666667"), ("ReLU", ""), ("ReLU", "0=0.1"), ("SELU", ""),
+        ("SELU", "0=1.5 1=0.9"), ("Shrink", ""), ("Shrink", "0=0.1 1=0.4"), ("Sigmoid", ""), ("Softplus", ""),
+        ("Swish", ""), ("TanH", ""), ("Threshold", "0=0.3"), ("GELU", "0=1"), ("GELU", ""), ("Mish", ""),
+        ("Dropout", "0=0.5"))),
+    *(Case("Log", options, IMAGE, low=0.1) for options in ("", "0=10.0 1=0.5 2=2.0")),
+    Case("Bias", "0=6", IMAGE, plain(6)),
+    Case("Bias", "0=3", VOLUME, plain(3)),
+    Case("Bias", "0=30", FLAT, plain(30)),
+    Case("Scale", "0=-233", [IMAGE, (6,)]),
+    Case("Scale", "0=3 1=1", VOLUME, plain(6)),
+    Case("PReLU", "0=8", ROWS, plain(8)),
+    Case("BatchNorm", "0=3", VOLUME, plain(6) + plain(3, 0.5, 1.5) + plain(3)),
+    *(Case("Eltwise", o, [IMAGE] * n) for o, n in (
+        ("0=0", 2), ("0=1", 3), ("0=2", 3), ("0=1 -23301=3,0.5,-1.0,2.0", 3))),
+    *(Case("BinaryOp", f"0={k}", [IMAGE, IMAGE], low=0.1) for k in range(10)),
+    *(Case("BinaryOp", f"0={k} 1=1 2=0.7", IMAGE, low=0.1) for k in range(10)),
+    *(Case("BinaryOp", "0=1", pair) for pair in (
+        [IMAGE, (6,)], [(6,), IMAGE], [IMAGE, (10,)], [IMAGE, (6, 8)], [IMAGE, (1,)], [IMAGE, (6, 1, 1)],
+        [IMAGE, (1, 8, 10)], [(6, 1, 10), (1, 8, 1)], [ROWS, (8,)], [ROWS, (10,)], [VOLUME, (3,)], [VOLUME, (3, 4)],
+        [VOLUME, (3, 4, 5)], [VOLUME, (3, 1, 5, 1)], [(6, 6, 6), (6,)])),
+    *(Case("UnaryOp", f"0={k}", IMAGE, low=0.1, high=0.9) for k in range(20)),
+    *(Case("UnaryOp", f"0={k}", VOLUME, low=-9.7, high=9.3) for k in (0, 1, 2, 3, 4, 18, 19)),
+    *(Case("Reduction", f"0={k} 1=0 -23303=2,1,-1 4=1 5=1 2=0.5", VOLUME, low=0.1) for k in range(11)),
+    # ------------------------------------------------------------------------------------------------------ windows
+    Case("ConvolutionDepthWise1D", "0=8 1=3 4=1 5=1 6=24 7=8 9=1", ROWS, marked(24) + plain(8)),
+    Case("ConvolutionDepthWise1D", "0=4 1=3 2=2 3=2 4=1 15=2 6=48 7=2", ROWS, marked(48)),
+    Case("Convolution1D", "0=5 1=3 2=2 3=2 4=-233 5=1 6=120", ROWS, marked(120) + plain(5)),
+    Case("Convolution3D", "0=4 1=3 11=2 21=3 2=1 3=2 13=1 23=1 4=1 5=1 6=216 9=1", VOLUME, marked(216) + plain(4)),
+    Case("Convolution3D", "0=4 1=3 4=-234 5=1 6=324", VOLUME, marked(324) + plain(4)),
+    Case("Convolution3D", "0=4 1=2 2=2 4=1 15=2 16=0 17=3 14=2 24=0 18=0.5 6=96", VOLUME, marked(96)),
+    Case("ConvolutionDepthWise3D", "0=3 1=3 4=1 5=1 6=81 7=3", VOLUME, marked(81) + plain(3)),
+    Case("ConvolutionDepthWise3D", "0=6 1=2 3=2 6=96 7=3", (6, 4, 5, 6), marked(96)),
+    Case("Deconvolution1D", "0=5 1=4 3=2 4=1 5=1 6=160", ROWS, marked(160) + plain(5)),
+    Case("Deconvolution1D", "0=5 1=3 2=2 3=3 18=2 6=120 9=1", ROWS, marked(120)),
+    Case("Deconvolution1D", "0=5 1=4 3=2 4=-233 20=20 6=160", ROWS, marked(160)),
+    Case("Deconvolution1D", "0=5 1=5 3=2 4=-234 20=20 6=200", ROWS, marked(200)),
+    Case("DeconvolutionDepthWise1D", "0=8 1=4 3=2 4=1 5=1 6=32 7=8", ROWS, marked(32) + plain(8)),
+    Case("DeconvolutionDepthWise1D", "0=4 1=3 3=2 5=1 6=48 7=2 9=2 -23310=1,0.1", ROWS, marked(48) + plain(4)),
+    Case("Deconvolution", "0=5 1=5 3=2 4=-233 20=20 21=16 5=1 6=750", IMAGE, marked(750) + plain(5)),
+    Case("Deconvolution", "0=5 1=3 11=2 2=2 3=2 13=3 4=1 14=0 15=2 16=1 18=1 19=2 6=180", IMAGE, marked(180)),
+    Case("DeconvolutionDepthWise", "0=4 1=3 3=2 4=1 5=1 6=108 7=2", IMAGE, marked(108) + plain(4)),
+    Case("Deconvolution3D", "0=4 1=3 11=2 21=3 3=2 13=1 4=1 5=1 6=216", VOLUME, marked(216) + plain(4)),
+    Case("Deconvolution3D", "0=4 1=2 2=2 3=2 18=1 19=1 20=1 6=96 9=1", VOLUME, marked(96)),
+    Case("Deconvolution3D", "0=4 1=3 3=2 4=1 15=0 16=2 17=1 14=0 24=2 6=324", VOLUME, marked(324)),
+    Case("Deconvolution3D", "0=2 1=3 3=2 4=-233 25=12 26=10 27=8 6=162", VOLUME, marked(162)),
+    Case("DeconvolutionDepthWise3D", "0=3 1=3 3=2 4=1 5=1 6=81 7=3", VOLUME, marked(81) + plain(3)),
+    Case("DeconvolutionDepthWise3D", "0=6 1=2 3=2 6=96 7=3", (6, 4, 5, 6), marked(96)),
+    Case("Convolution", "0=5 1=3 5=1 4=1 19=1", [IMAGE, (5, 6, 3, 3), (5,)]),
+    Case("ConvolutionDepthWise", "0=6 1=3 4=1 7=6 19=1", [IMAGE, (6, 1, 3, 3)]),
+    Case("Convolution1D", "0=5 1=3 5=1 19=1", [ROWS, (5, 8, 3), (5,)]),
+    Case("ConvolutionDepthWise1D", "0=8 1=3 7=8 19=1", [ROWS, (8, 1, 3)]),
+    Case("Deconvolution", "0=5 1=3 5=1 3=2 28=1", [IMAGE, (6, 5, 3, 3), (5,)]),
+    Case("DeconvolutionDepthWise", "0=6 1=3 3=2 7=6 28=1", [IMAGE, (6, 1, 3, 3)]),
+    Case("Deconvolution1D", "0=5 1=3 3=2 28=1", [ROWS, (8, 5, 3)]),
+    Case("DeconvolutionDepthWise1D", "0=8 1=3 3=2 7=8 28=1", [ROWS, (8, 1, 3)]),
+    *(Case("Convolution", f"0=5 1=3 4=1 5=1 6=270 9={k} -23310=2,0.2,0.5", IMAGE, marked(270) + plain(5))
+      for k in range(7)),
+    Case("DeformableConv2D", "0=4 1=3 4=1 5=1 6=216", [IMAGE, (18, 8, 10)], marked(216) + plain(4)),
+    Case("DeformableConv2D", "0=4 1=3 3=2 2=2 4=2 6=216 9=1", [IMAGE, (18, 4, 5), (9, 4, 5)], marked(216)),
+    *(Case("Pooling1D", f"0={t} {rest}", ROWS) for t in (0, 1)
+      for rest in ("1=3 2=2 3=1", "1=3 2=2 5=1", "1=3 2=2 5=2", "1=3 2=2 5=3", "4=1", "1=4 2=3 3=1 14=2 6=1",
+                   "7=1 8=4")),
+    *(Case("Pooling3D", f"0={t} {rest}", VOLUME) for t in (0, 1)
+      for rest in ("1=3 2=2 3=1", "1=3 11=2 21=2 2=2 5=1", "1=3 2=2 5=2", "1=3 2=2 5=3", "4=1", "1=3 2=2 3=1 6=1",
+                   "7=1 8=5 18=-233 28=2", "1=2 12=1 22=3 2=2 3=1 13=0 14=0 15=1 23=0 16=1")),
+    *(Case("Pooling", f"0={t} 1=3 2=2 5=3", IMAGE) for t in (0, 1)),
+    *(Case("SPP", f"0={t} 1={n}", IMAGE) for t in (0, 1) for n in (1, 3)),
+    Case("StatisticsPooling", "", IMAGE),
+    Case("StatisticsPooling", "0=1", IMAGE),
+    Case("Unfold", "1=3 11=2 2=2 3=2 4=1 14=2", IMAGE),
+    Case("Unfold", "1=3 3=2 4=1 18=0.5", IMAGE),
+    Case("Fold", "1=3 4=1 20=4 21=5", (18, 20)),
+    Case("Fold", "1=3 11=2 2=2 3=2 4=1 15=2 20=10 21=8", (12, 4 * 5)),
+    # ------------------------------------------------------------------------------------------------------- places
+    *(Case("ArgMax", o, shape) for o in ("0=1 1=3", "0=0 1=4", "") for shape in (FLAT, IMAGE)),
+    *(Case("Concat", f"0={axis}", shapes) for axis, shapes in (
+        (0, [(4, 8, 10), (8, 8, 10), (3, 8, 10)]), (1, [(6, 3, 10), (6, 8, 10)]), (-1, [(6, 8, 3), IMAGE]),
+        (0, [(8, 10), (3, 10)]), (1, [(8, 10), (8, 4)]), (0, [(4,), (8,)]))),
+    *(Case("Concat", f"0={axis}", [VOLUME, VOLUME]) for axis in (0, 1, 2, 3, -2)),
+    Case("CopyTo", "0=2 1=2 2=1", [IMAGE, (3, 4, 5)]),
+    Case("CopyTo", "-23309=3,1,-6,2 -23311=3,0,1,2", [IMAGE, (3, 4, 5)]),
+    Case("CopyTo", "-23309=2,-233,2 -23311=2,0,2", [IMAGE, (3, 8, 5)]),
+    Case("CopyTo", "0=1 1=2 13=1 2=0", [VOLUME, (3, 2, 3, 4)]),
+    Case("CopyTo", "0=3", [FLAT, (7,)]),
+    *(Case("CumulativeSum", f"0={axis}", shape) for shape in (FLAT, ROWS, IMAGE) for axis in range(-1, len(shape))),
+    *(Case("Diag", f"0={k}", shape) for k in (-2, 0, 1) for shape in ((4,), ROWS)),
+    *(Case("Flatten", "", shape) for shape in (FLAT, ROWS, IMAGE, VOLUME)),
+    *(Case("Flip", o, shape) for o, shape in (
+        ("-23300=1,0", FLAT), ("-23300=1,-1", ROWS), ("-23300=2,0,-1", IMAGE), ("-23300=2,1,3", VOLUME),
+        ("-23300=3,0,1,2", IMAGE))),
+    *(Case("GridSample", f"0={mode} 1={pad} 2={corners}", [IMAGE, (4, 5, 2)], low=-1.3, high=1.3)
+      for mode in (1, 2, 3) for pad in (1, 2, 3) for corners in (0, 1)),
+    Case("GridSample", "0=1 1=1 2=0 3=1", [IMAGE, (2, 4, 5)], low=-1.3, high=1.3),
+    *(Case("Permute", f"0={k}", VOLUME) for k in range(24)),
+    *(Case("Slice", f"-23300=2,1,-233 1={axis}", VOLUME, tops=2) for axis in range(4)),
+    Case("Slice", "-23302=2,2,5 1=1", IMAGE, tops=3),
+    *(Case("Reshape", o, shape) for o, shape in (
+        ("0=6 1=5 11=4 2=3", (12, 5, 6)), ("0=0 1=-1", VOLUME), ("0=5 1=6 11=2 2=-1", VOLUME), ("0=-1", VOLUME),
+        ("0=8 1=10 2=-1", IMAGE))),
+    *(Case("Softmax", f"0={axis} 1=1", shape) for shape in (FLAT, ROWS, IMAGE, VOLUME) for axis in range(len(shape))),
+    *(Case("Padding", o, VOLUME) for o in (
+        "0=1 1=2 2=3 3=0 4=0 5=0.7 7=1 8=2", "0=1 1=2 2=1 3=1 4=1", "0=1 1=2 2=1 3=1 4=2")),
+    *(Case("Padding", f"0=1 1=2 2=1 3=1 4={k} 7=1 8=2", VOLUME) for k in (1, 2)),
+    Case("Padding", "0=1 1=2 2=3 3=1 6=6", IMAGE, plain(6)),
+    Case("Padding", "0=1 1=0 2=2 3=1 5=0.5 7=2 8=1", IMAGE),
+    Case("Padding", "2=2 3=1 4=2", FLAT),
+    Case("Padding", "0=1 1=2 2=2 3=1 4=1", ROWS),
+    Case("Crop", "0=1 1=2 2=1", [IMAGE, (3, 4, 5)]),
+    Case("Crop", "0=1 1=2 13=1 2=0 3=3 4=2 14=2 5=-233", VOLUME),
+    Case("Crop", "-23309=3,1,-4,0 -23310=3,3,-1,-233 -23311=3,0,1,3", VOLUME),
+    *(Case("Squeeze", o, (1, 5, 1, 6)) for o in ("-23303=1,0", "-23303=2,0,2", "1=1", "2=1 1=1", "11=1 2=1")),
+    *(Case("ExpandDims", f"-23303={o}", shape) for o, shape in (
+        ("1,0", IMAGE), ("1,-1", IMAGE), ("2,0,2", ROWS), ("1,1", FLAT), ("2,0,1", FLAT))),
+    *(Case("Tile", o, shape) for o, shape in (
+        ("-23302=3,2,1,3", IMAGE), ("-23302=2,2,3", IMAGE), ("-23302=3,2,2,1", ROWS), ("0=2 1=3", VOLUME))),
+    *(Case("Interp", o, shape) for o, shape in (
+        ("0=1 3=5 4=7", FLAT), ("0=2 2=1.5 1=1.0", ROWS), ("0=3 3=1 4=16", ROWS), ("0=3 1=0.5 2=1.7", IMAGE),
+        ("0=3 3=16 4=20 6=1", IMAGE), ("0=1 3=5 4=13", IMAGE), ("0=2 3=5 4=13", IMAGE))),
+    Case("Interp", "0=2 5=1", [IMAGE, (2, 12, 15)]),
+    Case("GLU", "0=-1", (3, 4, 5, 8)),
+    Case("MatMul", "", [(4, 6), (6, 3)]),
+    *(Case("MatMul", f"0={turn}", pair) for turn, pair in (
+        (1, [(4, 6), (3, 6)]), (0, [(2, 4, 6), (2, 6, 3)]), (1, [(2, 4, 6), (2, 3, 6)]), (0, [(2, 4, 6), (6, 3)]),
+        (0, [(2, 3, 4, 6), (2, 3, 6, 5)]), (0, [(2, 3, 4, 6), (1, 3, 6, 5)]), (0, [(6,), (6, 3)]), (0, [(4, 6), (6,)]),
+        (0, [(6,), (6,)]), (0, [(2, 4, 6), (6,)]), (0, [(6,), (2, 6, 3)]), (0, [(2, 3, 4, 6), (3, 6, 5)]),
+        (0, [(1, 4, 6), (2, 6, 3)]), (1, [(2, 3, 4, 6), (5, 6)]), (0, [(4, 6), (2, 6, 3)]))),
+    Case("MemoryData", "0=5 1=4", [], plain(20)),
+    Case("MemoryData", "0=5 1=4 11=3 2=2", [], plain(120)),
+    Case("MemoryData", "0=5 1=4 2=3 21=0", [], marked(60)),
+    Case("Cast", "0=1 1=1", IMAGE),
+    Case("Noop", "", IMAGE),
+    Case("DeepCopy", "", IMAGE),
+    Case("Packing", "0=1", IMAGE),
+    Case("Split", "", IMAGE, tops=3),
+    *(Case("Spectrogram", o, (50,), close=1e-4) for o in (
+        "0=16 1=0 2=4", "0=16 1=1 2=5 3=12 4=1", "0=16 1=2 2=4 3=16 4=2 7=1", "0=16 1=2 7=2 4=1 5=0 8=0",
+        "0=16 1=2 4=1 6=0", "0=16 1=2 4=1 6=1", "0=15 1=1 2=4 3=11 4=1 8=0 7=2")),
+    # ---------------------------------------------------------------------------------------------------- sequences
+    *(Case(kind, f"0=7 1={5 * 7 * n * (1 + (way == 2))} 2={way}", (6, 5), gates(5, 7, n, b, 1 + (way == 2)))
+      for kind, n, b in (("LSTM", 4, 4), ("GRU", 3, 4), ("RNN", 1, 1)) for way in (0, 1, 2)),
+    *(Case(kind, f"0=7 1={5 * 7 * n * sides} 2={way}", [(6, 5), *[(sides, 7)] * states],
+           gates(5, 7, n, b, sides), tops=1 + states)
+      for kind, n, b, states in (("LSTM", 4, 4, 2), ("GRU", 3, 4, 1), ("RNN", 1, 1, 1))
+      for way, sides in ((0, 1), (1, 1), (2, 2))),
+    *(Case(kind, f"0=7 1={5 * 7 * n * (1 + (way == 2))} 2={way}", (6, 5), gates(5, 7, n, b, 1 + (way == 2)),
+           tops=1 + states)
+      for kind, n, b, states in (("LSTM", 4, 4, 2), ("GRU", 3, 4, 1), ("RNN", 1, 1, 1)) for way in (0, 2)),
+    *(Case("MultiHeadAttention", f"0=8 1=2 2=48 3=5 4=4 5={mask}", [(3, 6), (7, 5), (7, 4), *more],
+           marked(48) + plain(8) + marked(40) + plain(8) + marked(32) + plain(8) + marked(48) + plain(6))
+      for mask, more in ((0, []), (1, [(3, 7)]), (1, [(2, 3, 7)]))),
+    *(Case("MultiHeadAttention", f"0=8 1=2 2=64 {o}", inputs, (marked(64) + plain(8)) * 4, tops=tops)
+      for o, inputs, tops in (
+        ("", [(5, 8)], 1), ("6=0.3", [(5, 8), (7, 8)], 1), ("5=1", [(5, 8), (5, 5)], 1),
+        ("5=1", [(5, 8), (7, 8), (5, 7)], 1), ("7=1", [(5, 8), (2, 3, 4), (2, 3, 4)], 3),
+        ("7=1 5=1", [(5, 8), (5, 8), (2, 3, 4), (2, 3, 4)], 3), ("7=1", [(5, 8), (7, 8), (2, 3, 4), (2, 3, 4)], 3))),
+    *(Case("SDPA", o, inputs, tops=tops) for o, inputs, tops in (
+        ("", [(4, 3, 8), (2, 5, 8), (2, 5, 6)], 1), ("6=0.3", [(4, 3, 8), (4, 5, 8), (4, 5, 6)], 1),
+        ("5=1", [(4, 3, 8), (2, 5, 8), (2, 5, 6), (3, 5)], 1),
+        ("5=1", [(4, 3, 8), (2, 5, 8), (2, 5, 6), (4, 3, 5)], 1))),
+    *(Case("RotaryEmbed", f"0={k}", [(2, 3, 8), (3, n), (3, n)]) for k, n in ((0, 4), (1, 4), (0, 8))),
+    *(Case("Einsum", letters(e), inputs) for e, inputs in (
+        ("ik,kj->ij", [(4, 6), (6, 3)]), ("ijl,ilk->ijk", [(2, 4, 6), (2, 6, 3)]), ("ij,ij->i", [(4, 6), (4, 6)]),
+        ("ii->i", [(4, 4)]), ("i,j->ij", [(4,), (6,)]), ("ijk->i", [(2, 4, 6)]),
+        ("ik,kl,lj->ij", [(4, 6), (6, 3), (3, 5)]),
+        ("ij,kl->ijkl", [(2, 3), (4, 5)]), ("ijkl->ijk", [VOLUME]))),
+    *(Case("Embed", f"0=4 1=7 2={bias} 3=28", [np.array([3, 0, 9, 5], np.int32)], marked(28) + plain(4 * bias))
+      for bias in (0, 1)),
+    *(Case("RMSNorm", f"0={size} 1=0.01 2={affine}", IMAGE, plain(size * affine))
+      for size, affine in ((10, 1), (80, 1), (10, 0))),
+    *(Case("LayerNorm", f"0={size} 1=0.01 2={affine}", IMAGE, plain(2 * size * affine))
+      for size, affine in ((80, 1), (10, 0))),
+    *(Case("Gemm", o, inputs, weights) for o, inputs, weights in (
+        ("", [(4, 6), (6, 3)], b""), ("0=0.5 1=2.0", [(4, 6), (6, 3), (4, 3)], b""), ("2=1 3=1", [(6, 4), (3, 6)], b""),
+        ("1=2.0", [(4, 6), (6, 3), (3,)], b""), ("", [(4, 6), (6, 3), (4,)], b""), ("", [(4, 6), (6, 3), (1,)], b""),
+        ("", [(4, 6), (6, 3), (4, 1)], b""), ("", [(4, 6), (6, 3), (1, 3)], b""), ("", [(3, 6), (6, 3), (3,)], b""),
+        ("14=1", [(4, 6), (6, 3), (3,)], b""), ("11=1", [(4, 6), (6, 3)], b""), ("", [(4, 1, 6), (6, 1, 3)], b""),
+        ("3=1 5=1 6=1 8=7 9=6 10=4", [(4, 6)], marked(42) + marked(7)),
+        ("3=1 5=1 6=1 8=7 9=6 10=0 1=0.5 0=3.0", [(4, 6)], marked(42) + marked(1)),
+        ("2=1 4=1 6=1 7=4 9=6 10=1", [(6, 3)], marked(24) + marked(4)),
+        ("4=1 6=1 7=4 9=6 10=2 14=1", [(6, 3)], marked(24) + marked(4)),
+        ("4=1 5=1 6=1 7=4 8=3 9=6 10=3", [], marked(24) + marked(18) + marked(12)),
+        ("6=1 7=4 8=3 9=6 10=-1", [(4, 6), (6, 3)], b""))),
+    # ---------------------------------------------------------------------------------------------------- detectors
+    *(Case("PSROIPooling", o, [(12, 8, 10), np.array(r, np.float32)]) for o, r in (
+        ("0=2 1=2 2=1.0 3=3", [1, 1, 7, 6]), ("0=2 1=2 2=0.5 3=3", [0, 3, 16, 15]))),
+    *(Case("ROIPooling", o, [IMAGE, np.array(r, np.float32)]) for o, r in (
+        ("0=2 1=3 2=1.0", [1, 1, 7, 6]), ("0=3 1=2 2=0.5", [0, 3, 16, 15]))),
+    *(Case("ROIAlign", o, [IMAGE, np.array(r, np.float32)]) for o, r in (
+        ("0=2 1=3 2=1.0 3=2 4=1 5=1", [1, 1, 7, 6]), ("0=3 1=2 2=0.5 3=0 4=0 5=1", [0.5, 3, 16.3, 15]))),
+    *(Case("PriorBox", o, inputs) for o, inputs in (
+        ("-23300=1,12.0 -23301=1,20.0 -23302=1,2.0 7=1 8=0 9=-233 10=-233 13=0.5", [(1, 2, 3), (3, 40, 60)]),
+        ("-23300=2,12.0,20.0 -23301=2,20.0,30.0 -23302=2,2.0,3.0 7=0 8=1 9=60 10=40 11=16 12=20 13=0.5 3=0.2 6=0.3",
+         [(1, 2, 3), (3, 40, 60)]),
+        ("-23300=2,0.2,0.3 -23302=2,1.0,4.0 9=-233 10=-233 13=0.5", [(1, 2, 4)]),
+        ("-23300=2,0.2,0.3 -23302=2,1.0,4.0 9=-233 10=-233 11=-233 12=-233 13=0.5 8=1", [(1, 2, 4)]))),
+    Case("YoloDetectionOutput", "0=4 1=3 2=0.2 3=0.45 -23304=6,1.0,2.0,2.5,1.5,3.0,3.0", (27, 4, 5), low=-2, high=2),
+    Case("Yolov3DetectionOutput",
+         "0=3 1=2 2=0.4 3=0.3 -23304=6,10.0,14.0,23.0,27.0,37.0,58.0 -23305=4,1.0,2.0,0.0,1.0 -23306=2,32.0,16.0",
+         [(16, 2, 3), (16, 4, 6)], low=-2.0, high=2.0),
+    *(Case("DetectionOutput", f"0=3 1=0.3 2=50 3={k} 4=0.3", [(80,), shares(20, 3).ravel(), priors(20)])
+      for k in (4, 30)),
+    *(Case("DetectionOutput", f"0=-233 1=0.3 2=50 3={k} 4=0.3 5=0.2", [
+        (80,), shares(20, 3).T.copy(), priors(20)[0].reshape(20, 4)]) for k in (4, 30)),
+    # ---------------------------------------------------- eight bits; what is read fits them, or is rounded to them
+    Case("Convolution", "0=5 1=3 4=1 5=1 6=270 8=2 9=1", [whole(*IMAGE)], eighths(270) + plain(5) + scales(5) + SCALE),
+    Case("Convolution", "0=8 1=1 5=1 6=64 8=2", [whole(*TALL)], eighths(64) + plain(8) + scales(8) + SCALE),
+    Case("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 8=1", [whole(*IMAGE)],
+         eighths(54) + plain(6) + scales(6) + SCALE),
+    Case("ConvolutionDepthWise", "0=4 1=3 4=1 5=0 6=108 7=2 8=2", [whole(*IMAGE)], eighths(108) + scales(1) + SCALE),
+    Case("InnerProduct", "0=7 1=1 2=3360 8=2", [whole(*IMAGE)], eighths(3360) + plain(7) + scales(7) + SCALE),
+    Case("InnerProduct", "0=7 1=1 2=70 8=2 9=1", [whole(*ROWS)], eighths(70) + plain(7) + scales(7) + SCALE),
+    Case("Embed", "0=4 1=7 2=1 3=28 18=2", [np.array([3, 0, 9, 5], np.int32)], eighths(28) + plain(4) + scales(1)),
+    Case("Gemm", "3=1 5=1 6=1 8=7 9=6 10=4 18=2", [whole(4, 6)], eighths(42) + marked(7) + scales(1)),
+    Case("Gemm", "2=1 4=1 6=1 7=4 9=6 10=-1 18=2", [whole(3, 6).T.copy()], eighths(24) + scales(4), close=0.02),
+    *(Case(kind, f"0=7 1={5 * 7 * n * (1 + (way == 2))} 2={way} 8=2", [whole(6, 5)],
+           eighths(s * n * 35) + marked(s * b * 7) + eighths(s * n * 49) + scales(s * n * 7) + scales(s * n * 7),
+           close=0.02)
+      for kind, n, b in (("LSTM", 4, 4), ("GRU", 3, 4), ("RNN", 1, 1)) for way, s in ((0, 1), (1, 1), (2, 2))),
+    Case("MultiHeadAttention", "0=8 1=2 2=64 18=2", [whole(5, 8)],
+         (eighths(64) + plain(8)) * 4 + scales(25), close=0.02),
+]  # fmt: skip
 
 
-def param(row: Row) -> bytes:
-    """The net of one layer, from ``data`` to ``out0``, ``out1``..."""
-    kind, options, shape, _ = row
-    tops = outputs(row)
-    dims = " ".join(f"{id}={n}" for id, n in zip((2, 1, 0)[3 - len(shape) :], shape, strict=True))
-    outs = " ".join(f"out{i}" for i in range(tops))
-    return f"7767517\n2 {1 + tops}\nInput in 0 1 data {dims}\n{kind} layer 1 {tops} data {outs} {options}\n".encode()
+def blobs(case: Case) -> list[Array]:
+    """What the layer reads, without a batch."""
+    several = [case.inputs] if isinstance(case.inputs, tuple) else case.inputs
+    rng = np.random.default_rng(3)
+    drawn = [x if isinstance(x, np.ndarray) else rng.uniform(case.low, case.high, x) for x in several]
+    return [x.astype(np.float32) if x.dtype == np.float64 else x for x in drawn]
 
 
-def outputs(row: Row) -> int:
-    return int(row[1].split("=")[1].split(",")[0]) if row[0] == "Slice" else 1
+def param(case: Case) -> bytes:
+    """The net of one layer, from ``in0``, ``in1``... to ``out0``, ``out1``..."""
+    read = [x.shape for x in blobs(case)]
+    ids = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 11, 1, 0)}
+    lines = [
+        f"Input x{i} 0 1 in{i} " + " ".join(f"{id}={n}" for id, n in zip(ids[len(shape)], shape, strict=True))
+        for i, shape in enumerate(read)
+    ]
+    names = [*(f"in{i}" for i in range(len(read))), *(f"out{i}" for i in range(case.tops))]
+    lines.append(f"{case.kind} layer {len(read)} {case.tops} {' '.join(names)} {case.options}")
+    return "\n".join(["7767517", f"{len(lines)} {len(names)}", *lines, ""]).encode()

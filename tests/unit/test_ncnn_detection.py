@@ -137,7 +137,7 @@ def test_ssd_ends_in_rows() -> None:
     assert find_heads(frontends.load(net)) is not None
     found = run(net, location=np.zeros((1, 96), np.float32), confidence=scores.reshape(1, -1))
     assert found.shape == (1, 5, 6)
-    np.testing.assert_allclose(found[0, :2, :2], [[1, 0.7], [2, 0.8]])
+    np.testing.assert_allclose(found[0, :2, :2], [[2, 0.8], [1, 0.7]])
     assert (found[0, 2:] == -1).all()
 
 

@@ -167,7 +167,7 @@ CASES: list[tuple[str, list[Array], bytes, Array]] = [
     ("Diag d 1 1 x0 y 0=-1", [M], b"", M[0].diagonal(-1)[None]),
     ("Flip f 1 1 x0 y -23300=2,0,-1", [X], b"", X[:, ::-1, :, ::-1]),
     ("Shrink s 1 1 x0 y 0=0.1 1=0.4", [X], b"",
-     np.where(X < -0.4, X + np.float32(0.1), np.where(X > 0.4, X - np.float32(0.1), X))),
+     np.where(X < -0.4, X + np.float32(0.1), np.where(X > 0.4, X - np.float32(0.1), 0))),
     ("Crop c 2 1 x0 x1 y 0=1 1=2 2=1", [X, WIDE], b"", X[:, 1:4, 2:6, 1:4]),
     ("Crop c 1 1 x0 y 0=1 13=1 3=2 4=-233 14=2 5=-233 8=1", [V], b"", V[:, :-1, 1:3, :, 1:3]),
     ("Interp i 2 1 x0 x1 y 0=1", [X, rand(1, 1, 12, 10)], b"", X.repeat(2, 2).repeat(2, 3)),

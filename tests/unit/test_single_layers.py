@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_models import functional, h5, layer, start
-from ncnn_layers import CASES, param
+from ncnn_layers import CASES, Case, param
 from small_models import (
     Option,
     caffe2_fill,
@@ -40,9 +40,9 @@ def ones(*shape: int) -> Array:
 
 
 # ------------------------------------------------------------------------------------------------ ncnn
-@pytest.mark.parametrize("row", CASES, ids=lambda row: f"{row[0]} {row[1]}")
-def test_ncnn(row: tuple[str, str, tuple[int, ...], bytes]) -> None:
-    assert frontends.load(param(row), weights=row[3] or b"\0").outputs
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.options}")
+def test_ncnn(case: Case) -> None:
+    assert len(frontends.load(param(case), weights=case.weights or b"\0").outputs) == case.tops
 
 
 # ----------------------------------------------------------------------------------------------- Keras

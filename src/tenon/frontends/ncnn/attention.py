@@ -53,12 +53,14 @@ def multi_head_attention(c: Context) -> Made:
     sources = [blobs[0], blobs[min(1, len(blobs) - 1)], blobs[-1]]
     q, k, v = (_affine(c, x, *weights) for x, weights in zip(sources, stored[:3], strict=True))
     q = c.add("Mul", q, c.number(6, 1 / math.sqrt(size // heads)))
+    q, k, v = (_split(c, x, heads) for x in (q, k, v))
     if past:
         k, v = (_continued(c, new, old, len(blobs) == 1) for new, old in zip((k, v), past, strict=True))
-    y = _attended(c, _split(c, q, heads), _split(c, k, heads), _split(c, v, heads), mask)
+    y = _attended(c, q, k, v, mask)
     y = c.reshape(c.add("Transpose", y, perm=(0, 2, 1, 3)), 1, -1, size)
     made = _affine(c, y, *stored[3])
-    return [made, *(c.swapped(x) for x in (k, v))][: max(1, len(c.layer.tops))]
+    kept = (k, v) if past and len(c.dims(past[0])) == 4 else [c.reshape(c.swapped(x), 1, size, -1) for x in (k, v)]
+    return [made, *kept][: max(1, len(c.layer.tops))]
 
 
 def _affine(c: Context, x: Value, weights: Array, bias: Array) -> Value:
@@ -72,11 +74,15 @@ def _split(c: Context, x: Value, heads: int) -> Value:
 
 
 def _continued(c: Context, new: Value, old: Value, own: bool) -> Value:
-    """Keys or values of before, [1, n, T]: those of the same sequence go on, others are used as they are."""
-    if not c.dims(old)[-1]:
+    """Keys or values of before: those of the same sequence go on, others are used as they are.
+
+    They are [1, heads, T, n], or in older files [1, heads * n, T].
+    """
+    dims, (_, heads, _, size) = c.dims(old), c.dims(new)
+    if not math.prod(dims):
         return new
-    before = c.swapped(old)
-    return c.add("Concat", before, new, axis=1) if own else before
+    before = old if len(dims) == 4 else c.swapped(c.reshape(old, 1, heads, size, dims[2]))
+    return c.add("Concat", before, new, axis=2) if own else before
 
 
 def _attended(c: Context, q: Value, k: Value, v: Value, mask: Value | None) -> Value:

@@ -54,11 +54,16 @@ def _multibox(c: Context, least: Sequence[float], ratios: Sequence[float], plane
 
 
 def detection_output(c: Context) -> Value:
-    """Location, confidence and priors; without variances of their own these are options of the layer."""
+    """Location, confidence and priors; without variances of their own these are options of the layer.
+
+    -233 classes means MXNet's: as many as there are rows of scores, each row a class.  The surest row comes first.
+    """
     if len(c.inputs) != 3:
         raise RefusedError(f"it has {len(c.inputs)} inputs instead of 3")
     location, confidence, priors = c.inputs
     classes, count = c.integer(0), math.prod(c.dims(location)) // 4
+    if classes == AUTOMATIC:
+        classes, confidence = c.dims(confidence)[1], c.swapped(confidence)
     location, confidence = c.reshape(location, 1, -1), c.reshape(confidence, 1, -1)
     if math.prod(c.dims(priors)) == 4 * count:
         spread = np.resize(np.array([c.number(id, v) for id, v in ((5, 0.1), (6, 0.1), (7, 0.2), (8, 0.2))]), 4 * count)
@@ -69,7 +74,10 @@ def detection_output(c: Context) -> Value:
         nms_threshold=c.number(1, 0.05), nms_top_k=within(c.integer(2, 300), count), keep_top_k=c.integer(3, 100),
         confidence_threshold=c.number(4, 0.5),
     )  # fmt: skip
-    return _end(c, c.slice(c.reshape(rows, 1, -1, 7), [1], [7], [2]))
+    rows = c.slice(c.reshape(rows, -1, 7), [1], [7], [1])
+    most = c.dims(rows)[0]
+    _, order = c.net.adds("TopK", 2, c.reshape(c.slice(rows, [1], [2], [1]), most), c.ints(most), axis=0)
+    return _end(c, c.reshape(c.add("Gather", rows, order, axis=0), 1, most, 6))
 
 
 def _end(c: Context, rows: Value) -> Value:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tenon.frontends.emit import Made
 from tenon.frontends.ncnn.attention import ATTENTION
 from tenon.frontends.ncnn.detection import DETECTION
 from tenon.frontends.ncnn.places import PLACES
-from tenon.frontends.ncnn.pointwise import AXES, POINTWISE, Context, activation, broadcast
+from tenon.frontends.ncnn.pointwise import AXES, POINTWISE, Context, activation
 from tenon.frontends.ncnn.recurrent import RECURRENT
 from tenon.frontends.ncnn.windows import WINDOWS, weights
 from tenon.frontends.refused import RefusedError
@@ -43,7 +44,8 @@ def memory_data(c: Context) -> Value:
     dims = [d for d in (c.integer(2), c.integer(11), c.integer(1), c.integer(0)) if d]
     if any(d < 0 for d in dims):
         raise RefusedError(f"the shape {dims} is impossible")
-    return c.net.constant(c.weights.floats(math.prod(dims)).reshape(1, *dims), "data")
+    stored = c.weights.floats if c.integer(21, 1) else c.weights.array
+    return c.net.constant(stored(math.prod(dims)).reshape(1, *dims), "data")
 
 
 def normalization(c: Context) -> Value:
@@ -127,9 +129,12 @@ def permute(c: Context) -> Value:
 
 
 def slice(c: Context) -> Sequence[Value]:
-    """-233 shares evenly what is left over the slices that are left."""
+    """By sizes, of which -233 shares evenly what is left over the slices that are left, or by where slices end."""
     axis, sizes = c.along(1), c.layer.integers(0)
-    left, parts = c.dims()[axis], []
+    left, parts = c.dims()[axis], list[int]()
+    if ends := c.layer.integers(2):
+        ends = [n + left if n < 0 else n for n in ends] + [left]
+        sizes = [b - a for a, b in pairwise([0, *ends])]
     for i, size in enumerate(sizes):
         parts.append(left // (len(sizes) - i) if size == -233 else size)
         left -= parts[-1]
@@ -146,7 +151,8 @@ def crop(c: Context) -> Value:
     starts, ends = c.layer.integers(9), c.layer.integers(10)
     if starts:
         axes = [c.inner(a, len(dims)) for a in axes] or list(range(1, 1 + len(starts)))
-        return c.slice(c.x, starts, [min(e, 2**31 - 1) for e in ends], axes)
+        starts = [0 if a == -233 else a for a in starts]
+        return c.slice(c.x, starts, [2**31 - 1 if e == -233 else e for e in ends], axes)
     low = [c.integer(id) for id in c.by_axis(0, 1, 13, 2)]
     high = [n - c.integer(behind) if c.integer(size) in (0, -233) else a + c.integer(size)
             for n, a, size, behind in zip(dims[1:], low, c.by_axis(3, 4, 14, 5), c.by_axis(6, 7, 15, 8), strict=True)
@@ -168,10 +174,10 @@ def padding(c: Context) -> Value:
     """``per_channel_pad_data_size`` numbers: a channel is padded with its own."""
     mode, rank = ("constant", "edge", "reflect")[c.integer(4)] if 0 <= c.integer(4) < 3 else "", len(c.dims()) - 1
     own = c.weights.floats(c.integer(6))
-    if not mode or rank not in (1, 2, 3) or (own.size and (own.size != c.dims()[1] or rank < 3)):
+    if not mode or not 1 <= rank <= 4 or (own.size and (own.size != c.dims()[1] or rank < 3)):
         raise RefusedError(f"padding of type {c.integer(4)} with {own.size} numbers is not supported")
-    before = [c.integer(7), c.integer(0), c.integer(2)][3 - rank :]
-    after = [c.integer(8), c.integer(1), c.integer(3)][3 - rank :]
+    before = [0, c.integer(7), c.integer(0), c.integer(2)][4 - rank :]
+    after = [0, c.integer(8), c.integer(1), c.integer(3)][4 - rank :]
     if own.size and mode == "constant" and not before[0] and not after[0]:
         padded = c.add("Pad", c.x, c.ints(0, *before, 0, *after), 0.0)
         widths = [(0, 0), (0, 0), *zip(before[1:], after[1:], strict=True)]
@@ -240,7 +246,8 @@ def reorg(c: Context) -> Value:
 def tile(c: Context) -> Value:
     rank, repeats = len(c.dims()), c.layer.integers(2)
     if repeats:
-        return c.add("Tile", c.x, c.ints(*[1] * (rank - len(repeats)), *repeats))
+        x = c.reshape(c.x, *[1] * (1 + len(repeats) - rank), *c.dims())
+        return c.add("Tile", x, c.ints(*[1] * (len(c.dims(x)) - len(repeats)), *repeats))
     counts = [1] * rank
     counts[c.along(0)] = c.integer(1, 1)
     return c.add("Tile", c.x, c.ints(*counts))
@@ -252,8 +259,17 @@ def glu(c: Context) -> Value:
 
 
 def matmul(c: Context) -> Value:
-    a, b = broadcast(c, *c.inputs)
-    return c.add("MatMul", a, c.swapped(b, bool(c.integer(0))))
+    """Of matrices or of stacks of them, fewer axes being the inner ones; a vector is a row or, behind, a column."""
+    a, b = c.inputs
+    first, second = c.dims(a)[1:], c.dims(b)[1:]
+    rank = max(len(first), len(second), 2)
+    left = (1, *first) if len(first) == 1 else first
+    right = (*second, 1) if len(second) == 1 else second
+    a = c.reshape(a, *(1,) * (1 + rank - len(left)), *left)
+    b = c.swapped(c.reshape(b, *(1,) * (1 + rank - len(right)), *right), bool(c.integer(0)) and len(second) > 1)
+    y = c.add("MatMul", a, b)
+    dropped = [axis for axis, shape in ((rank - 1, first), (rank, second)) if len(shape) == 1]
+    return c.without(y, dropped) if dropped else y
 
 
 LAYERS: dict[str, Callable[[Context], Made]] = {

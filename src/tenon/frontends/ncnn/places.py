@@ -84,13 +84,6 @@ def grid_sample(c: Context) -> Value:
     return sampled(c, c.x, grid, mode, padding, corners=bool(c.integer(2)))
 
 
-def shrink(c: Context) -> Value:
-    """Moved towards zero by ``bias`` where it is farther than ``lambd``; the rest stays as it is."""
-    bias, limit = c.number(0), c.number(1, 0.5)
-    high, low = c.add("Greater", c.x, limit), c.add("Less", c.x, -limit)
-    return c.add("Where", high, c.add("Sub", c.x, bias), c.add("Where", low, c.add("Add", c.x, bias), c.x))
-
-
 # --------------------------------------------------------------------------------------------- regions
 def _region(c: Context) -> Value:
     if len(c.inputs) != 2 or math.prod(c.dims(c.inputs[1])) != 4:
@@ -158,6 +151,6 @@ def _window(n: int, size: int, kind: int, normal: int) -> Array:
 
 PLACES: dict[str, Callable[[Context], Made]] = {
     "ArgMax": greatest, "CopyTo": copy_to, "CumulativeSum": lambda c: c.add("CumSum", c.x, c.ints(c.along(0))),
-    "Diag": diagonal, "Flip": flip, "GridSample": grid_sample, "Shrink": shrink, "ROIPooling": roi_pooling,
+    "Diag": diagonal, "Flip": flip, "GridSample": grid_sample, "ROIPooling": roi_pooling,
     "PSROIPooling": position_sensitive, "ROIAlign": roi_align, "Spectrogram": spectrogram,
 }  # fmt: skip

@@ -118,8 +118,27 @@ def _of_line(spell: Callable[..., Value], first: float) -> Callable[[Context], V
     return lambda c: spell(c, c.x, c.number(0, first), c.number(1, 1.0), c.number(2))
 
 
+def shrink(c: Context) -> Value:
+    """Moved towards zero by ``bias`` where it is farther than ``lambd``, else 0; ncnn's first version left the rest."""
+    move, limit = c.number(0), c.number(1, 0.5)
+    high, low = c.add("Greater", c.x, limit), c.add("Less", c.x, -limit)
+    return c.add("Where", high, c.add("Sub", c.x, move), c.add("Where", low, c.add("Add", c.x, move), 0.0))
+
+
 # ------------------------------------------------------------------------------------------ arithmetic
-_BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div"}
+def unary(c: Context) -> Value:
+    """17 is the logarithm to base 10, 19 cuts off what is behind the point."""
+    kind = c.integer(0)
+    if kind == 17:
+        return family.logarithm(c, c.x, 10.0, 1.0, 0.0)
+    if kind == 19:
+        return c.add("Mul", c.add("Sign", c.x), c.chain(c.x, "Abs", "Floor"))
+    return family.unary(c, c.x, kind, {18: ("Round",)})
+
+
+_BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div", 9: "Pow"}
+_TURNED = 7
+"""From here on the operands change places."""
 
 
 def binary(c: Context) -> Value:
@@ -132,7 +151,7 @@ def binary(c: Context) -> Value:
         raise RefusedError(f"it has {len(c.inputs)} inputs instead of 2")
     else:
         a, b = broadcast(c, c.inputs[0], c.inputs[1])
-    return c.add(_BINARY[kind], b, a) if kind in (7, 8) else c.add(_BINARY[kind], a, b)
+    return c.add(_BINARY[kind], b, a) if kind >= _TURNED else c.add(_BINARY[kind], a, b)
 
 
 def broadcast(c: Context, a: Value, b: Value) -> tuple[Value, Value]:
@@ -171,6 +190,12 @@ def scale(c: Context) -> Value:
     return c.add("Add", x, c.per_channel(c.weights.floats(size))) if c.integer(1) else x
 
 
+def bias(c: Context) -> Value:
+    """One number per channel; a blob of one or two axes is a single channel."""
+    offset = c.weights.floats(c.integer(0))
+    return c.add("Add", c.x, c.per_channel(offset) if len(c.dims()) > 3 else offset[:1])
+
+
 def batch_norm(c: Context) -> Value:
     slope, mean, variance, offset = (c.weights.floats(c.integer(0)) for _ in range(4))
     return c.add("BatchNormalization", c.x, slope, offset, mean, variance, epsilon=c.number(1))
@@ -203,8 +228,8 @@ POINTWISE: dict[str, Callable[[Context], Made]] = {
     "SELU": lambda c: c.add("Selu", c.x, alpha=c.number(0, 1.67326324), gamma=c.number(1, 1.050700987)),
     "GELU": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer(0) else "none"),
     "Threshold": lambda c: family.exceeds(c, c.x, c.number(0)),
-    "UnaryOp": lambda c: family.unary(c, c.x, c.integer(0), {18: ("Round",)}),
+    "UnaryOp": unary,
     "BinaryOp": binary, "Eltwise": eltwise, "Scale": scale, "BatchNorm": batch_norm, "Reduction": reduction,
-    "Bias": lambda c: c.add("Add", c.x, c.per_channel(c.weights.floats(c.integer(0)))),
+    "Bias": bias, "Shrink": shrink,
     "Dropout": lambda c: family.affine(c, c.x, c.number(0, 1.0), 0.0),
 }  # fmt: skip

@@ -7,7 +7,7 @@ documentation, src/layer/{convolution,deconvolution,pooling}*.cpp, src/layer/{fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -97,12 +97,11 @@ def _computed(c: Context, window: dict[str, Any]) -> tuple[Value, Value | None]:
 
 
 def deconvolution(c: Context, axes: int = 2) -> Value:
-    """Stored [group, out, in, ...]; the pads are cut off afterwards, or what is more than a size that is given."""
-    window = _window(c, axes)
-    outputs, inputs, kernel = _filters(c, window)
-    group, extra = window["group"], c.integer(18)
-    if outputs % group:
-        raise RefusedError(f"{outputs} outputs do not make {group} groups")
+    """The pads are cut off afterwards, or what is more than a size that is given."""
+    window, extra = _window(c, axes), c.integer(18)
+    filters: Value | Array
+    offset: Value | Array | None
+    filters, offset = _computed(c, window) if c.integer(28) else _transposed(c, window)
     behind = c.integer(20, extra) if axes == 3 else 0
     window["output_padding"] = (behind, c.integer(19, extra), extra)[3 - axes :]
     first = 25 if axes == 3 else 20
@@ -111,11 +110,19 @@ def deconvolution(c: Context, axes: int = 2) -> Value:
         if not wide:
             raise RefusedError("padding by -233 needs an output size")
         window["output_shape"] = tuple(c.integer(first + i, wide) for i in range(axes))[::-1]
-    stored = c.weights.array(c.integer(6)).reshape(group, outputs // group, inputs, *kernel).swapaxes(1, 2)
-    offset = c.weights.floats(outputs) if c.integer(5) else None
-    filters = np.ascontiguousarray(stored).reshape(-1, outputs // group, *kernel)
     x = c.add("ConvTranspose", c.x, filters, offset, **window)
     return activation(c, x)
+
+
+def _transposed(c: Context, window: dict[str, Any]) -> tuple[Array, Array | None]:
+    """Filters that are stored [group, out, in, ...] as ONNX has them, [inputs, outputs of a group, ...]; the bias."""
+    outputs, inputs, kernel = _filters(c, window)
+    group = window["group"]
+    if outputs % group:
+        raise RefusedError(f"{outputs} outputs do not make {group} groups")
+    stored = c.weights.array(c.integer(6)).reshape(group, outputs // group, inputs, *kernel).swapaxes(1, 2)
+    offset = c.weights.floats(outputs) if c.integer(5) else None
+    return np.ascontiguousarray(stored).reshape(-1, outputs // group, *kernel), offset
 
 
 def deformable(c: Context) -> Value:
@@ -152,15 +159,22 @@ def pooling(c: Context, axes: int = 2) -> Value:
     after = (c.integer(16, front), c.integer(15, top), c.integer(14, left))[3 - axes :]
     mode = c.integer(5)
     if mode in (2, 3):
-        window["auto_pad"] = "SAME_UPPER" if mode == 2 else "SAME_LOWER"
-    else:
-        if mode == 0:
-            spans = zip(dims[2:], before, after, window["kernel_shape"], window["strides"], strict=True)
-            after = tuple(q + -(n + p + q - k) % s for n, p, q, k, s in spans)
-        window["pads"] = (*before, *after)
+        before, after = _around(dims[2:], window, larger_first=mode == 3)
+    elif mode == 0:
+        spans = zip(dims[2:], before, after, window["kernel_shape"], window["strides"], strict=True)
+        after = tuple(q + -(n + p + q - k) % s for n, p, q, k, s in spans)
+    window["pads"] = (*before, *after)
     if average:  # pads by rule are zeros like any other number
         return c.add("AveragePool", c.x, count_include_pad=int(bool(c.integer(6)) or mode in (2, 3)), **window)
     return c.add("MaxPool", c.x, **window)
+
+
+def _around(sizes: Sequence[int], window: dict[str, Any], *, larger_first: bool) -> tuple[tuple[int, ...], ...]:
+    """Pads for one window per stride; of three axes the depth always has the smaller half first."""
+    spans = zip(sizes, window["kernel_shape"], window["strides"], strict=True)
+    total = [max(k + (n - 1) // s * s - n, 0) for n, k, s in spans]
+    first = tuple((n + (larger_first and (i > 0 or len(total) < 3))) // 2 for i, n in enumerate(total))
+    return first, tuple(n - p for n, p in zip(total, first, strict=True))
 
 
 def pyramid(c: Context) -> Value:
