@@ -235,6 +235,39 @@ def paddle(
     return field(1, block + b"".join(field(4, op) for op in (feed, *operators, fetch)))
 
 
+def pir_operator(type: str, ins: Sequence[int], outs: Sequence[int], **options: object) -> dict[str, object]:
+    """An operator of Paddle 3; values are numbers."""
+    kinds = {bool: "0.a_bool", int: "0.a_i32", float: "0.a_f32", str: "0.a_str"}
+
+    def kept(value: object) -> dict[str, object]:
+        if isinstance(value, list):
+            return {"#": "0.a_array", "D": [kept(item) for item in value]}
+        return {"#": kinds[value.__class__], "D": value}
+
+    made = [{"%": i, "TT": pir_tensor((-1,))} for i in outs]
+    return {"#": type, "A": [{"N": name, "AT": kept(value)} for name, value in options.items()],
+            "I": [{"%": i} for i in ins], "O": made, "OA": []}  # fmt: skip
+
+
+def pir_tensor(dims: Sequence[int]) -> dict[str, object]:
+    return {"#": "0.t_dtensor", "D": [{"#": "0.t_f32"}, [*dims], "NCHW", [], 0]}
+
+
+def pir(
+    *operators: dict[str, object], shape: Sequence[int] = (-1, 4, 6, 5),
+    parameters: Mapping[str, Sequence[int]] = PADDLE, results: Sequence[int] = (9,),
+) -> bytes:  # fmt: skip
+    """A program of Paddle 3: ``x`` is value 1, the parameters are those from 2 on."""
+    data = pir_operator("1.data", (), (1,), name="x")
+    data["O"] = [{"%": 1, "TT": pir_tensor(shape)}]
+    stored = [{"#": "p", "A": [0, 1, 1, name], "DA": [], "O": {"%": i, "TT": pir_tensor(dims)}, "OA": [1, 0, 1]}
+              for i, (name, dims) in enumerate(parameters.items(), 2)]  # fmt: skip
+    fetch = [pir_operator("1.fetch", (value,), (100 + i,), name=f"y{i}", col=i) for i, value in enumerate(results)]
+    block = {"#": "block_0", "args": [], "ops": [*stored, data, *operators, *fetch]}
+    program = {"regions": [{"#": "region_0", "blocks": [block]}]}
+    return json.dumps({"base_code": {"magic": "pir", "trainable": True, "version": 4}, "program": program}).encode()
+
+
 # -------------------------------------------------------------------------------------------- OneFlow
 ONEFLOW_JOB = """module  {
   oneflow.job @G(%arg0: tensor<1x4xf32>) -> tensor<1x2xf32> {

@@ -27,6 +27,8 @@ from small_models import (
     paddle,
     paddle_operator,
     paddle_tensor,
+    pir,
+    pir_operator,
     tmfile,
 )  # fmt: skip
 from tenon import frontends
@@ -54,6 +56,12 @@ PADDLE = paddle(
     paddle_operator("conv2d", {"Input": "x", "Filter": "w"}, {"Output": "c"}, strides=[1, 1], dilations=[1, 1],
                     paddings=[0, 0], groups=1),
     paddle_operator("elementwise_add", {"X": "c", "Y": "b"}, {"Out": "y"}, axis=1),
+)  # fmt: skip
+PIR = pir(
+    pir_operator("1.conv2d", (1, 2), (4,), strides=[1, 1], dilations=[1, 1], paddings=[0, 0], groups=1),
+    pir_operator("1.full_int_array", (), (5,), value=[1, -1, 1, 1], dtype="int64"),
+    pir_operator("1.reshape", (3, 5), (6,)), pir_operator("1.add", (4, 6), (7,)),
+    pir_operator("0.combine", (7, 4), (8,)), pir_operator("1.add_n", (8,), (9,)),
 )  # fmt: skip
 STORED = paddle_tensor(B) + paddle_tensor(W)
 SYMBOL, PARAMETERS = mxnet_symbol(*MXNET), mxnet_parameters(mxnet_stored())
@@ -113,6 +121,7 @@ SMALL: dict[str, tuple[bytes, Callable[[bytes], Graph]]] = {
     "caffe2 weights": (INIT, behind(CAFFE2, X)),
     "paddle": (PADDLE, alone({}, STORED)),
     "paddle weights": (STORED, behind(PADDLE, {})),
+    "paddle 3": (PIR, alone({}, STORED)),
     "mxnet": (SYMBOL, alone(IMAGE, PARAMETERS)),
     "mxnet weights": (PARAMETERS, behind(SYMBOL, IMAGE)),
     "mace": (mace_net("Conv2D", {"padding": 1, "activation": "RELU"}, (W, B)), alone({}, bytes(400))),

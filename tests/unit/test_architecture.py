@@ -144,6 +144,7 @@ APART = {
     "caffe/schema.py": "the fields of caffe.proto, a table",
     "caffe/upgrade.py": "nets of older versions of Caffe made nets of today",
     "caffe/optimize.py": "nets rewritten as nets, for `tenon optimize`",
+    "paddle/pir.py": "programs of Paddle 3 made programs of 2, mostly a table of names",
     "tflite/fourier.py": "of TensorFlow Lite Micro's library for sound, exact to the last integer",
     "tflite/signal.py": "of the same library",
     "tflite/streams.py": "of the same library",

@@ -12,6 +12,7 @@ from small_models import Option, paddle, paddle_operator, paddle_tensor
 from tenon import frontends
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
+from wire import field, message
 
 RNG = np.random.default_rng(2)
 X = RNG.uniform(-1, 1, (2, 4, 6, 5)).astype(np.float32)
@@ -101,6 +102,24 @@ CASES: list[tuple[str, Inputs, dict[str, Option], Array]] = [
     ("maxout", {"X": X}, {"groups": 2, "axis": 1}, X.reshape(2, 2, 2, 6, 5).max(2)),
     ("tanh_shrink", {"X": X}, {}, X - np.tanh(X)), ("logsigmoid", {"X": X}, {}, -np.log1p(np.exp(-X))),
     ("log1p", {"X": X + 1}, {}, np.log1p(X + 1)), ("log2", {"X": X + 2}, {}, np.log2(X + 2)),
+    ("softplus", {"X": 8 * X}, {"threshold": 2.0}, np.where(8 * X > 2, 8 * X, np.log1p(np.exp(8 * X)))),
+    ("thresholded_relu", {"X": X}, {"threshold": 0.25, "value": -0.5}, np.where(X > 0.25, X, -0.5)),
+    ("trunc", {"X": 3 * X}, {}, np.trunc(3 * X)), ("kron", {"X": M, "Y": M[:2]}, {}, np.kron(M, M[:2])),
+    ("pixel_unshuffle", {"X": X[..., :4]}, {"downscale_factor": 2},
+     X[..., :4].reshape(2, 4, 3, 2, 2, 2).transpose(0, 1, 3, 5, 2, 4).reshape(2, 16, 3, 2)),
+    ("repeat_interleave", {"X": X}, {"dim": 1, "Repeats": 2}, X.repeat(2, 1)),
+    ("crop_tensor", {"X": M}, {"offsets": [1, 2], "shape": [2, -1]}, M[1:3, 2:]),
+    ("diagonal", {"Input": X}, {"axis1": 2, "axis2": 3, "offset": 1}, X.diagonal(1, 2, 3)),
+    ("index_add", {"X": M, "Index": ints(2, 2), "AddValue": M[:, :2]}, {"axis": 1},
+     M + np.stack([0 * M[:, 0], 0 * M[:, 0], M[:, :2].sum(1), 0 * M[:, 0], 0 * M[:, 0]], 1)),
+    ("einsum", {"Operands": [M, M]}, {"equation": "ij,kj->ik"}, M @ M.T),
+    ("strided_slice", {"Input": M}, {"axes": [0], "starts": [2**31 - 1], "ends": [-1], "strides": [-1]}, M[::-1]),
+    ("strided_slice", {"Input": M}, {"axes": [0], "starts": [1], "ends": [-1], "strides": [1]}, M[1:-1]),
+    ("reduce_amax", {"X": X}, {"dim": [1, 2]}, X.max((1, 2))),
+    ("nearest_interp_v2", {"X": X[:1, :1]}, {"scale": [1.7, 1.7], "align_corners": 0},
+     X[:1, :1, (np.arange(10) / np.float32(1.7)).astype(int)][..., (np.arange(8) / np.float32(1.7)).astype(int)]),
+    ("pad3d", {"X": X[:, :, None]}, {"paddings": [1, 2, 0, 3, 0, 0], "mode": "circular"},
+     np.pad(X[:, :, None], ((0, 0), (0, 0), (0, 0), (0, 3), (1, 2)), "wrap")),
     ("stanh", {"X": X}, {}, 1.7159 * np.tanh(0.67 * X)),
     ("celu", {"X": X}, {"alpha": 0.5}, np.where(X > 0, X, 0.5 * np.expm1(X / 0.5))),
     ("thresholded_relu", {"X": X}, {"threshold": 0.25}, np.where(X > 0.25, X, 0)),
@@ -132,6 +151,32 @@ def test_operators(type: str, inputs: Inputs, options: dict[str, Option], result
         else:
             result[:, :, 1:6:2, :3] = 7
     np.testing.assert_allclose(run(type, inputs, **options), result, rtol=1e-4, atol=1e-5)
+
+
+def test_same_padding() -> None:
+    """Of a transposed convolution, that of a convolution of its input; windows are not dilated then."""
+    w = RNG.uniform(-1, 1, (4, 3, 3, 3)).astype(np.float32)
+    options: dict[str, Option] = {"strides": [2, 2], "dilations": [2, 2], "groups": 1, "paddings": [0, 0]}
+    same = run("conv2d_transpose", {"Input": X, "Filter": w}, "Output", padding_algorithm="SAME", **options)
+    options["dilations"] = [1, 1]
+    whole = run("conv2d_transpose", {"Input": X, "Filter": w}, "Output", **options)
+    assert whole.shape == (2, 3, 13, 11)
+    np.testing.assert_allclose(same, whole[:, :, :12, 1:10], atol=1e-6)
+    filters = w.transpose(1, 0, 2, 3).copy()
+    plain = run("conv2d", {"Input": X, "Filter": filters}, "Output", padding_algorithm="SAME", **options)
+    options["dilations"] = [2, 2]
+    dilated = run("conv2d", {"Input": X, "Filter": filters}, "Output", padding_algorithm="SAME", **options)
+    np.testing.assert_array_equal(plain, dilated)
+
+
+def test_typed_numbers() -> None:
+    """Attributes of Paddle 2.5 on, whose numbers each say what they are."""
+    numbers = b"".join(field(21, message((1, 2), (3, n))) for n in (1, 2, 3, 4, 5))
+    values = field(4, message((1, "values"), (2, 17)) + numbers)
+    made = paddle_operator("assign_value", {}, {"Out": "v"}, shape=[5], dtype=5) + values
+    graph = frontends.load(paddle(made, paddle_operator("elementwise_add", {"X": "x", "Y": "v"}, {"Out": "y"}),
+                                  shape=X.shape, parameters={}))  # fmt: skip
+    np.testing.assert_allclose(evaluate(graph, {"x": X})["y"], X + np.arange(1, 6, dtype=np.float32), atol=1e-6)
 
 
 def test_quantised_and_back() -> None:

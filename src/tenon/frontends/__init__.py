@@ -39,7 +39,7 @@ FORMATS = {
     "ncnn": Format("tenon.frontends.ncnn.load", ("*.param", "*.param.bin")),
     "Tengine": Format("tenon.frontends.tmfile.load", ("*.tmfile",)),
     "Caffe2": Format("tenon.frontends.caffe2.load", ("predict_net.pb",)),
-    "Paddle": Format("tenon.frontends.paddle.load", ("__model__", "*.pdmodel")),
+    "Paddle": Format("tenon.frontends.paddle.load", ("__model__", "*.pdmodel", "*.json")),
     "MXNet": Format("tenon.frontends.mxnet.load", ("*-symbol.json",)),
     "MegEngine": Format("tenon.frontends.megengine", ("*.mge",)),
     "OneFlow": Format("tenon.frontends.oneflow", ("model.mlir",)),

@@ -1,1 +1,1 @@
-"""PaddlePaddle: programs of 1.x and 2.x."""
+"""PaddlePaddle: programs of 1.x to 3.x."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tenon.frontends.emit import Emitter
 from tenon.frontends.net import Net
+from tenon.frontends.paddle.program import Operation
 from tenon.frontends.refused import RefusedError
-from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
@@ -19,25 +20,37 @@ def looks_like_type(data: bytes) -> bool:
     return re.fullmatch(rb"[a-z][a-z0-9_]{1,63}", data) is not None
 
 
-_FIELDS = {0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 9: "l", 11: "longs",
-           12: "float64s", 15: "float64"}  # fmt: skip
-"""Attribute types, and the fields that hold their values."""
-
 _TYPES = {0: "bool", 1: "i16", 2: "i32", 3: "i64", 4: "f16", 5: "f32", 6: "f64", 20: "u8", 21: "i8"}
 
 
-class Context(Emitter):
-    """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program."""
+def _numbers(name: str, values: Sequence[Value]) -> Any:
+    """What constants say that stand for an attribute: a number, or a list."""
+    if not all(v.constant for v in values):
+        raise RefusedError(f"its {name} is computed at run time; it must be a constant")
+    if len(values) == 1 and values[0].array.size == 1 and values[0].array.ndim == 0:
+        return values[0].array.item()
+    return [n for v in values for n in v.array.ravel().tolist()]
 
-    def __init__(self, net: Net, op: Message, others: frozenset[str]) -> None:
+
+class Context(Emitter):
+    """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program, and
+    ``read`` are the names that any of them reads or the program returns."""
+
+    def __init__(self, net: Net, op: Operation, others: frozenset[str], read: frozenset[str]) -> None:
         super().__init__(net)
-        self.others = others
-        self.type: str = op.type
-        self.slots = {slot.parameter: [net[name] for name in slot.arguments] for slot in op.inputs}
-        self.outputs = {slot.parameter: slot.arguments for slot in op.outputs}
-        self.attributes = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
+        self.others, self.read = others, read
+        self.type = op.type
+        every = {slot: [net[name] for name in names] for slot, names in op.inputs.items()}
+        self.slots = {slot: values for slot, values in every.items() if not slot.endswith("=")}
+        self.outputs = op.outputs
+        self.attributes: dict[str, Any] = dict(op.attributes)
+        for slot in every.keys() - self.slots.keys():
+            self.attributes[slot[:-1]] = _numbers(slot[:-1], every[slot])
         if str(self.attributes.get("data_format", self.attributes.get("data_layout", ""))) in ("NHWC", "NDHWC"):
             raise RefusedError("only NCHW is supported")
+
+    def used(self, *names: str) -> bool:
+        return not self.read.isdisjoint(names)
 
     def begin(self) -> bool:
         """Whether the types of all inputs are known."""
@@ -64,12 +77,17 @@ class Context(Emitter):
         return self.net.dims(self.x)
 
     def integer(self, name: str, default: int = 0) -> int:
-        value = self.attributes.get(name, default)
+        value = self._single(name, default)
         return int(value) if isinstance(value, int | float) else default
 
     def number(self, name: str, default: float = 0.0) -> float:
-        value = self.attributes.get(name, default)
+        value = self._single(name, default)
         return float(value) if isinstance(value, int | float) else default
+
+    def _single(self, name: str, default: float) -> Any:
+        """Of a list of one number, the number."""
+        value = self.attributes.get(name, default)
+        return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def text(self, name: str, default: str = "") -> str:
         return str(self.attributes.get(name, default))
@@ -77,6 +95,12 @@ class Context(Emitter):
     def numbers(self, name: str) -> list[int]:
         value = self.attributes.get(name, [])
         return [int(v) for v in value] if isinstance(value, list | np.ndarray) else [int(value)]
+
+    @property
+    def reduced(self) -> list[int]:
+        """The axes that a reduction goes over: all, where it says so or names none."""
+        axes = self.numbers("dim") if "dim" in self.attributes else [0]
+        return list(range(len(self.dims))) if self.integer("reduce_all") or not axes else axes
 
     def vector(self, *slots: str) -> Value | None:
         """i64 numbers that come as a tensor or as a list of single numbers."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.composed import affine_grid, deformed, sampled, unfolded
+from tenon.frontends.composed import adaptive_pool, affine_grid, deformed, sampled, unfolded
 from tenon.frontends.paddle.context import Context, Result, numpy_type
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.spelled import spelled
@@ -164,6 +164,34 @@ def diagonal(c: Context) -> Value:
     return c.add("Gather", c.reshape(c.x, -1), places.astype(np.int64))
 
 
+def diagonal_of_two_axes(c: Context) -> Value:
+    """As the last axis."""
+    if math.prod(c.dims) > MOST:
+        raise RefusedError(f"{list(c.dims)} has too many elements")
+    places = np.arange(math.prod(c.dims)).reshape(c.dims)
+    axes = [c.axis(c.integer(name, i), len(c.dims)) for i, name in enumerate(("axis1", "axis2"))]
+    return c.add("Gather", c.reshape(c.x, -1), np.diagonal(places, c.integer("offset"), *axes).astype(np.int64))
+
+
+def index_add(c: Context) -> Value:
+    """Slices of an axis added to those that are named."""
+    axis = c.axis(c.integer("axis"), len(c.dims))
+    updates = c.input("AddValue")
+    index = c.channels(c.add("Cast", c.input("Index"), to="i64"), c.x, axis)
+    index = c.add("Expand", index, c.ints(*c.net.dims(updates)))
+    return c.add("ScatterElements", c.x, index, updates, axis=axis, reduction="add")
+
+
+def kronecker(c: Context) -> Value:
+    """Each element of the first times the whole second."""
+    first, second = c.dims, c.net.dims(c.input("Y"))
+    rank = max(len(first), len(second))
+    first, second = (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second
+    a = c.reshape(c.x, *(n for m in first for n in (m, 1)))
+    b = c.reshape(c.input("Y"), *(n for m in second for n in (1, m)))
+    return c.reshape(c.add("Mul", a, b), *(m * n for m, n in zip(first, second, strict=True)))
+
+
 def windows(c: Context) -> Value:
     pads = c.numbers("paddings")
     pads = pads * 2 if len(pads) == 2 else pads
@@ -191,7 +219,9 @@ def counted(c: Context) -> Value:
         raise RefusedError("its bounds are missing")
     if abs((end.item() - start.item()) / step.item()) > MOST:
         raise RefusedError("its range is impossible")
-    return c.net.constant(np.arange(start.item(), end.item(), step.item()).astype(start.dtype), "range")
+    numbers = np.arange(start.item(), end.item(), step.item())
+    code = c.integer("dtype", -1)
+    return c.net.constant(numbers.astype(start.dtype if code < 0 else numpy_type(code)), "range")
 
 
 def linspace(c: Context) -> Value:
@@ -267,7 +297,9 @@ def max_with_places(c: Context) -> Result:
     """Places count in their plane."""
     size, dims = c.numbers("ksize"), c.dims
     if c.integer("adaptive"):
-        raise RefusedError("adaptive pooling with places is not supported")
+        if c.used(*c.outputs.get("Mask", ())):
+            raise RefusedError("adaptive pooling with places is not supported")
+        return {"Out": adaptive_pool(c, c.x, size, average=False)}
     if c.integer("global_pooling"):
         window = {"kernel_shape": list(dims[2:]), "strides": [1, 1]}
     else:
@@ -297,6 +329,7 @@ ELEMENTS: dict[str, Callable[[Context], Result]] = {
     "put_along_axis": put_along_axis, "set_value": set_value, "flip": flip, "reverse": flip, "roll": roll,
     "tril_triu": triangle, "meshgrid": mesh, "unbind": unbind,
     **dict.fromkeys(("expand_as", "expand_as_v2"), expand_as),
+    "diagonal": diagonal_of_two_axes, "index_add": index_add, "kron": kronecker,
     "diag_v2": diagonal, "unfold": windows, "temporal_shift": temporal_shift, "range": counted, "linspace": linspace,
     "eye": eye, **dict.fromkeys(("fill_any_like", "fill_zeros_like"), fill_like),
     "fill_constant_batch_size_like": fill_batch, **dict.fromkeys(("one_hot", "one_hot_v2"), one_hot),

@@ -21,11 +21,19 @@ def _two(type: str) -> Callable[[Context], Value]:
     return lambda c: c.add(type, c.x, c.input("Y"))
 
 
+_STRAIGHT = 16.0
+"""From here on softplus is its argument in f32."""
+
+
 def softplus(c: Context) -> Value:
-    beta = c.number("beta", 1.0)
-    if beta == 1:
-        return c.add("Softplus", c.x)
-    return c.add("Mul", c.add("Softplus", c.add("Mul", c.x, beta)), 1 / (beta or 1.0))
+    """Past the threshold it is what it is given."""
+    beta, threshold = c.number("beta", 1.0), c.number("threshold", 20.0)
+    scaled = c.x if beta == 1 else c.add("Mul", c.x, beta)
+    y = c.add("Softplus", scaled)
+    y = y if beta == 1 else c.add("Mul", y, 1 / (beta or 1.0))
+    if threshold >= _STRAIGHT:
+        return y
+    return c.add("Where", c.add("Greater", scaled, threshold), c.x, y)
 
 
 def soft_shrink(c: Context) -> Value:
@@ -37,6 +45,13 @@ def soft_shrink(c: Context) -> Value:
 def hard_shrink(c: Context) -> Value:
     bound = c.number("threshold", 0.5)
     return c.add("Where", c.add("Greater", c.add("Abs", c.x), bound), c.x, 0.0)
+
+
+def thresholded(c: Context) -> Value:
+    bound, other = c.number("threshold", 1.0), c.number("value")
+    if not other:
+        return c.add("ThresholdedRelu", c.x, alpha=bound)
+    return c.add("Where", c.add("Greater", c.x, bound), c.x, other)
 
 
 def maxout(c: Context) -> Value:
@@ -69,8 +84,7 @@ def norm(c: Context) -> Value:
 
 def truth(kind: str) -> Callable[[Context], Value]:
     def made(c: Context) -> Value:
-        axes = c.ints(*(range(len(c.dims)) if c.integer("reduce_all") else c.numbers("dim") or [0]))
-        found = c.add(kind, c.add("Cast", c.x, to="i32"), axes, keepdims=c.integer("keep_dim"))
+        found = c.add(kind, c.add("Cast", c.x, to="i32"), c.ints(*c.reduced), keepdims=c.integer("keep_dim"))
         return c.add("Cast", found, to="bool")
 
     return made
@@ -108,7 +122,7 @@ def weighted_product(c: Context) -> Value:
 
 
 def dot(c: Context) -> Value:
-    return c.add("ReduceSum", c.add("Mul", c.x, c.input("Y")), c.ints(-1), keepdims=int(len(c.dims) == 1))
+    return c.add("ReduceSum", c.add("Mul", c.x, c.input("Y")), c.ints(-1), keepdims=0)
 
 
 def in_between(c: Context) -> Value:
@@ -190,7 +204,7 @@ FUNCTIONS: dict[str, Callable[[Context], Result]] = {
     "hardtanh": lambda c: c.add("Clip", c.x, c.number("t_min", -1.0), c.number("t_max", 1.0)),
     "soft_relu": lambda c: c.add("Softplus", c.add("Clip", c.x, -c.number("threshold", 40.0),
                                                    c.number("threshold", 40.0))),
-    "thresholded_relu": lambda c: c.add("ThresholdedRelu", c.x, alpha=c.number("threshold", 1.0)),
+    "thresholded_relu": thresholded,
     "celu": lambda c: c.add("Celu", c.x, alpha=c.number("alpha", 1.0)), "logit": logit,
     "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
     "log2": lambda c: c.add("Mul", c.add("Log", c.x), 1 / math.log(2)),

@@ -1,7 +1,7 @@
-"""PaddlePaddle inference programs, 1.x and 2.x: a program and its parameters, all in one file or each in its own.
+"""PaddlePaddle inference programs, 1.x to 3.x: a program and its parameters, all in one file or each in its own.
 
-The program is ``__model__``, ``*.pdmodel``; the parameters ``*.pdiparams``, ``__params__``, or files named like the
-variables.  An unknown batch is 1 unless it is bound.
+The program is ``__model__``, ``*.pdmodel`` or, of 3.x, ``*.json``; the parameters ``*.pdiparams``, ``__params__``, or
+files named like the variables.  An unknown batch is 1 unless it is bound.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net
+from tenon.frontends.paddle import pir
 from tenon.frontends.paddle.context import Context, Result, looks_like_type
+from tenon.frontends.paddle.program import DTYPES, Operation, Program, Variable
 from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
@@ -29,7 +32,8 @@ SCHEMA = Schema(
         "Attr": {"name": (1, "string"), "type": (2, "int32"), "i": (3, "int32"), "f": (4, "float"), "s": (5, "string"),
                  "ints": (6, "*int32"), "floats": (7, "*float"), "strings": (8, "*string"), "b": (10, "bool"),
                  "bools": (11, "*bool"), "l": (13, "int64"), "longs": (15, "*int64"), "float64s": (16, "*double"),
-                 "float64": (19, "double")},
+                 "float64": (19, "double"), "scalar": (20, "Scalar"), "scalars": (21, "*Scalar")},
+        "Scalar": {"type": (1, "int32"), "b": (2, "bool"), "i": (3, "int64"), "r": (4, "double")},
         "Slot": {"parameter": (1, "string"), "arguments": (2, "*string")},
         "Op": {"inputs": (1, "*Slot"), "outputs": (2, "*Slot"), "type": (3, "string"), "attrs": (4, "*Attr")},
         "TensorDesc": {"data_type": (1, "int32"), "dims": (2, "*int64")},
@@ -42,7 +46,12 @@ SCHEMA = Schema(
 )  # fmt: skip
 """The part of paddle/fluid/framework/framework.proto that inference programs use."""
 
-DTYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20: "<u1", 21: "<i1"}
+_FIELDS = {0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 9: "l", 11: "longs",
+           12: "float64s", 15: "float64", 16: "scalar", 17: "scalars"}  # fmt: skip
+"""Attribute types, and the fields that hold their values."""
+
+_SCALARS = {1: "b", 2: "i", 3: "r"}
+
 _LOD_TENSOR = 7
 _PATTERNS = ("{stem}.pdiparams", "__params__", "params", "*.pdiparams")
 
@@ -53,7 +62,9 @@ def recognise(file: ModelFile) -> bool:
 
 
 def is_program(data: bytes) -> bool:
-    """A block of numbers, variables and operators whose third field is the name of their type."""
+    """PIR as JSON, or a block of numbers, variables and operators whose third field is the name of their type."""
+    if pir.is_program(data):
+        return True
     try:
         for number, wire, content in raw_fields(memoryview(data)):
             if number != 1 or wire != 2 or isinstance(content, int):
@@ -81,35 +92,74 @@ def _is_tensor(data: bytes) -> bool:
 
 
 def _program_of(file: ModelFile) -> ModelFile | None:
-    return file.find_partner("the program", "{stem}.pdmodel", "__model__", "*.pdmodel",
+    return file.find_partner("the program", "{stem}.pdmodel", "{stem}.json", "__model__", "*.pdmodel", "*.json",
                              fits=lambda other: is_program(other.data))  # fmt: skip
 
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a program, given by it or by its combined parameters.  See ``frontends.load`` for errors."""
-    program_file, parameters = file, None
-    if is_program(file.data):
-        if file.weights is None or not file.weights.is_folder:
-            parameters = file.find_partner("the parameters", *_PATTERNS, fits=lambda other: _is_tensor(other.data))
-    else:
-        program_file, parameters = _program_of(file) or file, file
-    program = SCHEMA.parse("Program", program_file.data, program_file.name)
-    if len(program.blocks) != 1:
-        raise FormatError(f"{program_file.name}: it has {len(program.blocks)} blocks; control flow is not supported")
+    program_file = file if is_program(file.data) else _program_of(file) or file
+    program = _read(program_file)
+    parameters: ModelFile | None = None
+    if program_file is not file:
+        parameters = file
+    elif program.parameters and (file.weights is None or not file.weights.is_folder):
+        parameters = file.find_partner("the parameters", *_PATTERNS, fits=lambda other: _is_tensor(other.data))
     net = Net(program_file, program_file.stem.strip("_"), shapes, inputs, outputs,
               len(parameters.data) if parameters else 1 << 22)  # fmt: skip
-    return _Program(net, program.blocks[0]).load(_stored(program_file, program.blocks[0], parameters))
+    return _Walk(net, program).load(_stored(program_file, program, parameters))
+
+
+def _read(file: ModelFile) -> Program:
+    """The program in a file of either format.  Raises FormatError."""
+    if pir.is_program(file.data):
+        return pir.read(file.data, file.name)
+    program = SCHEMA.parse("Program", file.data, file.name)
+    if len(program.blocks) != 1:
+        raise FormatError(f"{file.name}: it has {len(program.blocks)} blocks; control flow is not supported")
+    (block,) = program.blocks
+    variables = {v.name: _variable(v) for v in block.vars if v.type.type == _LOD_TENSOR}
+    found = Program([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
+    for op in block.ops:
+        one = _operation(op)
+        if op.type == "feed":
+            for name in one.made:
+                if name not in variables or variables[name].dtype not in DTYPES:
+                    raise FormatError(f"{file.name}: the input '{name}' has no type; the file is damaged")
+                found.inputs.append(variables[name])
+        elif op.type == "fetch":
+            found.results += [name for names in one.inputs.values() for name in names]
+        else:
+            found.operations.append(one)
+    return found
+
+
+def _variable(v: Message) -> Variable:
+    kind = v.type.lod_tensor.tensor if v.type.lod_tensor is not None else None
+    return Variable(v.name, -1, ()) if kind is None else Variable(v.name, kind.data_type, tuple(kind.dims))
+
+
+def _operation(op: Message) -> Operation:
+    slots = [{slot.parameter: slot.arguments for slot in side} for side in (op.inputs, op.outputs)]
+    found = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
+    return Operation(op.type, slots[0], slots[1], {name: _number(value) for name, value in found.items()})
+
+
+def _number(value: Any) -> Any:
+    """Of what says its own type (Scalar), the number."""
+    if isinstance(value, list) and value and isinstance(value[0], Message):
+        return [_number(one) for one in value]
+    return getattr(value, _SCALARS.get(value.type, "r")) if isinstance(value, Message) else value
 
 
 # ----------------------------------------------------------------------------------------- parameters
-def _stored(file: ModelFile, block: Message, combined: ModelFile | None) -> dict[str, Array]:
+def _stored(file: ModelFile, program: Program, combined: ModelFile | None) -> dict[str, Array]:
     """Parameters by name.  Raises FormatError."""
-    names = [v.name for v in block.vars if v.persistable and v.type.type == _LOD_TENSOR]
     if combined is not None:
-        return _combined(combined, {v.name: v for v in block.vars}, sorted(names))
+        return _combined(combined, {v.name: v for v in program.parameters})
     folder = file.weights.folder if file.weights is not None and file.weights.is_folder else file.folder
     found = {}
-    for name in names:
+    for name in (v.name for v in program.parameters):
         path = _inside(folder, name)
         if path is not None:
             found[name], _ = tensor(path.read_bytes(), 0, name)
@@ -124,12 +174,12 @@ def _inside(folder: Path | None, name: str) -> Path | None:
     return path if path.is_file() and not path.is_symlink() else None
 
 
-def _combined(file: ModelFile, known: dict[str, Message], names: Sequence[str]) -> dict[str, Array]:
+def _combined(file: ModelFile, known: dict[str, Variable]) -> dict[str, Array]:
     """Tensors one after the other, in the order of their names."""
     found, at = {}, 0
-    for name in names:
+    for name in sorted(known):
         found[name], at = tensor(file.data, at, file.name)
-        dims = tuple(known[name].type.lod_tensor.tensor.dims)
+        dims = known[name].dims
         if found[name].shape != dims and -1 not in dims:
             raise FormatError(f"{file.name}: '{name}' is {list(found[name].shape)} there and {list(dims)} in the "
                               "program; the two files do not belong together")  # fmt: skip
@@ -175,63 +225,53 @@ def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Val
     return list(zip(names, [made] if isinstance(made, Value) else made, strict=False))
 
 
-class _Program:
-    """The walk over the operators of a block."""
+class _Walk:
+    """The walk over the operators of a program."""
 
-    def __init__(self, net: Net, block: Message) -> None:
-        self.net, self.block = net, block
-        self.variables = {v.name: v for v in block.vars}
-        self.types = frozenset(op.type for op in block.ops)
-        self.results: list[str] = []
+    def __init__(self, net: Net, program: Program) -> None:
+        self.net, self.program = net, program
+        self.types = frozenset(op.type for op in program.operations)
+        read = (name for op in program.operations for names in op.inputs.values() for name in names)
+        self.read = frozenset({*read, *program.results})
 
     def load(self, stored: dict[str, Array]) -> Graph:
-        read = {name for op in self.block.ops for slot in op.inputs for name in slot.arguments}
-        for v in self.block.vars:
-            if v.persistable and v.type.type == _LOD_TENSOR and v.name in read:
+        for variable in self.program.inputs:
+            self.feed(variable)
+        for v in self.program.parameters:
+            if v.name in self.read:
                 with self.net.layer(v.name, "parameter", v.name):
                     self.net[v.name] = self.parameter(v, stored.get(v.name))
-        for i, op in enumerate(self.block.ops):
+        for i, op in enumerate(self.program.operations):
             self.operator(op, i)
-        graph = self.net.finish(self.results)
+        graph = self.net.finish(self.program.results)
         if graph.heads is not None:  # by the name that the program returns it under
             graph.heads = graph.heads._replace(outputs=tuple(self.net.scope[n].name for n in graph.heads.outputs))
         return graph
 
-    def parameter(self, variable: Message, data: Array | None) -> Value:
+    def parameter(self, variable: Variable, data: Array | None) -> Value:
         if data is not None:
             return self.net.constant(data, "data")
-        tensor_type = variable.type.lod_tensor.tensor
-        dims = tuple(tensor_type.dims)
-        if any(d < 0 for d in dims) or tensor_type.data_type not in DTYPES:
-            raise RefusedError(f"a parameter of shape {list(dims)} is impossible")
+        if any(d < 0 for d in variable.dims) or variable.dtype not in DTYPES:
+            raise RefusedError(f"a parameter of shape {list(variable.dims)} is impossible")
         self.net.graph.incomplete = MISSING_WEIGHTS
-        return self.net.placeholder(dims)
+        return self.net.placeholder(variable.dims)
 
-    def operator(self, op: Message, index: int) -> None:
-        slots = {slot.parameter: slot.arguments for slot in op.outputs}
-        tops = [name for names in slots.values() for name in names]
-        if op.type == "feed":
-            for name in tops:
-                self.feed(name)
-            return
-        if op.type == "fetch":
-            self.results += [name for slot in op.inputs for name in slot.arguments]
-            return
+    def operator(self, op: Operation, index: int) -> None:
+        tops = op.made
         with self.net.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
             from tenon.frontends.paddle.ops import OPERATORS
 
-            context = Context(self.net, op, self.types)
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
+            context = Context(self.net, op, self.types, self.read)
             if context.begin():
                 made = OPERATORS[op.type](context)
-                for name, value in _named(slots, made):
+                for name, value in _named(dict(op.outputs), made):
                     self.net[name] = value
 
-    def feed(self, name: str) -> None:
-        variable = self.variables.get(name)
-        kind = variable.type.lod_tensor.tensor if variable is not None else None
-        if kind is None or kind.data_type not in DTYPES:
-            raise FormatError(f"{self.net.file.name}: the input '{name}' has no type; the file is damaged")
-        dims = tuple(d if d > 0 else 1 if axis == 0 else f"{name}_{axis}" for axis, d in enumerate(kind.dims))
-        port(self.net, name, TensorType(DType.of(np.dtype(DTYPES[kind.data_type])), dims))
+    def feed(self, variable: Variable) -> None:
+        if variable.dtype not in DTYPES:
+            raise FormatError(f"{self.net.file.name}: the input '{variable.name}' has no type that is supported")
+        name = variable.name
+        dims = tuple(d if d > 0 else 1 if axis == 0 else f"{name}_{axis}" for axis, d in enumerate(variable.dims))
+        port(self.net, name, TensorType(DType.of(np.dtype(DTYPES[variable.dtype])), dims))

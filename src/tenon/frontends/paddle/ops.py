@@ -21,7 +21,9 @@ from tenon.frontends.paddle.elements import ELEMENTS
 from tenon.frontends.paddle.functions import FUNCTIONS
 from tenon.frontends.paddle.recurrent import rnn
 from tenon.frontends.refused import RefusedError
+from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Value
+from tenon.ir.types import BOOL
 
 
 def alpha(type: str, ours: str, theirs: str, default: float) -> Callable[[Context], Value]:
@@ -41,7 +43,11 @@ def _padding(c: Context, window: dict[str, Any]) -> dict[str, Any]:
 
 
 def _convolution_window(c: Context) -> dict[str, Any]:
-    return _padding(c, {"strides": c.numbers("strides"), "dilations": c.numbers("dilations"),
+    """Padding to the same size goes with windows that are not dilated."""
+    dilations = c.numbers("dilations")
+    if c.text("padding_algorithm") == "SAME":
+        dilations = [1] * len(dilations)
+    return _padding(c, {"strides": c.numbers("strides"), "dilations": dilations,
                         "group": max(1, c.integer("groups", 1))})  # fmt: skip
 
 
@@ -51,13 +57,19 @@ def convolution(c: Context) -> Value:
 
 
 def deconvolution(c: Context) -> Value:
+    """Padding to the same size is that of a convolution of the input."""
     window, size = _convolution_window(c), c.numbers("output_size")
+    x, kernel = c.input("Input"), c.net.dims(c.input("Filter"))[2:]
+    if window.pop("auto_pad", "") == "SAME_UPPER":
+        each = list(zip(c.net.dims(x)[2:], kernel, window["strides"], strict=True))
+        total = [max(0, (-(-n // s) - 1) * s + k - n) for n, k, s in each]
+        window["pads"] = [*(p // 2 for p in total), *(p - p // 2 for p in total)]
     if size:
         window["output_shape"] = size
         window.setdefault("auto_pad", "NOTSET")
     elif c.numbers("output_padding"):
         window["output_padding"] = c.numbers("output_padding")
-    return c.add("ConvTranspose", c.input("Input"), c.input("Filter"), c.get("Bias"), **window)
+    return c.add("ConvTranspose", x, c.input("Filter"), c.get("Bias"), **window)
 
 
 def batch_norm(c: Context) -> Value:
@@ -153,8 +165,8 @@ def clip(c: Context) -> Value:
 
 def reduce(type: str) -> Callable[[Context], Value]:
     def made(c: Context) -> Value:
-        axes = list(range(len(c.dims))) if c.integer("reduce_all") else c.numbers("dim") or [0]
-        return c.add(type, c.x, c.ints(*axes), keepdims=c.integer("keep_dim"))
+        x = c.add("Cast", c.x, to="i64") if c.net.type(c.x).dtype is BOOL else c.x
+        return c.add(type, x, c.ints(*c.reduced), keepdims=c.integer("keep_dim"))
 
     return made
 
@@ -219,10 +231,13 @@ def unsqueeze(c: Context) -> Value:
 
 
 def slices(c: Context) -> Value:
+    """Backwards the end -1 among the attributes is the place before the first, as 2.x has it."""
     starts, ends = c.vector("StartsTensorList", "StartsTensor"), c.vector("EndsTensorList", "EndsTensor")
     axes, steps = c.numbers("axes"), c.numbers("strides") if c.type == "strided_slice" else []
     starts = starts if starts is not None else c.ints(*c.numbers("starts"))
-    ends = ends if ends is not None else c.ints(*c.numbers("ends"))
+    if ends is None:
+        past = dict(enumerate(steps))
+        ends = c.ints(*(-(2**31) if n == -1 and past.get(i, 1) < 0 else n for i, n in enumerate(c.numbers("ends"))))
     x = c.add("Slice", c.x, starts, ends, c.ints(*axes), c.ints(*steps) if steps else None)
     gone = c.numbers("decrease_axis")
     return c.add("Squeeze", x, c.ints(*gone)) if gone else x
@@ -262,7 +277,7 @@ def pad(c: Context) -> Value:
         before, after = [0, 0, *pads[::2]], [0, 0, *pads[1::2]]
     else:
         before, after = [0, 0, *pads[::2][::-1]], [0, 0, *pads[1::2][::-1]]
-    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "edge": "edge"}.get(
+    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "edge": "edge", "circular": "wrap"}.get(
         c.text("mode", "constant")
     )
     if mode is None or not len(before) == len(after) == rank:
@@ -276,6 +291,7 @@ def interpolate(c: Context) -> Value:
     dims = c.dims
     sizes = c.vector("SizeTensor", "OutSize")
     out = [c.integer(f"out_{axis}") for axis in "dhw"[5 - len(dims) :]]
+    exact: np.ndarray[Any, Any] | None = None  # factors that the sizes do not say
     scales = c.attributes.get("scale", 0.0)
     factors = [float(s) for s in scales] if isinstance(scales, list | np.ndarray) else [float(scales)]
     if sizes is not None and sizes.constant:
@@ -288,6 +304,8 @@ def interpolate(c: Context) -> Value:
         if factors and factors[0] > 0:
             factors = factors * len(out) if len(factors) == 1 else factors
             out = [int(n * f) for n, f in zip(dims[2:], factors, strict=True)]
+            if any(abs(n * f - o) > 1e-4 for n, f, o in zip(dims[2:], factors, out, strict=True)):
+                exact = np.array([1, 1, *factors], np.float32)
     mode = "nearest" if c.type.startswith("nearest") else "cubic" if c.type.startswith("bicubic") else "linear"
     if c.integer("align_corners", 1):
         centre = "align_corners"
@@ -298,11 +316,49 @@ def interpolate(c: Context) -> Value:
     if not all(0 < n < 1 << 16 for n in out):
         raise RefusedError(f"{list(dims)} cannot be resized to {out}")
     rounding = "round_prefer_ceil" if centre == "align_corners" else "floor"
-    return c.add("Resize", c.x, None, None, c.ints(*dims[:2], *out), mode=mode,
+    sizes = c.ints(*dims[:2], *out) if exact is None else None
+    return c.add("Resize", c.x, None, exact, sizes, mode=mode,
                  coordinate_transformation_mode=centre, nearest_mode=rounding)  # fmt: skip
 
 
+def pixel_unshuffle(c: Context) -> Value:
+    n, channels, height, width = c.image(c.x)
+    r = max(1, c.integer("downscale_factor", 1))
+    x = c.reshape(c.x, n, channels, height // r, r, width // r, r)
+    return c.reshape(c.add("Transpose", x, perm=(0, 1, 3, 5, 2, 4)), n, channels * r * r, height // r, width // r)
+
+
+def repeated(c: Context) -> Value:
+    """Each element of an axis several times in a row."""
+    axis = c.axis(c.integer("dim", c.integer("axis")), len(c.dims))
+    places = np.repeat(np.arange(c.dims[axis]), c.integer("Repeats", c.integer("repeats", 1)))
+    return c.add("Gather", c.x, places.astype(np.int64), axis=axis)
+
+
+def crop(c: Context) -> Value:
+    given = [(slot, name) for slot, name in (("Offsets", "offsets"), ("Shape", "shape"))]
+    starts, sizes = (
+        [int(n) for n in v.array] if (v := c.vector(slot)) is not None and v.constant else c.numbers(name)
+        for slot, name in given
+    )
+    ends = [n if k < 0 else s + k for s, k, n in zip(starts, sizes, c.dims, strict=True)]
+    return c.slice(c.x, starts, ends, range(len(c.dims)))
+
+
+def fold(c: Context) -> Value:
+    """Windows summed where they overlap."""
+    pads = c.numbers("paddings")
+    window: dict[str, Any] = {"strides": c.numbers("strides"), "dilations": c.numbers("dilations"),
+                              "pads": pads * 2 if len(pads) == 2 else pads}  # fmt: skip
+    size, kernel = c.numbers("output_sizes"), c.numbers("kernel_sizes")
+    return spelled(c.net, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], **window)[0]
+
+
 # ----------------------------------------------------------------------------------------------- other
+def truncated(c: Context) -> Value:
+    return c.add("Mul", c.add("Sign", c.x), c.add("Floor", c.add("Abs", c.x)))
+
+
 def shape(c: Context) -> Value:
     return c.add("Cast", c.add("Shape", c.x), to="i32")
 
@@ -318,7 +374,8 @@ def fill_constant(c: Context) -> Value:
 def assign_value(c: Context) -> Value:
     code = c.integer("dtype", 5)
     field = {0: "bool_values", 2: "int32_values", 3: "int64_values"}.get(code, "fp32_values")
-    values = c.attributes.get(field, c.attributes.get("values", []))
+    values = c.attributes.get("values", [])
+    values = values if len(values) else c.attributes.get(field, [])
     dims = c.numbers("shape")
     return c.net.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
 
@@ -357,7 +414,8 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
         ("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("max", "Max"), ("min", "Min"),
         ("pow", "Pow"))},
     **{f"reduce_{name}": reduce(f"Reduce{type}") for name, type in (
-        ("mean", "Mean"), ("sum", "Sum"), ("max", "Max"), ("min", "Min"), ("prod", "Prod"))},
+        ("mean", "Mean"), ("sum", "Sum"), ("max", "Max"), ("min", "Min"), ("amax", "Max"), ("amin", "Min"),
+        ("prod", "Prod"))},
     **{name: simple(type) for name, type in (
         ("relu", "Relu"), ("sigmoid", "Sigmoid"), ("tanh", "Tanh"), ("silu", "Swish"), ("mish", "Mish"), ("exp", "Exp"),
         ("log", "Log"), ("sqrt", "Sqrt"), ("abs", "Abs"), ("floor", "Floor"), ("ceil", "Ceil"), ("round", "Round"),
@@ -391,6 +449,13 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "expand_v2": expand, "expand": tile, "tile": tile, "pad": pad, "pad2d": pad, "pad3d": pad,
     **{f"{kind}_interp{version}": interpolate for kind in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
        for version in ("", "_v2")},
+    **{f"elementwise_f{name}": binary(type) for name, type in (("max", "Max"), ("min", "Min"))},
+    "trunc": truncated, "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups", 1)),
+    "pixel_unshuffle": pixel_unshuffle, "repeat_interleave": repeated, "crop_tensor": crop, "fold": fold,
+    "einsum": lambda c: c.add("Einsum", *c.slots["Operands"], equation=c.text("equation")),
+    "increment": lambda c: c.add("Add", c.x, np.array(c.number("step", c.number("value", 1.0)),
+                                                     c.net.type(c.x).dtype.numpy)),
+    "shape64": lambda c: c.add("Shape", c.x),
     "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
     "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)), "shape": shape, "fill_constant": fill_constant,
     "assign_value": assign_value, "assign": same, "cast": cast, "gather": gather, "lookup_table": lookup,

@@ -1,0 +1,148 @@
+"""Programs of Paddle 3, by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluate import evaluate
+from small_models import paddle, paddle_operator, paddle_tensor, pir, pir_operator, pir_tensor
+from tenon import frontends
+from tenon.errors import FormatError, UnsupportedError
+from tenon.ir.graph import Array
+
+RNG = np.random.default_rng(6)
+X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
+W, B = RNG.uniform(-1, 1, (3, 4, 1, 1)).astype(np.float32), RNG.uniform(-1, 1, 3).astype(np.float32)
+STORED = paddle_tensor(B) + paddle_tensor(W)
+Described = dict[str, object]
+
+
+def numbers(value: int, *values: int) -> Described:
+    return pir_operator("1.full_int_array", (), (value,), value=list(values), dtype="int64")
+
+
+def number(value: int, wanted: float) -> Described:
+    made = pir_operator("1.full", (), (value,), value=wanted)
+    attributes = made["A"]
+    assert isinstance(attributes, list)
+    attributes += [{"N": "shape", "AT": {"#": "1.a_intarray", "D": [1]}},
+                   {"N": "dtype", "AT": {"#": "1.a_dtype", "D": "float32"}}]  # fmt: skip
+    return made
+
+
+def run(*operators: Described, results: tuple[int, ...] = (9,)) -> dict[str, Array]:
+    return evaluate(frontends.load(pir(*operators, results=results), weights=STORED), {"x": X})
+
+
+CONV = [
+    pir_operator("1.conv2d", (1, 2), (4,), strides=[1, 1], paddings=[0, 0], dilations=[1, 1], groups=1,
+                 padding_algorithm="EXPLICIT", data_format="NCHW"),
+    numbers(5, 1, -1, 1, 1), pir_operator("1.reshape", (3, 5), (6,)), pir_operator("1.add", (4, 6), (7,)),
+]  # fmt: skip
+CONVOLVED = np.einsum("oc,nchw->nohw", W[:, :, 0, 0], X) + B.reshape(3, 1, 1)
+
+
+def test_layers_with_parameters() -> None:
+    found = run(*CONV, pir_operator("1.relu_", (7,), (9,)), results=(9, 7))
+    assert list(found) == ["y0", "y1"]
+    np.testing.assert_allclose(found["y0"], np.maximum(CONVOLVED, 0), atol=1e-6)
+    np.testing.assert_allclose(found["y1"], CONVOLVED, atol=1e-6)
+
+
+def test_several_tensors_in_one_value() -> None:
+    halves = pir_operator("1.split_with_num", (1, 4), (5,), num=2)
+    halves["O"] = [{"%": 5, "TT": {"#": "0.t_vec", "D": [pir_tensor((1, 2, 6, 5))] * 2}}]
+    (found,) = run(
+        numbers(4, 1), halves, pir_operator("0.split", (5,), (6, 7)), pir_operator("0.slice", (5,), (10,), index=1),
+        pir_operator("0.combine", (7, 6, 10), (8,)), pir_operator("1.concat", (8, 4), (9,)),
+    ).values()  # fmt: skip
+    np.testing.assert_array_equal(found, X[:, [2, 3, 0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("operators", "expected"),
+    [
+        ([numbers(4, 2, 3), pir_operator("1.mean", (1, 4), (9,), keepdim=True)], X.mean((2, 3), keepdims=True)),
+        ([numbers(4), pir_operator("1.sum", (1, 4), (9,), keepdim=False)], X.sum()),
+        ([pir_operator("1.amax", (1,), (9,), axis=[1], keepdim=False)], X.max(1)),
+        ([number(4, -0.25), number(5, 0.5), pir_operator("1.clip", (1, 4, 5), (9,))], X.clip(-0.25, 0.5)),
+        ([number(4, 3.0), pir_operator("1.scale", (1, 4), (9,), bias=0.5, bias_after_scale=True)], 3 * X + 0.5),
+        ([pir_operator("1.transpose", (1,), (9,), perm=[0, 2, 3, 1])], X.transpose(0, 2, 3, 1)),
+        ([numbers(4, 1), numbers(5, -1), pir_operator("1.slice", (1, 4, 5), (9,), axes=[2], decrease_axis=[])],
+         X[:, :, 1:-1]),
+        ([pir_operator("1.nearest_interp", (1, 0, 0, 0), (9,), scale=[2.0, 2.0], align_corners=False)],
+         X.repeat(2, 2).repeat(2, 3)),
+        ([pir_operator("1.tril", (1,), (9,), diagonal=1)], np.tril(X, 1)),
+        ([pir_operator("1.shape64", (1,), (4,)), pir_operator("1.full_with_tensor", (5, 4), (9,), dtype="float32")],
+         None),
+    ],
+    ids=["mean", "sum", "amax", "clip", "scale", "transpose", "slice", "interpolate", "triangle", "full"],
+)  # fmt: skip
+def test_operators(operators: list[Described], expected: Array | None) -> None:
+    if expected is None:
+        operators, expected = [number(5, 2.5), *operators], np.full(X.shape, 2.5)
+    (found,) = run(*operators).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_infinite_attributes() -> None:
+    norm = pir_operator("1.p_norm", (1,), (9,), axis=1, keepdim=False)
+    attributes = norm["A"]
+    assert isinstance(attributes, list)
+    attributes.append({"N": "porder", "AT": {"#": "0.a_f32", "VD": "INF"}})
+    (found,) = run(norm).values()
+    np.testing.assert_array_equal(found, np.abs(X).max(1))
+
+
+def test_what_is_returned_twice_or_as_it_came() -> None:
+    found = run(pir_operator("1.relu", (1,), (9,)), results=(9, 1, 9))
+    assert len(found) == 3
+    for ours, expected in zip(found.values(), (np.maximum(X, 0), X, np.maximum(X, 0)), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_states_that_are_not_kept() -> None:
+    """Some parameters are made anew in every run; the file has none of their numbers."""
+    program = json.loads(pir(*CONV, results=(7,)))
+    state = {"#": "p", "A": [0, 1, 1, "a_state"], "DA": [], "O": {"%": 50, "TT": pir_tensor(())}, "OA": [0, 1, 0]}
+    program["program"]["regions"][0]["blocks"][0]["ops"].insert(0, state)
+    (found,) = evaluate(frontends.load(json.dumps(program).encode(), weights=STORED), {"x": X}).values()
+    np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", ["inference.json", "inference.pdiparams", ""])
+def test_files(tmp_path: Path, given: str) -> None:
+    (tmp_path / "inference.json").write_bytes(pir(*CONV, results=(7,)))
+    (tmp_path / "inference.pdiparams").write_bytes(STORED)
+    (found,) = evaluate(frontends.load(tmp_path / given), {"x": X}).values()
+    np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", ["json", "pdmodel"])
+def test_programs_without_parameters_need_none(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"plain.{suffix}"
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.pdiparams").write_bytes(STORED)
+    new = pir(pir_operator("1.relu", (1,), (9,)), parameters={})
+    path.write_bytes(
+        new if suffix == "json" else paddle(paddle_operator("relu", {"X": "x"}, {"Out": "y"}), parameters={})
+    )
+    (found,) = evaluate(frontends.load(path), {"x": X}).values()
+    np.testing.assert_array_equal(found, np.maximum(X, 0))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="its axis is computed at run time"):
+        run(pir_operator("1.cumsum", (1, 1), (9,)))
+    with pytest.raises(UnsupportedError, match=r"\(if\): this operator is not supported"):
+        run(pir_operator("1.if", (1,), (9,)))
+    whole = pir(*CONV, results=(7,))
+    for damaged in (whole[:-1], whole.replace(b'"blocks"', b'"blocs"'), whole.replace(b'"%": 1}', b'"%": 77}')):
+        with pytest.raises(FormatError, match="the file is damaged"):
+            frontends.load(damaged, weights=STORED)
+    with pytest.raises(FormatError, match="bytes belong to no parameter"):
+        frontends.load(whole, weights=STORED + STORED)
