@@ -96,6 +96,12 @@ def const(name: str, data: Any, dtype: str = "f32") -> bytes:
     return node(name, "Const", dtype=DType(dtype), value=array)
 
 
+def strings(name: str, *texts: bytes) -> bytes:
+    """A constant of strings."""
+    value = number(1, 7) + part(2, shape([len(texts)])) + b"".join(part(8, text) for text in texts)
+    return part(1, name) + part(2, "Const") + part(5, part(1, "value") + part(2, part(8, value)))
+
+
 def placeholder(name: str, *dims: int, dtype: str = "f32") -> bytes:
     return node(name, "Placeholder", dtype=DType(dtype), shape=dims)
 

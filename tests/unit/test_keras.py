@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import h5py
@@ -281,4 +282,62 @@ def test_a_small_model() -> None:
 
 def test_every_layer_is_documented() -> None:
     words = set((ROOT / "docs/formats/keras.md").read_text().replace(".", " ").split())
-    assert {*LAYERS, *ACTIVATIONS} - {"NoOpActivation"} <= words
+    assert {name.removeprefix("ops.") for name in (*LAYERS, *ACTIVATIONS)} - {"NoOpActivation"} <= words
+
+
+DENSE = {"units": 2, "use_bias": False}
+
+
+def keras_3(model: dict[str, Any], weights: Mapping[str, Any]) -> list[Array]:
+    """What a file of Keras 3 gives for [[1, 2]]."""
+    graph = frontends.load(archive(model, weights))
+    return list(evaluate(graph, {"x": np.array([[1, 2]], np.float32)}).values())
+
+
+def test_calls_of_nested_models_are_counted_from_one_among_the_outputs() -> None:
+    inner = functional(["a"], ["d"], start("a", 2), layer("Dense", "d", "a", **DENSE))
+    nested = {**inner, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]], [["inner", 0, 0, {}]]]}
+    model = functional(["x"], ["inner"], start("x", 2), nested)
+    model["config"]["output_layers"] = [["inner", 2, 0]]
+    (found,) = keras_3(model, {"functional/layers/dense": [2 * np.eye(2, dtype=np.float32)]})
+    np.testing.assert_array_equal(found, [[4, 8]])
+
+
+def test_functions_between_layers_keep_their_numbers() -> None:
+    tensor = {"class_name": "__keras_tensor__", "config": {"keras_history": ["x", 0, 0]}}
+    function = {"class_name": "Subtract", "name": "y", "config": {"name": "y"},
+                "inbound_nodes": [{"args": [5.0, tensor], "kwargs": {}}]}  # fmt: skip
+    for more in ({"module": "keras.src.ops.numpy"}, {}):
+        (found,) = keras_3(functional(["x"], ["y"], start("x", 2), {**function, **more}), {})
+        np.testing.assert_array_equal(found, [[4, 3]])
+
+
+def test_an_output_may_be_given_twice() -> None:
+    found = keras_3(functional(["x"], ["y", "x", "y"], start("x", 2), layer("ReLU", "y", "x")), {})
+    assert [a.tolist() for a in found] == [[[1, 2]]] * 3
+
+
+def test_a_layer_distributed_over_time_keeps_its_weights_within() -> None:
+    dense = {"class_name": "Dense", "config": {"name": "d", **DENSE}}
+    model = functional(
+        ["x"], ["y"], start("x", 2), layer("Reshape", "r", "x", target_shape=[1, 2]),
+        layer("TimeDistributed", "y", "r", layer=dense),
+    )  # fmt: skip
+    (found,) = keras_3(model, {"time_distributed/layer": [3 * np.eye(2, dtype=np.float32)]})
+    np.testing.assert_array_equal(found, [[[3, 6]]])
+
+
+def test_both_directions_apart_with_their_states() -> None:
+    rnn = {"units": 2, "return_sequences": True, "return_state": True, "activation": "linear", "use_bias": False}
+    cell = {"class_name": "SimpleRNN", "config": {"name": "rnn", **rnn}}
+    model = functional(
+        ["x"], ["y"], start("x", 2), layer("Reshape", "r", "x", target_shape=[2, 1]),
+        layer("Bidirectional", "y", "r", layer=cell, merge_mode=None),
+    )  # fmt: skip
+    model["config"]["output_layers"] = [["y", 0, i] for i in range(4)]
+    weights = [np.array([[1, 10]], np.float32), np.eye(2, dtype=np.float32)]
+    sides = {f"bidirectional/{side}_layer/cell": weights for side in ("forward", "backward")}
+    found = keras_3(model, sides)
+    assert [a.tolist() for a in found] == [
+        [[[1, 10], [3, 30]]], [[[3, 30], [2, 20]]], [[3, 30]], [[3, 30]],
+    ]  # fmt: skip

@@ -66,6 +66,20 @@ CASES: list[tuple[str, list[Array], dict[str, Array], dict[str, Any], dict[str, 
     ("Normalization", [X], {}, {}, {"axis": None, "mean": 0.5, "variance": 4.0, "invert": True}, X * 2 + 0.5),
     ("CenterCrop", [X], {}, {}, {"height": 2, "width": 3}, X[:, 1:3, 0:3]),
     ("RandomFlip", [X], {}, {}, {}, X),
+    ("EinsumDense", [Q], {"y/kernel": K}, {}, {"equation": "abc,cde->abde", "activation": "relu"},
+     np.maximum(np.einsum("abc,cde->abde", Q, K), 0)),
+    ("GroupNormalization", [X], {}, {}, {"groups": 5, "axis": 1, "scale": False, "center": False},
+     normal(X, (2, 3), 1e-3)),
+    ("LayerNormalization", [X], {"y/gamma": G[:5], "y/beta": B[:5]}, {}, {"axis": [1]},
+     normal(X, (1,), 1e-3) * G[:5, None, None] + B[:5, None, None]),
+    ("LayerNormalization", [X], {"y/gamma": G}, {}, {"axis": [-1], "rms_scaling": True},
+     X / np.sqrt(X.var(3, keepdims=True) + 1e-3) * G),
+    ("ReLU", [X], {}, {}, {"max_value": 0.6, "negative_slope": 0.1, "threshold": 0.2},
+     np.where(X < 0.2, 0.1 * (X - 0.2), np.minimum(X, 0.6))),
+    ("Softmax", [X], {}, {}, {"axis": [1, 2]},
+     np.exp(X) / np.exp(X).sum((1, 2), keepdims=True)),
+    ("Attention", [Q, V], {"y/concat_score_weight": SCALE}, {}, {"score_mode": "concat"},
+     softmax(0.7 * np.tanh(Q[:, :, None] + V[:, None]).sum(3)) @ V),
 ]  # fmt: skip
 
 
@@ -115,10 +129,15 @@ def test_attention_as_keras_3_keeps_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "inputs", "config", "reason"),
     [
-        ("Attention", [Q, V], {"score_mode": "concat"}, "score_mode=concat"),
+        ("Attention", [Q, V], {"score_mode": "other"}, "score_mode=other"),
         ("MultiHeadAttention", [Q, V], {"attention_axes": [1, 2]}, "other axes"),
         ("GroupNormalization", [X], {"groups": 4}, "4 groups"),
-        ("CenterCrop", [X], {"height": 9, "width": 3}, "is smaller"),
+        (
+            "Resizing",
+            [X],
+            {"height": 9, "width": 3, "pad_to_aspect_ratio": True, "fill_mode": "edge"},
+            "fill_mode=edge",
+        ),
         ("Dot", [Q], {"axes": 1}, "1 inputs"),
     ],
 )

@@ -16,7 +16,7 @@ from tenon.frontends.tensorflow.loops import CONTROL
 from tenon.frontends.tensorflow.ops import OPERATORS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, I32
-from tensorflow_models import Function, const, graph, node, placeholder, saved_model, table
+from tensorflow_models import Function, const, graph, node, placeholder, saved_model, strings, table
 
 
 def run(loaded: Graph, *inputs: Any) -> list[Array]:
@@ -183,6 +183,26 @@ def test_saved_model_with_variables(tmp_path: Path) -> None:
     for source in (folder, folder / "saved_model.pb"):
         loaded = frontends.load(source)
         np.testing.assert_array_equal(run(loaded, [[1, 1]])[0], [[15, 27, 39]])
+
+
+def test_variables_whose_names_in_the_program_are_alike(tmp_path: Path) -> None:
+    """The handles are told apart by the function that restores them."""
+    restore = Function(
+        "restore", ["file", "first", "second"], {},
+        strings("names", b"one", b"two"),
+        node("data", "RestoreV2", "file", "names:output:0"), node("i0", "Identity", "data:tensors:0"),
+        node("i1", "Identity", "data:tensors:1"), node("a0", "AssignVariableOp", "first", "i0:output:0"),
+        node("a1", "AssignVariableOp", "second", "i1:output:0"),
+    )  # fmt: skip
+    data = graph(
+        placeholder("x", 2), node("v", "VarHandleOp", shared_name="v"), node("v_1", "VarHandleOp", shared_name="v_1"),
+        node("r", "ReadVariableOp", "v"), node("s", "ReadVariableOp", "v_1"), node("m", "Mul", "x", "r"),
+        node("y", "AddV2", "m", "s"), placeholder("file", 1),
+        node("restoring", "StatefulPartitionedCall", "file", "v_1", "v", f=restore), functions=[restore],
+    )  # fmt: skip
+    values = {"one": np.array([1, 2], np.float32), "two": np.array([10, 20], np.float32)}
+    folder = saved_model(tmp_path / "net", data, {"result": "y"}, values)
+    np.testing.assert_array_equal(run(frontends.load(folder), [3, 4])[0], [31, 82])
 
 
 def test_saved_model_without_its_variables(tmp_path: Path) -> None:

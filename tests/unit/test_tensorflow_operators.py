@@ -70,6 +70,7 @@ CASES: list[tuple[str, list[Array], dict[str, Any], Array]] = [
     ("MatrixBandPart", [M, ints(1), ints(0)], {}, np.tril(M) * (np.subtract.outer(range(3), range(4)) <= 1)),
     ("Cumprod", [M, ints(2)], {}, np.cumprod(M, 2)),
     ("UnsortedSegmentSum", [F, SEGMENTS, ints(4)], {}, np.stack([F[1], F[0] + F[2], 0 * F[0], F[4]])),
+    ("SegmentMax", [F, ints(0, 0, 2, 2, 2)], {}, np.stack([F[:2].max(0), 0 * F[0], F[2:].max(0)])),
     ("SegmentMean", [F, ints(0, 0, 1, 2, 2)], {}, np.stack([F[:2].mean(0), F[2], F[3:].mean(0)])),
     ("TensorScatterUpdate", [F, ints([1], [3]), F[:2] + 9], {}, np.stack([F[0], F[0] + 9, F[2], F[1] + 9, F[4]])),
     ("TensorScatterAdd", [F, ints([1], [1]), F[:2]], {}, np.stack([F[0], F[1] + F[0] + F[1], *F[2:]])),

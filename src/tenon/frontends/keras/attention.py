@@ -73,29 +73,43 @@ def _multi_head(layer: Layer) -> Made:
 
 
 def _attention(layer: Layer) -> Made:
-    """Luong's, by products."""
+    """Luong's, by products, or by a single weighted sum."""
     query, value, key = _sources(layer)
-    if layer.get("score_mode", "dot") != "dot":
-        raise RefusedError(f"score_mode={layer.get('score_mode')} is not supported")
-    scores = _product(layer, "bqd,bkd->bqk", query, key)
-    if layer.get("use_scale", False):
-        scores = layer.net.add("Mul", scores, layer.net.constant(layer.arrays("scale")[0], "scale"))
+    mode, roles = layer.get("score_mode", "dot"), ["scale"] if layer.get("use_scale", False) else []
+    if mode not in ("dot", "concat"):
+        raise RefusedError(f"score_mode={mode} is not supported")
+    roles += ["concat_score_weight"] if mode == "concat" else []
+    found = dict(zip(roles, layer.arrays(*roles) if roles else [], strict=True))
+
+    def scaled(x: Value, role: str) -> Value:
+        return layer.net.add("Mul", x, layer.net.constant(found[role], role)) if role in found else x
+
+    if mode == "dot":
+        scores = scaled(_product(layer, "bqd,bkd->bqk", query, key), "scale")
+    else:
+        bent = layer.net.add("Tanh", scaled(_pairs(layer, query, key), "scale"))
+        scores = scaled(layer.net.reduce("Sum", bent, [3], False), "concat_score_weight")
     return _product(layer, "bqk,bkd->bqd", layer.net.add("Softmax", _unseen(layer, scores), axis=2), value)
+
+
+def _pairs(layer: Layer, query: Value, key: Value) -> Value:
+    """The sum of each query with each key."""
+    net, (n, q, width), (_, k, _) = layer.net, layer.net.dims(query), layer.net.dims(key)
+    return net.add("Add", net.reshape(query, (n, q, 1, width)), net.reshape(key, (n, 1, k, width)))
 
 
 def _additive(layer: Layer) -> Made:
     """Bahdanau's, by sums."""
     query, value, key = _sources(layer)
-    net, rows = layer.net, [layer.net.dims(x) for x in (query, key)]
-    q = net.reshape(query, (rows[0][0], rows[0][1], 1, rows[0][2]))
-    k = net.reshape(key, (rows[1][0], 1, rows[1][1], rows[1][2]))
-    both = net.add("Tanh", net.add("Add", q, k))
-    scale = layer.arrays("scale")[0] if layer.get("use_scale", True) else np.ones(rows[1][2], np.float32)
+    net = layer.net
+    both = net.add("Tanh", _pairs(layer, query, key))
+    scale = layer.arrays("scale")[0] if layer.get("use_scale", True) else np.ones(net.dims(key)[2], np.float32)
     scores = _product(layer, "bqkd,d->bqk", both, net.constant(scale, "scale"))
     return _product(layer, "bqk,bkd->bqd", net.add("Softmax", _unseen(layer, scores), axis=2), value)
 
 
-def _einsum_dense(layer: Layer) -> Made:
+def einsum_dense(layer: Layer) -> Value:
+    """The product and the bias; the activation is not included."""
     bias_axes, equation = layer.get("bias_axes"), str(layer.get("equation", ""))
     kernel, *bias = layer.arrays("kernel", "bias") if bias_axes else layer.arrays("kernel")
     y = _product(layer, equation, layer.x, layer.net.constant(kernel, "kernel"))
@@ -128,6 +142,6 @@ def unit(layer: Layer, x: Value, axes: list[int]) -> Value:
 
 
 ATTENTION: dict[str, Spell] = {
-    "AdditiveAttention": _additive, "Attention": _attention, "Dot": _dot, "EinsumDense": _einsum_dense,
+    "AdditiveAttention": _additive, "Attention": _attention, "Dot": _dot,
     "MultiHeadAttention": _multi_head,
 }  # fmt: skip

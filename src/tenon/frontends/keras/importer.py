@@ -36,8 +36,16 @@ class Importer:
                 f"{self.file.name}: a model of the class {config['class_name']} is defined by code, which is not in "
                 "the file; rebuild it as a functional model and save that"
             )
-        outputs = self.model(config, weights, None, "", 0)
+        outputs = list[Value]()
+        for value in self.model(config, weights, None, "", 0):
+            outputs.append(self.again(value) if value in outputs or value in self.net.graph.inputs else value)
         return self.net.finish([self.name_of(value) for value in outputs])
+
+    def again(self, value: Value) -> Value:
+        """A copy, for an output that is given more than once or is an input."""
+        copy = self.net.add("Identity", value)
+        self.net[copy.name] = copy
+        return copy
 
     def name_of(self, value: Value) -> str:
         """What the net calls a value."""
@@ -94,7 +102,8 @@ class _Entry:
     def __init__(self, entry: Mapping[str, Any], weights: Weights) -> None:
         if not isinstance(entry, dict) or "class_name" not in entry or "config" not in entry:
             raise RefusedError("the model's description has a layer without a class or a config; the file is damaged")
-        self.entry, self.kind = entry, str(entry["class_name"])
+        function = str(entry.get("module", "")).startswith(("keras.src.ops", "keras.ops"))
+        self.entry, self.kind = entry, f"{'ops.' if function else ''}{entry['class_name']}"
         self.config: Mapping[str, Any] = entry["config"] if isinstance(entry["config"], dict) else {"layers": []}
         self.name = str(entry.get("name") or self.config.get("name") or self.kind.lower())
         self.weights = weights
@@ -105,10 +114,20 @@ class _Entry:
         nodes = self.entry.get("inbound_nodes") or []
         return [list(_histories(node)) for node in nodes]
 
-    def said(self, call: int) -> dict[str, Any]:
-        """Flags of a call."""
+    def is_function(self, call: int) -> bool:
+        """Whether the operands of a call stand side by side and not in a list, as those of merging layers do; .h5
+        files do not tell functions from layers."""
         nodes = self.entry.get("inbound_nodes") or []
-        return dict(_flags(nodes[call])) if 0 <= call < len(nodes) else {}
+        args = nodes[call].get("args", []) if call < len(nodes) and isinstance(nodes[call], dict) else []
+        return len(args) == 2 and not any(isinstance(a, list) for a in args)
+
+    def said(self, call: int) -> dict[str, Any]:
+        """What a call says itself: its flags, and all arguments of a function."""
+        nodes = self.entry.get("inbound_nodes") or []
+        node = nodes[call] if 0 <= call < len(nodes) else {}
+        if self.kind.startswith("ops.") and isinstance(node, dict):
+            return {"args": node.get("args", []), "kwargs": node.get("kwargs", {})}
+        return dict(_flags(node))
 
 
 _SAID = frozenset({"use_causal_mask", "return_attention_scores"})
@@ -141,6 +160,9 @@ def _histories(node: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def _ends(given: Any) -> list[tuple[str, int, int]]:
+    """Where a model begins or ends; of a dictionary in the order of its keys."""
+    if isinstance(given, dict):
+        return [history for key in sorted(given) for history in _ends(given[key])]
     return list(_histories(given))
 
 
@@ -175,7 +197,7 @@ class _Walk:
         return self.importer.input(name, shape, _dtype(first.config))
 
     def graph(self, config: Mapping[str, Any], inputs: Sequence[Value] | None) -> list[Value]:
-        starts = [name for name, _, _ in _ends(_part(config, "input_layers", list))]
+        starts = [name for name, _, _ in _ends(_part(config, "input_layers", list, dict))]
         if inputs is not None:
             self.made.update({(name, 0): [value] for name, value in zip(starts, inputs, strict=True)})
         else:
@@ -188,10 +210,12 @@ class _Walk:
                 if shape is None:
                     raise FormatError(f"{self.importer.file.name}: the input '{name}' has no shape")
                 self.made[name, 0] = [self.importer.input(name, shape, _dtype(layer.config))]
+        ends = _ends(_part(config, "output_layers", list, dict))
+        calls = self.recounted(ends)
         waiting = [
             (layer, i, call)
             for layer in self.layers
-            for i, call in enumerate(layer.calls)
+            for i, call in enumerate(calls[layer.name])
             if (layer.name, i) not in self.made
         ]
         while waiting:
@@ -204,7 +228,29 @@ class _Walk:
                 self.made[layer.name, i] = self.apply(layer, values, i)
             done = {(layer.name, i) for layer, i, _ in ready}
             waiting = [w for w in waiting if (w[0].name, w[1]) not in done]
-        return [self.output(*history) for history in _ends(_part(config, "output_layers", list))]
+        return [self.output(name, self.counted(name, call), i) for name, call, i in ends]
+
+    def counted(self, name: str, call: int) -> int:
+        """Which call of a layer is meant, where its number comes from what Keras 3 lists as a model's outputs."""
+        layer = next((layer for layer in self.layers if layer.name == name), None)
+        offset = self.importer.version >= 3 and layer is not None and layer.kind in ("Functional", "Model")
+        return max(0, call - offset)
+
+    def recounted(self, ends: list[tuple[str, int, int]]) -> dict[str, list[list[tuple[str, int, int]]]]:
+        """What each call of each layer reads.  Keras before 3 counts the calls of nested models from one, as these
+        have been applied to inputs of their own before; ``ends`` are then counted anew in place."""
+        calls = {layer.name: layer.calls for layer in self.layers}
+        if self.importer.version >= 3:
+            return calls
+        read = {(name, i) for nodes in calls.values() for node in nodes for name, i, _ in node}
+        read |= {(name, i) for name, i, _ in ends}
+        late = {layer.name for layer in self.layers if layer.kind in MODELS and (layer.name, 0) not in read}
+
+        def shifted(histories: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+            return [(name, i - (name in late), k) for name, i, k in histories]
+
+        ends[:] = shifted(ends)
+        return {name: [shifted(node) for node in nodes] for name, nodes in calls.items()}
 
     def output(self, name: str, call: int, output: int) -> Value:
         values = self.made.get((name, call), [])
@@ -229,7 +275,10 @@ class _Walk:
         return [self.net.scope[key] for key in names if key in self.net.scope]
 
     def results(self, layer: _Entry, values: list[Value], call: int) -> list[Value]:
-        spell = self.importer.spells.get(layer.kind)
+        spells = self.importer.spells
+        if f"ops.{layer.kind}" in spells and (layer.kind not in spells or layer.is_function(call)):
+            layer.kind = f"ops.{layer.kind}"
+        spell = spells.get(layer.kind)
         if spell is None:
             raise unknown(layer.kind, self.importer.spells, "layer", _REMEDIES.get(layer.kind, ""))
         if not all(is_known(v) for v in values):

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.emit import Made
-from tenon.frontends.keras.attention import ATTENTION, unit
-from tenon.frontends.keras.importer import Layer, Spell
+from tenon.frontends.keras.attention import ATTENTION, einsum_dense
+from tenon.frontends.keras.functions import FUNCTIONS
+from tenon.frontends.keras.importer import MODELS, Layer, Spell
+from tenon.frontends.keras.normalisation import NORMALISATION
 from tenon.frontends.keras.recurrent import RECURRENT
 from tenon.frontends.keras.weights import Weights
 from tenon.frontends.refused import RefusedError
@@ -49,6 +51,42 @@ def _hard_sigmoid(layer: Layer, y: Value) -> Value:
     return layer.net.add("HardSigmoid", y, alpha=alpha, beta=0.5)
 
 
+def _gated(layer: Layer, y: Value) -> Value:
+    n = layer.net.dims(y)[-1]
+    if n % 2:
+        raise RefusedError(f"{n} channels have no halves")
+    half, gate = layer.net.split(y, [n // 2, n // 2], layer.net.type(y).rank - 1)
+    return layer.net.add("Mul", half, layer.net.add("Sigmoid", gate))
+
+
+def _sparse_plus(layer: Layer, y: Value) -> Value:
+    """A parabola between -1 and 1, and the straight line from there on."""
+    net, one = layer.net, layer.net.scalar(1.0)
+    bent = net.square(net.clip(net.add("Add", y, one), 0, 2))
+    return net.add("Add", net.add("Mul", bent, net.scalar(0.25)), net.add("Relu", net.add("Sub", y, one)))
+
+
+def _square_plus(layer: Layer, y: Value) -> Value:
+    net = layer.net
+    root = net.add("Sqrt", net.add("Add", net.square(y), net.scalar(4.0)))
+    return net.add("Mul", net.add("Add", y, root), net.scalar(0.5))
+
+
+def _soft_shrink(layer: Layer, y: Value) -> Value:
+    net, half = layer.net, layer.net.scalar(0.5)
+    above, below = net.add("Sub", y, half), net.add("Sub", net.add("Neg", y), half)
+    return net.add("Sub", net.add("Relu", above), net.add("Relu", below))
+
+
+def _hard_shrink(layer: Layer, y: Value) -> Value:
+    net = layer.net
+    return net.add("Where", net.add("Greater", net.add("Abs", y), net.scalar(0.5)), y, net.scalar(0.0))
+
+
+def _log_sigmoid(layer: Layer, y: Value) -> Value:
+    return layer.net.add("Neg", layer.net.add("Softplus", layer.net.add("Neg", y)))
+
+
 def _plain(op: str, **attributes: object) -> Callable[[Layer, Value], Value]:
     return lambda layer, y: layer.net.add(op, y, **attributes)
 
@@ -73,13 +111,26 @@ ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
     "gelu": _plain("Gelu"),
     "mish": _plain("Mish"),
     "leaky_relu": _plain("LeakyRelu", alpha=0.2),
+    "celu": _plain("Elu"),
+    "glu": _gated,
+    "hard_shrink": _hard_shrink,
+    "hard_tanh": lambda layer, y: layer.net.clip(y, -1, 1),
+    "log_sigmoid": _log_sigmoid,
+    "soft_shrink": _soft_shrink,
+    "sparse_plus": _sparse_plus,
+    "sparse_sigmoid": _plain("HardSigmoid", alpha=0.5, beta=0.5),
+    "squareplus": _square_plus,
+    "tanh_shrink": lambda layer, y: layer.net.add("Sub", y, layer.net.add("Tanh", y)),
 }
 
 
 def _relu(layer: Layer) -> Made:
     top, slope = layer.get("max_value"), float(layer.get("negative_slope", 0.0))
-    if float(layer.get("threshold", 0.0)):
-        raise RefusedError("a ReLU with a threshold is not supported")
+    if threshold := float(layer.get("threshold", 0.0)):
+        net, least = layer.net, layer.net.scalar(threshold)
+        low = net.add("Mul", net.add("Sub", layer.x, least), net.scalar(slope))
+        high = layer.x if top is None else net.clip(layer.x, None, float(top))
+        return net.add("Where", net.add("GreaterOrEqual", layer.x, least), high, low)
     if slope:
         y = layer.net.add("LeakyRelu", layer.x, alpha=slope)
         return y if top is None else layer.net.clip(y, None, float(top))
@@ -97,8 +148,14 @@ def _prelu(layer: Layer) -> Made:
 
 def _softmax(layer: Layer) -> Made:
     axis = layer.get("axis", -1)
-    axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
-    return layer.net.add("Softmax", layer.x, axis=int(axis))
+    axes = sorted(int(a) % layer.rank for a in (axis if isinstance(axis, list) else [axis]))
+    if len(axes) == 1:
+        return layer.net.add("Softmax", layer.x, axis=axes[0])
+    net, perm = layer.net, [*(i for i in range(layer.rank) if i not in axes), *axes]
+    turned = net.transpose(layer.x, perm)
+    rows = net.reshape(turned, (*net.dims(turned)[: -len(axes)], -1))
+    y = net.reshape(net.add("Softmax", rows, axis=-1), net.dims(turned))
+    return net.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
 # ------------------------------------------------------------------------------------------------------ products
@@ -195,17 +252,21 @@ def _separable_conv(layer: Layer) -> Made:
     return activated(layer, _back(layer, net.conv(y, w, bias)))
 
 
+def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int | None) -> int:
+    """How many elements a transposed convolution makes of ``n``."""
+    if extra is None:
+        return n * stride + (max(window - stride, 0) if padding == "VALID" else 0)
+    return (n - 1) * stride + window + extra - (2 * (window // 2) if padding == "SAME" else 0)
+
+
 def _conv_transpose(layer: Layer) -> Made:
-    if layer.get("output_padding") is not None:
-        raise RefusedError("output_padding is not supported")
     net, x, spatial, padding = layer.net, _image(layer), layer.rank - 2, _padding(layer)
     (kernel,), bias = _biased(layer, "kernel")
     w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
     strides, dilations = layer.ints("strides", spatial), layer.ints("dilation_rate", spatial)
-    sizes = [
-        n * s + (max((k - 1) * d + 1 - s, 0) if padding == "VALID" else 0)
-        for n, k, s, d in zip(net.dims(x)[1:-1], kernel.shape, strides, dilations, strict=False)
-    ]
+    extra = layer.ints("output_padding", spatial) if layer.get("output_padding") is not None else [None] * spatial
+    settings = zip(net.dims(x)[1:-1], kernel.shape, strides, dilations, extra, strict=False)
+    sizes = [_transposed_size(n, (k - 1) * d + 1, s, padding, more) for n, k, s, d, more in settings]
     y = net.conv_transpose(x, w, bias, sizes, strides=strides, dilations=dilations, padding=padding)
     return activated(layer, _back(layer, y))
 
@@ -253,14 +314,32 @@ def _cropping(layer: Layer) -> Made:
 
 
 def _center_crop(layer: Layer) -> Made:
-    """The middle; what is too small would be enlarged first, which is refused."""
+    """The middle; of what is too small, the middle of the wanted proportions, enlarged."""
     first = 2 if layer.first else 1
     sizes, wanted = layer.net.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
+    if any(n < m for n, m in zip(sizes, wanted, strict=True)):
+        return _resized(layer, _proportioned(layer, _image(layer), wanted), wanted, "bilinear", half_pixel=True)
     starts = [(n - m) // 2 for n, m in zip(sizes, wanted, strict=True)]
-    if min(starts) < 0:
-        raise RefusedError(f"{list(sizes)} is smaller than {wanted}")
     ends = [a + m for a, m in zip(starts, wanted, strict=True)]
     return layer.net.slice(layer.x, starts, ends, range(first, first + 2))
+
+
+def _proportioned(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
+    """The middle of an image that has the proportions of ``wanted``."""
+    (height, width), (rows, columns) = layer.net.dims(x)[-3:-1], wanted
+    kept = [min(height, width * rows // columns), min(width, height * columns // rows)]
+    starts = [(height - kept[0]) // 2, (width - kept[1]) // 2]
+    return layer.net.slice(x, starts, [a + n for a, n in zip(starts, kept, strict=True)], (1, 2))
+
+
+def _surrounded(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
+    """An image in the middle of a larger one that has the proportions of ``wanted``; of an odd rest one is left out."""
+    if layer.get("fill_mode", "constant") != "constant":
+        raise RefusedError(f"fill_mode={layer.get('fill_mode')} is not supported")
+    (height, width), (rows, columns) = layer.net.dims(x)[-3:-1], wanted
+    spare = [max(height, width * rows // columns) - height, max(width, height * columns // rows) - width]
+    pads = np.array([[0, 0], *([n // 2, n // 2] for n in spare), [0, 0]])
+    return layer.net.pad(x, pads, layer.net.number(float(layer.get("fill_value", 0.0)), x))
 
 
 def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None) -> Made:
@@ -283,95 +362,12 @@ def _up_sampling(layer: Layer) -> Made:
 
 
 def _resizing(layer: Layer) -> Made:
-    if layer.get("crop_to_aspect_ratio", False) or layer.get("pad_to_aspect_ratio", False):
-        raise RefusedError("resizing that keeps proportions is not supported")
-    sizes = [int(layer.get("height")), int(layer.get("width"))]
-    return _resized(layer, _image(layer), sizes, "bilinear", half_pixel=True)
-
-
-# ------------------------------------------------------------------------------------------------- normalisation
-def _affine(layer: Layer, *others: str) -> dict[str, Array]:
-    """The learned scale and offset, where the layer has them, and after them the weights of other roles."""
-    learned = [role for role, setting in (("gamma", "scale"), ("beta", "center")) if layer.get(setting, True)]
-    roles = [*learned, *others]
-    return dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
-
-
-def _batch_normalization(layer: Layer) -> Made:
-    net, found = layer.net, _affine(layer, "moving_mean", "moving_variance")
-    mean, variance = found["moving_mean"], found["moving_variance"]
-    parts = (found.get("gamma", np.ones_like(mean)), found.get("beta", np.zeros_like(mean)), mean, variance)
-    axis = layer.get("axis", -1)
-    axis = (axis[0] if isinstance(axis, list) else axis) % layer.rank
-    perm = [0, axis, *(i for i in range(1, layer.rank) if i != axis)] if layer.rank > 1 else [0]
-    x = net.transpose(layer.x, perm)
-    constants = [net.constant(p.astype(np.float32), "statistics") for p in parts]
-    y = net.add("BatchNormalization", x, *constants, epsilon=float(layer.get("epsilon", 1e-3)))
-    return net.transpose(y, [int(i) for i in np.argsort(perm)])
-
-
-def _layer_normalization(layer: Layer) -> Made:
-    axis = layer.get("axis", -1)
-    axis = axis if isinstance(axis, list) else [axis]
-    if [a % layer.rank for a in axis] != list(range(layer.rank - len(axis), layer.rank)):
-        raise RefusedError(f"normalisation over axes {axis} is not supported")
-    found, dims = _affine(layer), layer.net.dims(layer.x)[-len(axis) :]
-    gamma = layer.net.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
-    beta = layer.net.constant(found["beta"], "beta") if "beta" in found else None
-    epsilon = float(layer.get("epsilon", 1e-3))
-    return layer.net.add("LayerNormalization", layer.x, gamma, beta, axis=-len(axis), epsilon=epsilon)
-
-
-def _group_normalization(layer: Layer) -> Made:
-    net, dims = layer.net, layer.net.dims(layer.x)
-    groups = int(layer.get("groups", 32))
-    groups = dims[-1] if groups == -1 else groups
-    if int(layer.get("axis", -1)) % layer.rank != layer.rank - 1 or groups < 1 or dims[-1] % groups:
-        raise RefusedError(f"{groups} groups of axis {layer.get('axis')} of {list(dims)} are not supported")
-    found, axes = _affine(layer), net.ints(1, 3)
-    x = net.reshape(layer.x, (dims[0], -1, groups, dims[-1] // groups))
-    x = net.add("Sub", x, net.add("ReduceMean", x, axes, keepdims=1))
-    spread = net.add("ReduceMean", net.add("Mul", x, x), axes, keepdims=1)
-    epsilon = net.scalar(float(layer.get("epsilon", 1e-3)))
-    y = net.reshape(net.add("Div", x, net.add("Sqrt", net.add("Add", spread, epsilon))), dims)
-    for role, op in (("gamma", "Mul"), ("beta", "Add")):
-        y = net.add(op, y, net.constant(found[role], role)) if role in found else y
-    return y
-
-
-def _rms_normalization(layer: Layer) -> Made:
-    net = layer.net
-    mean = net.add("ReduceMean", net.add("Mul", layer.x, layer.x), net.ints(int(layer.get("axis", -1))), keepdims=1)
-    epsilon = net.scalar(float(layer.get("epsilon", 1e-6)))
-    y = net.add("Div", layer.x, net.add("Sqrt", net.add("Add", mean, epsilon)))
-    return net.add("Mul", y, net.constant(layer.arrays("scale")[0], "scale"))
-
-
-def _unit_normalization(layer: Layer) -> Made:
-    axis = layer.get("axis", -1)
-    return unit(layer, layer.x, [int(a) for a in axis] if isinstance(axis, list) else [int(axis)])
-
-
-def _normalization(layer: Layer) -> Made:
-    """By mean and variance that the layer has learnt or was given, per element of some axes."""
-    given = [layer.get("mean"), layer.get("variance")]
-    mean, variance = layer.arrays("mean", "variance") if given[0] is None else (np.array(v, np.float32) for v in given)
-    axis = layer.config.get("axis", -1)
-    axes = {a % layer.rank for a in (axis if isinstance(axis, list) else [] if axis is None else [axis])}
-    shape = [n if i in axes else 1 for i, n in enumerate(layer.net.dims(layer.x))]
-    shape = shape if mean.size == np.prod(shape) else [1] * layer.rank
-    length = np.maximum(np.sqrt(variance.reshape(shape)), np.float32(1e-7))
-    offset = layer.net.constant(mean.reshape(shape), "mean")
-    if layer.get("invert", False):
-        return layer.net.add("Add", layer.net.add("Mul", layer.x, layer.net.constant(length, "deviation")), offset)
-    return layer.net.add("Div", layer.net.add("Sub", layer.x, offset), layer.net.constant(length, "deviation"))
-
-
-def _rescaling(layer: Layer) -> Made:
-    x = layer.x
-    scale, offset = (np.array(layer.get(k, d), np.float32) for k, d in (("scale", 1.0), ("offset", 0.0)))
-    y = layer.net.add("Mul", x, layer.net.constant(scale, "scale"))
-    return layer.net.add("Add", y, layer.net.constant(offset, "offset")) if offset.any() else y
+    sizes, x = [int(layer.get("height")), int(layer.get("width"))], _image(layer)
+    if layer.get("crop_to_aspect_ratio", False):
+        x = _proportioned(layer, x, sizes)
+    elif layer.get("pad_to_aspect_ratio", False):
+        x = _surrounded(layer, x, sizes)
+    return _resized(layer, x, sizes, "bilinear", half_pixel=True)
 
 
 # ------------------------------------------------------------------------------------------------------- merging
@@ -396,6 +392,8 @@ def _flatten(layer: Layer) -> Made:
 
 
 def _reshape(layer: Layer) -> Made:
+    if "newshape" in layer.config:
+        return FUNCTIONS["ops.Reshape"](layer)
     return layer.net.reshape(layer.x, (layer.net.dims(layer.x)[0], *layer.get("target_shape", [])))
 
 
@@ -403,6 +401,18 @@ def _repeat_vector(layer: Layer) -> Made:
     n, width = layer.net.dims(layer.x)
     wide = layer.net.reshape(layer.x, (n, 1, width))
     return layer.net.add("Tile", wide, layer.net.ints(1, int(layer.get("n", 1)), 1))
+
+
+def _layer_scale(layer: Layer) -> Made:
+    """Of keras.applications' ConvNeXt."""
+    return layer.net.add("Mul", layer.x, layer.net.constant(layer.arrays("gamma")[0], "gamma"))
+
+
+def _scaled_sum(layer: Layer) -> Made:
+    """Of keras.applications' InceptionResNetV2."""
+    if len(layer.inputs) != 2:
+        raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
+    return layer.net.add("Add", layer.x, layer.net.add("Mul", layer.inputs[1], layer.net.scalar(layer.get("scale"))))
 
 
 def _embedding(layer: Layer) -> Made:
@@ -416,16 +426,23 @@ def _time_distributed(layer: Layer) -> Made:
     """The inner layer sees all steps as one batch."""
     net, entry = layer.net, layer.get("layer")
     n, steps, *rest = net.dims(layer.x)
-    made = _inner(layer, entry, layer.weights, [net.reshape(layer.x, (n * steps, *rest))])
+    made = _inner(layer, entry, layer.weights.wrapped(), [net.reshape(layer.x, (n * steps, *rest))])
     return net.reshape(made[0], (n, steps, *net.dims(made[0])[1:]))
 
 
 def _inner(layer: Layer, entry: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]) -> list[Value]:
     kind = str(entry["class_name"])
+    if kind in MODELS:
+        return layer.importer.model(entry, weights, inputs, f"{layer.net.origin.layer}/", 1)
     if kind not in LAYERS:
         raise RefusedError(f"the layer {kind} within it is not supported")
     made = LAYERS[kind](layer.inner(entry, weights, inputs))
     return [made] if isinstance(made, Value) else list(made)
+
+
+def _spectral_normalization(layer: Layer) -> Made:
+    """The kernel is kept as training left it."""
+    return _inner(layer, layer.get("layer"), layer.weights.wrapped(), layer.inputs)
 
 
 def _ranged(layer: Layer, y: Value, stem: str, quantizer: Any = None) -> Value:
@@ -478,13 +495,12 @@ LAYERS: dict[str, Spell] = {
     "Activation": lambda layer: activated(layer, layer.x),
     "Average": lambda layer: layer.net.add("Mean", *layer.inputs),
     **{f"AveragePooling{d}": _pool("AveragePool") for d in _AXES},
-    "BatchNormalization": _batch_normalization,
-    "BatchNormalizationV1": _batch_normalization,
     "CenterCrop": _center_crop,
     "Concatenate": lambda layer: layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
     **{f"Conv{d}": _conv for d in _AXES},
     **{f"Conv{d}Transpose": _conv_transpose for d in _AXES},
     **{f"Cropping{d}": _cropping for d in _AXES},
+    "CustomScaleLayer": _scaled_sum,
     "Dense": _dense,
     "DepthwiseConv1D": _depthwise_conv,
     "DepthwiseConv2D": _depthwise_conv,
@@ -493,33 +509,32 @@ LAYERS: dict[str, Spell] = {
     "Flatten": _flatten,
     **{f"GlobalAveragePooling{d}": _global_pool("Mean") for d in _AXES},
     **{f"GlobalMaxPooling{d}": _global_pool("Max") for d in _AXES},
-    "GroupNormalization": _group_normalization,
-    "LayerNormalization": _layer_normalization,
+    "LayerScale": _layer_scale,
     "LeakyReLU": _leaky_relu,
     **{f"MaxPooling{d}": _pool("MaxPool") for d in _AXES},
     **{name: _merge(op) for name, op in _MERGES.items()},
-    "Normalization": _normalization,
     "PReLU": _prelu,
     "Permute": lambda layer: layer.net.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", [])))),
     "QuantizeAnnotate": _quantize_annotate,
     "QuantizeLayer": _quantize_layer,
     "QuantizeWrapper": _quantize_wrapper,
     "QuantizeWrapperV2": _quantize_wrapper,
-    "RMSNormalization": _rms_normalization,
     "ReLU": _relu,
     "RepeatVector": _repeat_vector,
-    "Rescaling": _rescaling,
     "Reshape": _reshape,
     "Resizing": _resizing,
     "SeparableConv1D": _separable_conv,
     "SeparableConv2D": _separable_conv,
     "Softmax": _softmax,
     **{f"SpatialDropout{d}": _same for d in _AXES},
+    "SpectralNormalization": _spectral_normalization,
     "ThresholdedReLU": lambda layer: layer.net.add("ThresholdedRelu", layer.x, alpha=float(layer.get("theta", 1.0))),
     "TimeDistributed": _time_distributed,
-    "UnitNormalization": _unit_normalization,
     **{f"UpSampling{d}": _up_sampling for d in _AXES},
     **{f"ZeroPadding{d}": _zero_padding for d in _AXES},
     **ATTENTION,
+    **FUNCTIONS,
+    **NORMALISATION,
     **RECURRENT,
+    "EinsumDense": lambda layer: activated(layer, einsum_dense(layer)),
 }

@@ -18,7 +18,10 @@ from tenon.ir.graph import Array, Value
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "SimpleRNN": (0,)}
 _OPS = {"LSTM": "LSTM", "GRU": "GRU", "SimpleRNN": "RNN"}
-_FUNCTIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "hard_sigmoid": "HardSigmoid", "linear": "Affine"}
+_FUNCTIONS = {
+    "tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "hard_sigmoid": "HardSigmoid", "linear": "Affine",
+    "elu": "Elu", "softplus": "Softplus", "softsign": "Softsign",
+}  # fmt: skip
 _PLAIN = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "SimpleRNN": ("Tanh",)}
 _OLD = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 
@@ -39,12 +42,12 @@ def _functions(layer: Layer) -> dict[str, Any]:
     found = tuple(_FUNCTIONS[name] for name in names)
     if found == _PLAIN[kind]:
         return {}
-    settings = {"HardSigmoid": (1 / 6 if layer.importer.version >= 3 else 0.2, 0.5), "Affine": (1.0, 0.0)}
-    both = [settings[name] for name in found if name in settings]
+    alphas = {"HardSigmoid": 1 / 6 if layer.importer.version >= 3 else 0.2, "Affine": 1.0, "Elu": 1.0}
+    betas = {"HardSigmoid": 0.5, "Affine": 0.0}
     return {
         "activations": found,
-        "activation_alpha": [alpha for alpha, _ in both],
-        "activation_beta": [beta for _, beta in both],
+        "activation_alpha": [alphas[name] for name in found if name in alphas],
+        "activation_beta": [betas[name] for name in found if name in betas],
     }
 
 
@@ -76,58 +79,75 @@ def _attributes(layer: Layer, units: int) -> dict[str, Any]:
     return attributes
 
 
-def _run(layer: Layer, weights: Sequence[Array], states: Sequence[Value], direction: str) -> list[Value]:
-    """[all outputs as time, direction, batch, unit; the last states] of the operator."""
+def _passed(layer: Layer, weights: Weights, x: Value, states: Sequence[Value]) -> tuple[Value, list[Value]]:
+    """What the layer answers, in the order in which it reads the steps, and its last states."""
+    _check(layer)
     net, kind = layer.net, _kind(layer)
-    x = net.transpose(layer.x, (1, 0, 2))
-    constants = [net.constant(np.ascontiguousarray(a, np.float32), "weights") for a in weights]
+    if kind not in _GATES:
+        raise RefusedError(f"the layer {layer.kind} is not one that can be run over steps here")
+    x = net.reverse(x, [1]) if layer.get("go_backwards", False) else x
+    arrays = _weights(layer, weights)
+    constants = [net.constant(np.ascontiguousarray(a, np.float32), "weights") for a in arrays]
     initial = [net.reshape(s, (1, *net.dims(s))) for s in states]
-    attributes = _attributes(layer, weights[1].shape[2])
-    if direction == "bidirectional":
-        for name in ("activations", "activation_alpha", "activation_beta"):
-            attributes[name] = [*attributes.get(name, ()), *attributes.get(name, ())]
-    return net.recurrent(_OPS[kind], [x, *constants, None, *initial], direction=direction, **attributes)
+    attributes = _attributes(layer, arrays[1].shape[2])
+    y, *last = net.recurrent(_OPS[kind], [net.transpose(x, (1, 0, 2)), *constants, None, *initial], **attributes)
+    steps, _, n, units = net.dims(y)
+    last = [net.reshape(v, (n, units)) for v in last[: 2 if kind == "LSTM" else 1]]
+    if not layer.get("return_sequences", False):
+        return last[0], last
+    return net.transpose(net.reshape(y, (steps, n, units)), (1, 0, 2)), last
 
 
 def _recurrent(layer: Layer) -> list[Value]:
-    _check(layer)
-    net, back = layer.net, bool(layer.get("go_backwards", False))
     x, *states = layer.inputs
-    layer.inputs = [net.reverse(x, [1])] if back else [x]
-    y, *last = _run(layer, _weights(layer, layer.weights), states, "forward")
-    n, units = net.dims(layer.x)[0], net.dims(y)[-1]
-    last = [net.reshape(v, (n, units)) for v in last]
-    made = last[0]
-    if layer.get("return_sequences", False):
-        made = net.transpose(net.reshape(y, (net.dims(y)[0], n, units)), (1, 0, 2))
-    return [made, *last] if layer.get("return_state", False) else [made]
+    made, last = _passed(layer, layer.weights, x, states)
+    if not layer.get("return_state", False):
+        return [made]
+    return [made, *(layer.net.add("Identity", v) if v is made else v for v in last)]
+
+
+def _of_cell(layer: Layer) -> list[Value]:
+    """A cell that is run over the steps is the layer of its name."""
+    cell = layer.get("cell")
+    kind = str(cell.get("class_name", "")) if isinstance(cell, dict) else "a stack of cells"
+    if kind.removesuffix("Cell") not in _GATES or not kind.endswith("Cell"):
+        raise RefusedError(f"{kind} run over steps is not supported")
+    config = {**layer.config, **cell["config"]}
+    entry = {"class_name": kind.removesuffix("Cell"), "config": config}
+    return _recurrent(layer.inner(entry, layer.weights, layer.inputs))
 
 
 def _bidirectional(layer: Layer) -> list[Value]:
-    """Both directions in one operator; the outputs joined as the layer says."""
+    """One layer over the steps and another against them; the outputs joined as the layer says."""
     net, entry = layer.net, layer.get("layer")
-    inner = layer.inner(entry, layer.weights, layer.inputs[:1])
-    _check(inner)
-    if inner.kind not in _GATES or inner.get("return_state", False) or len(layer.inputs) > 1:
-        raise RefusedError(f"{inner.kind} with these settings in two directions is not supported")
-    sides = [_weights(inner, layer.weights.part(side)) for side in ("forward", "backward")]
-    both = [np.concatenate(pair) for pair in zip(*sides, strict=True)]
-    y, last, *_ = _run(inner, both, [], "bidirectional")
-    n, units = net.dims(y)[2:]
-    if inner.get("return_sequences", False):
-        halves = [net.transpose(net.squeeze(v, [1]), (1, 0, 2)) for v in net.split(y, [1, 1], 1)]
-    else:
-        halves = [net.reshape(v, (n, units)) for v in net.split(last, [1, 1], 0)]
-    mode = layer.get("merge_mode", "concat")
+    turned = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
+    entries = {"forward": entry, "backward": layer.get("backward_layer", turned)}
+    x, *states = layer.inputs
+    half, halves, last = len(states) // 2, list[Value](), list[Value]()
+    for side, given in zip(entries, (states[:half], states[half:]), strict=True):
+        weights = layer.weights.part(side, str(entries[side]["config"].get("name", side)))
+        made, ends = _passed(inner := layer.inner(entries[side], weights, [x]), weights, x, given)
+        if side == "backward" and inner.get("return_sequences", False):
+            made = net.reverse(made, [1])
+        halves.append(made)
+        last += [net.add("Identity", v) if v is made else v for v in ends]
+    joined = _joined(layer, halves)
+    return [*joined, *last] if layer.inner(entry, layer.weights, []).get("return_state", False) else joined
+
+
+def _joined(layer: Layer, halves: list[Value]) -> list[Value]:
+    mode = layer.config.get("merge_mode", "concat")
+    if mode is None:
+        return halves
     if mode == "concat":
-        return [net.add("Concat", *halves, axis=-1)]
+        return [layer.net.add("Concat", *halves, axis=-1)]
     if mode not in ("sum", "mul", "ave"):
         raise RefusedError(f"the merge mode {mode} is not supported")
-    op = {"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode]
-    return [net.add(op, *halves)]
+    return [layer.net.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *halves)]
 
 
 RECURRENT: dict[str, Callable[[Layer], list[Value]]] = {
     **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU"), _recurrent),
     "Bidirectional": _bidirectional,
+    "RNN": _of_cell,
 }

@@ -29,8 +29,12 @@ class Weights(ABC):
         """The weights of a layer."""
 
     @abstractmethod
-    def part(self, name: str) -> Weights:
-        """The weights of a layer within a wrapper."""
+    def part(self, *names: str) -> Weights:
+        """The weights of a layer within a wrapper, by the first of its names that there is."""
+
+    def wrapped(self) -> Weights:
+        """The weights of the only layer within a wrapper."""
+        return self
 
     @abstractmethod
     def arrays(self, roles: Sequence[str]) -> list[Array]:
@@ -50,15 +54,23 @@ class ByName(Weights):
     def enter(self, layers: Sequence[tuple[str, str]]) -> None:
         """Names say it all."""
 
+    def inside(self, model: str) -> Weights:
+        """Keras 3 leaves the names of nested models out of the paths."""
+        if model in self.groups or any(model in path.split("/")[:-1] for path in self.own):
+            return self.of(model)
+        return self
+
     def of(self, layer: str) -> Weights:
         if layer in self.groups:
             return ByName({}, self.groups[layer])
         inner = {path: node for path, node in self.own.items() if layer in path.split("/")[:-1]}
         return ByName({}, inner)
 
-    def part(self, name: str) -> Weights:
-        """Those with a component of the path that is or begins with ``name``."""
-        parts = {p: n for p, n in self.own.items() if any(c.startswith(name) for c in p.split("/")[:-1])}
+    def part(self, *names: str) -> Weights:
+        """Those with a component of the path that is or begins with a name."""
+        parts = dict[str, Node]()
+        for name in names:
+            parts = parts or {p: n for p, n in self.own.items() if any(c.startswith(name) for c in p.split("/")[:-1])}
         return ByName({}, parts)
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:
@@ -125,8 +137,12 @@ class ByNumber(Weights):
             return ByNumber(None)
         return ByNumber(layers.children.get(self.keys.get(layer, "")) or layers.children.get(layer))
 
-    def part(self, name: str) -> Weights:
-        return ByNumber(self._child(name, f"{name}_layer", f"{name}_dense", f"_{name}_dense"))
+    def part(self, *names: str) -> Weights:
+        found = [n for name in names for n in (name, f"{name}_layer", f"{name}_dense", f"_{name}_dense")]
+        return ByNumber(self._child(*found))
+
+    def wrapped(self) -> Weights:
+        return ByNumber(self._child("layer") or self.group)
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:
         variables = self._child("vars")

@@ -27,6 +27,22 @@ def _scattered(how: str) -> Spell:
     )
 
 
+def _segment_extreme(how: str) -> Spell:
+    """As of segments in any order, but zeros where a segment has no rows."""
+
+    def spell(layer: Layer) -> Made:
+        net, numbers = layer.net, layer.array(1).ravel()
+        count = int(numbers.max(initial=-1)) + 1
+        made = elements.segments(net, layer.x(), layer.x(1), count, how)
+        there = np.bincount(numbers, minlength=count) > 0
+        if there.all():
+            return made
+        some = net.constant(there.reshape(-1, *(1,) * (net.type(made).rank - 1)), "some")
+        return net.add("Where", some, made, net.number(0, made))
+
+    return spell
+
+
 def _segment_mean(layer: Layer) -> Made:
     net, numbers = layer.net, layer.array(1)
     count = np.maximum(np.bincount(numbers.ravel()), 1).astype(np.float32)
@@ -119,7 +135,8 @@ def _erfc(layer: Layer) -> Made:
 ELEMENTS: dict[str, Spell] = {
     # scattering
     **each(_scattered, "TensorScatterUpdate:none TensorScatterAdd:add TensorScatterMax:max TensorScatterMin:min"),
-    **each(family.segments, "SegmentMax:max SegmentMin:min SegmentProd:prod"),
+    **each(_segment_extreme, "SegmentMax:max SegmentMin:min"),
+    **each(family.segments, "SegmentProd:prod"),
     "SegmentMean": _segment_mean,
     **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitched),
     "Bucketize": lambda layer: elements.bucketize(

@@ -7,6 +7,7 @@ tensor_bundle.proto.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,9 @@ def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
     if folder is None or not (folder / _INDEX).is_file():
         return meta.graph, [o for o in outputs if o], {}
     try:
-        return meta.graph, [o for o in outputs if o], variables(folder)
+        found = variables(folder)
+        found.update({name: found[key] for name, key in restored(meta.graph).items() if key in found})
+        return meta.graph, [o for o in outputs if o], found
     except (FormatError, RefusedError, DamagedError, OSError) as error:
         raise FormatError(f"{file.name}: its variables cannot be read: {error}") from error
 
@@ -65,6 +68,46 @@ def variables(folder: Path) -> dict[str, Array]:
             found[key] = _array(entry, data, key)
     found.update({name: found[key] for name, key in names.items() if key in found})
     return found
+
+
+def restored(graph: Message) -> dict[str, str]:
+    """Keys of variables by the names of their handles, as the graph's own function that restores them has them.
+
+    The names that the table of variables tells are those in the program, of which several may be the same.
+    """
+    functions = {f.signature.name: f for f in graph.library.function} if graph.library is not None else {}
+    handles = {node.name: _handle(node) for node in graph.node if node.op == "VarHandleOp"}
+    found: dict[str, str] = {}
+    for node in graph.node:
+        called = dict(node.attr).get("f")
+        function = functions.get(called.func.name) if called is not None and called.func is not None else None
+        if function is not None and any(inner.op == "RestoreV2" for inner in function.node):
+            given = dict(zip((a.name for a in function.signature.input), node.input, strict=False))
+            found.update({handles[given[arg]]: key for arg, key in _assigned(function) if given.get(arg) in handles})
+    return found
+
+
+def _handle(node: Message) -> str:
+    shared = dict(node.attr).get("shared_name")
+    return (bytes(shared.s).decode("utf-8", "replace") if shared is not None else "") or node.name
+
+
+def _assigned(function: Message) -> Iterator[tuple[str, str]]:
+    """Which argument of a function that restores variables gets the value of which key."""
+    nodes = {node.name: node for node in function.node}
+    for node in function.node:
+        if node.op != "AssignVariableOp" or len(node.input) < 2:
+            continue
+        source = node.input[1].split(":")
+        while (made := nodes.get(source[0])) is not None and made.op == "Identity" and made.input:
+            source = made.input[0].split(":")
+        if made is None or made.op != "RestoreV2" or len(made.input) < 2 or not source[-1].isdecimal():
+            continue
+        names = nodes.get(made.input[1].split(":")[0])
+        value = dict(names.attr).get("value") if names is not None else None
+        keys = value.tensor.string_val if value is not None and value.tensor is not None else ()
+        if int(source[-1]) < len(keys):
+            yield node.input[0], bytes(keys[int(source[-1])]).decode("utf-8", "replace")
 
 
 def _array(entry: Message, data: bytes, key: str) -> Array:
