@@ -171,6 +171,25 @@ CASES = [
     *(Case("UnaryOp", f"0={k}", IMAGE, low=0.1, high=0.9) for k in range(20)),
     *(Case("UnaryOp", f"0={k}", VOLUME, low=-9.7, high=9.3) for k in (0, 1, 2, 3, 4, 18, 19)),
     *(Case("Reduction", f"0={k} 1=0 -23303=2,1,-1 4=1 5=1 2=0.5", VOLUME, low=0.1) for k in range(11)),
+    Case("Scale", "0=8 1=1", ROWS, plain(16)),
+    Case("Scale", "0=30", FLAT, plain(30)),
+    Case("BatchNorm", "0=8", ROWS, plain(16) + plain(8, 0.5, 1.5) + plain(8)),
+    Case("BatchNorm", "0=30 1=0.1", FLAT, plain(60) + plain(30, 0.5, 1.5) + plain(30)),
+    Case("PReLU", "0=30", FLAT, plain(30)),
+    Case("PReLU", "0=1", ROWS, plain(1)),
+    Case("PReLU", "0=3", VOLUME, plain(3)),
+    Case("Bias", "0=8", ROWS, plain(8)),
+    *(Case("BinaryOp", f"0={k}", [IMAGE, IMAGE], low=0.1) for k in (12, 13, 15, 16)),
+    *(Case("BinaryOp", f"0={k}", [IMAGE, IMAGE]) for k in (12, 13)),
+    *(Case("UnaryOp", f"0={k}", IMAGE, low=0.1, high=0.9) for k in (20, 22, 23, 24, 26)),
+    Case("UnaryOp", "0=25", IMAGE, low=1.1, high=3.0),
+    *(Case("Exp", o, IMAGE) for o in ("", "0=3.0 1=2.0 2=0.5")),
+    *(Case("Power", o, IMAGE, low=0.1) for o in ("", "0=0.5", "0=-1.0 1=2.0 2=0.1")),
+    *(Case("Reduction", f"0=3 1={o}", s)
+      for o in ("1", "1 4=1", "0 -23303=1,0 5=1", "0 -23303=1,-1 5=1 4=1") for s in (FLAT, ROWS, IMAGE, VOLUME)),
+    Case("Softplus", "", FLAT, low=-40.0, high=40.0),
+    *(Case(k, "", FLAT, low=-30.0, high=30.0) for k in (
+        "Mish", "Swish", "Sigmoid", "TanH", "BNLL", "GELU", "Erf", "SELU", "CELU", "ELU")),
     # ------------------------------------------------------------------------------------------------------ windows
     Case("ConvolutionDepthWise1D", "0=8 1=3 4=1 5=1 6=24 7=8 9=1", ROWS, marked(24) + plain(8)),
     Case("ConvolutionDepthWise1D", "0=4 1=3 2=2 3=2 4=1 15=2 6=48 7=2", ROWS, marked(48)),
@@ -221,6 +240,10 @@ CASES = [
     Case("Unfold", "1=3 3=2 4=1 18=0.5", IMAGE),
     Case("Fold", "1=3 4=1 20=4 21=5", (18, 20)),
     Case("Fold", "1=3 11=2 2=2 3=2 4=1 15=2 20=10 21=8", (12, 4 * 5)),
+    Case("Convolution", "0=7 1=1 5=1 6=210", FLAT, marked(210) + plain(7)),
+    Case("Convolution", "0=6 1=3 4=-234 5=1 6=324 3=2", IMAGE, marked(324) + plain(6)),
+    Case("Convolution", "0=16 1=3 4=1 5=1 6=2304", (16, 8, 10), marked(2304) + plain(16)),
+    *(Case("StatisticsPooling", "0=1", s) for s in (FLAT, ROWS)),
     # ------------------------------------------------------------------------------------------------------- places
     *(Case("ArgMax", o, shape) for o in ("0=1 1=3", "0=0 1=4", "") for shape in (FLAT, IMAGE)),
     *(Case("Concat", f"0={axis}", shapes) for axis, shapes in (
@@ -285,7 +308,28 @@ CASES = [
     *(Case("Spectrogram", o, (50,), close=1e-4) for o in (
         "0=16 1=0 2=4", "0=16 1=1 2=5 3=12 4=1", "0=16 1=2 2=4 3=16 4=2 7=1", "0=16 1=2 7=2 4=1 5=0 8=0",
         "0=16 1=2 4=1 6=0", "0=16 1=2 4=1 6=1", "0=15 1=1 2=4 3=11 4=1 8=0 7=2")),
-    # ---------------------------------------------------------------------------------------------------- sequences
+    *(Case("GLU", f"0={axis}", shape) for shape in ((30,), (8, 10), (6, 8, 10)) for axis in range(len(shape))),
+    *(Case("Permute", f"0={k}", ROWS) for k in (0, 1)),
+    Case("Permute", "0=0", FLAT),
+    *(Case("Interp", o, IMAGE) for o in (
+        "0=1 3=16 4=20 6=1", "0=2 3=16 4=20 6=1", "0=3 1=2.0 2=2.0 6=1", "0=1 1=0.5 2=0.5", "0=2 1=0.3 2=0.7")),
+    *(Case("Interp", o, ROWS) for o in ("0=1 3=1 4=7", "0=2 3=1 4=17 6=1")),
+    Case("Interp", "0=2 1=2.0 2=3.0", FLAT),
+    *(Case("ShuffleChannel", o, (8, 4, 6)) for o in ("0=2", "0=4 1=1")),
+    *(Case("Slice", f"-23300=3,2,-233,-233 1={a}", s, tops=3)
+      for s in (FLAT, ROWS) for a in range(len(s))),
+    Case("Slice", "-23302=2,2,-1 1=-1", VOLUME, tops=3),
+    *(Case("Crop", o, s) for o, s in (
+        ("0=3 3=10", FLAT), ("0=1 1=2 3=5 4=3", ROWS), ("-23309=1,-4 -23310=1,-1 -23311=1,-1", ROWS))),
+    Case("Crop", "0=1 1=2", [ROWS, (3, 4)]),
+    Case("Crop", "0=1 1=2 13=1 2=0", [VOLUME, (2, 2, 2, 3)]),
+    Case("Concat", "0=0", [FLAT]),
+    *(Case("GridSample", f"0={mode} 1={pad} 2={k}", [VOLUME, (3, 4, 5, 3)], low=-1.3, high=1.3)
+      for mode in (1, 2) for pad in (1, 2, 3) for k in (0, 1)),
+    Case("GridSample", "0=1 1=1 2=0 3=1", [VOLUME, (3, 3, 4, 5)], low=-1.3, high=1.3),
+    *(Case("Spectrogram", o, (100,), close=1e-4) for o in (
+        "0=20 1=2", "0=20 1=2 2=7 3=9 4=1 5=1 6=2 7=1", "0=32 1=1 2=8 3=25 4=2 7=2 8=1 6=1")),
+    # ---------------------------------------------------------------------------------- matrices, norms and sequences
     *(Case(kind, f"0=7 1={5 * 7 * n * (1 + (way == 2))} 2={way}", (6, 5), gates(5, 7, n, b, 1 + (way == 2)))
       for kind, n, b in (("LSTM", 4, 4), ("GRU", 3, 4), ("RNN", 1, 1)) for way in (0, 1, 2)),
     *(Case(kind, f"0=7 1={5 * 7 * n * sides} 2={way}", [(6, 5), *[(sides, 7)] * states],
@@ -330,6 +374,33 @@ CASES = [
         ("4=1 6=1 7=4 9=6 10=2 14=1", [(6, 3)], marked(24) + marked(4)),
         ("4=1 5=1 6=1 7=4 8=3 9=6 10=3", [], marked(24) + marked(18) + marked(12)),
         ("6=1 7=4 8=3 9=6 10=-1", [(4, 6), (6, 3)], b""))),
+    Case("GroupNorm", "0=3 1=3 2=0.001 3=0", VOLUME),
+    Case("GroupNorm", "0=2 1=8 2=0.001 3=1", ROWS, plain(16)),
+    Case("GroupNorm", "0=5 1=30 2=0.001 3=1", FLAT, plain(60)),
+    Case("InstanceNorm", "0=3 1=0.001 2=0", IMAGE),
+    Case("InstanceNorm", "0=3 1=0.001 2=1", VOLUME, plain(6)),
+    Case("InstanceNorm", "0=6 1=0.001 2=0", IMAGE),
+    Case("InstanceNorm", "0=0 1=0.001 2=0", IMAGE),
+    Case("LayerNorm", "0=10 1=0.001 2=1", ROWS, plain(20)),
+    Case("LayerNorm", "0=30 1=0.001 2=1", FLAT, plain(60)),
+    Case("LayerNorm", "0=6 1=0.001 2=1", VOLUME, plain(12)),
+    Case("RMSNorm", "0=10 1=0.001 2=1", ROWS, plain(10)),
+    Case("RMSNorm", "0=30 1=0.001 2=1", FLAT, plain(30)),
+    *(Case("Normalize", f"0={a} 1=1 2=0.01 3=1 4={b} 9={m}", IMAGE, plain(1))
+      for a in (0, 1) for b in (0, 1) for m in (0, 1, 2)),
+    Case("Normalize", "0=1 1=0 2=0.01 3=6 4=0 9=2", IMAGE, plain(6)),
+    *(Case("MVN", f"0={a} 1={b} 2=0.01", IMAGE) for a in (0, 1) for b in (0, 1)),
+    Case("LRN", "0=1 1=3 2=0.5 3=0.75 4=2.0", IMAGE),
+    Case("LRN", "0=0 1=5 2=0.5 3=0.75", IMAGE),
+    Case("InnerProduct", "0=7 1=0 2=210", FLAT, marked(210)),
+    Case("InnerProduct", "0=7 1=1 2=560", ROWS, marked(560) + plain(7)),
+    *(Case("InnerProduct", f"0=7 1=1 2=210 9={k} -23310=2,0.2,0.5", FLAT, marked(210) + plain(7)) for k in range(7)),
+    Case("InnerProduct", "0=7 1=1 2=2520", VOLUME, marked(2520) + plain(7)),
+    Case("SDPA", "18=2", [(4, 3, 8), (2, 5, 8), (2, 5, 6)], close=0.02),
+    *(Case("RotaryEmbed", f"0={k}", [(2, 3, 8), (3, 8), (3, 8)]) for k in (0, 1)),
+    *(Case("Gemm", o, i) for o, i in (
+        ("0=2.0 1=0.5 2=1 3=1", [(6, 4), (3, 6), (3,)]), ("", [(1, 6), (6, 3), (3,)]), ("", [(4, 6), (6, 1), (4,)]),
+        ("14=1 11=1", [(4, 6), (6, 3), (4, 3)]))),
     # ---------------------------------------------------------------------------------------------------- detectors
     *(Case("PSROIPooling", o, [(12, 8, 10), np.array(r, np.float32)]) for o, r in (
         ("0=2 1=2 2=1.0 3=3", [1, 1, 7, 6]), ("0=2 1=2 2=0.5 3=3", [0, 3, 16, 15]))),

@@ -137,7 +137,9 @@ def _angles(c: Context, table: Value, half: int, interleaved: bool) -> Sequence[
     width = c.dims(table)[-1]
     if width == half:
         return [table, table]
-    if interleaved or width != 2 * half:
+    if interleaved and width > half:
+        return [c.slice(table, [0], [half], [-1])] * 2
+    if width != 2 * half:
         raise RefusedError(f"tables of {width} angles do not fit {half} pairs")
     return c.split(table, len(c.dims(table)) - 1, [half, half])
 

@@ -68,9 +68,12 @@ def layer_norm(c: Context) -> Value:
 
 
 def normalize(c: Context) -> Value:
-    """Divided by the root of the sum of squares over channels, positions or both, times a scale."""
+    """Divided by the root of the sum of squares over channels, positions or both, times a scale; else left alone."""
     spatial, channel, eps, rank = c.integer(0), c.integer(4), c.number(2, 1e-4), len(c.dims())
-    axes = [*((1,) if channel or not spatial else ()), *(range(2, rank) if spatial else ())]
+    factors = c.weights.floats(c.integer(3))
+    if not spatial and not channel:
+        return c.x
+    axes = [*((1,) if channel else ()), *(range(2, rank) if spatial else ())]
     total = c.add("ReduceSumSquare", c.x, c.ints(*axes), keepdims=1)
     mode = c.integer(9)
     if mode == 0:
@@ -79,7 +82,6 @@ def normalize(c: Context) -> Value:
         length = c.add("Max", c.add("Sqrt", total), eps)
     else:
         length = c.add("Sqrt", c.add("Max", total, eps))
-    factors = c.weights.floats(c.integer(3))
     x = c.add("Div", c.x, length)
     return c.add("Mul", x, factors if c.integer(1) else c.per_channel(factors)) if factors.size else x
 
@@ -123,7 +125,9 @@ _ORDERS = {
 def permute(c: Context) -> Value:
     rank, kind = len(c.dims()) - 1, c.integer(0)
     orders = _ORDERS.get(rank, ())
-    if rank == 1 or not 0 <= kind < len(orders):
+    if rank == 1:
+        return c.x
+    if not 0 <= kind < len(orders):
         raise RefusedError(f"order_type {kind} of {rank} axes is not supported")
     return c.add("Transpose", c.x, perm=(0, *(1 + orders[0][::-1].index(axis) for axis in orders[kind][::-1])))
 

@@ -77,10 +77,10 @@ def flip(c: Context) -> Value:
 def grid_sample(c: Context) -> Value:
     mode = {1: "linear", 2: "nearest", 3: "cubic"}.get(c.integer(0, 1))
     padding = {1: "zeros", 2: "border", 3: "reflection"}.get(c.integer(1, 1))
-    c.image(c.x)
-    if mode is None or padding is None or len(c.inputs) != 2:
+    rank = len(c.dims())
+    if mode is None or padding is None or len(c.inputs) != 2 or rank not in (4, 5):
         raise RefusedError(f"sample_type {c.integer(0, 1)} with padding_mode {c.integer(1, 1)} is not supported")
-    grid = c.add("Transpose", c.inputs[1], perm=(0, 2, 3, 1)) if c.integer(3) else c.inputs[1]
+    grid = c.add("Transpose", c.inputs[1], perm=(0, *range(2, rank), 1)) if c.integer(3) else c.inputs[1]
     return sampled(c, c.x, grid, mode, padding, corners=bool(c.integer(2)))
 
 

@@ -126,6 +126,12 @@ def shrink(c: Context) -> Value:
 
 
 # ------------------------------------------------------------------------------------------ arithmetic
+_LATER: dict[int, tuple[str, ...]] = {
+    18: ("Round",), 20: ("Sign",), 22: ("Sinh",), 23: ("Asinh",), 24: ("Cosh",), 25: ("Acosh",), 26: ("Atanh",),
+}  # fmt: skip
+"""Functions of one number that ncnn has and Tengine lacks."""
+
+
 def unary(c: Context) -> Value:
     """17 is the logarithm to base 10, 19 cuts off what is behind the point."""
     kind = c.integer(0)
@@ -133,12 +139,13 @@ def unary(c: Context) -> Value:
         return family.logarithm(c, c.x, 10.0, 1.0, 0.0)
     if kind == 19:
         return c.add("Mul", c.add("Sign", c.x), c.chain(c.x, "Abs", "Floor"))
-    return family.unary(c, c.x, kind, {18: ("Round",)})
+    return family.unary(c, c.x, kind, _LATER)
 
 
-_BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div", 9: "Pow"}
-_TURNED = 7
-"""From here on the operands change places."""
+_BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div", 9: "Pow",
+           12: "Mod", 13: "Mod", 15: "Div", 16: "Div"}  # fmt: skip
+_TURNED = (7, 8, 9, 13, 16)
+"""The operands change places."""
 
 
 def binary(c: Context) -> Value:
@@ -151,7 +158,10 @@ def binary(c: Context) -> Value:
         raise RefusedError(f"it has {len(c.inputs)} inputs instead of 2")
     else:
         a, b = broadcast(c, c.inputs[0], c.inputs[1])
-    return c.add(_BINARY[kind], b, a) if kind >= _TURNED else c.add(_BINARY[kind], a, b)
+    if kind in _TURNED:
+        a, b = b, a
+    made = c.add(_BINARY[kind], a, b, **({"fmod": 1} if kind in (12, 13) else {}))
+    return c.add("Floor", made) if kind in (15, 16) else made
 
 
 def broadcast(c: Context, a: Value, b: Value) -> tuple[Value, Value]:

@@ -70,6 +70,7 @@ def weights(c: Context, size: int, outputs: int, bias_id: int) -> tuple[Array, A
 
 
 def convolution(c: Context, axes: int = 2) -> Value:
+    """A vector under a kernel of 1 x 1 is so many channels, and remains a vector."""
     window, computed = _window(c, axes), c.integer(19)
     offset: Value | Array | None
     if computed:
@@ -78,13 +79,15 @@ def convolution(c: Context, axes: int = 2) -> Value:
         outputs, inputs, kernel = _filters(c, window)
         raw, offset = weights(c, c.integer(6), outputs, 5)
         filters = c.net.constant(raw.reshape(outputs, inputs, *kernel), "weights")
-    x = c.x
+    x, vector = c.x, axes == 2 and len(c.dims()) == 2
+    if vector and window["kernel_shape"] == (1, 1):
+        x = c.reshape(x, 1, -1, 1, 1)
     if c.number(18) and "pads" in window:
         pads = window.pop("pads")
         x = c.add("Pad", x, c.ints(0, 0, *pads[:axes], 0, 0, *pads[axes:]), c.number(18))
     x = c.reshape(x, 1, 1, -1) if axes == 1 and len(c.dims(x)) == 2 else x
-    x = c.add("Conv", x, filters, offset, **window)
-    return activation(c, x)
+    x = activation(c, c.add("Conv", x, filters, offset, **window))
+    return c.reshape(x, 1, -1) if vector else x
 
 
 def _computed(c: Context, window: dict[str, Any]) -> tuple[Value, Value | None]:
@@ -195,8 +198,9 @@ def pyramid(c: Context) -> Value:
 
 
 def statistics(c: Context) -> Value:
-    """Means of the channels, and standard deviations after them."""
-    x = c.reshape(c.x, 1, c.dims()[1], -1)
+    """Means of the channels, and standard deviations after them; one or two axes are a single channel."""
+    dims = c.dims()
+    x = c.reshape(c.x, 1, dims[1] if len(dims) > 3 else 1, -1)
     mean = c.add("ReduceMean", x, c.ints(2), keepdims=1)
     if not c.integer(0):
         return c.reshape(mean, 1, -1)
