@@ -14,10 +14,11 @@ from evaluate import evaluate
 from tenon import frontends
 
 paddle = pytest.importorskip("paddle", reason="Paddle is not installed")
-cases = pytest.importorskip("paddle_programs").cases()
+written = pytest.importorskip("paddle_programs")
+CASES = [*written.cases(), *written.OPERATORS]
 WRITER = Path(__file__).parents[1] / "paddle_programs.py"
-MOST_REFUSED = 100
-"""Paddle 3 no longer saves every operator in the format of 2."""
+MOST_REFUSED = 120
+"""Paddle 3 no longer saves every operator in the format of 2, and some operators have no place in that of 3."""
 
 
 @pytest.fixture(scope="session", params=[("0", ".pdmodel"), ("1", ".json")], ids=["2.x", "3.x"])
@@ -29,11 +30,11 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("programs")
     subprocess.run([sys.executable, WRITER, folder], env=os.environ | {"FLAGS_enable_pir_api": flag},
                    check=True, capture_output=True)  # fmt: skip
-    assert len(list(folder.glob(f"*{suffix}"))) > len(cases) - MOST_REFUSED
+    assert len(list(folder.glob(f"*{suffix}"))) > len(CASES) - MOST_REFUSED
     return folder, suffix
 
 
-@pytest.mark.parametrize("name", cases)
+@pytest.mark.parametrize("name", CASES)
 def test_like_paddle(name: str, programs: tuple[Path, str]) -> None:
     folder, suffix = programs
     kept = folder / f"{name}.npz"

@@ -50,8 +50,8 @@ def bins(x: Array, count: int, axis: int, how: str) -> Array:
     return np.stack([getattr(p, how)(axis) for p in parts], axis)
 
 
-def quantised(x: Array, scale: Array | float) -> Array:
-    return np.asarray(np.clip(np.round(x / (scale / np.float32(127))), -128, 127))
+def quantised(x: Array, scale: Array | float, low: int = -128) -> Array:
+    return np.asarray(np.clip(np.round(x / (scale / np.float32(127))), low, 127))
 
 
 SHIFTED = X.reshape(1, 2, 4, 6, 5).copy()
@@ -132,7 +132,9 @@ CASES: list[tuple[str, Inputs, dict[str, Option], Array]] = [
     ("addmm", {"Input": M[:, :4], "X": M, "Y": M.T}, {"Alpha": 2.0, "Beta": 0.5}, 0.5 * M[:, :4] + 2 * M @ M.T),
     ("mv", {"X": M, "Vec": M[0]}, {}, M @ M[0]), ("dot", {"X": M, "Y": M}, {}, (M * M).sum(-1)),
     ("fake_quantize_dequantize_moving_average_abs_max", {"X": X, "InScale": np.array([0.5])}, {"bit_length": 8},
-     quantised(X, 0.5) * 0.5 / 127),
+     quantised(X, 0.5, -127) * 0.5 / 127),
+    ("fake_quantize_moving_average_abs_max", {"X": X, "InScale": np.array([0.5])}, {"bit_length": 8, "round_type": 0},
+     quantised(X, 0.5)),
     ("fake_channel_wise_dequantize_max_abs", {"X": X, "Scales": [np.arange(1.0, 5), np.array([0.5])]},
      {"quant_bits": [8, 8]}, X * np.arange(1, 5).reshape(1, 4, 1, 1) / 127 * 0.5 / 127),
     ("fake_channel_wise_quantize_dequantize_abs_max", {"X": X}, {"quant_axis": 1},

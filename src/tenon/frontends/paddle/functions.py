@@ -141,7 +141,10 @@ def _scale(c: Context, value: Value, rank: int) -> tuple[Value, int]:
 
 
 def _counted(c: Context, step: Value, most: int) -> Value:
-    return c.add("Clip", c.add("Round", c.add("Div", c.x, step)), float(-most - 1), float(most))
+    """Numbers of steps; what is rounded away from zero (``round_type`` 1) has as many below zero as above."""
+    away = c.integer("round_type", int(c.type != "quantize_linear"))
+    low = float(-most if away else -most - 1)
+    return c.add("Clip", c.add("Round", c.add("Div", c.x, step)), low, float(most))
 
 
 def quantize(c: Context) -> Result:
