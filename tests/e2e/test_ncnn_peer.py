@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate
-from ncnn_layers import CASES, Case, blobs, param
+from ncnn_layers import CASES, SCALE, Case, blobs, eighths, param, plain, scales, whole
 from real import shared
 from tenon import frontends
 from tenon.ir.graph import Array
@@ -53,6 +53,23 @@ def test_like_ncnn(case: Case, tmp_path: Path) -> None:
             ours = ours[:, : len(expected)]
         assert ours.shape == (1, *expected.shape)
         assert difference(ours[0], expected) < case.close
+
+
+@pytest.mark.parametrize(("kind", "options", "count"), [("Convolution", "", 576), ("ConvolutionDepthWise", "7=8", 72)])
+@pytest.mark.parametrize("form", [1, 2])
+def test_eight_bits_from_layer_to_layer(kind: str, options: str, count: int, form: int, tmp_path: Path) -> None:
+    """What is between the layers is rounded to eight bits by ncnn, not here."""
+    options = f"0=8 1=3 4=1 5=1 6={count} {options} 9=1"
+    lines = ["Input x 0 1 in0 0=6 1=4 2=8", f"{kind} a 1 1 in0 mid {options} 8={100 + form}"]
+    text = "\n".join(["7767517", "3 3", *lines, f"{kind} b 1 1 mid out0 {options} 8={form}", ""])
+    path, between = tmp_path / "net.param", np.array([20], "<f4").tobytes()
+    path.write_text(text)
+    factors = 1 if "7=8" in options and form == 2 else 8
+    first, second = (eighths(count) + plain(8) + scales(factors) for _ in range(2))
+    path.with_suffix(".bin").write_bytes(first + SCALE + between + second + between)
+    x = whole(8, 4, 6)
+    (found,) = evaluate(frontends.load(path), {"in0": x[None]}).values()
+    assert difference(found[0], theirs(path, {"in0": x}, ["out0"])[0]) < 0.03
 
 
 def test_a_detector_of_faces() -> None:

@@ -302,6 +302,8 @@ def test_int8_of_recurrent_layers() -> None:
         ("ROIAlign r 2 1 data data y 0=2 1=2 2=1.0", "version 0"),
         ("Gemm g 1 1 data y 5=1 8=2 9=6 18=400", "blocks of 4"),
         ("SPP s 1 1 data y 1=20", "20 levels"),
+        ("Reshape r 1 1 data y 0=6 1=5 2=3 12=233 13=2", "becomes the batch"),
+        ("BinaryOp b 2 1 data data y 0=17", "op_type 17"),
         ("Diag d 1 1 data y", "no diagonal"),
         ("Fold f 1 1 data y 1=2 20=4", "does not fold"),
         ("Spectrogram s 1 1 data y 0=8 2=0", "not supported"),

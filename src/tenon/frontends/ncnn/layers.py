@@ -104,6 +104,8 @@ def reshape(c: Context) -> Value:
     wanted = {"c": c.integer(2, -233), "d": c.integer(11, -233), "h": c.integer(1, -233), "w": c.integer(0, -233)}
     if 6 in c.layer.options:
         raise RefusedError("a shape given as an expression is not supported")
+    if not c.integer(12, 233) == c.integer(13, 233) == 233:
+        raise RefusedError("an axis that becomes the batch, or was it, is not supported")
     shape = [own.get(name, 1) if n == 0 else n for name, n in wanted.items() if n != -233]
     if not c.integer(3) or len(dims) != 4:
         return c.reshape(c.x, 1, *shape)
