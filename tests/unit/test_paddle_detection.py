@@ -130,3 +130,6 @@ def test_what_is_refused() -> None:
         decoded("Boxes", random_map(), class_num=4)
     with pytest.raises(UnsupportedError, match="one picture, whose classes share its boxes"):
         load(paddle_operator("multiclass_nms", {"BBoxes": "x", "Scores": "x"}, {"Out": "y"}, **KEPT))
+    detector("Out", {})
+    with pytest.raises(UnsupportedError, match=r"\(multiclass_nms3\).*: its output Index is not supported"):
+        detector("Index", {})

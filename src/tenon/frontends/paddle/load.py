@@ -233,6 +233,10 @@ class _Walk:
         self.types = frozenset(op.type for op in program.operations)
         read = (name for op in program.operations for names in op.inputs.values() for name in names)
         self.read = frozenset({*read, *program.results})
+        self.needed = set(net.cut_outputs or program.results)
+        for op in reversed(program.operations):
+            if not self.needed.isdisjoint(op.made):
+                self.needed.update(name for names in op.inputs.values() for name in names)
 
     def load(self, stored: dict[str, Array]) -> Graph:
         for variable in self.program.inputs:
@@ -268,6 +272,13 @@ class _Walk:
                 made = OPERATORS[op.type](context)
                 for name, value in _named(dict(op.outputs), made):
                     self.net[name] = value
+                self.check_results(op)
+
+    def check_results(self, op: Operation) -> None:
+        """Raises RefusedError for an output that the program's results need and that was not made."""
+        for slot, names in op.outputs.items():
+            if any(name in self.needed and name not in self.net for name in names):
+                raise RefusedError(f"its output {slot} is not supported")
 
     def feed(self, variable: Variable) -> None:
         if variable.dtype not in DTYPES:
