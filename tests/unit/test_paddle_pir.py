@@ -110,7 +110,7 @@ def test_states_that_are_not_kept() -> None:
     program = json.loads(pir(*CONV, results=(7,)))
     state = {"#": "p", "A": [0, 1, 1, "a_state"], "DA": [], "O": {"%": 50, "TT": pir_tensor(())}, "OA": [0, 1, 0]}
     program["program"]["regions"][0]["blocks"][0]["ops"].insert(0, state)
-    (found,) = evaluate(frontends.load(json.dumps(program).encode(), weights=STORED), {"x": X}).values()
+    (found,) = evaluate(frontends.load(json.dumps(program, indent=2).encode(), weights=STORED), {"x": X}).values()
     np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
 
 

@@ -80,8 +80,8 @@ Without slots they are X and Y, and Out."""
 
 
 def is_program(data: bytes) -> bool:
-    """JSON that begins as Paddle writes it."""
-    return data[:64].lstrip().replace(b" ", b"").startswith(_START) and b'"pir"' in data[:256]
+    """JSON that begins as Paddle writes it, indented or not."""
+    return b"".join(data[:64].split()).startswith(_START) and b'"pir"' in data[:256]
 
 
 def read(data: bytes, where: str) -> Program:
