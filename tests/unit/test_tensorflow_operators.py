@@ -70,6 +70,8 @@ CASES: list[tuple[str, list[Array], dict[str, Any], Array]] = [
     ("MatrixBandPart", [M, ints(1), ints(0)], {}, np.tril(M) * (np.subtract.outer(range(3), range(4)) <= 1)),
     ("Cumprod", [M, ints(2)], {}, np.cumprod(M, 2)),
     ("UnsortedSegmentSum", [F, SEGMENTS, ints(4)], {}, np.stack([F[1], F[0] + F[2], 0 * F[0], F[4]])),
+    ("TensorScatterSub", [F, ints(2, 0).reshape(2, 1), F[:2]], {}, np.stack([F[0] - F[1], F[1], F[2] - F[0], *F[3:]])),
+    ("AdjustContrastv2", [P, np.array(1.5, np.float32)], {}, (P - P.mean((1, 2))) * 1.5 + P.mean((1, 2))),
     ("SegmentMax", [F, ints(0, 0, 2, 2, 2)], {}, np.stack([F[:2].max(0), 0 * F[0], F[2:].max(0)])),
     ("SegmentMean", [F, ints(0, 0, 1, 2, 2)], {}, np.stack([F[:2].mean(0), F[2], F[3:].mean(0)])),
     ("TensorScatterUpdate", [F, ints([1], [3]), F[:2] + 9], {}, np.stack([F[0], F[0] + 9, F[2], F[1] + 9, F[4]])),
@@ -125,6 +127,14 @@ def test_dilation() -> None:
     padded = run("Dilation2D", P, w, strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="SAME")
     np.testing.assert_allclose(padded[:, :5], np.maximum(P[:, :5] + w[0], P[:, 1:] + w[1]), atol=1e-6)
     np.testing.assert_allclose(padded[:, 5], P[:, 5] + w[0], atol=1e-6)
+
+
+def test_crops_outside_of_the_picture() -> None:
+    box = np.array([[-0.1, 0, 1, 1.25]], np.float32)  # rows -0.5 .. 5, columns 0 .. 5
+    found = run("CropAndResize", P, box, ints(0), ints(2, 6), extrapolation_value=3.0)
+    np.testing.assert_allclose(found[0, 0], np.full((6, 4), 3.0))
+    np.testing.assert_allclose(found[0, 1, :5], P[0, 5], atol=1e-5)
+    np.testing.assert_allclose(found[0, 1, 5], np.full(4, 3.0))
 
 
 @pytest.mark.parametrize("size", [(3, 2), (1, 4)])

@@ -16,8 +16,9 @@ def _operands(layer: Layer) -> list[Value]:
         raise RefusedError("arguments by name are not supported")
     tensors, found = iter(layer.inputs), list[Value]()
     for given in layer.get("args", []):
-        if isinstance(given, dict):
-            found.append(next(tensors))
+        tensor = next(tensors, None) if isinstance(given, dict) else None
+        if tensor is not None:
+            found.append(tensor)
         elif isinstance(given, int | float) and (layer.net.type(layer.x).dtype.is_float or isinstance(given, int)):
             found.append(layer.net.number(given, layer.x))
         else:

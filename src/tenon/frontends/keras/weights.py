@@ -67,10 +67,12 @@ class ByName(Weights):
         return ByName({}, inner)
 
     def part(self, *names: str) -> Weights:
-        """Those with a component of the path that is or begins with a name."""
+        """Those with a component of the path that is a name, or else begins with it."""
         parts = dict[str, Node]()
         for name in names:
-            parts = parts or {p: n for p, n in self.own.items() if any(c.startswith(name) for c in p.split("/")[:-1])}
+            paths = {path: path.split("/")[:-1] for path in self.own}
+            parts = parts or {p: self.own[p] for p, components in paths.items() if name in components}
+            parts = parts or {p: self.own[p] for p, found in paths.items() if any(c.startswith(name) for c in found)}
         return ByName({}, parts)
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:

@@ -27,6 +27,20 @@ def _scattered(how: str) -> Spell:
     )
 
 
+def _subtracted(layer: Layer) -> Made:
+    """Updates taken from what stands at their places."""
+    net = layer.net
+    places = net.add("Cast", layer.x(1), to="i64")
+    return net.add("ScatterND", layer.x(), places, net.add("Neg", layer.x(2)), reduction="add")
+
+
+def _contrasted(layer: Layer) -> Made:
+    """Stretched about the mean of each channel of each picture."""
+    net, x = layer.net, layer.x()
+    mean = net.reduce("Mean", x, [-3, -2], keep=True)
+    return net.add("Add", net.add("Mul", net.add("Sub", x, mean), layer.x(1)), mean)
+
+
 def _segment_extreme(how: str) -> Spell:
     """As of segments in any order, but zeros where a segment has no rows."""
 
@@ -138,6 +152,8 @@ ELEMENTS: dict[str, Spell] = {
     **each(_segment_extreme, "SegmentMax:max SegmentMin:min"),
     **each(family.segments, "SegmentProd:prod"),
     "SegmentMean": _segment_mean,
+    "AdjustContrastv2": _contrasted,
+    "TensorScatterSub": _subtracted,
     **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitched),
     "Bucketize": lambda layer: elements.bucketize(
         layer.net, layer.x(), np.array(list(layer.attribute("boundaries").list.f), np.float32)),

@@ -99,8 +99,10 @@ def _assigned(function: Message) -> Iterator[tuple[str, str]]:
         if node.op != "AssignVariableOp" or len(node.input) < 2:
             continue
         source = node.input[1].split(":")
-        while (made := nodes.get(source[0])) is not None and made.op == "Identity" and made.input:
+        made = nodes.get(source[0])
+        if made is not None and made.op == "Identity" and made.input:
             source = made.input[0].split(":")
+            made = nodes.get(source[0])
         if made is None or made.op != "RestoreV2" or len(made.input) < 2 or not source[-1].isdecimal():
             continue
         names = nodes.get(made.input[1].split(":")[0])

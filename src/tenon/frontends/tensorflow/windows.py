@@ -225,8 +225,8 @@ def _dilation(layer: Layer) -> Made:
 def _crop_and_resize(layer: Layer) -> Made:
     """Boxes (y0, x0, y1, x1) over the picture, corners on corners: bins of one sample with their centres there."""
     net, x = layer.net, layer.x()
-    if layer.text("method", "bilinear") != "bilinear" or layer.number("extrapolation_value", 0.0):
-        raise RefusedError("only linear sampling with zeros outside is supported")
+    if layer.text("method", "bilinear") != "bilinear":
+        raise RefusedError("only linear sampling is supported")
     (rows, columns), (_, h, w, _) = layer.numbers(3), net.dims(x)
     if not (0 < rows < 1 << 12 and 0 < columns < 1 << 12):
         raise RefusedError(f"pictures of {rows}x{columns} are impossible")
@@ -243,7 +243,28 @@ def _crop_and_resize(layer: Layer) -> Made:
     made = net.add(
         "RoiAlign", net.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
     )
-    return net.last(made)
+    at = (net.add("Where", net.constant(count > 1, "several"), low, middle), step)
+    outside = net.number(layer.number("extrapolation_value", 0.0), x)
+    return net.add("Where", _inside(layer, *at, (rows, columns), (h, w)), net.last(made), outside)
+
+
+_ROUNDING = 1e-5
+"""How far outside, in extents of the picture, a sample on its edge may come to lie by rounding."""
+
+
+def _inside(layer: Layer, first: Value, step: Value, counts: tuple[int, int], extents: tuple[int, int]) -> Value:
+    """[boxes, rows, columns, 1]: which samples, from ``first`` on and ``step`` apart, lie in the picture."""
+    net, sides = layer.net, list[Value]()
+    for axis, (count, extent) in enumerate(zip(counts, extents, strict=True)):
+        begin, gap = (net.split(v, [1, 1], 1)[axis] for v in (first, step))
+        places = net.constant(np.arange(count, dtype=np.float32)[None], "places")
+        at = net.add("Add", begin, net.add("Mul", gap, places))
+        middle = net.number((extent - 1) / 2, at)
+        reach = net.number((extent - 1) / 2 + _ROUNDING * extent, at)
+        within = net.add("LessOrEqual", net.add("Abs", net.add("Sub", at, middle)), reach)
+        shape = (-1, count, 1, 1) if axis == 0 else (-1, 1, count, 1)
+        sides.append(net.reshape(within, shape))
+    return net.add("And", *sides)
 
 
 def _area(n: int, count: int) -> Array:
