@@ -21,8 +21,8 @@ MOST = 1 << 24
 
 @dataclass(frozen=True)
 class Places:
-    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all (down, across),
-    in pixels.  One offset is for both."""
+    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all (down,
+    across), in pixels.  One offset is for both."""
 
     cells: tuple[int, int]
     image: tuple[float, float]
