@@ -183,3 +183,14 @@ def test_descriptions_of_keras_with_holes() -> None:
     assert "a layer without a class or a config" in refusal(
         description(layers=[start("x", 2), {**inner, "config": 1}, []])
     )
+
+
+def test_an_axis_cut_into_a_million_parts() -> None:
+    cut = mxnet_symbol(("null", "data", {}, ()), ("SliceChannel", "y", {"num_outputs": "1048576", "axis": "0"}, (0,)))
+    with pytest.raises(ModelError, match="an axis of 1048576 cannot be cut into 1048576 equal parts"):
+        frontends.load(cut, {"data": (1 << 20,)})
+
+
+def test_a_program_of_paddle_that_is_not_text_is_refused_in_few_words() -> None:
+    data = b'{"base_code": {"magic": "pir", "version": 4}, "program": "' + b"x" * 5000 + b'\xff"}'
+    assert len(refusal(data)) < 200

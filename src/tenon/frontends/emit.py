@@ -18,6 +18,9 @@ from tenon.ir.types import TensorType
 Operand = Value | Array | float | None
 """An input of a node: arrays become constants, numbers become f32 scalars."""
 
+MOST_PARTS = 1 << 12
+"""Tensors that one layer may cut its input into."""
+
 Made = Value | Sequence[Value]
 """What a layer makes: its one output, or several."""
 
@@ -67,7 +70,7 @@ class Emitter:
         size = self.net.dims(x)[axis]
         if count == 1:
             return [x]
-        if count < 1 or size % count:
+        if not 0 < count <= MOST_PARTS or size % count:
             raise RefusedError(f"an axis of {size} cannot be cut into {count} equal parts")
         return self.split(x, axis, [size // count] * count)
 

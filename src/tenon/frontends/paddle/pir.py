@@ -91,7 +91,7 @@ def read(data: bytes, where: str) -> Program:
         blocks = [block for region in regions for block in region["blocks"]]
         return _Reader().read(blocks[0]["ops"])
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{where}: not a program of Paddle 3; the file is damaged ({error!r})") from None
+        raise FormatError(f"{where}: not a program of Paddle 3; the file is damaged ({str(error)[:80]})") from None
 
 
 def _attribute(given: Any) -> Any:

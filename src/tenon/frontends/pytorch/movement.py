@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.frontends.emit import MOST_PARTS
 from tenon.frontends.pytorch.context import Context
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 _END = 2**31 - 1
-MOST_PARTS = 1 << 12
-"""Results that one call may have."""
 _I64 = np.dtype(np.int64)
 
 
