@@ -19,6 +19,21 @@ MOST_BINS = 1 << 10
 """Bins of an adaptive pooling along one axis."""
 
 
+def remainder(e: Emitter, a: Operand, b: Operand) -> Value:
+    """Of real numbers, with the divisor's sign."""
+    return e.add("Sub", a, e.add("Mul", e.add("Floor", e.add("Div", a, b)), b))
+
+
+def truncated(e: Emitter, x: Value) -> Value:
+    """Real numbers without what stands behind the point."""
+    return e.add("Mul", e.add("Sign", x), e.add("Floor", e.add("Abs", x)))
+
+
+def finite(e: Emitter, x: Value) -> Value:
+    """Whether elements are numbers, and not infinite."""
+    return e.add("Not", e.add("Or", e.add("IsNaN", x), e.add("IsInf", x)))
+
+
 def adaptive_pool(e: Emitter, x: Value, sizes: Sequence[int], *, average: bool) -> Value:
     """Pooled to these sizes: bin i of k on an axis of n is floor(i n / k) .. ceil((i + 1) n / k), as PyTorch has it."""
     dims = e.net.dims(x)[2:]

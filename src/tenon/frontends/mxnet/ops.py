@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import group_norm
+from tenon.frontends.composed import finite, group_norm, remainder, truncated
 from tenon.frontends.emit import Made, full_windows, same, simple
 from tenon.frontends.mxnet.context import Context
 from tenon.frontends.mxnet.detection import DETECTION
@@ -157,25 +157,12 @@ def compare(type: str, *, scalar: bool = False) -> Callable[[Context], Value]:
     return made
 
 
-def modulo(c: Context, a: Any, b: Any) -> Value:
-    """The remainder with the divisor's sign."""
-    return c.add("Sub", a, c.add("Mul", c.add("Floor", c.add("Div", a, b)), b))
-
-
 def logarithm(base: float) -> Callable[[Context], Value]:
     return lambda c: c.add("Mul", c.add("Log", c.x), float(1 / np.log(base)))
 
 
 def truth_of(type: str) -> Callable[[Context], Value]:
     return lambda c: c.add("Cast", c.add(type, c.x), to="f32")
-
-
-def finite(c: Context) -> Value:
-    return c.add("Cast", c.add("Not", c.add("Or", c.add("IsNaN", c.x), c.add("IsInf", c.x))), to="f32")
-
-
-def truncated(c: Context) -> Value:
-    return c.add("Mul", c.add("Sign", c.x), c.add("Floor", c.add("Abs", c.x)))
 
 
 def root_of_three(c: Context) -> Value:
@@ -473,9 +460,9 @@ OPERATORS: dict[str, Callable[[Context], Made]] = {
         ("_RDivScalar", "Div"))},
     **{f"{prefix}{name}": compare(type) for name, type in _COMPARISONS.items() for prefix in ("broadcast_", "_")},
     **{f"_{name}_scalar": compare(type, scalar=True) for name, type in _COMPARISONS.items()},
-    **dict.fromkeys(("broadcast_mod", "_mod", "_Mod"), lambda c: modulo(c, c.x, c.parameter(1))),
-    "_mod_scalar": lambda c: modulo(c, c.x, c.number("scalar")),
-    "_rmod_scalar": lambda c: modulo(c, c.number("scalar"), c.x),
+    **dict.fromkeys(("broadcast_mod", "_mod", "_Mod"), lambda c: remainder(c, c.x, c.parameter(1))),
+    "_mod_scalar": lambda c: remainder(c, c.x, c.number("scalar")),
+    "_rmod_scalar": lambda c: remainder(c, c.number("scalar"), c.x),
     "_hypot_scalar": lambda c: c.add("Sqrt", c.add("Add", c.add("Mul", c.x, c.x), c.number("scalar") ** 2)),
     **dict.fromkeys(("broadcast_hypot", "_hypot"), lambda c: c.add("Sqrt", c.add(
         "Add", c.square(c.x), c.square(c.parameter(1))))),
@@ -487,9 +474,10 @@ OPERATORS: dict[str, Callable[[Context], Made]] = {
         ("tan", "Tan"), ("arcsin", "Asin"), ("arccos", "Acos"), ("arctan", "Atan"), ("sinh", "Sinh"), ("cosh", "Cosh"),
         ("arcsinh", "Asinh"), ("arccosh", "Acosh"), ("arctanh", "Atanh"), ("rint", "Round"))},
     **{name: truth_of(type) for name, type in (("_contrib_isnan", "IsNaN"), ("_contrib_isinf", "IsInf"))},
-    "_contrib_isfinite": finite, "logical_not": lambda c: c.add("Cast", c.add("Equal", c.x, 0.0), to="f32"),
+    "_contrib_isfinite": lambda c: c.add("Cast", finite(c, c.x), to="f32"),
+    "logical_not": lambda c: c.add("Cast", c.add("Equal", c.x, 0.0), to="f32"),
     "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
-    "log2": logarithm(2), "log10": logarithm(10), **dict.fromkeys(("trunc", "fix"), truncated),
+    "log2": logarithm(2), "log10": logarithm(10), **dict.fromkeys(("trunc", "fix"), lambda c: truncated(c, c.x)),
     **dict.fromkeys(("cbrt", "rcbrt"), root_of_three), "smooth_l1": smooth_l1, "norm": norm,
     "degrees": lambda c: c.add("Mul", c.x, float(np.rad2deg(1))),
     "radians": lambda c: c.add("Mul", c.x, float(np.deg2rad(1))),

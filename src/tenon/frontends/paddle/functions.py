@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from tenon.frontends.composed import finite, remainder
 from tenon.frontends.paddle.context import Context, Result
 from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
@@ -95,7 +96,7 @@ def modulo(c: Context) -> Value:
     a, b = c.broadcast(c.x, c.input("Y"), c.integer("axis", -1))
     if not c.net.type(a).dtype.is_float:
         return c.add("Mod", a, b)
-    return c.add("Sub", a, c.add("Mul", c.add("Floor", c.add("Div", a, b)), b))
+    return remainder(c, a, b)
 
 
 def floor_division(c: Context) -> Value:
@@ -103,10 +104,6 @@ def floor_division(c: Context) -> Value:
     if not c.net.type(a).dtype.is_float:
         return c.add("Div", c.add("Sub", a, c.add("Mod", a, b)), b)
     return c.add("Floor", c.add("Div", a, b))
-
-
-def finite(c: Context) -> Value:
-    return c.add("Not", c.add("Or", c.add("IsNaN", c.x), c.add("IsInf", c.x)))
 
 
 def logit(c: Context) -> Value:
@@ -212,7 +209,7 @@ FUNCTIONS: dict[str, Callable[[Context], Result]] = {
     "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
     "log2": lambda c: c.add("Mul", c.add("Log", c.x), 1 / math.log(2)),
     "log10": lambda c: c.add("Mul", c.add("Log", c.x), 1 / math.log(10)),
-    "isfinite_v2": finite, "elementwise_mod": modulo, "elementwise_floordiv": floor_division,
+    "isfinite_v2": lambda c: finite(c, c.x), "elementwise_mod": modulo, "elementwise_floordiv": floor_division,
     "reduce_all": truth("ReduceMin"), "reduce_any": truth("ReduceMax"), "p_norm": norm,
     "frobenius_norm": lambda c: c.add("ReduceL2", c.x, _axes(c, "dim"), keepdims=c.integer("keep_dim")),
     "logsumexp": lambda c: c.add("ReduceLogSumExp", c.x, _axes(c), keepdims=c.integer("keepdim")),

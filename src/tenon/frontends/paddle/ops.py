@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import adaptive_pool, group_norm
+from tenon.frontends.composed import adaptive_pool, group_norm, truncated
 from tenon.frontends.emit import same, simple
 from tenon.frontends.paddle.boxes import BOXES
 from tenon.frontends.paddle.context import _TYPES, Context, Result, numpy_type
@@ -355,10 +355,6 @@ def fold(c: Context) -> Value:
 
 
 # ----------------------------------------------------------------------------------------------- other
-def truncated(c: Context) -> Value:
-    return c.add("Mul", c.add("Sign", c.x), c.add("Floor", c.add("Abs", c.x)))
-
-
 def shape(c: Context) -> Value:
     return c.add("Cast", c.add("Shape", c.x), to="i32")
 
@@ -450,7 +446,7 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     **{f"{kind}_interp{version}": interpolate for kind in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
        for version in ("", "_v2")},
     **{f"elementwise_f{name}": binary(type) for name, type in (("max", "Max"), ("min", "Min"))},
-    "trunc": truncated, "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups", 1)),
+    "trunc": lambda c: truncated(c, c.x), "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups", 1)),
     "pixel_unshuffle": pixel_unshuffle, "repeat_interleave": repeated, "crop_tensor": crop, "fold": fold,
     "einsum": lambda c: c.add("Einsum", *c.slots["Operands"], equation=c.text("equation")),
     "increment": lambda c: c.add("Add", c.x, np.array(c.number("step", c.number("value", 1.0)),

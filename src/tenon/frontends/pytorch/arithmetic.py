@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends import composed
 from tenon.frontends.emit import Made, Operand
 from tenon.frontends.pytorch.context import TYPES, Context
 from tenon.frontends.refused import RefusedError
@@ -58,11 +59,7 @@ def division(c: Context) -> Value:
     y = c.add("Div", a, b)
     if mode is None or c.numpy.kind in "iu":
         return y
-    return c.add("Floor", y) if mode == "floor" else truncated(c, y)
-
-
-def truncated(c: Context, x: Value) -> Value:
-    return c.add("Mul", c.add("Sign", x), c.add("Floor", c.add("Abs", x)))
+    return c.add("Floor", y) if mode == "floor" else composed.truncated(c, y)
 
 
 def remainder(c: Context) -> Value:
@@ -70,7 +67,7 @@ def remainder(c: Context) -> Value:
     a, b = c.operand("self"), c.operand("other")
     if c.numpy.kind in "iu":
         return c.add("Mod", a, b, fmod=0)
-    return c.add("Sub", a, c.add("Mul", c.add("Floor", c.add("Div", a, b)), b))
+    return composed.remainder(c, a, b)
 
 
 def power(c: Context) -> Value:
@@ -133,7 +130,7 @@ def rounded(c: Context) -> Value:
 
 def whole(type: str) -> Callable[[Context], Value]:
     """Floor and its like, which leave integers as they are."""
-    return lambda c: c.x if c.numpy.kind in "iu" else truncated(c, c.x) if not type else c.add(type, c.x)
+    return lambda c: c.x if c.numpy.kind in "iu" else composed.truncated(c, c.x) if not type else c.add(type, c.x)
 
 
 def softplus(c: Context) -> Value:
