@@ -43,16 +43,19 @@ _HOMES = {
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.engine:open_bundle",
-    "targets": "tenon.targets",
+    "targets": "tenon.targets:",
 }
+"""Where each public name is: a module, with ``:name`` where it has another name there; a colon alone is the module."""
+
 __all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tenon' has no attribute '{name}'")
-    home, _, there = _HOMES[name].partition(":")
-    return getattr(import_module(home), there or name)
+    home, colon, there = _HOMES[name].partition(":")
+    module = import_module(home)
+    return module if colon and not there else getattr(module, there or name)
 
 
 def __dir__() -> list[str]:

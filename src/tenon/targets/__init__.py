@@ -1,10 +1,15 @@
 """Targets.  Each module here defines rows of ``TARGETS``; a target is found by its name.
 
 Names are resolved on first use: to know whether code runs here takes no rows.
+
+The package itself can be called: ``tenon.targets`` is a public function, and importing a submodule binds its name in
+the package above it, so that the two must be one object.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tenon.errors import InputError
@@ -44,3 +49,14 @@ def __getattr__(name: str) -> Any:
     from tenon.targets.base import Target
 
     return Target
+
+
+class _Callable(ModuleType):
+    """A module that is the function of its name."""
+
+    def __call__(self) -> dict[str, Target]:
+        """Every known target by name."""
+        return targets()
+
+
+sys.modules[__name__].__class__ = _Callable

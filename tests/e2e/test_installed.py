@@ -1,0 +1,135 @@
+"""Every command and every public name, through the package as it is installed, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+import tenon as package
+from installed import environment, succeeds, tenon, tenon_script
+from real import DIGITS
+from tenon.cli.app import app
+
+MODEL = str(DIGITS / "digits.onnx")
+COMMANDS: dict[str, list[str]] = {
+    "compile": ["compile", MODEL, "-o", "out"],
+    "run": ["run", MODEL, str(DIGITS / "held_out.png"), "--top", "2"],
+    "inspect": ["inspect", MODEL],
+    "benchmark": ["benchmark", MODEL, "--rounds", "3", "--warmup", "1"],
+    "profile": ["profile", MODEL, "--rounds", "3", "--warmup", "1"],
+    "tune": ["tune", MODEL, "--table", "tuning.sqlite"],
+    "bench-op": ["bench-op", "--filter", "Relu.*", "--seconds", "0"],
+    "optimize": ["optimize", MODEL, "-o", "smaller.onnx"],
+    "targets": ["targets"],
+}
+"""A call of every command that ends well."""
+
+PUBLIC = [name for name in package.__all__ if name != "__version__"]
+
+
+def test_no_command_is_forgotten() -> None:
+    command = typer.main.get_command(app)
+    assert set(COMMANDS) == set(command.list_commands(command.context_class(command)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command(name: str, tmp_path: Path) -> None:
+    assert succeeds(*COMMANDS[name], cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_speaks_json(name: str, tmp_path: Path) -> None:
+    json.loads(succeeds(*COMMANDS[name], "--json", cwd=tmp_path))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    assert f"Usage: tenon {name}" in succeeds(name, "--help")
+
+
+def test_as_a_module_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tenon", "--version"], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"tenon {package.__version__}\n" == succeeds("--version")
+
+
+def test_bad_input_is_one_message(tmp_path: Path) -> None:
+    done = tenon("inspect", "absent.onnx", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tenon: absent.onnx")
+    assert "Traceback" not in done.stderr
+
+
+_USES = f"""
+import numpy as np
+def use(name):
+    import tenon
+    found = getattr(tenon, name)
+    if name == "targets":
+        assert "aarch64" in found(), found
+        assert set(found()) == set(__import__("tenon.targets", fromlist=["targets"]).targets())
+    elif name == "inspect":
+        assert found({MODEL!r}, target="null")[0].macs > 0
+    elif name == "load":
+        assert isinstance(found({MODEL!r}), tenon.Graph)
+    elif name == "compile":
+        assert isinstance(found({MODEL!r}), tenon.Bundle)
+    elif name == "open":
+        with found(tenon.compile({MODEL!r})) as engine:
+            assert isinstance(engine, tenon.Engine)
+            answer = engine.run(np.zeros((1, 1, 8, 8), np.float32))["probabilities"]
+            assert abs(answer.sum() - 1) < 1e-5
+    elif name == "Options":
+        assert found(target="aarch64").target == "aarch64"
+    elif name == "TenonError":
+        try:
+            tenon.load("absent.onnx")
+        except found:
+            pass
+    else:
+        assert callable(found), name
+"""
+
+
+def _python(code: str) -> None:
+    tenon_script()
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("first", PUBLIC)
+def test_public_names_in_every_order(first: str) -> None:
+    """Each name first, then all others, then it once more: what they import must not hide any."""
+    _python(f"{_USES}\nfor name in [{first!r}, *{PUBLIC!r}, {first!r}]: use(name)")
+
+
+def test_public_names_after_every_submodule() -> None:
+    _python(
+        f"{_USES}\nimport importlib, pkgutil, tenon\nbefore = {{n: getattr(tenon, n) for n in {PUBLIC!r}}}\n"
+        "for found in pkgutil.walk_packages(tenon.__path__, 'tenon.'):\n"
+        "    found.name.endswith('__main__') or importlib.import_module(found.name)\n"
+        f"assert all(getattr(tenon, n) is before[n] for n in {PUBLIC!r})\n"
+        f"for name in {PUBLIC!r}: use(name)"
+    )
+
+
+def test_public_names_after_a_submodule_of_their_name() -> None:
+    _python(
+        f"{_USES}\nimport tenon.targets\nfrom tenon import targets\nassert targets is tenon.targets\n"
+        f"for name in {PUBLIC!r}: use(name)"
+    )
+
+
+def test_the_example_of_the_package(tmp_path: Path) -> None:
+    """What the docstring of the package shows."""
+    bundle = package.compile(MODEL)
+    bundle.save(tmp_path / "out")
+    with package.open(tmp_path / "out") as engine:
+        assert engine.run({"image": np.zeros((1, 1, 8, 8), np.float32)})["probabilities"].shape == (1, 10)
