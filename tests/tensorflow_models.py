@@ -91,9 +91,10 @@ def node(name: str, op: str, *inputs: str, **attributes: Any) -> bytes:
     return part(1, name) + part(2, op) + b"".join(part(3, i) for i in inputs) + attrs
 
 
-def const(name: str, data: Any, dtype: str = "f32") -> bytes:
+def const(name: str, data: Any, dtype: str = "f32", control: str = "") -> bytes:
+    """A constant; ``control`` is what it waits for, as in "^pivot"."""
     array = np.asarray(data, DType(dtype).numpy)
-    return node(name, "Const", dtype=DType(dtype), value=array)
+    return node(name, "Const", *([control] if control else []), dtype=DType(dtype), value=array)
 
 
 def strings(name: str, *texts: bytes) -> bytes:

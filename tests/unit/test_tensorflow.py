@@ -169,6 +169,109 @@ def test_a_known_condition_takes_its_branch() -> None:
     np.testing.assert_array_equal(run(frontends.load(data, outputs=["y"]), [1, 2])[0], [-1, -2])
 
 
+def conditional(predicate: bytes, *more: bytes) -> bytes:
+    """tf.cond of TensorFlow 1: x + 1 where p, else a constant without elements, which hangs on its pivot alone."""
+    return graph(
+        placeholder("x", 2), predicate, node("s", "Switch", "p", "p"), node("t", "Identity", "s:1"),
+        node("f", "Identity", "s"), const("one", 1.0, control="^t"), node("xs", "Switch", "x", "p"),
+        node("more", "Add", "xs:1", "one"), const("none", np.zeros(0, np.float32), control="^f"),
+        node("y", "Merge", "none", "more"), *more,
+    )  # fmt: skip
+
+
+def test_a_constant_in_a_branch_that_is_not_taken_is_not_the_answer() -> None:
+    found = frontends.load(conditional(const("p", True, "bool")), outputs=["y", "y:1"])
+    answer, which = run(found, [1, 2])
+    np.testing.assert_array_equal(answer, [2, 3])
+    assert which == 1
+    with pytest.raises(ModelError, match="'y' is empty, whatever the inputs"):
+        frontends.load(conditional(const("p", False, "bool")), outputs=["y"])
+
+
+def test_control_inputs_reach_through_nodes_of_a_branch() -> None:
+    """A constant that took the place of what was computed in the branch waits for what that was computed from."""
+    last = (const("late", [5.0, 6.0], control="^more"), node("z", "Merge", "late", "none"))
+    found = frontends.load(conditional(const("p", True, "bool"), *last), outputs=["z", "more"])
+    np.testing.assert_array_equal(run(found, [1, 2])[0], [5, 6])
+
+
+def test_an_operator_of_a_branch_that_is_not_taken_has_any_number_of_outputs() -> None:
+    last = (
+        const("axis", 0, "i32"), node("many", "Split", "axis", "xs", num_split=12),
+        node("z", "Merge", "many:11", "more"),
+    )  # fmt: skip
+    found = frontends.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
+    np.testing.assert_array_equal(run(found, [1, 2])[0], [2, 3])
+
+
+def test_a_condition_at_run_time_is_refused_once_and_takes_no_branch() -> None:
+    last = (node("ys", "Switch", "x", "p"), node("neg", "Neg", "ys"), node("z", "Merge", "neg", "more"))
+    data = conditional(placeholder("p", dtype="bool"), *last)
+    for outputs in (["y"], ["z"], ["y", "z"]):
+        with pytest.raises(UnsupportedError, match=r"condition 'p' is computed at run time \(fix --value p=") as found:
+            frontends.load(data, outputs=outputs)
+        assert len(found.value.problems) == 1
+
+
+def test_branches_that_no_condition_tells_apart_are_refused() -> None:
+    data = graph(placeholder("x", 2), const("c", [1, 2]), node("y", "Merge", "x", "c"))
+    with pytest.raises(UnsupportedError, match="joins 'x' and 'c'"):
+        frontends.load(data, outputs=["y"])
+
+
+def cascade(steps: bytes, second: str = "Neg") -> bytes:
+    """Two loops and a condition of TensorFlow 1, one behind the other, as detectors in stages are written."""
+    enter = {"frame_name": "first/while", "is_constant": False}
+    again = {"frame_name": "second/while", "is_constant": False}
+    return graph(
+        placeholder("x", 2), steps, const("zero", 0, "i32"), const("one", 1, "i32"), const("three", 3, "i32"),
+        node("ei", "Enter", "zero", **enter), node("ex", "Enter", "x", **enter),
+        node("en", "Enter", "n", **{**enter, "is_constant": True}),
+        node("mi", "Merge", "ei", "ni"), node("mx", "Merge", "ex", "nx"), node("go", "LoopCond", "less"),
+        node("less", "Less", "mi", "en"), node("si", "Switch", "mi", "go"), node("sx", "Switch", "mx", "go"),
+        node("bi", "Identity", "si:1"), const("step", 1, "i32", control="^bi"), node("next", "Add", "bi", "step"),
+        node("twice", "Add", "sx:1", "sx:1"), node("ni", "NextIteration", "next"), node("nx", "NextIteration", "twice"),
+        node("xi", "Exit", "si"), node("xx", "Exit", "sx"),
+        node("fi", "Enter", "zero", **again), node("fx", "Enter", "xx", **again),
+        node("fn", "Enter", "three", **{**again, "is_constant": True}),
+        node("oi", "Merge", "fi", "qi"), node("ox", "Merge", "fx", "qx"), node("on", "LoopCond", "fewer"),
+        node("fewer", "Less", "oi", "fn"), node("ri", "Switch", "oi", "on"), node("rx", "Switch", "ox", "on"),
+        const("inc", 1, "i32"), node("after", "Add", "ri:1", "inc"), node("other", second, "rx:1"),
+        node("qi", "NextIteration", "after"), node("qx", "NextIteration", "other"), node("found", "Exit", "rx"),
+        node("any", "Greater", "xi", "zero"), node("s", "Switch", "any", "any"), node("f", "Identity", "s"),
+        node("fs", "Switch", "found", "any"), node("neg", "Neg", "fs:1"),
+        const("none", np.zeros((0,), np.float32), control="^f"), node("y", "Merge", "none", "neg"),
+    )  # fmt: skip
+
+
+def test_a_cascade_whose_loop_runs_at_run_time_is_refused_by_the_loops_name() -> None:
+    with pytest.raises(UnsupportedError, match="the condition of the loop 'first/while' is computed") as found:
+        frontends.load(cascade(placeholder("n", dtype="i32")), outputs=["y"])
+    assert len(found.value.problems) == 1
+
+
+def test_a_cascade_of_known_length_is_computed() -> None:
+    found = frontends.load(cascade(const("n", 2, "i32")), outputs=["y"])
+    np.testing.assert_array_equal(run(found, [1, 2])[0], [4, 8])  # doubled twice, turned round three times and once
+
+
+def test_what_a_loop_cannot_do_is_said_once_and_not_for_every_step() -> None:
+    with pytest.raises(UnsupportedError, match="other \\(Mine\\): this operator is not supported") as found:
+        frontends.load(cascade(const("n", 2, "i32"), "Mine"), outputs=["y"])
+    assert len(found.value.problems) == 1
+
+
+def test_a_loop_in_a_branch_that_is_not_taken_is_not_unrolled() -> None:
+    enter = {"frame_name": "f", "is_constant": False}
+    last = (
+        node("ex", "Enter", "xs", **enter), node("mx", "Merge", "ex", "nx"), node("any", "Any", "mx", "axis"),
+        const("axis", 0, "i32"), node("go", "LoopCond", "any"), node("sx", "Switch", "mx", "go"),
+        node("nx", "NextIteration", "sx:1"), node("out", "Exit", "sx"), node("z", "Merge", "out", "more"),
+    )  # fmt: skip
+    found = frontends.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
+    np.testing.assert_array_equal(run(found, [1, 2])[0], [2, 3])
+
+
 # -------------------------------------------------------------------------------------------------- SavedModel
 def variable_graph() -> bytes:
     return graph(

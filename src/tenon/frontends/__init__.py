@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tenon.errors import FormatError, InputError, TenonError
+from tenon.errors import FormatError, InputError, ShapeError, TenonError
 
 if TYPE_CHECKING:
     from tenon.frontends.source import ModelFile, Progress
@@ -99,7 +99,22 @@ def load(
 
     file, frontend = find(source, sha256, weights=weights, cache=cache, progress=progress)
     with np.errstate(all="ignore"):  # infinities and overflows in a file's numbers are the file's own
-        return frontend.load(file, shapes or {}, inputs, outputs)
+        graph = frontend.load(file, shapes or {}, inputs, outputs)
+    _check_outputs(graph)
+    return graph
+
+
+def _check_outputs(graph: Graph) -> None:
+    """Raise ShapeError if nothing is left to compute: all outputs are known, and none has an element."""
+    if not any(v.typed and v.type.bound and v.type.size for v in graph.inputs):
+        return
+    if graph.outputs and all(v.constant and not v.type.size for v in graph.outputs):
+        names = ", ".join(repr(v.name) for v in graph.outputs)
+        shapes = ", ".join(f"'{v.name}' {v.type}" for v in graph.inputs)
+        raise ShapeError(
+            f"{graph.source or graph.name}: the output {names} is empty, whatever the inputs {shapes} hold: bind the "
+            "shapes that the model is meant for with --shape, and check what is fixed with --value"
+        )
 
 
 def find(

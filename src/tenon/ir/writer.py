@@ -96,10 +96,10 @@ class Writer:
         self._all_shapes = self._all_shapes and shape
 
     def finish(self) -> None:
-        """Raise ShapeError or UnsupportedError if anything was reported."""
+        """Raise ShapeError or UnsupportedError if anything was reported; what a loop repeats is told once."""
         if not self.problems:
             return
-        unsupported = UnsupportedError(self.graph.source or self.graph.name, self.problems)
+        unsupported = UnsupportedError(self.graph.source or self.graph.name, list(dict.fromkeys(self.problems)))
         error = ShapeError(str(unsupported)) if self._all_shapes else unsupported
         error.needs = tuple(self.needs)
         raise error

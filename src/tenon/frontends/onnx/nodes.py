@@ -89,6 +89,7 @@ class Importer:
                     self.graph.strings.add(part)
                     value = value.bytes
                 if value is not None:
+                    self.check_extents(part, value)
                     self.graph.outputs.append(self.returned(part, value))
         self.deliver_extents()
         self.graph.prune()
@@ -98,6 +99,17 @@ class Importer:
                 self.writer.report(reader.origin, what, "cut the model before it with --to")
         self.writer.finish()
         return self.graph
+
+    def check_extents(self, name: str, value: Value) -> None:
+        """Report an output that has no elements although the file says that it has."""
+        stated = [d.dim_value for v in self.proto.output if v.name == name for d in v.type.tensor_type.shape.dim]
+        if not stated or min(stated) < 1 or not is_known(value) or value.type.size:
+            return
+        if all(v.type.size for v in self.graph.inputs if v.type.bound):
+            self.writer.report(
+                f"output '{name}'", f"it is empty, {value.type}; the file says {stated}",
+                "bind the shapes that the model is meant for with --shape", shape=True,
+            )  # fmt: skip
 
     def deliver_extents(self) -> None:
         """Give the true extents of outputs that depend on data beside them."""

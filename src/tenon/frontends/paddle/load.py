@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import FormatError
+from tenon.errors import FormatError, Problem, UnsupportedError
 from tenon.frontends.emit import port
 from tenon.frontends.net import MISSING_WEIGHTS, Net
 from tenon.frontends.paddle import pir
@@ -115,8 +115,10 @@ def _read(file: ModelFile) -> Program:
     if pir.is_program(file.data):
         return pir.read(file.data, file.name)
     program = SCHEMA.parse("Program", file.data, file.name)
-    if len(program.blocks) != 1:
-        raise FormatError(f"{file.name}: it has {len(program.blocks)} blocks; control flow is not supported")
+    if len(program.blocks) > 1:
+        raise UnsupportedError(file.name, _control_flow(program.blocks[0]))
+    if not program.blocks:
+        raise FormatError(f"{file.name}: it has no blocks; the file is damaged")
     (block,) = program.blocks
     variables = {v.name: _variable(v) for v in block.vars if v.type.type == _LOD_TENSOR}
     found = Program([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
@@ -132,6 +134,14 @@ def _read(file: ModelFile) -> Program:
         else:
             found.operations.append(one)
     return found
+
+
+def _control_flow(block: Message) -> list[Problem]:
+    """What is wrong with a program of several blocks: the operators that run the others, by their outputs."""
+    what, remedy = "control flow is not supported", "export the model with its conditions and lengths fixed"
+    running = [op for op in block.ops if any(a.name == "sub_block" for a in op.attrs)]
+    places = [f"{next(iter(_operation(op).made), op.type)} ({op.type})" for op in running]
+    return [Problem(place, what, remedy) for place in places or ["program of several blocks"]]
 
 
 def _variable(v: Message) -> Variable:

@@ -31,6 +31,11 @@ SOURCES = frozenset({
 })  # fmt: skip
 """Where data comes into the graph: queues, data sets, and the audio features, which are computed outside."""
 
+SWITCHES = frozenset({"Switch", "RefSwitch"})
+
+_BARRIERS = frozenset({"Merge", "RefMerge", "Enter", "RefEnter", "NextIteration", "RefNextIteration"})
+"""Where what decides whether a node runs ends: behind these it is the branches or the loop that decide."""
+
 _SILENT = frozenset({"Const", "NoOp", "Assert", "Placeholder", "PlaceholderWithDefault", "SaveV2", "RestoreV2"})
 """Operators that are no outputs of the model even if nothing reads them."""
 
@@ -92,6 +97,32 @@ def data_inputs(node: Message) -> list[str]:
     return [canonical(name) for name in node.input if not name.startswith("^")]
 
 
+def control_inputs(node: Message) -> list[str]:
+    return [name[1:] for name in node.input if name.startswith("^")]
+
+
+def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
+    """The outputs of Switches that a node waits for without reading them: it runs if they are in the branch taken.
+
+    A constant in a branch has no operands, and hangs on its branch by a control input alone.
+    """
+    found: list[str] = []
+    todo, seen = control_inputs(node), set[str]()
+    while todo:
+        one = nodes.get(name := todo.pop())
+        if one is None or name in seen or one.op in _BARRIERS:
+            continue
+        seen.add(name)
+        for reference in data_inputs(one):
+            maker = split_reference(reference)[0]
+            if maker in nodes and nodes[maker].op in SWITCHES:
+                found.append(reference)
+            else:
+                todo.append(maker)
+        todo += control_inputs(one)
+    return list(dict.fromkeys(found))
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """What nodes mean: operators, control flow, and which Enters an Exit of a loop needs."""
@@ -109,6 +140,8 @@ class Importer:
         self.net.remember()
         self.functions = {f.signature.name: f for f in graph.library.function}
         self.left = MOST_NODES
+        self.conditional = any(node.op in SWITCHES for node in graph.node)
+        self.refused: dict[str, str] = {}  # loops and conditions that were reported, and the nodes they are reported at
         self.top = Scope({node.name: node for node in graph.node})
         if not self.top.nodes or "" in self.top.nodes:
             raise FormatError(
@@ -168,6 +201,9 @@ class Importer:
     def report_missing(self, node: Message, reference: str, scope: Scope) -> None:
         """Note that a node has no such output, unless it failed altogether and that is noted."""
         first = scope.values.get(node.name)
+        if isinstance(first, Dead):
+            scope.values[reference] = first
+            return
         if not isinstance(first, Value) or first.typed:
             origin = Origin(self.file.name, node.name, node.op)
             self.net.writer.report(origin, f"'{reference}' is read, and it has no such output")
@@ -181,7 +217,8 @@ class Importer:
             return [name for enter in self.vocabulary.entries(node, scope) for name in data_inputs(enter)[:1]]
         if scope.outer is not None and node.op in ("Enter", "RefEnter"):
             return []
-        return data_inputs(node)
+        waits = guards(node, scope.nodes) if self.conditional else []
+        return [*data_inputs(node), *waits]
 
     def evaluate(self, node: Message, scope: Scope) -> None:
         """Add a node's results to the scope; what goes wrong is noted with the net."""
@@ -200,6 +237,12 @@ class Importer:
         for i, value in enumerate(made):
             scope.values[canonical(f"{node.name}:{i}")] = value
 
+    def is_dead(self, layer: Layer) -> bool:
+        """Whether a node is in a branch that is not taken: what joins branches is not, one of them is taken."""
+        if layer.node.op in _BARRIERS or not self.conditional:
+            return False
+        return any(isinstance(layer.scope.values.get(r), Dead) for r in self.needs(layer.node, layer.scope))
+
     def named(self, reference: str, value: Made) -> Made:
         if isinstance(value, Value):
             self.net[reference] = value
@@ -208,13 +251,13 @@ class Importer:
 
     def results(self, node: Message, scope: Scope) -> Sequence[Made]:
         layer = Layer(self, node, scope)
+        if self.is_dead(layer):
+            return [DEAD] * 8
         control = self.vocabulary.control.get(node.op)
         if control is not None:
             return control(layer)
         spell = self.vocabulary.operators.get(node.op)
         values = [] if node.op in SOURCES else [layer.made(k) for k in range(layer.count)]
-        if any(isinstance(v, Dead) for v in values):
-            return [DEAD] * 8
         if spell is None:
             raise unknown(node.op, self.vocabulary.operators)
         if any(isinstance(v, Value) and not is_known(v) for v in values):
@@ -270,9 +313,14 @@ class Layer(Operands):
         if k >= self.count:
             raise RefusedError(f"input {k} is missing")
         reference = self.references[k]
-        if self.scope.main and reference in self.net:
-            self.net[reference]
+        self.note(reference)
         return self.scope.values[reference]
+
+    def note(self, reference: str) -> None:
+        """Say that this node needs a result, or what stands for it where its node failed."""
+        name = reference if reference in self.net else split_reference(reference)[0]
+        if self.scope.main and name in self.net:
+            self.net[name]
 
     def x(self, k: int = 0) -> Value:
         """Operand ``k``, which must be a tensor."""

@@ -33,10 +33,36 @@ from tenon.ir.graph import Value
 _UNROLL = "only loops whose number of steps is known when compiling can be unrolled"
 
 
+class _OpenError(Exception):
+    """A condition that is not known when compiling."""
+
+    def __init__(self, value: Made) -> None:
+        super().__init__()
+        self.value = value
+
+
 def _truth(value: Made) -> bool:
     if not isinstance(value, Value) or value.data is None or value.data.size != 1:
-        raise RefusedError("its condition is computed at run time", _UNROLL)
+        raise _OpenError(value)
     return bool(value.data.item())
+
+
+def _refused(layer: Layer, key: str, what: str, error: _OpenError) -> list[Made]:
+    """Report a loop or a condition that is computed at run time, once for all the nodes that it needs.
+
+    Raises RefusedError for the first of them; the others are left without results.
+    """
+    importer, value = layer.importer, error.value
+    if key in importer.refused:
+        layer.note(importer.refused[key])
+        return []
+    importer.refused[key] = layer.node.name
+    if isinstance(value, Value) and not value.typed:
+        return []  # what the condition is computed from was refused, and that is reported
+    inputs = importer.net.writer.need(value)
+    fixed = " and ".join(f"--value {name}=..." for name in inputs)
+    remedy = f"fix {fixed}, or cut the model around it with --from and --to" if inputs else _UNROLL
+    raise RefusedError(f"{what} is computed at run time", remedy)
 
 
 # ----------------------------------------------------------------------------------------------------- frames
@@ -83,23 +109,32 @@ def entries(exit: Message, scope: Scope) -> list[Message]:
 
 
 def _exit(layer: Layer) -> Sequence[Made]:
-    """Unrolls the loop and keeps what all its Exits let out."""
+    """Unrolls the loop and keeps what this Exit lets out."""
+    scope = layer.scope
+    merges, frame, condition = _parts(layer.node, scope)
+    for enter in entries(layer.node, scope):
+        layer.note(data_inputs(enter)[0])
+    try:
+        state = _unrolled(layer, merges, condition, {m.name: _entered(m, scope) for m in merges})
+    except _OpenError as error:
+        return _refused(layer, f"loop {frame}", f"the condition of the loop '{frame}'", error)
+    left = _node(data_inputs(_node(data_inputs(layer.node)[0], scope))[0], scope)
+    return [state[left.name]]
+
+
+def _unrolled(layer: Layer, merges: list[Message], condition: Message, state: dict[str, Made]) -> dict[str, Made]:
+    """What the Merges of a loop hold after its last step.  Raises _OpenError."""
     importer, scope = layer.importer, layer.scope
-    merges, _, condition = _parts(layer.node, scope)
-    state = {m.name: _entered(m, scope) for m in merges}
     for _ in range(MOST_STEPS):
         inner = Scope(scope.nodes, {}, scope, dict(state), scope.calls)
         importer.demand([data_inputs(condition)[0]], inner)
         if not _truth(inner.values[data_inputs(condition)[0]]):
-            break
+            return state
         nexts = [_node(data_inputs(m)[1], scope) for m in merges]
         carried = [data_inputs(n)[0] for n in nexts]
         importer.demand(carried, inner)
         state = {m.name: inner.values[name] for m, name in zip(merges, carried, strict=True)}
-    else:
-        raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
-    left = _node(data_inputs(_node(data_inputs(layer.node)[0], scope))[0], scope)
-    return [state[left.name]]
+    raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
 
 
 def _entered(merge: Message, scope: Scope) -> Made:
@@ -116,18 +151,27 @@ def _enter(layer: Layer) -> Sequence[Made]:
 
 
 def _merge(layer: Layer) -> Sequence[Made]:
-    """A loop's state, or that of two branches which was taken."""
+    """A loop's state, or that of two branches which was taken, and its number."""
     if layer.node.name in layer.scope.merges:
         return [layer.scope.merges[layer.node.name]]
-    alive = [v for v in map(layer.made, range(layer.count)) if not isinstance(v, Dead)]
-    return [alive[0] if alive else DEAD]
+    alive = {i: v for i in range(layer.count) if not isinstance(v := layer.made(i), Dead)}
+    if any(isinstance(v, Value) and not v.typed for v in alive.values()):
+        return []  # a branch may be the one that is taken as long as its condition is not known
+    if len(alive) > 1:
+        names = " and ".join(repr(layer.references[i]) for i in alive)
+        raise RefusedError(f"joins {names}, and no condition says which of them is taken")
+    return [*alive.values(), *(layer.net.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
 
 
 def _switch(layer: Layer) -> Sequence[Made]:
     value, condition = layer.made(0), _node(layer.references[1], layer.scope)
     if condition.op == "LoopCond":
         return [DEAD, value]
-    taken = _truth(layer.made(1))
+    try:
+        taken = _truth(layer.made(1))
+    except _OpenError as error:
+        name = layer.references[1]
+        return _refused(layer, f"condition {name}", f"the condition '{name}'", error)
     return [DEAD if taken else value, value if taken else DEAD]
 
 
@@ -157,14 +201,20 @@ def _while(layer: Layer) -> Sequence[Made]:
     state = _pass_all(layer)
     condition, body = (layer.attribute(k).func.name for k in ("cond", "body"))
     for _ in range(MOST_STEPS):
-        if not _truth(_call(layer.importer, condition, state, layer.scope)[0]):
-            return state
+        try:
+            if not _truth(_call(layer.importer, condition, state, layer.scope)[0]):
+                return state
+        except _OpenError as error:
+            return _refused(layer, f"loop {layer.node.name}", f"the condition of the loop '{layer.node.name}'", error)
         state = _call(layer.importer, body, state, layer.scope)
     raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
 
 
 def _if(layer: Layer) -> Sequence[Made]:
-    branch = "then_branch" if _truth(layer.made(0)) else "else_branch"
+    try:
+        branch = "then_branch" if _truth(layer.made(0)) else "else_branch"
+    except _OpenError as error:
+        return _refused(layer, f"condition {layer.references[0]}", f"the condition '{layer.references[0]}'", error)
     return _call(layer.importer, layer.attribute(branch).func.name, _pass_all(layer)[1:], layer.scope)
 
 
