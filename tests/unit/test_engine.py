@@ -83,7 +83,7 @@ def test_memory_is_aligned_and_described(engine: Engine) -> None:
         ({"x": X.astype(np.float64)}, r"float64 .* convert it with .astype\(np.float32\)"),
         ({"x": X[0]}, r"shape \[10\] and the network takes \[1,10\].*reshape"),
         ({"x": X[:, :5]}, r"shape \[1,5\] and the network takes \[1,10\]$"),
-        ({"x": [1.0]}, "is a list: give a NumPy array"),
+        ({"x": None}, "is a NoneType: give a NumPy array"),
     ],
 )
 def test_wrong_feeds(engine: Engine, feeds: dict[str, np.ndarray], words: str) -> None:

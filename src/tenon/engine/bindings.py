@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tenon.bundle.manifest import Binding
-from tenon.engine.feeds import Feeds, strings, views
+from tenon.engine.feeds import Given, strings, views
 from tenon.engine.team import Team
 from tenon.errors import InputError
 from tenon.ir.dtype import Array
@@ -19,16 +19,16 @@ class Bound:
         self, binding: Binding, mutable: Array, library: ctypes.CDLL, threads: int, processors: frozenset[int]
     ) -> None:
         """``mutable`` is the region, of which the binding uses the beginning."""
-        self.binding = binding
+        self.binding, self.region = binding, mutable
         self.inputs = views(mutable, binding.inputs)
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
         self.team = Team(library, binding.entry, binding.phases, threads, processors)
 
-    def fits(self, feeds: Mapping[str, object]) -> bool:
-        """Whether all inputs are there, in these shapes."""
-        return feeds.keys() == self.inputs.keys() and all(
-            getattr(feeds[name], "shape", None) == (array.shape[:-1] if name in self.strings else array.shape)
+    def fits(self, given: Given) -> bool:
+        """Whether these are the shapes of all inputs."""
+        return all(
+            given[name][0].shape == (array.shape[:-1] if name in self.strings else array.shape)
             for name, array in self.inputs.items()
         )
 
@@ -36,17 +36,16 @@ class Bound:
         return ", ".join(f"{name}[{','.join(map(str, array.shape))}]" for name, array in self.inputs.items())
 
 
-def fitting(every: Sequence[Bound], feeds: Feeds) -> int:
+def fitting(every: Sequence[Bound], given: Given) -> int:
     """The number of the binding that takes arrays of these shapes.  Raises InputError if there are several bindings
     and none does; a single one is left to say itself what does not fit."""
     if len(every) == 1:
         return 0
-    named = feeds if isinstance(feeds, Mapping) else dict.fromkeys(every[0].inputs, feeds)
-    found = next((i for i, bound in enumerate(every) if bound.fits(named)), None)
+    found = next((i for i, bound in enumerate(every) if bound.fits(given)), None)
     if found is None:
-        given = ", ".join(f"{name}{list(getattr(a, 'shape', ()))}" for name, a in named.items())
+        shapes = ", ".join(f"{name}{list(array.shape)}" for name, (array, _) in given.items())
         listed = "; ".join(map(str, every))
         raise InputError(
-            f"no binding takes {given}: this bundle was compiled for {listed}: compile it with one more --shape"
+            f"no binding takes {shapes}: this bundle was compiled for {listed}: compile it with one more --shape"
         )
     return found

@@ -18,7 +18,7 @@ import numpy as np
 from tenon.bundle import Bundle
 from tenon.bundle.link import link_freestanding, program_objects, runtime
 from tenon.bundle.manifest import Tensor
-from tenon.engine.feeds import Feeds, cropped, fill, strings, views
+from tenon.engine.feeds import Feeds, cropped, fill, named, strings, views
 from tenon.errors import InternalError, ToolchainError
 from tenon.ir.dtype import Array
 from tenon.toolchain.compiler import Compiler
@@ -57,7 +57,8 @@ class Emulator:
 
     def _region(self, feeds: Feeds, size: int) -> bytes:
         region = np.zeros(size, np.uint8)
-        fill(views(region, self._inputs), feeds, strings(self._inputs))
+        inputs = views(region, self._inputs)
+        fill(inputs, named(inputs, feeds), region, strings(self._inputs))
         return region.tobytes()
 
     def _program(self) -> Callable[[list[bytes]], list[bytes]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from _thread import allocate_lock
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,7 +14,8 @@ import numpy as np
 from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
 from tenon.engine import files
 from tenon.engine.bindings import Bound, fitting
-from tenon.engine.feeds import Feeds, cropped, fill
+from tenon.engine.feeds import Feeds, cropped, fill, named
+from tenon.engine.locks import Locked
 from tenon.engine.processors import Cores, choose
 from tenon.errors import BundleError, InputError, InternalError
 from tenon.ir.dtype import Array
@@ -51,13 +51,14 @@ def open_bundle(
         return Engine(folder, threads=threads, affinity=affinity, cores=cores)
 
 
-class Engine:
+class Engine(Locked):
     """A bundle, loaded.
 
     ``inputs`` and ``outputs`` map names to arrays that *are* the network's memory: write inputs there and call
     ``run()`` without feeds, and nothing is copied.  Weights are mapped read-only from their file and shared; each
     engine has its own mutable and activations regions, so use one engine per thread (``fork``).  One engine used by
-    several threads at once is safe too: they take turns, if they take copies.
+    several threads at once is safe too: they take turns, if they take copies.  A process forked off (``os.fork``,
+    ``multiprocessing``) can use the engine too, also while other threads run it: it has memory and threads of its own.
 
     Each run is shared by ``threads`` threads: the one that calls it, and others that are kept until ``close``.  The
     answer is the same, bit for bit, for any number of them.  They run on the processors numbered in ``affinity``, or
@@ -92,7 +93,7 @@ class Engine:
     def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
         memory = self.manifest.memory
         self._library, self._weights = library, weights
-        self._lock = allocate_lock()
+        super().__init__()
         self._closed = False
         mutable = -(-memory.mutable // memory.alignment) * memory.alignment
         arena = _aligned(mutable + memory.activations, memory.alignment)
@@ -147,17 +148,23 @@ class Engine:
         """Run once and return the outputs by name.
 
         ``feeds`` maps every input's name to an array of exactly its shape and dtype (any strides), or is the array
-        itself if there is one input; None runs on what ``inputs`` holds.  With ``copy=False`` the result shares
-        memory with ``outputs`` and the next run overwrites it.  Inputs and outputs of strings are arrays of Python's
-        strings (in ``inputs`` and ``outputs``, of their bytes).  In a bundle for several shapes the feeds' shapes
-        choose among them, and ``inputs`` and ``outputs`` become those of the chosen binding.  Other Python threads run
-        meanwhile.  Raises InputError if a feed does not fit or the engine is closed.
+        itself if there is one input; None runs on what ``inputs`` holds.  Arrays of other libraries (DLPack,
+        ``__array__``, buffers) are taken too, and lists of numbers, which get the input's dtype where they fit it.
+        All feeds are read before any input is written, so they may be views of ``inputs`` and ``outputs``.
+
+        With ``copy=False`` the result shares memory with ``outputs`` and the next run overwrites it.  Inputs and
+        outputs of strings are arrays of Python's strings (in ``inputs`` and ``outputs``, of their bytes).  In a bundle
+        for several shapes the feeds' shapes choose among them, and ``inputs`` and ``outputs`` become those of the
+        chosen binding.  Other Python threads run meanwhile.  Raises InputError if a feed does not fit or the engine is
+        closed.
         """
         with self._lock:
             self._check_open()
             if feeds is not None:
-                self._select(fitting(self._bindings, feeds))
-                fill(self.inputs, feeds, self._bindings[self._number].strings)
+                given = named(self.inputs, feeds)
+                self._select(fitting(self._bindings, given))
+                chosen = self._bindings[self._number]
+                fill(self.inputs, given, chosen.region, chosen.strings)
             if status := self._team.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
             found = cropped(self.outputs, self._bindings[self._number].binding.outputs)

@@ -9,10 +9,15 @@ import numpy as np
 
 from tenon.bundle.manifest import Tensor
 from tenon.errors import InputError
+from tenon.ir.arrays import as_array, fitted
 from tenon.ir.dtype import Array, DType
 from tenon.ir.strings import StringError, decoded, encoded
 
-Feeds = Mapping[str, Any] | Array
+Feeds = Mapping[str, Any] | Any
+"""Arrays, or what ``ir.arrays`` reads as such, by the inputs' names; or that of the only input."""
+
+Given = Mapping[str, tuple[Array, Any]]
+"""Every feed by the name of its input, as an array and as it was given."""
 
 
 def views(region: Array, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
@@ -38,35 +43,42 @@ def strings(tensors: tuple[Tensor, ...]) -> frozenset[str]:
     return frozenset(t.name for t in tensors if t.string)
 
 
-def fill(inputs: Mapping[str, Array], feeds: Feeds, texts: Set[str] = frozenset()) -> None:
-    """Copy every feed into the input of its name; all is checked before anything is written.
-
-    ``feeds`` maps names to arrays, or is one array for a network with one input.  The inputs in ``texts`` take arrays
-    of strings, or of their bytes.  Raises InputError for unknown or missing names, for a wrong shape or dtype
-    (nothing is cast silently) and for strings without room.
-    """
-    given = _by_name(inputs, feeds)
-    told = {name: _bytes(name, value, inputs[name]) if name in texts else value for name, value in given.items()}
-    checked = {name: _checked(name, value, inputs[name]) for name, value in told.items()}
-    for name, value in checked.items():
-        inputs[name][...] = value
-
-
-def _by_name(inputs: Mapping[str, Array], feeds: Feeds) -> Mapping[str, Any]:
+def named(inputs: Mapping[str, Array], feeds: Feeds) -> Given:
+    """The feeds by name.  Raises InputError for unknown or missing names, and for what is no array."""
     if not isinstance(feeds, Mapping):
         if len(inputs) != 1:
             raise InputError(f"give a dict of arrays: this network has inputs {_list(inputs)}")
-        return {next(iter(inputs)): feeds}
+        feeds = {next(iter(inputs)): feeds}
     if unknown := [name for name in feeds if name not in inputs]:
         raise InputError(f"no input named '{unknown[0]}': this network's inputs are {_list(inputs)}")
     if missing := [name for name in inputs if name not in feeds]:
         raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(inputs)}")
-    return feeds
+    return {name: (as_array(name, value), value) for name, value in feeds.items()}
 
 
-def _bytes(name: str, value: Any, wanted: Array) -> Any:
+def fill(
+    inputs: Mapping[str, Array],
+    given: Given,
+    region: Array,
+    texts: Set[str] = frozenset(),
+) -> None:
+    """Copy every feed into the input of its name; all is checked before anything is written.
+
+    ``given`` is what ``named`` found, ``region`` the memory that all inputs lie in: feeds may share it, also
+    with other inputs, and count as they were before.  The inputs in ``texts`` take arrays of strings, or of their
+    bytes.  Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
+    """
+    checked = {name: _checked(name, array, value, inputs[name], texts) for name, (array, value) in given.items()}
+    for name, array in checked.items() if len(checked) > 1 else ():
+        if array is not inputs[name] and np.may_share_memory(array, region):
+            checked[name] = array.copy()
+    for name, array in checked.items():
+        inputs[name][...] = array  # NumPy itself sees to a feed that overlaps its own input
+
+
+def _bytes(name: str, value: Array, wanted: Array) -> Array:
     """The bytes of an array of strings; what is none is left to be checked."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "OSU":
+    if value.dtype.kind not in "OSU":
         return value
     if value.shape != wanted.shape[:-1]:
         raise InputError(
@@ -80,20 +92,19 @@ def _bytes(name: str, value: Any, wanted: Array) -> Any:
         ) from None
 
 
-def _checked(name: str, value: Any, wanted: Array) -> Array:
-    if not isinstance(value, np.ndarray):
-        raise InputError(f"input '{name}' is a {type(value).__name__}: give a NumPy array of {_describe(wanted)}")
-    if value.dtype != wanted.dtype:
+def _checked(name: str, array: Array, value: Any, wanted: Array, texts: Set[str]) -> Array:
+    array = _bytes(name, array, wanted) if name in texts else fitted(array, value, wanted.dtype)
+    if array.dtype != wanted.dtype:
         raise InputError(
-            f"input '{name}' has dtype {value.dtype} and the network takes {wanted.dtype}: convert it with "
+            f"input '{name}' has dtype {array.dtype} and the network takes {wanted.dtype}: convert it with "
             f".astype(np.{wanted.dtype.name})"
         )
-    if value.shape != wanted.shape:
+    if array.shape != wanted.shape:
         raise InputError(
-            f"input '{name}' has shape {_shape(value)} and the network takes {_shape(wanted)}"
-            + (": same number of elements, so .reshape may be meant" if value.size == wanted.size else "")
+            f"input '{name}' has shape {_shape(array)} and the network takes {_shape(wanted)}"
+            + (": same number of elements, so .reshape may be meant" if array.size == wanted.size else "")
         )
-    return value
+    return array
 
 
 def _list(inputs: Mapping[str, Array]) -> str:

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import os
-from _thread import allocate_lock
 
+from tenon.engine.locks import Locked
 from tenon.errors import BundleError
 
-_loaded: dict[bytes, ctypes.CDLL] = {}
-_lock = allocate_lock()
+
+class _Libraries(Locked):
+    """The libraries of this process by their bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loaded: dict[bytes, ctypes.CDLL] = {}
+
+    def get(self, content: bytes, origin: str | os.PathLike[str]) -> ctypes.CDLL:
+        with self._lock:
+            if content not in self._loaded:
+                try:
+                    quick = None if self._loaded else _from_memory(content)
+                    self._loaded[content] = quick or _from_disk(content)
+                except OSError as error:
+                    raise BundleError(f"cannot load {origin}: {error}") from error
+            return self._loaded[content]
+
+
+_libraries = _Libraries()
 
 
 def load_library(content: bytes, origin: str | os.PathLike[str]) -> ctypes.CDLL:
@@ -18,13 +36,7 @@ def load_library(content: bytes, origin: str | os.PathLike[str]) -> ctypes.CDLL:
     dlopen recognises libraries by path and would hand out the old one after a bundle was written again, so each
     content is loaded from a file of its own.  ``origin`` is for messages.
     """
-    with _lock:
-        if content not in _loaded:
-            try:
-                _loaded[content] = (None if _loaded else _from_memory(content)) or _from_disk(content)
-            except OSError as error:
-                raise BundleError(f"cannot load {origin}: {error}") from error
-        return _loaded[content]
+    return _libraries.get(content, origin)
 
 
 def _from_memory(content: bytes) -> ctypes.CDLL | None:

@@ -65,17 +65,22 @@ class Pinning:
     def __init__(self, processors: frozenset[int]) -> None:
         self.processors = processors
         self._before: dict[int, set[int]] = {}
+        self._process = os.getpid()
 
     def pin(self) -> None:
         """Pin the calling thread; the threads that it starts inherit this."""
+        if not self.processors:
+            return
+        if self._process != os.getpid():  # forked: the threads of the parent are not ours to move
+            self._before, self._process = {}, os.getpid()
         thread = get_native_id()
-        if self.processors and thread not in self._before:
+        if thread not in self._before:
             self._before[thread] = os.sched_getaffinity(0)
             os.sched_setaffinity(0, self.processors)
 
     def release(self) -> None:
         """Every pinned thread that still exists may run where it could before."""
-        while self._before:
+        while self._before and self._process == os.getpid():
             thread, processors = self._before.popitem()
             try:
                 os.sched_setaffinity(thread, processors)

@@ -18,6 +18,7 @@ from tenon.frontends.pytorch.program import Call, Program, Ref, operator_name
 from tenon.frontends.pytorch.walk import graph_of
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
+from tenon.ir.arrays import as_array
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType
 
@@ -60,7 +61,7 @@ def load(
 
 def _exported(torch: Any, module: Any, example_inputs: Sequence[Any]) -> Any:
     given = [example_inputs] if isinstance(example_inputs, torch.Tensor | np.ndarray) else example_inputs
-    tensors = tuple(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in given)
+    tensors = tuple(_tensor(torch, f"example {i}", x) for i, x in enumerate(given))
     training = module.training and not hasattr(module, "graph")  # an exported program's module has one mode only
     try:
         return torch.export.export(module.eval() if training else module, tensors)
@@ -69,6 +70,12 @@ def _exported(torch: Any, module: Any, example_inputs: Sequence[Any]) -> Any:
     finally:
         if training:
             module.train()
+
+
+def _tensor(torch: Any, name: str, given: Any) -> Any:
+    """Arrays of any library as torch's tensors; numbers and whatever else a module takes stay."""
+    array = not isinstance(given, torch.Tensor) and any(hasattr(given, a) for a in ("__dlpack__", "__array__"))
+    return torch.from_numpy(as_array(name, given)) if array else given
 
 
 def _decomposed(torch: Any, program: Any) -> Any:
