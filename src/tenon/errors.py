@@ -13,10 +13,13 @@
 
 A message says what, where (file and source layer), why, and what to do.  The command line prints the message
 alone and exits with status 2; ``-v`` adds the traceback.
+
+What costs time but changes no answer (a cache or a tuning table that cannot be used) is a TenonWarning.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -85,3 +88,12 @@ class ToolchainError(TenonError):
 
 class InternalError(TenonError):
     """Tenon broke one of its own rules; please report it with the model."""
+
+
+class TenonWarning(UserWarning):
+    """Something could not be used that only saves time: a cache, or a table of measurements."""
+
+
+def warn(message: str) -> None:
+    """A TenonWarning; Python shows an equal one once per process unless told otherwise."""
+    warnings.warn(message, TenonWarning, stacklevel=3)

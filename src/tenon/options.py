@@ -5,7 +5,7 @@ Environment variables are read here and nowhere else:
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
     TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION
     TENON_CC        the C compiler to use instead of zig
-    TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache
+    TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache    TENON_NO_TUNING (0 or 1)
     TENON_CACHE     where compiled objects and fetched models are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
 """
 
@@ -50,6 +50,7 @@ _VARIABLES = {
     "compiler": "TENON_CC",
     "cache": "TENON_CACHE",
     "tuning": "TENON_TUNING",
+    "no_tuning": "TENON_NO_TUNING",
 }
 
 
@@ -135,6 +136,9 @@ class Options:
 
     tuning: Path = field(default_factory=lambda: default_cache() / "tuning.sqlite")
     """What ``tenon tune`` measured; used where it knows a layer."""
+
+    no_tuning: bool = False
+    """Choose algorithms by the estimate alone: the same input and options then give the same bytes on any machine."""
 
     if not TYPE_CHECKING:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon import frontends, passes
-from tenon.bundle import Bundle, Origin
+from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError
@@ -29,10 +30,10 @@ from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import Weighed, plan
 from tenon.plan.program import Memory, Program
-from tenon.plan.sites import Setting
+from tenon.plan.sites import Setting, choice_text
 from tenon.targets import Target, find
-from tenon.tune.search import Found, compiler_version, search
-from tenon.tune.table import Kind, Table
+from tenon.tune.search import Found, kind_of, search
+from tenon.tune.table import Table, Times
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
@@ -106,10 +107,10 @@ def compile(
         graphs = [compile_in(bound, changes, chosen.compile_preprocess) for bound in graphs]
         changes = {}
     pictures = described(graphs[0], changes)
-    first, *more = _programs(graphs, target, chosen, name, progress)
+    (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
     text = source(first, f"{name}.h", profile=chosen.profile, more=more)
-    return Bundle(first, text, target, chosen, _origin(model, given), pictures, heads, tuple(more))
+    return Bundle(first, text, target, chosen, _origin(model, given), pictures, heads, tuple(more), tuned)
 
 
 def inspect(
@@ -144,9 +145,11 @@ def tune(
 ) -> Iterator[Found]:
     """Measure, layer by layer, the ways to compute a model on this machine, and remember them for ``compile``.
 
-    Layers that the table already knows are not measured again; stopping half-way loses only the layer at hand.
+    ``threads`` is how many run a layer together: ``compile`` uses times measured with as many as the bundle is made
+    for, else those of the nearest number.  Layers that the table already knows are not measured again; stopping
+    half-way loses only the layer at hand.  A table that cannot be read or written is a TenonWarning.
     """
-    chosen, target = _chosen(options, changes)
+    chosen, target = _chosen(options, {**changes, "threads": threads})
     given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
     graph = _optimised(given, target, chosen, shapes)
     setting = _setting(target, chosen)
@@ -198,10 +201,11 @@ def _prepared(
     graph = _optimised(given, target, options, shapes)
     progress("plan")
     setting = _setting(target, options)
-    times: dict[str, dict[str, float]] = {}
-    if options.tuning.exists() and target.object != "none":
-        times = Table(options.tuning).times(Kind(target.name, compiler_version(options)))
-    return graph, replace(setting, choices=choose(graph, setting, times, options.max_weights))
+    times: Times = {}
+    if not options.no_tuning and target.object != "none" and os.path.lexists(options.tuning):
+        times = Table(options.tuning).nearest(kind_of(target, options, setting.threads))
+    choices = choose(graph, setting, times, options.max_weights)
+    return graph, replace(setting, choices=choices, measured=frozenset(choices.keys() & times.keys()))
 
 
 def _named(program: Program, given: Graph) -> Program:
@@ -224,10 +228,14 @@ def _every(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]:
 
 def _programs(
     graphs: Sequence[Graph], target: Target, options: Options, name: str, progress: Progress
-) -> list[Program]:
-    """The program of each binding.  They share a constant region; the first has what is enough for all."""
+) -> tuple[list[Program], Tuned | None]:
+    """The program of each binding, and what measured times had to do with them.
+
+    They share a constant region; the first has what is enough for all.
+    """
     weights, found = Weighed(), list[Program]()
     optimised, setting = _prepared(graphs[0], target, options, None, progress)
+    settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
             found.append(_named(plan(optimised.copy(), setting, name, weights), graph))
@@ -235,6 +243,7 @@ def _programs(
         other, chosen = _prepared(graph, target, options, None, progress)
         alike = choose_alike(other, chosen, optimised, setting)
         chosen = replace(chosen, choices={**chosen.choices, **alike})
+        settings.append(chosen)
         found.append(_named(plan(other, chosen, f"{name}_{number}", weights), graph))
     last, memories = found[-1], [program.memory for program in found]
     memory = Memory(
@@ -242,7 +251,16 @@ def _programs(
         max(m.bound for m in memories),
     )  # fmt: skip
     error = max(program.error for program in found)
-    return [replace(found[0], memory=memory, constants=last.constants, error=error), *found[1:]]
+    return [replace(found[0], memory=memory, constants=last.constants, error=error), *found[1:]], _tuned(settings)
+
+
+def _tuned(settings: Sequence[Setting]) -> Tuned | None:
+    """What a manifest says of the choices for which measured times counted."""
+    chosen = [(name, choice_text(s.choices[name])) for s in settings for name in sorted(s.measured)]
+    if not chosen:
+        return None
+    text = "".join(f"{name}\t{choice}\n" for name, choice in chosen)
+    return Tuned(len(chosen), hashlib.sha256(text.encode()).hexdigest())
 
 
 def _setting(target: Target, options: Options) -> Setting:

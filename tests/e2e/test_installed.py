@@ -67,6 +67,20 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_cache_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
+    """A file where the cache should be: neither objects nor measured times can be kept, and all commands go on."""
+    (tmp_path / "cache").write_text("in the way")
+    done = tenon("compile", MODEL, "-o", "out", cwd=tmp_path, TENON_CACHE="cache")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("tenon: warning: the cache ")
+    assert "Traceback" not in done.stderr
+    done = tenon("compile", MODEL, "-o", "out", "--no-tuning", cwd=tmp_path, TENON_TUNING=str(DIGITS / "held_out.png"))
+    assert (done.returncode, done.stderr) == (0, "")
+    done = tenon("compile", MODEL, "-o", "out", cwd=tmp_path, TENON_TUNING=str(DIGITS / "held_out.png"))
+    assert done.returncode == 0
+    assert done.stderr.count("not a usable tuning table") == done.stderr.count("\n") == 1
+
+
 _USES = f"""
 import numpy as np
 def use(name):

@@ -14,7 +14,7 @@ import pytest
 
 import handmade
 from tenon.bundle.link import library, program_objects
-from tenon.errors import TenonError, ToolchainError
+from tenon.errors import TenonError, TenonWarning, ToolchainError
 from tenon.options import Options
 from tenon.targets import find as find_target
 from tenon.targets import targets
@@ -97,7 +97,8 @@ def test_full_disk_is_not_fatal(zig: compiler.Compiler, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(cache, "write_atomically", full)
-    assert zig.compile(SOURCE, "k.c", find_target("aarch64"))
+    with pytest.warns(TenonWarning, match=r"objects cannot be written \(No space left on device\).*TENON_CACHE"):
+        assert zig.compile(SOURCE, "k.c", find_target("aarch64"))
     assert not [path for path in zig.folder.rglob("*") if path.is_file() and path.parent.name != "zig"]
 
 
@@ -113,7 +114,21 @@ def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_cache_that_cannot_be_written_is_not_fatal(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert compiler.zig(tmp_path / "file").compile(SOURCE, "k.c", find_target("aarch64"))
+    with pytest.warns(TenonWarning, match="cannot be written"):
+        assert compiler.zig(tmp_path / "file").compile(SOURCE, "k.c", find_target("aarch64"))
+
+
+def test_zig_does_without_its_own_cache_on_a_full_disk(tmp_path: Path) -> None:
+    """A compiler that says what zig says on a full disk, unless its cache lies in the folder that it runs in."""
+    program = tmp_path / "zig"
+    program.write_text(
+        '#!/bin/sh\n[ "${ZIG_GLOBAL_CACHE_DIR#"$PWD"}" = "$ZIG_GLOBAL_CACHE_DIR" ] && '
+        "{ echo unable to write: NoSpaceLeft >&2; exit 1; }\nfor out; do :; done; echo made >$out\n"
+    )
+    program.chmod(0o755)
+    zig = compiler.Compiler((str(program),), "zig", "", tmp_path / "cache")
+    with pytest.warns(TenonWarning, match="zig cannot be written"):
+        assert zig.compile(SOURCE, "k.c", find_target("aarch64")) == b"made\n"
 
 
 def test_missing_zig_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

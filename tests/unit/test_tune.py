@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tenon
-from tenon.errors import InputError
+from tenon.bundle import read_manifest
+from tenon.errors import TenonWarning
 from tenon.ir.graph import Graph
 from tenon.ir.types import F32, tensor
 from tenon.ops.conv import Conv
 from tenon.pipeline import tune
-from tenon.tune.table import Kind, Table
+from tenon.plan.sites import Setting, choice_text, key
+from tenon.targets import find
+from tenon.tune import table
+from tenon.tune.search import Job, jobs
+from tenon.tune.table import Kind, Table, generator_version
 
 
 @pytest.fixture
@@ -34,20 +45,21 @@ def test_search_is_remembered_and_used(graph: Graph, tmp_path: Path) -> None:
     (found,) = tune(graph, tuning=path)
     assert found.count == 2  # equal layers are measured once
     assert len(found.seconds) > 5
-    assert {name.split("(")[0] for name in found.seconds} == {"Tile", "Blocking"}
+    assert {name.split()[0] for name in found.seconds} <= {"conv", "winograd", "strassen"}
+    assert {"conv", "winograd"} <= {name.split()[0] for name in found.seconds}
     assert found.excess >= 1
     (again,) = tune(graph, tuning=path)
     assert again.seconds == found.seconds
     # What the table says is what is compiled: make one candidate the fastest.
     with sqlite3.connect(path) as db:
-        slow = next(name for name in found.seconds if name.startswith("Tile"))
-        db.execute("update candidates set seconds = 1e-9 where candidate = ?", (slow,))
+        slow = next(name for name in found.seconds if name.startswith("conv "))
+        db.execute("update measured set seconds = 1e-9 where candidate = ?", (slow,))
     db.close()
     kernels = {c.kernel.name for c in tenon.compile(graph, tuning=path).program.calls}
     assert any(name.startswith("conv3x3") for name in kernels)
     with sqlite3.connect(path) as db:
-        fast = next(name for name in found.seconds if name.startswith("Blocking"))
-        db.execute("update candidates set seconds = 1e-10 where candidate = ?", (fast,))
+        fast = next(name for name in found.seconds if name.startswith("winograd "))
+        db.execute("update measured set seconds = 1e-10 where candidate = ?", (fast,))
     db.close()
     kernels = {c.kernel.name for c in tenon.compile(graph, tuning=path).program.calls}
     assert any(name.startswith("winograd") for name in kernels)
@@ -60,7 +72,7 @@ def test_every_choice_gives_the_same_answer(graph: Graph, tmp_path: Path) -> Non
     answers = []
     for name in found.seconds:
         with sqlite3.connect(path) as db:
-            db.execute("update candidates set seconds = case candidate when ? then 1e-9 else 1 end", (name,))
+            db.execute("update measured set seconds = case candidate when ? then 1e-9 else 1 end", (name,))
         db.close()
         with tenon.open(tenon.compile(graph, tuning=path)) as engine:
             answers.append(engine.run(x)["y1"])
@@ -70,11 +82,57 @@ def test_every_choice_gives_the_same_answer(graph: Graph, tmp_path: Path) -> Non
         np.testing.assert_allclose(answer, answers[0], atol=2e-5 * scale, rtol=0)
 
 
-def test_a_table_that_is_no_table(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "table.sqlite"
+def _damaged(path: Path) -> None:
     path.write_text("not a database, but long enough to be taken for one" * 40)
-    with pytest.raises(InputError, match="not a usable tuning table"):
-        tenon.compile(graph, tuning=path)
+
+
+def _damaged_inside(path: Path) -> None:
+    """A sound table, of which the pages behind the first are overwritten."""
+    for i in range(200):
+        Table(path).put(Kind("a", "zig"), f"layer {i}", {"fast": 1.0})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\x5a" * (len(whole) - 4096))
+
+
+def _a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [_damaged, _damaged_inside, _a_folder])
+def test_a_table_that_is_no_table_is_a_warning(
+    graph: Graph, tmp_path: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.sqlite"
+    spoil(path)
+    plain = tenon.compile(graph, no_tuning=True)
+    with pytest.warns(TenonWarning, match=r"table\.sqlite: not a usable tuning table"):
+        bundle = tenon.compile(graph, tuning=path)
+    assert bundle.source == plain.source
+    assert bundle.tuned is None
+    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    with pytest.warns(TenonWarning) as told:
+        (found,) = tune(graph, tuning=path)
+    assert found.seconds
+    assert "the tuning table cannot be written" in str(told[-1].message)
+
+
+def test_a_disk_that_is_full_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+
+    class Full(sqlite3.Connection):
+        def executemany(self, *arguments: Any) -> Any:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("tenon.tune.table.sqlite3.connect", partial(sqlite3.connect, factory=Full))
+    with pytest.warns(TenonWarning, match="cannot be written.*disk is full"):
+        (found,) = tune(graph, tuning=tmp_path / "t.sqlite")
+    assert found.seconds
+
+
+def test_rows_that_are_no_times_are_left_aside(tmp_path: Path) -> None:
+    table, kind = Table(tmp_path / "t.sqlite"), Kind("a", "zig")
+    table.put(kind, "layer", {"fast": 1.0, "text": "soon", "never": float("inf"), "less": -1.0})  # type: ignore[dict-item]
+    assert table.times(kind) == {"layer": {"fast": 1.0}}
 
 
 def test_kinds_do_not_mix(tmp_path: Path) -> None:
@@ -84,3 +142,87 @@ def test_kinds_do_not_mix(tmp_path: Path) -> None:
     table.put(Kind("a", "zig", 2), "layer", {"fast": 0.5})
     assert table.times(Kind("a", "zig", 1)) == {"layer": {"fast": 1.0}}
     assert table.times(Kind("a", "zig", 2)) == {"layer": {"fast": 0.5}}
+    assert table.times(Kind("a", "zig", 1, "another generator")) == {}
+    assert table.nearest(Kind("a", "zig", 1, "another generator")) == {}
+
+
+def test_times_of_the_nearest_number_of_threads(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t.sqlite")
+    for threads in (1, 2, 4):
+        table.put(Kind("a", "zig", threads), "layer", {"fast": float(threads)})
+    table.put(Kind("a", "zig", 4), "only with 4", {"fast": 4.0})
+    assert table.nearest(Kind("a", "zig", 2)) == {"layer": {"fast": 2.0}, "only with 4": {"fast": 4.0}}
+    assert table.nearest(Kind("a", "zig", 3))["layer"] == {"fast": 2.0}
+    assert table.nearest(Kind("a", "zig", 8))["layer"] == {"fast": 4.0}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("made_for", [None, 1, 2])
+def test_what_was_measured_with_any_threads_is_used(
+    graph: Graph, tmp_path: Path, threads: int, made_for: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    path = tmp_path / "t.sqlite"
+    (found,) = tune(graph, tuning=path, threads=threads)
+    bundle = tenon.compile(graph, tuning=path, threads=made_for)
+    assert bundle.tuned is not None
+    assert bundle.tuned.layers == 1
+    assert min(found.seconds, key=found.seconds.__getitem__) != found.estimated
+    assert bundle.source != tenon.compile(graph, no_tuning=True, threads=made_for).source
+
+
+def test_an_older_generator_is_not_asked(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    path = tmp_path / "t.sqlite"
+    list(tune(graph, tuning=path))
+    assert tenon.compile(graph, tuning=path).tuned is not None
+    monkeypatch.setattr("tenon.tune.search.generator_version", lambda: "of tomorrow")
+    assert tenon.compile(graph, tuning=path).tuned is None
+
+
+def test_the_generator_version_follows_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = generator_version.__wrapped__()
+    assert now == generator_version()
+    monkeypatch.setattr(table, "_PACKAGE", tmp_path / "tenon")
+    shutil.copytree(Path(tenon.__file__).parent, tmp_path / "tenon", ignore=shutil.ignore_patterns("__pycache__"))
+    assert generator_version.__wrapped__() == now
+    with (tmp_path / "tenon" / "kernels" / "conv.py").open("a") as file:
+        file.write("\n")
+    assert generator_version.__wrapped__() != now
+
+
+def test_the_manifest_says_what_was_tuned(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles made with different tables differ in their digests; without, they are the same whatever lies there."""
+    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    path = tmp_path / "t.sqlite"
+    plain = tenon.compile(graph, tuning=path)
+    (found,) = tune(graph, tuning=path)
+    tuned = tenon.compile(graph, tuning=path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("update measured set seconds = 1e-9 where candidate = ?", (found.estimated,))
+    other = tenon.compile(graph, tuning=path)
+    assert plain.tuned is None
+    assert tuned.tuned is not None
+    assert other.tuned is not None
+    assert tuned.tuned.sha256 != other.tuned.sha256
+    assert other.tuned == tenon.compile(graph, tuning=shutil.copy(path, tmp_path / "copy")).tuned
+    folders = [tenon.compile(graph, tuning=path, no_tuning=True).save(tmp_path / "a"), plain.save(tmp_path / "b")]
+    contents = [{p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders]
+    assert contents[0] == contents[1]
+    assert read_manifest(tuned.save(tmp_path / "c")).tuned == tuned.tuned
+    assert read_manifest(folders[0]).tuned is None
+
+
+def test_keys_are_plain_text(graph: Graph) -> None:
+    setting = Setting(find("x86-64-avx2").machine)
+    (job,) = jobs(graph, setting)
+    assert key(job.node) == "Conv(pads=(1, 1, 1, 1))(f32[1, 16, 12, 12], f32[16, 16, 3, 3]c) -> f32[1, 16, 12, 12]"
+    texts = [choice_text(c) for c in job.candidates]
+    assert len(set(texts)) == len(texts)
+    for text in texts:
+        assert re.fullmatch(r"(conv|winograd|strassen)( [a-z_.]+=\w+)+", text)
+
+
+def _estimated(job: Job, *rest: Any) -> dict[str, float]:
+    """In the place of measuring: the last of the candidates is the fastest."""
+    return {choice_text(c): 1.0 / n for n, c in enumerate(job.candidates, 1)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenon.bundle.manifest import Manifest as Manifest
     from tenon.bundle.manifest import Origin as Origin
+    from tenon.bundle.manifest import Tuned as Tuned
     from tenon.bundle.manifest import read_manifest as read_manifest
     from tenon.bundle.writer import Bundle as Bundle
 
@@ -18,9 +19,10 @@ _HOMES = {
     "Bundle": "tenon.bundle.writer",
     "Manifest": "tenon.bundle.manifest",
     "Origin": "tenon.bundle.manifest",
+    "Tuned": "tenon.bundle.manifest",
     "read_manifest": "tenon.bundle.manifest",
 }
-__all__ = ["Bundle", "Manifest", "Origin", "read_manifest"]
+__all__ = ["Bundle", "Manifest", "Origin", "Tuned", "read_manifest"]
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,14 @@ class Origin(NamedTuple):
     format: str = "onnx"
 
 
+class Tuned(NamedTuple):
+    """What ``tenon tune`` had to do with a bundle: of how many layers the algorithm was chosen by measured times, and
+    a digest of these layers and choices.  Bundles with the same digest were made alike."""
+
+    layers: Annotated[int, least(1)]
+    sha256: str
+
+
 class MadeFor(NamedTuple):
     """The target that a bundle's code was compiled for."""
 
@@ -131,6 +139,7 @@ class Manifest(NamedTuple):
     ``error`` the largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured.
     ``bindings`` are all shapes that the network is there for, if there are several; the rest is about the first, but
     for ``memory``, which is enough for each of them.
+    ``tuned`` is None where estimates alone chose the algorithms.
     ``pictures`` says of inputs how a picture becomes one, ``heads`` how a detector's outputs list what it found.
     """
 
@@ -154,6 +163,7 @@ class Manifest(NamedTuple):
     pictures: Mapping[str, Picture] = MappingProxyType({})
     heads: Heads | None = None
     bindings: tuple[Binding, ...] = ()
+    tuned: Tuned | None = None
     format: Literal[1] = FORMAT
 
     def every_binding(self) -> tuple[Binding, ...]:

@@ -25,6 +25,7 @@ from tenon.bundle.manifest import (
     Origin,
     Step,
     Tensor,
+    Tuned,
 )
 from tenon.bundle.names import identifier, library_name
 from tenon.bundle.place import place
@@ -59,6 +60,7 @@ class Bundle:
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     heads: Heads | None = None
     more: tuple[Program, ...] = ()
+    tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -167,6 +169,7 @@ class Bundle:
             bindings=tuple(map(_binding, (program, *self.more))) if self.more else (),
             pictures=dict(self.pictures),
             heads=self.heads,
+            tuned=self.tuned,
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
             nodes=tuple(
                 Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, **asdict(call.facts))

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 from tenon.cli.groups import (
     Answers,
-    Building,
     Bundling,
     Compiler,
+    Inspecting,
     Json,
     Model,
     Pictures,
-    Planning,
     Printing,
+    Running,
     Shape,
     Sharing,
     Target,
@@ -86,7 +86,7 @@ def run_command(
     pictures: Pictures,
     answers: Answers,
     sharing: Sharing,
-    options: Building,
+    options: Running,
     printing: Printing,
 ) -> None:
     """Run a model or a bundle on real input and print the answer."""
@@ -104,7 +104,7 @@ def inspect_command(
     dot: Annotated[Path | None, typer.Option("--dot", help="Write the optimised graph to this Graphviz file.")] = None,
     text: Annotated[Path | None, typer.Option("--text", help="Write the optimised graph to this text file.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
-    options: Planning,
+    options: Inspecting,
     printing: Printing,
 ) -> None:
     """Show what a model is made of: operators, multiply-accumulates, parameters, peak RAM."""
@@ -123,7 +123,7 @@ def benchmark_command(
     rounds: Rounds = 20,
     warmup: Warmup = 3,
     sharing: Sharing,
-    options: Building,
+    options: Running,
     printing: Printing,
 ) -> None:
     """Time whole networks on random input: min, max, avg, std and median of each."""
@@ -143,7 +143,7 @@ def profile_command(
     warmup: Warmup = 10,
     html: Annotated[Path | None, typer.Option("--html", help="Write the profile as a page to this file.")] = None,
     sharing: Sharing,
-    options: Building,
+    options: Running,
     printing: Printing,
 ) -> None:
     """Time every operator of a network and compare it with what the machine can do."""

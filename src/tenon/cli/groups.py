@@ -114,6 +114,11 @@ Verify = Annotated[
 Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of zig.")]
 
 
+NoTuning = Annotated[
+    bool, typer.Option("--no-tuning", help="Leave what 'tenon tune' measured aside: estimates choose algorithms.")
+]
+
+
 @dataclass(frozen=True)
 class Planning:
     """How a model is optimised and planned.  The fields of this and its heirs have the names of ``Options``."""
@@ -144,6 +149,13 @@ class Planning:
 
 
 @dataclass(frozen=True)
+class Inspecting(Planning):
+    """And looked at."""
+
+    no_tuning: NoTuning = False
+
+
+@dataclass(frozen=True)
 class Building(Planning):
     """And compiled."""
 
@@ -164,7 +176,14 @@ class Building(Planning):
 
 
 @dataclass(frozen=True)
-class Bundling(Building):
+class Running(Building):
+    """And run."""
+
+    no_tuning: NoTuning = False
+
+
+@dataclass(frozen=True)
+class Bundling(Running):
     """And made into a bundle."""
 
     name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and the files.")] = None

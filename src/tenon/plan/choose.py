@@ -12,7 +12,7 @@ from dataclasses import replace
 from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node
 from tenon.ops.base import Cost, Site
-from tenon.plan.sites import Setting, key, operator, site
+from tenon.plan.sites import Setting, choice_text, key, operator, site
 
 
 def choose(
@@ -65,8 +65,8 @@ def _layers(graph: Graph, setting: Setting) -> dict[str, tuple[list[Node], Ways]
 
 
 def _fastest(ways: Ways, measured: Mapping[str, float]) -> object:
-    known = [c for c in ways if str(c) in measured]
-    return min(known, key=lambda c: measured[str(c)]) if known else next(iter(ways))
+    known = [c for c in ways if choice_text(c) in measured]
+    return min(known, key=lambda c: measured[choice_text(c)]) if known else next(iter(ways))
 
 
 def _fit(
@@ -101,5 +101,5 @@ def _fit(
 
 def _time(ways: Ways, choice: object, measured: Mapping[str, float]) -> float:
     """Measured seconds where all ways are known, else the estimate, in a unit of its own."""
-    complete = all(str(c) in measured for c in ways)
-    return measured[str(choice)] if complete else 1e-9 * ways[choice].time
+    complete = all(choice_text(c) in measured for c in ways)
+    return measured[choice_text(choice)] if complete else 1e-9 * ways[choice].time

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from tenon.ir.graph import Node
+from tenon.ir.operation_text import show_operation
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Limits, Operator, Site
 
@@ -13,12 +14,14 @@ from tenon.ops.base import Limits, Operator, Site
 @dataclass(frozen=True)
 class Setting:
     """What a whole plan is made for: the machine, what algorithms may cost, what a search has chosen, by ``key`` of
-    the site, and the most threads that may run it together."""
+    the site, and the most threads that may run it together.  ``measured`` are the keys of choices for which measured
+    times counted."""
 
     machine: Machine
     limits: Limits = field(default_factory=Limits)
     choices: Mapping[str, object] = field(default_factory=dict)
     threads: int = 1
+    measured: frozenset[str] = frozenset()
 
 
 def operator(node: Node) -> Operator:
@@ -48,4 +51,20 @@ def key(node: Node) -> str:
 
     types = [None if v is None else f"{v.type.dtype}{list(v.type.shape)}{'c' * v.constant}" for v in node.inputs]
     results = [f"{v.type.dtype}{list(v.type.shape)}" for v in node.outputs]
-    return f"{node.op}({', '.join(map(shown, types))}) -> {', '.join(results)}"
+    return f"{show_operation(node.op)}({', '.join(map(shown, types))}) -> {', '.join(results)}"
+
+
+def choice_text(choice: object) -> str:
+    """A candidate as text that tables keep: ``winograd m=4 tiles=12 cols=6 vecs=2``."""
+    return " ".join([type(choice).__module__.rpartition(".")[2], *_fields(choice, "")])
+
+
+def _fields(value: object, prefix: str) -> list[str]:
+    if not is_dataclass(value):
+        return [f"{prefix.rstrip('.') or 'value'}={value}"]
+    return [
+        text
+        for f in fields(value)
+        for each in [getattr(value, f.name)]
+        for text in (_fields(each, f"{prefix}{f.name}.") if is_dataclass(each) else [f"{prefix}{f.name}={each}"])
+    ]

@@ -2,7 +2,7 @@
 
 Each entry is one file: a SHA-256 digest and the bytes it is of, so a torn or damaged entry is a miss, never a
 wrong answer.  Entries appear by rename, so any number of processes may share a cache.  A cache that cannot be
-written is not an error: nothing is kept.
+written (a full disk, a folder of another user) is a TenonWarning: nothing is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from tenon.errors import warn
 
 _DIGEST = hashlib.sha256().digest_size
 LARGEST = 64 << 20
@@ -47,12 +49,20 @@ class Cache:
         if len(content) > LARGEST:
             return
         path = self._path(name)
-        with contextlib.suppress(OSError):
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, hashlib.sha256(content).digest() + content)
+        except OSError as error:
+            warn_unwritable(self.folder, error)
 
     def _path(self, name: str) -> Path:
         return self.folder / name[:2] / name[2:]
+
+
+def warn_unwritable(folder: Path, error: object) -> None:
+    """Say that nothing is kept in a cache."""
+    why = error.strerror if isinstance(error, OSError) and error.strerror else error
+    warn(f"the cache {folder} cannot be written ({why}), so nothing is kept there: make room, or set TENON_CACHE")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from tenon.errors import ToolchainError
 from tenon.options import Options, child_environment
 from tenon.targets import Target
-from tenon.toolchain.cache import Cache, key
+from tenon.toolchain.cache import Cache, key, warn_unwritable
 
 BASE_FLAGS = (
     "-std=c99",
@@ -120,22 +120,25 @@ class Compiler:
                 for name, content in files.items():
                     (folder / name).write_bytes(content)
                 command = (*self.command, *arguments)
-                result = subprocess.run(
-                    command, cwd=folder, env=self._environment(folder), capture_output=True, check=False
-                )
+                libraries = _writable(self.folder / "zig")
+                result = _called(command, folder, libraries or folder / "zig-global")
+                if result.returncode and libraries and b"NoSpaceLeft" in result.stderr:
+                    warn_unwritable(libraries, "No space left on device")
+                    result = _called(command, folder, folder / "zig-global")
                 if result.returncode:
                     raise ToolchainError(_failure(command, result.returncode, result.stderr, self.zig))
                 return (folder / output).read_bytes()
         except OSError as error:
             raise ToolchainError(f"cannot run the C compiler {self.command[0]}: {error}") from error
 
-    def _environment(self, folder: Path) -> dict[str, str]:
-        """zig keeps its C libraries in our cache; what it made of our own files is in our cache already."""
-        return child_environment(
-            LC_ALL="C",
-            ZIG_GLOBAL_CACHE_DIR=str(_writable(self.folder / "zig") or folder / "zig-global"),
-            ZIG_LOCAL_CACHE_DIR=str(folder / "zig-local"),
-        )
+
+def _called(command: Sequence[str], folder: Path, libraries: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a compiler in ``folder``.  zig keeps the C libraries that it makes in ``libraries``; what it made of our own
+    files is in our cache already."""
+    environment = child_environment(
+        LC_ALL="C", ZIG_GLOBAL_CACHE_DIR=str(libraries), ZIG_LOCAL_CACHE_DIR=str(folder / "zig-local")
+    )
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
 
 
 def find(options: Options) -> Compiler:

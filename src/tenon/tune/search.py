@@ -22,9 +22,9 @@ from tenon.ir.graph import Graph, Node, Value
 from tenon.options import Options
 from tenon.plan.lower import plan
 from tenon.plan.program import Program
-from tenon.plan.sites import Setting, key, operator, site
+from tenon.plan.sites import Setting, choice_text, key, operator, site
 from tenon.targets import Target
-from tenon.tune.table import Kind, Table
+from tenon.tune.table import Kind, Table, generator_version
 
 _EVICT = np.zeros(2 << 20, np.float32)
 """Bytes that push a layer's data out of the second-level cache: 8 MiB."""
@@ -88,25 +88,26 @@ def search(
 ) -> Iterator[Found]:
     """Measure what the table does not know yet, layer by layer; what is known is given without measuring."""
     work = jobs(graph, setting)
-    kind = Kind(target.name, compiler_version(options), threads)
+    kind = kind_of(target, options, threads)
     known = table.times(kind)
     for i, job in enumerate(work):
         name = key(job.node)
         progress(i, len(work), name)
-        seconds = {c: t for c, t in known.get(name, {}).items() if c in set(map(str, job.candidates))}
-        missing = [c for c in job.candidates if str(c) not in seconds]
+        seconds = {c: t for c, t in known.get(name, {}).items() if c in set(map(choice_text, job.candidates))}
+        missing = [c for c in job.candidates if choice_text(c) not in seconds]
         if missing:
             # A candidate measured alone would be compared with times from another hour: all are measured together.
             seconds = measure(job, target, setting, options, threads, repeat)
             table.put(kind, name, seconds)
-        yield Found(name, job.count, seconds, str(job.candidates[0]))
+        yield Found(name, job.count, seconds, choice_text(job.candidates[0]))
     progress(len(work), len(work), "")
 
 
-def compiler_version(options: Options) -> str:
+def kind_of(target: Target, options: Options, threads: int) -> Kind:
+    """The rows of the table that are about code made so, for that many threads."""
     from tenon.toolchain.compiler import find
 
-    return find(options).version
+    return Kind(target.name, find(options).version, threads, generator_version())
 
 
 def measure(
@@ -131,7 +132,7 @@ def measure(
             contenders = [i for i in contenders if best[i] < 1.5 * fastest]
     for engine in engines:
         engine.close()
-    return {str(c): t for c, t in zip(job.candidates, best, strict=True)}
+    return {choice_text(c): t for c, t in zip(job.candidates, best, strict=True)}
 
 
 def _timed(engine: Engine) -> float:

@@ -1,25 +1,43 @@
 """Measured times of candidates, in one SQLite file that can be shared, merged and deleted.
 
-A row is one candidate of one layer on one kind of machine: target, compiler and number of threads.  Rows of other
-kinds live beside each other.
+A row is one candidate of one layer on one kind of machine: target, compiler, generator and number of threads.  Rows of
+other kinds live beside each other.  The table only makes compiled code faster, so one that is damaged, or cannot be
+written, is a TenonWarning.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from tenon.errors import InputError
+from tenon.errors import warn
 
 _SCHEMA = """
-    create table if not exists candidates (
-        kind text not null, layer text not null, candidate text not null, seconds real not null,
-        primary key (kind, layer, candidate)
+    create table if not exists measured (
+        target text not null, compiler text not null, generator text not null, threads integer not null,
+        layer text not null, candidate text not null, seconds real not null,
+        primary key (target, compiler, generator, threads, layer, candidate)
     ) without rowid
 """
+_PACKAGE = Path(__file__).resolve().parents[1]
+_GENERATOR = ("ir", "kernels", "ops", "plan", "codegen", "runtime")
+"""Packages that decide which code a candidate becomes, beside the compiler's flags."""
+
+
+@lru_cache(maxsize=1)
+def generator_version() -> str:
+    """A digest of the files that generate code: what an older generator's code took says nothing of today's."""
+    digest = hashlib.sha256()
+    files = [p for room in _GENERATOR for p in (_PACKAGE / room).rglob("*") if p.suffix in (".py", ".c", ".h")]
+    for path in sorted([*files, _PACKAGE / "toolchain" / "compiler.py"]):
+        digest.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -29,9 +47,11 @@ class Kind:
     target: str
     compiler: str
     threads: int = 1
+    generator: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.target} | {self.compiler} | {self.threads}"
+
+Times = dict[str, dict[str, float]]
+"""Seconds of every measured candidate, by layer."""
 
 
 class Table:
@@ -40,32 +60,61 @@ class Table:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=30)
-            try:
-                connection.execute(_SCHEMA)
-                with connection:
-                    yield connection
-            finally:
-                connection.close()
-        except (OSError, sqlite3.Error) as error:
-            raise InputError(f"{self.path}: not a usable tuning table ({error}); name another with --table") from error
+    def times(self, kind: Kind) -> Times:
+        """What was measured on exactly this kind of machine."""
+        return self._read(kind).get(kind.threads, {})
 
-    def times(self, kind: Kind) -> dict[str, dict[str, float]]:
-        """Seconds of every measured candidate, by layer."""
-        found: dict[str, dict[str, float]] = {}
-        if self.path.exists():
-            with self._open() as db:
-                rows = db.execute("select layer, candidate, seconds from candidates where kind = ?", (str(kind),))
-                for layer, candidate, seconds in rows:
-                    found.setdefault(layer, {})[candidate] = seconds
+    def nearest(self, kind: Kind) -> Times:
+        """The same, where a layer was not measured with as many threads with the next smaller number that it was
+        measured with, else with the next larger one."""
+        found: Times = {}
+        every = self._read(kind)
+        for threads in sorted(every, key=lambda n: (n > kind.threads, abs(n - kind.threads))):
+            for layer, seconds in every[threads].items():
+                found.setdefault(layer, seconds)
         return found
 
     def put(self, kind: Kind, layer: str, seconds: Mapping[str, float]) -> None:
         """Remember measurements; each call is durable by itself, so a search can be interrupted."""
-        rows = [(str(kind), layer, candidate, t) for candidate, t in seconds.items()]
-        with self._open() as db:
-            db.executemany("insert or replace into candidates values (?, ?, ?, ?)", rows)
+        rows = [
+            (kind.target, kind.compiler, kind.generator, kind.threads, layer, candidate, t)
+            for candidate, t in seconds.items()
+        ]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=30)) as db, db:
+                db.execute(_SCHEMA)
+                db.executemany("insert or replace into measured values (?, ?, ?, ?, ?, ?, ?)", rows)
+        except (OSError, sqlite3.Error) as error:
+            warn(f"{self.path}: the tuning table cannot be written ({error}), measurements are lost: {_REMEDY}")
+
+    def _read(self, kind: Kind) -> dict[int, Times]:
+        """Times by number of threads."""
+        found: dict[int, Times] = {}
+        try:
+            if not self.path.exists():
+                return {}
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as db:
+                if not db.execute("select 1 from sqlite_master where name = 'measured'").fetchone():
+                    return {}
+                query = (
+                    "select threads, layer, candidate, seconds from measured "
+                    "where target = ? and compiler = ? and generator = ?"
+                )
+                for threads, layer, candidate, seconds in db.execute(
+                    query, (kind.target, kind.compiler, kind.generator)
+                ):
+                    if _plausible(threads, layer, candidate, seconds):
+                        found.setdefault(threads, {}).setdefault(layer, {})[candidate] = seconds
+        except (OSError, ValueError, sqlite3.Error) as error:
+            warn(f"{self.path}: not a usable tuning table ({error}), compiling by the estimate alone: {_REMEDY}")
+            return {}
+        return found
+
+
+_REMEDY = "delete it, or name another with --table or TENON_TUNING"
+
+
+def _plausible(threads: object, layer: object, candidate: object, seconds: object) -> bool:
+    texts = isinstance(layer, str) and isinstance(candidate, str)
+    return texts and isinstance(threads, int) and isinstance(seconds, float) and 0 < seconds < math.inf
