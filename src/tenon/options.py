@@ -82,7 +82,8 @@ class Options:
 
     precision: Precision = "fp32"
     """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
-    multiplies pairs of bf16 also computes convolutions in them.  Sums are f32 always."""
+    multiplies pairs of bf16 also computes convolutions in them.  Sums are f32 always.  Output channels whose weights
+    f16 could not hold are stored times a power of two."""
 
     winograd: Literal[0, 2, 4] | None = None
     """The largest tile of Winograd's convolution: larger is faster and less exact, 0 turns it off.  None is 4, and 0
@@ -92,7 +93,8 @@ class Options:
     """How often Strassen's algorithm may halve a product of matrices, 0 for never; None is 2, or 0 as above."""
 
     max_winograd_error: Annotated[float, least(0)] | None = None
-    """The largest error over the RMS of a layer's output that Winograd's algorithm may add."""
+    """The largest error over the RMS of an output channel that Winograd's algorithm may add, that of rounding its
+    transformed weights and inputs to 16 bits included."""
 
     max_weights: Annotated[int, least(0)] | None = None
     """The most bytes that all weights may take as packed; fast algorithms make them grow."""

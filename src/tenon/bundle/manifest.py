@@ -136,7 +136,8 @@ class Manifest(NamedTuple):
     """Everything that is known of a bundle without opening its other files.
 
     ``threads`` is the most threads that can run it together, ``phases`` how many times these meet in a run, and
-    ``error`` the largest error over the RMS of a layer's output that an algorithm adds to direct sums, as measured.
+    ``error`` the largest error over the RMS of an output channel of a layer, on random data, that is more than direct
+    sums in f32 have: that of the layer's algorithm (Winograd's, Strassen's), and of weights and activations in 16 bits.
     ``bindings`` are all shapes that the network is there for, if there are several; the rest is about the first, but
     for ``memory``, which is enough for each of them.
     ``tuned`` is None where estimates alone chose the algorithms.

@@ -84,6 +84,22 @@ class Short:
             out.append(_dot([*powers, *(Fraction(1) for _ in ends)], [*terms, *ends]))
         return out
 
+    def input_power(self) -> Array:
+        """The sum of squares of each row of B^T, f64 [side]: the mean square of a transformed input over an input's."""
+        if self.trivial:
+            return np.ones(1)
+        points = self._points()
+        rows = [*(_polynomial([q for q in points if q != p]) for p in points), _polynomial(points)]
+        return np.array([sum(float(c) ** 2 for c in row) for row in rows])
+
+    def output_power(self) -> Array:
+        """The squares of A^T, f64 [m, side]: what the mean square of a product adds to that of an output."""
+        if self.trivial:
+            return np.ones((1, 1))
+        points = [float(p) for p in self._points()]
+        rows = [[*(p**j for p in points), float(j == self.m - 1)] for j in range(self.m)]
+        return np.array(rows, np.float64) ** 2
+
     def _points(self) -> list[Fraction]:
         return [Fraction(0), *(sign * p for p in self.pairs for sign in (1, -1))]
 

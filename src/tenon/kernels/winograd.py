@@ -24,6 +24,7 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, bitcast
 from tenon.ir.types import F32, I32, DType
+from tenon.kernels import rounding
 from tenon.kernels.conv import Ahead, Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time, unrolled
 from tenon.kernels.cook_toom import Short
 from tenon.kernels.finish import finish
@@ -39,8 +40,12 @@ ERROR = {
     (1, 7): {2: 9.5e-6, 4: 4.9e-5},
 }
 """The largest error over the RMS of the output, by kernel (on its side or upright) and m: measured against float64 on
-random data (direct: 9e-6).  3x3 taps in tiles of 2 in pairs of bf16: 1.7e-2, where the direct algorithm has 1.0e-2;
-larger tiles would have 2.9e-1, so they are multiplied in f32."""
+random data (direct: 9e-6).  Numbers of 16 bits add to that (``rounding``)."""
+
+_GENTLE = 4
+"""The longest side of a tile whose weights, and inputs, may be rounded to 16 bits: the transforms of longer ones
+multiply the error of that by 30 and more (tiles of 4 of 3x3 taps in pairs of bf16: 2.9e-1 of the RMS, directly
+1.0e-2)."""
 
 _CACHE = 600_000
 """Bytes of transformed inputs and products that stay near the processor."""
@@ -71,8 +76,16 @@ def _taps(s: Conv) -> tuple[int, int]:
     return min(s.kernel), max(s.kernel)
 
 
-def error(s: Conv, m: int) -> float:
-    return ERROR[_taps(s)][m]
+def error(s: Conv, b: Blocking, weights: Array | None) -> float:
+    """The largest error over the RMS of an output channel: that of the algorithm in f32, and what rounding ``weights``
+    [out, in, kh, kw], after they were transformed, and transformed inputs to 16 bits adds."""
+    exact, dtype = ERROR[_taps(s)][b.m], stored_as(s, b)
+    if weights is None or not (b.pairs or dtype in rounding.NARROW):
+        return exact
+    left, right = (axis.output_power() * axis.input_power() for axis in axes(s, b.m))
+    return exact + rounding.transformed(
+        _transformed(weights, s, b), dtype, DType.BF16 if b.pairs else F32, left, right, weights
+    )
 
 
 def axes(s: Conv, m: int) -> tuple[Short, Short]:
@@ -113,25 +126,37 @@ def between(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tu
     return (count, inputs, room, wide), (count, outputs, room, lanes)
 
 
+def gentle(s: Conv, m: int) -> bool:
+    """Whether transformed weights may be rounded to 16 bits."""
+    return max(axis.side for axis in axes(s, m)) <= _GENTLE
+
+
 def stored_as(s: Conv, b: Blocking) -> DType:
-    """The type of transformed weights: as that of the weights, but that bf16 is too coarse for larger tiles."""
-    return F32 if s.weights is DType.BF16 and b.m > 2 else s.weights
+    """The type of transformed weights: as that of the weights, but that 16 bits are too coarse for larger tiles."""
+    return s.weights if s.weights not in rounding.NARROW or gentle(s, b.m) else F32
 
 
-def largest(s: Conv, most: int) -> int:
-    """The largest tile: weights in bf16 that were asked for to save memory shall not be kept as f32."""
-    return min(most, 2) if s.weights is DType.BF16 and s.x.dtype is F32 else most
+def offered(s: Conv, m: int) -> bool:
+    """Whether tiles of ``m`` are worth considering: weights in 16 bits that were asked for to save memory, with images
+    in f32, shall not be kept as f32."""
+    return gentle(s, m) or s.weights not in rounding.NARROW or s.x.dtype is not F32
 
 
 def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Array]:
     """G g G^T of [out, in, kh, kw], packed for the products: per run [elements][trips][blocks][block][vecs * lanes]."""
-    down, across = axes(s, b.m)
-    u = np.einsum("ai,ocij,bj->aboc", down.taps(), weights.astype(np.float64), across.taps()).astype(np.float32)
+    u = _transformed(weights, s, b).astype(np.float32)
     s = replace(s, weights=stored_as(s, b))
     u = u.reshape(-1, *weights.shape[:2], 1, 1)
     product = replace(s, kernel=(1, 1), top=0, left=0)
     packed = [pack(each, product, machine, b.vecs) for each in u]
     return [np.stack(parts)[:, :, :, 0, 0] for parts in zip(*packed, strict=True)]
+
+
+def _transformed(weights: Array, s: Conv, b: Blocking) -> Array:
+    """G g G^T, f64 [rows, cols, out, in]."""
+    down, across = axes(s, b.m)
+    u: Array = np.einsum("ai,ocij,bj->aboc", down.taps(), weights.astype(np.float64), across.taps(), optimize=True)
+    return u
 
 
 def best_blockings(
@@ -141,7 +166,7 @@ def best_blockings(
     most ``most_error``."""
     vectors = s.padded // machine.lanes
     found = []
-    for m in (m for m, error in ERROR[_taps(s)].items() if m <= largest(s, most) and error <= most_error):
+    for m in (m for m, e in ERROR[_taps(s)].items() if m <= most and e <= most_error and offered(s, m)):
         pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
         total = math.prod(grid(s, m))
         for tiles in _shared_evenly(total):

@@ -74,8 +74,9 @@ class Step:
 @dataclass(frozen=True)
 class Limits:
     """What a choice of algorithm may cost.  ``winograd``: the largest tile of Winograd's algorithm, 0 for none, and
-    ``error`` the largest error that it may add (see ``kernels.winograd``).  ``strassen``: how often Strassen's may
-    halve a product, 0 for never; each time makes weights 7/4 as large (see ``kernels.strassen``)."""
+    ``error`` the largest error over the RMS of an output channel that it may add (see ``kernels.winograd``).
+    ``strassen``: how often Strassen's may halve a product, 0 for never; each time makes weights 7/4 as large (see
+    ``kernels.strassen``)."""
 
     winograd: int = 4
     strassen: int = 2
@@ -85,11 +86,10 @@ class Limits:
 @dataclass(frozen=True)
 class Cost:
     """What computing a node in one way costs: ``time`` in multiply-adds of a vector, by estimate; ``weights`` in
-    bytes, as packed; ``error``, the largest over the RMS of the output, that an algorithm adds to direct sums."""
+    bytes, as packed."""
 
     time: float = 0.0
     weights: int = 0
-    error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -264,6 +264,12 @@ class Operator(ABC):
     def cost(self, site: Site) -> Cost:
         """What ``site.choice``, or the best candidate by estimate, costs."""
         return Cost()
+
+    def error(self, site: Site) -> float:
+        """The largest error over the RMS of an output channel, on random data, that is more than direct sums of the
+        model's weights in f32 have: that of ``site.choice`` or of the best candidate by estimate, and of numbers kept
+        in 16 bits (see ``kernels.rounding``)."""
+        return 0.0
 
     def lower(self, site: Site) -> list[Step]:
         """Loop IR kernels and their arguments.  An operator without any refuses every use in ``supported``."""

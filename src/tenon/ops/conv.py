@@ -15,7 +15,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, DType, Layout, TensorType
 from tenon.kernels import conv as dense
-from tenon.kernels import depthwise, strassen, winograd
+from tenon.kernels import depthwise, rounding, strassen, winograd
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.ops.base import (
@@ -165,6 +165,11 @@ def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object
     return tuple(choice for _, choice in sorted(found, key=lambda each: each[0]))
 
 
+def _tiles(found: Iterable[object]) -> dict[int, winograd.Blocking]:
+    """A blocking of Winograd's algorithm for each size of its tiles."""
+    return {c.m: c for c in found if isinstance(c, winograd.Blocking)}
+
+
 def planes(weights: Array) -> Array:
     """Weights of a 1-D convolution as those of a 2-D one."""
     return weights if weights.ndim == 4 else weights[:, :, None, :]
@@ -272,20 +277,43 @@ class Conv(Operator):
         problem = self.problem(site)
         if problem.depthwise:
             return ()
-        return _candidates(problem, site.machine, site.limits)
+        found = _candidates(problem, site.machine, site.limits)
+        if site.limits.error == math.inf or self.is_wide(site):
+            return found
+        fit = {m: self.added(site, b) <= site.limits.error for m, b in _tiles(found).items()}
+        return tuple(c for c in found if not isinstance(c, winograd.Blocking) or fit[c.m])
 
     def cost(self, site: Site) -> Cost:
         problem, choice = self.problem(site), self.choice(site)
-        weights = 4 * problem.padded * problem.taps * problem.x.channels // self.group
+        count = problem.padded * problem.taps * problem.x.channels // self.group
+        weights = count * problem.weights.bytes
         if isinstance(choice, winograd.Blocking):
-            grown = weights * winograd.elements(problem, choice.m) // problem.taps
-            time, error = winograd.estimate(problem, site.machine, choice), winograd.error(problem, choice.m)
-            return Cost(time, grown, error)
+            size = winograd.stored_as(problem, choice).bytes
+            grown = count * size * winograd.elements(problem, choice.m) // problem.taps
+            return Cost(winograd.estimate(problem, site.machine, choice), grown)
         if isinstance(choice, strassen.Blocking):
             grown = weights * 7**choice.levels // 4**choice.levels
-            return Cost(strassen.estimate(problem, site.machine, choice), grown, strassen.ERROR[choice.levels])
+            return Cost(strassen.estimate(problem, site.machine, choice), grown)
         tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(problem, site.machine)
         return Cost(dense.estimate(problem.flattened(), site.machine, tile), weights)
+
+    def error(self, site: Site) -> float:
+        choice, weights = self.choice(site), site.constants[1]
+        if isinstance(choice, strassen.Blocking):
+            return strassen.ERROR[choice.levels]
+        stored = 0.0
+        if weights is not None and not self.is_wide(site):
+            stored = rounding.direct(weights, site.input(0).dtype, site.output.dtype)
+        return stored + (self.added(site, choice) if isinstance(choice, winograd.Blocking) else 0.0)
+
+    def is_wide(self, site: Site) -> bool:
+        """Whether every number is f32."""
+        return {site.input(0).dtype, site.input(1).dtype, site.output.dtype} == {F32}
+
+    def added(self, site: Site, choice: winograd.Blocking) -> float:
+        """The error of Winograd's algorithm."""
+        weights = site.constants[1]
+        return winograd.error(self.problem(site), choice, None if weights is None else planes(weights))
 
     def packed_like(self, site: Site, other: Site) -> object | None:
         if self.problem(site).depthwise:
@@ -452,6 +480,12 @@ class ConvTranspose(Operator):
             )  # fmt: skip
             made += steps(site, s, taps, bias)
         return made
+
+    def error(self, site: Site) -> float:
+        weights = site.constants[1]
+        if weights is None or DType.of(weights.dtype) is F32:
+            return 0.0
+        return rounding.direct(_swapped(planes(weights), self.group), site.input(0).dtype, site.output.dtype)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

@@ -115,6 +115,9 @@ class Fused(Operator):
     def cost(self, site: Site) -> Cost:
         return Cost() if isinstance(self.base, Pointwise) else self.base.cost(self.inner(site))
 
+    def error(self, site: Site) -> float:
+        return 0.0 if isinstance(self.base, Pointwise) else self.base.error(self.inner(site))
+
     def lower(self, site: Site) -> list[Step]:
         if isinstance(self.base, Pointwise):
             chain = Chain(bind(site)[0], self.chained(len(site.inputs)))

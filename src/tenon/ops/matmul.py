@@ -13,6 +13,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr
 from tenon.ir.types import F32, DType, TensorType, tensor
+from tenon.kernels import rounding
 from tenon.kernels.conv import Conv, Tile, best_tiles, choose_tile, conv, pack
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.move import Piece, along, move, whole
@@ -84,6 +85,13 @@ class Product:
     def tile(self, site: Site) -> Tile:
         """What was chosen, or the best by estimate."""
         return site.choice if isinstance(site.choice, Tile) else choose_tile(self.problem(site), site.machine)
+
+    def error(self, site: Site) -> float:
+        """That of numbers in 16 bits."""
+        x, y = site.input(0).dtype, site.output.dtype
+        if self.weights is None or {x, y, DType.of(self.weights.dtype)} == {F32}:
+            return 0.0
+        return rounding.direct(self.weights.T, x, y)
 
     def lower(self, site: Site) -> Step:
         s, tile = self.problem(site), self.tile(site)
@@ -205,6 +213,9 @@ class Gemm(Operator):
     def packed_like(self, site: Site, other: Site) -> object | None:
         return packed_alike(site, self.product(site)[1], other, self.product(other)[1])
 
+    def error(self, site: Site) -> float:
+        return self.product(site)[1].error(site)
+
     def lower(self, site: Site) -> list[Step]:
         made, product = self.product(site)
         return [*made, product.lower(site)]
@@ -300,6 +311,9 @@ class MatMul(Operator):
 
     def packed_like(self, site: Site, other: Site) -> object | None:
         return packed_alike(site, self.product(site), other, self.product(other))
+
+    def error(self, site: Site) -> float:
+        return self.product(site).error(site)
 
     def lower(self, site: Site) -> list[Step]:
         return [self.product(site).lower(site)]

@@ -109,7 +109,14 @@ class SeparableConv(Operator):
         if not isinstance(b, strassen.Blocking):
             return Cost()
         weights = 4 * second.padded * second.x.channels * 7**b.levels // 4**b.levels + 4 * first.padded * first.taps
-        return Cost(separable.estimate(first, second, site.machine, b), weights, strassen.ERROR.get(b.levels, 0.0))
+        return Cost(separable.estimate(first, second, site.machine, b), weights)
+
+    def error(self, site: Site) -> float:
+        b = self.choice(site)
+        if isinstance(b, strassen.Blocking):
+            return strassen.ERROR.get(b.levels, 0.0)
+        first, second = self.sites(site)
+        return max(self.first.error(first), self.second.error(second))
 
     def choice(self, site: Site) -> object | None:
         return site.choice or next(iter(self.candidates(site)), None)

@@ -1,6 +1,8 @@
 """Numbers of 16 bits in place of f32: weights alone, or weights and activations.
 
-Stored weights are halved and widened where they are read.  Where a target multiplies pairs of bf16, what lies between
+Stored weights are halved and widened where they are read.  Numbers of f16 end at 65504 and lose bits below 6e-5, so
+output channels whose weights are near either end are stored times a power of two, and their sums divided by it, which
+changes no bit of either.  Where a target multiplies pairs of bf16, what lies between
 convolutions is bf16 too: a convolution rounds its result once, after bias and activation, and everything is summed in
 f32.  What a convolution does not come after, such as the boxes of a detector, keeps its precision.
 """
@@ -11,10 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tenon.ir.graph import Array, Graph, Node, Origin, Value
+from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.ir.types import F32, DType
+from tenon.ir.writer import Names
 from tenon.ops.elementwise import Pointwise
-from tenon.passes.base import Log, Pass, attribute, make
+from tenon.passes.base import Log, Pass, attribute, drop_dead, make, substitute
 
 STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 """Precision to the element type of weights."""
@@ -22,13 +25,15 @@ STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 _WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 _PRODUCTS = {"Conv", "Gemm", "MatMul"}
 _MOVING = {"MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split"}
-_LARGEST_HALF = 65504.0
+_LEAST, _MOST = 2.0**-10, 2.0**13
+"""Largest weights of an output channel with which f16 loses nothing: below, small ones become subnormal; above, the
+sums of nine that Winograd's algorithm makes of them could overflow."""
 
 
 def weights(dtype: DType) -> Pass:
     """A pass that stores large constant weights as ``dtype``."""
     return Pass(
-        f"weights as {dtype}", lambda graph, log: sum(_store(graph, node, dtype, log) for node in graph), level=0,
+        f"weights as {dtype}", lambda graph, log: _Storing(graph, dtype, log).run(), level=0,
         ensures="products read their constant weights as that type, where it can hold them",
     )  # fmt: skip
 
@@ -49,19 +54,95 @@ def precision(name: str, *, arithmetic: bool) -> list[Pass]:
     return [weights(dtype), *([activations(dtype)] if arithmetic and dtype is DType.BF16 else [])]
 
 
-def _store(graph: Graph, node: Node, dtype: DType, log: Log) -> int:
-    if node.op.name not in _WEIGHTED or len(node.inputs) < 2:
-        return 0
-    value = node.inputs[1]
-    if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2 or _depthwise(node):
-        return 0
-    if node.op.name == "MatMul" and value.type.rank > 2:  # matrices of a batch are not packed
-        return 0
-    if dtype is DType.F16 and float(np.abs(value.data).max(initial=0.0)) > _LARGEST_HALF:
-        log(f"weights of {node.origin} stay f32: some are larger than {_LARGEST_HALF:.0f}")
-        return 0
-    _take(graph, node, 1, _constant(graph, value, dtype))
-    return 1
+class _Storing:
+    """Gives products their constant weights in the narrow type; weights that several read are stored once."""
+
+    def __init__(self, graph: Graph, dtype: DType, log: Log) -> None:
+        self.graph, self.dtype, self.log = graph, dtype, log
+        self.names = Names(graph)
+        self.stored: dict[tuple[Value, int], tuple[Value, Array | None]] = {}
+
+    def run(self) -> int:
+        return sum(self.store(node) for node in list(self.graph))
+
+    def store(self, node: Node) -> int:
+        if node.op.name not in _WEIGHTED or len(node.inputs) < 2:
+            return 0
+        value = node.inputs[1]
+        if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2:
+            return 0
+        if _depthwise(node) or (node.op.name == "MatMul" and value.type.rank > 2):  # such matrices are not packed
+            return 0
+        if self.dtype is DType.F16 and not np.isfinite(value.array).all():
+            self.log(f"weights of {node.origin} stay f32: some are infinite or not a number")
+            return 0
+        groups, axis = _outputs(node)
+        if (value, groups) not in self.stored:
+            self.stored[value, groups] = self.narrowed(value, groups, axis)
+        stored, factors = self.stored[value, groups]
+        if factors is None:
+            _take(self.graph, node, 1, stored)
+            return 1
+        if "Conv" in node.op.name and any(v is not None and v.data is None for v in node.inputs[2:]):
+            return 0  # such a bias is not compiled either
+        self.scale(node, stored, factors)
+        return 1
+
+    def narrowed(self, value: Value, groups: int, axis: int) -> tuple[Value, Array | None]:
+        """The weights as they are stored, and what to multiply each output channel by, where that is anything."""
+        factors = _factors(value.array, groups, axis) if self.dtype is DType.F16 else None
+        if factors is None:
+            return _constant(self.graph, value, self.dtype), None
+        per = factors.reshape(groups, *(-1 if i == axis else 1 for i in range(value.type.rank)))
+        split = value.array.reshape(groups, -1, *value.type.dims[1:])
+        data = (split / per).reshape(value.type.dims).astype(self.dtype.numpy)
+        return self.graph.constant(self.names.fresh(f"{value.name}:{self.dtype}"), data), factors
+
+    def scale(self, node: Node, weights: Value, factors: Array) -> None:
+        """The node by ``weights``, times ``factors``, plus what it added to its sums."""
+        graph, old, rank = self.graph, node.output, node.output.type.rank
+        images = node.op.name in ("Conv", "ConvTranspose")
+        addend = node.inputs[2] if len(node.inputs) > 2 else None
+        shape = (1, -1, *(1,) * (rank - 2)) if images else (-1,)
+
+        def add(op: Operation, *inputs: Value) -> Value:
+            name = self.names.fresh(f"{old.name}_{op.name.lower()}")
+            return graph.add(op, inputs, [name], node.origin, before=node).output
+
+        def number(stem: str, data: Array) -> Value:
+            return graph.constant(self.names.fresh(stem), np.ascontiguousarray(data.astype(np.float32)))
+
+        made = add(node.op, node.input(0), weights)
+        made = add(make("Mul"), made, number(f"{weights.name}_scale", factors.reshape(shape)))
+        if addend is not None:
+            beta = 1.0 if images else attribute(node, "beta")
+            if images and addend.data is not None:
+                addend = number(addend.name, addend.data.reshape(shape))
+            elif beta != 1.0:
+                addend = add(make("Mul"), addend, number("beta", np.array(beta)))
+            made = add(make("Add"), made, addend)
+        substitute(graph, old, made, fresh=True)
+        drop_dead(graph, node)
+
+
+def _outputs(node: Node) -> tuple[int, int]:
+    """How many groups the first axis of the weights is cut into, and which axis counts a group's output channels."""
+    if node.op.name == "Conv":
+        return 1, 0
+    if node.op.name == "ConvTranspose":
+        return attribute(node, "group"), 1
+    return 1, 0 if node.op.name == "Gemm" and attribute(node, "transB") else 1
+
+
+def _factors(weights: Array, groups: int, axis: int) -> Array | None:
+    """Powers of two by which each output channel's weights are at most 1 or 2; None where f16 holds all as they are."""
+    split = np.abs(weights).reshape(groups, -1, *weights.shape[1:])
+    largest = split.max(axis=tuple(i for i in range(1, split.ndim) if i != axis + 1), initial=0.0).reshape(-1)
+    beyond = (largest > _MOST) | ((largest < _LEAST) & (largest > 0))
+    if not beyond.any():
+        return None
+    exponents = np.maximum(np.frexp(largest)[1] - 1, -126)  # 2**-126 is the least that f32 divides by exactly
+    return np.where(beyond, np.ldexp(np.float32(1), exponents), np.float32(1)).astype(np.float32)
 
 
 def _depthwise(node: Node) -> bool:

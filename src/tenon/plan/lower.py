@@ -34,7 +34,7 @@ def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = No
     assign_layouts(graph, setting)
     schedule(graph)
     program = _Lowering(graph, setting, share(graph, setting), weights or Weighed()).program(name)
-    return replace(program, error=max((operator(n).cost(site(n, setting)).error for n in graph), default=0.0))
+    return replace(program, error=max((operator(n).error(site(n, setting)) for n in graph), default=0.0))
 
 
 def check(graph: Graph, setting: Setting) -> None:

@@ -107,8 +107,8 @@ class Memory:
 class Program:
     """A network ready to be printed: everything is decided but the text.
 
-    ``threads`` is the most that may run it together.  ``error`` is the largest that an algorithm of any layer adds
-    to direct sums, over the RMS of the layer's output (see ``ops.base.Cost``).
+    ``threads`` is the most that may run it together.  ``error`` is the largest of any layer, over the RMS of
+    an output channel, of its algorithm and of numbers kept in 16 bits (see ``ops.base.Operator.error``).
     """
 
     name: str
