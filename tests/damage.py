@@ -33,9 +33,9 @@ from wire import damaged_message, fields, grafted_message, renamed_field
 
 COUNT = int(os.environ.get("TENON_FUZZ", "500"))
 FIRST = int(os.environ.get("TENON_FUZZ_FROM", "0"))
-MEMORY = 3 << 30
-"""Bytes that a load may take: constants may be folded up to 1 GiB, and are held twice while they are made."""
-PATIENCE = 15
+MEMORY = 1 << 30
+"""Bytes that a load may take."""
+PATIENCE = 10
 """Seconds that a load may take on a machine with other work."""
 READABLE = 4000
 """Characters that a line of a message may have."""

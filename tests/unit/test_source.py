@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import http.server
 import threading
+import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +17,11 @@ import pytest
 from onnx_models import gated
 from tenon import frontends
 from tenon.errors import FormatError, InputError
+from tenon.frontends import download
 from tenon.frontends.source import read
 
 DATA = gated().SerializeToString()
+LOGIN = base64.b64encode(b"me:pa:ss word").decode()
 SUM = hashlib.sha256(DATA).hexdigest()
 
 
@@ -27,18 +33,60 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/absent"):
             self.send_error(404)
             return
+        if self.path.startswith("/to?"):
+            self.send_response(302)
+            self.send_header("Location", self.path.partition("?")[2])
+            self.end_headers()
+            return
+        if self.path.startswith("/private") and self.headers.get("Authorization") != f"Basic {LOGIN}":
+            self.send_error(401)
+            return
+        if self.path.startswith("/open") and "Authorization" in self.headers:
+            self.send_error(400, "credentials for somebody else")
+            return
+        if self.path.startswith("/other"):
+            self.unusual(self.path[len("/other/") :].split(".")[0])
+            return
         self.send_response(200)
         self.send_header("Content-Length", str(len(DATA) * (2 if self.path.startswith("/short") else 1)))
         self.end_headers()
         self.wfile.write(DATA)
+
+    def unusual(self, kind: str) -> None:
+        """Replies without a length, cut off, too long, endless, slow or compressed."""
+        self.send_response(200)
+        if kind in ("chunked", "cut"):
+            self.protocol_version = "HTTP/1.1"
+            self.send_header("Transfer-Encoding", "chunked")
+        if kind == "huge":
+            self.send_header("Content-Length", str(1 << 60))
+        if kind == "gzip":
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if kind in ("chunked", "cut"):
+            self.wfile.write(
+                f"{len(DATA):x}\r\n".encode() + DATA + b"\r\n" + (b"0\r\n\r\n" if kind == "chunked" else b"")
+            )
+        elif kind == "endless":
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(bytes(1 << 16))
+        elif kind == "slow":
+            with contextlib.suppress(OSError):
+                for byte in DATA:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.05)
+        else:
+            self.wfile.write(DATA)
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the test run quiet."""
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Handler.requests = []
+    monkeypatch.setattr(download, "_not_kept", {})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -104,3 +152,92 @@ def test_a_folder_of_too_many_files(tmp_path: Path) -> None:
         (tmp_path / f"{n}.bin").touch()
     with pytest.raises(InputError, match=r"40 files are called \*.bin"):
         read(tmp_path).matching("*.bin")
+
+
+# ---------------------------------------------------------------------------- replies that are not to be trusted
+@pytest.mark.parametrize("kind", ["chunked", "plain"])
+def test_replies_without_a_length(kind: str, server: str, tmp_path: Path) -> None:
+    assert read(f"{server}/other/{kind}.onnx", None, tmp_path).data == DATA
+
+
+def test_a_reply_whose_end_is_not_sure_is_not_kept(server: str, tmp_path: Path) -> None:
+    """Without a length a reply that was cut off looks like a whole one; the next process must ask again."""
+    read(f"{server}/other/plain.onnx", None, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    read(f"{server}/other/plain.onnx", SUM, tmp_path)
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [DATA]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut", "the connection ended before the file did"),
+        ("huge", f"it has {1 << 60} bytes; at most"),
+        ("gzip", "compressed"),
+        ("endless", "it has more than 1000000 bytes"),
+        ("slow", r"bytes came within 0\.3 s"),
+    ],
+)
+def test_replies_that_are_refused(
+    kind: str, message: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(download, "MOST_SECONDS", 0.3)
+    with pytest.raises(InputError, match=message):
+        read(f"{server}/other/{kind}.onnx", None, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(InputError, match="timed out"):
+        read(f"http://127.0.0.1:{silent.getsockname()[1]}/net.onnx", None, tmp_path)
+
+
+def test_redirections(server: str, tmp_path: Path) -> None:
+    assert read(f"{server}/to?/net.onnx", None, tmp_path).data == DATA
+    for elsewhere in ("file:///etc/passwd", "ftp://127.0.0.1/net.onnx"):
+        with pytest.raises(InputError, match="cannot be fetched"):
+            read(f"{server}/to?{elsewhere}", None, tmp_path)
+
+
+def test_credentials_are_used_and_not_passed_on(server: str, tmp_path: Path) -> None:
+    mine = server.replace("://", "://me:pa:ss%20word@")
+    assert read(f"{mine}/private.onnx", None, tmp_path).data == DATA
+    assert read(f"{mine}/to?{server}/open.onnx", None, tmp_path).data == DATA
+    with pytest.raises(InputError, match="401"):
+        read(f"{server}/private.onnx", None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "HOST/absent.onnx?token=hunter2", "HOST/short.onnx?token=hunter2#hunter2", "HOST/to?ftp://me:hunter2@h/x",
+        "HOST/other/gzip.onnx?hunter2", "HOST/damaged\x00?hunter2", "http://me:hunter2@[::1", "ftp://me:hunter2@127.0.0.1/x",
+        "http://me:hunter2@127.0.0.1:9/x", "http://me:hunter2@127.0.0.1:port/x", "http://me:hunter2@ho st/x y",
+    ],
+)  # fmt: skip
+def test_secrets_are_not_shown(url: str, server: str, tmp_path: Path) -> None:
+    """Not in the message, and not in what -v would print."""
+    with pytest.raises((InputError, FormatError)) as caught:
+        read(url.replace("HOST", server.replace("://", "://me:hunter2@")), "0" * 64, tmp_path)
+    shown = "".join(traceback.format_exception_only(caught.value))
+    chained = caught.value.__cause__ or (None if caught.value.__suppress_context__ else caught.value.__context__)
+    assert "hunter2" not in shown
+    assert "hunter2" not in str(chained)
+
+
+def test_a_cache_that_cannot_be_written(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "cache"
+    for _ in range(2):
+        assert read(f"{server}/net.onnx", None, cache).data == DATA
+    assert Handler.requests == ["/net.onnx"]  # remembered within the process
+
+
+def test_long_and_odd_names(server: str, tmp_path: Path) -> None:
+    assert read(f"{server}/{'n' * 400}.onnx", None, tmp_path).data == DATA
+    assert read(f"{server}/a%2F..%2Fb.onnx", None, tmp_path).name == "b.onnx"
+    assert len(list(tmp_path.iterdir())) == 2

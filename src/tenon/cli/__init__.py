@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import warnings
 from typing import Any
@@ -24,18 +26,38 @@ def main() -> None:
             plain(message, category, *rest)
 
     verbose = {"-v", "--verbose"} & set(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):  # names of files and tensors may hold what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = told  # type: ignore[assignment]  # passes on what it does not print
             app()
-    except TenonError as error:
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except (TenonError, OSError, MemoryError, RecursionError, UnicodeError) as error:
         if verbose:
             raise
-        print(f"tenon: {error}", file=sys.stderr)
+        print(f"tenon: {_said(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("tenon: interrupted; nothing was left half-written", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+
+
+def _said(error: BaseException) -> str:
+    """The message of an error; of those that the system raises, with what to do."""
+    match error:
+        case OSError(filename=str() | bytes() as name, strerror=str() as why):
+            return f"{os.fsdecode(name)}: {why}"
+        case OSError():
+            return f"the system refused: {error.strerror or error}"
+        case MemoryError():
+            return "there is not enough memory for this model: free some, or use a smaller model or input shape"
+        case RecursionError():
+            return "the model is nested too deep"
+        case UnicodeError():
+            return f"a name cannot be written as text: {error}"
+        case _:
+            return str(error)

@@ -35,7 +35,7 @@ def benchmark(
     rows: list[dict[str, Any]] = []
     failures: list[TenonError] = []
     for source in sources:
-        name = Path(source.model).stem
+        name = Path(source.name).stem
         try:
             with open_engine(source, options, threads, only_speed=True) as engine:
                 _, times = time_runs(engine, rounds, warmup)

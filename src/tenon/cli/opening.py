@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from tenon.cli.show import size, stages
 from tenon.engine.processors import Cores
 from tenon.errors import InputError
 from tenon.frontends.source import read
+from tenon.input_file import printable
 from tenon.ir.graph import Graph
 from tenon.ir.random_weights import with_random_weights
 from tenon.options import Options
@@ -34,7 +36,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        return Path(self.model).name
+        """The name of the model's file; of an address nothing else, since it may hold a password."""
+        if "://" in self.model:
+            from tenon.frontends.download import file_name
+
+            return file_name(self.model)
+        return printable(Path(self.model).name)
 
     @property
     def shapes(self) -> Shapes:
@@ -48,7 +55,7 @@ class Source:
     @property
     def bundle(self) -> bool:
         """Whether it is the folder of a bundle."""
-        return (Path(self.model) / MANIFEST).is_file()
+        return os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
 
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` hears of the bytes of a model that comes from the network."""

@@ -32,7 +32,7 @@ def profile_model(
     as_json: bool,
 ) -> None:
     with open_engine(source, {**options, "profile": True}, threads, only_speed=True) as engine:
-        found = profile(engine, rounds, warmup, Path(source.model).stem)
+        found = profile(engine, rounds, warmup, Path(source.name).stem)
     if html:
         from tenon.cli.profile_page import page
 

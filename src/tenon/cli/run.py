@@ -19,6 +19,7 @@ from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, picture_input
 from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
+from tenon.input_file import open_regular, read_regular
 from tenon.ir.graph import Array
 
 
@@ -130,18 +131,21 @@ def _names(inputs: Mapping[str, Array]) -> str:
 
 def _read_array(path: Path) -> Array:
     try:
-        array: Array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
+        with open_regular(path) as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+    except InputError:
+        raise
+    except MemoryError:
+        raise InputError(f"{path}: it says that it holds more numbers than fit into memory") from None
+    except Exception as error:  # besides ValueError what tokenize and ast raise for a damaged header
         raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
-    return array
+    return np.asarray(array)
 
 
 def _labels(path: Path | None) -> Sequence[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines() if path else ()
-    except (OSError, UnicodeDecodeError) as error:
+        return read_regular(path).decode("utf-8").splitlines() if path else ()
+    except UnicodeDecodeError as error:
         raise InputError(f"--labels {path}: cannot be read ({error})") from None
 
 

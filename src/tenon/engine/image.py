@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.errors import InputError
+from tenon.input_file import open_regular
 from tenon.ir.graph import Array
 from tenon.ir.picture import AS_IT_IS, Box, Picture, letterbox, planes, view
 
@@ -80,10 +81,8 @@ def _opened(path: str | Path, channels: int) -> Photo:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with Image.open(path) as file:
+        with open_regular(path) as raw, Image.open(raw) as file:
             return ImageOps.exif_transpose(file).convert("L" if channels == 1 else "RGB")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: not a readable picture ({error})") from None
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from tenon.errors import FormatError, InputError, ShapeError, TenonError
 
 if TYPE_CHECKING:
-    from tenon.frontends.source import ModelFile, Progress
+    from tenon.frontends.download import Progress
+    from tenon.frontends.source import ModelFile
     from tenon.ir.bind import Shapes
     from tenon.ir.graph import Graph
 

@@ -1,24 +1,21 @@
-"""Where a model comes from: bytes in memory, a local file, or an http(s) address with a cache beside it."""
+"""Where a model comes from: bytes in memory, a local file, or an http(s) address."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import IO
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError
+from tenon.input_file import printable, read_regular
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes received so far and, if the server tells, the bytes in all."""
+if TYPE_CHECKING:
+    from tenon.frontends.download import Progress
 
-CHUNK = 1 << 20
-TIMEOUT_SECONDS = 60
 MOST_MATCHES = 32
 
 
@@ -27,7 +24,8 @@ class ModelFile:
     """A model as read.  ``folder`` is where files that belong to it may lie; None for bytes and downloads.
 
     ``weights`` is the second file, or the folder of parameters, where the user named it.  A model or its weights
-    given as a folder has no data: ``is_folder`` is set and ``folder`` is the folder itself.
+    given as a folder has no data: ``is_folder`` is set and ``folder`` is the folder itself.  ``disk_name`` is the name
+    in the folder where that is not text, and ``name`` not the same.
     """
 
     name: str
@@ -35,6 +33,7 @@ class ModelFile:
     folder: Path | None = None
     weights: ModelFile | None = None
     is_folder: bool = False
+    disk_name: str = ""
 
     @property
     def stem(self) -> str:
@@ -51,8 +50,9 @@ class ModelFile:
         """
         if self.folder is None:
             return []
-        name = pattern.replace("{stem}", escape(self.stem))
-        found = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != self.name)
+        own = self.disk_name or self.name
+        name = pattern.replace("{stem}", escape(Path(own).stem))
+        found = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != own)
         if len(found) > MOST_MATCHES:
             raise InputError(f"{self.folder}: {len(found)} files are called {name}; name the one that is meant")
         return [read_file(p) for p in found]
@@ -107,88 +107,42 @@ def read(
         check(source, sha256, "the bytes given")
         return ModelFile("model", source)
     text = os.fspath(source)
-    scheme = urlsplit(text).scheme.lower()
-    if scheme in ("http", "https"):
-        path = download(text, sha256, cache, progress)
-        return ModelFile(Path(urlsplit(text).path).name or "model", path.read_bytes())
+    if not text:
+        raise InputError("the name of the model's file is empty")
     if "://" in text:
-        raise InputError(f"{text}: models are fetched over http and https only, not {scheme}")
+        return _from_address(text, sha256, cache, progress)
     path = Path(text)
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises OSError for a name that is too long
         if sha256:
             raise InputError(f"{path}: a folder has no SHA-256; give the model's file")
-        return ModelFile(path.resolve().name, b"", path, is_folder=True)
+        return ModelFile(printable(path.resolve().name), b"", path, is_folder=True)
     file = read_file(path)
     check(file.data, sha256, str(path))
     return file
 
 
+def _from_address(url: str, sha256: str | None, cache: Path | None, progress: Progress | None) -> ModelFile:
+    from tenon.frontends import download  # what it imports takes longer than opening most models
+    from tenon.options import default_cache
+
+    scheme = download.scheme_of(url)
+    if scheme not in ("http", "https"):
+        what = f"models are fetched over http and https only, not {scheme}"
+        raise InputError(f"{download.shown(url)}: {what}")
+    data = download.fetched(url, sha256, cache or default_cache() / "models", progress)
+    return ModelFile(download.file_name(url), data)
+
+
 def read_file(path: Path) -> ModelFile:
     """The local file at ``path``.  Raises InputError."""
-    try:
-        return ModelFile(path.name, path.read_bytes(), path.parent)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{str(path)!r} is not the name of a file: {error}") from error
+    return ModelFile(printable(path.name), read_regular(path), path.parent, disk_name=path.name)
 
 
 def check(data: bytes, sha256: str | None, where: str) -> None:
     """Raise FormatError naming both sums if the SHA-256 of ``data`` is not the one given."""
-    _compare(hashlib.sha256(data).hexdigest() if sha256 else "", sha256, where)
-
-
-def _compare(found: str, sha256: str | None, where: str) -> None:
+    found = hashlib.sha256(data).hexdigest() if sha256 else ""
     if sha256 and found != sha256.strip().lower():
         raise FormatError(
             f"{where}: the SHA-256 is {found}, expected {sha256.strip().lower()}; "
             "the file is damaged or is another version"
         )
-
-
-def download(url: str, sha256: str | None, cache: Path | None, progress: Progress | None) -> Path:
-    """The local copy of ``url``, fetched unless a good one is in the cache; never a partial file."""
-    from tenon.options import default_cache
-
-    folder = cache or default_cache() / "models"
-    name = Path(urlsplit(url).path).name or "model"
-    target = folder / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{name}"
-    if target.is_file() and (not sha256 or _sum_of(target) == sha256.strip().lower()):
-        return target
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            _compare(_fetch(url, out, progress), sha256, url)
-        Path(temporary).replace(target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return target
-
-
-def _sum_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fetch(url: str, out: IO[bytes], progress: Progress | None) -> str:
-    """Write what ``url`` holds; returns its SHA-256.  Raises InputError when the network or the server fails."""
-    from http.client import HTTPException
-    from urllib.request import urlopen
-
-    total, received, digest = None, 0, hashlib.sha256()
-    try:
-        with urlopen(url, timeout=TIMEOUT_SECONDS) as response:
-            length = response.headers.get("Content-Length", "")
-            total = int(length) if length.isdigit() else None
-            while chunk := response.read(CHUNK):
-                out.write(chunk)
-                digest.update(chunk)
-                received += len(chunk)
-                if progress is not None:
-                    progress(received, total)
-    except (OSError, HTTPException) as error:
-        raise InputError(f"{url}: cannot be fetched: {error}") from error
-    if total is not None and received != total:
-        raise InputError(f"{url}: the connection ended after {received} of {total} bytes; try again")
-    return digest.hexdigest()

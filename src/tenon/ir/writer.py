@@ -18,8 +18,12 @@ from tenon.ir.types import TensorType
 LARGEST_TENSOR = 2**31
 """Elements.  Kernels address a tensor with 32-bit offsets."""
 
-FOLDING_ALLOWANCE = 2**30
+FOLDING_ALLOWANCE = 2**28
 """Bytes that constants may grow to by folding, on top of four times the size of the model's own data."""
+
+MOST_NODES = 2**16
+"""Nodes that a model may come to once its functions and loops are expanded: far more than any network for edge devices
+has, and seconds to write.  A file of a kilobyte can ask for billions."""
 
 HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 """What code meets when the attributes or the data of a damaged model contradict each other."""
@@ -81,6 +85,7 @@ class Writer:
         self._all_shapes = True
         self._allowance = FOLDING_ALLOWANCE + 4 * model_bytes
         self._macs = FOLDING_MACS
+        self._nodes = MOST_NODES
 
     def report(
         self,
@@ -104,6 +109,17 @@ class Writer:
         error.needs = tuple(self.needs)
         raise error
 
+    def charge(self, origin: Origin) -> None:
+        """Count one node, or one expansion of a function.  Raises UnsupportedError beyond ``MOST_NODES``: at once,
+        since going on to collect further problems is what must not happen."""
+        self._nodes -= 1
+        if self._nodes < 0:
+            what = f"functions and loops expand to more than {MOST_NODES} nodes"
+            problem = Problem(
+                str(origin), what, "export the model with its functions inlined, or cut it with --from and --to"
+            )
+            raise UnsupportedError(self.graph.source or self.graph.name, [problem])
+
     def constant(self, stem: str, data: Array) -> Value:
         return self.graph.constant(self.names.fresh(stem), data)
 
@@ -111,6 +127,7 @@ class Writer:
         self, op: Operation, inputs: Sequence[Value | None], names: Sequence[str], origin: Origin
     ) -> tuple[Value, ...]:
         """The outputs of a new node, or the constants that they turned out to be."""
+        self.charge(origin)
         names = [self.names.fresh(name) for name in names]
         least, most = op.arity
         if not least <= len(inputs) <= most:

@@ -22,6 +22,7 @@ from tenon.frontends.caffe.schema import SCHEMA
 from tenon.frontends.caffe.upgrade import DATA_LAYERS, layers_of
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message
+from tenon.input_file import read_regular
 from tenon.ir.graph import Array
 from tenon.ir.writer import HOSTILE, reason
 
@@ -47,7 +48,7 @@ class Settings:
         """The settings in a ``config.ini`` and the paths of its four files.  Raises InputError."""
         parser = configparser.ConfigParser(interpolation=None)
         try:
-            parser.read_string(path.read_text(encoding="utf-8"))
+            parser.read_string(read_regular(path).decode("utf-8"))
             values = parser["DEFAULT"]
             files = {key: path.parent / values[key] for key in _FILES}
             steps = {name: values.getboolean(key, fallback=True) for name, key in _STEPS.items()}

@@ -109,6 +109,7 @@ class Call:
 
     def inline(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
         """The outputs of a sub-graph on these arguments."""
+        self.importer.writer.charge(self.origin)
         inner, names = self.scope.new_child(), [v.name for v in graph.output]
         inner.update({v.name: a for v, a in zip(graph.input, arguments, strict=False)})
         self.importer.walk(graph, range(len(graph.node)), names, inner)

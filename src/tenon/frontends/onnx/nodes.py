@@ -299,6 +299,7 @@ class Importer:
         self, function: FunctionProto, node: NodeProto, origin: Origin, inputs: Sequence[Entry]
     ) -> Sequence[Entry]:
         """The outputs of a function's body on these inputs, with the attributes of ``node``."""
+        self.writer.charge(origin)
         outside = self.opset, self.bindings
         given = {a.name: self.bound(a) for a in node.attribute}
         schema = _schema(node.domain, node.op_type, self.opset)

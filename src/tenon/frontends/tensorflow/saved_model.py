@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon.errors import FormatError
+from tenon.errors import FormatError, InputError
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow.schema import SCHEMA, element_type, shape_of
 from tenon.frontends.wire.protobuf import DamagedError, Message, varint
 from tenon.frontends.wire.sorted_table import table
+from tenon.input_file import read_regular
 from tenon.ir.graph import Array
 
 _INDEX = "variables.index"
@@ -41,7 +42,7 @@ def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
         found = variables(folder)
         found.update({name: found[key] for name, key in restored(meta.graph).items() if key in found})
         return meta.graph, [o for o in outputs if o], found
-    except (FormatError, RefusedError, DamagedError, OSError) as error:
+    except (FormatError, RefusedError, DamagedError, InputError) as error:
         raise FormatError(f"{file.name}: its variables cannot be read: {error}") from error
 
 
@@ -50,7 +51,7 @@ def variables(folder: Path) -> dict[str, Array]:
     found: dict[str, Array] = {}
     names: dict[str, str] = {}
     shards: dict[str, bytes] = {}
-    entries = dict(table((folder / _INDEX).read_bytes(), _INDEX))
+    entries = dict(table(read_regular(folder / _INDEX), _INDEX))
     count = max((SCHEMA.parse("BundleEntry", v, k).shard for k, v in entries.items() if k), default=0) + 1
     for key, value in entries.items():
         if not key:  # the header
@@ -58,7 +59,7 @@ def variables(folder: Path) -> dict[str, Array]:
         entry = SCHEMA.parse("BundleEntry", value, key)
         name = f"variables.data-{entry.shard:05d}-of-{count:05d}"
         if name not in shards:
-            shards[name] = (folder / name).read_bytes()
+            shards[name] = read_regular(folder / name)
         data = shards[name][entry.offset : entry.offset + entry.size] if entry.offset >= 0 <= entry.size else b""
         if len(data) != entry.size:
             raise FormatError(f"'{key}' lies outside of {name}")

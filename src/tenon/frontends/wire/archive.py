@@ -11,8 +11,12 @@ from tenon.errors import FormatError
 
 SIGNATURE = b"PK\x03\x04"
 MOST_BYTES = 4 << 30
-"""What the parts of an archive may unpack to, and how much more than it holds: deflate packs 1032 to 1."""
-_DENSEST = 1100
+"""What the parts of an archive may unpack to in all."""
+SMALL_BYTES = 64 << 20
+"""What any archive may unpack to."""
+DENSEST = 32
+"""A larger archive may unpack to this many times its own size.  Weights do not compress that well, and deflate can pack
+1032 to 1."""
 
 
 class Archive:
@@ -20,7 +24,7 @@ class Archive:
     needs."""
 
     def __init__(self, data: bytes) -> None:
-        self._left = min(MOST_BYTES, _DENSEST * len(data) + 4096)
+        self._left = min(MOST_BYTES, max(SMALL_BYTES, DENSEST * len(data)))
         try:
             self._file = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
@@ -32,7 +36,9 @@ class Archive:
             raise FormatError(f"there is no '{name}' in the archive")
         self._left -= self._file.getinfo(name).file_size
         if self._left < 0:
-            raise FormatError("its parts unpack to more than any model needs; it is damaged")
+            raise FormatError(
+                f"its parts unpack to more than {DENSEST} times its size, as no model's do; it is damaged"
+            )
         try:
             return self._file.read(name)
         except MemoryError:

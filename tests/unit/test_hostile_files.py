@@ -1,0 +1,246 @@
+"""Files that are no files, that grow when they are read, and names that are no text."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+
+import tenon
+from onnx_models import gated
+from tenon import frontends
+from tenon.engine.image import read_image
+from tenon.errors import FormatError, InputError, UnsupportedError
+from tenon.frontends.wire import archive
+from tenon.frontends.wire.archive import Archive
+from tenon.input_file import read_regular
+from tenon.ir import writer
+
+TENON = Path(sys.executable).with_name("tenon")
+SMALL = gated().SerializeToString()
+
+
+@contextmanager
+def watched(seconds: float = 20) -> Iterator[None]:
+    """End the process, with every thread's stack, instead of waiting for ever."""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+# ------------------------------------------------------------------------------- what is not a regular file
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    os.mkfifo(path)
+    return path
+
+
+READERS: list[Callable[[Path], object]] = [
+    lambda path: tenon.load(path),
+    lambda path: tenon.load(SMALL, weights=path),
+    lambda path: read_image(path, (1, 3, 8, 8)),
+    lambda path: read_regular(path),
+]
+
+
+@pytest.mark.parametrize("read", READERS, ids=["model", "weights", "image", "file"])
+def test_a_pipe_is_refused_and_not_waited_for(pipe: Path, read: Callable[[Path], object]) -> None:
+    with watched(), pytest.raises(InputError, match=r"m\.onnx: it is a pipe, not a regular file"):
+        read(pipe)
+
+
+@pytest.mark.parametrize("read", READERS, ids=["model", "weights", "image", "file"])
+def test_an_endless_device_is_refused(read: Callable[[Path], object]) -> None:
+    with watched(), pytest.raises(InputError, match="/dev/zero: it is a character device"):
+        read(Path("/dev/zero"))
+
+
+def test_a_pipe_beside_a_model_is_no_partner(tmp_path: Path) -> None:
+    (tmp_path / "net.param").write_text("7767517\n1 1\nInput data 0 1 data 0=4 1=4 2=3\n")
+    os.mkfifo(tmp_path / "net.bin")
+    with watched():
+        assert tenon.load(tmp_path / "net.param").incomplete
+
+
+@pytest.mark.parametrize("command", [["run", "MODEL", "--input", "PIPE"], ["run", "MODEL", "--labels", "PIPE"]])
+def test_pipes_on_the_command_line(pipe: Path, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "net.onnx").write_bytes(SMALL)
+    words = [{"MODEL": str(tmp_path / "net.onnx"), "PIPE": str(pipe)}.get(word, word) for word in command]
+    done = subprocess.run([TENON, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pipe" in done.stderr or "nothing to run on" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "", "http://[bad/", "http://"])
+def test_names_that_cannot_be_names(name: str) -> None:
+    with pytest.raises(InputError):
+        tenon.load(name)
+
+
+# ---------------------------------------------------------------------------------------- what expands
+def laughs(count: int) -> bytes:
+    """Functions that each call the one before twice: 2**count nodes."""
+    functions, opsets = [], [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
+    for i in range(count):
+        inner, domain = ("Relu", "") if i == 0 else (f"F{i - 1}", "d")
+        nodes = [helper.make_node(inner, [a], [b], domain=domain) for a, b in (("a", "t"), ("t", "b"))]
+        functions.append(helper.make_function("d", f"F{i}", ["a"], ["b"], nodes, opsets))
+    x, y = (helper.make_tensor_value_info(name, 1, [4]) for name in "xy")
+    graph = helper.make_graph([helper.make_node(f"F{count - 1}", ["x"], ["y"], domain="d")], "g", [x], [y])
+    made = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def nested_loops(depth: int, trips: int) -> bytes:
+    """Loops of ``trips`` iterations inside each other."""
+    body = [helper.make_node("Relu", ["s"], ["r"])]
+    for _ in range(depth):
+        ports = [("i", onnx.TensorProto.INT64, []), ("c", onnx.TensorProto.BOOL, []), ("s", 1, [4])]
+        given = [helper.make_tensor_value_info(*port) for port in ports]
+        made = [
+            helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("r", 1, [4]),
+        ]
+        graph = helper.make_graph(body, "body", given, made)
+        body = [
+            helper.make_node("Constant", [], ["n"], value=helper.make_tensor("n", onnx.TensorProto.INT64, [], [trips])),
+            helper.make_node("Loop", ["n", "", "s"], ["r"], body=graph),
+        ]
+    x, y = (helper.make_tensor_value_info(name, 1, [4]) for name in "sr")
+    opsets = [helper.make_opsetid("", 21)]
+    return bytes(helper.make_model(helper.make_graph(body, "g", [x], [y]), opset_imports=opsets).SerializeToString())
+
+
+@pytest.mark.parametrize("data", [laughs(40), nested_loops(5, 1000)], ids=["functions", "loops"])
+def test_what_expands_without_end_is_refused(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is lowered so that the test is quick; what follows 2**16 nodes would be the same."""
+    monkeypatch.setattr(writer, "MOST_NODES", 2**10)
+    with watched(60), pytest.raises(UnsupportedError, match="expand to more than 1024 nodes") as caught:
+        frontends.load(data)
+    assert len(caught.value.problems) == 1
+
+
+def test_nested_functions_within_the_limit_load() -> None:
+    assert len(list(frontends.load(laughs(8)))) == 256
+
+
+def zipped(size: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        file.writestr("data", bytes(size))
+    return out.getvalue()
+
+
+def test_an_archive_that_grows_a_thousandfold() -> None:
+    data = zipped(archive.SMALL_BYTES + 1)
+    assert len(data) < 100_000
+    with pytest.raises(FormatError, match="unpack to more than 32 times its size"):
+        Archive(data).read("data")
+    assert len(Archive(zipped(1 << 20)).read("data")) == 1 << 20
+
+
+def test_many_parts_count_together() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        for i in range(5):
+            file.writestr(f"part{i}", bytes(archive.SMALL_BYTES // 4))
+    bomb = Archive(out.getvalue())
+    assert sum(len(bomb.read(f"part{i}")) for i in range(4)) == archive.SMALL_BYTES
+    with pytest.raises(FormatError, match="unpack to more"):
+        bomb.read("part4")
+
+
+@pytest.mark.parametrize(
+    "header", ["{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }", "{'descr'", "["]
+)
+def test_damaged_npy_files(tmp_path: Path, header: str) -> None:
+    (tmp_path / "net.onnx").write_bytes(SMALL)
+    text = header.ljust(117) + "\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode())
+    command = [str(TENON), "run", str(tmp_path / "net.onnx"), "--input", str(tmp_path / "x.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "x.npy" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------------------ names that are no text
+PLAIN = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize("name", [b"net\xff.onnx", "naïve.onnx".encode()])
+@pytest.mark.parametrize(
+    "words",
+    [["inspect"], ["inspect", "--json"], ["compile", "-o", "out"], ["profile", "--rounds", "1", "--html", "p.html"]],
+    ids=" ".join,
+)
+def test_file_names_without_utf8(tmp_path: Path, name: bytes, words: list[str]) -> None:
+    path = os.path.join(os.fsencode(tmp_path), name)  # noqa: PTH118  # Path takes no bytes
+    with open(path, "wb") as file:  # noqa: PTH123
+        file.write(SMALL)
+    command = [os.fsencode(TENON), words[0].encode(), path, *(word.encode() for word in words[1:])]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False, cwd=tmp_path, env=PLAIN)
+    assert done.returncode == 0, done.stderr
+    if words[0] == "compile":
+        manifest = json.loads((tmp_path / "out" / "manifest.json").read_text("utf-8"))
+        assert manifest["origin"]["file"] == name.decode("utf-8", "backslashreplace")
+
+
+def test_partners_of_a_name_that_is_no_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path)
+    for part in (b"a\xff.bin", b"a\xff.param"):
+        with open(os.path.join(folder, part), "wb") as file:  # noqa: PTH118, PTH123
+            file.write(part)
+    found = frontends.source.read(os.fsdecode(os.path.join(folder, b"a\xff.param")))  # noqa: PTH118
+    assert found.name == "a\\xff.param"
+    assert found.partner("its weights", "{stem}.bin").data == b"a\xff.bin"
+
+
+@pytest.mark.parametrize("words", [["inspect", "--dot", "/dev/null/x"], ["optimize", "-o", "y" * 300 + ".onnx"]])
+def test_errors_of_the_system_are_messages(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "net.onnx").write_bytes(SMALL)
+    command = [str(TENON), words[0], str(tmp_path / "net.onnx"), *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr.startswith("tenon: "), "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_running_out_of_memory_is_a_message(tmp_path: Path) -> None:
+    import resource
+
+    x, y = (helper.make_tensor_value_info(name, 1, [1, 1 << 28]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    (tmp_path / "net.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
+
+    command = [str(TENON), "benchmark", str(tmp_path / "net.onnx"), "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, preexec_fn=limited)
+    assert (done.returncode, done.stderr.startswith("tenon: "), "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_threads_may_load_at_once() -> None:
+    """Limits are counted for each load, not for the process."""
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(len(list(frontends.load(laughs(6)))))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [64] * 4
