@@ -19,7 +19,8 @@ from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError
 from tenon.frontends.heads import find_heads
 from tenon.frontends.pytorch import is_torch
-from tenon.ir.bind import Shapes, bind
+from tenon.ir.bind import Shapes, bind, fix
+from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
@@ -50,6 +51,7 @@ def load(
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
     weights: Model | None = None,
+    values: Values | None = None,
     example_inputs: Sequence[Any] | None = None,
 ) -> Graph:
     """Read a model: a path, an http(s) address or the bytes of a file; or a module or exported program of torch.
@@ -57,15 +59,19 @@ def load(
     Of a format of two files either may be given, or their folder; ``weights`` names the second file where it does not
     lie beside the first under its usual name.
     ``shapes`` binds input shapes by input name or single dimensions by their name; ``inputs`` and ``outputs`` cut
-    the model at those tensors.  A graph whose dimensions are not all bound can be inspected, not compiled.
+    the model at those tensors.  ``values`` fixes inputs: constants of these numbers or arrays stand in their place, and
+    branches that cannot be taken then need not be valid.  A graph whose dimensions are not all bound can be
+    inspected, not compiled.
     ``example_inputs`` are tensors or arrays of the shapes that a torch module is exported for.
     Raises ModelError: FormatError for a broken file, UnsupportedError listing all that Tenon lacks, ShapeError.
     """
     if is_torch(model):
         from tenon.frontends.pytorch import export
 
-        return export.load(model, example_inputs, inputs, outputs)
-    return frontends.load(model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights)
+        return export.load(model, example_inputs, inputs, outputs, values)
+    return frontends.load(
+        model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights, values=values
+    )
 
 
 def compile(
@@ -74,6 +80,7 @@ def compile(
     *,
     shapes: Shapes | Sequence[Shapes] | None = None,
     weights: Model | None = None,
+    values: Values | None = None,
     example_inputs: Sequence[Any] | None = None,
     progress: Progress = lambda stage: None,
     **changes: Any,
@@ -82,18 +89,20 @@ def compile(
 
     ``shapes`` are those of ``load``; with several of them the bundle holds the network for each, over one copy of the
     weights.  Layers are computed in the ways that suit the first; the others pack their weights alike where they can.
+    ``values`` are those of ``load``.
 
     ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); what is neither there nor in
     ``options`` comes from the environment.  Machine code is made when the bundle is saved.
     Raises ModelError, and InputError for bad options.
     """
     if is_torch(model):
-        model = load(model, example_inputs=example_inputs)
+        model, values = load(model, example_inputs=example_inputs, values=values), None
     chosen, target = _chosen(options, changes)
     progress("read")
     every = _every(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
-    whole = _whole(model, chosen)
+    cut["values"] = values
+    whole = _whole(model, chosen, values)
     given = load(model, shapes=every[0], weights=weights, **cut) if whole is None else whole
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
@@ -119,12 +128,13 @@ def inspect(
     *,
     shapes: Shapes | None = None,
     weights: Model | None = None,
+    values: Values | None = None,
     progress: Progress = lambda stage: None,
     **changes: Any,
 ) -> tuple[Description, Graph | None]:
     """What a model is made of, and the graph that would be compiled (None while dimensions are unbound)."""
     chosen, target = _chosen(options, changes)
-    given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
+    given = _given(model, shapes, weights, values)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
     if given.incomplete and all(v.type.bound for v in given.inputs):
@@ -140,6 +150,7 @@ def tune(
     threads: int = 1,
     shapes: Shapes | None = None,
     weights: Model | None = None,
+    values: Values | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
     **changes: Any,
 ) -> Iterator[Found]:
@@ -150,7 +161,7 @@ def tune(
     half-way loses only the layer at hand.  A table that cannot be read or written is a TenonWarning.
     """
     chosen, target = _chosen(options, {**changes, "threads": threads})
-    given = model if isinstance(model, Graph) else load(model, shapes=shapes, weights=weights)
+    given = _given(model, shapes, weights, values)
     graph = _optimised(given, target, chosen, shapes)
     setting = _setting(target, chosen)
     yield from search(graph, target, setting, chosen, Table(chosen.tuning), threads=threads, progress=progress)
@@ -162,6 +173,7 @@ def rewrite(
     *,
     weights: Model | None = None,
     shapes: Shapes | None = None,
+    values: Values | None = None,
     config: Path | None = None,
     without_weights: bool = False,
     verify: bool = False,
@@ -176,7 +188,7 @@ def rewrite(
     """
     from tenon.frontends.rewrite import Request, rewritten
 
-    request = Request(model, None if out is None else Path(out), weights, shapes, config, without_weights)
+    request = Request(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
     failures = Path.cwd() if verify else None
     found = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
     for path, data in found.files.items():
@@ -263,6 +275,13 @@ def _tuned(settings: Sequence[Setting]) -> Tuned | None:
     return Tuned(len(chosen), hashlib.sha256(text.encode()).hexdigest())
 
 
+def _given(model: Model | Graph, shapes: Shapes | None, weights: Model | None, values: Values | None) -> Graph:
+    """The graph of a model, or the one that it is already, its inputs fixed."""
+    if isinstance(model, Graph):
+        return fix(model, values)
+    return load(model, shapes=shapes, weights=weights, values=values)
+
+
 def _setting(target: Target, options: Options) -> Setting:
     most = math.inf if options.max_winograd_error is None else options.max_winograd_error
     assert options.winograd is not None
@@ -280,11 +299,11 @@ def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | 
     return graph
 
 
-def _whole(model: Model | Graph, options: Options) -> Graph | None:
-    """The model if it is a graph already.  Raises InputError if it is to be cut, which loading does."""
+def _whole(model: Model | Graph, options: Options, values: Values | None) -> Graph | None:
+    """The model, its inputs fixed, if it is a graph already.  Raises InputError if it is to be cut as well."""
     if isinstance(model, Graph) and (options.inputs or options.outputs):
         raise InputError("a graph cannot be cut again: give inputs and outputs to tenon.load")
-    return model if isinstance(model, Graph) else None
+    return fix(model, values) if isinstance(model, Graph) else None
 
 
 def _bound(given: Graph, shapes: Shapes | None) -> Graph:

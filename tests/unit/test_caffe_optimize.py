@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from caffe_models import Blobs, caffemodel, head, layer, random
+from command_line import run_main
 from evaluate import difference, evaluate
 from tenon import frontends
 from tenon.errors import FormatError, InputError
@@ -251,12 +250,3 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "multiply-accumulates" in capsys.readouterr().out
     assert run_main(main, ["compile", str(tmp_path / "net.prototxt"), "-o", str(tmp_path / "bundle")]) == 2
     assert "its weights were not given; name their file with --weights" in " ".join(capsys.readouterr().err.split())
-
-
-def run_main(main: Callable[[], object], arguments: list[str]) -> int:
-    """The exit status of the command line."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["tenon", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return int(ended.value.code or 0)

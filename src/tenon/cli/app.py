@@ -24,6 +24,7 @@ from tenon.cli.groups import (
     Sharing,
     Target,
     Tuning,
+    Value,
     Verify,
     Weights,
     source_of,
@@ -120,6 +121,7 @@ def benchmark_command(
     models: Annotated[list[str] | None, typer.Argument(help="Model files or folders, or folders of bundles.")] = None,
     zoo: Annotated[Path | None, typer.Option("--zoo", help="Time every model in this folder too.")] = None,
     shape: Shape = None,
+    value: Value = None,
     rounds: Rounds = 20,
     warmup: Warmup = 3,
     sharing: Sharing,
@@ -130,7 +132,7 @@ def benchmark_command(
     from tenon.cli.benchmark import benchmark
     from tenon.cli.benchmark import zoo as in_folder
 
-    sources = sources_of([*(models or ()), *(in_folder(zoo) if zoo else ())], shape)
+    sources = sources_of([*(models or ()), *(in_folder(zoo) if zoo else ())], shape, value)
     benchmark(sources, options.given(), sharing.among(), rounds, warmup, as_json=printing.json)
 
 
@@ -158,6 +160,7 @@ def tune_command(
     *,
     models: Annotated[list[str], typer.Argument(help="Model files or folders.")],
     shape: Shape = None,
+    value: Value = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The number of threads to measure with.")] = 1,
     options: Tuning,
     printing: Printing,
@@ -165,7 +168,7 @@ def tune_command(
     """Measure the ways to compute each layer on this machine; compile uses what was found.  Can be interrupted."""
     from tenon.cli.tune import tune_models
 
-    tune_models(sources_of(models, shape), options.given(), threads, as_json=printing.json)
+    tune_models(sources_of(models, shape, value), options.given(), threads, as_json=printing.json)
 
 
 @app.command("bench-op")
@@ -195,6 +198,7 @@ def optimize_command(
     ] = None,
     weights: Weights = None,
     shape: Shape = None,
+    value: Value = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="A config.ini that says which steps to take on a Caffe net.")
     ] = None,
@@ -207,7 +211,7 @@ def optimize_command(
     """Write an optimised model: a Caffe net as a Caffe net, anything else as ONNX."""
     from tenon.cli.optimize import rewrite_model
 
-    source = source_of(model, weights, shape)
+    source = source_of(model, weights, shape, value)
     rewrite_model(source, out, config, without_weights=without_weights, verify=verify, as_json=printing.json)
 
 

@@ -31,7 +31,14 @@ def compile_model(
     with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options, inputs=source.inputs, outputs=source.outputs)
         source.fetch(progress)
-        bundle = tenon.compile(source.model, chosen, weights=source.weights, shapes=source.bindings, progress=progress)
+        bundle = tenon.compile(
+            source.model,
+            chosen,
+            weights=source.weights,
+            shapes=source.bindings,
+            values=source.values,
+            progress=progress,
+        )
         progress("compile")
         folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
     manifest = read_manifest(folder)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from tenon.cli.words import parse_bindings, parse_list, parse_numbers, parse_processors, parse_size, parse_words
+from tenon.cli.words import (
+    parse_bindings,
+    parse_list,
+    parse_numbers,
+    parse_processors,
+    parse_size,
+    parse_values,
+    parse_words,
+)
 
 if TYPE_CHECKING:
     from tenon.cli.opening import Source, Threads
@@ -67,6 +75,12 @@ Shape = Annotated[
         help="Bind an input (x=1,3,224,224) or a dimension (batch=1); a name given again makes one more binding.",
     ),
 ]
+Value = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value", metavar="NAME=VALUE", help="Fix an input: a number (sr=16000), a list (x=1,2,3) or a .npy file."
+    ),
+]
 Weights = Annotated[
     str | None, typer.Option("--weights", help="The second file (or folder) of a model that is kept in two.")
 ]
@@ -82,6 +96,7 @@ class Model:
     ]
     weights: Weights = None
     shape: Shape = None
+    value: Value = None
     sha256: Annotated[str | None, typer.Option("--sha256", help="Refuse a model file with another checksum.")] = None
     begin: Annotated[
         str | None, typer.Option("--from", metavar="TENSORS", help="Cut the model: begin at these, as in conv1,scale.")
@@ -89,21 +104,25 @@ class Model:
     end: Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these.")] = None
 
     def source(self) -> Source:
-        whole = source_of(self.model, self.weights, self.shape, self.sha256)
+        whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256)
         return replace(whole, inputs=parse_list(self.begin), outputs=parse_list(self.end))
 
 
 def source_of(
-    model: str, weights: str | None = None, shape: list[str] | None = None, sha256: str | None = None
+    model: str,
+    weights: str | None = None,
+    shape: list[str] | None = None,
+    value: list[str] | None = None,
+    sha256: str | None = None,
 ) -> Source:
     from tenon.cli.opening import Source
 
-    return Source(model, weights, sha256, parse_bindings(shape))
+    return Source(model, weights, sha256, parse_bindings(shape), parse_values(value))
 
 
-def sources_of(models: list[str], shape: list[str] | None) -> list[Source]:
-    """Models that share the bindings of ``shape``."""
-    return [source_of(model, shape=shape) for model in models]
+def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[Source]:
+    """Models that share the bindings of ``shape`` and what ``value`` fixes."""
+    return [source_of(model, shape=shape, value=value) for model in models]
 
 
 # ---------------------------------------------------------------------------------- how to compile

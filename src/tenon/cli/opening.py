@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Source:
     weights: str | None = None
     sha256: str | None = None
     bindings: tuple[Shapes, ...] = ({},)
+    values: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
 
@@ -60,7 +61,7 @@ class Source:
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` hears of the bytes of a model that comes from the network."""
         self.fetch(progress)
-        cut = {"inputs": self.inputs or None, "outputs": self.outputs or None}
+        cut: dict[str, Any] = {"inputs": self.inputs or None, "outputs": self.outputs or None, "values": self.values}
         return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256, **cut)
 
     def fetch(self, progress: Stages) -> None:
@@ -100,6 +101,8 @@ def open_engine(
     Where it is ``only_speed`` that matters, a model that came without its weights has random ones.
     """
     if source.bundle:
+        if source.values:
+            raise InputError(f"--value {next(iter(source.values))}: a bundle's inputs are fixed when it is compiled")
         return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
         chosen = Options.from_environment(**options)

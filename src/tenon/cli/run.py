@@ -15,11 +15,12 @@ from tenon.cli.draw import draw
 from tenon.cli.groups import Answers
 from tenon.cli.opening import Source, Threads, open_engine
 from tenon.cli.show import console, print_json, table
+from tenon.cli.words import read_array
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, picture_input
 from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
-from tenon.input_file import open_regular, read_regular
+from tenon.input_file import read_regular
 from tenon.ir.graph import Array
 
 
@@ -108,7 +109,7 @@ def _feeds(engine: Engine, feeding: Feeding, *, again: bool) -> tuple[dict[str, 
             raise InputError(
                 f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
             )
-        feeds[name or next(iter(inputs))] = _read_array(path)
+        feeds[name or next(iter(inputs))] = read_array(path)
     if feeding.picture is not None:
         name = picture_input(engine, without=feeds)
         picture = engine.manifest.pictures[name]
@@ -127,19 +128,6 @@ def _feeds(engine: Engine, feeding: Feeding, *, again: bool) -> tuple[dict[str, 
 
 def _names(inputs: Mapping[str, Array]) -> str:
     return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in inputs.items())
-
-
-def _read_array(path: Path) -> Array:
-    try:
-        with open_regular(path) as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
-    except InputError:
-        raise
-    except MemoryError:
-        raise InputError(f"{path}: it says that it holds more numbers than fit into memory") from None
-    except Exception as error:  # besides ValueError what tokenize and ast raise for a damaged header
-        raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
-    return np.asarray(array)
 
 
 def _labels(path: Path | None) -> Sequence[str]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import InputError
+from tenon.input_file import open_regular
+
+if TYPE_CHECKING:
+    from tenon.ir.graph import Array
 
 Shapes = dict[str, int | tuple[int, ...]]
 
@@ -31,6 +36,48 @@ def parse_bindings(words: Sequence[str] | None) -> tuple[Shapes, ...]:
         raise InputError(f"--shape: {listed}: give each name once, or as often as there are bindings")
     count = max(counts, default=1)
     return tuple({name: found[i % len(found)] for name, found in given.items()} for i in range(count))
+
+
+def parse_values(words: Sequence[str] | None) -> dict[str, Any]:
+    """``sr=16000``, ``flag=true``, ``x=1,2,3`` (a list), ``x=file.npy``: what inputs are fixed to, by name."""
+    found: dict[str, Any] = {}
+    for word in words or ():
+        name, _, text = word.rpartition("=")
+        if not name or not text or name in found:
+            raise InputError(f"--value {word}: write NAME=VALUE, as in sr=16000, x=1,2,3 or x=file.npy; each name once")
+        if text.lower().endswith(".npy"):
+            found[name] = read_array(Path(text))
+            continue
+        numbers = [_literal(part.strip(), word) for part in text.split(",") if part.strip()]
+        found[name] = numbers if "," in text else numbers[0] if numbers else text
+    return found
+
+
+def _literal(text: str, word: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise InputError(f"--value {word}: '{text}' is neither a number, true, false nor a .npy file")
+
+
+def read_array(path: Path) -> Array:
+    """The array in a .npy file.  Raises InputError."""
+    import numpy as np
+
+    try:
+        with open_regular(path) as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+    except InputError:
+        raise
+    except MemoryError:
+        raise InputError(f"{path}: it says that it holds more numbers than fit into memory") from None
+    except Exception as error:  # besides ValueError what tokenize and ast raise for a damaged header
+        raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
+    return np.asarray(array)
 
 
 def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, Path]:

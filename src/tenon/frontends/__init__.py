@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tenon.frontends.download import Progress
     from tenon.frontends.source import ModelFile
     from tenon.ir.bind import Shapes
+    from tenon.ir.fixed import Values
     from tenon.ir.graph import Graph
 
 
@@ -83,6 +84,7 @@ def load(
     sha256: str | None = None,
     *,
     weights: Source | None = None,
+    values: Values | None = None,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Graph:
@@ -90,17 +92,22 @@ def load(
 
     Of a format of two files either may be given, or their folder; ``weights`` names the second file (or folder) where
     it does not lie beside the first under its usual name.  ``shapes`` binds inputs to shapes and named dimensions to
-    extents; while some are unbound the graph is left untyped (see ``ir.bind``).  ``inputs`` and ``outputs`` cut the
-    part between those tensors out of the model.
+    extents; while some are unbound the graph is left untyped (see ``ir.bind``).  ``values`` fixes inputs to numbers or
+    arrays, which become constants (see ``ir.fixed``).  ``inputs`` and ``outputs`` cut the part between those tensors
+    out of the model.
 
     Raises InputError for a source that is not there or a name that the model lacks, and ModelError, listing
     every problem at once, for a model that cannot be used.
     """
     import numpy as np
 
+    from tenon.ir.fixed import arrays, check_names
+
     file, frontend = find(source, sha256, weights=weights, cache=cache, progress=progress)
+    file = replace(file, values=arrays(values))
     with np.errstate(all="ignore"):  # infinities and overflows in a file's numbers are the file's own
         graph = frontend.load(file, shapes or {}, inputs, outputs)
+    check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
     _check_outputs(graph)
     return graph
 

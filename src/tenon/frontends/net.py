@@ -34,6 +34,7 @@ from tenon import ops
 from tenon.errors import FormatError, InputError, InternalError, Problem
 from tenon.frontends.refused import RefusedError
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
+from tenon.ir.fixed import bindings, data_for
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.random_weights import placeholder
 from tenon.ir.types import DType, TensorType
@@ -89,22 +90,30 @@ class Net:
         """A graph input.  Raises InputError and ShapeError when the user's shape does not fit."""
         bound = self._bound(name, type)
         self._declared[name] = type
-        value = self.graph.add_input(self.writer.names.fresh(name), bound)
+        value = self._port(name, bound)
         self._named.add(value)
         self.scope[name] = value
         return value
+
+    def _port(self, name: str, type: TensorType) -> Value:
+        """A graph input, or the constant that the user fixed it to."""
+        given = self.file.values.get(name)
+        if given is None:
+            return self.graph.add_input(self.writer.names.fresh(name), type)
+        self.graph.fixed.add(name)
+        return self.writer.constant(name, data_for(name, given, type))
 
     def inputs(self, types: Mapping[str, TensorType]) -> None:
         """Several graph inputs, which may share named dimensions."""
         own = {d for t in types.values() for d in t.shape}
         mine = {k: v for k, v in self.shapes.items() if k in types or k in own}
-        for name, type in bind_types(types, mine).items():
+        for name, type in bind_types(types, {**mine, **bindings(self.file.values, types)}).items():
             self.input(name, type)
             self._declared[name] = types[name]
 
     def _bound(self, name: str, type: TensorType) -> TensorType:
         mine = {k: v for k, v in self.shapes.items() if k == name or k in type.shape}
-        return bind_types({name: type}, mine)[name]
+        return bind_types({name: type}, {**mine, **bindings(self.file.values, {name: type})})[name]
 
     @property
     def origin(self) -> Origin:

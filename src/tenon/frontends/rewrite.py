@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenon.errors import InputError, ModelError
-from tenon.frontends import FORMATS, Source, find
+from tenon.frontends import FORMATS, Source, find, load
 from tenon.ir.bind import Shapes, bind
 
 if TYPE_CHECKING:
     from tenon.frontends.source import ModelFile
+    from tenon.ir.fixed import Values
     from tenon.ir.graph import Graph
 
 CAFFE_ENDINGS = (".prototxt", ".caffemodel")
@@ -26,6 +27,7 @@ class Request:
     out: Path | None
     weights: Source | None = None
     shapes: Shapes | None = None
+    values: Values | None = None
     config: Path | None = None
     without_weights: bool = False
 
@@ -45,12 +47,14 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
     file, frontend = find(request.model, weights=request.weights)
     to_onnx = request.out is not None and request.out.suffix.lower() == ".onnx"
     if frontend is FORMATS["Caffe"].frontend() and not to_onnx and not request.without_weights:
+        if request.values:
+            raise InputError("--value fixes inputs of nets that become ONNX: give a file that ends in .onnx")
         return _caffe(file, request)
     if request.config is not None:
         raise InputError(f"{request.config}: a configuration is for Caffe nets that become Caffe nets")
     if request.out is not None and request.out.suffix.lower() in CAFFE_ENDINGS:
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
-    graph = frontend.load(file, request.shapes or {}, None, None)
+    graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
     path = _out(request) / f"{file.stem}.onnx" if not to_onnx else _out(request)
     return _onnx(bind(graph, request.shapes), path, optimise, request.without_weights)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError
 from tenon.input_file import printable, read_regular
+from tenon.ir.graph import Array
 
 if TYPE_CHECKING:
     from tenon.frontends.download import Progress
@@ -25,7 +26,8 @@ class ModelFile:
 
     ``weights`` is the second file, or the folder of parameters, where the user named it.  A model or its weights
     given as a folder has no data: ``is_folder`` is set and ``folder`` is the folder itself.  ``disk_name`` is the name
-    in the folder where that is not text, and ``name`` not the same.
+    in the folder where that is not text, and ``name`` not the same.  ``values`` are what the user fixed inputs of the
+    model to.
     """
 
     name: str
@@ -34,6 +36,7 @@ class ModelFile:
     weights: ModelFile | None = None
     is_folder: bool = False
     disk_name: str = ""
+    values: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:

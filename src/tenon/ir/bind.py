@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tenon.errors import InputError, ShapeError
-from tenon.ir.graph import Graph, Value
+from tenon.ir.fixed import ANY_RANK as ANY_RANK
+from tenon.ir.fixed import Values, arrays, bindings, check_names, data_for
+from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import Dim, TensorType
 from tenon.ir.writer import Writer
 
 Shapes = Mapping[str, int | Sequence[int]]
 """What the user binds: an input's name to its whole shape, or a dimension's name to an extent."""
-
-ANY_RANK = "..."
-"""The one dimension of an input of which the model does not even say how many it has."""
 
 
 def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
@@ -30,8 +29,31 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     ]
     if unbound:
         raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
+    return _rewritten(graph, types, {})
+
+
+def fix(graph: Graph, values: Values | None) -> Graph:
+    """A copy of ``graph`` with constants in place of inputs; the graph itself if there are no values.
+
+    Raises InputError for names that the graph does not have and for values that do not fit, ShapeError as ``bind``.
+    """
+    if not values:
+        return graph
+    given = arrays(values)
+    check_names(given, [v.name for v in graph.inputs], graph.source or graph.name)
+    types = {v.name: v.type for v in graph.inputs}
+    return _rewritten(graph, bind_types(types, bindings(given, types)), given)
+
+
+def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str, Array]) -> Graph:
+    """The graph with inputs of these types, those that are ``given`` as constants."""
     copy = Graph(graph.name, graph.source, graph.incomplete)
-    twin = {v: copy.add_input(v.name, types[v.name]) for v in graph.inputs}
+    twin: dict[Value, Value] = {}
+    for v in graph.inputs:
+        if v.name in given:
+            twin[v] = Value(v.name, types[v.name], data_for(v.name, given[v.name], types[v.name]))
+        else:
+            twin[v] = copy.add_input(v.name, types[v.name])
     constants = graph.constants()
     twin.update({v: Value(v.name, v.type, v.data) for v in constants})
     writer = Writer(copy, sum(v.array.nbytes for v in constants))
@@ -43,6 +65,7 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
         twin.update(zip(node.outputs, outputs, strict=True))
     copy.outputs = [twin[v] for v in graph.outputs]
     copy.describe_like(graph)
+    copy.fixed |= set(given)
     writer.finish()
     return copy
 

@@ -137,6 +137,7 @@ class Graph:
         self.pictures: dict[str, Picture] = {}  # what the model says of how pictures become its inputs
         self.heads: Heads | None = None  # what it says of how its outputs list detections
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
+        self.fixed: set[str] = set()  # inputs of the model in whose place constants stand (ir.fixed)
         self._nodes: dict[Node, None] = {}
 
     # ------------------------------------------------------------------------------------- reading
@@ -275,7 +276,7 @@ class Graph:
     def describe_like(self, other: Graph) -> None:
         """Take over what another graph, of which this is a copy, says beyond its tensors."""
         self.extents, self.pictures, self.heads = dict(other.extents), dict(other.pictures), other.heads
-        self.strings = set(other.strings)
+        self.strings, self.fixed = set(other.strings), set(other.fixed)
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import InternalError, Problem, ShapeError, UnknownError, UnsupportedError
+from tenon.ir.fixed import remedy
 from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.ir.types import TensorType
 
@@ -153,8 +154,7 @@ class Writer:
             types = node.op.infer(node.inputs)
         except UnknownError as error:
             inputs = self.need(error.value)
-            remedy = f"make {' and '.join(inputs)} an initializer"
-            self.report(node.origin, str(error), remedy, shape=True, inputs=node.inputs)
+            self.report(node.origin, str(error), remedy(inputs), shape=True, inputs=node.inputs)
             return False
         except ShapeError as error:
             self.report(node.origin, str(error), shape=True, inputs=node.inputs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tenon.frontends.refused import RefusedError
+from tenon.ir.fixed import remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.writer import Writer, is_known
 
@@ -86,8 +87,7 @@ class Call:
         value = self.value(i)
         if value.data is None:
             inputs = self.importer.writer.need(value)
-            remedy = f"make {' and '.join(inputs)} an initializer" if inputs else ""
-            raise RefusedError(f"{what} is computed at run time; it must be known when compiling", remedy)
+            raise RefusedError(f"{what} is computed at run time; it must be known when compiling", remedy(inputs))
         return value.data
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -142,7 +142,7 @@ class Call:
         inputs = self.importer.writer.need(condition)
         return RefusedError(
             f"its condition is computed at run time, and its branches give {what}",
-            f"make {' and '.join(inputs)} an initializer" if inputs else "let both branches give the same shapes",
+            remedy(inputs, "let both branches give the same shapes"),
         )
 
 

@@ -15,6 +15,7 @@ from tenon.frontends.onnx.call import reads
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import DamagedError, varint
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
+from tenon.ir.fixed import bindings, check_names
 from tenon.ir.graph import Graph
 from tenon.ir.types import DType, TensorType
 
@@ -149,6 +150,7 @@ class _Model:
         unknown = self.unknown([*(inputs or ()), *(outputs or ())])
         if unknown:
             raise InputError(f"{self.file.name}: no tensor is called {unknown}")
+        check_names(self.file.values, [*(inputs or ()), *(v.name for v in self.proto.input)], self.file.name)
         nodes = self.cone(wanted, set(inputs or declared))
         read = {name for i in nodes for name in reads(self.proto.node[i])} | set(wanted)
         ports = [*inputs] if inputs else declared
@@ -202,7 +204,8 @@ class _Model:
         here = {*types, *(d for t in types.values() for d in t.shape)}
         dims = {d.dim_param for v in self.proto.input for d in v.type.tensor_type.shape.dim}
         outside = {*self.makers, *(v.name for v in self.proto.input), *dims} - here
-        return bind_types(types, {k: v for k, v in shapes.items() if not cut or k not in outside})
+        bound = {k: v for k, v in shapes.items() if not cut or k not in outside}
+        return bind_types(types, {**bound, **bindings(self.file.values, types)})
 
     def inner_type(self, name: str, shapes: Shapes) -> TensorType:
         """The type of a tensor that the file does not declare, found by importing what comes before it."""

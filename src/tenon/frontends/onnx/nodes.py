@@ -24,9 +24,11 @@ from tenon.frontends.onnx.upgrade import Layer, upgrade
 from tenon.frontends.refused import RefusedError, UntypedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import remedy
+from tenon.ir.fixed import data_for
+from tenon.ir.fixed import remedy as fix_remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.strings import encoded
-from tenon.ir.types import TensorType
+from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known, reason
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Importer:
         infos = (*self.proto.value_info, *self.proto.output, *self.proto.input)
         texts = {v.name for v in infos if v.type.tensor_type.elem_type == STRING}
         for name, type in types.items():
-            value = self.graph.add_input(self.writer.names.fresh(name), type)
+            value = self.port(name, type, name in texts)
             whole = name.rpartition("[")[0]
             if name not in declared and whole in declared:  # an element of a sequence
                 before = self.scope.get(whole)
@@ -70,6 +72,16 @@ class Importer:
         for v in self.proto.input:
             if v.name not in self.scope and v.type.WhichOneof("value") not in ("tensor_type", None):
                 self.scope[v.name] = Items() if v.type.WhichOneof("value") == "sequence_type" else None
+
+    def port(self, name: str, type: TensorType, text: bool) -> Value:
+        """A graph input, or the constant that the user fixed it to.  Raises InputError and ShapeError."""
+        given = self.file.values.get(name)
+        if given is None:
+            return self.graph.add_input(self.writer.names.fresh(name), type)
+        if text:
+            raise InputError(f"--value {name}: it holds strings; only numbers can be fixed")
+        self.graph.fixed.add(name)
+        return self.writer.constant(name, data_for(name, given, type))
 
     # ----------------------------------------------------------------------------------------- graphs
     def run(self, nodes: Sequence[int], outputs: Sequence[str]) -> Graph:
@@ -145,6 +157,14 @@ class Importer:
             )
         return value.type if isinstance(value, Value) and is_known(value) else None
 
+    def overridden(self, graph: GraphProto, name: str, data: Array) -> Array:
+        """The data of an initializer, or what the user fixed the input to of which it is the default."""
+        given = self.file.values.get(name)
+        if given is None or graph is not self.proto or all(v.name != name for v in graph.input):
+            return data
+        self.graph.fixed.add(name)
+        return data_for(name, given, TensorType(DType.of(data.dtype), data.shape))
+
     def tensor(self, name: str, data: Array) -> Entry:
         """A constant of numbers or of strings."""
         if data.dtype == object:
@@ -167,7 +187,7 @@ class Importer:
                     self.writer.report(f"initializer '{tensor.name}'", str(error))
                     scope[tensor.name] = Value(tensor.name)
                 else:
-                    scope[tensor.name] = self.tensor(tensor.name, data)
+                    scope[tensor.name] = self.tensor(tensor.name, self.overridden(graph, tensor.name, data))
         self.nodes(chosen, read, scope)
 
     def nodes(self, chosen: Sequence[NodeProto], read: set[str], scope: Scope) -> None:
@@ -247,7 +267,7 @@ class Importer:
                 found = COMPOSED[layer.type](layer)
             except UnknownError as error:
                 names = self.writer.need(error.value)
-                raise RefusedError(str(error), f"make {' and '.join(names)} an initializer") from None
+                raise RefusedError(str(error), fix_remedy(names)) from None
             if found is not None:
                 return found
         if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
@@ -282,7 +302,7 @@ class Importer:
             return STRINGS[node.op_type](layer, texts)
         except UnknownError as error:
             names = self.writer.need(error.value)
-            raise RefusedError(str(error), f"make {' and '.join(names)} an initializer") from None
+            raise RefusedError(str(error), fix_remedy(names)) from None
 
     def function(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None]) -> Sequence[Entry]:
         """The outputs of a standard operator that is defined by others.  Raises RefusedError if it is none."""

@@ -19,6 +19,7 @@ from tenon.frontends.pytorch.walk import graph_of
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.ir.arrays import as_array
+from tenon.ir.fixed import Values, arrays, check_names
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType
 
@@ -31,6 +32,7 @@ def load(
     example_inputs: Sequence[Any] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    values: Values | None = None,
 ) -> Graph:
     """The graph of a ``torch.nn.Module`` (in its evaluation mode) or of a ``torch.export.ExportedProgram``.
 
@@ -54,9 +56,12 @@ def load(
             what = "its shape has dimensions without a value; give example_inputs of the shapes to compile for"
             raise UnsupportedError("the torch program", [Problem(port, what)])
     try:
-        return graph_of(program, ModelFile(name, b""), {}, inputs, outputs, _MODEL_BYTES)
+        file = ModelFile(name, b"", values=arrays(values))
+        graph = graph_of(program, file, {}, inputs, outputs, _MODEL_BYTES)
     except RefusedError as refusal:
         raise UnsupportedError("the torch program", [Problem(name, refusal.what, refusal.remedy)]) from None
+    check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], "the torch program")
+    return graph
 
 
 def _exported(torch: Any, module: Any, example_inputs: Sequence[Any]) -> Any:
