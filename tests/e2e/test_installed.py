@@ -49,6 +49,28 @@ def test_every_command_speaks_json(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_fits_a_terminal(name: str, tmp_path: Path) -> None:
+    more = ["--layers"] if name == "inspect" else []
+    told = succeeds(*COMMANDS[name], *more, cwd=tmp_path, COLUMNS="80")
+    assert max(map(len, told.splitlines())) <= 80
+    assert max(map(len, succeeds(name, "--help", COLUMNS="80").splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", ["run", "benchmark", "profile"])
+def test_commands_compile_for_the_threads_that_are_asked_for(name: str, tmp_path: Path) -> None:
+    succeeds(*COMMANDS[name], "--threads", "9", cwd=tmp_path)
+    done = tenon(*COMMANDS[name], "--threads", "257", cwd=tmp_path)
+    assert (done.returncode, "256" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_a_bundle_keeps_the_threads_it_was_made_for(tmp_path: Path) -> None:
+    succeeds("compile", MODEL, "-o", "out", "--threads", "2", cwd=tmp_path)
+    done = tenon("benchmark", "out", "--threads", "9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "compile the model again with threads=9" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str) -> None:
     assert f"Usage: tenon {name}" in succeeds(name, "--help")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ from tenon.cli.bench_op import bench_operators, graph_of, select
 from tenon.cli.benchmark import benchmark, line, zoo
 from tenon.cli.op_cases import cases
 from tenon.cli.opening import Source, Threads
+from tenon.cli.show import duration, time_unit
 from tenon.cli.words import parse_processors
 from tenon.codegen.bounds import prove
 from tenon.codegen.count import count
@@ -25,7 +27,7 @@ from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
 
 LINE = re.compile(
-    r" *\S+  min = +\d+\.\d\d ms  max = +\d+\.\d\d ms  avg = +\d+\.\d\d ms  std = +\d+\.\d\d ms  median = +\d+\.\d\d ms"
+    r" *\S+" + "".join(rf"  {word} = +\d+\.\d\d (ms|µs|us)" for word in ("min", "max", "avg", "std", "median"))
 )
 
 
@@ -59,8 +61,16 @@ def test_random_inputs_are_the_same_every_time() -> None:
 
 # ------------------------------------------------------------------------------------------ benchmark
 def test_a_line_per_network() -> None:
-    numbers = "min =    1.00 ms  max =    2.25 ms  avg =    1.62 ms  std =    0.62 ms  median =    1.62 ms"
+    unit, _ = time_unit(0.5)
+    numbers = f"min =    1.00 ms  max =    2.25 ms  avg =    1.62 ms  std =  625.00 {unit}  median =    1.62 ms"
     assert line("net", Times((1.0, 2.25))) == f"{'net':>20}  {numbers}"
+
+
+def test_times_have_the_unit_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    assert [duration(t) for t in (0.0831, 0.9999, 1.0, 12.345)] == ["83.10 µs", "999.90 µs", "1.00 ms", "12.35 ms"]
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert duration(0.0831) == "83.10 us"
 
 
 def test_a_folder_of_models_and_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,13 +13,14 @@ import pytest
 import handmade
 import tenon
 from onnx_models import model, node, random
-from tenon.cli.grid import grid
+from tenon.bundle.manifest import Step
+from tenon.cli.grid import grid, shortened
 from tenon.cli.opening import Source, Threads
 from tenon.cli.profile import profile_model, sections
 from tenon.cli.profile_page import page
 from tenon.engine import Engine, open_bundle, stamps
-from tenon.engine.profile import Profile, profile
-from tenon.engine.timing import fill_randomly
+from tenon.engine.profile import Profile, Row, profile
+from tenon.engine.timing import Times, fill_randomly
 from tenon.errors import InputError, ToolchainError
 
 TITLES = [
@@ -122,7 +123,7 @@ def test_facts_and_sums(measured: Profile, engine: Engine) -> None:
     assert (conv.facts.output, conv.facts.filter) == ((1, 24, 32, 32), (24, 8, 3, 3))
     assert conv.facts.pads == (1, 1, 1, 1)
     assert conv.macs == 24 * 32 * 32 * 8 * 9
-    assert conv.gmacps == pytest.approx(conv.macs / conv.mean / 1e6)
+    assert measured.speed(conv, conv.mean).gmacps == pytest.approx(conv.macs / conv.mean / 1e6)
     assert measured.macs == sum(step.macs for step in engine.manifest.nodes)
     assert sum(t.mean for t in measured.types()) == pytest.approx(measured.total)
     assert sum(t.count for t in measured.types()) == len(measured.rows)
@@ -143,13 +144,107 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def told_in(head: str) -> list[str]:
+    """The columns, without the units that depend on how fast the machine is."""
+    return [re.sub(r"\((ms|us)\)", "", cell) for cell in cells(head)]
+
+
+def test_names_are_cut_in_the_middle_and_stay_different() -> None:
+    names = [f"/model/backbone/stage{i}/block{j}/conv/Conv" for i in range(4) for j in range(12)]
+    for width in (12, 20, 30):
+        short = shortened(names, width)
+        assert len(set(short)) == len(names)
+        assert all(len(text) <= width for text in short)
+    assert shortened(["short", names[0], names[0]], 24) == [
+        "short",
+        "/model/b..ock0/conv/Conv",
+        "/model/b..ock0/conv/Conv",
+    ]
+    assert shortened(names, 99) == names
+    alike = [f"{'x' * 40}{i}{'y' * 40}" for i in range(30)]
+    assert len(set(shortened(alike, 14))) == 30
+    assert shortened([], 9) == []
+
+
+def of_milliseconds(scale: float) -> Profile:
+    """A made-up profile of a network whose operators have long names; ``scale`` is milliseconds per unit of time."""
+    facts = Step("", "Conv", "k", 1000, (1, 512, 112, 112), (512, 512, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1, 4000)
+    rows = tuple(
+        Row(
+            "DepthwiseConv+HardSwish", f"/model/features/features.{i}/block/block.0/conv_depthwise/Conv", ("k", "j"),
+            facts, 10**9, scale * i, scale * np.array([2.0, 1.0, 6.0]),
+        )
+        for i in range(12)
+    )  # fmt: skip
+    times = Times(tuple(scale * t for t in (20.0, 30.0, 31.0)))
+    return Profile("net", "x86-64", 1, times, times, times, rows, 1e11)
+
+
+@pytest.mark.parametrize("width", [80, 100, 132])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 1000.0])
+def test_sections_fit_a_terminal(width: int, scale: float) -> None:
+    told = sections(of_milliseconds(scale), width)
+    assert [section.splitlines()[1].strip() for section in told] == TITLES
+    assert max(len(line) for section in told for line in section.splitlines()) <= width
+    names = [cells(line)[-1] for line in told[3].splitlines()[5:-1]]
+    assert len(set(names)) == 12
+    assert {"Op Type", "Avg", "%", "GMACPS", "% peak", "name"} <= set(told_in(told[3].splitlines()[3]))
+    wide = sections(of_milliseconds(scale))
+    assert max(len(line) for line in wide[3].splitlines()) > 132
+    assert rows_of(wide[3])[0]["name"].startswith("/model/features/features.0/block/")
+
+
+@pytest.mark.parametrize(("scale", "unit"), [(0.01, "us"), (1.0, "ms")])
+def test_short_times_are_in_microseconds(scale: float, unit: str) -> None:
+    told = sections(of_milliseconds(scale))
+    (row, *_) = rows_of(told[3])
+    assert float(row[f"Avg({unit})"]) == pytest.approx(30.0 if unit == "us" else 3.0)
+    assert float(rows_of(told[1])[0][f"first({unit})"]) == pytest.approx(200.0 if unit == "us" else 20.0)
+    assert ("200.0 µs" if unit == "us" else "20.000 ms") in page(of_milliseconds(scale))
+
+
+def rows_of(section: str) -> list[dict[str, str]]:
+    """The rows of a table by the names of its columns."""
+    _, _, _, head, _, *rows, _ = section.splitlines()
+    return [dict(zip(cells(head), cells(row), strict=True)) for row in rows]
+
+
+def test_speeds_and_percents_are_of_one_measurement() -> None:
+    """In a table and in JSON of the average, on the page of the fastest round."""
+    found = of_milliseconds(1.0)
+    for row in rows_of(sections(found)[3]):
+        speed = 1e9 / float(row["Avg(ms)"]) / 1e6
+        assert float(row["GMACPS"]) == pytest.approx(speed, rel=1e-3)
+        assert float(row["% peak"]) == pytest.approx(speed, rel=1e-2)  # of 100 GMACPS
+        assert float(row["GB/s"]) == pytest.approx(4000 / float(row["Avg(ms)"]) / 1e6, abs=0.05)
+    data = found.json()
+    for told in data["operators"]:
+        assert told["gmacps"] == pytest.approx(told["macs"] / told["avg_ms"] / 1e6)
+        assert told["percent_of_peak"] == pytest.approx(100 * told["gmacps"] / data["peak_gmacps"])
+        assert told["gigabytes_per_s"] == pytest.approx(told["bytes"] / told["avg_ms"] / 1e6)
+    shown = re.search(r"<tr id=r0>.*?</tr>", page(found), re.DOTALL)
+    assert shown
+    _, _, fastest, macs, gmacps, percent, _ = (float(v) for v in re.findall(r"data-v='?([-0-9.]+)", shown[0]))
+    assert gmacps == pytest.approx(macs / fastest / 1e6, rel=1e-3)
+    assert percent == pytest.approx(100 * gmacps / data["peak_gmacps"], rel=1e-3)
+
+
+def test_names_on_the_page_are_told_apart() -> None:
+    text = page(of_milliseconds(1.0)).split("<script")[0]
+    names = re.findall(r"<td class='text name' title='/model[^']*'>([^<]*)</td>", text)
+    assert len(names) == len(set(names)) == 12
+    labels = re.findall(r"<span class=label title='/model[^']*'>([^<]*)</span>", text)
+    assert len(labels) == len(set(labels)) == 10
+    assert all(len(text) <= 32 for text in (*names, *labels))
+
+
 def test_eight_sections(measured: Profile) -> None:
     told = sections(measured)
     assert [section.splitlines()[1].strip() for section in told] == TITLES
     heads = [section.splitlines()[3] for section in told]
-    assert cells(heads[0]) == ["round", "first(ms)", "curr(ms)", "min(ms)", "max(ms)", "avg(ms)", "std(us)"]
-    assert cells(heads[3]) == [
-        "Op Type", "Start", "First", "Avg(ms)", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
+    assert told_in(heads[0]) == ["round", "first", "curr", "min", "max", "avg", "std"]
+    assert told_in(heads[3]) == [
+        "Op Type", "Start", "First", "Avg", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
         "Filter Shape", "Output Shape", "Dilation", "name",
     ]  # fmt: skip
     assert heads[5].split("|")[1].strip() == "Op Type"

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import tenon
+from tenon.cli.grid import shortened
 from tenon.cli.op_cases import cases
-from tenon.cli.show import console, print_json, stages
+from tenon.cli.show import console, print_json, stages, terminal_width
 from tenon.engine.engine import Engine
 from tenon.engine.peak import peak_macs, read_bandwidth
 from tenon.engine.timing import fill_randomly
@@ -25,6 +26,8 @@ from tenon.options import Options
 _LEAST, _MOST = 10, 10_000  # iterations
 _HEAD = ("Benchmark", "Time(ns)", "Iterations", "Input(MB/s)", "GMACPS", "ms", "% peak", "GB/s", "% read")
 _WIDTHS = (40, 12, 11, 12, 9, 10, 8, 8, 8)
+_NARROW = (0, 1, 4, 6, 7, 8)
+"""The columns that lines of fewer characters have."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,13 @@ def bench_operators(pattern: str, options: Mapping[str, Any], seconds: float, *,
         names = [case.label for case in chosen]
         return print_json(names) if as_json else console.print("\n".join(names), markup=False)
     results: list[Result] = []
+    width = terminal_width()
+    narrow = width is not None and width < sum(_WIDTHS)
+    columns = _NARROW if narrow else tuple(range(len(_HEAD)))
+    name = max(12, (width or 0) - sum(_WIDTHS[i] for i in columns[1:])) if narrow else _WIDTHS[0]
     if not as_json:
-        console.print(_line(_HEAD), markup=False, soft_wrap=True)
-        console.print("-" * len(_line(_HEAD)), soft_wrap=True)
+        head = _line(_HEAD, columns, name)
+        console.print(f"{head}\n{'-' * len(head)}", markup=False, soft_wrap=True)
     for case in chosen:
         with stages(f"compiling {case.label}"):
             bundle = tenon.compile(graph_of(case), Options.from_environment(**{**options, "profile": True}))
@@ -75,7 +82,7 @@ def bench_operators(pattern: str, options: Mapping[str, Any], seconds: float, *,
         with engine:
             results.append(bench(case, engine, seconds))
         if not as_json:
-            console.print(_line(_cells(results[-1])), markup=False, soft_wrap=True)
+            console.print(_line(_cells(results[-1]), columns, name), markup=False, soft_wrap=True)
     if as_json:
         print_json({"peak_gmacps": peak_macs() / 1e9, "cases": [result.json() for result in results]})
     return None
@@ -144,6 +151,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _line(cells: tuple[str, ...]) -> str:
-    first, *rest = zip(cells, _WIDTHS, strict=True)
-    return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in rest)
+def _line(cells: tuple[str, ...], columns: tuple[int, ...], name: int) -> str:
+    """The chosen columns, the first ``name`` characters wide."""
+    (first,) = shortened(cells[:1], name)
+    return f"{first:<{name}}" + "".join(f"{cells[i]:>{_WIDTHS[i]}}" for i in columns[1:])

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tenon.bundle.manifest import FILE as MANIFEST
+from tenon.cli.grid import shortened
 from tenon.cli.opening import Source, Threads, open_engine
-from tenon.cli.show import console, print_json
+from tenon.cli.show import console, duration, print_json, terminal_width, time_unit
 from tenon.engine.timing import Times, time_runs
 from tenon.errors import InputError, TenonError
 from tenon.frontends import FORMATS
 
 _NUMBERS = ("min", "max", "avg", "std", "median")
+_CELL = 11  # characters of a number and its unit, in a table
 
 
 def benchmark(
@@ -34,19 +36,25 @@ def benchmark(
         console.print(f"power       = {threads.cores}" + (f" {list(threads.affinity)}" if threads.affinity else ""))
     rows: list[dict[str, Any]] = []
     failures: list[TenonError] = []
-    for source in sources:
-        name = Path(source.name).stem
+    width = terminal_width()
+    names = [Path(source.name).stem for source in sources]
+    narrow = width is not None and width < len(line("", Times((1.0,))))
+    shown = shortened(names, max(12, (width or 0) - _CELL * len(_NUMBERS))) if narrow else names
+    if narrow and not as_json:
+        console.print(row("", _NUMBERS, max(map(len, shown))), markup=False, soft_wrap=True)
+    for source, name, label in zip(sources, names, shown, strict=True):
         try:
             with open_engine(source, options, threads, only_speed=True) as engine:
                 _, times = time_runs(engine, rounds, warmup)
                 rows.append({"model": name, "target": engine.manifest.target.name, **times.summary()})
-                told = line(name, times)
+                cells = [duration(float(times.summary()[word])) for word in _NUMBERS]
+                told = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
         except TenonError as error:
             failures.append(error)
             rows.append({"model": name, "error": str(error)})
-            told = f"{name:>20s}  failed: {str(error).splitlines()[0]}"
+            told = f"{label:>20s}  failed: {str(error).splitlines()[0]}"
         if not as_json:
-            console.print(told, markup=False, soft_wrap=True)
+            console.print(told, markup=False, soft_wrap=not narrow)
     if as_json:
         print_json(
             {
@@ -66,9 +74,17 @@ def benchmark(
 
 
 def line(name: str, times: Times) -> str:
-    """One network's line, milliseconds."""
-    numbers = times.summary()
-    return f"{name:>20s}" + "".join(f"  {word} = {numbers[word]:7.2f} ms" for word in _NUMBERS)
+    """One network's line."""
+    cells = []
+    for word in _NUMBERS:
+        unit, scale = time_unit(number := float(times.summary()[word]))
+        cells.append(f"  {word} = {scale * number:7.2f} {unit}")
+    return f"{name:>20s}" + "".join(cells)
+
+
+def row(name: str, cells: Sequence[str], width: int) -> str:
+    """A line of a table that is narrower than ``line``."""
+    return f"{name:<{width}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
 
 
 def zoo(folder: Path) -> list[str]:

@@ -107,8 +107,9 @@ def list_targets(*, as_json: bool) -> None:
         )
     shown = table("target", "lanes", "triple", "cpu", right=(1,))
     for name, t in sorted(rows.items()):
-        shown.add_row(name + (" (this machine)" if name == best else ""), str(t.machine.lanes), t.triple, t.cpu)
-    return console.print(shown)
+        shown.add_row(name + (" *" if name == best else ""), str(t.machine.lanes), t.triple, t.cpu)
+    console.print(shown)
+    return console.print("* this machine")
 
 
 # --------------------------------------------------------------------------------------------- parts

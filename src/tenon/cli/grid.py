@@ -1,14 +1,69 @@
-"""Tables of plain text that stay as wide as they are, for logs and for programs that read columns."""
+"""Tables of plain text, for logs and for programs that read columns: as wide as they are, or fitted to a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+_LEAST = 12  # characters of a shortened name
 
-def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A titled table between rules: ``| a | b |``, everything flush right."""
-    widths = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
-    lines = ["| " + " | ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-    head = "| " + " | ".join(f"{name:>{w}}" for name, w in zip(columns, widths, strict=True)) + " |"
+
+def grid(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int | None = None,
+    *,
+    drop: Sequence[str] = (),
+    shorten: Sequence[str] = (),
+) -> str:
+    """A titled table between rules: ``| a | b |``, everything flush right.
+
+    To fit ``width`` characters (None: as wide as it is) the texts of the columns ``shorten`` are cut in the middle, and
+    the columns ``drop`` are left out one by one, in that order.
+    """
+    names, cells = list(columns), [list(row) for row in rows]
+    left = [name for name in drop if name in names]
+    while width is not None and left and _width(names, cells, shorten) > width:
+        i = names.index(left.pop(0))
+        names, cells = names[:i] + names[i + 1 :], [row[:i] + row[i + 1 :] for row in cells]
+    for name in shorten:
+        if width is not None and name in names and (over := _width(names, cells) - width) > 0:
+            i = names.index(name)
+            longest = max(len(row[i]) for row in cells)
+            for row, text in zip(cells, shortened([row[i] for row in cells], max(_LEAST, longest - over)), strict=True):
+                row[i] = text
+    widths = _widths(names, cells)
+    lines = ["| " + " | ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) + " |" for row in cells]
+    head = "| " + " | ".join(f"{name:>{w}}" for name, w in zip(names, widths, strict=True)) + " |"
     rule = "-" * len(head)
     return "\n".join([rule, f"{title:^{len(head)}}".rstrip(), rule, head, rule, *lines, rule])
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(row[i]) for row in (names, *cells)) for i in range(len(names))]
+
+
+def _width(names: Sequence[str], cells: Sequence[Sequence[str]], shorten: Sequence[str] = ()) -> int:
+    """Characters of a line, the columns ``shorten`` cut as far as is pleasant to read."""
+    widths = _widths(names, cells)
+    cut = [min(w, 2 * _LEAST) if name in shorten else w for name, w in zip(names, widths, strict=True)]
+    return sum(cut) + 3 * len(cut) + 1
+
+
+def shortened(texts: Sequence[str], width: int) -> list[str]:
+    """The texts, the longer ones cut in the middle to ``width`` characters; different ones stay different."""
+    distinct = dict.fromkeys(texts)
+    long = [text for text in distinct if len(text) > width]
+    cut = {text: text for text in distinct}
+    taken = set(distinct) - set(long)
+    for heads in [width // 3, *range(width - 2)]:
+        cut |= {text: _cut(text, width, heads) for text in long}
+        if len({*taken, *(cut[text] for text in long)}) == len(distinct):
+            break
+    else:
+        cut |= {text: _cut(text, width - 1 - len(str(n)), width // 3) + f"#{n}" for n, text in enumerate(long)}
+    return [cut[text] for text in texts]
+
+
+def _cut(text: str, width: int, head: int) -> str:
+    return f"{text[:head]}..{text[len(text) - (width - 2 - head) :]}"

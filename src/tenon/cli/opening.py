@@ -96,7 +96,8 @@ def weighted(graph: Graph) -> Graph:
 def open_engine(
     source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
 ) -> tenon.Engine:
-    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset).
+    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset) for just
+    so many threads.
 
     Where it is ``only_speed`` that matters, a model that came without its weights has random ones.
     """
@@ -105,7 +106,7 @@ def open_engine(
             raise InputError(f"--value {next(iter(source.values))}: a bundle's inputs are fixed when it is compiled")
         return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
-        chosen = Options.from_environment(**options)
+        chosen = Options.from_environment(**{**options, "threads": threads.count})
         graph = source.load(progress)
         bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
         progress("compile")

@@ -8,17 +8,22 @@ from typing import Any
 
 from tenon.cli.grid import grid
 from tenon.cli.opening import Source, Threads, open_engine
-from tenon.cli.show import console, print_json
+from tenon.cli.show import console, duration, print_json, terminal_width
 from tenon.engine.profile import Profile, Row, profile, rate
 from tenon.engine.timing import Times
 from tenon.errors import InputError
 
-_RUN = ("round", "first(ms)", "curr(ms)", "min(ms)", "max(ms)", "avg(ms)", "std(us)")
+_RUN = ("round", "first({unit})", "curr({unit})", "min({unit})", "max({unit})", "avg({unit})", "std(us)")
 _OPERATOR = (
-    "Op Type", "Start", "First", "Avg(ms)", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad", "Filter Shape",
-    "Output Shape", "Dilation", "name",
+    "Op Type", "Start", "First", "Avg({unit})", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
+    "Filter Shape", "Output Shape", "Dilation", "name",
 )  # fmt: skip
-_TYPE = ("Op Type", "Count", "Avg(ms)", "%", "cdf%", "MACs", "GMACPS", "% peak", "Called times")
+_TYPE = ("Op Type", "Count", "Avg({unit})", "%", "cdf%", "MACs", "GMACPS", "% peak", "Called times")
+_DROPPED = (
+    "Dilation", "Pad", "Stride", "Start", "First", "Filter Shape", "Called times", "Output Shape", "cdf%", "GB/s",
+    "Count", "MACs",
+)  # fmt: skip
+"""What narrow tables do without, in this order."""
 
 
 def profile_model(
@@ -42,62 +47,85 @@ def profile_model(
             raise InputError(f"--html {html}: cannot be written ({error.strerror})") from None
     if as_json:
         return print_json(found.json())
-    for section in sections(found):
+    width = terminal_width()
+    for section in sections(found, width):
         console.print(section, markup=False, soft_wrap=True)
         console.print()
+    if width is not None:
+        console.print("Columns that have no room are left out; --json and --html show all.", markup=False)
     return console.print(
-        f"{found.name} on {found.target}, {found.threads} thread(s): {found.plain.min:.3f} ms (minimum), "
+        f"{found.name} on {found.target}, {found.threads} thread(s): {duration(found.plain.min)} (minimum), "
         f"{rate(found.macs, found.plain.min):.1f} GMACPS, {found.of_peak(rate(found.macs, found.plain.min)):.0f} % of "
         f"the measured fp32 peak of {found.peak / 1e9:.0f} GMACPS",
-        markup=False, soft_wrap=True,
+        markup=False, soft_wrap=width is None,
     )  # fmt: skip
 
 
-def sections(p: Profile) -> list[str]:
-    """The eight sections, in their order; without warm-up runs there are seven."""
-    warm = [_run("Warm Up", p.warmup)] if p.warmup else []
+def sections(p: Profile, width: int | None = None) -> list[str]:
+    """The eight sections, in their order; without warm-up runs there are seven.  They are as wide as they are, or fit
+    lines of ``width`` characters."""
+
+    def operators(title: str, rows: Sequence[Row]) -> str:
+        return _fitted(title, _OPERATOR, _operators(p, rows), unit, width)
+
+    unit = _unit(p)
+    warm = [_run("Warm Up", p.warmup, width)] if p.warmup else []
     return [
         *warm,
-        _run("Run without statistics", p.plain),
-        _run("Run with statistics", p.stamped),
-        grid("Sort by Run Order", _OPERATOR, _operators(p, p.rows)),
-        grid("Sort by Computation Time", _OPERATOR, _operators(p, p.slowest())),
-        _types(p),
+        _run("Run without statistics", p.plain, width),
+        _run("Run with statistics", p.stamped, width),
+        operators("Sort by Run Order", p.rows),
+        operators("Sort by Computation Time", p.slowest()),
+        _fitted("Stat by Op Type", _TYPE, _types(p), unit, width),
         _macs(p),
-        _run("Summary of Ops' Stat", p.summary),
+        _run("Summary of Ops' Stat", p.summary, width),
     ]
 
 
-def _run(title: str, t: Times) -> str:
-    numbers = (t.first, t.last, t.min, t.max, t.mean, 1e3 * t.std)
-    return grid(title, _RUN, [[str(len(t.samples)), *(f"{v:.3f}" for v in numbers)]])
+def _unit(p: Profile) -> tuple[str, float]:
+    """Times of operators are in microseconds where no network takes milliseconds."""
+    return ("ms", 1.0) if p.plain.median >= 1 else ("us", 1e3)
+
+
+def _fitted(
+    title: str, columns: Sequence[str], rows: list[list[str]], unit: tuple[str, float], width: int | None
+) -> str:
+    named = [name.format(unit=unit[0]) for name in columns]
+    return grid(title, named, rows, width, drop=_DROPPED, shorten=("name", "Op Type"))
+
+
+def _run(title: str, t: Times, width: int | None) -> str:
+    unit, scale = ("ms", 1.0) if t.median >= 1 else ("us", 1e3)
+    numbers = (*(scale * v for v in (t.first, t.last, t.min, t.max, t.mean)), 1e3 * t.std)
+    named = [name.format(unit=unit) for name in _RUN]
+    return grid(title, named, [[str(len(t.samples)), *(f"{v:.3f}" for v in numbers)]], width, drop=named[2:0:-1])
 
 
 def _operators(p: Profile, rows: Sequence[Row]) -> list[list[str]]:
-    lines, sofar = [], 0.0
+    lines, sofar, (_, scale) = [], 0.0, _unit(p)
     for row in rows:
         sofar += row.mean
-        facts = row.facts
-        speed = [f"{row.gmacps:.3f}", f"{p.of_peak(row.best):.1f}"] if row.macs else ["0.000", ""]
+        facts, found = row.facts, p.speed(row, row.mean)
+        speed = [f"{found.gmacps:.3f}", f"{found.of_peak:.1f}"] if row.macs else ["0.000", ""]
         lines.append([
-            row.op, f"{row.start:.3f}", f"{row.first:.3f}", f"{row.mean:.3f}",
-            f"{_percent(row.mean, p.total):.3f}", f"{_percent(sofar, p.total):.3f}", *speed, f"{row.gigabytes:.1f}",
+            row.op, f"{scale * row.start:.3f}", f"{scale * row.first:.3f}", f"{scale * row.mean:.3f}",
+            f"{_percent(row.mean, p.total):.3f}", f"{_percent(sofar, p.total):.3f}", *speed, f"{found.gigabytes:.1f}",
             _shape(facts.strides), _shape(facts.pads), _shape(facts.filter), _shape(facts.output),
             _shape(facts.dilations), row.layer,
         ])  # fmt: skip
     return lines
 
 
-def _types(p: Profile) -> str:
-    lines, sofar = [], 0.0
+def _types(p: Profile) -> list[list[str]]:
+    lines, sofar, (_, scale) = [], 0.0, _unit(p)
     for t in p.types():
         sofar += t.mean
         lines.append([
-            t.op, str(t.count), f"{t.mean:.3f}", f"{_percent(t.mean, p.total):.3f}",
+            t.op, str(t.count), f"{scale * t.mean:.3f}", f"{_percent(t.mean, p.total):.3f}",
             f"{_percent(sofar, p.total):.3f}", f"{t.macs:,}", f"{t.gmacps:.3f}",
             f"{p.of_peak(t.gmacps):.1f}" if t.macs else "", str(t.called),
         ])  # fmt: skip
-    return grid("Stat by Op Type", _TYPE, lines)
+    return lines
 
 
 def _macs(p: Profile) -> str:

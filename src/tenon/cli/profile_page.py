@@ -6,10 +6,12 @@ import json
 from html import escape
 from string import Template
 
+from tenon.cli.grid import shortened
 from tenon.engine.profile import Profile, Row, rate
 
 _HUES = (212, 28, 150, 345, 265, 190, 48, 95, 310, 5)
 _OTHER = "hsl(220 6% 60%)"
+_NAME, _LABEL = 32, 30  # characters of a name that have room in the table, and beside a bar
 
 
 def page(p: Profile) -> str:
@@ -18,8 +20,8 @@ def page(p: Profile) -> str:
     slowest = sorted(p.rows, key=lambda row: -row.median)[:10]
     speed = rate(p.macs, p.plain.min)
     cards = [
-        (f"{p.plain.min:.3f} ms", "fastest run"),
-        (f"{p.plain.median:.3f} ms", f"median of {len(p.plain.samples)}"),
+        (_time(p.plain.min), "fastest run"),
+        (_time(p.plain.median), f"median of {len(p.plain.samples)}"),
         (f"{p.macs / 1e6:,.1f} M", "multiply-accumulates"),
         (f"{speed:.1f}", "GMACPS at the fastest run"),
         (f"{p.of_peak(speed):.0f} %", f"of the measured fp32 peak, {p.peak / 1e9:.0f} GMACPS"),
@@ -31,9 +33,9 @@ def page(p: Profile) -> str:
         style=_STYLE,
         cards="".join(f"<div class=card><b>{escape(v)}</b><span>{escape(k)}</span></div>" for v, k in cards),
         timeline=_timeline(p, colours),
-        scale="".join(f"<span>{_total(p) * i / 5:.2f} ms</span>" for i in range(6)),
+        scale="".join(f"<span>{_time(_total(p) * i / 5)}</span>" for i in range(6)),
         types=_bars(_types(p), p, colours),
-        slowest=_bars([(row.layer, row.op, row.median) for row in slowest], p, colours),
+        slowest=_bars([(row.layer, row.op, row.median) for row in slowest], p, colours, _LABEL),
         rows=_rows(p, colours),
         script=_SCRIPT,
         data=json.dumps(p.json()).replace("<", "\\u003c"),
@@ -58,14 +60,15 @@ def _timeline(p: Profile, colours: dict[str, str]) -> str:
 
 
 def _told(p: Profile, row: Row) -> str:
+    speed = p.speed(row, row.min)
     lines = [
         f"{row.op}  {row.layer}",
-        f"{row.median:.4f} ms from {row.start:.3f} ms",
+        f"{_time(row.median)} from {row.start:.3f} ms",
         f"output {list(row.facts.output)}",
     ]
     if row.macs:
-        lines.append(f"{row.best:.1f} GMACPS, {p.of_peak(row.best):.0f} % of peak")
-    return "\n".join([*lines, f"{row.gigabytes:.1f} GB/s", ", ".join(row.kernels)])
+        lines.append(f"{speed.gmacps:.1f} GMACPS, {speed.of_peak:.0f} % of peak in the fastest round")
+    return "\n".join([*lines, f"{speed.gigabytes:.1f} GB/s", ", ".join(row.kernels)])
 
 
 def _types(p: Profile) -> list[tuple[str, str, float]]:
@@ -76,15 +79,20 @@ def _types(p: Profile) -> list[tuple[str, str, float]]:
     return sorted(found, key=lambda bar: -bar[2])
 
 
-def _bars(bars: list[tuple[str, str, float]], p: Profile, colours: dict[str, str]) -> str:
-    """Label, operator and milliseconds of each; the first is the longest."""
+def _bars(bars: list[tuple[str, str, float]], p: Profile, colours: dict[str, str], width: int = 100) -> str:
+    """Label (cut to ``width`` characters), operator and milliseconds of each; the first is the longest."""
     most, total = max(bars[0][2], 1e-9), max(_total(p), 1e-9)
+    shown = shortened([label for label, _, _ in bars], width)
     return "".join(
-        f"<div class=bar><span class=label title='{escape(label, quote=True)}'>{escape(label)}</span><span class=track>"
+        f"<div class=bar><span class=label title='{escape(label, quote=True)}'>{escape(short)}</span><span class=track>"
         f"<i style='width:{100 * value / most:.2f}%;background:{colours.get(op, _OTHER)}'></i></span>"
-        f"<span class=number>{value:.3f} ms</span><span class=number>{100 * value / total:.1f} %</span></div>"
-        for label, op, value in bars
+        f"<span class=number>{_time(value)}</span><span class=number>{100 * value / total:.1f} %</span></div>"
+        for short, (label, op, value) in zip(shown, bars, strict=True)
     )
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds:.3f} ms" if milliseconds >= 1 else f"{1e3 * milliseconds:.1f} µs"
 
 
 def _total(p: Profile) -> float:
@@ -93,22 +101,29 @@ def _total(p: Profile) -> float:
 
 
 def _rows(p: Profile, colours: dict[str, str]) -> str:
-    return "".join(_row(p, i, row, colours.get(row.op, _OTHER)) for i, row in enumerate(p.rows))
+    names = shortened([row.layer for row in p.rows], _NAME)
+    rows = enumerate(zip(p.rows, names, strict=True))
+    return "".join(_row(p, i, row, name, colours.get(row.op, _OTHER)) for i, (row, name) in rows)
 
 
-def _row(p: Profile, i: int, row: Row, colour: str) -> str:
-    most, speed = max(r.median for r in p.rows), p.of_peak(row.best)
+def _row(p: Profile, i: int, row: Row, name: str, colour: str) -> str:
+    most, speed = max(r.median for r in p.rows), p.speed(row, row.min)
     share = f"<i class=share style='width:{60 * row.median / most if most else 0:.1f}px;background:{colour}'></i>"
     dot = f"<i class=dot style='background:{colour}'></i>"
-    level = "low" if speed < 40 else "mid" if speed < 75 else "high"
-    peak = f"<td data-v='{speed:.3f}' class={level}>{speed:.0f}</td>" if row.macs else "<td data-v=-1></td>"
+    level = "low" if speed.of_peak < 40 else "mid" if speed.of_peak < 75 else "high"
+    peak = (
+        f"<td data-v='{speed.of_peak:.3f}' class={level}>{speed.of_peak:.0f}</td>"
+        if row.macs
+        else "<td data-v=-1></td>"
+    )
     filter_, output = (" x ".join(map(str, shape)) for shape in (row.facts.filter, row.facts.output))
     return (
         f"<tr id=r{i}><td data-v={i}>{i}</td><td class=text>{dot}{escape(row.op)}"
-        f"</td><td class='text name' title='{escape(row.layer, quote=True)}'>{escape(row.layer)}</td>"
-        f"<td data-v='{row.median:.6f}'>{share}{row.median:.4f}</td><td data-v='{row.min:.6f}'>{row.min:.4f}</td>"
-        f"<td data-v={row.macs}>{row.macs / 1e6:,.2f}</td><td data-v='{row.best:.3f}'>{row.best:.1f}</td>{peak}"
-        f"<td data-v='{row.gigabytes:.3f}'>{row.gigabytes:.1f}</td><td class=text>{filter_}</td>"
+        f"</td><td class='text name' title='{escape(row.layer, quote=True)}'>{escape(name)}</td>"
+        f"<td data-v='{row.median:.6f}'>{share}{1e3 * row.median:,.1f}</td>"
+        f"<td data-v='{row.min:.6f}'>{1e3 * row.min:,.1f}</td>"
+        f"<td data-v={row.macs}>{row.macs / 1e6:,.2f}</td><td data-v='{speed.gmacps:.3f}'>{speed.gmacps:.1f}</td>{peak}"
+        f"<td data-v='{speed.gigabytes:.3f}'>{speed.gigabytes:.1f}</td><td class=text>{filter_}</td>"
         f"<td class=text>{output}</td><td class='text name' title='{escape(', '.join(row.kernels), quote=True)}'>"
         f"{escape(row.kernels[-1])}</td></tr>"
     )
@@ -147,7 +162,7 @@ th { position: sticky; top: 0; background: var(--card); text-align: right; font-
   white-space: nowrap; color: var(--soft); } th.text, td.text { text-align: left; }
 th, td { padding: 4px 8px; border-bottom: 1px solid var(--line); white-space: nowrap; }
 tr:target td { background: hsl(48 90% 60% / .25); } tbody tr:hover td { background: hsl(212 60% 55% / .09); }
-.name { max-width: 210px; overflow: hidden; text-overflow: ellipsis; }
+.name { max-width: 260px; overflow: hidden; text-overflow: ellipsis; }
 .dot { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px; }
 .share { display: inline-block; height: 8px; border-radius: 3px; margin-right: 8px; }
 .low { color: hsl(2 70% 52%); font-weight: 620; } .mid { color: hsl(35 85% 42%); } .high { color: hsl(150 60% 36%); }
@@ -180,7 +195,7 @@ _PAGE = """<!doctype html>
 <section><h2>Slowest operators</h2>$slowest</section>
 </div>
 <section><h2>All operators, in run order</h2><div class="scroll"><table>
-<thead><tr><th>#</th><th class="text">type</th><th class="text">name</th><th>median ms</th><th>min ms</th>
+<thead><tr><th>#</th><th class="text">type</th><th class="text">name</th><th>median µs</th><th>min µs</th>
 <th>M MACs</th><th>GMACPS</th><th>% peak</th><th>GB/s</th><th class="text">filter</th><th class="text">output</th>
 <th class="text">kernel</th></tr></thead>
 <tbody>$rows</tbody></table></div></section>

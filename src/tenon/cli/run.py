@@ -14,7 +14,7 @@ import numpy as np
 from tenon.cli.draw import draw
 from tenon.cli.groups import Answers
 from tenon.cli.opening import Source, Threads, open_engine
-from tenon.cli.show import console, print_json, table
+from tenon.cli.show import console, duration, print_json, table
 from tenon.cli.words import read_array
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, picture_input
@@ -61,7 +61,7 @@ def run_model(
         _print_best(results, names, answers.top)
     else:
         _print_detections(found, names)
-    return console.print(f"{1e3 * elapsed:.2f} ms")
+    return console.print(duration(1e3 * elapsed))
 
 
 def _json(

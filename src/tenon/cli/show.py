@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,24 @@ def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     for i, column in enumerate(columns):
         made.add_column(column, justify="right" if i in right else "left")
     return made
+
+
+def terminal_width() -> int | None:
+    """Characters of a line where somebody looks, or of COLUMNS; None for files and pipes."""
+    return shutil.get_terminal_size((0, 0)).columns or None
+
+
+def time_unit(milliseconds: float) -> tuple[str, float]:
+    """The unit that such times are shown in, and how many of it a millisecond has."""
+    if milliseconds >= 1:
+        return "ms", 1.0
+    return ("µs" if (sys.stdout.encoding or "").lower().startswith("utf") else "us"), 1e3
+
+
+def duration(milliseconds: float) -> str:
+    """A time, for people: below a millisecond in microseconds."""
+    unit, scale = time_unit(milliseconds)
+    return f"{scale * milliseconds:.2f} {unit}"
 
 
 def size(n: int | None) -> str:

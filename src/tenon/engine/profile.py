@@ -18,6 +18,16 @@ from tenon.ir.graph import Array
 _NS = 1e6  # nanoseconds per millisecond
 
 
+@dataclass(frozen=True)
+class Speed:
+    """Billions of multiply-accumulates, and of bytes read and written, per second; the first also as percent of the
+    machine's measured peak: above 100 where an algorithm needs fewer than it counts.  All are of one measurement."""
+
+    gmacps: float
+    gigabytes: float
+    of_peak: float
+
+
 @dataclass(frozen=True, eq=False)
 class Row:
     """One operator of the network, in run order: all kernel calls of one node.
@@ -48,21 +58,6 @@ class Row:
     @property
     def median(self) -> float:
         return float(np.median(self.samples))
-
-    @property
-    def gmacps(self) -> float:
-        """Billions of multiply-accumulates per second, on average."""
-        return rate(self.macs, self.mean)
-
-    @property
-    def best(self) -> float:
-        """The same in the fastest round, which other programs disturbed the least: this is held against the peak."""
-        return rate(self.macs, self.min)
-
-    @property
-    def gigabytes(self) -> float:
-        """Billions of bytes read and written per second, in the fastest round."""
-        return rate(self.facts.bytes, self.min)
 
 
 @dataclass(frozen=True)
@@ -123,8 +118,13 @@ class Profile:
         """Percent of the machine's measured multiply-adds: above 100 where an algorithm needs fewer than it counts."""
         return 100 * 1e9 * gmacps / self.peak
 
+    def speed(self, row: Row, milliseconds: float) -> Speed:
+        """How fast an operator is that takes so long: ``row.mean``, or ``row.min``, which others disturb the least."""
+        gmacps = rate(row.macs, milliseconds)
+        return Speed(gmacps, rate(row.facts.bytes, milliseconds), self.of_peak(gmacps))
+
     def json(self) -> dict[str, Any]:
-        """Everything, for programs; the keys are part of the interface."""
+        """Everything, for programs; the keys are part of the interface.  Speeds of operators follow from ``avg_ms``."""
         return {
             "name": self.name,
             "target": self.target,
@@ -144,12 +144,12 @@ class Profile:
         }  # fmt: skip
 
     def _row(self, row: Row) -> dict[str, Any]:
-        facts = row.facts
+        facts, speed = row.facts, self.speed(row, row.mean)
         return {
             "op": row.op, "name": row.layer, "kernels": list(row.kernels), "start_ms": row.start,
             "first_ms": row.first, "avg_ms": row.mean, "median_ms": row.median, "min_ms": row.min,
-            "macs": row.macs, "gmacps": row.gmacps,
-            "percent_of_peak": self.of_peak(row.best), "bytes": facts.bytes, "gigabytes_per_s": row.gigabytes,
+            "macs": row.macs, "gmacps": speed.gmacps,
+            "percent_of_peak": speed.of_peak, "bytes": facts.bytes, "gigabytes_per_s": speed.gigabytes,
             "stride": list(facts.strides), "pad": list(facts.pads), "filter": list(facts.filter),
             "output": list(facts.output), "dilation": list(facts.dilations),
         }  # fmt: skip
