@@ -35,6 +35,7 @@ from tenon.plan.sites import Setting, choice_text
 from tenon.targets import Target, find
 from tenon.tune.search import Found, kind_of, search
 from tenon.tune.table import Table, Times
+from tenon.writing import write_all
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
@@ -191,9 +192,7 @@ def rewrite(
     request = Request(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
     failures = Path.cwd() if verify else None
     found = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
-    for path, data in found.files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    write_all(found.files)
     return list(found.files), found.log
 
 

@@ -31,7 +31,11 @@ def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str
         return compiler.compile(files, f"{name}.c", target, extra)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, texts))
+        try:
+            objects = list(pool.map(compiled, texts))
+        except BaseException:
+            compiler.stop()
+            raise
     if len(objects) == 1:
         return objects[0]
     parts = {f"piece{i}.o": content for i, content in enumerate(objects)}

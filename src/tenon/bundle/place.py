@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tenon.bundle.manifest import FILE, read_manifest
 from tenon.errors import BundleError, InputError
+from tenon.writing import fresh_folder, made, remove_folder
 
 
 def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:
@@ -21,7 +19,7 @@ def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) 
     folder = folder.resolve()
     try:
         _refuse_foreign(folder)
-        with _parents(folder.parent), _beside(folder) as fresh:
+        with made(folder.parent), fresh_folder(folder.parent, ".tenon-") as fresh:
             for name, content in files.items():
                 (fresh / name).write_bytes(content)
                 if name in executable:
@@ -54,31 +52,6 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-@contextlib.contextmanager
-def _parents(folder: Path) -> Iterator[None]:
-    """Make the folders above; after a failure those made here are gone again."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for path in missing:
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        raise
-
-
-@contextlib.contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """A new empty folder on the same disk, with the permissions that the user's umask gives."""
-    fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    try:
-        fresh.mkdir()
-        yield fresh
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
 def _swap(fresh: Path, folder: Path) -> None:
     """``fresh`` becomes ``folder``; an interrupt between the two renames puts the old one back."""
     old = fresh.with_name(fresh.name + ".old")
@@ -90,4 +63,6 @@ def _swap(fresh: Path, folder: Path) -> None:
         if old.exists() and not folder.exists():
             old.rename(folder)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if folder.exists():
+            remove_folder(old)

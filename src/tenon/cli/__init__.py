@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import warnings
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 
 def main() -> None:
     """Run ``tenon``.  Every TenonError is one message and exit status 2; ``-v`` adds the traceback.
 
-    A TenonWarning is one message too, on standard error.
+    A TenonWarning is one message too, on standard error.  SIGTERM and SIGHUP end it as Ctrl-C does: what was
+    half-written is removed first.
     """
     from tenon.cli.app import app
     from tenon.errors import TenonError, TenonWarning
@@ -25,6 +29,7 @@ def main() -> None:
         else:
             plain(message, category, *rest)
 
+    _end_in_order()
     verbose = {"-v", "--verbose"} & set(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):  # names of files and tensors may hold what the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
@@ -61,3 +66,17 @@ def _said(error: BaseException) -> str:
             return f"a name cannot be written as text: {error}"
         case _:
             return str(error)
+
+
+def _end_in_order() -> None:
+    """Signals that would end the program at once let it remove its temporary files first."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    for number in numbers if current_thread() is main_thread() else ():
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _ended)
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    """End the program from where it is, once: what is being removed meanwhile is removed to the end."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)

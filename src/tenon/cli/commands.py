@@ -11,12 +11,12 @@ import tenon
 from tenon.bundle import read_manifest
 from tenon.cli.opening import Source
 from tenon.cli.show import console, count, print_json, size, stages, table
-from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
 from tenon.records import plain
 from tenon.targets import find
+from tenon.writing import write
 
 
 def compile_model(
@@ -72,9 +72,9 @@ def inspect_model(
         graph = source.load(progress)
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)
     if dot:
-        _save_text(dot, _dot(optimised or graph))
+        write(dot, _dot(optimised or graph))
     if text:
-        _save_text(text, show(optimised or graph))
+        write(text, show(optimised or graph))
     if as_json:
         return print_json(asdict(description))
     for what, tensors in (("input", description.inputs), ("output", description.outputs)):
@@ -117,10 +117,3 @@ def _dot(graph: Graph) -> str:
     from tenon.ir.dot import to_dot
 
     return to_dot(graph)
-
-
-def _save_text(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None

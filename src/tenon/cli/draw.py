@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tenon.engine.detect import Detection
 from tenon.errors import InputError
+from tenon.writing import writing
 
 
 def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path) -> None:
@@ -29,9 +30,21 @@ def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path
         pen.rectangle((left - thick, top - thick, right + thick, bottom + thick), fill=colour)
         pen.text((one.box[0] + thick, one.box[1] + thick), text, fill=(255, 255, 255), font=font)
     try:
-        drawn.save(out)
-    except (OSError, ValueError) as error:
+        with writing(out, "--draw") as file:
+            drawn.save(file, _format(out))
+    except ValueError as error:
         raise InputError(f"--draw {out}: cannot be written ({error})") from None
+
+
+def _format(out: Path) -> str:
+    """The format that a file's ending names.  Raises InputError for one that is not known."""
+    from PIL import Image
+
+    Image.init()
+    found = Image.EXTENSION.get(out.suffix.lower())
+    if found not in Image.SAVE:
+        raise InputError(f"--draw {out}: no picture ends in '{out.suffix}': write .png or .jpg")
+    return found
 
 
 def _colour(kind: int) -> tuple[int, int, int]:

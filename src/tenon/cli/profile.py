@@ -11,7 +11,7 @@ from tenon.cli.opening import Source, Threads, open_engine
 from tenon.cli.show import console, duration, print_json, terminal_width
 from tenon.engine.profile import Profile, Row, profile, rate
 from tenon.engine.timing import Times
-from tenon.errors import InputError
+from tenon.writing import write
 
 _RUN = ("round", "first({unit})", "curr({unit})", "min({unit})", "max({unit})", "avg({unit})", "std(us)")
 _OPERATOR = (
@@ -41,10 +41,7 @@ def profile_model(
     if html:
         from tenon.cli.profile_page import page
 
-        try:
-            html.write_text(page(found), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"--html {html}: cannot be written ({error.strerror})") from None
+        write(html, page(found), "--html")
     if as_json:
         return print_json(found.json())
     width = terminal_width()

@@ -22,6 +22,7 @@ from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
 from tenon.input_file import read_regular
 from tenon.ir.graph import Array
+from tenon.writing import writing
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,6 @@ def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _write(path: Path, results: dict[str, Array]) -> None:
-    try:
-        with path.open("wb") as file:
-            plain = {name: a.astype(np.str_) if a.dtype == object else a for name, a in results.items()}
-            np.savez(file, **plain)  # type: ignore[arg-type]  # names are data
-    except OSError as error:
-        raise InputError(f"--output {path}: cannot be written ({error.strerror})") from None
+    plain = {name: a.astype(np.str_) if a.dtype == object else a for name, a in results.items()}
+    with writing(path, "--output") as file:
+        np.savez(file, **plain)  # type: ignore[arg-type]  # names are data

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tenon.engine.feeds import Feeds, cropped, fill, named, strings, views
 from tenon.errors import InternalError, ToolchainError
 from tenon.ir.dtype import Array
 from tenon.toolchain.compiler import Compiler
+from tenon.writing import scratch
 
 _SECONDS = 600  # far beyond any network that fits an emulator; a hang must end
 _PAGE = 65536  # bytes of a WebAssembly page
@@ -67,14 +67,14 @@ class Emulator:
         freestanding = self._bundle.target.freestanding
 
         def execute(regions: list[bytes]) -> list[bytes]:
-            with tempfile.TemporaryDirectory(prefix="tenon-") as place:
-                program = Path(place) / "probe"
+            with scratch() as folder:
+                program = folder / "probe"
                 program.write_bytes(content)
                 program.chmod(0o700)
-                (Path(place) / "input.bin").write_bytes(b"".join(regions))
+                (folder / "input.bin").write_bytes(b"".join(regions))
                 output = self._start(program, b"" if freestanding else b"".join(regions))
                 if freestanding:
-                    output = (Path(place) / "output.bin").read_bytes()
+                    output = (folder / "output.bin").read_bytes()
             size = self._bundle.program.memory.mutable
             return [output[at : at + size] for at in range(0, len(output), size)]
 

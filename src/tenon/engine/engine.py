@@ -44,10 +44,10 @@ def open_bundle(
     if isinstance(bundle, str | os.PathLike):
         return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
-    import tempfile
+    from tenon.writing import scratch
 
-    with tempfile.TemporaryDirectory(prefix="tenon-") as place:
-        folder = bundle.save(f"{place}/{bundle.name}", ("library", "weights"))
+    with scratch() as place:
+        folder = bundle.save(place / bundle.name, ("library", "weights"))
         return Engine(folder, threads=threads, affinity=affinity, cores=cores)
 
 

@@ -57,12 +57,8 @@ def _from_memory(content: bytes) -> ctypes.CDLL | None:
 
 def _from_disk(content: bytes) -> ctypes.CDLL:
     """From a file that is gone again at once."""
-    import tempfile
+    from tenon.writing import scratch
 
-    handle, path = tempfile.mkstemp(prefix="tenon-", suffix=".so")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        return ctypes.CDLL(path)
-    finally:
-        os.unlink(path)
+    with scratch() as folder:
+        (folder / "library.so").write_bytes(content)
+        return ctypes.CDLL(str(folder / "library.so"))

@@ -11,8 +11,6 @@ import base64
 import contextlib
 import hashlib
 import io
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from http.client import HTTPException, HTTPMessage, HTTPResponse, IncompleteRead
@@ -23,6 +21,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tenon.errors import FormatError, InputError
+from tenon.writing import write
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes received so far and, if the server tells, the bytes in all."""
@@ -60,21 +59,10 @@ def fetched(url: str, sha256: str | None, cache: Path, progress: Progress | None
         what = "the file is damaged or is another version"
         raise FormatError(f"{shown(url)}: the SHA-256 is {found}, expected {wanted}; {what}")
     if whole or wanted:
-        with contextlib.suppress(OSError):  # without room for a copy, the next process fetches again
-            _keep(kept, data)
+        with contextlib.suppress(InputError):  # without room for a copy, the next process fetches again
+            write(kept, data)
             del _not_kept[url]
     return data
-
-
-def _keep(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 # ----------------------------------------------------------------------------------------- addresses

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon.errors import InternalError, TenonError, UnsupportedError
+from tenon.errors import InputError, InternalError, TenonError, UnsupportedError
 from tenon.ir.evaluate import by_reference, evaluate
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import TensorType
@@ -22,6 +22,7 @@ from tenon.ir.writer import HOSTILE
 from tenon.ops.base import ROUNDED
 from tenon.passes.base import Pass, silent
 from tenon.passes.tolerance import Extra, Reference, no_extra
+from tenon.writing import write
 
 SEED = 0
 
@@ -173,7 +174,7 @@ def _written(graph: Graph, stem: Path) -> Path:
     except UnsupportedError:
         path, content = stem.with_suffix(".txt"), show(graph).encode()
     try:
-        path.write_bytes(content)
-    except OSError as error:
-        return Path(f"nowhere ({path}: {error.strerror})")
+        write(path, content)
+    except InputError as error:
+        return Path(f"nowhere ({error})")
     return path

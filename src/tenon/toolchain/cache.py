@@ -7,14 +7,12 @@ written (a full disk, a folder of another user) is a TenonWarning: nothing is ke
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tenon.errors import warn
+from tenon.errors import InputError, warn
+from tenon.writing import write
 
 _DIGEST = hashlib.sha256().digest_size
 LARGEST = 64 << 20
@@ -48,12 +46,10 @@ class Cache:
     def put(self, name: str, content: bytes) -> None:
         if len(content) > LARGEST:
             return
-        path = self._path(name)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, hashlib.sha256(content).digest() + content)
-        except OSError as error:
-            warn_unwritable(self.folder, error)
+            write(self._path(name), hashlib.sha256(content).digest() + content)
+        except InputError as error:
+            warn_unwritable(self.folder, error.__cause__)
 
     def _path(self, name: str) -> Path:
         return self.folder / name[:2] / name[2:]
@@ -63,16 +59,3 @@ def warn_unwritable(folder: Path, error: object) -> None:
     """Say that nothing is kept in a cache."""
     why = error.strerror if isinstance(error, OSError) and error.strerror else error
     warn(f"the cache {folder} cannot be written ({why}), so nothing is kept there: make room, or set TENON_CACHE")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is either whole or absent, also after an error or an interrupt.  Raises OSError."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise

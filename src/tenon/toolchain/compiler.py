@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from tenon.errors import ToolchainError
 from tenon.options import Options, child_environment
 from tenon.targets import Target
 from tenon.toolchain.cache import Cache, key, warn_unwritable
+from tenon.toolchain.children import Children
+from tenon.writing import scratch
 
 BASE_FLAGS = (
     "-std=c99",
@@ -59,6 +61,7 @@ class Compiler:
     version: str
     triple: str
     folder: Path
+    _running: Children = field(default_factory=Children, repr=False, compare=False)
 
     @property
     def zig(self) -> bool:
@@ -113,32 +116,36 @@ class Compiler:
             store.put(name, found)
         return found
 
+    def stop(self) -> None:
+        """End all that other threads are compiling; they raise ToolchainError."""
+        self._running.stop()
+
     def _run(self, files: Mapping[str, bytes], arguments: Sequence[str], output: str) -> bytes:
         try:
-            with tempfile.TemporaryDirectory(prefix="tenon-", ignore_cleanup_errors=True) as place:
-                folder = Path(place)
+            with scratch() as folder:
                 for name, content in files.items():
                     (folder / name).write_bytes(content)
                 command = (*self.command, *arguments)
                 libraries = _writable(self.folder / "zig")
-                result = _called(command, folder, libraries or folder / "zig-global")
-                if result.returncode and libraries and b"NoSpaceLeft" in result.stderr:
+                status, message = self._running.run(command, folder, _environment(folder, libraries))
+                if status and libraries and b"NoSpaceLeft" in message:
                     warn_unwritable(libraries, "No space left on device")
-                    result = _called(command, folder, folder / "zig-global")
-                if result.returncode:
-                    raise ToolchainError(_failure(command, result.returncode, result.stderr, self.zig))
+                    status, message = self._running.run(command, folder, _environment(folder, None))
+                if status:
+                    raise ToolchainError(_failure(command, status, message, self.zig))
                 return (folder / output).read_bytes()
         except OSError as error:
             raise ToolchainError(f"cannot run the C compiler {self.command[0]}: {error}") from error
 
 
-def _called(command: Sequence[str], folder: Path, libraries: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run a compiler in ``folder``.  zig keeps the C libraries that it makes in ``libraries``; what it made of our own
-    files is in our cache already."""
-    environment = child_environment(
-        LC_ALL="C", ZIG_GLOBAL_CACHE_DIR=str(libraries), ZIG_LOCAL_CACHE_DIR=str(folder / "zig-local")
+def _environment(folder: Path, libraries: Path | None) -> dict[str, str]:
+    """zig keeps the C libraries that it makes in ``libraries``, or no longer than the ``folder`` in which it runs; what
+    it made of our own files is in our cache already."""
+    return child_environment(
+        LC_ALL="C",
+        ZIG_GLOBAL_CACHE_DIR=str(libraries or folder / "zig-global"),
+        ZIG_LOCAL_CACHE_DIR=str(folder / "zig-local"),
     )
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
 
 
 def find(options: Options) -> Compiler:

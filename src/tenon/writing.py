@@ -1,0 +1,170 @@
+"""Files on disk that are whole or not there: written beside their place, then moved into it.
+
+A full disk, an error or an interrupt leaves what was there before, and no temporary file or folder: the name of each
+is known, and its removal certain, before it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from tenon.errors import InputError
+
+_TRIES, _PAUSE = 20, 0.05  # s: how long programs that were ended may still write into a folder that is to go
+_DEVICES = ("/dev/", "/proc/")
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], what: str = "") -> Iterator[IO[bytes]]:
+    """A file to write to, which takes its place at ``path`` when the block ends without an error.
+
+    The folders above are made.  A file that is replaced keeps its permissions, a link stays a link; devices and pipes
+    are written to as they are.  Raises InputError, naming ``what`` is written, for all that the system refuses.
+    """
+    try:
+        with _replacing(Path(path)) as file:
+            yield file
+    except OSError as error:
+        raise InputError(refused(path, error, what)) from error
+
+
+def write(path: str | os.PathLike[str], content: bytes | str, what: str = "") -> None:
+    """Put ``content`` (text as UTF-8) at ``path`` as ``writing`` does."""
+    write_all({Path(path): content}, what)
+
+
+def write_all(files: Mapping[Path, bytes | str], what: str = "") -> None:
+    """The same with several files: none is replaced before all are written."""
+    with contextlib.ExitStack() as stack:
+        for path, content in files.items():
+            file = stack.enter_context(writing(path, what))
+            with _explained(path, what):
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+
+
+@contextlib.contextmanager
+def scratch(prefix: str = "tenon-") -> Iterator[Path]:
+    """A new folder for temporary files, which is gone afterwards.  Raises InputError if none can be made."""
+    import tempfile
+
+    try:
+        parent = Path(tempfile.gettempdir())
+        place = contextlib.ExitStack()
+        folder = place.enter_context(fresh_folder(parent, prefix, 0o700))
+    except OSError as error:
+        raise InputError(f"no folder for temporary files can be made ({error}): set TMPDIR to one with room") from error
+    with place:
+        yield folder
+
+
+@contextlib.contextmanager
+def fresh_folder(parent: Path, prefix: str, mode: int = 0o777) -> Iterator[Path]:
+    """A new empty folder; if it still bears its name afterwards, it is removed.  ``mode`` is subject to the umask."""
+    folder = parent / _name(prefix)
+    try:
+        folder.mkdir(mode)
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it, if it is there, also while programs that end still write into it.
+
+    An interrupt waits until that is done.
+    """
+    try:
+        _removed(folder)
+    except BaseException:
+        _removed(folder)
+        raise
+
+
+def _removed(folder: Path) -> None:
+    import shutil
+
+    for _ in range(_TRIES):
+        if not folder.exists():
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            time.sleep(_PAUSE)
+
+
+@contextlib.contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; after a failure those made here are gone again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def refused(path: str | os.PathLike[str], error: OSError, what: str = "") -> str:
+    """What to tell a user about a place that cannot be written."""
+    reason = error.strerror or str(error)
+    return f"{what}{' ' if what else ''}{path}: cannot be written ({reason}): choose another place, or make room"
+
+
+@contextlib.contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(refused(path, error, what)) from error
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    known = _status(path)
+    if str(path.absolute()).startswith(_DEVICES) or (known and not stat.S_ISREG(known.st_mode)):
+        with path.open("wb") as file:  # a folder is refused here
+            yield file
+        return
+    if known and not os.access(path, os.W_OK):
+        raise PermissionError(13, "it is read-only")
+    place = Path(os.path.realpath(path))
+    with made(place.parent):
+        temporary = place.with_name(_name(".tenon-"))
+        try:
+            with temporary.open("xb") as file:
+                _like(temporary, known)
+                yield file
+            temporary.replace(place)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _like(path: Path, known: os.stat_result | None) -> None:
+    """Give a file the permissions and, if that is allowed, the owner of the one it replaces."""
+    if known is None:
+        return
+    with contextlib.suppress(OSError, AttributeError):  # not every system has owners
+        if (known.st_uid, known.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(path, known.st_uid, known.st_gid)
+    with contextlib.suppress(OSError):
+        path.chmod(stat.S_IMODE(known.st_mode))
+
+
+def _name(prefix: str) -> str:
+    return prefix + os.urandom(8).hex()
