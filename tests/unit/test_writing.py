@@ -343,10 +343,9 @@ def test_signals_leave_nothing(number: signal.Signals, delay: float, tmp_path: P
     child.send_signal(number)
     child.communicate(timeout=60)
     written = {p.name for p in places["out"].iterdir()}
-    if child.returncode == 0:  # it was quicker than the signal
+    if written:  # it was done before the signal, and maybe about to exit, when signals have their usual effect again
         assert written == {"bundle"}
     else:
         assert child.returncode == (130 if number == signal.SIGINT else 128 + number)
-        assert not written
     assert not list(places["tmp"].iterdir())
     assert not list(places["cache"].rglob(".tenon-*"))
