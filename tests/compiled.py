@@ -18,7 +18,7 @@ from tenon.ir.loops import Kernel
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Case, Step
 
-STRICT = ("-std=gnu99", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-fPIC", "-shared")
+STRICT = ("-std=gnu99", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 
 def steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:

@@ -1,20 +1,66 @@
-"""C against the interpreter: the kernels of every operator case, bit for bit when nothing is contracted."""
+"""C against the interpreter: the kernels of every operator case, bit for bit when nothing is contracted; and whether
+every compiler takes them without a warning."""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from compiled import built
-from lowered import MACHINES, Ask, run_lowered
+from compiled import Library, built, steps
+from lowered import MACHINES, Ask, make_site, run_lowered, settle
+from tenon.codegen.c import C
+from tenon.kernels.machine import Machine
 from tenon.ops import registry
-from tenon.ops.base import Case
+from tenon.ops.base import Case, Step
+from tenon.ops.conv import Conv
+from tenon.targets import targets
+from tenon.targets.here import runs_here
+from tenon.toolchain.compiler import BASE_FLAGS, Compiler
 
 ASK = Ask(blocked=True, surplus=1)
 CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
+X86 = [name for name in targets() if name.startswith("x86-64")]
+COMPILERS = {
+    "gcc": ("gcc",),
+    "clang": ("clang",),
+    "zig": (sys.executable, "-m", "ziglang", "cc"),
+}
+
+
+def compiler(name: str) -> Compiler:
+    """Skips the test where it is not installed."""
+    command = COMPILERS[name]
+    if importlib.util.find_spec("ziglang") is None if name == "zig" else shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    return Compiler(command, name, "" if name == "zig" else "x86_64-linux-gnu", Path())
+
+
+def command(name: str, target: str, *flags: str) -> list[str]:
+    """The compiler's command for ``target``, no multiply and add made one."""
+    row = targets()[target]
+    machine = compiler(name).machine_flags(row)
+    return [*COMPILERS[name], *machine, *row.flags, "-fno-math-errno", "-ffp-contract=off", *flags]
+
+
+def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[Case]) -> int:
+    """What C computes is what the interpreter computes, bit for bit; returns how many cases were compared."""
+    groups = built(cases, machine, ASK, folder, how)
+    lowered = [(library, case) for library, part in groups for case in part]
+    for library, case in lowered:
+        arguments = (case.op, case.arrays(), machine, case.constant, ASK)
+        for a, b in zip(run_lowered(*arguments, library), run_lowered(*arguments), strict=True):
+            x, y = (each.view(np.uint8) if each.dtype.isbuiltin != 1 else each for each in (a, b))
+            np.testing.assert_array_equal(x, y, err_msg=f"{case.op} {case.label}")
+    return len(lowered)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -22,11 +68,92 @@ def test_c_does_what_the_interpreter_does(machine: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
-    groups = built(CASES, MACHINES[machine], ASK, tmp_path, [gcc, "-O1", "-ffp-contract=off"])
-    lowered = [(library, case) for library, cases in groups for case in cases]
-    assert len(lowered) > 500
-    for library, case in lowered:
-        arguments = (case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
-        for a, b in zip(run_lowered(*arguments, library), run_lowered(*arguments), strict=True):
-            x, y = (each.view(np.uint8) if each.dtype.isbuiltin != 1 else each for each in (a, b))
-            np.testing.assert_array_equal(x, y, err_msg=f"{case.op} {case.label}")
+    assert assert_same(MACHINES[machine], [gcc, "-O1", "-ffp-contract=off"], tmp_path, CASES) > 500
+
+
+def covering(machine: Machine) -> list[Case]:
+    """Cases enough for every helper function that the generated code may need: these hold what compilers differ in."""
+    unit, found = C(), []
+    for case in CASES:
+        before = len(unit.helpers)
+        for step in steps(case, machine, ASK):
+            unit.kernel(step.kernel)
+        if len(unit.helpers) > before:
+            found.append(case)
+    return found
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+@pytest.mark.parametrize("target", X86)
+def test_compilers_take_every_helper(target: str, name: str, tmp_path: Path) -> None:
+    """zig compiles in most other tests."""
+    machine = targets()[target].machine
+    cases = covering(machine)
+    assert len(cases) > 50
+    built(cases, machine, ASK, tmp_path, command(name, target, "-O1"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILERS)
+@pytest.mark.parametrize("target", X86)
+def test_compilers_agree_on_every_case(target: str, name: str, tmp_path: Path) -> None:
+    how, machine = command(name, target, "-O3"), targets()[target].machine
+    if runs_here(target):
+        assert assert_same(machine, how, tmp_path, CASES) > 900
+    else:
+        assert len([case for _, part in built(CASES, machine, ASK, tmp_path, how) for case in part]) > 900
+
+
+# ------------------------------------------------------------------------------------ all ways of a convolution
+Shape = tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
+"""kernel, image, channels, stride"""
+
+NARROW_SHAPES: list[Shape] = list(
+    product(((3, 3), (5, 5), (7, 7)), ((7, 3), (3, 7), (4, 4)), ((32, 32), (3, 16)), (1,))
+)
+SWEEP_SHAPES: list[Shape] = list(
+    product(
+        ((3, 3), (5, 5), (7, 7), (1, 7), (3, 1)),
+        ((7, 3), (1, 1), (3, 7), (2, 2), (4, 4), (5, 5), (6, 6), (8, 8), (14, 14), (1, 9)),
+        ((32, 32), (16, 8), (3, 16), (24, 40)),
+        (1, 2),
+    )
+)
+
+
+def ways(shape: Shape, machine: Machine, most: int) -> Iterator[Step]:
+    """The kernels of a convolution in each of its best ways."""
+    kernel, image, (channels, filters), stride = shape
+    op = Conv(pads=(kernel[0] // 2, kernel[1] // 2) * 2, strides=(stride, stride))
+    arrays = [np.zeros((1, channels, *image), np.float32), np.full((filters, channels, *kernel), 0.1, np.float32)]
+    site = make_site(op, arrays, machine, (1,))
+    for choice in op.candidates(site)[:most] or (None,):
+        yield from op.lower(settle(op, replace(site, choice=choice)))
+
+
+def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, folder: Path) -> int:
+    library, row = Library(), targets()[target]
+    for shape in shapes:
+        for step in ways(shape, row.machine, most):
+            library.add(step.kernel)
+    (folder / "kernels.c").write_text(library.source())
+    for name in ("gcc", "clang"):
+        if shutil.which(name):
+            flags = [*BASE_FLAGS[:1], "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *row.flags]
+            found = subprocess.run([name, *flags, str(folder / "kernels.c")], capture_output=True, text=True)
+            assert found.returncode == 0, found.stderr[:2000]
+    return len(library.callers)
+
+
+@pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="neither gcc nor clang is installed")
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-avx512", "cortex-m7"])
+def test_convolutions_of_narrow_images_compile(target: str, tmp_path: Path) -> None:
+    """Tiles that stick out of an image leave registers without a reader, which must not be printed."""
+    assert assert_no_warnings(NARROW_SHAPES, target, 1, tmp_path) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="neither gcc nor clang is installed")
+@pytest.mark.parametrize("target", [name for name, row in targets().items() if row.object != "none"])
+def test_convolutions_compile_in_every_way(target: str, tmp_path: Path) -> None:
+    assert assert_no_warnings(SWEEP_SHAPES, target, 100, tmp_path) > 300

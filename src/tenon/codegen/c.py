@@ -24,6 +24,9 @@ HEAD = """\
 #else
 #define TENON_LOOP
 #endif
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wpsabi" /* no function that takes or returns a vector is called: all are inlined */
+#endif
 #define TENON_OUTLINE static __attribute__((noinline))
 #if defined(__clang__) && defined(__has_builtin)
 #define TENON_CLANG(builtin) __has_builtin(builtin)
@@ -111,7 +114,10 @@ for _m in ("max", "min"):
     ]
     NATIVE[_m, DType.F32, 8] = [("defined(__AVX__)", f"return ({{V}})__builtin_ia32_{_m}ps256(a, b);")]
     NATIVE[_m, DType.F32, 4] = [("defined(__SSE__)", f"return ({{V}})__builtin_ia32_{_m}ps(a, b);")]
-NATIVE["sqrt", DType.F32, 16] = [("defined(__AVX512F__)", "return ({V})__builtin_ia32_sqrtps512_mask(a, a, -1, 4);")]
+NATIVE["sqrt", DType.F32, 16] = [
+    ("defined(__AVX512F__) && defined(__clang__)", "return ({V})__builtin_ia32_sqrtps512(a, 4);"),
+    ("defined(__AVX512F__)", "return ({V})__builtin_ia32_sqrtps512_mask(a, a, -1, 4);"),
+]
 NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32_sqrtps256(a);")]
 NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
 NATIVE["dot4", DType.I32, 16] = [

@@ -20,7 +20,7 @@ _BRAIN_TYPE = "typedef __bf16 brain __attribute__((vector_size(2 * {N}))); "
 _HALF_TYPE = "typedef _Float16 half __attribute__((vector_size(2 * {N}))); "
 _NEW_CLANG = "defined(__clang__) && __clang_major__ >= 17"
 _CLANG_BF16 = f"{_NEW_CLANG} && defined(__AVX512BF16__) && defined(__AVX512VL__)"
-_CLANG_F16 = "defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))"
+_CLANG_F16 = "(__clang_major__ >= 15 && defined(__F16C__)) || (defined(__clang__) && defined(__aarch64__))"
 _GCC_F16 = "defined(__GNUC__) && !defined(__clang__) && defined(__F16C__)"
 
 

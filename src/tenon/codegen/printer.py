@@ -8,9 +8,11 @@ that belongs to the caller's loops is simply a pointer parameter; equal bodies s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
+from tenon.codegen.function import CodeLine, Function, Scope, Terms
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.line import Line
 from tenon.ir.loops import (
@@ -38,35 +40,6 @@ from tenon.ir.types import DType
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
 COMPARE = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
-
-Terms = tuple[tuple[Atom, int], ...]
-
-
-class Scope:
-    """The inside of a loop (or of a function, when ``var`` is None): lines, and the pointers fixed there."""
-
-    def __init__(self, var: Var | None = None) -> None:
-        self.var = var
-        self.head: list[str] = []
-        self.lines: list[str] = []
-        self.pointers: dict[tuple[Buffer, Terms], tuple[str, int]] = {}
-        self.quotients: dict[Quotient, str] = {}
-
-
-class Function:
-    """A function being printed: its open scopes, names given so far, and what it takes from its caller."""
-
-    def __init__(self, outlined: bool) -> None:
-        self.outlined = outlined
-        self.scopes = [Scope()]
-        self.serial: dict[str, int] = {}
-        self.vars: dict[Var, str] = {}
-        self.pointers: dict[tuple[Buffer, Terms], tuple[str, int]] = {}
-        self.depth = 1
-
-    def fresh(self, name: str) -> str:
-        n = self.serial[name] = self.serial.get(name, 0) + 1
-        return name if n == 1 else f"{name}_{n}"
 
 
 class Printer(ABC):
@@ -138,8 +111,22 @@ class Printer(ABC):
     def on_barrier(self, s: Barrier) -> None: ...
 
     # ---------------------------------------------------------------------------------------- text
-    def line(self, text: str) -> None:
-        self.f.scopes[-1].lines.append("  " * self.f.depth + text)
+    def line(self, text: str, gives: object = None) -> None:
+        """A line, which takes whatever was named while its text was made."""
+        self.f.scopes[-1].lines.append(CodeLine("  " * self.f.depth + text, frozenset(self.f.taken), gives))
+        self.f.taken.clear()
+
+    @contextmanager
+    def aside(self) -> Iterator[set[object]]:
+        """Make the text of another line before the one being printed is done; yields what it takes."""
+        outer, self.f.taken = self.f.taken, set()
+        yield self.f.taken
+        self.f.taken = outer
+
+    def take(self, what: Ref | Var | Buffer) -> None:
+        """The line being printed needs the latest copy of ``what``, if it is made in this function."""
+        if what in self.f.made:
+            self.f.taken.add(self.f.made[what])
 
     def type(self, t: Type) -> str:
         if t.lanes == 1:
@@ -178,12 +165,17 @@ class Printer(ABC):
             name = self.f.fresh(f"{scope.var.name if scope.var else 'n'}_{what}")
             scope.quotients[atom] = name
             sign = "%" if atom.rest else "/"
-            scope.head.append(f"const {self.int_type} {name} = ({self.index(atom.of)}) {sign} {atom.by};")
+            with self.aside() as takes:
+                text = f"const {self.int_type} {name} = ({self.index(atom.of)}) {sign} {atom.by};"
+                scope.head.append(CodeLine(text, frozenset(takes), name))
+        self.f.taken.add(scope.quotients[atom])
         return scope.quotients[atom]
 
     def var(self, var: Var) -> str:
         if self.f.outlined and not any(s.var is var for s in self.f.scopes):
             self.f.vars.setdefault(var, var.name)
+            self.f.taken.add(var.name)
+        self.take(var)
         return var.name
 
     def now(self, e: Index) -> Index:
@@ -215,22 +207,27 @@ class Printer(ABC):
     def pointer(self, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
         scope = self.home(frozenset().union(*(a.vars for a, _ in terms)))
         key = (buffer, terms)
-        if key in scope.pointers:
-            return scope.pointers[key]
+        if key not in scope.pointers:
+            scope.pointers[key] = self.new_pointer(scope, buffer, terms, const)
+        if (found := scope.pointers[key])[0] == buffer.name:
+            self.take(buffer)
+        self.f.taken.add(found[0])
+        return found
+
+    def new_pointer(self, scope: Scope, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
         if scope.var is None and self.f.outlined:  # the caller's part: a parameter, rebased to the first access
-            found = self.f.fresh(buffer.name), const
-            self.f.pointers[key] = found
-        elif not terms:
-            found = buffer.name, 0
-        else:
-            inner = tuple(t for t in terms if scope.var is None or scope.var in t[0].vars)
-            outer = tuple(t for t in terms if t not in inner)
+            found = self.f.pointers[buffer, terms] = self.f.fresh(buffer.name), const
+            return found
+        if not terms:
+            return buffer.name, 0
+        inner = tuple(t for t in terms if scope.var is None or scope.var in t[0].vars)
+        outer = tuple(t for t in terms if t not in inner)
+        with self.aside() as takes:
             parent, base = self.pointer(buffer, outer, const)
             name = self.f.fresh(f"{buffer.name}_{scope.var.name if scope.var else 'n'}")
-            found = name, base
-            scope.head.append(f"{self.pointer_type(buffer)}{name} = {parent} + {self.index(Index(inner))};")
-        scope.pointers[key] = found
-        return found
+            text = f"{self.pointer_type(buffer)}{name} = {parent} + {self.index(Index(inner))};"
+            scope.head.append(CodeLine(text, frozenset(takes), name))
+        return name, base
 
     def register(self, buffer: Buffer, idx: tuple[Index, ...]) -> str:
         at = [self.now(i) for i in idx]
@@ -238,20 +235,29 @@ class Printer(ABC):
             raise TypeError(f"register tile {buffer.name} is indexed by a loop that is not unrolled")
         return "_".join([buffer.name, *(str(i.const) for i in at)])
 
+    def cell(self, buffer: Buffer, name: str) -> object:
+        """A register of the latest copy of ``buffer``."""
+        return self.f.made.get(buffer), name
+
     # -------------------------------------------------------------------------------------- values
     def value(self, e: Expr, whole: bool = True) -> str:
         """Text of ``e``; ``whole`` asks for a vector even where arithmetic would spread a scalar by itself."""
         if isinstance(e, Ref):
+            self.take(e)
             return e.name
         if isinstance(e, Const):
             text = self.literal(e)
             return self.splat(text, e.type) if e.type.lanes > 1 else text
         if isinstance(e, Load):
             if e.buffer.space == "register":
-                return self.register(e.buffer, e.index)
+                name = self.register(e.buffer, e.index)
+                self.f.taken.add(self.cell(e.buffer, name))
+                return name
             return self.load(e.type, *self.place(e.buffer, e.index))
         if isinstance(e, Guarded):
-            test = " && ".join(f"{self.index(f)} >= 0" for f in e.facts)
+            test = self.test(e.facts)
+            if test in ("0", "1"):
+                return self.value(e.value if test == "1" else e.other, whole)
             return f"({test} ? {self.exactly(e.value)} : {self.exactly(e.other)})"
         assert isinstance(e, Op)
         if e.name == "broadcast":
@@ -260,6 +266,13 @@ class Printer(ABC):
         if e.name in INFIX:
             return self.infix(e, self.value(e.args[0], False), self.value(e.args[1], False))
         return self.call(e, [self.value(a) for a in e.args])
+
+    def test(self, facts: tuple[Index, ...]) -> str:
+        """Whether all hold: "0" or "1" where that is known in this copy of the unrolled body."""
+        now = [self.now(f) for f in facts]
+        if any(not f.terms and f.const < 0 for f in now):
+            return "0"
+        return " && ".join(f"{self.index(f)} >= 0" for f in now if f.terms) or "1"
 
     def exactly(self, e: Expr) -> str:
         """Text of ``e``, of its very type: both arms of a conditional must agree."""
@@ -271,46 +284,55 @@ class Printer(ABC):
             self._print[type(s)](s)
 
     def on_let(self, s: Let) -> None:
-        self.line(f"const {self.type(s.ref.type)} {s.ref.name} = {self.value(s.value)};")
+        text = f"const {self.type(s.ref.type)} {s.ref.name} = {self.value(s.value)};"
+        self.f.made[s.ref] = object()
+        self.line(text, self.f.made[s.ref])
 
     def on_store(self, s: Store) -> None:
         if s.buffer.space != "register":
             pointer, at = self.place(s.buffer, s.index)
-            return self.line(self.stored(s.value.type, pointer, at, self.value(s.value)))
+            return self.line(self.stored(s.value.type, pointer, at, self.value(s.value)), self.f.made.get(s.buffer))
         name, v = self.register(s.buffer, s.index), s.value
+        cell = self.cell(s.buffer, name)
         if isinstance(v, Op) and v.name == "add" and self.adds_up(v.type):
             first = v.args[0]
             if isinstance(first, Load) and first.buffer is s.buffer and first.index == s.index:
-                return self.line(f"{name} += {self.value(v.args[1], False)};")
-        return self.line(f"{name} = {self.value(v)};")
+                return self.line(f"{name} += {self.value(v.args[1], False)};", cell)
+        return self.line(f"{name} = {self.value(v)};", cell)
 
     def on_alloc(self, s: Alloc) -> None:
         b = s.buffer
+        self.f.made[b] = object()
         if b.space == "register":
-            cells = [b.name]
+            names = [b.name]
             for extent in b.shape:
-                cells = [f"{c}_{i}" for c in cells for i in range(extent.const)]
-            return self.line(f"{self.type(b.type)} {', '.join(cells)};")
+                names = [f"{c}_{i}" for c in names for i in range(extent.const)]
+            self.line(self.type(b.type))
+            self.f.scopes[-1].lines[-1].cells = tuple((self.cell(b, name), name) for name in names)
+            return
         size = b.strides[0] * b.shape[0].const
-        self.f.scopes[0].head.insert(0, self.array(b, size))  # before any pointer into it
+        array = CodeLine(self.array(b, size), gives=self.f.made[b])
+        self.f.scopes[0].head.insert(0, array)  # before any pointer into it
         self.f.scopes[0].pointers[b, ()] = b.name, 0
-        return None
 
     def array(self, b: Buffer, size: int) -> str:
         return f"{self.type(b.type)} {b.name}[{size}];"
 
     def on_if(self, s: If) -> None:
-        test = " && ".join(f"{self.index(f)} >= 0" for f in s.facts)
-        self.braced(f"if ({test}) {{", s.body)
+        test = self.test(s.facts)
+        if test != "0":
+            self.braced("{" if test == "1" else f"if ({test}) {{", s.body)
 
     def on_outline(self, s: Outline) -> None:
         """Print the body as a function; what it takes from outside becomes its parameters."""
         caller, self.f = self.f, Function(outlined=True)
         text = self.body(s.body)
         inner, self.f = self.f, caller
-        head = [f"{self.int_type} {name}" for name in inner.vars.values()]
-        args = [self.var(var) for var in inner.vars]
+        head = [f"{self.int_type} {name}" for name in inner.vars.values() if name in inner.needed]
+        args = [self.var(var) for var, name in inner.vars.items() if name in inner.needed]
         for (buffer, terms), (name, base) in inner.pointers.items():
+            if name not in inner.needed:
+                continue
             head.append(f"{self.pointer_type(buffer)}{name}")
             pointer, at = self.pointer(buffer, terms, base)
             args.append(f"{pointer} + {base - at}" if base != at else pointer)
@@ -330,8 +352,12 @@ class Printer(ABC):
 
     def on_bind(self, s: Bind) -> None:
         value = self.clamp(self.value(s.value), self.bound(s.var))
+        text, takes = f"  const {self.int_type} {s.var.name} = {value};", frozenset(self.f.taken)
+        self.f.taken.clear()
         self.line("{")
-        self.line(f"  const {self.int_type} {s.var.name} = {value};")
+        self.f.made[s.var] = object()
+        self.f.taken |= takes
+        self.line(text, self.f.made[s.var])
         self.inside(s.var, s.body)
 
     def inside(self, var: Var, body: tuple[Stmt, ...]) -> None:
@@ -340,9 +366,9 @@ class Printer(ABC):
         self.f.scopes.append(Scope(var))
         self.block(body)
         inner = self.f.scopes.pop()
-        for text in inner.head:
-            self.line(text)
-        self.f.scopes[-1].lines += inner.lines
+        for pointer in inner.head:
+            pointer.text = "  " * self.f.depth + pointer.text
+        self.f.scopes[-1].lines += inner.head + inner.lines
         self.f.depth -= 1
         self.line("}")
 
@@ -372,10 +398,12 @@ class Printer(ABC):
 
     # -------------------------------------------------------------------------------------- kernels
     def body(self, body: tuple[Stmt, ...]) -> str:
-        """The text inside the function that ``self.f`` is: pointers on top."""
+        """The text inside the function that ``self.f`` is: pointers on top, nothing that is not needed."""
         self.block(body)
         top = self.f.scopes[0]
-        return "\n".join([*("  " + h for h in top.head), *top.lines])
+        for pointer in top.head:
+            pointer.text = "  " + pointer.text
+        return "\n".join(self.f.kept(top.head + top.lines))
 
     def kernel(self, k: Kernel, slices: Line | None = None) -> str:
         """Print a kernel, unless an equal one is there already; returns the function's name.
@@ -386,7 +414,8 @@ class Printer(ABC):
         self.f, self.env, self.flat, self.line_of = Function(outlined=False), {}, {}, slices
         text = self.body(k.body)
         words = set(_words(text))
-        unused = "".join(f"  (void){b.name};\n" for b in k.params if b.name not in words)
+        given = [*(b.name for b in k.params), *(v.name for v in k.sizes)]
+        unused = "".join(f"  (void){name};\n" for name in given if name not in words)
         params = [f"{self.pointer_type(b)}{b.name}" for b in k.params]
         params += [f"{self.int_type} {v.name}" for v in k.sizes]
         params += [f"{self.int_type} slice_{end}" for end in ("from", "to") if slices]
