@@ -345,5 +345,6 @@ def _options(options: Options | None, changes: dict[str, Any]) -> Options:
 def _origin(model: Model | Graph, graph: Graph) -> Origin | None:
     if isinstance(model, Graph):
         return None
-    file, _ = frontends.find(model)
-    return Origin(file=Path(file.name).name, sha256=hashlib.sha256(file.data).hexdigest())
+    file, frontend = frontends.find(model)
+    format = next(name for name, known in frontends.FORMATS.items() if known.frontend() is frontend)
+    return Origin(file=Path(file.name).name, sha256=hashlib.sha256(file.data).hexdigest(), format=format.lower())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,37 @@ def test_a_cache_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
     done = tenon("compile", MODEL, "-o", "out", cwd=tmp_path, TENON_TUNING=str(DIGITS / "held_out.png"))
     assert done.returncode == 0
     assert done.stderr.count("not a usable tuning table") == done.stderr.count("\n") == 1
+
+
+def test_inspecting_a_bundle(tmp_path: Path) -> None:
+    succeeds("compile", MODEL, "-o", "out", "--mean", "1", "--threads", "2", cwd=tmp_path)
+    told = succeeds("inspect", "out", "--layers", cwd=tmp_path, COLUMNS="100")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert max(map(len, told.splitlines())) <= 100
+    for words in (
+        f"bundle digits for {manifest['target']['name']}", "input  image  f32[1,1,8,8]  picture: rgb, stretch, mean 1,",
+        "output  probabilities  f32[1,10]", "1 to 2", "digits.onnx (onnx)", manifest["origin"]["sha256"], "optimize=2",
+        "conv2",
+    ):  # fmt: skip
+        assert words in told
+    for name, record in manifest["files"].items():
+        assert re.search(rf"{re.escape(name)} +{record['bytes']} +{record['sha256'][:16]} +sound", told)
+    data = json.loads(succeeds("inspect", "out", "--json", cwd=tmp_path))
+    assert {name: value for name, value in data.items() if name != "states"} == manifest
+    assert set(data["states"].values()) == {"sound"}
+
+
+def test_inspecting_a_damaged_bundle(tmp_path: Path) -> None:
+    out = package.compile(MODEL).save(tmp_path / "out")
+    with (out / "digits.c").open("a") as file:
+        file.write("\n")
+    (out / "digits.weights.txt").unlink()
+    done = tenon("inspect", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "digits.c is damaged, digits.weights.txt is missing" in done.stderr
+    assert "sound" in done.stdout
+    done = tenon("inspect", "out", "--dot", "graph.dot", cwd=tmp_path)
+    assert (done.returncode, "holds no graph" in done.stderr) == (2, True)
 
 
 _USES = f"""

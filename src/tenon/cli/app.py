@@ -108,7 +108,7 @@ def inspect_command(
     options: Inspecting,
     printing: Printing,
 ) -> None:
-    """Show what a model is made of: operators, multiply-accumulates, parameters, peak RAM."""
+    """Show what a model is made of (operators, multiply-accumulates, parameters, peak RAM), or what a bundle holds."""
     from tenon.cli.commands import inspect_model
 
     inspect_model(model.source(), options.given(), dot, text, layers=layers, as_json=printing.json)

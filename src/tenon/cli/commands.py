@@ -9,8 +9,10 @@ from typing import Any
 
 import tenon
 from tenon.bundle import read_manifest
+from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.opening import Source
 from tenon.cli.show import console, count, print_json, size, stages, table
+from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
@@ -68,6 +70,10 @@ def inspect_model(
 ) -> None:
     from tenon.pipeline import inspect
 
+    if source.bundle:
+        if dot or text:
+            raise InputError(f"{source.model}: a bundle holds no graph: inspect the model that it was made from")
+        return inspect_bundle(Path(source.model), layers=layers, as_json=as_json)
     with stages(f"reading {source.name}") as progress:
         graph = source.load(progress)
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)

@@ -92,7 +92,7 @@ class Model:
 
     model: Annotated[
         str,
-        typer.Argument(help="A model's file or folder, an http(s) address, or (for run) the folder of a bundle."),
+        typer.Argument(help="A model's file or folder, an http(s) address, or (to run, time or inspect) a bundle's."),
     ]
     weights: Weights = None
     shape: Shape = None

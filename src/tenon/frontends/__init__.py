@@ -107,6 +107,7 @@ def load(
     file = replace(file, values=arrays(values))
     with np.errstate(all="ignore"):  # infinities and overflows in a file's numbers are the file's own
         graph = frontend.load(file, shapes or {}, inputs, outputs)
+    graph.name = _called(source, file) or graph.name
     check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
     _check_outputs(graph)
     return graph
@@ -123,6 +124,20 @@ def _check_outputs(graph: Graph) -> None:
             f"{graph.source or graph.name}: the output {names} is empty, whatever the inputs {shapes} hold: bind the "
             "shapes that the model is meant for with --shape, and check what is fixed with --value"
         )
+
+
+_PRESCRIBED = frozenset(name for format in FORMATS.values() for name in format.main if "*" not in name)
+"""Names that a format gives to every model's file."""
+
+
+def _called(source: Source, file: ModelFile) -> str:
+    """The name of a model: that of its file without the ending, or of the folder where all models' files are called
+    alike; empty for bytes, which have no name."""
+    if isinstance(source, bytes):
+        return ""
+    stem = file.stem.removesuffix("-symbol").removesuffix(".param")
+    folder = file.folder.resolve().name if file.folder is not None else ""
+    return (folder or stem) if file.name in _PRESCRIBED or stem == "deploy" else stem
 
 
 def find(

@@ -1,0 +1,90 @@
+"""``tenon inspect`` of a saved bundle: what its manifest says, and whether its files are those that it lists."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenon.bundle import Manifest, read_manifest
+from tenon.bundle.manifest import FileRecord, Tensor
+from tenon.cli.show import console, count, print_json, size, table
+from tenon.errors import BundleError
+from tenon.records import plain
+
+_SHOWN = 16  # digits of a digest
+_CHUNK = 1 << 20
+
+
+def inspect_bundle(folder: Path, *, layers: bool, as_json: bool) -> None:
+    """Print a bundle.  Raises BundleError, after that, if a file is missing or is not the one that was saved."""
+    manifest = read_manifest(folder)
+    states = {name: _state(folder / name, record) for name, record in manifest.files.items()}
+    if as_json:
+        print_json({**plain(manifest), "states": states})
+    else:
+        _print(manifest, states, layers=layers)
+    if wrong := [f"{name} is {state}" for name, state in states.items() if state != "sound"]:
+        raise BundleError(f"{folder}: {', '.join(wrong)}: compile the model again")
+
+
+def _state(path: Path, record: FileRecord) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError:
+        return "unreadable" if path.exists() else "missing"
+    return "sound" if digest.hexdigest() == record.sha256 else "damaged"
+
+
+def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> None:
+    target, memory = manifest.target, manifest.memory
+    made = f"Tenon {manifest.tenon}" + (f" and {manifest.compiler}" if manifest.compiler else "")
+    console.print(f"bundle {manifest.name} for {target.name} ({target.triple}, {target.cpu}), by {made}", markup=False)
+    if origin := manifest.origin:
+        console.print(f"made from {origin.file} ({origin.format}), SHA-256\n{origin.sha256}", markup=False)
+    for number, binding in enumerate(manifest.every_binding(), 1):
+        if manifest.bindings:
+            console.print(f"{binding.entry}: binding {number} of {len(manifest.bindings)}", markup=False)
+        for what, tensors in (("input", binding.inputs), ("output", binding.outputs)):
+            for tensor in tensors:
+                console.print(_port(manifest, what, tensor), markup=False)
+    facts = table("", "")
+    macs = sum(step.macs for step in manifest.nodes)
+    facts.add_row("weights", size(memory.constant))
+    facts.add_row("peak RAM", size(memory.peak))
+    facts.add_row("  activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
+    if manifest.size:
+        facts.add_row("code", size(manifest.size.code + manifest.size.data))
+    facts.add_row("multiply-accumulates", count(macs))
+    facts.add_row("kernels", f"{len(manifest.kernels)}, {sum(manifest.kernels.values())} calls")
+    facts.add_row("threads", f"1 to {manifest.threads}" if manifest.threads > 1 else "1")
+    facts.add_row("error of algorithms", f"{manifest.error:.1e} of RMS")
+    if manifest.tuned:
+        facts.add_row("tuned", f"{manifest.tuned.layers} layer(s), choices {manifest.tuned.sha256[:_SHOWN]}")
+    if manifest.heads:
+        facts.add_row("detections", f"{manifest.heads.kind} in {', '.join(manifest.heads.outputs)}")
+    given = [f"{name}={value}" for name, value in manifest.options.items() if value not in (None, False)]
+    facts.add_row("options", ", ".join(given))
+    console.print(facts, markup=False)
+    files = table("file", "bytes", "SHA-256", "", right=(1,))
+    for name, record in manifest.files.items():
+        files.add_row(name, str(record.bytes), record.sha256[:_SHOWN], states[name])
+    console.print(files, markup=False)
+    if layers:
+        listed = table("layer", "operator", "kernel", "MACs", right=(3,))
+        for step in manifest.nodes:
+            listed.add_row(step.layer, step.op, step.kernel, count(step.macs))
+        console.print(listed, markup=False)
+
+
+def _port(manifest: Manifest, what: str, tensor: Tensor) -> str:
+    """``input  image  f32[1,3,224,224]``, and how a picture becomes one."""
+    text = f"{what}  {tensor.name}  {tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    picture = manifest.pictures.get(tensor.name) if what == "input" else None
+    if picture is None:
+        return text
+    mean, scale = (",".join(f"{v:g}" for v in values) for values in (picture.mean, picture.scale))
+    return f"{text}  picture: {picture.channels}, {picture.fit}, mean {mean}, scale {scale}"
