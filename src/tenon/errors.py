@@ -57,9 +57,28 @@ class UnsupportedError(ModelError):
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         self.source = source
         self.problems = tuple(problems)
-        count = len(self.problems)
-        head = f"{source}: {count} problem{'s' if count > 1 else ''} in this model"
-        super().__init__("\n".join([head, *(f"  - {problem}" for problem in self.problems)]))
+        lines = _by_cause(self.problems)
+        head = f"{source}: {len(lines)} problem{'s' if len(lines) > 1 else ''} in this model"
+        super().__init__("\n".join([head, *(f"  - {line}" for line in lines)]))
+
+
+MOST_PLACES = 3
+"""Places that are named of a cause that is met at many."""
+
+
+def _by_cause(problems: Sequence[Problem]) -> list[str]:
+    """A line for each thing that is wrong, however many layers meet it."""
+    places: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        places.setdefault((problem.what, problem.remedy), []).append(problem)
+    lines = []
+    for (what, remedy), found in places.items():
+        if len(found) <= MOST_PLACES:
+            lines += [str(problem) for problem in found]
+            continue
+        named = ", ".join(problem.where for problem in found[:MOST_PLACES])
+        lines.append(str(Problem(f"{named} and {len(found) - MOST_PLACES} more", what, remedy)))
+    return lines
 
 
 class ShapeError(ModelError):

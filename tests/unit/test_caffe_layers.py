@@ -523,3 +523,14 @@ def test_the_mask_of_a_pooling() -> None:
     pooling = layer("Pooling", 'top: "mask" pooling_param { pool: MAX kernel_size: 2 stride: 2 }')
     y, mask = run(head(1, 2, 4, 4) + pooling, x)
     same(x.reshape(2, 16)[np.arange(2)[:, None], mask.reshape(2, 4).astype(int)].reshape(y.shape), y)
+
+
+def test_fillers_that_are_not_known_do_not_matter() -> None:
+    """They begin a training; a parameter that may matter is still refused."""
+    x, w = random(1, 2, 3, 3), random(2, 2, 1, 1)
+    options = "convolution_param {{ num_output: 2 kernel_size: 1 bias_term: false {} }}"
+    plain = one("Convolution", options.format(""), x, w)
+    for more in ('mask_filler { type: "drawn" [fork.width]: 3 }', 'weight_filler { type: "drawn" fork_width: 3 }'):
+        np.testing.assert_array_equal(one("Convolution", options.format(more), x, w), plain)
+    with pytest.raises(UnsupportedError, match="the parameter 'mask' is not known"):
+        one("Convolution", options.format("mask: 1"), x, w)

@@ -48,6 +48,20 @@ def test_caffe2_pair(tmp_path: Path) -> None:
         frontends.load(tmp_path)
 
 
+def test_caffe2_placeholders_say_no_shape() -> None:
+    """An init net that fills the input too, with one number."""
+    for data in (np.zeros(1, np.float32), np.zeros((1, 9, 9, 9), np.float32)):
+        init = caffe2_net([caffe2_fill("x", data), caffe2_fill("w", W), caffe2_fill("b", B)])
+        graph = frontends.load(PREDICT, {"x": X.shape}, weights=init)
+        (found,) = evaluate(graph, {"x": X}).values()
+        np.testing.assert_allclose(found, np.maximum(CONVOLVED, 0), atol=1e-6)
+        fixed = frontends.load(PREDICT, values={"x": X}, weights=init)
+        np.testing.assert_allclose(fixed.outputs[0].array, np.maximum(CONVOLVED, 0), atol=1e-6)
+    init = caffe2_net([caffe2_fill("x", np.zeros(1, np.float32)), caffe2_fill("w", W), caffe2_fill("b", B)])
+    with pytest.raises(ShapeError, match="--shape x="):
+        frontends.load(PREDICT, weights=init)
+
+
 def run_caffe2(type: str, **options: Option) -> Array:
     predict = caffe2_net([caffe2_operator(type, ["x"], ["y"], **options)], ["x"], ["y"])
     (found,) = evaluate(frontends.load(predict, {"x": X.shape}), {"x": X}).values()

@@ -131,3 +131,20 @@ def test_refusals() -> None:
         frontends.load(ncnn_net(f"Convolution c 1 1 data y {CONV}"), weights=bytes(100))
     with pytest.raises(FormatError, match="not used"):
         frontends.load(ncnn_net(f"Convolution c 1 1 data y {CONV}"), weights=bytes(4 + 4 * 200))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("2 2\nInput data 0 1 data 0 3 4\nReLU r 1 1 data y 0.0\n", "convert the original model again"),
+        ("2 2\nInput data 0 1 data 0=4 1=4 2=3\nReLU r 1 1 data y 0=0.1\n", "convert the original model again"),
+        (
+            "7767517\n2 2\nInput data 0 1 data 0=4 1=4 2=3\nPooling p 1 1 data y 0 3 2 0\n",
+            "'Pooling p 1 1 data y 0 3 2 0' is not a layer",
+        ),
+    ],
+)
+def test_files_of_before_the_magic_number_are_refused_as_ncnn_refuses_them(text: str, what: str) -> None:
+    with pytest.raises(FormatError, match="of before 2017, which ncnn itself refuses") as found:
+        frontends.load(text.encode())
+    assert what in str(found.value)

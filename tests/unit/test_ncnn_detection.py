@@ -154,3 +154,16 @@ def test_ssd_ends_in_rows() -> None:
 def test_refusals(line: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         frontends.load(ncnn_net(line, shape="0=5 1=4 2=27"))
+
+
+def test_masks_written_as_the_bits_of_floats() -> None:
+    """As the tools wrote that made the files of Yolo-Fastest: 1073741824 is 2.0."""
+    x = RNG.uniform(-1, 1, (1, 3 * 9, 2, 3)).astype(np.float32)
+    anchors = ",".join(f"{n}.0" for n in ANCHORS * 2)
+    found = []
+    for mask in ("2.0,0.0,4.0", "1073741824,0,1082130432", "2,0,4"):
+        line = f"Yolov3DetectionOutput d 1 1 data out 0=4 1=3 2=0.1 -23304=12,{anchors} -23305=3,{mask} -23306=1,8.0"
+        found.append(run(ncnn_net(line, shape="0=3 1=2 2=27"), data=x))
+    assert found[0].size
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])

@@ -192,6 +192,48 @@ def test_if_of_a_computed_condition() -> None:
     assert [n.op.name for n in load(branches(None))] == ["Relu", "Neg", "Where", "Abs"]
 
 
+def turned(made: onnx.GraphProto) -> None:
+    """The nodes of a graph and of those within it, the last one first."""
+    nodes = [*made.node][::-1]
+    del made.node[:]
+    made.node.extend(nodes)
+    for one in made.node:
+        for attribute in one.attribute:
+            if attribute.HasField("g"):
+                turned(attribute.g)
+
+
+def test_nodes_in_any_order() -> None:
+    """onnxruntime sorts them, within branches and functions too."""
+    made = classifier()
+    expected = [n.op.name for n in load(made, shapes={"batch": 2})]
+    turned(made.graph)
+    assert sorted(n.op.name for n in agrees(made, shapes={"batch": 2})) == sorted(expected)
+    inner = helper.make_graph(
+        [node("Abs", ["a"], ["b"]), node("Neg", ["x"], ["a"])], "inner", [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    flag = numpy_helper.from_array(np.array(True), "flag")
+    made = model([node("If", ["flag"], ["y"], then_branch=inner, else_branch=inner)], {"x": (3,)}, ["y"])
+    made.graph.initializer.append(flag)
+    assert [n.op.name for n in load(made)] == ["Neg", "Abs"]
+    body = helper.make_function(
+        "own", "Twice", ["x"], ["y"], [node("Add", ["a", "a"], ["y"]), node("Neg", ["x"], ["a"])],
+        [helper.make_opsetid("", 21)],
+    )  # fmt: skip
+    made = model([helper.make_node("Twice", ["x"], ["y"], domain="own")], {"x": (3,)}, ["y"], functions=[body])
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    assert [n.op.name for n in load(made)] == ["Neg", "Add"]
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_nodes_that_wait_for_themselves(length: int) -> None:
+    nodes = [node("Add", ["x", f"t{(i + 1) % length}"], [f"t{i}"]) for i in range(length)]
+    made = model([node("Neg", ["t0"], ["y"]), *nodes], {"x": (3,)}, ["y"])
+    with pytest.raises(FormatError, match=r"wait for what they make themselves: .*the_t0 \(Add\)"):
+        load(made)
+
+
 # ------------------------------------------------------------------------------------------------ cuts
 def test_cut() -> None:
     graph = load(classifier(), inputs=["n"], outputs=["p", "r"], shapes={"batch": 2})
@@ -349,7 +391,7 @@ def test_external_data(tmp_path: Path) -> None:
         ({"location": "folder/secret"}, "a link out of the model's folder"),
         ({"location": "absent.bin"}, "'absent.bin' that holds its data is missing"),
         ({"location": "x" * 5000}, "cannot be read"),
-        ({"offset": "17"}, "needs bytes 17 to 33 of 'w.bin', which has 32"),
+        ({"offset": "17"}, "would end behind the 32 bytes of 'w.bin'"),
         ({"offset": "-1"}, "offset '-1' is not a size"),
         ({"offset": "9" * 30}, "is not a size"),
         ({"length": "15"}, "names 15 bytes"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from tenon.errors import FormatError, InputError, ShapeError, TenonError
+from tenon.frontends.foreign import HEAD, foreign
 
 if TYPE_CHECKING:
     from tenon.frontends.download import Progress
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from tenon.ir.bind import Shapes
     from tenon.ir.fixed import Values
     from tenon.ir.graph import Graph
+
+
+MOST_ENTRIES = 1000
+"""Names in a folder that are looked at to say what is there."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,8 @@ def find(
             return file, frontend
     if doubts:
         raise doubts[0]
+    if what := foreign(file.name, file.data[:HEAD]):
+        raise FormatError(f"{file.name}: {what}")
     raise FormatError(f"{file.name}: the format is not known; Tenon reads {', '.join(FORMATS)}")
 
 
@@ -190,8 +197,21 @@ def _main(folder: ModelFile) -> tuple[ModelFile, Frontend]:
     if not found and doubts:
         raise doubts[0]
     if not found:
+        _refuse_foreign(folder)
         looked = ", ".join(p for format in FORMATS.values() for p in format.main)
         raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")
     if len(found) > 1:
         raise InputError(f"{folder.name}: several models are in this folder; give one of {', '.join(sorted(found))}")
     return next(iter(found.values()))
+
+
+def _refuse_foreign(folder: ModelFile) -> None:
+    """Raise FormatError if the folder, or a file in it, is of a format that is recognised and not read."""
+    if what := foreign(folder.name, b""):
+        raise FormatError(f"{folder.name}: {what}")
+    entries = sorted(folder.folder.iterdir())[:MOST_ENTRIES] if folder.folder else []
+    for path in entries:
+        if path.suffix.lower() in (".json", ".bin") or path.name.startswith("."):
+            continue  # there are such files beside everything
+        if what := foreign(path.name, b""):
+            raise FormatError(f"{folder.name}: no model is in this folder; of '{path.name}' in it, {what}")

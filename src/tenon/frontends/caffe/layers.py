@@ -40,7 +40,9 @@ def import_layer(layer: Layer) -> None:
 
 
 def _check_names(message: Message) -> None:
-    """Refuse parameters that the schema lacks: they may change what the layer means."""
+    """Refuse parameters that the schema lacks: they may change what the layer means.  Fillers only begin a training."""
     for row, value in message.items():
-        if row.name.endswith("_param") and row.name != "transform_param" and value.unknown:
-            raise RefusedError(f"{row.name}: the parameter '{next(iter(value.unknown))}' is not known")
+        if row.name.endswith("_param") and row.name != "transform_param":
+            for name in value.unknown:
+                if not name.endswith("filler"):
+                    raise RefusedError(f"{row.name}: the parameter '{name}' is not known")

@@ -151,11 +151,15 @@ def _operator(net: Net, context: Context, op: Message, name: str) -> None:
 
 
 def _input(net: Net, name: str, fill_op: Message | None, blind: bool) -> None:
-    """Raises ShapeError for an input whose shape is neither given nor filled."""
+    """Raises ShapeError for an input whose shape is neither given nor filled.
+
+    Exporters fill inputs with one number to have something there: such a shape says nothing.
+    """
     type = TensorType(F32, (ANY_RANK,))
     if fill_op is not None:
         data = fill(fill_op)
-        type = TensorType(DType.of(data.dtype), data.shape)
+        given = not isinstance(net.shapes.get(name, 1), int) or name in net.file.values
+        type = TensorType(DType.of(data.dtype), (ANY_RANK,) if given or data.shape in ((), (1,)) else data.shape)
     if blind:
         net.input(name, type)
     else:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tenon.errors import FormatError
+from tenon.frontends.foreign import OLD_PARAM as OLD
 from tenon.ir.graph import Array
 
 MAGIC = 7767517
 MOST_LAYERS = 1 << 20
-MOST_BLOBS = 1 << 16
-"""Inputs or outputs of one layer."""
 
 _TYPES = """
 AbsVal ArgMax BatchNorm Bias BNLL Concat Convolution Crop Deconvolution Dropout Eltwise ELU Embed Exp Flatten
@@ -59,12 +58,18 @@ class Layer:
         return [_integer(v) for v in value] if isinstance(value, list) else []
 
     def numbers(self, id: int) -> list[float]:
+        """A list of floats, some of which tools write as the integers that have their bits."""
         value = self.options.get(id, [])
-        return [_number(v) for v in value] if isinstance(value, list) else []
+        return [_number(_bits(v)) for v in value] if isinstance(value, list) else []
 
 
 def _integer(value: int | float | bytes) -> int:
     return int(struct.unpack("<i", value)[0]) if isinstance(value, bytes) else int(value)
+
+
+def _bits(value: int | float | bytes) -> int | float | bytes:
+    """The bits of an integer so large that it can only be those of a float: 1077936128 for 3.0."""
+    return struct.pack("<i", value) if isinstance(value, int) and 1 << 23 <= abs(value) < 1 << 31 else value
 
 
 def _number(value: int | float | bytes) -> float:
@@ -104,7 +109,8 @@ def _line(words: Sequence[str]) -> Layer:
             raise ValueError
         return Layer(type, name, tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), dict(map(_option, options)))
     except (ValueError, IndexError):
-        raise FormatError(f"'{' '.join(words)[:80]}' is not a layer; the file is damaged") from None
+        damage = "the file is damaged" if "=" in " ".join(words) else f"or its options lack numbers ({OLD})"
+        raise FormatError(f"'{' '.join(words)[:80]}' is not a layer; {damage}") from None
 
 
 def _option(word: str) -> tuple[int, int | float | bytes | list[int | float | bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -158,6 +159,33 @@ def reads(node: NodeProto) -> list[str]:
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             names += _captured(graph)
     return names
+
+
+def in_order(nodes: Sequence[NodeProto]) -> tuple[list[NodeProto], list[NodeProto]]:
+    """The nodes, each behind those that it reads, else in the file's order; and those that wait for themselves."""
+    makers: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in node.output:
+            if name:
+                makers.setdefault(name, i)
+    needs = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
+    if all(max(before, default=-1) < i for i, before in enumerate(needs)):
+        return list(nodes), []
+    readers: list[list[int]] = [[] for _ in nodes]
+    for i, before in enumerate(needs):
+        for j in before:
+            readers[j].append(i)
+    left = [len(before) for before in needs]
+    ready = [i for i, count in enumerate(left) if not count]
+    order: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for j in readers[i]:
+            left[j] -= 1
+            if not left[j]:
+                heapq.heappush(ready, j)
+    return [nodes[i] for i in order], [node for node, count in zip(nodes, left, strict=True) if count]
 
 
 def _captured(graph: GraphProto) -> list[str]:

@@ -13,7 +13,7 @@ from tenon import ops
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.frontends.net import MISSING_WEIGHTS
 from tenon.frontends.onnx import functions
-from tenon.frontends.onnx.call import Call, Entry, Items, Scope, Text, reads
+from tenon.frontends.onnx.call import Call, Entry, Items, Scope, Text, in_order, reads
 from tenon.frontends.onnx.compose import COMPOSED
 from tenon.frontends.onnx.control import CONTROL
 from tenon.frontends.onnx.functions import schema as _schema
@@ -191,8 +191,12 @@ class Importer:
         self.nodes(chosen, read, scope)
 
     def nodes(self, chosen: Sequence[NodeProto], read: set[str], scope: Scope) -> None:
-        """Import nodes in turn; ``read`` are the names that something needs."""
-        for node in chosen:
+        """Import nodes in an order in which they can run; ``read`` are the names that something needs."""
+        ordered, circular = in_order(chosen)
+        if circular:
+            names = ", ".join(f"{node.name or next(iter(node.output), '')} ({node.op_type})" for node in circular[:8])
+            raise FormatError(f"{self.file.name}: nodes that wait for what they make themselves: {names}")
+        for node in ordered:
             origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
             before = len(self.writer.problems)
             inputs = [tensor for name in node.input for tensor in _tensors(scope.get(name))]
@@ -235,7 +239,7 @@ class Importer:
             raise RefusedError(f"gives two outputs one name: {', '.join(named)}")
         undefined = [name for name in node.input if name and name not in scope]
         if undefined:
-            raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which no node before it makes")
+            raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which nothing makes")
         entries = [scope[name] if name else None for name in node.input]
         own = self.functions.get((node.domain, node.op_type))
         if own is not None:

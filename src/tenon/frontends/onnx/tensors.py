@@ -167,7 +167,9 @@ def _read(path: Path, folder: Path, location: str, entries: dict[str, str], size
         raise TensorError(f"the file '{location}' that holds its data is missing; it belongs into '{folder}'")
     held = path.stat().st_size
     if offset + length > held:
-        raise TensorError(f"needs bytes {offset} to {offset + length} of '{location}', which has {held}")
+        raise TensorError(
+            f"its data would end behind the {held} bytes of '{location}'; that file is truncated, or of another model"
+        )
     with path.open("rb") as file:
         file.seek(offset)
         data = file.read(length)

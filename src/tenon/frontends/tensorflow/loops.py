@@ -300,7 +300,7 @@ def _stored(layer: Layer, name: str) -> Sequence[Made]:
     data = layer.importer.variables.get(name)
     if data is None:
         remedy = "freeze the graph, or give the SavedModel's whole folder"
-        raise RefusedError(f"the variable '{name}' has no value", remedy)
+        raise RefusedError("the variable has no value", remedy)
     return [layer.net.constant(data, "value")]
 
 
