@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.ir.ordering import Order
 from tenon.ir.picture import Heads, Picture
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
 
@@ -138,7 +139,7 @@ class Graph:
         self.heads: Heads | None = None  # what it says of how its outputs list detections
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self.fixed: set[str] = set()  # inputs of the model in whose place constants stand (ir.fixed)
-        self._nodes: dict[Node, None] = {}
+        self._nodes: Order[Node] = Order()
 
     # ------------------------------------------------------------------------------------- reading
     @property
@@ -153,6 +154,10 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def place(self, node: Node) -> int:
+        """A number that is larger the later a node stands, until another is added."""
+        return self._nodes.place(node)
 
     def is_output(self, value: Value) -> bool:
         return any(v is value for v in self.outputs)
@@ -203,11 +208,9 @@ class Graph:
         if infer:
             self.infer(node)
         if before is None:
-            self._nodes[node] = None
+            self._nodes.append(node)
         else:
-            rest = list(self._nodes)
-            at = next(i for i, n in enumerate(rest) if n is before)
-            self._nodes = dict.fromkeys([*rest[:at], node, *rest[at:]])
+            self._nodes.insert(node, before)
         return node
 
     def infer(self, node: Node) -> None:
@@ -241,7 +244,7 @@ class Graph:
             if self.used(value):
                 raise ValueError(f"cannot remove {node}: '{value.name}' is used")
         self.rewire(node, ())
-        del self._nodes[node]
+        self._nodes.remove(node)
 
     def inline(self, node: Node, body: Graph, arguments: Sequence[Value]) -> list[Value]:
         """Insert a copy of ``body`` before ``node``, reading ``arguments``; returns the copies of its outputs."""
@@ -281,9 +284,9 @@ class Graph:
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""
         order = dict.fromkeys(nodes)
-        if order.keys() != self._nodes.keys():
+        if order.keys() != set(self._nodes):
             raise ValueError("reorder() must keep every node")
-        self._nodes = order
+        self._nodes = Order(order)
 
     def prune(self) -> int:
         """Remove nodes that nothing reads; returns how many."""

@@ -26,8 +26,7 @@ def _producers(match: Match) -> list[Node]:
         for v in node.inputs
         if v is not None and v.producer is not None and not match.graph.is_output(v) and set(v.uses) == {node}
     }
-    order = {other: i for i, other in enumerate(match.graph.nodes)} if len(made) > 1 else {}
-    return sorted(made, key=lambda other: (_is_pointwise(other), -order.get(other, 0)))
+    return sorted(made, key=lambda other: (_is_pointwise(other), -match.graph.place(other)))
 
 
 @rule(Apply("*"))

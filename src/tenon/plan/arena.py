@@ -34,8 +34,18 @@ def bound(blocks: list[Block]) -> int:
     return most
 
 
-def place(blocks: list[Block], moves: int = 300) -> tuple[list[int], int]:
+MOVES = 300
+"""Moves that are tried at most."""
+
+EFFORT = 3_000_000
+"""Pairs of blocks that are compared at most while blocks are moved, some seconds: an unrolled recurrent network has
+thousands of blocks, whose first placement is hardly improved anyway."""
+
+
+def place(blocks: list[Block]) -> tuple[list[int], int]:
     """(offset of each block, length of the arena); sizes are taken as they are, so align them before."""
+    meets = _meetings(blocks)
+    moves = min(MOVES, EFFORT // max(1, sum(map(len, meets))))
     least = bound(blocks)
     indices = range(len(blocks))
     keys = [
@@ -45,7 +55,7 @@ def place(blocks: list[Block], moves: int = 300) -> tuple[list[int], int]:
         lambda i: (-blocks[i].size * (blocks[i].last - blocks[i].first + 1), blocks[i].first),
     ]
     orders = [sorted(indices, key=key) for key in keys]
-    tried = [(*_greedy(blocks, order), order) for order in orders]
+    tried = [(*_greedy(blocks, order, meets), order) for order in orders]
     offsets, length, order = min(tried, key=lambda t: t[1])
     chance = random.Random(len(blocks))
     for _ in range(moves if blocks else 0):
@@ -55,30 +65,39 @@ def place(blocks: list[Block], moves: int = 300) -> tuple[list[int], int]:
         moved = chance.choice(sticking) if chance.random() < 0.7 else chance.choice(order)
         new = [i for i in order if i != moved]
         new.insert(chance.randrange(order.index(moved) + 1), moved)
-        found, size = _greedy(blocks, new)
+        found, size = _greedy(blocks, new, meets)
         if size <= length:
             offsets, length, order = found, size, new
     return offsets, length
 
 
-def _greedy(blocks: list[Block], order: list[int]) -> tuple[list[int], int]:
+def _meetings(blocks: list[Block]) -> list[list[int]]:
+    """The blocks that are alive together with each."""
+    meets: list[list[int]] = [[] for _ in blocks]
+    alive: list[int] = []
+    for i in sorted(range(len(blocks)), key=lambda i: blocks[i].first):
+        alive = [j for j in alive if blocks[j].last >= blocks[i].first]
+        meets[i] += alive
+        for j in alive:
+            meets[j].append(i)
+        alive.append(i)
+    return meets
+
+
+def _greedy(blocks: list[Block], order: list[int], meets: list[list[int]]) -> tuple[list[int], int]:
     """Each block in turn at the lowest offset that is free during its whole life."""
     offsets = [0] * len(blocks)
-    placed: list[int] = []
+    placed = [False] * len(blocks)
     length = 0
     for i in order:
         b = blocks[i]
-        busy = sorted(
-            (offsets[j], offsets[j] + blocks[j].size)
-            for j in placed
-            if blocks[j].first <= b.last and b.first <= blocks[j].last
-        )
+        busy = sorted((offsets[j], offsets[j] + blocks[j].size) for j in meets[i] if placed[j])
         at = 0
         for start, end in busy:
             if at + b.size <= start:
                 break
             at = max(at, end)
         offsets[i] = at
-        placed.append(i)
+        placed[i] = True
         length = max(length, at + b.size)
     return offsets, length

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from heapq import heappop, heappush
 
 from tenon.ir.graph import Graph, Node, Value
 
@@ -54,25 +54,35 @@ def _greedy(graph: Graph) -> list[Node]:
     waiting = {n: sum(1 for v in {*n.inputs} if v is not None and v.producer) for n in graph}
     uses = {v: len(set(v.uses)) + graph.is_output(v) for v in graph.values()}
     place = {n: i for i, n in enumerate(graph)}
-    ready = [n for n in graph if not waiting[n]]
+    nodes = list(graph)
+    ready: set[Node] = set()
+    heap: list[tuple[int, int]] = []  # of nodes that were ready, by growth, which only falls while they wait
     order: list[Node] = []
 
-    def growth(n: Node) -> tuple[int, int]:
+    def offer(n: Node) -> None:
+        ready.add(n)
         made = sum(_size(v) for v in n.outputs)
         freed = sum(_size(v) for v in {*n.inputs} if v is not None and v.producer and uses[v] == 1)
-        return made - freed, place[n]
+        heappush(heap, (made - freed, place[n]))
 
-    best: Callable[[Node], tuple[int, int]] = growth
-    while ready:
-        node = min(ready, key=best)
+    for node in nodes:
+        if not waiting[node]:
+            offer(node)
+    while heap:
+        node = nodes[heappop(heap)[1]]
+        if node not in ready:
+            continue
         ready.remove(node)
         order.append(node)
         for v in {*node.inputs}:
             if v is not None:
                 uses[v] -= 1
+                if uses[v] == 1 and v.producer:  # its last reader now frees it
+                    for reader in ready.intersection(v.uses):
+                        offer(reader)
         for v in node.outputs:
             for reader in dict.fromkeys(v.uses):
                 waiting[reader] -= 1
                 if not waiting[reader]:
-                    ready.append(reader)
+                    offer(reader)
     return order

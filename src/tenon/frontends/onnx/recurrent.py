@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,29 @@ _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 @dataclass
 class Cell:
-    """One direction of a recurrent layer.  ``gates`` is how many matrices are stacked in W and R."""
+    """One direction of a recurrent layer.  ``gates`` is how many matrices are stacked in W and R.
+
+    What is made of weights alone is made once, not at each of its steps.
+    """
 
     layer: Layer
     direction: int
     gates: int
     backwards: bool
     activations: list[Callable[[Value], Value]] = field(default_factory=list)
+    made: dict[tuple[object, ...], tuple[Value, Value]] = field(default_factory=dict)
+
+    def once(self, type: str, x: Value, *bounds: int, **attributes: Any) -> Value:
+        """An operator on ``x`` and constants, made anew only where ``x`` is computed at run time."""
+        key = (type, id(x), *bounds, *attributes.values())
+        if key not in self.made or not x.constant:
+            self.made[key] = x, self.layer.emit(type, x, *self.numbers(type, bounds), **attributes)
+        return self.made[key][1]
+
+    def numbers(self, type: str, bounds: Sequence[int]) -> list[Value]:
+        if type == "Gather":
+            return [self.layer.constant("number", np.array(bounds[0], np.int64))]
+        return [self.layer.ints(name, [n]) for name, n in zip("sea", bounds, strict=False)]
 
     @property
     def hidden(self) -> int:
@@ -39,22 +56,20 @@ class Cell:
         return self.pick(self.layer.input(i), self.direction, 0)
 
     def pick(self, x: Value, i: int, axis: int) -> Value:
-        return self.layer.emit("Gather", x, self.layer.constant("number", np.array(i, np.int64)), axis=axis)
+        return self.once("Gather", x, i, axis=axis)
 
     def cut(self, x: Value, first: int, count: int = 1) -> Value:
         """Gates ``first .. first + count`` of the last axis."""
         size = self.hidden
-        bounds = [self.layer.ints(s, [n]) for s, n in (("s", first * size), ("e", (first + count) * size), ("a", -1))]
-        return self.layer.emit("Slice", x, *bounds)
+        return self.once("Slice", x, first * size, (first + count) * size, -1)
 
     def rows(self, x: Value, first: int, count: int) -> Value:
         """Gates ``first .. first + count`` of the first axis."""
         size = self.hidden
-        bounds = [self.layer.ints(s, [n]) for s, n in (("s", first * size), ("e", (first + count) * size), ("a", 0))]
-        return self.layer.emit("Slice", x, *bounds)
+        return self.once("Slice", x, first * size, (first + count) * size, 0)
 
     def turned(self, x: Value) -> Value:
-        return self.layer.emit("Transpose", x, perm=(1, 0))
+        return self.once("Transpose", x, perm=(1, 0))
 
     def zeros(self, batch: int) -> Value:
         return self.layer.constant("zeros", np.zeros((batch, self.hidden), self.layer.input(0).type.dtype.numpy))

@@ -1,0 +1,135 @@
+"""Compiling long networks: work grows no faster than their length, counted in calls and not in seconds."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import random as chance
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tenon
+from onnx_models import model, node, random
+from tenon.ir.graph import Graph, Node, Value
+from tenon.ir.ordering import Order
+from tenon.ir.types import F32, tensor
+from tenon.ops.pointwise import Add
+from tenon.plan import arena
+from tenon.plan import order as planned
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def recurrent(kind: str, steps: int, hidden: int = 8) -> bytes:
+    gates, inputs = GATES[kind], 6
+    weights = {
+        "w": random(2, gates * hidden, inputs),
+        "r": random(2, gates * hidden, hidden),
+        "b": random(2, 2 * gates * hidden),
+    }
+    made = node(kind, ["x", "w", "r", "b"], ["y"], hidden_size=hidden, direction="bidirectional")
+    return bytes(model([made], {"x": [steps, 1, inputs]}, ["y"], weights).SerializeToString())
+
+
+def calls(work: Callable[[], object]) -> int:
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+
+def test_work_grows_with_the_number_of_steps() -> None:
+    """Four times the steps, four times the calls, and some more for logarithms."""
+
+    def work(steps: int) -> int:
+        return calls(lambda: tenon.compile(recurrent("LSTM", steps), target="null"))
+
+    work(4)  # what is done once per process
+    assert work(96) < 5 * work(24)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_recurrent_weights_are_made_once_and_not_at_every_step(kind: str) -> None:
+    def large(steps: int) -> int:
+        graph = tenon.load(recurrent(kind, steps))
+        return sum(v.array.nbytes for v in graph.constants() if v.array.size > 1)
+
+    assert large(20) < large(4) + 20 * 100  # starts and ends of slices
+
+
+def test_a_long_recurrent_layer_does_not_use_up_what_constants_may_take() -> None:
+    assert tenon.load(recurrent("LSTM", 160, hidden=512))  # copies of its weights for each step would be 1.3 GB
+
+
+# ------------------------------------------------------------------------------------------- their parts
+def test_an_order_is_a_list() -> None:
+    rng, order, expected = chance.Random(0), Order[int](), list[int]()
+    for item in range(600):
+        kind = rng.random()
+        if kind < 0.3 or not expected:
+            order.append(item)
+            expected.append(item)
+        elif kind < 0.8:
+            at = rng.choice([0, rng.randrange(len(expected)), len(expected) // 2])
+            order.insert(item, expected[at])
+            expected.insert(at, item)
+        else:
+            order.remove(expected.pop(rng.randrange(len(expected))))
+        assert list(order) == expected
+        assert len(order) == len(expected)
+    assert all(order.place(a) < order.place(b) for a, b in pairwise(expected))
+    with pytest.raises(KeyError):
+        order.remove(-1)
+
+
+def test_places_rise_however_often_something_is_put_before_the_same() -> None:
+    order = Order(["first", "last"])
+    for i in range(200):
+        order.insert(f"new {i}", "last")
+    places = [order.place(item) for item in order]
+    assert places == sorted(set(places))
+
+
+def tangle(seed: int) -> Graph:
+    """Sums of values made before, some returned."""
+    rng, graph = chance.Random(seed), Graph("tangle")
+    values: list[Value] = [graph.add_input("x", tensor(F32, 1, 8)), graph.add_input("z", tensor(F32, 7, 1))]
+    for i in range(60):
+        values.append(graph.add(Add(), [rng.choice(values), rng.choice(values[-8:])], [f"v{i}"]).output)
+    graph.outputs = [values[-1], rng.choice(values[2:])]
+    return graph
+
+
+def naive(graph: Graph) -> list[Node]:
+    """Of the nodes that can run, always the one that leaves the least memory alive, else the first."""
+    waiting, done, order = list(graph), set[Value](), list[Node]()
+
+    def growth(n: Node) -> int:
+        made = sum(v.type.nbytes for v in n.outputs)
+        last = [v for v in {*n.inputs} if v and v.producer and not graph.is_output(v) and {*v.uses} - {*order} == {n}]
+        return made - sum(v.type.nbytes for v in last)
+
+    while waiting:
+        ready = [n for n in waiting if all(v is None or v.producer is None or v in done for v in n.inputs)]
+        best = min(ready, key=growth)
+        order.append(best)
+        waiting.remove(best)
+        done.update(best.outputs)
+    return order
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_greedy_order_is_the_one_that_looking_at_all_nodes_finds(seed: int) -> None:
+    graph = tangle(seed)
+    assert planned._greedy(graph) == naive(graph)
+
+
+def test_blocks_that_meet() -> None:
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, 40, 60)
+    blocks = [arena.Block(1, int(a), int(a + n)) for a, n in zip(starts, rng.integers(0, 9, 60), strict=True)]
+    for i, found in enumerate(arena._meetings(blocks)):
+        meets = [j for j, b in enumerate(blocks) if b.first <= blocks[i].last and blocks[i].first <= b.last]
+        assert sorted([*found, i]) == meets
