@@ -47,11 +47,11 @@ def compile_model(
     if as_json:
         return print_json(plain(manifest))
     memory = manifest.memory
-    console.print(f"{folder}/ in {perf_counter() - began:.1f} s, for {manifest.target.name}")
+    console.print(f"{str(out).rstrip('/')}/ in {perf_counter() - began:.1f} s, for {manifest.target.name}")
     shown = table("", "", right=(1,))
     shown.add_row("weights", size(memory.constant))
     shown.add_row("peak RAM", size(memory.peak))
-    shown.add_row("  of it activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
+    shown.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
     if manifest.size:
         shown.add_row("code", size(manifest.size.code + manifest.size.data))
     for name, file in manifest.files.items():
@@ -90,7 +90,7 @@ def inspect_model(
     shown.add_row("parameters", f"{count(description.parameters)} ({size(description.parameter_bytes)})")
     shown.add_row("multiply-accumulates", count(description.macs) if optimised else "shapes unbound")
     shown.add_row("peak RAM", size(description.peak_ram))
-    shown.add_row("  of it activations", f"{size(description.arena)} (lower bound {size(description.arena_bound)})")
+    shown.add_row("  of which activations", f"{size(description.arena)} (lower bound {size(description.arena_bound)})")
     console.print(shown)
     operators = table("operator", "count", right=(1,))
     for name, n in description.operators.items():

@@ -55,7 +55,7 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     macs = sum(step.macs for step in manifest.nodes)
     facts.add_row("weights", size(memory.constant))
     facts.add_row("peak RAM", size(memory.peak))
-    facts.add_row("  activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
+    facts.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
     if manifest.size:
         facts.add_row("code", size(manifest.size.code + manifest.size.data))
     facts.add_row("multiply-accumulates", count(macs))
