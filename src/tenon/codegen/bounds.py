@@ -6,8 +6,11 @@ multiple of a fact can only raise an expression, so the multiple that cancels th
 rest is bounded in the same way until a constant is left.  The least constant found is the bound.  This is
 Fourier-Motzkin elimination cut down to one variable at a time, innermost first.
 
-Also shown: offsets fit 31 bits, register tiles are indexed by constants and written before they are read, and
-what threads do at the same time does not meet (see ``codegen.disjoint``).
+Also shown: whatever is divided is never negative, in every index, loop bound and test, because C truncates where the
+IR floors; offsets and all that is computed on the way fit 31 bits; variables, values and buffers are used where they
+are in scope; registers are indexed by what is known when they are printed; registers and stack arrays are written
+before they are read (see ``codegen.written``) and take no more than ``STACK`` bytes; and what threads do at the same
+time does not meet (see ``codegen.disjoint``).
 """
 
 from __future__ import annotations
@@ -16,11 +19,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tenon.codegen.disjoint import Touch, conflict
+from tenon.codegen.written import Written
 from tenon.errors import InternalError
 from tenon.ir.index import Atom, Index, Quotient, Var
-from tenon.ir.loops import Alloc, Bind, Buffer, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
+from tenon.ir.loops import (
+    Alloc,
+    Bind,
+    Buffer,
+    Expr,
+    Guarded,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Outline,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+    Type,
+)
+
+STACK = 1 << 18
+"""Bytes of registers and stack arrays in one kernel: a quarter of what the threads of ``runtime/threads.c`` have."""
 
 _LIMIT = 2**31
+_PRIVATE = ("register", "stack")
+Facts = tuple[Index, ...]
 _Memo = dict[tuple[object, ...], float]
 _BLOCKS = Loop | Bind | Outline | If
 
@@ -76,7 +103,7 @@ def prove(kernel: Kernel, same: Mapping[Buffer, Buffer] | None = None) -> int:
     where only the parallel loops are at fault.
     """
     proof = _Proof(kernel, same or {})
-    proof.visit(kernel.body, (), _Trip())
+    proof.run()
     if proof.parallel and (what := conflict(proof.touches)):
         raise ConflictError(f"{kernel.name}: {what}")
     return proof.accesses
@@ -103,6 +130,42 @@ def has_parallel(body: tuple[Stmt, ...]) -> bool:
     )
 
 
+class _Scope:
+    """The variables, values and buffers that a statement may name.  Raises OutOfRangeError for any other."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self.live: dict[Var | Ref | Buffer, None] = {}
+        self.names: dict[str, int] = {}
+        self.unrolled: set[Var] = set()
+        self.known: dict[Index, frozenset[Var]] = {}  # the variables of an index
+
+    def open(self, what: Var | Ref | Buffer) -> None:
+        if what.name in self.names:
+            raise OutOfRangeError(f"{self.kernel}: {what.name} is the name of two things at once")
+        self.names[what.name] = 1
+        self.live[what] = None
+
+    def close(self, count: int) -> None:
+        """Back to the ``count`` things that were live before."""
+        while len(self.live) > count:
+            what = self.live.popitem()[0]
+            self.names.pop(what.name)
+
+    def use(self, what: Var | Ref | Buffer) -> None:
+        if what not in self.live:
+            raise OutOfRangeError(f"{self.kernel}: {what.name} is used where it is not in scope")
+
+    def vars(self, i: Index) -> frozenset[Var]:
+        """The variables of an index, all of them in scope."""
+        found = self.known.get(i)
+        if found is None:
+            found = self.known[i] = frozenset().union(*(a.vars for a, _ in i.terms))
+        for v in found:
+            self.use(v)
+        return found
+
+
 class _Proof:
     def __init__(self, kernel: Kernel, same: Mapping[Buffer, Buffer]) -> None:
         self.kernel = kernel
@@ -111,46 +174,149 @@ class _Proof:
         self.touches: list[Touch] = []
         self.homes: dict[Buffer, tuple[Var, ...]] = {}  # the parallel loops around each buffer that a thread makes
         self.memo: _Memo = {}
+        self.whole: set[tuple[Index, Facts]] = set()  # indices of which everything but the scope is shown
         self.accesses = 0
-        self.written: set[Buffer] = set()
+        self.stack = 0
+        self.scope = _Scope(kernel.name)
+        self.written = Written()
 
-    def visit(self, body: tuple[Stmt, ...], guards: tuple[Index, ...], trip: _Trip) -> None:
+    def run(self) -> None:
+        for v in self.kernel.sizes:
+            self.bounds(v, ())
+            self.scope.open(v)
+        for b in self.kernel.params:
+            for extent in b.shape:
+                self.index(extent, (), f"shape of {b.name}")
+            self.scope.open(b)
+        self.visit(self.kernel.body, (), _Trip())
+
+    # ------------------------------------------------------------------------------------- statements
+    def visit(self, body: tuple[Stmt, ...], guards: Facts, trip: _Trip) -> None:
+        count = len(self.scope.live)
         for s in body:
-            if isinstance(s, Let | Store | Bind):
-                for load, g in loads(s.value, guards):
-                    self.access("load", load.buffer, load.index, load.type.lanes, g)
-                    self.touch(trip, load.buffer, load.index, load.type.lanes)
-                    if load.buffer.space == "register" and load.buffer not in self.written:
-                        raise OutOfRangeError(
-                            f"{self.kernel.name}: register {load.buffer.name} is read before it is written"
-                        )
-            if isinstance(s, Store):
-                self.store(s, guards, trip)
-            elif isinstance(s, Alloc):
-                self.written.discard(s.buffer)
-                self.homes[s.buffer] = trip.loops
-            elif isinstance(s, Loop) and not any(upper(b, guards, self.memo) <= 0 for b in s.var.below):
-                inside = _Trip((*trip.loops, s.var), not has_parallel(s.body)) if s.kind == "parallel" else trip
-                self.visit(s.body, guards, inside)
-            elif isinstance(s, Bind):
-                if any(upper(1 - b, guards, self.memo) > 0 for b in s.var.below):
-                    raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
-                self.visit(s.body, guards, trip)
-            elif isinstance(s, Outline):
-                self.visit(s.body, guards, trip)
-            elif isinstance(s, If):
-                self.visit(s.body, guards + s.facts, trip)
+            match s:
+                case Let():
+                    self.value(s.value, guards, trip)
+                    self.scope.open(s.ref)
+                case Store():
+                    self.value(s.value, guards, trip)
+                    self.store(s, guards, trip)
+                case Prefetch():
+                    self.prefetch(s, guards)
+                case Alloc():
+                    self.alloc(s.buffer, trip)
+                case Loop():
+                    self.loop(s, guards, trip)
+                case Bind():
+                    self.bind(s, guards, trip)
+                case If():
+                    self.facts(s.facts, guards)
+                    before, self.written = self.written, self.written.fork()
+                    self.visit(s.body, guards + s.facts, trip)
+                    before.under(self.written, s.facts)
+                    self.written = before
+                case Outline():
+                    self.outline(s, guards, trip)
+        self.scope.close(count)
 
-    def store(self, s: Store, guards: tuple[Index, ...], trip: _Trip) -> None:
+    def bounds(self, var: Var, guards: Facts) -> None:
+        for b in var.below:
+            self.index(b, guards, f"bound of {var.name}")
+        if var.most() >= _LIMIT:
+            raise OutOfRangeError(f"{self.kernel.name}: {var.name} needs more than 31 bits")
+
+    def loop(self, s: Loop, guards: Facts, trip: _Trip) -> None:
+        self.bounds(s.var, guards)
+        if s.kind == "unroll" and (len(s.var.below) > 1 or s.var.below[0].terms):
+            raise OutOfRangeError(f"{self.kernel.name}: unrolled {s.var.name} has no constant number of iterations")
+        if any(upper(b, guards, self.memo) <= 0 for b in s.var.below):
+            return
+        parallel = s.kind == "parallel"
+        inside = _Trip((*trip.loops, s.var), not has_parallel(s.body)) if parallel else trip
+        before, self.written = self.written, self.written.fork()
+        self.scope.open(s.var)
+        if s.kind == "unroll":
+            self.scope.unrolled.add(s.var)
+        self.visit(s.body, guards, inside)
+        self.scope.close(len(self.scope.live) - 1)
+        self.scope.unrolled.discard(s.var)
+        if not parallel:
+            least = -max(upper(-b, guards, self.memo) for b in s.var.below)
+            before.join(self.written, s.var, int(max(least, 0)))
+        self.written = before
+
+    def bind(self, s: Bind, guards: Facts, trip: _Trip) -> None:
+        self.bounds(s.var, guards)
+        self.value(s.value, guards, trip)
+        if any(upper(1 - b, guards, self.memo) > 0 for b in s.var.below):
+            raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
+        before, self.written = self.written, self.written.fork()
+        self.scope.open(s.var)
+        self.visit(s.body, guards, trip)
+        self.scope.close(len(self.scope.live) - 1)
+        before.keep(self.written, s.var)
+        self.written = before
+
+    def outline(self, s: Outline, guards: Facts, trip: _Trip) -> None:
+        """A function of its own, which sees variables and memory but neither values nor registers of its caller."""
+        outer, inner = self.scope, _Scope(self.kernel.name)
+        for what in outer.live:
+            if not isinstance(what, Ref) and not (isinstance(what, Buffer) and what.space == "register"):
+                inner.open(what)
+        self.scope, inner.unrolled = inner, outer.unrolled
+        self.visit(s.body, guards, trip)
+        self.scope = outer
+
+    def alloc(self, b: Buffer, trip: _Trip) -> None:
+        if b.space in _PRIVATE:
+            if any(extent.terms for extent in b.shape):
+                raise OutOfRangeError(f"{self.kernel.name}: {b.name} has no constant size")
+            self.stack += b.strides[0] * b.shape[0].const * b.type.bytes if b.shape else b.type.bytes
+            if self.stack > STACK:
+                raise OutOfRangeError(
+                    f"{self.kernel.name}: {b.name} makes {self.stack} bytes of stack, more than {STACK}"
+                )
+            self.written.begin(b)
+        self.homes[b] = trip.loops
+        self.scope.open(b)
+
+    def store(self, s: Store, guards: Facts, trip: _Trip) -> None:
         if s.buffer.space == "const":
             raise OutOfRangeError(f"{self.kernel.name}: stores to the read-only {s.buffer.name}")
-        lanes = s.value.type.lanes
-        self.access("store", s.buffer, s.index, lanes, guards)
-        self.touch(trip, s.buffer, s.index, lanes, store=True)
-        self.written.add(s.buffer)
+        self.access("store", s.buffer, s.index, s.value.type, guards)
+        self.touch(trip, s.buffer, s.index, s.value.type.lanes, store=True)
+        if s.buffer.space in _PRIVATE:
+            self.written.store(s.buffer, s.index, s.value.type.lanes // s.buffer.type.lanes, guards)
         if self.homes.get(s.buffer, trip.loops) != trip.loops:
             what = f"{s.buffer.name} carries a value from one trip of parallel {trip.loops[-1].name} to another"
             raise ConflictError(f"{self.kernel.name}: {what}")
+
+    def prefetch(self, s: Prefetch, guards: Facts) -> None:
+        """It may point past the end, but not further than a pointer can be moved."""
+        self.scope.use(s.buffer)
+        where = f"prefetch of {s.buffer.name}"
+        for i in s.index:
+            self.index(i, guards, where)
+        self.narrow(s.buffer.flat(s.index) * s.buffer.type.bytes, where)
+
+    # ----------------------------------------------------------------------------------------- values
+    def value(self, e: Expr, guards: Facts, trip: _Trip) -> None:
+        """Every load, test and name under ``e``."""
+        if isinstance(e, Load):
+            b, width = e.buffer, e.type.lanes // e.buffer.type.lanes
+            self.access("load", b, e.index, e.type, guards)
+            self.touch(trip, b, e.index, e.type.lanes)
+            if b.space in _PRIVATE and not self.written.covers(b, e.index, width, guards):
+                raise OutOfRangeError(f"{self.kernel.name}: {b.space} {b.name} is read before it is written")
+        elif isinstance(e, Ref):
+            self.scope.use(e)
+        elif isinstance(e, Op):
+            for a in e.args:
+                self.value(a, guards, trip)
+        elif isinstance(e, Guarded):
+            self.facts(e.facts, guards)
+            self.value(e.value, guards + e.facts, trip)
+            self.value(e.other, guards, trip)
 
     def touch(self, trip: _Trip, buffer: Buffer, idx: tuple[Index, ...], lanes: int, *, store: bool = False) -> None:
         """Note an access that another thread's could meet; what nobody writes is no concern."""
@@ -158,25 +324,66 @@ class _Proof:
         if self.parallel and buffer.space == "global":
             self.touches.append(Touch.of(trip.chain, buffer, store, idx, lanes // buffer.type.lanes))
 
-    def access(self, what: str, b: Buffer, idx: tuple[Index, ...], lanes: int, guards: tuple[Index, ...]) -> None:
+    def access(self, what: str, b: Buffer, idx: tuple[Index, ...], type: Type, guards: Facts) -> None:
         self.accesses += 1
-        where = f"{self.kernel.name}: {what} of {b.name}"
+        where = f"{what} of {b.name}"
+        self.scope.use(b)
         if len(idx) != len(b.shape):
-            raise OutOfRangeError(f"{where}: {len(idx)} indices for {len(b.shape)} dimensions")
-        width = lanes // b.type.lanes
+            raise OutOfRangeError(f"{self.kernel.name}: {where}: {len(idx)} indices for {len(b.shape)} dimensions")
+        self.lanes(b, type, where)
+        width = type.lanes // b.type.lanes
         for d, (i, extent) in enumerate(zip(idx, b.shape, strict=True)):
-            if any(isinstance(a, Quotient) and upper(-a.of, guards, self.memo) > 0 for a, _ in i.terms):
-                raise OutOfRangeError(f"{where}, dimension {d}: divides a negative number")
             w = width if d == len(idx) - 1 else 1
+            if not i.terms and not extent.terms and 0 <= i.const <= extent.const - w:
+                continue
+            at = f"{where}, dimension {d}"
+            moving = self.index(i, guards, at)
+            if b.space == "register" and not moving <= self.scope.unrolled:
+                raise OutOfRangeError(f"{self.kernel.name}: {at}: a register's index is known only when it runs")
             if (over := upper(i + w - extent, guards, self.memo)) > 0:
-                raise OutOfRangeError(f"{where}, dimension {d}: passes the end by {over}")
+                raise OutOfRangeError(f"{self.kernel.name}: {at}: passes the end by {over}")
             if (under := upper(-i, guards, self.memo)) > 0:
-                raise OutOfRangeError(f"{where}, dimension {d}: starts {under} before 0")
+                raise OutOfRangeError(f"{self.kernel.name}: {at}: starts {under} before 0")
         if b.space != "register" and upper(b.flat(idx), guards, self.memo) >= _LIMIT // b.type.bytes:
-            raise OutOfRangeError(f"{where}: offsets need more than 31 bits")
+            raise OutOfRangeError(f"{self.kernel.name}: {where}: offsets need more than 31 bits")
+
+    def lanes(self, b: Buffer, type: Type, where: str) -> None:
+        """Registers are whole vectors, memory is single elements, and a vector is a power of two of them."""
+        fits = type == b.type if b.space == "register" else b.type.lanes == 1 and type.lanes & (type.lanes - 1) == 0
+        if not fits or type.dtype is not b.type.dtype:
+            raise OutOfRangeError(f"{self.kernel.name}: {where}: {type} does not fit {b.type}")
+
+    # ---------------------------------------------------------------------------------------- indices
+    def facts(self, facts: Facts, guards: Facts) -> None:
+        """Tests are made in order: each is computed where those before it hold."""
+        for i, f in enumerate(facts):
+            self.index(f, guards + facts[:i], "test")
+
+    def index(self, i: Index, guards: Facts, where: str) -> frozenset[Var]:
+        """The variables of an index that is computed where ``guards`` hold."""
+        moving = self.scope.vars(i)
+        if (i, guards) not in self.whole:
+            self.quotients(i, guards, where)
+            self.narrow(i, where)
+            self.whole.add((i, guards))
+        return moving
+
+    def quotients(self, i: Index, guards: Facts, where: str) -> None:
+        for a, _ in i.terms:
+            if isinstance(a, Quotient):
+                self.quotients(a.of, guards, where)
+                self.narrow(a.of, where)
+                if a.by < 1 or upper(-a.of, guards, self.memo) > 0:
+                    raise OutOfRangeError(f"{self.kernel.name}: {where}: divides a negative number")
+
+    def narrow(self, i: Index, where: str) -> None:
+        """Each term by itself and all of one sign together fit 31 bits, so every sum of some of them does."""
+        low, high = i.span()
+        if low <= -_LIMIT or high >= _LIMIT:
+            raise OutOfRangeError(f"{self.kernel.name}: {where}: {i!r} needs more than 31 bits")
 
 
-def loads(e: Expr, guards: tuple[Index, ...] = ()) -> Iterator[tuple[Load, tuple[Index, ...]]]:
+def loads(e: Expr, guards: Facts = ()) -> Iterator[tuple[Load, Facts]]:
     """Every load under ``e`` with the guards that protect it."""
     if isinstance(e, Load):
         yield e, guards
