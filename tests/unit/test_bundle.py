@@ -8,7 +8,6 @@ import json
 import shutil
 import stat
 import subprocess
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 import handmade
 from tenon.bundle import Bundle, read_manifest
+from tenon.bundle.checksum import checksum
 from tenon.bundle.header import header
 from tenon.bundle.names import LONGEST, identifier, unique
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
@@ -138,7 +138,7 @@ def test_contents(bundle: Bundle, tmp_path: Path) -> None:
     assert manifest.files.keys() == present.keys() - {"manifest.json"}
     for name, record in manifest.files.items():
         assert record.sha256 == hashlib.sha256(present[name]).hexdigest()
-        assert record.crc32 == zlib.crc32(present[name])
+        assert record.checksum == checksum(present[name])
         assert record.bytes == len(present[name])
     assert manifest.size is not None
     assert manifest.size.code > 0
@@ -287,8 +287,9 @@ def test_compiler_errors_write_nothing(bundle: Bundle, tmp_path: Path) -> None:
         ("{", "is damaged"),
         ("\xff", "is damaged"),
         ("[" * 100_000, "is damaged"),
-        ('{"format": 2}', "has format 2 and this Tenon reads 1: install a newer"),
-        ('{"format": 1}', "is damaged at tenon"),
+        ('{"format": 3}', "has format 3 and this Tenon reads 2: install a newer"),
+        ('{"format": 1}', "has format 1 and this Tenon reads 2: compile the model again"),
+        ('{"format": 2}', "is damaged at tenon"),
     ],
 )
 def test_damaged_manifest(content: str, words: str, tmp_path: Path) -> None:

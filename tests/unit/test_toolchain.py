@@ -191,7 +191,7 @@ def test_sizes_of_functions_and_sections(zig: compiler.Compiler) -> None:
 
 def test_sizes_of_a_wasm_module(tmp_path: Path) -> None:
     bundle = handmade.bundle("wasm32", tmp_path)
-    module = library(bundle.compiler, bundle.target, [bundle.name], bundle.object)
+    module = library(bundle.compiler, bundle.target, [bundle.name], bundle.object, "")
     assert 0 < sizes(module).code < len(module)
 
 

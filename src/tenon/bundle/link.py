@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tenon.bundle.layout import layout_source
 from tenon.errors import ToolchainError
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler
@@ -42,18 +43,22 @@ def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str
     return compiler.link(parts, target, ("-r", "-nostdlib"), "out.o")
 
 
-def library(compiler: Compiler, target: Target, entries: Sequence[str], network: bytes, *, team: bool = False) -> bytes:
+def library(
+    compiler: Compiler, target: Target, entries: Sequence[str], network: bytes, layout: str, *, team: bool = False
+) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry points, its memory and __heap_base.
 
     Neither holds weights nor needs a C library: memcpy and its like come from whoever loads it, or are linked in.
-    With a ``team`` it holds what runs threads, ``runtime/threads.h``, over the loader's pthreads.
+    The shared library also holds the text of ``layout``, and with a ``team`` what runs threads, ``runtime/threads.h``,
+    over the loader's pthreads.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
     objects = {"threads.o": _team(compiler, target)} if team else {}
-    return compiler.link({"network.o": network, **objects}, target, ("-shared", "-nostdlib"))
+    files = {"network.o": network, **objects, "layout.c": layout_source(layout).encode()}
+    return compiler.link(files, target, ("-shared", "-nostdlib", "-fPIC", "-g0", "layout.c"))
 
 
 def _team(compiler: Compiler, target: Target) -> bytes:

@@ -9,14 +9,20 @@ import json
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import BundleError
 from tenon.ir.picture import Heads, Picture
 from tenon.records import MisfitError, least, plain, reader
 
+try:
+    from _blake2 import blake2b  # hashlib's own, without loading OpenSSL
+except ImportError:
+    from hashlib import blake2b
+
 FILE = "manifest.json"
-FORMAT: Literal[1] = 1
+_DIGEST = '\n "digest": "{}"'
+FORMAT: Literal[2] = 2
 
 Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
@@ -120,11 +126,11 @@ class CodeSize(NamedTuple):
 
 
 class FileRecord(NamedTuple):
-    """Bytes of a file, and checksums: one against whatever there is, and a quick one against damage."""
+    """Bytes of a file, its SHA-256, and the checksum that is compared whenever it is opened (``bundle.checksum``)."""
 
     bytes: Size
     sha256: str
-    crc32: Size = 0
+    checksum: str
 
 
 def _stays_inside(files: dict[str, FileRecord]) -> str:
@@ -142,6 +148,7 @@ class Manifest(NamedTuple):
     for ``memory``, which is enough for each of them.
     ``tuned`` is None where estimates alone chose the algorithms.
     ``pictures`` says of inputs how a picture becomes one, ``heads`` how a detector's outputs list what it found.
+    ``digest`` is BLAKE2b, of 32 bytes, of the file with an empty text in its place: the file cannot be changed by hand.
     """
 
     tenon: str
@@ -165,16 +172,22 @@ class Manifest(NamedTuple):
     heads: Heads | None = None
     bindings: tuple[Binding, ...] = ()
     tuned: Tuned | None = None
-    format: Literal[1] = FORMAT
+    digest: str = ""
+    format: Literal[2] = FORMAT
 
     def every_binding(self) -> tuple[Binding, ...]:
         """The bindings; one, of the network as it is, where there are not several."""
+        return self.bindings or (self.alone(),)
+
+    def alone(self) -> Binding:
+        """The network for its first shapes, in all of the memory."""
         memory = self.memory
-        alone = Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
-        return self.bindings or (alone,)
+        return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
 
     def text(self) -> str:
-        return json.dumps(plain(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        """The file, with its digest."""
+        blank = json.dumps(plain(self._replace(digest="")), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return blank.replace(_DIGEST.format(""), _DIGEST.format(_digest(blank.encode())), 1)
 
 
 def shared_library(name: str) -> str:
@@ -183,11 +196,42 @@ def shared_library(name: str) -> str:
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """The manifest of a bundle.  Raises BundleError if there is none or it is damaged."""
+    """The manifest of a bundle.  Raises BundleError if there is none, or it is damaged or was changed."""
     path = os.path.join(folder, FILE)
+    raw, content = _read(folder, path)
+    found = content.get("format") if isinstance(content, dict) else None
+    if isinstance(found, int) and found != FORMAT:
+        remedy = "install a newer Tenon" if found > FORMAT else "compile the model again"
+        raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: {remedy}")
+    try:
+        manifest: Manifest = reader(Manifest)(content)
+    except MisfitError as misfit:
+        where = ".".join(map(str, misfit.where)) or "top level"
+        raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None
+    blank = raw.replace(_DIGEST.format(manifest.digest).encode(), _DIGEST.format("").encode(), 1)
+    if _digest(blank) != manifest.digest:
+        raise BundleError(f"{path} was changed or damaged (its digest differs): compile the model again")
+    if why := _contradiction(manifest):
+        raise BundleError(f"{path} is damaged: {why}: compile the model again")
+    return manifest
+
+
+def names_in(folder: str | os.PathLike[str]) -> set[str]:
+    """The files of a bundle of this or an older format, as its manifest lists them.  Raises BundleError."""
+    path = os.path.join(folder, FILE)
+    content = _read(folder, path)[1]
+    files = content.get("files") if isinstance(content, dict) and "tenon" in content else None
+    if not isinstance(files, dict):
+        raise BundleError(f"{path} is not of a bundle")
+    return {FILE, *files}
+
+
+def _read(folder: str | os.PathLike[str], path: str) -> tuple[bytes, Any]:
+    """The file, and the JSON in it."""
     try:
         with open(path, "rb") as file:
-            content = json.loads(file.read())
+            raw = file.read()
+        return raw, json.loads(raw)
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a bundle: it holds no {FILE}") from None
     except NotADirectoryError:
@@ -196,12 +240,21 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise BundleError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > FORMAT:
-        raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: install a newer Tenon")
-    try:
-        manifest: Manifest = reader(Manifest)(content)
-    except MisfitError as misfit:
-        where = ".".join(map(str, misfit.where)) or "top level"
-        raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None
-    return manifest
+
+
+def _contradiction(manifest: Manifest) -> str:
+    """What is wrong between its parts, or ""."""
+    inputs, outputs = ({t.name for t in tensors} for tensors in (manifest.inputs, manifest.outputs))
+    if missing := sorted(manifest.pictures.keys() - inputs):
+        return f"pictures for {missing[0]!r}, which is no input"
+    heads = manifest.heads
+    if heads is None:
+        return ""
+    if missing := sorted(set(heads.outputs) - outputs):
+        return f"detections in {missing[0]!r}, which is no output"
+    counts = {"lists": (3, 4), "boxes": (2,)}.get(heads.kind, (1,))
+    return "" if len(heads.outputs) in counts else f"detections in {len(heads.outputs)} outputs"
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=32).hexdigest()

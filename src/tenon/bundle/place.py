@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.bundle.manifest import FILE, read_manifest
+from tenon.bundle.manifest import names_in
 from tenon.errors import BundleError, InputError
 from tenon.writing import fresh_folder, made, remove_folder
 
@@ -42,7 +42,7 @@ def _refuse_foreign(folder: Path) -> None:
     if not present:
         return
     try:
-        known = {FILE, *read_manifest(folder).files}
+        known = names_in(folder)
     except BundleError as error:
         raise InputError(f"{folder} is not empty and not a bundle; nothing was written ({error})") from None
     if foreign := sorted(present - known):

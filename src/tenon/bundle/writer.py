@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,9 @@ from types import MappingProxyType
 
 from tenon import __version__
 from tenon.bundle import link
+from tenon.bundle.checksum import checksum
 from tenon.bundle.header import header
+from tenon.bundle.layout import layout
 from tenon.bundle.manifest import (
     FILE,
     Binding,
@@ -102,7 +103,8 @@ class Bundle:
     def library(self) -> bytes:
         team = self.program.threads > 1 or self.options.profile
         entries = tuple(program.name for program in (self.program, *self.more))
-        return link.library(self.compiler, self.target, entries, self.object, team=team)
+        text = layout(self.manifest({}, compiled=False))
+        return link.library(self.compiler, self.target, entries, self.object, text, team=team)
 
     @cached_property
     def executable(self) -> bytes:
@@ -231,4 +233,4 @@ def _tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxy
 
 
 def _record(content: bytes) -> FileRecord:
-    return FileRecord(len(content), hashlib.sha256(content).hexdigest(), zlib.crc32(content))
+    return FileRecord(len(content), hashlib.sha256(content).hexdigest(), checksum(content))

@@ -37,7 +37,7 @@ def open_bundle(
     """An engine that runs a bundle: a folder that ``Bundle.save`` or ``tenon compile`` wrote, or one in memory.
 
     It runs in ``threads`` threads, on the processors numbered in ``affinity`` or on the ``cores`` of one kind ("all",
-    "big" or "little", or 0, 1, 2); ``verify`` reads all weights to compare their checksum.  See ``Engine``.
+    "big" or "little", or 0, 1, 2); ``verify`` compares code and weights by their SHA-256 too.  See ``Engine``.
     Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
     bundle supports and for processors that are not there.
     """
@@ -64,7 +64,8 @@ class Engine(Locked):
     answer is the same, bit for bit, for any number of them.  They run on the processors numbered in ``affinity``, or
     on those of one kind ("all", "big" or "little"); a thread that calls ``run`` stays on them until ``close``.
 
-    Weights of more than ``files.QUICK`` bytes are read when they are needed; ``verify`` compares their checksum before.
+    Code and weights are compared with the manifest (``bundle.checksum``) before they are used, and with ``verify`` by
+    SHA-256 as well.  That finds damage; it does not make a bundle of strangers safe, for it is native code.
 
     Raises BundleError if a file is missing or damaged or the bundle was made for another machine, InputError for more
     threads than the bundle was made for and for processors that are not there.
@@ -87,7 +88,7 @@ class Engine(Locked):
         _check_machine(self.manifest, root)
         _check_threads(self.manifest, threads)
         processors = choose(affinity, cores)
-        library, weights = files.library(self.manifest, root), files.weights(self.manifest, root, verify)
+        library, weights = files.library(self.manifest, root, verify), files.weights(self.manifest, root, verify)
         self._attach(library, weights, threads, processors)
 
     def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import zlib
 
 import numpy as np
 
+from tenon.bundle.checksum import checksum
+from tenon.bundle.layout import SIZE, SYMBOL, layout
 from tenon.bundle.manifest import Manifest, shared_library
 from tenon.engine.loading import load_library
 from tenon.errors import BundleError
 from tenon.ir.dtype import Array
 
-QUICK = 1 << 20
-"""Bytes of weights whose quick checksum is compared whenever they are opened: that takes under a millisecond."""
 
-
-def library(manifest: Manifest, root: str) -> ctypes.CDLL:
-    """The code.  Raises BundleError if it is missing or damaged."""
+def library(manifest: Manifest, root: str, verify: bool) -> ctypes.CDLL:
+    """The code.  Raises BundleError if it is missing or damaged, or was made for other sizes than the manifest says."""
     name = shared_library(manifest.name)
     path = _listed(manifest, root, name)
     try:
@@ -27,29 +25,32 @@ def library(manifest: Manifest, root: str) -> ctypes.CDLL:
             content = file.read()
     except OSError as error:
         raise _unreadable(path, error) from None
-    _check(manifest, path, content)
+    _check(manifest, path, content, verify)
     code = load_library(content, path)
-    try:
-        code[manifest.entry]
-    except AttributeError:
-        raise BundleError(f"{path} has no entry point '{manifest.entry}': compile the model again") from None
+    if _layout(code) != layout(manifest).encode():
+        raise BundleError(
+            f"{path} was compiled for another layout of memory than the manifest says: copy the whole folder, or "
+            "compile the model again"
+        )
     return code
 
 
-def weights(manifest: Manifest, root: str, verify: bool) -> Array:
-    """The weights, mapped: all processes share their memory.  Raises BundleError if they are missing or damaged.
+def _layout(code: ctypes.CDLL) -> bytes:
+    try:
+        size = ctypes.c_uint.in_dll(code, SIZE).value
+        return bytes((ctypes.c_ubyte * size).in_dll(code, SYMBOL))
+    except ValueError:
+        return b""
 
-    Few are compared with their quick checksum; all with the other one if ``verify``.
-    """
+
+def weights(manifest: Manifest, root: str, verify: bool) -> Array:
+    """The weights, mapped: all processes share their memory.  Raises BundleError if they are missing or damaged."""
     path = _listed(manifest, root, f"{manifest.name}.weights.bin")
     try:
         content = _mapped(path)
     except OSError as error:
         raise _unreadable(path, error) from None
-    if content.size <= QUICK or content.size != manifest.files[os.path.basename(path)].bytes:
-        _check(manifest, path, content.data)
-    if verify:
-        _verify(manifest, path, content)
+    _check(manifest, path, content.data, verify)
     if content.size != manifest.memory.constant:
         raise BundleError(
             f"{path} has {content.size} bytes and the network reads {manifest.memory.constant}: compile the model again"
@@ -71,17 +72,15 @@ def _listed(manifest: Manifest, root: str, name: str) -> str:
     return os.path.join(root, name)
 
 
-def _check(manifest: Manifest, path: str, content: bytes | memoryview) -> None:
+def _check(manifest: Manifest, path: str, content: bytes | memoryview, verify: bool) -> None:
     record = manifest.files[os.path.basename(path)]
-    if len(content) != record.bytes or zlib.crc32(content) != record.crc32:
+    if len(content) != record.bytes or checksum(content) != record.checksum:
         raise _damaged(path)
+    if verify:
+        import hashlib
 
-
-def _verify(manifest: Manifest, path: str, content: Array) -> None:
-    import hashlib
-
-    if hashlib.sha256(content.data).hexdigest() != manifest.files[os.path.basename(path)].sha256:
-        raise _damaged(path)
+        if hashlib.sha256(content).hexdigest() != record.sha256:
+            raise _damaged(path)
 
 
 def _damaged(path: str) -> BundleError:
