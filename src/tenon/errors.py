@@ -9,6 +9,7 @@
     ├── InputError            what was given to run, compile or the command line
     ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
     ├── ToolchainError        no compiler, or a compiler that refused
+    ├── ResourceError         what the system refused: memory, disk space, permission
     └── InternalError         a bug in Tenon: a verifier or a proof refused what a pass or a kernel made
 
 A message says what, where (file and source layer), why, and what to do.  The command line prints the message
@@ -19,9 +20,14 @@ What costs time but changes no answer (a cache or a tuning table that cannot be 
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class TenonError(Exception):
@@ -105,6 +111,10 @@ class ToolchainError(TenonError):
     """The C compiler is missing or failed."""
 
 
+class ResourceError(TenonError):
+    """The system lacks something, or does not allow it."""
+
+
 class InternalError(TenonError):
     """Tenon broke one of its own rules; please report it with the model."""
 
@@ -116,3 +126,41 @@ class TenonWarning(UserWarning):
 def warn(message: str) -> None:
     """A TenonWarning; Python shows an equal one once per process unless told otherwise."""
     warnings.warn(message, TenonWarning, stacklevel=3)
+
+
+def guarded(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function whose errors of the system, ``SYSTEM_ERRORS``, become ResourceError.
+
+    A pipe that nobody reads any more is left for the caller to handle.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BrokenPipeError:
+            raise
+        except SYSTEM_ERRORS as error:
+            raise ResourceError(explained(error)) from error
+
+    return call
+
+
+SYSTEM_ERRORS = (OSError, MemoryError, RecursionError, UnicodeError)
+
+
+def explained(error: BaseException) -> str:
+    """What an error of the system says, and what to do."""
+    match error:
+        case OSError(filename=str() | bytes() as name, strerror=str() as why):
+            return f"{os.fsencode(name).decode('utf-8', 'backslashreplace')}: {why}"
+        case OSError():
+            return f"the system refused: {error.strerror or error}"
+        case MemoryError():
+            return "there is not enough memory for this model: free some, or use a smaller model or input shape"
+        case RecursionError():
+            return "the model is nested too deep"
+        case UnicodeError():
+            return f"a name cannot be written as text: {error}"
+        case _:
+            return str(error)

@@ -16,7 +16,7 @@ from tenon import frontends, passes
 from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
-from tenon.errors import InputError, ModelError
+from tenon.errors import InputError, ModelError, guarded
 from tenon.frontends.heads import find_heads
 from tenon.frontends.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
@@ -44,6 +44,7 @@ Progress = Callable[[str], None]
 """Called with the name of each stage as it begins."""
 
 
+@guarded
 def load(
     model: Model,
     *,
@@ -75,6 +76,7 @@ def load(
     )
 
 
+@guarded
 def compile(
     model: Model | Graph,
     options: Options | None = None,
@@ -123,6 +125,7 @@ def compile(
     return Bundle(first, text, target, chosen, _origin(model, given), pictures, heads, tuple(more), tuned)
 
 
+@guarded
 def inspect(
     model: Model | Graph,
     options: Options | None = None,
@@ -168,6 +171,7 @@ def tune(
     yield from search(graph, target, setting, chosen, Table(chosen.tuning), threads=threads, progress=progress)
 
 
+@guarded
 def rewrite(
     model: Model,
     out: str | Path | None,

@@ -21,7 +21,7 @@ import tenon
 from onnx_models import gated
 from tenon import frontends
 from tenon.engine.image import read_image
-from tenon.errors import FormatError, InputError, UnsupportedError
+from tenon.errors import FormatError, InputError, ResourceError, UnsupportedError
 from tenon.frontends.wire import archive
 from tenon.frontends.wire.archive import Archive
 from tenon.input_file import read_regular
@@ -244,3 +244,28 @@ def test_threads_may_load_at_once() -> None:
     for thread in threads:
         thread.join()
     assert found == [64] * 4
+
+
+@pytest.mark.parametrize("folder", ["a\0b", "x" * 5000, "/dev/full/x", "/dev/null"])
+def test_folders_that_cannot_be(folder: str) -> None:
+    with pytest.raises(tenon.TenonError):
+        tenon.compile(SMALL).save(folder)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device", "f"), RecursionError()])
+def test_errors_of_the_system_become_ours(error: Exception) -> None:
+    def fails(stage: str) -> None:
+        raise error
+
+    with pytest.raises(ResourceError) as caught:
+        tenon.compile(SMALL, progress=fails)
+    assert str(caught.value)
+    assert caught.value.__cause__ is error
+
+
+def test_a_broken_pipe_is_left_to_the_caller() -> None:
+    def fails(stage: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        tenon.compile(SMALL, progress=fails)

@@ -16,8 +16,8 @@ def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) 
     They are written beside it and renamed, so an error or an interrupt leaves what was there before.  An older
     bundle is replaced.  Raises InputError for a folder that holds anything else, or that cannot be written.
     """
-    folder = folder.resolve()
     try:
+        folder = folder.resolve()
         _refuse_foreign(folder)
         with made(folder.parent), fresh_folder(folder.parent, ".tenon-") as fresh:
             for name, content in files.items():
@@ -25,6 +25,8 @@ def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) 
                 if name in executable:
                     (fresh / name).chmod((fresh / name).stat().st_mode | 0o111)
             _swap(fresh, folder)
+    except ValueError as error:
+        raise InputError(f"{str(folder)!r} is not the name of a folder: {error}") from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(

@@ -33,7 +33,7 @@ from tenon.bundle.place import place
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.pieces import pieces
 from tenon.codegen.threads import phases
-from tenon.errors import InputError, InternalError
+from tenon.errors import InputError, InternalError, guarded
 from tenon.ir.picture import Heads, Picture
 from tenon.options import EMIT, Emit, Options
 from tenon.plan.program import ALIGNMENT, Port, Program
@@ -112,6 +112,7 @@ class Bundle:
         parts = self.name, self.object, self.header, self.weights
         return link.executable(self.compiler, self.target, *parts, team=team)
 
+    @guarded
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
         """Write the bundle and return its folder; repeated, it gives the same bytes.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import warnings
@@ -19,7 +18,7 @@ def main() -> None:
     half-written is removed first.
     """
     from tenon.cli.app import app
-    from tenon.errors import TenonError, TenonWarning
+    from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
 
     plain = warnings.showwarning
 
@@ -41,31 +40,14 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
-    except (TenonError, OSError, MemoryError, RecursionError, UnicodeError) as error:
+    except (TenonError, *SYSTEM_ERRORS) as error:
         if verbose:
             raise
-        print(f"tenon: {_said(error)}", file=sys.stderr)
+        print(f"tenon: {explained(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("tenon: interrupted; nothing was left half-written", file=sys.stderr)
         sys.exit(130)
-
-
-def _said(error: BaseException) -> str:
-    """The message of an error; of those that the system raises, with what to do."""
-    match error:
-        case OSError(filename=str() | bytes() as name, strerror=str() as why):
-            return f"{os.fsdecode(name)}: {why}"
-        case OSError():
-            return f"the system refused: {error.strerror or error}"
-        case MemoryError():
-            return "there is not enough memory for this model: free some, or use a smaller model or input shape"
-        case RecursionError():
-            return "the model is nested too deep"
-        case UnicodeError():
-            return f"a name cannot be written as text: {error}"
-        case _:
-            return str(error)
 
 
 def _end_in_order() -> None:

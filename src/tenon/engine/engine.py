@@ -17,7 +17,7 @@ from tenon.engine.bindings import Bound, fitting
 from tenon.engine.feeds import Feeds, cropped, fill, named
 from tenon.engine.locks import Locked
 from tenon.engine.processors import Cores, choose
-from tenon.errors import BundleError, InputError, InternalError
+from tenon.errors import BundleError, InputError, InternalError, guarded
 from tenon.ir.dtype import Array
 from tenon.targets.here import runs_here
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tenon.engine.stamps import StampedTeam
 
 
+@guarded
 def open_bundle(
     bundle: Bundle | str | os.PathLike[str],
     *,
