@@ -1,13 +1,14 @@
 """Kernels on boxes: decoding, choosing by score, suppressing what overlaps.
 
 All work on lists in scratch memory whose lengths come from data: a candidate is appended by writing it behind the list
-and moving the end by 0 or 1, so there is nothing to branch on.  Choosing takes the largest score again and again,
-which is cheap because only candidates above the threshold are on the list, and equals a stable sort.
+and moving the end by 0 or 1, so there is nothing to branch on.  Choosing takes the largest score again and again
+(``kernels.tournament``), as often as there is room for what is kept: that equals a stable sort.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,13 @@ from tenon.ir.index import Index
 from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32
 from tenon.kernels.math import exp
+from tenon.kernels.tournament import Tournament, room
 
-NOTHING = -3.4e38
-"""A score below all others."""
+Fits = Callable[[Sequence[Expr], Sequence[Expr]], Expr]
+"""Whether two boxes do not overlap too much, as a mask."""
+
+_GROUP = 32
+"""Boxes that are compared before it is asked whether one was met."""
 
 
 @dataclass(frozen=True)
@@ -127,31 +132,79 @@ class Choice:
 
     def __init__(self, k: Builder, most: int) -> None:
         self.k, self.most = k, most
-        self.scores = k.param("scores", most, out=True)
+        self.list = Tournament(k, most)
         self.which = k.param("which", most, out=True, dtype=I32)
-        self.state = k.param("state", 2, out=True, dtype=I32)
         self.best = k.param("best", 1, out=True)
         self.places = k.param("places", most, dtype=I32)
 
     def clear(self) -> None:
-        self.state[0] = integer(0)
+        self.list.clear()
 
-    def append(self, score: Expr, which: Expr, mask: Expr) -> None:
+    def append(self, score: Expr, which: Expr, mask: Expr | None = None) -> None:
         """Put a candidate on the list where ``mask`` holds."""
-        with self.k.bind("end", self.state[0], self.most) as end:
-            self.scores[end] = score
+        with self.k.bind("end", self.list.length, self.most) as end:
             self.which[end] = which
-            self.state[0] = self.state[0] + one_if(mask)
+        self.list.append(score, mask)
 
-    def take_best(self, length: Index) -> None:
-        """Find the first of the largest scores and take it off; ``state[1]`` is where it stood."""
-        self.best[0] = number(NOTHING)
-        self.state[1] = integer(0)
-        with self.k.loop("j", self.most, length) as j:
-            score = self.k.let("s", self.scores[j])
-            better = self.k.let("better", less(self.best[0], score))
-            self.state[1] = select(better, self.places[j], self.state[1])
-            self.best[0] = select(better, score, self.best[0])
+    def in_order(
+        self, most: int, room: Callable[[], Expr] | None = None, *, among: int | None = None
+    ) -> AbstractContextManager[Index]:
+        """A loop over at most ``most`` candidates while ``room()`` is 1: where each stands in the list, which is known
+        to be no longer than ``among``; its score is ``best[0]``."""
+        self.list.play()
+        return self._taken(most, room, self.most if among is None else among)
+
+    @contextmanager
+    def _taken(self, most: int, room: Callable[[], Expr] | None, among: int) -> Iterator[Index]:
+        k = self.k
+        with k.bind("m", self.list.length, self.most + 1) as m, k.loop("t", most, m), ExitStack() as stack:
+            if room is not None:
+                more = stack.enter_context(k.bind("room", room(), 2))
+                stack.enter_context(k.when(more - 1))
+            self.best[0] = self.list.best()
+            at = stack.enter_context(k.bind("b", self.list.place(), among))
+            self.list.drop(at)
+            yield at
+
+
+def choice_room(most: int) -> dict[str, int]:
+    """Bytes of scratch memory of a ``Choice``, by parameter; positions follow it."""
+    return {**room(most), "which": 4 * most, "best": 4}
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The boxes kept so far: ``count``, from ``first`` on, of a list with room for ``length``; at most ``most`` count.
+    ``box`` reads the corners of one."""
+
+    choice: Choice
+    count: Expr
+    most: int
+    length: int
+    box: Callable[[Index], Sequence[Expr]]
+    first: Expr | None = None
+
+    def free(self, box: Sequence[Expr], fits: Fits) -> Tensor:
+        """1 where ``box`` fits beside all of them, else 0.
+
+        They are looked at in groups, and none behind the first group in which one does not fit.
+        """
+        k = self.choice.k
+        free = k.local("free", 1, dtype=I32, space="stack")
+        free[0] = integer(1)
+        size = min(_GROUP, self.most)
+        with (
+            k.bind("kept", self.count, self.most + 1) as kept,
+            k.loop("g", -(-self.most // size), (kept + (size - 1)) // size) as g,
+            k.bind("look", free[0], 2) as look,
+            k.when(look - 1),
+            k.loop("i", size) as i,
+            k.when(kept - 1 - g * size - i),
+        ):
+            at = self.choice.places[g * size + i]
+            with k.bind("o", at if self.first is None else self.first + at, self.length) as o:
+                free[0] = op("and", free[0], one_if(fits(box, self.box(o))))
+        return free
 
 
 def suppress(d: Detection) -> Kernel:
@@ -182,12 +235,8 @@ def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tens
         choice.append(score, choice.places[p], less(number(d.least_score), score))
     count[1] = count[0]
     limit[0] = number(d.threshold)
-    with k.bind("m", choice.state[0], d.priors + 1) as m, k.loop("t", d.candidates, m):
-        choice.take_best(m)
-        with k.bind("b", choice.state[1], d.priors) as b:
-            choice.scores[b] = number(NOTHING)
-            with k.bind("q", choice.which[b], d.priors) as q:
-                _keep_if_free(k, d, choice, (boxes, found, count, limit), (n, c, q))
+    with choice.in_order(d.candidates) as b, k.bind("q", choice.which[b], d.priors) as q:
+        _keep_if_free(k, d, choice, (boxes, found, count, limit), (n, c, q))
 
 
 def _keep_if_free(
@@ -197,15 +246,15 @@ def _keep_if_free(
     boxes, found, count, limit = memory
     n, c, q = at
     box = [k.let("x", boxes[n, c if d.sets > 1 else 0, q, i]) for i in range(4)]
-    free = k.local("free", 1, dtype=I32, space="stack")
-    free[0] = integer(1)
-    with (
-        k.bind("kept", count[0] - count[1], d.candidates + 1) as kept,
-        k.loop("i", d.candidates, kept) as i,
-        k.bind("o", count[1] + choice.places[i], d.most) as o,
-    ):
-        inside, union = overlap(box, [found[o, 2 + e] for e in range(4)], 0.0)
-        free[0] = op("and", free[0], one_if(op("less_equal", inside, limit[0] * union)))
+
+    def fits(mine: Sequence[Expr], other: Sequence[Expr]) -> Expr:
+        inside, union = overlap(mine, other, 0.0)
+        return op("less_equal", inside, limit[0] * union)
+
+    kept = Kept(
+        choice, count[0] - count[1], d.candidates, d.most, lambda o: [found[o, 2 + e] for e in range(4)], count[1]
+    )
+    free = kept.free(box, fits)
     with k.bind("end", count[0], d.most) as end:
         values = [cast(choice.places[c], F32), choice.best[0], *box]
         for e, value in enumerate(values):
@@ -223,15 +272,14 @@ def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, 
         rows[n, r, e] = number(-1.0)
     count[2] = integer(0)
     with k.bind("m", count[0], d.most + 1) as m:
+        choice.clear()
         with k.loop("j", d.most, m) as j:
-            choice.scores[j] = found[j, 1]
             chosen[j] = integer(0 if d.cut else 1)
+            if d.cut:
+                choice.append(found[j, 1], choice.places[j])
         if d.cut:
-            with k.loop("t", d.keep, m):
-                choice.take_best(m)
-                with k.bind("b", choice.state[1], d.most) as b:
-                    choice.scores[b] = number(NOTHING)
-                    chosen[b] = integer(1)
+            with choice.in_order(d.keep, among=d.most) as b:
+                chosen[b] = integer(1)
         with k.loop("j", d.most, m) as j, k.bind("take", chosen[j], 2) as take, k.when(take >= 1):
             with k.bind("r", count[2], d.keep) as r:
                 rows[n, r, 0] = cast(choice.places[n], F32) if n.terms else number(0.0)

@@ -9,8 +9,9 @@ from functools import lru_cache
 from tenon.ir.build import Builder, Tensor
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minimum, op, select
-from tenon.ir.types import F32, I64, DType
+from tenon.ir.types import F32, I32, I64, DType
 from tenon.kernels import narrow
+from tenon.kernels.boxes import Choice, Kept
 
 Ints = tuple[int, ...]
 
@@ -153,10 +154,11 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
 
 @lru_cache(maxsize=64)
 def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool, scored: bool, overlap: bool) -> Kernel:
-    """Greedy suppression: again and again the best box left, and away with those that overlap it too much.
+    """Greedy suppression: from the best box down, each that overlaps no better one that was kept too much.
 
     Parameters: boxes [batch, boxes, 4], scores [batch, class, boxes], the largest overlap (when ``overlap``, else 0),
-    the least score (when ``scored``), rows of (batch, class, box), count, and a flag of scratch per box.
+    the least score (when ``scored``), a ``Choice`` of boxes, corners of those kept [most, 4], how many are in all and
+    in earlier classes, rows of (batch, class, box), count.
     """
     k = Builder("suppress")
     rows = batches * classes * most
@@ -164,37 +166,41 @@ def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool,
     scores = k.param("scores", batches, classes, boxes)
     limit = k.param("overlap", 1) if overlap else None
     least = k.param("least", 1) if scored else None
+    choice = Choice(k, boxes)
+    kept = k.param("kept", most, 4, out=True)
+    found = k.param("found", 2, dtype=I32, out=True)
     y, count = k.param("y", rows, 3, dtype=I64, out=True), k.param("count", 1, dtype=I64, out=True)
-    gone = k.param("gone", boxes, dtype=I64, out=True)
     clear(k, y, (rows, 3))
-    found = k.local("found", 1, dtype=I64)
-    found[0] = number(0)
+    found[0] = Const(0, Type(I32))
     most_overlap = limit[0] if limit is not None else Const(0.0, Type(F32))
+
+    def fits(mine: Sequence[Expr], other: Sequence[Expr]) -> Expr:
+        return op("less_equal", _overlap(mine, other), most_overlap)
+
+    def here() -> Expr:
+        return found[0] - found[1]
+
+    def room() -> Expr:
+        return op("and", less(here(), Const(most, Type(I32))), 1)
+
     with counted(k, "b", batches) as (b, batch), counted(k, "c", classes) as (c, kind):
+        found[1] = found[0]
+        choice.clear()
         with k.loop("i", boxes) as i:
-            low = flag(op("less_equal", scores[b, c, i], least[0])) if least is not None else number(0)
-            gone[i] = low
-        with k.loop("r", most):
-            best = k.local("best", 1, dtype=I64)
-            best[0] = number(-1)
-            top = k.local("top", 1)
-            top[0] = Const(0.0, Type(F32))
-            with counted(k, "i", boxes) as (i, place):
-                better = op("or", flag(less(best[0], number(0))), flag(less(top[0], scores[b, c, i])))
-                better = k.let("better", op("and", better, flag(op("equal", gone[i], number(0)))))
-                best[0] = either(better, place, best[0])
-                top[0] = select(op("not_equal", cast(better, DType.I32), 0), scores[b, c, i], top[0])
-            with when(k, flag(op("less_equal", number(0), best[0]))), k.bind("chosen", best[0], boxes) as chosen:
-                with k.bind("at", found[0], rows) as at:
-                    for d, value in enumerate((batch, kind, best[0])):
-                        y[at, d] = value
+            score = k.let("score", scores[b, c, i])
+            choice.append(score, choice.places[i], None if least is None else less(least[0], score))
+        with choice.in_order(boxes, room) as at, k.bind("q", choice.which[at], boxes) as q:
+            box = [k.let("p", v) for v in _corners(corners, b, q, by_centre)]
+            free = Kept(choice, here(), most, most, lambda o: [kept[o, e] for e in range(4)]).free(box, fits)
+            with k.bind("free", free[0], 2) as holds, k.when(holds - 1):
+                with k.bind("end", here(), most) as end:
+                    for e, value in enumerate(box):
+                        kept[end, e] = value
+                with k.bind("row", found[0], rows) as row:
+                    for d, what in enumerate((batch, kind, cast(choice.which[at], I64))):
+                        y[row, d] = what
                 found[0] = found[0] + 1
-                gone[chosen] = number(1)
-                box = [k.let("p", v) for v in _corners(corners, b, chosen, by_centre)]
-                with k.loop("i", boxes) as i:
-                    shared = _overlap(box, [k.let("q", v) for v in _corners(corners, b, i, by_centre)])
-                    gone[i] = op("or", gone[i], flag(less(most_overlap, shared)))
-    count[0] = found[0]
+    count[0] = cast(found[0], I64)
     return k.done()
 
 

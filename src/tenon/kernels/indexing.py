@@ -12,6 +12,7 @@ from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, op, select
 from tenon.ir.types import I64, DType
 from tenon.kernels import narrow
 from tenon.kernels.machine import Machine
+from tenon.kernels.tournament import Tournament, greater_or_nan, lesser
 
 Ints = tuple[int, ...]
 
@@ -189,6 +190,30 @@ def reverse_sequence(
             y[at(t, b, v)] = x[at(count - 1 - t, b, v)]
         with k.when(index(t) - count):
             y[at(t, b, v)] = x[at(t, b, v)]
+    return k.done()
+
+
+FEW = 64
+"""Elements that are ranked sooner than sorted."""
+
+
+@lru_cache(maxsize=256)
+def top_k_of_many(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DType) -> Kernel:
+    """As ``top_k``, by a tournament.  Parameters: x, a ``Tournament`` of n, values, positions (i64)."""
+    k = Builder(f"top{count}_of_{n}")
+    x = k.param("x", outer, n, inner, dtype=dtype)
+    table = Tournament(k, n, narrow.computed(dtype), greater_or_nan if largest else lesser)
+    values = k.param("values", outer, count, inner, dtype=dtype, out=True)
+    found = k.param("positions", outer, count, inner, dtype=I64, out=True)
+    with k.loop("o", outer) as o, k.loop("v", inner) as v:
+        table.clear()
+        with k.loop("i", n) as i:
+            table.append(narrow.loaded(x[o, i, v]))
+        table.play()
+        with k.loop("t", count) as t, k.bind("at", table.place(), n) as at:
+            values[o, t, v] = x[o, at, v]
+            found[o, t, v] = cast(table.place(), I64)
+            table.drop(at)
     return k.done()
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenon.ir.build import Builder, Tensor
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, cast, less, maximum, op, select
 from tenon.ir.types import F32, I32
-from tenon.kernels.boxes import NOTHING, Choice, integer, number, one_if, overlap
+from tenon.kernels.boxes import Choice, Kept, integer, number, one_if, overlap
 from tenon.kernels.math import exp
+
+_LEAST = -math.inf
+"""No score is below it."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,12 @@ class PostProcess:
 
 @dataclass(frozen=True)
 class _Lists:
-    """What was kept: anchors, classes and scores; ``count`` is how many, and where this pass began."""
+    """What was kept: anchors, classes, scores and boxes; ``count`` is how many, and where this pass began."""
 
     anchor: Tensor
     kind: Tensor
     score: Tensor
+    corners: Tensor
     count: Tensor
 
 
@@ -85,7 +91,8 @@ def choose(d: PostProcess) -> Kernel:
     choice = Choice(k, d.longest)
     lists = _Lists(
         k.param("anchor", d.kept, out=True, dtype=I32), k.param("kind", d.kept, out=True, dtype=I32),
-        k.param("score", d.kept, out=True), k.param("count", 2, out=True, dtype=I32),
+        k.param("score", d.kept, out=True), k.param("corners", d.kept, 4, out=True),
+        k.param("count", 2, out=True, dtype=I32),
     )  # fmt: skip
     rows = d.most * d.per
     results = _Results(
@@ -106,37 +113,38 @@ def _pass(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, scores: Ten
         if d.regular:
             score = k.let("score", scores[0, p, c + d.background])
         else:
-            choice.best[0] = number(NOTHING)
+            best = k.local("top", 1)
+            best[0] = number(_LEAST)
             with k.loop("i", d.classes - d.background) as i:
-                choice.best[0] = maximum(choice.best[0], scores[0, p, i + d.background])
-            score = k.let("score", choice.best[0])
+                best[0] = maximum(best[0], scores[0, p, i + d.background])
+            score = k.let("score", best[0])
         choice.append(score, choice.places[p], op("less_equal", number(d.least_score), score))
     lists.count[1] = lists.count[0]
-    with k.bind("m", choice.state[0], d.anchors + 1) as m, k.loop("t", d.anchors, m):
-        choice.take_best(m)
-        with k.bind("b", choice.state[1], d.anchors) as b:
-            choice.scores[b] = number(NOTHING)
-            with k.bind("q", choice.which[b], d.anchors) as q:
-                _keep_if_free(k, d, choice, lists, boxes, c, q)
+
+    def room() -> Expr:
+        return one_if(less(lists.count[0] - lists.count[1], integer(d.cap)))
+
+    with choice.in_order(d.anchors, room) as b, k.bind("q", choice.which[b], d.anchors) as q:
+        _keep_if_free(k, d, choice, lists, boxes, c, q)
 
 
 def _keep_if_free(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, boxes: Tensor, c: Index, q: Index) -> None:
-    """Append anchor ``q`` unless one kept in this pass overlaps it too much or the pass is full."""
+    """Append anchor ``q`` unless one kept in this pass overlaps it too much."""
     box = [k.let("x", boxes[q, i]) for i in range(4)]
-    free = k.local("free", 1, dtype=I32, space="stack")
-    free[0] = one_if(less(lists.count[0] - lists.count[1], integer(d.cap)))
-    with (
-        k.bind("kept", lists.count[0] - lists.count[1], d.cap + 1) as kept,
-        k.loop("i", d.cap, kept) as i,
-        k.bind("o", lists.count[1] + choice.places[i], d.kept) as o,
-        k.bind("a", lists.anchor[o], d.anchors) as a,
-    ):
-        inside, union = overlap(box, [boxes[a, e] for e in range(4)], 0.0)
-        free[0] = op("and", free[0], one_if(op("less_equal", inside, number(d.threshold) * union)))
+
+    def fits(mine: Sequence[Expr], other: Sequence[Expr]) -> Expr:
+        inside, union = overlap(mine, other, 0.0)
+        return op("less_equal", inside, number(d.threshold) * union)
+
+    count = lists.count[0] - lists.count[1]
+    kept = Kept(choice, count, d.cap, d.kept, lambda o: [lists.corners[o, e] for e in range(4)], lists.count[1])
+    free = kept.free(box, fits)
     with k.bind("end", lists.count[0], d.kept) as end:
         lists.anchor[end] = choice.places[q]
         lists.kind[end] = choice.places[c] if c.terms else integer(0)
         lists.score[end] = choice.best[0]
+        for e in range(4):
+            lists.corners[end, e] = box[e]
     lists.count[0] = lists.count[0] + free[0]
 
 
@@ -150,17 +158,20 @@ def _write(
         with k.loop("e", 4) as e:
             results.boxes[0, r, e] = number(0.0)
     results.count[0] = cast(op("min", lists.count[0], integer(d.most)), F32)
-    with k.bind("m", lists.count[0], d.kept) as m:
-        with k.loop("j", d.kept, m) as j:
-            choice.scores[j] = lists.score[j]
-        with k.loop("t", d.most, m) as t:
-            choice.take_best(m)
-            with k.bind("b", choice.state[1], d.kept) as b, k.bind("a", lists.anchor[b], d.anchors) as a:
-                choice.scores[b] = number(NOTHING)
-                if d.regular:
-                    _row(k, results, t, boxes, a, lists.kind[b], choice.best[0])
-                else:
-                    _best_classes(k, d, choice, results, (scores, boxes), t, a)
+    choice.clear()
+    with k.bind("m", lists.count[0], d.kept) as m, k.loop("j", d.kept, m) as j:
+        choice.append(lists.score[j], choice.places[j])
+    lists.count[1] = integer(0)
+    with (
+        choice.in_order(d.most, among=d.kept) as b,
+        k.bind("a", lists.anchor[b], d.anchors) as a,
+        k.bind("t", lists.count[1], d.most) as t,
+    ):
+        if d.regular:
+            _row(k, results, t, boxes, a, lists.kind[b], choice.best[0])
+        else:
+            _best_classes(k, d, choice, results, (scores, boxes), t, a)
+        lists.count[1] = lists.count[1] + 1
 
 
 def _best_classes(
@@ -174,7 +185,7 @@ def _best_classes(
         row[i] = scores[0, a, i + d.background]
     best, kind = k.local("top", 1, space="stack"), k.local("class", 1, dtype=I32, space="stack")
     with k.loop("u", d.per) as u:
-        best[0] = number(NOTHING)
+        best[0] = number(_LEAST)
         kind[0] = integer(0)
         with k.loop("i", classes) as i:
             better = k.let("better", less(best[0], row[i]))
@@ -182,7 +193,7 @@ def _best_classes(
             best[0] = select(better, row[i], best[0])
         _row(k, results, t * d.per + u, boxes, a, kind[0], best[0])
         with k.bind("taken", kind[0], classes) as taken:
-            row[taken] = number(NOTHING)
+            row[taken] = number(_LEAST)
 
 
 def _row(k: Builder, results: _Results, r: IndexLike, boxes: Tensor, a: Index, kind: Expr, score: Expr) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenon.ir.build import Builder, Tensor
 from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, cast, less, maximum, minimum, op
 from tenon.ir.types import F32, I32
-from tenon.kernels.boxes import NOTHING, Choice, integer, number, one_if, overlap
+from tenon.kernels.boxes import Choice, Kept, integer, number, one_if, overlap
 from tenon.kernels.math import exp
 
 
@@ -69,10 +70,12 @@ def propose(d: Proposals) -> Kernel:
         wide = op("less_equal", least, box[2] - box[0] + 1.0)
         high = op("less_equal", least, box[3] - box[1] + 1.0)
         choice.append(scores[d.anchors + a, y, x], choice.places[where], op("and", wide, high))
-    with k.bind("m", choice.state[0], d.count + 1) as m, k.loop("t", min(d.before, d.count), m):
-        room = one_if(less(count[0], integer(d.after)))
-        with k.bind("room", room, 2) as more, k.when(more >= 1):
-            _take(k, d, choice, boxes, rows, count, m)
+
+    def room() -> Expr:
+        return one_if(less(count[0], integer(d.after)))
+
+    with choice.in_order(min(d.before, d.count), room) as b:
+        _take(k, d, choice, (boxes, rows, count), b)
     return k.done()
 
 
@@ -80,17 +83,17 @@ def _pixels(choice: Choice, at: Index, stride: int) -> Expr:
     return cast(choice.places[at], F32) * float(stride)
 
 
-def _take(k: Builder, d: Proposals, choice: Choice, boxes: Tensor, rows: Tensor, count: Tensor, length: Index) -> None:
-    """Keep the best box left unless a kept one overlaps it too much."""
-    choice.take_best(length)
-    with k.bind("b", choice.state[1], d.count) as b, k.bind("q", choice.which[b], d.count) as q:
-        choice.scores[b] = number(NOTHING)
+def _take(k: Builder, d: Proposals, choice: Choice, memory: tuple[Tensor, Tensor, Tensor], b: Index) -> None:
+    """Keep box ``b`` of the list unless a kept one overlaps it too much."""
+    boxes, rows, count = memory
+    with k.bind("q", choice.which[b], d.count) as q:
         box = [k.let("v", boxes[q, i]) for i in range(4)]
-        free = k.local("free", 1, dtype=I32, space="stack")
-        free[0] = integer(1)
-        with k.bind("kept", count[0], d.after + 1) as kept, k.loop("i", d.after, kept) as i:
-            inside, union = overlap(box, [rows[i, 1 + e] for e in range(4)], 1.0)
-            free[0] = op("and", free[0], one_if(op("less_equal", inside, union * d.threshold)))
+
+        def fits(mine: Sequence[Expr], other: Sequence[Expr]) -> Expr:
+            inside, union = overlap(mine, other, 1.0)
+            return op("less_equal", inside, union * d.threshold)
+
+        free = Kept(choice, count[0], d.after, d.after, lambda o: [rows[o, 1 + e] for e in range(4)]).free(box, fits)
         with k.bind("take", free[0], 2) as take, k.when(take >= 1):
             with k.bind("r", count[0], d.after) as r:
                 for e, value in enumerate(box):

@@ -11,9 +11,10 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
-from tenon.kernels.boxes import Detection, decode, positions, suppress
+from tenon.kernels.boxes import Detection, decode, suppress
 from tenon.kernels.proposals import Proposals, propose
-from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
+from tenon.ops.base import Arg, Case, Input, Operator, Output, Scratch, Site, Step, register, typed
+from tenon.ops.found import choice
 
 CODES = ("corner", "center_size", "corner_size")
 
@@ -82,9 +83,8 @@ class DetectionOutput(Operator):
         d = self.plan([site.input(i) for i in range(3)])
         boxes = Scratch("boxes", d.items * d.sets * d.priors * 16)
         most = d.longest
-        work = (
-            Scratch("scores", most * 4), Scratch("which", most * 4), Scratch("state", 8), Scratch("best", 4),
-            Weights(positions(most)), Scratch("found", d.most * 24), Scratch("chosen", d.most * 4), Output(),
+        work: tuple[Arg, ...] = (
+            *choice(most), Scratch("found", d.most * 24), Scratch("chosen", d.most * 4), Output(),
             Scratch("count", 12), Scratch("limit", 4),
         )  # fmt: skip
         return [Step(decode(d), (Input(0), Input(2), boxes)), Step(suppress(d), (Input(1), boxes, *work))]
@@ -209,10 +209,8 @@ class Proposal(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         d = self.plan([site.input(i) for i in range(4)])
-        work = (
-            Scratch("scores", d.count * 4), Scratch("which", d.count * 4), Scratch("state", 8), Scratch("best", 4),
-            Weights(positions(d.count)), Scratch("boxes", d.count * 16), Output(),
-            Scratch("count", 4),
+        work: tuple[Arg, ...] = (
+            *choice(d.count), Scratch("boxes", d.count * 16), Output(), Scratch("count", 4)
         )  # fmt: skip
         return [Step(propose(d), (Input(0), Input(1), Input(2), Input(3), *work))]
 

@@ -16,8 +16,22 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import BOOL, F32, I64, TensorType
+from tenon.kernels import boxes
 from tenon.kernels import found as kernels
-from tenon.ops.base import Arg, Case, Input, Operator, Output, Scratch, Site, Step, const_input, register, typed
+from tenon.ops.base import (
+    Arg,
+    Case,
+    Input,
+    Operator,
+    Output,
+    Scratch,
+    Site,
+    Step,
+    Weights,
+    const_input,
+    register,
+    typed,
+)
 from tenon.ops.indexing import parted
 from tenon.ops.move import normal_axis
 from tenon.ops.window import Ints
@@ -93,6 +107,14 @@ class Compress(Operator):
         yield Case(cls(0), ((3, 4), keep), label="rows")
         yield Case(cls(-1), ((2, 4), keep), label="columns")
         yield Case(cls(), ((2, 4), keep), label="flat")
+
+
+def choice(most: int) -> tuple[Arg, ...]:
+    """What a ``kernels.boxes.Choice`` of so many candidates works in."""
+    return (
+        *(Scratch(name, nbytes) for name, nbytes in boxes.choice_room(most).items()),
+        Weights(boxes.positions(most)),
+    )
 
 
 @register
@@ -194,7 +216,8 @@ class NonMaxSuppression(Operator):
         most = self.most(site.input(0).dims, site.constants[2])
         kernel = kernels.suppress(batches, classes, boxes, most, bool(self.center_point_box), site.has(4), site.has(3))
         limits: list[Arg] = [Input(i) for i in (3, 4) if site.has(i)]
-        args = (Input(0), Input(1), *limits, Output(0), Output(1), Scratch("gone", 8 * boxes))
+        work = (*choice(boxes), Scratch("kept", 16 * most), Scratch("found", 8))
+        args = (Input(0), Input(1), *limits, *work, Output(0), Output(1))
         return [Step(kernel, args)]
 
     @classmethod

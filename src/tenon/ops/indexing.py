@@ -14,7 +14,9 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import I64, TensorType
 from tenon.kernels import indexing as kernels
 from tenon.kernels.move import Piece, move, whole
-from tenon.ops.base import Case, Input, Operator, Output, Site, Step, const_input, register, typed
+from tenon.kernels.narrow import computed
+from tenon.kernels.tournament import room
+from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, const_input, register, typed
 from tenon.ops.move import normal_axis
 from tenon.ops.window import Ints
 
@@ -370,8 +372,13 @@ class TopK(Operator):
         if not y.size:
             return []
         outer, n, inner = parted(x.dims, self.axis % x.rank)
-        kernel = kernels.top_k(outer, n, inner, y.dims[self.axis % x.rank], bool(self.largest), x.dtype)
-        return [Step(kernel, (Input(0), Output(0), Output(1)))]
+        count, results = y.dims[self.axis % x.rank], (Output(0), Output(1))
+        if n <= kernels.FEW:
+            kernel = kernels.top_k(outer, n, inner, count, bool(self.largest), x.dtype)
+            return [Step(kernel, (Input(0), *results))]
+        kernel = kernels.top_k_of_many(outer, n, inner, count, bool(self.largest), x.dtype)
+        work = (Scratch(name, nbytes) for name, nbytes in room(n, computed(x.dtype)).items())
+        return [Step(kernel, (Input(0), *work, *results))]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -379,3 +386,9 @@ class TopK(Operator):
         yield Case(cls(), (x, np.array([3])), (1,), label="largest")
         yield Case(cls(largest=0), (x.astype(np.int64), np.array([4])), (1,), label="least")
         yield Case(cls(0), ((4, 3), np.array([2])), (1,), label="first_axis")
+        many = np.random.default_rng(0).integers(0, 40, (2, 70, 3))
+        yield Case(cls(1), (many.astype(np.float32), np.array([70])), (1,), label="all_of_many")
+        yield Case(cls(1, largest=0), (many.astype(np.int8), np.array([9])), (1,), label="least_of_many")
+        gaps = np.where(many == 7, np.nan, np.where(many == 9, -np.inf, many)).astype(np.float32)
+        yield Case(cls(1), (gaps, np.array([20])), (1,), label="many_not_a_number")
+        yield Case(cls(1, largest=0), (gaps, np.array([70])), (1,), label="least_not_a_number")

@@ -11,9 +11,9 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
-from tenon.kernels.boxes import positions
 from tenon.kernels.post_process import PostProcess, choose, decode
-from tenon.ops.base import Arg, Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
+from tenon.ops.base import Arg, Case, Input, Operator, Output, Scratch, Site, Step, register, typed
+from tenon.ops.found import choice
 
 
 @register
@@ -122,9 +122,8 @@ class DetectionPostProcess(Operator):
         d = self.plan([site.input(i) for i in range(3)])
         boxes, longest = Scratch("boxes", d.anchors * 16), d.longest
         work: tuple[Arg, ...] = (
-            Scratch("scores", longest * 4), Scratch("which", longest * 4), Scratch("state", 8), Scratch("best", 4),
-            Weights(positions(longest)), Scratch("anchor", d.kept * 4), Scratch("kind", d.kept * 4),
-            Scratch("score", d.kept * 4), Scratch("count", 8), *(Output(i) for i in range(4)),
+            *choice(longest), Scratch("anchor", d.kept * 4), Scratch("kind", d.kept * 4),
+            Scratch("score", d.kept * 4), Scratch("corners", d.kept * 16), Scratch("count", 8), *map(Output, range(4)),
         )  # fmt: skip
         return [Step(decode(d), (Input(0), Input(2), boxes)), Step(choose(d), (Input(1), boxes, *work))]
 

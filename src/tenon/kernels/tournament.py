@@ -1,0 +1,121 @@
+"""The best of a list again and again, in time that grows with the logarithm of its length.
+
+The list is the leaves of a binary tree whose nodes hold the better of their two children; taking one off plays the
+matches on its way to the root anew (Knuth, The Art of Computer Programming 3, 5.2.3: tree selection).  Of equals the
+first wins, so that taking all is a stable sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenon.ir.build import Builder
+from tenon.ir.index import Index
+from tenon.ir.loops import Const, Expr, Type, cast, less, op, select
+from tenon.ir.types import F32, I32, DType
+
+NONE = -1
+"""The place of an element that was taken off, or never was."""
+
+Better = Callable[[Expr, Expr], Expr]
+"""Whether the second value goes before the first, as a mask."""
+
+
+def greater(a: Expr, b: Expr) -> Expr:
+    """The greatest first, NaN last."""
+    return op("or", less(a, b), _only(a, b))
+
+
+def greater_or_nan(a: Expr, b: Expr) -> Expr:
+    """NaN first, then the greatest."""
+    return op("or", less(a, b), _only(b, a))
+
+
+def lesser(a: Expr, b: Expr) -> Expr:
+    """The least first, NaN last."""
+    return op("or", less(b, a), _only(a, b))
+
+
+def _only(a: Expr, b: Expr) -> Expr:
+    """Is ``a`` NaN and ``b`` not?"""
+    return op("and", op("not_equal", a, a), op("equal", b, b))
+
+
+def leaves(most: int) -> int:
+    """Room for that many elements and one that is none."""
+    return 1 << most.bit_length()
+
+
+def room(most: int, dtype: DType = F32) -> dict[str, int]:
+    """Bytes of scratch memory, by parameter."""
+    return {"matches": 2 * leaves(most) * dtype.bytes, "winners": 8 * leaves(most), "length": 8}
+
+
+class Tournament:
+    """A list of at most ``most`` values, empty at first.  ``best`` and ``place`` are those that ``find`` found."""
+
+    def __init__(self, k: Builder, most: int, dtype: DType = F32, better: Better = greater) -> None:
+        self.k, self.most, self.better = k, most, better
+        self.leaves = leaves(most)
+        self.depth = self.leaves.bit_length() - 1
+        self.values = k.param("matches", 2 * self.leaves, out=True, dtype=dtype)
+        self.places = k.param("winners", 2 * self.leaves, out=True, dtype=I32)
+        self.state = k.param("length", 2, out=True, dtype=I32)
+
+    def clear(self) -> None:
+        self.state[0] = Const(0, Type(I32))
+
+    @property
+    def length(self) -> Expr:
+        """How many were appended since the list was cleared."""
+        return self.state[0]
+
+    def append(self, value: Expr, mask: Expr | None = None) -> None:
+        """Put a value at the end of the list, where ``mask`` holds."""
+        with self.k.bind("end", self.state[0], self.most) as end:
+            self.values[end] = value
+            self.places[end] = self.state[0]
+        self.state[0] = self.state[0] + (Const(1, Type(I32)) if mask is None else op("and", cast(mask, I32), 1))
+
+    def play(self) -> None:
+        """All matches, once everything was appended; nodes behind the end of the list hold nobody."""
+        k = self.k
+        self.state[1] = self.state[0]
+        for level in range(self.depth):
+            first, after = self._first(level), self._first(level + 1)
+            with k.bind("behind", self.state[1], (self.leaves >> level) + 1) as behind:
+                self.places[behind + first] = Const(NONE, Type(I32))
+            self.state[1] = (self.state[1] + 1) >> 1
+            width = self.leaves >> (level + 1)
+            with k.bind("width", self.state[1], width + 1) as count, k.loop("j", width, count) as j:
+                self._match(first, after, j)
+
+    def best(self) -> Expr:
+        """The best value left."""
+        return self.values[2 * self.leaves - 2]
+
+    def place(self) -> Expr:
+        """Where it stands in the list; NONE if nothing is left."""
+        return self.places[2 * self.leaves - 2]
+
+    def drop(self, at: Index) -> None:
+        """Take the element that stands there off."""
+        self.places[at] = Const(NONE, Type(I32))
+        for level in range(self.depth):
+            self._match(self._first(level), self._first(level + 1), at // (2 << level))
+
+    def _first(self, level: int) -> int:
+        """Where the nodes of a level lie: leaves, and then each level behind the one below it."""
+        return 2 * self.leaves - (2 * self.leaves >> level)
+
+    def _match(self, first: int, after: int, j: Index) -> None:
+        left, right = first + j * 2, first + j * 2 + 1
+        k, values, places = self.k, self.values, self.places
+        a, b = k.let("a", values[left]), k.let("b", values[right])
+        mine, other = k.let("p", places[left]), k.let("q", places[right])
+        nobody = Const(0, Type(I32))
+        wins = op("or", cast(self.better(a, b), I32), cast(less(mine, nobody), I32))
+        wins = k.let("wins", op("and", wins, cast(op("less_equal", nobody, other), I32)))
+        wins = op("not_equal", wins, nobody)
+        values[after + j] = select(wins, b, a)
+        places[after + j] = select(wins, other, mine)
