@@ -103,6 +103,9 @@ def inspect_command(
     *,
     model: Model,
     dot: Annotated[Path | None, typer.Option("--dot", help="Write the optimised graph to this Graphviz file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the optimised graph as a page for a browser to this file.")
+    ] = None,
     text: Annotated[Path | None, typer.Option("--text", help="Write the optimised graph to this text file.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
     options: Inspecting,
@@ -111,7 +114,8 @@ def inspect_command(
     """Show what a model is made of (operators, multiply-accumulates, parameters, peak RAM), or what a bundle holds."""
     from tenon.cli.commands import inspect_model
 
-    inspect_model(model.source(), options.given(), dot, text, layers=layers, as_json=printing.json)
+    files = {kind: file for kind, file in (("dot", dot), ("html", html), ("text", text)) if file}
+    inspect_model(model.source(), options.given(), files, layers=layers, as_json=printing.json)
 
 
 @app.command("benchmark")

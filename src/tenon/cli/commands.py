@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -62,25 +63,23 @@ def compile_model(
 def inspect_model(
     source: Source,
     options: dict[str, Any],
-    dot: Path | None,
-    text: Path | None,
+    files: Mapping[str, Path],
     *,
     layers: bool,
     as_json: bool,
 ) -> None:
+    """Print a model, and write its graph as the "dot", "html" and "text" that ``files`` names."""
     from tenon.pipeline import inspect
 
     if source.bundle:
-        if dot or text:
+        if files:
             raise InputError(f"{source.model}: a bundle holds no graph: inspect the model that it was made from")
         return inspect_bundle(Path(source.model), layers=layers, as_json=as_json)
     with stages(f"reading {source.name}") as progress:
         graph = source.load(progress)
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)
-    if dot:
-        write(dot, _dot(optimised or graph))
-    if text:
-        write(text, show(optimised or graph))
+    for kind, path in files.items():
+        write(path, _WRITTEN[kind](optimised or graph), f"--{kind}")
     if as_json:
         return print_json(asdict(description))
     for what, tensors in (("input", description.inputs), ("output", description.outputs)):
@@ -123,3 +122,12 @@ def _dot(graph: Graph) -> str:
     from tenon.ir.dot import to_dot
 
     return to_dot(graph)
+
+
+def _html(graph: Graph) -> str:
+    from tenon.cli.graph_page import page
+
+    return page(graph)
+
+
+_WRITTEN: dict[str, Callable[[Graph], str]] = {"dot": _dot, "html": _html, "text": show}

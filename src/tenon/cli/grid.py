@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 _LEAST = 12  # characters of a shortened name
@@ -52,16 +53,15 @@ def _width(names: Sequence[str], cells: Sequence[Sequence[str]], shorten: Sequen
 
 def shortened(texts: Sequence[str], width: int) -> list[str]:
     """The texts, the longer ones cut in the middle to ``width`` characters; different ones stay different."""
-    distinct = dict.fromkeys(texts)
-    long = [text for text in distinct if len(text) > width]
-    cut = {text: text for text in distinct}
-    taken = set(distinct) - set(long)
+    cut = {text: text for text in texts if len(text) <= width}
+    left = [text for text in dict.fromkeys(texts) if len(text) > width]
     for heads in [width // 3, *range(width - 2)]:
-        cut |= {text: _cut(text, width, heads) for text in long}
-        if len({*taken, *(cut[text] for text in long)}) == len(distinct):
-            break
-    else:
-        cut |= {text: _cut(text, width - 1 - len(str(n)), width // 3) + f"#{n}" for n, text in enumerate(long)}
+        made = {text: _cut(text, width, heads) for text in left}
+        times, taken = Counter(made.values()), set(cut.values())
+        cut |= {text: short for text, short in made.items() if times[short] == 1 and short not in taken}
+        left = [text for text in left if text not in cut]
+    for n, text in enumerate(left, 1):
+        cut[text] = _cut(text, width - 1 - len(str(n)), width // 3) + f"#{n}"
     return [cut[text] for text in texts]
 
 
