@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as they are unless a test says otherwise, wherever the tests run."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("shutil.get_terminal_size", _size_of_terminal)
+
+
+def _size_of_terminal(fallback: tuple[int, int] = (80, 24)) -> os.terminal_size:
+    return os.terminal_size((int(os.environ.get("COLUMNS", fallback[0])), fallback[1]))
 
 
 @pytest.fixture
