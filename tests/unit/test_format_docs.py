@@ -18,6 +18,8 @@ from tenon.frontends.megengine import OPERATORS as MEGENGINE
 from tenon.frontends.mxnet.ops import OPERATORS as MXNET
 from tenon.frontends.ncnn.layers import LAYERS as NCNN
 from tenon.frontends.oneflow import OPERATORS as ONEFLOW
+from tenon.frontends.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
+from tenon.frontends.onnx.qonnx import QONNX
 from tenon.frontends.paddle.ops import OPERATORS as PADDLE
 from tenon.frontends.pytorch.ops import OPERATORS as PYTORCH
 from tenon.frontends.tmfile.layers import LAYERS as TENGINE
@@ -26,12 +28,12 @@ PAGES: dict[str, Iterable[str]] = {
     "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN,
     "tengine": [row[0] for row in TENGINE.values()],
     "caffe2": CAFFE2, "paddle": PADDLE, "mxnet": MXNET, "mace": MACE, "megengine": MEGENGINE, "oneflow": ONEFLOW,
-    "pytorch": PYTORCH,
+    "pytorch": PYTORCH, "onnx": [*MICROSOFT, *RUNTIME, *SAME, *QONNX, *DOMAINS],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_complete(page: str) -> None:
     text = (Path(__file__).parents[2] / f"docs/formats/{page}.md").read_text()
-    words = set(re.findall(r"[\w.]+", text.replace(".\n", "\n")))
+    words = {"", *re.findall(r"[\w.]+", text.replace(".\n", "\n"))}
     assert sorted(set(PAGES[page]) - words) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tenon.frontends.net import MISSING_WEIGHTS
 from tenon.frontends.onnx import functions
 from tenon.frontends.onnx.call import Call, Entry, Items, Scope, Text, in_order, reads
 from tenon.frontends.onnx.compose import COMPOSED
+from tenon.frontends.onnx.contrib import DOMAINS, SAME
 from tenon.frontends.onnx.control import CONTROL
 from tenon.frontends.onnx.functions import schema as _schema
 from tenon.frontends.onnx.gradient import gradient
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 REMEDIES = {
     "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --to",
 }
+Results = Sequence[Value | None] | None
+"""What an operator that is spelled out gives; None where it stands as it is after all."""
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
 
@@ -256,6 +259,9 @@ class Importer:
             if function is None:
                 raise RefusedError("a sequence where a tensor is needed")
             return self.expand(function, node, origin, entries)
+        spell = self.foreign(node)
+        if spell is not None:
+            return self.composed(spell, self.layer(node, origin, inputs, read)) or ()
         if node.domain not in _STANDARD and node.op_type not in COMPOSED and ops.lookup(node.op_type) is None:
             return self.function(node, origin, inputs)
         layer = self.layer(node, origin, inputs, read)
@@ -267,16 +273,32 @@ class Importer:
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
             return [self.writer.constant(layer.outputs[0], _filled(layer))]
         if layer.type in COMPOSED:
-            try:
-                found = COMPOSED[layer.type](layer)
-            except UnknownError as error:
-                names = self.writer.need(error.value)
-                raise RefusedError(str(error), fix_remedy(names)) from None
+            found = self.composed(COMPOSED[layer.type], layer)
             if found is not None:
                 return found
         if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
             return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
+
+    def foreign(self, node: NodeProto) -> Callable[[Layer], Results] | None:
+        """How an operator that ONNX does not define is spelled out; None for those of the standard and for functions.
+
+        Raises RefusedError for what a domain that is read has beside those that are read.
+        """
+        known = DOMAINS.get(node.domain)
+        if known is None or (node.op_type not in known and (node.domain in _STANDARD or node.op_type in SAME)):
+            return None
+        if node.op_type not in known:
+            what = f"the operator {node.op_type} of the domain '{node.domain}' is not supported"
+            raise RefusedError(what, unknown(node.op_type, [*known, *SAME]).remedy)
+        return known[node.op_type]
+
+    def composed(self, spell: Callable[[Layer], Results], layer: Layer) -> Results:
+        """The outputs of an operator that is spelled out in others.  Raises RefusedError."""
+        try:
+            return spell(layer)
+        except UnknownError as error:
+            raise RefusedError(str(error), fix_remedy(self.writer.need(error.value))) from None
 
     def layer(self, node: NodeProto, origin: Origin, inputs: list[Value | None], read: set[str]) -> Layer:
         """The node with its inputs, its attributes and names for its outputs up to the last that is read."""
@@ -366,7 +388,7 @@ class Importer:
 
     def attributes(self, node: NodeProto) -> dict[str, Any]:
         """The node's attributes, checked against its schema, with the defaults of the model's opset."""
-        schema = _schema(node.domain, node.op_type, self.opset)
+        schema = _schema("" if node.op_type in SAME else node.domain, node.op_type, self.opset)
         values: dict[str, Any] = {}
         for given in node.attribute:
             attribute = self.bound(given)

@@ -6,7 +6,7 @@ Equations and the order of gates: the ONNX operator specifications (LSTM: i, o, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Cell:
     backwards: bool
     activations: list[Callable[[Value], Value]] = field(default_factory=list)
     made: dict[tuple[object, ...], tuple[Value, Value]] = field(default_factory=dict)
+    rounded: Callable[[Value], Value] = lambda x: x
 
     def once(self, type: str, x: Value, *bounds: int, **attributes: Any) -> Value:
         """An operator on ``x`` and constants, made anew only where ``x`` is computed at run time."""
@@ -81,7 +82,7 @@ class Cell:
         return self.layer.emit("Mul", a, b)
 
     def product(self, a: Value, b: Value) -> Value:
-        return self.layer.emit("MatMul", a, b)
+        return self.layer.emit("MatMul", self.rounded(a), b)
 
 
 def _activation(layer: Layer, name: str, alpha: float | None, beta: float | None) -> Callable[[Value], Value]:
@@ -238,8 +239,10 @@ def _lstm_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
     return [cell.mul(f(gate(1, new)), h(new)), new]
 
 
-def lstm(layer: Layer) -> list[Value]:
-    return _run(layer, _cells(layer, 4, ["Sigmoid", "Tanh", "Tanh"]), [5, 6], _lstm_step, _whole_bias)
+def lstm(layer: Layer, rounded: Callable[[Value], Value] = lambda x: x) -> list[Value]:
+    """``rounded`` is applied to the left operand of every product, as dynamic quantisation does."""
+    cells = _cells(layer, 4, ["Sigmoid", "Tanh", "Tanh"])
+    return _run(layer, [replace(cell, rounded=rounded) for cell in cells], [5, 6], _lstm_step, _whole_bias)
 
 
 def _gru_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
