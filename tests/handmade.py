@@ -9,6 +9,7 @@ import numpy as np
 from tenon.bundle import Bundle, Origin
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
+from tenon.ir.picture import Picture
 from tenon.ir.types import DType, tensor
 from tenon.options import Emit, Options, default_cache
 from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
@@ -46,11 +47,13 @@ def bundle(
     shape: tuple[int, ...] = (1, COUNT),
     emit: tuple[Emit, ...] = (),
     compiler: str | None = None,
+    picture: Picture | None = None,
 ) -> Bundle:
-    """``rounds`` makes it work longer; ``shape`` holds ten elements."""
+    """``rounds`` makes it work longer; ``shape`` holds ten elements; ``picture`` says how pictures become them."""
     options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
-    return Bundle(program(name, shape), source, find(target), options, Origin(file="by_hand.onnx", sha256="0" * 64))
+    origin, pictures = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": picture} if picture else {}
+    return Bundle(program(name, shape), source, find(target), options, origin, pictures)
 
 
 def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Program:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import handmade
+import onnx_models
+import tenon
 from handmade import expected
+from real import shared
+from tenon.engine.image import read_image
+from tenon.errors import InputError
+from tenon.ir.picture import Picture
 
 X = np.arange(0, 250, 25, dtype=np.float32).reshape(1, 1, 2, 5)
 PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()
@@ -20,7 +29,7 @@ PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Linked against the C library that the default compiler keeps in the user's cache: seconds, the first time."""
     folder = tmp_path_factory.mktemp("bundle") / "out"
-    bundle = handmade.bundle(shape=X.shape, emit=("exe",))
+    bundle = handmade.bundle(shape=X.shape, emit=("exe",), picture=Picture())
     assert bundle.save(folder) == folder.resolve()
     first = (folder / "affine").read_bytes()
     bundle.save(folder)
@@ -50,16 +59,15 @@ def test_raw_npy_and_images(program: Path) -> None:
 
 def test_mean_and_scale(program: Path) -> None:
     Path("x.pgm").write_bytes(PGM)
-    got = _answer(program, "--mean", "50", "--scale", "0.5,1,1", "x.pgm")
+    got = _answer(program, "--mean", "50", "--scale", "0.5", "x.pgm")
     np.testing.assert_array_equal(got, expected((X - 50) * np.float32(0.5)))
 
 
 def test_colour_becomes_grey(program: Path) -> None:
     rgb = np.random.default_rng(3).integers(0, 256, (2, 5, 3), np.uint8)
     Path("x.ppm").write_bytes(b"P6 5 2 255\n" + rgb.tobytes())
-    grey = (rgb @ np.array([0.299, 0.587, 0.114])).astype(np.float32)
-    # the program sums in its own order
-    np.testing.assert_allclose(_answer(program, "x.ppm"), expected(grey.reshape(X.shape)), rtol=1e-6)
+    grey = (rgb @ np.array([19595, 38470, 7471]) + 32768 >> 16).astype(np.float32)
+    np.testing.assert_array_equal(_answer(program, "x.ppm"), expected(grey.reshape(X.shape)))
 
 
 def test_what_is_printed(program: Path) -> None:
@@ -94,7 +102,7 @@ def _npy(array: np.ndarray) -> bytes:
         (lambda: bytes(3_000_000), ["f"], "f has more than"),
         (lambda: bytes(40), ["f", "f"], "2 files given and this network has 1"),
         (lambda: bytes(40), ["f", "x=f"], "input 'x' is given twice"),
-        (lambda: b"P5 5 3 255\n" + bytes(15), ["f"], "5 pixels wide and 3 high and input 'x' takes 5 by 2: resize"),
+        (lambda: PGM, ["f", "--mean", "1,2,3"], "input 'x' has 1 channel: give --mean and --scale one number"),
         (lambda: PGM[:-1], ["f"], "f: the image is truncated"),
         (lambda: _npy(X.astype(np.float64)), ["f"], "holds f8 and input 'x' takes f4: convert"),
         (lambda: _npy(X.astype(">f4")), ["f"], "big-endian"),
@@ -115,3 +123,123 @@ def test_one_clear_line_on_bad_input(program: Path, make: object, arguments: lis
     assert words in result.stderr
     assert result.stderr.startswith("affine: ")
     assert result.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------------------------------------- pre-processing
+def _network(dims: tuple[int, ...]) -> bytes:
+    """A convolution over the picture, or what stands for it where the channels come last."""
+    axes = (0, 3, 1, 2) if len(dims) == 4 and dims[3] == 3 else (0, 1, 2, 3)
+    weights = onnx_models.random(4, 3, 3, 3)
+    nodes = [
+        onnx_models.node("Transpose", ["x"], ["t"], perm=axes),
+        onnx_models.node("Conv", ["t", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    return bytes(onnx_models.model(nodes, {"x": dims}, ["y"], {"w": weights}).SerializeToString())
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    """Pictures that are larger, smaller, of other proportions, grey, and as bitmaps."""
+    rng, found = np.random.default_rng(0), []
+    for name, shape in (("a.ppm", (50, 80, 3)), ("b.ppm", (9, 7, 3)), ("c.pgm", (33, 33)), ("d.bmp", (61, 30, 3))):
+        Image.fromarray(rng.integers(0, 256, shape, np.uint8)).save(tmp_path / name)
+        found.append(tmp_path / name)
+    return found
+
+
+MEAN, SCALE = (103.9, 116.8, 123.7), (1 / 58.4, 1 / 57.1, 1 / 57.4)
+
+
+@pytest.mark.parametrize(
+    ("dims", "options"),
+    [
+        ((1, 3, 24, 32), {"preprocess": {"mean": MEAN, "scale": SCALE, "channels": "bgr"}}),
+        ((1, 24, 32, 3), {"preprocess": {"fit": "letterbox", "scale": 1 / 255, "border": 7}}),
+        ((1, 3, 24, 32), {"preprocess": {"fit": "crop", "resize": 40, "sampling": "bilinear", "mean": 127.5}}),
+        ((1, 3, 24, 32), {"preprocess": {"fit": "crop", "mean": MEAN}, "compile_preprocess": (40, 40)}),
+        ((1, 3, 24, 32), {}),
+    ],
+    ids=["stretch", "letterbox", "crop", "compiled in", "none"],
+)
+def test_recorded_preprocessing_is_applied(
+    dims: tuple[int, ...], options: dict[str, Any], photos: list[Path], tmp_path: Path
+) -> None:
+    """The executable's answer to a picture is Python's, bit for bit."""
+    bundle = tenon.compile(_network(dims), name="net", **options)
+    folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
+    _compared(folder, photos)
+
+
+def _compared(folder: Path, photos: list[Path]) -> None:
+    with tenon.open(folder) as engine:
+        ((name, array),) = engine.inputs.items()
+        for photo in photos:
+            seen = read_image(photo, array.shape, engine.manifest.pictures[name], array.dtype)
+            expected = b"".join(a.tobytes() for a in engine.run({name: seen.pixels}).values())
+            program = [str(folder / engine.name), str(photo), "--raw-output", "y.bin"]
+            subprocess.run(program, check=True, capture_output=True)
+            assert Path("y.bin").read_bytes() == expected, photo.name
+
+
+def test_a_real_network(tmp_path: Path) -> None:
+    """A detector, on a bitmap of another size."""
+    model, cat = shared("models/caffe/RFB-320"), shared("models/images/coral_cat.bmp")
+    bundle = tenon.compile(model, preprocess={"mean": 127, "scale": 1 / 128}, name="faces")
+    _compared(bundle.save(tmp_path / "out", (*bundle.parts, "exe")), [cat])
+
+
+def test_mean_and_scale_take_the_place_of_the_recorded_ones(photos: list[Path], tmp_path: Path) -> None:
+    recorded = {"mean": MEAN, "scale": SCALE, "channels": "bgr"}
+    bundle = tenon.compile(_network((1, 3, 8, 8)), name="net", preprocess=recorded)
+    folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
+    command = [str(folder / "net"), str(photos[0]), "--mean", "1,2,3", "--raw-output", "y.bin"]
+    subprocess.run(command, check=True, capture_output=True)
+    with tenon.open(folder) as engine:
+        picture = engine.manifest.pictures["x"].changed({"mean": (1, 2, 3)})
+        answer = engine.run(read_image(photos[0], (1, 3, 8, 8), picture).pixels)
+    assert Path("y.bin").read_bytes() == b"".join(a.tobytes() for a in answer.values())
+
+
+def test_inputs_that_take_no_pictures_refuse_them(photos: list[Path], tmp_path: Path) -> None:
+    """As Python does: whatever an executable cannot pre-process, it does not read."""
+    bundle = tenon.compile(_network((2, 3, 8, 8)), name="net")
+    folder = bundle.save(tmp_path / "out", ("exe",))
+    result = subprocess.run([str(folder / "net"), str(photos[0])], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "is an image and input 'x' cannot hold one" in result.stderr
+
+
+def test_means_for_other_channels_are_refused_when_compiling(tmp_path: Path) -> None:
+    bundle = handmade.bundle(shape=X.shape, emit=("exe",), picture=Picture(mean=(1.0, 2.0, 3.0)))
+    with pytest.raises(InputError, match=r"mean has 3 values for 1 channel"):
+        bundle.save(tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------------------------------- output
+def test_output_is_moved_into_place(program: Path) -> None:
+    X.tofile("x.raw")
+    _answer(program, "x.raw")
+    before = Path("y.bin").stat().st_ino
+    Path("link.bin").symlink_to("y.bin")
+    Path("y.bin").chmod(0o600)
+    command = [str(program), "x.raw", "--raw-output"]
+    subprocess.run([*command, "link.bin"], check=True, capture_output=True)
+    assert Path("link.bin").is_symlink()
+    assert Path("y.bin").stat().st_ino != before
+    assert Path("y.bin").stat().st_mode & 0o777 == 0o600
+    shown = subprocess.run([*command, "/dev/stdout"], check=True, capture_output=True).stdout
+    assert expected(X).tobytes() in shown
+    assert sorted(p.name for p in Path().iterdir()) == ["link.bin", "x.raw", "y.bin"]
+
+
+def test_output_on_a_full_disk(program: Path) -> None:
+    """Also onto the input itself."""
+    X.tofile("x.raw")
+    limit = "import os, resource, signal, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)); "
+    start = limit + "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", start, str(program), "x.raw", "--raw-output", "x.raw"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "cannot write x.raw: File too large" in result.stderr
+    assert [p.name for p in Path().iterdir()] == ["x.raw"]
+    np.testing.assert_array_equal(np.fromfile("x.raw", np.float32).reshape(X.shape), X)

@@ -67,15 +67,30 @@ def _team(compiler: Compiler, target: Target) -> bytes:
 
 
 def executable(
-    compiler: Compiler, target: Target, name: str, network: bytes, header: str, weights: bytes, *, team: bool = False
+    compiler: Compiler,
+    target: Target,
+    name: str,
+    network: bytes,
+    header: str,
+    weights: bytes,
+    pictures: str,
+    *,
+    team: bool = False,
 ) -> bytes:
-    """A program of its own, weights inside, that runs the network on files.  Needs an operating system."""
+    """A program of its own, weights inside, that runs the network on files.  Needs an operating system.
+
+    ``pictures`` is the C file that says how pictures become inputs (``bundle.pictures``).
+    """
     if target.freestanding or target.object != "elf":
         raise ToolchainError(
             f"target {target.name} has no operating system to run an executable on: leave out --emit exe and link "
             f"{name}.o into your firmware or page"
         )
     objects = program_objects(compiler, target, "main.c", name, network, header, weights, team=team)
+    texts = {file: runtime(file) for file in ("picture.h", "image.h")}
+    objects["pictures.o"] = compiler.compile(
+        {**texts, "pictures.c": pictures.encode()}, "pictures.c", target, ("-Wno-unused",)
+    )
     return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if team else ())))
 
 
@@ -92,12 +107,12 @@ def program_objects(
 ) -> dict[str, bytes]:
     """The parts of a program: its ``main`` from ``runtime/``, and one network with its weights; with a ``team``, what
     runs threads besides."""
-    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "threads.h")}
+    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "picture.h", "threads.h")}
     files = {**texts, f"{name}.h": header.encode()}
     flags = ("-DTENON_TEAM",) if team else ()
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     return {
-        "main.o": compiler.compile(texts, main, target, flags),
+        "main.o": compiler.compile(texts, main, target, (*flags, "-ffp-contract=off")),
         "bundle.o": compiler.compile(files, "network.c", target, (*names, *flags)),
         "network.o": network,
         "weights.o": weights_object(compiler, target, weights),

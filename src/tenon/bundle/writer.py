@@ -29,6 +29,7 @@ from tenon.bundle.manifest import (
     Tuned,
 )
 from tenon.bundle.names import identifier, library_name
+from tenon.bundle.pictures import pictures_source
 from tenon.bundle.place import place
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.pieces import pieces
@@ -109,7 +110,8 @@ class Bundle:
     @cached_property
     def executable(self) -> bytes:
         team = self.program.threads > 1
-        parts = self.name, self.object, self.header, self.weights
+        inputs = tuple(_tensor(port) for port in self.program.inputs)
+        parts = self.name, self.object, self.header, self.weights, pictures_source(inputs, self.pictures)
         return link.executable(self.compiler, self.target, *parts, team=team)
 
     @guarded

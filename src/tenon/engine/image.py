@@ -82,9 +82,19 @@ def _opened(path: str | Path, channels: int) -> Photo:
 
     try:
         with open_regular(path) as raw, Image.open(raw) as file:
-            return ImageOps.exif_transpose(file).convert("L" if channels == 1 else "RGB")
+            return _narrowed(ImageOps.exif_transpose(file)).convert("L" if channels == 1 else "RGB")
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: not a readable picture ({error})") from None
+
+
+def _narrowed(photo: Photo) -> Photo:
+    """Greys of 16 bits in 8, which Pillow would clip."""
+    from PIL import Image
+
+    if photo.mode != "I" and not photo.mode.startswith("I;16"):
+        return photo
+    wide = np.asarray(photo, np.float64).clip(0, 65535)
+    return Image.fromarray(np.rint(wide / 65535 * 255).astype(np.uint8))
 
 
 def _fitted(photo: Photo, height: int, width: int, picture: Picture) -> Photo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import InputError
@@ -30,6 +31,10 @@ def _some(numbers: Sequence[float]) -> str:
     return "" if numbers else "has no numbers"
 
 
+def _finite(numbers: Sequence[float]) -> str:
+    return "" if all(map(isfinite, numbers)) else "must be finite"
+
+
 def _not_zero(numbers: Sequence[float]) -> str:
     return "is 0, which makes every picture alike" if 0 in numbers else ""
 
@@ -45,8 +50,8 @@ class Picture(NamedTuple):
     bytes of a picture [H, W, C] of any size, and the rest says what happens to it.
     """
 
-    mean: Annotated[tuple[float, ...], _some] = (0.0,)
-    scale: Annotated[tuple[float, ...], _some, _not_zero] = (1.0,)
+    mean: Annotated[tuple[float, ...], _some, _finite] = (0.0,)
+    scale: Annotated[tuple[float, ...], _some, _finite, _not_zero] = (1.0,)
     channels: Channels = "rgb"
     fit: Fit = "stretch"
     resize: Annotated[int, least(0), most((1 << 16) - 1)] = 0

@@ -5,6 +5,7 @@
 #ifndef TENON_IMAGE_H
 #define TENON_IMAGE_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -52,6 +53,14 @@ static long netpbm_number(Cursor *c) {
   return value;
 }
 
+/* A value in 0..255, to even in the middle; greys of more than 8 bits by way of 16, as they are commonly read. */
+static unsigned char netpbm_byte(long value, long largest, int grey) {
+  if (largest == 255) return (unsigned char)value;
+  if (!grey || largest < 256) return (unsigned char)rint((double)value / (double)largest * 255);
+  const double wide = largest == 65535 ? (double)value : rint((double)value / (double)largest * 65535);
+  return (unsigned char)rint(wide / 65535 * 255);
+}
+
 static const char *read_netpbm(const unsigned char *data, size_t size, Image *image) {
   Cursor c = {data + 2, data + size};
   const int plain = data[1] == '2' || data[1] == '3';
@@ -78,7 +87,7 @@ static const char *read_netpbm(const unsigned char *data, size_t size, Image *im
     }
     if (value < 0) return image_truncated;
     if (value > largest) return "the image holds a value above its own largest";
-    image->pixels[i] = (unsigned char)((value * 255 + largest / 2) / largest);
+    image->pixels[i] = netpbm_byte(value, largest, image->channels == 1);
   }
   return NULL;
 }

@@ -1,24 +1,29 @@
 /* A network as a program: reads one file per input, runs, prints the outputs.
    Exit status: 0, or 2 after one line on standard error. */
 
-#define _POSIX_C_SOURCE 199309L
+#define _XOPEN_SOURCE 700
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include "image.h"
 #include "network.h"
+#include "picture.h"
 #ifdef TENON_TEAM
 #include "threads.h"
 #endif
 
-enum { MAX_REPEAT = 1000000, SHOWN = 10, FAILURE = 2 };
+enum { MAX_REPEAT = 1000000, SHOWN = 10, FAILURE = 2, LARGEST_IMAGE = 1 << 30 /* bytes of a file */ };
 
 typedef struct {
   double mean[3], scale[3];
+  int means, scales; /* how many are given */
   long repeat, top, threads;
   const char *raw_output;
 } Settings;
@@ -51,9 +56,10 @@ static void usage(void) {
     putchar('\n');
   }
   fputs(
-      "A file is raw (exactly the input's bytes), .npy, or a PGM, PPM or BMP image of the input's height and width.\n\n"
-      "  --mean M[,M,M]     subtracted from each pixel (0 to 255), per channel in the order red, green, blue\n"
-      "  --scale S[,S,S]    multiplied with the result\n"
+      "A file is raw (exactly the input's bytes), .npy, or a PGM, PPM or BMP image of any size, which is resized and\n"
+      "scaled as was said when this was compiled.\n\n"
+      "  --mean M[,M,M]     subtract this instead from each pixel (0 to 255), per channel as the network has them\n"
+      "  --scale S[,S,S]    multiply with this instead\n"
       "  --repeat N         run N times and print the latency\n"
       "  --threads N        share each run among N threads\n"
       "  --top K            print the K largest values of each output\n"
@@ -68,8 +74,8 @@ typedef struct {
   size_t size;
 } Bytes;
 
-/* A whole file, if it has at most `limit` bytes: an input never needs more. */
-static Bytes read_file(const char *path, size_t limit) {
+/* A whole file, if it has at most `limit` bytes, or `largest` if it is an image: an input never needs more. */
+static Bytes read_file(const char *path, size_t limit, size_t largest) {
   FILE *file = fopen(path, "rb");
   if (file == NULL) fail("cannot open %s: %s", path, strerror(errno));
   Bytes bytes = {NULL, 0};
@@ -83,6 +89,7 @@ static Bytes read_file(const char *path, size_t limit) {
     }
     got = fread(bytes.data + bytes.size, 1, room - bytes.size, file);
     bytes.size += got;
+    if (is_image(bytes.data, bytes.size)) limit = largest;
   }
   if (ferror(file)) fail("cannot read %s: %s", path, strerror(errno));
   fclose(file);
@@ -153,52 +160,29 @@ static void take_npy(const char *path, Bytes file, const TenonPort *port) {
   memcpy(tenon_mutable + port->offset, file.data + prefix + length, port->bytes);
 }
 
-/* The channels, height and width of an input that can hold an image; 0 channels if it cannot. */
-static void image_extents(const TenonPort *port, long *channels, long *height, long *width) {
-  const int rank = port->rank;
-  *channels = 0;
-  if (rank < 2 || rank > 4 || (rank == 4 && port->extents[0] != 1)) return;
-  *width = port->extents[rank - 1];
-  *height = port->extents[rank - 2];
-  *channels = rank > 2 ? port->extents[rank - 3] : 1;
-  if (*channels != 1 && *channels != 3) *channels = 0;
-}
-
-static double pixel(const Image *image, long channel, long channels, size_t at) {
-  const unsigned char *p = image->pixels + at * (size_t)image->channels;
-  if (image->channels == 1) return p[0];
-  if (channels == 3) return p[channel];
-  return 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2]; /* ITU-R BT.601 luma */
-}
-
-static void take_image(const char *path, const Image *image, const TenonPort *port, const Settings *settings) {
-  long channels, height, width;
-  image_extents(port, &channels, &height, &width);
-  const int real = strcmp(port->type, "f32") == 0;
-  if (channels == 0 || (!real && strcmp(port->type, "u8") != 0))
+static void take_image(const char *path, Image *image, const TenonPort *port, const Settings *settings) {
+  TenonPicture how = tenon_pictures[port - tenon_inputs];
+  if (how.channels == 0)
     fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
-  if (image->width != width || image->height != height)
-    fail("%s is %ld pixels wide and %ld high and input '%s' takes %ld by %ld: resize it", path, image->width,
-         image->height, port->name, width, height);
-  const size_t plane = (size_t)(height * width);
-  uint8_t *to = tenon_mutable + port->offset;
-  for (long c = 0; c < channels; c++)
-    for (size_t i = 0; i < plane; i++) {
-      const double value = (pixel(image, c, channels, i) - settings->mean[c]) * settings->scale[c];
-      const size_t at = (size_t)c * plane + i;
-      if (real) {
-        const float f = (float)value;
-        memcpy(to + at * sizeof f, &f, sizeof f);
-      } else {
-        to[at] = value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5);
-      }
-    }
+  if (how.whole && (settings->means || settings->scales))
+    fail("--mean and --scale: the pre-processing is compiled into this program");
+  if (settings->means) memcpy(how.mean, settings->mean, sizeof how.mean), how.means = settings->means;
+  if (settings->scales) memcpy(how.scale, settings->scale, sizeof how.scale), how.scales = settings->scales;
+  if (how.means > how.channels || how.scales > how.channels)
+    fail("input '%s' has 1 channel: give --mean and --scale one number", port->name);
+  unsigned char *fitted = NULL;
+  const char *problem = fit_image(image, &how, &fitted);
+  if (problem != NULL) fail("%s: %s", path, problem);
+  if (!put_pixels(fitted, &how, port->type, tenon_mutable + port->offset))
+    fail("%s is an image and input '%s' has elements of type %s: give a raw or .npy file", path, port->name, port->type);
+  free(fitted);
 }
 
 static void take(const char *path, const TenonPort *port, const Settings *settings) {
   /* The largest files: plain PPM, at most a dozen characters and a comment for each value. */
   const size_t limit = port->bytes * 24 + (1u << 20);
-  const Bytes file = read_file(path, limit);
+  const size_t largest = tenon_pictures[port - tenon_inputs].channels ? LARGEST_IMAGE : limit;
+  const Bytes file = read_file(path, limit, largest > limit ? largest : limit);
   Image image = {0, 0, 0, NULL};
   if (file.size >= 6 && memcmp(file.data, "\x93NUMPY", 6) == 0) {
     take_npy(path, file, port);
@@ -308,13 +292,35 @@ static void print_output(const TenonPort *port, const Settings *settings) {
   if (count > SHOWN) printf("  ... %zu more: --top K or --raw-output FILE\n", count - SHOWN);
 }
 
+/* Write to a file of its own that then takes its place, with no signal in between; to devices and pipes as they are. */
 static void write_raw(const char *path) {
-  FILE *file = fopen(path, "wb");
+  struct stat known;
+  const int there = stat(path, &known) == 0;
+  const int beside = (!there || S_ISREG(known.st_mode)) && strncmp(path, "/dev/", 5) != 0 && strncmp(path, "/proc/", 6) != 0;
+  char *target = there && beside ? realpath(path, NULL) : NULL; /* a link stays one */
+  const char *place = target == NULL ? path : target;
+  char *name = malloc(strlen(place) + 32);
+  if (name == NULL) fail("not enough memory to write %s", path);
+  if (beside) sprintf(name, "%s.%ld.part", place, (long)getpid());
+  else strcpy(name, path);
+  if (there && beside && access(place, W_OK) != 0) fail("cannot write %s: %s", path, strerror(errno));
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  FILE *file = fopen(name, "wb");
   if (file == NULL) fail("cannot write %s: %s", path, strerror(errno));
   size_t missing = 0;
   for (int i = 0; i < tenon_output_count; i++)
     missing += tenon_outputs[i].bytes - fwrite(tenon_mutable + tenon_outputs[i].offset, 1, tenon_outputs[i].bytes, file);
-  if (fclose(file) != 0 || missing != 0) fail("cannot write %s: %s", path, strerror(errno));
+  if (there && beside) fchmod(fileno(file), known.st_mode & 07777);
+  if (fclose(file) != 0 || missing != 0 || (beside && rename(name, place) != 0)) {
+    const int reason = errno;
+    if (beside) remove(name);
+    fail("cannot write %s: %s", path, strerror(reason));
+  }
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  free(name);
+  free(target);
 }
 
 /* ---------------------------------------------------------------------------------------------------- run */
@@ -375,8 +381,8 @@ static long parse_count(const char *option, const char *text, long most) {
   return value;
 }
 
-/* One number for all channels, or three. */
-static void parse_channels(const char *option, const char *text, double *values) {
+/* One number for all channels, or three; returns how many. */
+static int parse_channels(const char *option, const char *text, double *values) {
   int count = 0;
   for (const char *at = text;; at++) {
     char *end;
@@ -388,11 +394,11 @@ static void parse_channels(const char *option, const char *text, double *values)
     if (count == 3) fail("%s takes one number or three, not '%s'", option, text);
   }
   if (count == 2) fail("%s takes one number or three, not '%s'", option, text);
-  if (count == 1) values[1] = values[2] = values[0];
+  return count;
 }
 
 int main(int count, char **arguments) {
-  Settings settings = {{0, 0, 0}, {1, 1, 1}, 1, 0, 1, NULL};
+  Settings settings = {{0, 0, 0}, {1, 1, 1}, 0, 0, 1, 0, 1, NULL};
   int files = 0, i = 1;
   for (; i < count; i++) {
     const char *option = arguments[i];
@@ -406,8 +412,8 @@ int main(int count, char **arguments) {
     }
     const char *value = i + 1 < count ? arguments[++i] : NULL;
     if (value == NULL) fail("%s needs a value, or is no option: try --help", option);
-    if (strcmp(option, "--mean") == 0) parse_channels(option, value, settings.mean);
-    else if (strcmp(option, "--scale") == 0) parse_channels(option, value, settings.scale);
+    if (strcmp(option, "--mean") == 0) settings.means = parse_channels(option, value, settings.mean);
+    else if (strcmp(option, "--scale") == 0) settings.scales = parse_channels(option, value, settings.scale);
     else if (strcmp(option, "--repeat") == 0) settings.repeat = parse_count(option, value, MAX_REPEAT);
     else if (strcmp(option, "--threads") == 0) settings.threads = parse_count(option, value, MAX_REPEAT);
     else if (strcmp(option, "--top") == 0) settings.top = parse_count(option, value, MAX_REPEAT);
