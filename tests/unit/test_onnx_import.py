@@ -428,3 +428,16 @@ def test_no_such_file() -> None:
 def test_every_operator_is_registered() -> None:
     assert ops.lookup("Conv") is ops.registry()["Conv"]
     assert ops.lookup("Nonsense") is None
+
+
+def test_an_output_listed_twice_is_one() -> None:
+    made = model([node("Identity", ["x"], ["y"])], {"x": (2,)}, ["y", "y"])
+    graph = load(made)
+    assert [v.name for v in graph.outputs] == ["y"]
+    verify(graph)
+
+
+def test_a_split_into_a_million_parts() -> None:
+    made = model([node("Split", ["x"], ["y"], num_outputs=1 << 20)], {"x": (2,)}, ["y"])
+    with pytest.raises(ModelError, match="1048576 parts"):
+        load(made)

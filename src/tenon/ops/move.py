@@ -251,6 +251,10 @@ class Concat(Operator):
         yield Case(cls(1), ((1, 18, 2, 2), (1, 4, 2, 2)), (1,), label="constant")
 
 
+MOST_PARTS = 2**16
+"""Parts that Split may make; more come only from damaged files, and listing them takes minutes."""
+
+
 @register
 @dataclass(frozen=True)
 class Split(Operator):
@@ -267,6 +271,8 @@ class Split(Operator):
             return [int(s) for s in split]
         if not self.num_outputs:
             raise ShapeError("Split: neither the input 'split' nor num_outputs says how many parts there are")
+        if not 0 < self.num_outputs <= MOST_PARTS:
+            raise ShapeError(f"Split: {self.num_outputs} parts; from 1 to {MOST_PARTS} are possible")
         part = -(-n // self.num_outputs)
         return [max(0, min(part, n - i * part)) for i in range(self.num_outputs)]
 

@@ -141,7 +141,7 @@ class _Model:
 
     def load(self, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
         declared = [v.name for v in self.proto.input if v.name not in self.initialized]
-        wanted = list(outputs) if outputs else [v.name for v in self.proto.output]
+        wanted = list(dict.fromkeys(outputs or (v.name for v in self.proto.output)))
         if not wanted:
             raise FormatError(f"{self.file.name}: the graph has no outputs; the file is truncated or damaged")
         unknown = self.unknown(v.name for v in self.proto.output)
