@@ -43,10 +43,19 @@ def _eye_like(layer: Layer) -> Results:
 
 
 def _hardmax(layer: Layer) -> Results:
+    """Before opset 13: over all dimensions from ``axis`` on, seen as one."""
     x, axis = layer.input(0), layer.attributes["axis"] % len(layer.dims(0))
+    if layer.opset >= 13:
+        return [_one_hot_max(layer, x, axis)]
+    flat = layer.emit("Flatten", x, axis=axis)
+    return [layer.emit("Reshape", _one_hot_max(layer, flat, 1), layer.ints("shape", layer.dims(0)), allowzero=1)]
+
+
+def _one_hot_max(layer: Layer, x: Value, axis: int) -> Value:
+    """One where the first greatest element along an axis is, zero elsewhere."""
     where = layer.emit("ArgMax", x, axis=axis, keepdims=0)
     values = layer.constant("values", np.array([0, 1], x.type.dtype.numpy))
-    return [layer.emit("OneHot", where, layer.ints("depth", [layer.dims(0)[axis]]), values, axis=axis)]
+    return layer.emit("OneHot", where, layer.ints("depth", [x.type.dims[axis]]), values, axis=axis)
 
 
 # ------------------------------------------------------------------------------------- norms and pooling

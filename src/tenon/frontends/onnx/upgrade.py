@@ -1,7 +1,8 @@
 """Old spellings of ONNX operators, rewritten as the newest: one small function per operator and change.
 
 A function gets a ``Layer``, the node about to be made, and changes it; nodes that must come before are emitted
-through it.  Defaults that changed over time need nothing here: the importer fills in those of the model's opset.
+through it.  A default that changed needs nothing here, as the importer fills in those of the model's opset; what an
+operator did before it had an attribute stands in ``IMPLIED``.
 Sources: the ONNX operator changelog.
 """
 
@@ -148,7 +149,7 @@ def _softmax(layer: Layer) -> None:
             layer.attributes["axis"] = axis
             return
     shape, flat = layer.emit("Shape", x), layer.emit("Flatten", x, axis=axis)
-    layer.become("Reshape", layer.emit(layer.type, flat, axis=-1), shape)
+    layer.become("Reshape", layer.emit(layer.type, flat, axis=-1), shape, allowzero=1)
 
 
 def _clip(layer: Layer) -> None:
@@ -249,12 +250,20 @@ def _upsample(layer: Layer) -> None:
     layer.become("Resize", layer.input(0), None, scales, **_old_modes(layer))
 
 
+def _resize_10(layer: Layer) -> None:
+    """Opset 10 leaves open which neighbour is the nearest: as onnxruntime, the next one along axes that shrink, the
+    previous one along the others."""
+    x, scales, modes = layer.input(0), layer.input(1), _old_modes(layer)
+    if modes["mode"] == "nearest" and scales.data is not None and (scales.data < 1).any():
+        shrinking = layer.constant("shrinking", np.minimum(scales.data, 1))
+        x = layer.emit("Resize", x, None, shrinking, **{**modes, "nearest_mode": "ceil"})
+        scales = layer.constant("growing", np.maximum(scales.data, 1))
+    layer.become("Resize", x, None, scales, **modes)
+
+
 def _resize(layer: Layer) -> None:
     if layer.opset < 11:
-        scales, modes = layer.input(1), _old_modes(layer)
-        if scales.data is not None and (scales.data < 1).any():
-            modes["nearest_mode"] = "ceil"
-        layer.become("Resize", layer.input(0), None, scales, **modes)
+        _resize_10(layer)
     for i, value in enumerate(layer.inputs):
         if i and value is not None and value.data is not None and value.data.size == 0:
             layer.inputs[i] = None
@@ -278,6 +287,12 @@ def _group_normalization(layer: Layer) -> None:
         layer.set_input(i, layer.maker.constant(layer, "per_channel", repeated))
 
 
+def _gru(layer: Layer) -> None:
+    """The default direction is misspelt in the schema of opset 1."""
+    if layer.attributes.get("direction") == "foward":
+        layer.attributes["direction"] = "forward"
+
+
 def _reshape(layer: Layer) -> None:
     _attribute_to_input(layer, "shape", 1)
 
@@ -295,12 +310,13 @@ _BROADCASTING = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "
 UPGRADES: dict[str, Callable[[Layer], None]] = {
     **dict.fromkeys((*_REDUCTIONS, "Squeeze", "Unsqueeze"), _axes),
     **dict.fromkeys(_BROADCASTING, _broadcast),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     "BatchNormalization": _batch_normalization,
     "BitCast": _cast,
     "Cast": _cast,
     "CastLike": _cast_like,
     "Clip": _clip,
+    "GRU": _gru,
     "Gemm": _gemm,
     "GridSample": _grid_sample,
     "GroupNormalization": _group_normalization,
@@ -316,9 +332,19 @@ UPGRADES: dict[str, Callable[[Layer], None]] = {
     "Upsample": _upsample,
 }
 
+IMPLIED: dict[str, tuple[int, dict[str, Any]]] = {
+    "Concat": (4, {"axis": 1}),
+    "RoiAlign": (16, {"coordinate_transformation_mode": "output_half_pixel"}),
+}
+"""By operator: attributes that it has from an opset on, or has no schema default for before it, and what it did until
+then where that is not the default of today."""
+
 
 def upgrade(layer: Layer) -> None:
     """Rewrite ``layer`` in the newest spelling.  Raises RefusedError."""
     layer.attributes.pop("consumed_inputs", None)
+    since, implied = IMPLIED.get(layer.type, (0, {}))
+    if layer.opset < since:
+        layer.attributes = {**implied, **layer.attributes}
     if layer.type in UPGRADES:
         UPGRADES[layer.type](layer)
