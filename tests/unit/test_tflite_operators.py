@@ -76,6 +76,8 @@ CASES: list[tuple[str, list[Array | None], Array, dict[str, Any]]] = [
     ("GATHER", [X, ints([3, 0, 1], [1, 1, 2])], np.stack([X[0][:, [3, 0, 1]], X[1][:, [1, 1, 2]]]),
      {"axis": 2, "batch_dims": 1}),
     ("STRIDED_SLICE", [X, ints(0, 1, 1), ints(1, 2, 2), ints(1, 1, 1)], X[:1, 1:3, 1:3], {"offset": True}),
+    ("STRIDED_SLICE", [X, ints(0, -1, 1), ints(1, -99, 0), ints(1, -1, -1)], X[:1, ::-1, 1:0:-1], {}),
+    ("STRIDED_SLICE", [X, ints(0, -99, 0), ints(1, -100, 2), ints(1, -1, 1)], X[:1, :0, :2], {}),
 ]  # fmt: skip
 
 

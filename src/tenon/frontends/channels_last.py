@@ -162,6 +162,7 @@ class ChannelsLast(Net):
                 cut = slice(None if _bit(masks["begin"], i) else b, None if _bit(masks["end"], i) else e, s)
                 shape.append(len(range(*cut.indices(n))))
             found = range(*cut.indices(n))
+            found = found or range(0)  # an empty one may begin at -1, which counts from the end elsewhere
             if found != range(n):
                 starts.append(found.start)
                 ends.append(found.stop if found.stop >= 0 else -(2**31))

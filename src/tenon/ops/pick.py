@@ -107,7 +107,7 @@ class Slice(Operator):
         found = [slice(0, n, 1) for n in dims]
         for start, end, axis, step in zip(starts, ends, numbers, strides, strict=True):
             n = dims[normal_axis("Slice", axis, len(dims))]
-            low, high = _clipped(int(start), n, step), _clipped(int(end), n, step)
+            low, high = _first(int(start), n, step), _end(int(end), n, step)
             found[axis] = slice(low, None if high < 0 else high, step)
         return tuple(found)
 
@@ -158,12 +158,22 @@ class Slice(Operator):
         yield case("steps", (1, 8, 7, 9), [0, 1], [7, 9], [2, 3], [2, 3])
         yield case("backwards", (3, 6), [-1, 4], [-(2**31), 0], [0, 1], [-1, -2])
         yield case("first_axes", (4, 3), [1], [3])
+        yield case("from_before_the_first", (7, 3), [-9, -9], [-20, 9], [0, 1], [-1, 1])
+        for channels in (14, 20, 31):
+            yield case(f"{channels}_channels_backwards", (1, channels, 2, 3), [-1], [-(2**31)], [1], [-1])
+        yield case("channels_backwards_by_two", (2, 33, 2, 2), [-2], [-16], [1], [-2])
         yield case("all", (1, 6, 2, 2), [0], [6], [1])
         yield case("nothing", (2, 3), [2], [1], [1])
 
 
-def _clipped(i: int, n: int, step: int) -> int:
-    """A start or an end as Python's slices spell it; -1 is the end of a slice that runs backwards to the front."""
+def _first(i: int, n: int, step: int) -> int:
+    """Where a slice begins, clamped as ONNX says: backwards to the first element, where NumPy gives an empty slice."""
+    i += n if i < 0 else 0
+    return max(min(i, n if step > 0 else n - 1), 0)
+
+
+def _end(i: int, n: int, step: int) -> int:
+    """Where a slice ends; -1 is before the first element, which a slice that runs backwards reaches."""
     i += n if i < 0 else 0
     return min(max(i, 0), n) if step > 0 else min(max(i, -1), n - 1)
 
@@ -224,6 +234,9 @@ class Gather(Operator):
         yield Case(cls(), ((5, 3), np.array([4, 0, 0, 2])), (1,), label="rows")
         yield Case(cls(1), ((2, 6, 3), np.array(3)), (1,), label="scalar")
         yield Case(cls(1), ((1, 20, 2, 2), np.array([-1, 3, 2, 1])), (1,), label="channels")
+        for n in (14, 20, 31):
+            yield Case(cls(1), ((1, n, 2, 2), np.arange(n)[::-1]), (1,), label=f"{n}_channels_falling")
+        yield Case(cls(1), ((1, 37, 3, 1), np.r_[36:20:-2, 7, 19:3:-1, 5, 6]), (1,), label="falling_and_rising")
         yield Case(cls(-1), ((2, 5), np.array([[0, 1], [4, 2]])), (1,), label="matrix")
         yield Case(cls(), (np.arange(6, dtype=np.int64), np.array([1, 3, 5])), (1,), label="integers")
         yield Case(cls(), ((5, 19), np.array([[4, -5], [0, 2]], np.int32)), label="run_time")

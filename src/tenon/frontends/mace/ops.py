@@ -214,6 +214,10 @@ def split(c: Context) -> Sequence[Value]:
     return c.split(c.x, axis, sizes) if sizes else c.equal_parts(c.x, axis, len(c.op.output))
 
 
+_FAR = 2**31 - 1
+"""A bound past every axis."""
+
+
 def strided_slice(c: Context) -> Value:
     """begin, end and strides are inputs; bits of the masks leave an end open or drop an axis of one element."""
     given = [[int(n) for n in c.input(i).array.ravel()] for i in range(1, len(c.inputs))]
@@ -222,9 +226,9 @@ def strided_slice(c: Context) -> Value:
     if c.integer("ellipsis_mask") or c.integer("new_axis_mask"):
         raise RefusedError("ellipses and new axes are not supported")
     open_begin, open_end, drop = (c.integer(f"{name}_mask") for name in ("begin", "end", "shrink_axis"))
-    first = [0 if open_begin >> i & 1 else b for i, b in enumerate(begin)]
-    last = [2**31 - 1 if open_end >> i & 1 else e for i, e in enumerate(end)]
-    last = [b + 1 or 2**31 - 1 if drop >> i & 1 else e for i, (b, e) in enumerate(zip(first, last, strict=True))]
+    first = [(0 if steps[i] > 0 else _FAR) if open_begin >> i & 1 else b for i, b in enumerate(begin)]
+    last = [(_FAR if steps[i] > 0 else -_FAR) if open_end >> i & 1 else e for i, e in enumerate(end)]
+    last = [b + 1 or _FAR if drop >> i & 1 else e for i, (b, e) in enumerate(zip(first, last, strict=True))]
     x = c.slice(c.x, first, last, range(len(first)), steps)
     gone = [i for i in range(len(first)) if drop >> i & 1]
     return c.add("Squeeze", x, c.ints(*gone)) if gone else x
