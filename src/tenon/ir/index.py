@@ -117,8 +117,11 @@ class Index:
         low, high = part.span()
         if low // by == high // by:
             return whole + low // by
-        # Only constants leave the quotient: a loop taken out would lose its relation to the rest.
+        # Only constants leave the quotient: a loop taken out would lose its relation to the rest.  Along a loop that
+        # counts down they must not leave so much that what is divided may be negative, which C rounds towards zero.
         shift = self.const // by
+        if low < 0:
+            shift = min(shift, self.span()[0] // by)
         return Index(((Quotient(self - shift * by, by), 1),)) + shift
 
     def __mod__(self, by: int) -> Index:
@@ -126,6 +129,8 @@ class Index:
         low, high = part.span()
         if low // by == high // by:
             return part - low // by * by
+        if low < 0:
+            part = part - low // by * by
         return Index(((Quotient(part, by, True), 1),))
 
     def subst(self, env: dict[Var, int]) -> Index:
