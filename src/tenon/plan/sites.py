@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
 
-from tenon.ir.graph import Node
+from tenon.errors import InternalError
+from tenon.ir.graph import Array, Node, Value
 from tenon.ir.operation_text import show_operation
+from tenon.ir.types import PLAIN, TensorType
 from tenon.kernels.machine import Machine
-from tenon.ops.base import Limits, Operator, Site
+from tenon.ops.base import Layouts, Limits, Operator, Site, Step
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,28 @@ class Setting:
     measured: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class _Nothing(Operator):
+    """Stands in for an operator whose outputs have no elements: there is nothing to compute, whatever it is."""
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        raise InternalError("it stands in for an operator whose outputs have types already")
+
+    def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
+        raise InternalError("it stands in for an operator when planning only")
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((None,) * len(site.inputs), (PLAIN,) * len(site.outputs))
+
+    def lower(self, site: Site) -> list[Step]:
+        return []
+
+
 def operator(node: Node) -> Operator:
-    """The node's operation, which in a graph made of Tenon's operators is an Operator."""
+    """How a node is planned: by its operation, which in a graph made of Tenon's operators is an Operator, or not at all
+    where none of its outputs has an element."""
     assert isinstance(node.op, Operator)
-    return node.op
+    return node.op if any(v.type.size for v in node.outputs) else _Nothing()
 
 
 def site(node: Node, setting: Setting, placed: frozenset[int] = frozenset()) -> Site:
