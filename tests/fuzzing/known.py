@@ -7,7 +7,6 @@ from tenon.ir.graph import Node
 from tenon.ops.conv import ConvTranspose
 
 WILD: dict[str, str] = {
-    "AveragePool": "AveragePool: zero for windows of nothing but padding",
     "Clip": "Clip: a bound that is absent is the largest finite number",
     "GlobalMaxPool": "pooling: the least result is the lowest finite number",
     "LRN": "LRN: sums run along the channels, so that what is not finite stays in them",

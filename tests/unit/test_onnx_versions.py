@@ -149,9 +149,9 @@ def theirs(nodes: list[onnx.NodeProto], inputs: dict[str, Array], weights: dict[
 
 
 X = random(1, 2, 6, 5)
-ROIS = {"r": np.array([[1, 1, 5, 6], [0.3, -1, 2.2, 3.1]], np.float32), "b": np.zeros(2, np.int64)}
+ROIS: dict[str, Array] = {"r": np.array([[1, 1, 5, 6], [0.3, -1, 2.2, 3.1]], np.float32), "b": np.zeros(2, np.int64)}
 SCALES = {"s": np.array([1, 1, 1.6, 0.7], np.float32)}
-QUANTS = {"s": np.array(0.03, np.float32), "z": np.array(7, np.uint8)}
+QUANTS: dict[str, Array] = {"s": np.array(0.03, np.float32), "z": np.array(7, np.uint8)}
 GRU = {"w": random(1, 6, 5), "r": random(1, 6, 2, seed=1)}
 
 PLAIN: list[tuple[str, str, tuple[int, ...], dict[str, Array], dict[str, Any]]] = [

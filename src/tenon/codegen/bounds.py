@@ -41,11 +41,12 @@ from tenon.ir.loops import (
     Store,
     Type,
 )
+from tenon.ir.types import LARGEST_BUFFER
 
 STACK = 1 << 18
 """Bytes of registers and stack arrays in one kernel: a quarter of what the threads of ``runtime/threads.c`` have."""
 
-_LIMIT = 2**31
+_LIMIT = LARGEST_BUFFER
 _PRIVATE = ("register", "stack")
 Facts = tuple[Index, ...]
 _Memo = dict[tuple[object, ...], float]

@@ -91,6 +91,10 @@ WHOLE = Quant((1.0,), (0,))
 """The grid of whole numbers.  Passes leave floats on it as they are: sums of their products are exact."""
 
 
+LARGEST_BUFFER = 2**31
+"""Bytes that no tensor may reach: offsets in generated code have 31 bits."""
+
+
 @dataclass(frozen=True)
 class TensorType:
     """What is known of a tensor before it exists."""
@@ -119,6 +123,11 @@ class TensorType:
     def size(self) -> int:
         """Number of logical elements."""
         return math.prod(self.dims)
+
+    @property
+    def addressable(self) -> bool:
+        """Whether generated code, whose offsets have 31 bits, reaches every byte."""
+        return self.nbytes < LARGEST_BUFFER
 
     @property
     def physical(self) -> tuple[int, ...]:

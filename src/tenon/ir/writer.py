@@ -245,11 +245,11 @@ def _wrong_type(node: Node, types: Sequence[TensorType]) -> str:
 
 
 def can_fold(node: Node) -> bool:
-    """Whether the results follow from what is known when compiling."""
+    """Whether the results follow from what is known when compiling: constants, and tensors of no elements."""
     if node.op.name in _SHAPE_ONLY:
         return True
     given = [v for v in node.inputs if v is not None]
-    return bool(given) and all(v.constant for v in given)
+    return bool(given) and all(v.constant or (v.typed and v.type.bound and not v.type.size) for v in given)
 
 
 def evaluate(node: Node) -> tuple[Array, ...]:

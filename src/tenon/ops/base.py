@@ -221,7 +221,12 @@ class Operator(ABC):
         """The definition, on arrays of exactly the inferred types."""
 
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """``reference``, always as a tuple."""
+        """``reference``, always as a tuple; not asked for results of no elements, which the type rule knows."""
+        if any(a is not None and not a.size for a in inputs):
+            values = [None if a is None else Value("", TensorType(DType.of(a.dtype), a.shape), a) for a in inputs]
+            types = self.infer(values)
+            if not any(t.size for t in types):
+                return tuple(np.zeros(t.dims, t.dtype.numpy) for t in types)
         with np.errstate(all="ignore"):
             result = self.reference(*inputs)
         return result if isinstance(result, tuple) else (result,)

@@ -51,6 +51,8 @@ def check_operands(name: str, inputs: Sequence[Value | None], channel_axis: int,
     ins = w.dims[1] * group if channel_axis == 1 else w.dims[0]
     if group < 1 or x.dims[1] != ins or outs % group or ins % group:
         raise ShapeError(f"{name}: {x.dims[1]} input channels in {group} groups do not fit weights {list(w.dims)}")
+    if outs and 0 in [ins, *w.dims[2:]]:
+        raise ShapeError(f"{name}: weights {list(w.dims)} have no elements")
     if bias and bias[0].dims != (outs,):
         raise ShapeError(f"{name}: bias {list(bias[0].dims)} does not fit {outs} output channels")
     return x.dims, w.dims
@@ -432,6 +434,8 @@ class ConvTranspose(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = check_operands("ConvTranspose", inputs, 0, self.group)
         outs = tuple(a.out for a in self.axes(x, w))
+        if 0 in x and 0 not in [x[0], w[1], *outs]:
+            raise ShapeError(f"ConvTranspose: an input of {list(x)} has no elements to spread over {list(outs)}")
         return (TensorType(typed(inputs)[0].dtype, (x[0], w[1] * self.group, *outs)),)
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> Array:

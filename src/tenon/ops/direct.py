@@ -244,6 +244,10 @@ class DirectAveragePool(DirectPooling, AveragePool):
         yield Case(
             cls(kernel_shape=(2, 3, 2), pads=(1, 1, 0, 0, 1, 1), strides=(1, 2, 1)), ((2, 2, 4, 5, 3),), label="three"
         )
+        for i, included in enumerate((0, 1)):
+            dilated = cls(kernel_shape=(2,), dilations=(2,), pads=(1, 1), strides=(3,), count_include_pad=included)
+            yield Case(dilated, ((3, 1, 1),), label=f"padding_only_{i}")
+        yield Case(cls(kernel_shape=(2, 2), pads=(2, 1, 2, 0), strides=(2, 1)), ((1, 2, 4, 3),), label="padding_rows")
 
 
 GENERAL: dict[str, type[Operator]] = {

@@ -86,6 +86,8 @@ class Compress(Operator):
             raise ShapeError(f"Compress: the condition {condition} must be a vector of bool")
         if self.axis is not None:
             normal_axis("Compress", self.axis, x.rank)
+        if condition.dims[0] > (x.size if self.axis is None else x.dims[self.axis]):
+            raise ShapeError(f"Compress: {condition.dims[0]} conditions are more than {list(x.dims)} has elements for")
         return TensorType(x.dtype, (x.size,) if self.axis is None else x.dims), COUNT
 
     def reference(self, x: Array, condition: Array) -> tuple[Array, ...]:

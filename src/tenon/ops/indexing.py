@@ -48,6 +48,8 @@ class GatherElements(Operator):
         )
         if not fits:
             raise ShapeError(f"GatherElements: indices {list(i.dims)} do not fit {list(x.dims)}")
+        if i.size and not x.size:
+            raise ShapeError(f"GatherElements: data of {list(x.dims)} has no elements to gather")
         return (TensorType(x.dtype, i.dims),)
 
     def reference(self, x: Array, indices: Array) -> Array:
@@ -87,7 +89,10 @@ class GatherND(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, i = typed(inputs)
         _, _, rest = self.parts(x.dims, i.dims)
-        return (TensorType(x.dtype, (*i.dims[:-1], *rest)),)
+        y = TensorType(x.dtype, (*i.dims[:-1], *rest))
+        if y.size and not x.size:
+            raise ShapeError(f"GatherND: data of {list(x.dims)} has no elements to gather")
+        return (y,)
 
     def reference(self, x: Array, indices: Array) -> Array:
         batch, _, rest = self.parts(x.shape, indices.shape)
@@ -126,6 +131,8 @@ class Scatter(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, i, u = typed(inputs)
         self.check(x.dims, i.dims, u.dims)
+        if u.size and not x.size:
+            raise ShapeError(f"{self.name}: data of {list(x.dims)} has no element to update")
         if x.dtype is not u.dtype:
             raise ShapeError(f"{self.name}: updates of type {u.dtype} do not fit data of type {x.dtype}")
         return (TensorType(x.dtype, x.dims),)

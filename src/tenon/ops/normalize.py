@@ -14,7 +14,21 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, PLAIN, TensorType
 from tenon.kernels import norm as kernels
 from tenon.kernels.image import Image
-from tenon.ops.base import Arg, Case, Input, Layouts, Operator, Output, Scratch, Site, Step, Weights, register, typed
+from tenon.ops.base import (
+    Arg,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Scratch,
+    Site,
+    Step,
+    Weights,
+    broadcast_dims,
+    register,
+    typed,
+)
 from tenon.ops.reduce import check_axes, is_image, plane_layout
 
 
@@ -51,7 +65,7 @@ class LayerNormalization(Operator):
         x, *weights = typed(inputs)
         (axis,) = check_axes(self.name, [self.axis], x.rank)
         for w in weights:
-            if np.broadcast_shapes(w.dims, x.dims[axis:]) != x.dims[axis:]:
+            if broadcast_dims(self.name, w.dims, x.dims[axis:]) != x.dims[axis:]:
                 raise ShapeError(f"{self.name}: {list(w.dims)} does not broadcast to {list(x.dims[axis:])}")
         statistics = TensorType(F32, (*x.dims[:axis], *(1,) * (x.rank - axis)))
         return TensorType(x.dtype, x.dims), statistics, statistics

@@ -193,6 +193,8 @@ class Gather(Operator):
         n = x.dims[axis]
         if indices is not None and indices.size and not -n <= indices.min() <= indices.max() < n:
             raise ShapeError(f"Gather: indices {indices.min()} to {indices.max()} do not fit an axis of {n}")
+        if not n and i.size:
+            raise ShapeError(f"Gather: axis {axis} of {list(x.dims)} has no elements to gather")
         return (TensorType(x.dtype, (*x.dims[:axis], *i.dims, *x.dims[axis + 1 :])),)
 
     def reference(self, x: Array, indices: Array) -> Array:

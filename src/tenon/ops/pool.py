@@ -189,11 +189,11 @@ class AveragePool(Pooling):
     averages: ClassVar[bool] = True
 
     def weight(self, a: Axis, i: int) -> int:
-        """How many elements window ``i`` of an axis is divided by."""
+        """How many elements window ``i`` of an axis is divided by; 1 where it holds none, so that its mean is zero."""
         if not self.count_include_pad:
-            return len(a.inside(i))
+            return max(1, len(a.inside(i)))
         start = i * a.stride - a.before
-        return sum(start + t * a.dilation < a.size + a.after for t in range(a.kernel))
+        return max(1, sum(start + t * a.dilation < a.size + a.after for t in range(a.kernel)))
 
     def segments(self, a: Axis) -> tuple[Segment, ...]:
         return clipped(a, lambda i: self.weight(a, i))

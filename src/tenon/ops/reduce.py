@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,6 +56,23 @@ class Function:
 
     def __call__(self, x: Expr, *row: Expr) -> Expr:
         return _FUNCTIONS[self.name](x, self.number, *row)
+
+
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    """What the greatest of no elements is."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else False if dtype.kind == "b" else -math.inf
+
+
+def _highest(dtype: np.dtype[Any]) -> Any:
+    """What the least of no elements is."""
+    return np.iinfo(dtype).max if dtype.kind in "iu" else True if dtype.kind == "b" else math.inf
+
+
+def _mean(x: Array, axis: Ints, keepdims: bool, dtype: Any = None) -> Any:
+    """NumPy's mean, without its warning where there are no elements."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.mean(x, axis=axis, keepdims=keepdims, dtype=dtype)
 
 
 def _finite(top: Expr) -> Expr:
@@ -171,7 +190,7 @@ class ReduceMean(Reduce):
         return identity, Function("over", count)
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self.by_numpy(x, axes, np.mean)
+        return self.by_numpy(x, axes, _mean)
 
 
 @register
@@ -180,7 +199,7 @@ class ReduceMax(Reduce):
     combine: ClassVar[str] = "max"
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self.by_numpy(x, axes, np.max)
+        return self.by_numpy(x, axes, partial(np.max, initial=_lowest(x.dtype)))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -196,7 +215,7 @@ class ReduceMin(Reduce):
     combine: ClassVar[str] = "min"
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self.by_numpy(x, axes, np.min)
+        return self.by_numpy(x, axes, partial(np.min, initial=_highest(x.dtype)))
 
 
 @register
@@ -263,7 +282,7 @@ class ReduceLogSumExp(Reduce):
     zero_of_zeros: ClassVar[bool] = False
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True)
+        top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True, initial=_lowest(x.dtype))
         top = np.where(np.isfinite(top), top, np.zeros_like(top))
         total = self.by_numpy(np.exp(x - top), axes, np.sum)
         return np.log(total) + top.reshape(total.shape)
@@ -356,7 +375,7 @@ class GlobalAveragePool(GlobalPool):
 
     def reference(self, x: Array) -> Any:
         sums = np.float64 if x.dtype == np.float64 else np.float32
-        return x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=sums).astype(x.dtype)
+        return np.asarray(_mean(x, tuple(range(2, x.ndim)), True, sums)).astype(x.dtype)
 
 
 @register
@@ -365,7 +384,7 @@ class GlobalMaxPool(GlobalPool):
     combine: ClassVar[str] = "max"
 
     def reference(self, x: Array) -> Any:
-        return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=_lowest(x.dtype))
 
 
 # ---------------------------------------------------------------------------------------------- positions
@@ -383,6 +402,8 @@ class ArgMax(Operator):
         x = typed(inputs)[0]
         (axis,) = check_axes(self.name, [self.axis], x.rank)
         middle = (1,) if self.keepdims else ()
+        if not x.dims[axis] and math.prod(n for i, n in enumerate(x.dims) if i != axis):
+            raise ShapeError(f"{self.name}: axis {axis} of {list(x.dims)} has no elements")
         return (TensorType(I64, (*x.dims[:axis], *middle, *x.dims[axis + 1 :])),)
 
     def reference(self, x: Array) -> Any:

@@ -170,7 +170,10 @@ class Resize(Operator):
         scales, sizes = (const_input("Resize", what, inputs, i) for what, i in (("scales", 2), ("sizes", 3)))
         if self.coordinate_transformation_mode == "tf_crop_and_resize":
             const_input("Resize", "roi", inputs, 1)
-        return (TensorType(x.dtype, tuple(n for n, _ in self.scales(x.dims, scales, sizes))),)
+        y = TensorType(x.dtype, tuple(n for n, _ in self.scales(x.dims, scales, sizes)))
+        if y.size and not x.size:
+            raise ShapeError(f"Resize: {list(x.dims)} has no elements to make {list(y.dims)} of")
+        return (y,)
 
     def reference(self, x: Array, *given: Array | None) -> Array:
         dtype, outside = x.dtype, np.zeros((), bool)

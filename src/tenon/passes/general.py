@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.ir.graph import Node, Value
 from tenon.ir.types import F32, DType
+from tenon.ir.writer import can_fold, evaluate
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Site
 from tenon.ops.convert import Cast
@@ -28,6 +29,30 @@ _COPIES = frozenset({
     "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where", "TensorScatter", "ConstantOfShape", "Range",
 })  # fmt: skip
 """Operators that move elements of any type as they are."""
+
+
+@rule(Apply("*"))
+def results_of_nothing(match: Match) -> Result:
+    """what tensors of no elements give is known: a product over them is zero, a mean is not a number"""
+    node = match.root
+    empty = any(v is not None and not v.constant and not v.type.size for v in node.inputs)
+    if not empty or not can_fold(node) or not any(v.type.size for v in node.outputs):
+        return None
+    return [match.constant(v.name, a) for v, a in zip(node.outputs, evaluate(node), strict=True)]
+
+
+@rule(Apply("Gemm"))
+def gemm_over_nothing(match: Match) -> Result:
+    """a product over no elements is zero, which leaves the summand"""
+    node, op = match.root, match.root.op
+    assert isinstance(op, Gemm)
+    c = node.inputs[2] if len(node.inputs) > 2 else None
+    if node.input(0).type.size or node.input(1).type.size or c is None or not node.output.type.size:
+        return None
+    beta = match.constant("beta", np.array(op.beta, c.type.dtype.numpy))
+    shape = match.constant("shape", np.array(node.output.type.dims, np.int64))
+    y = match.add("Expand", match.add("Mul", c, beta), shape)
+    return y if y.type.dtype is node.output.type.dtype else match.add(Cast(node.output.type.dtype.value), y)
 
 
 def _narrow(node: Node) -> bool:
@@ -153,7 +178,7 @@ def resize_by_tables(match: Match) -> Result:
     node, op = match.root, match.root.op
     assert isinstance(op, Resize)
     x, outside = node.input(0), np.zeros((), bool)
-    if 0 in x.type.dims or not op.supported(_site(node)):
+    if not node.output.type.size or not op.supported(_site(node)):
         return None
     y, rank = x, x.type.rank
     wide = x.type.dtype if x.type.dtype is DType.F64 else F32
@@ -192,6 +217,7 @@ def pad_with_a_computed_value(match: Match) -> Result:
 
 GENERALIZE = rules(
     "general forms",
+    results_of_nothing, gemm_over_nothing,
     compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, resize_by_tables,
     pad_with_a_computed_value,
     level=0,

@@ -11,7 +11,7 @@ from tenon.errors import Problem, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.line import line
 from tenon.ir.loops import Kernel
-from tenon.ir.types import TensorType
+from tenon.ir.types import LARGEST_BUFFER, TensorType
 from tenon.kernels.halo import halo
 from tenon.kernels.image import Image
 from tenon.ops.base import Arg, Input, Output, Scratch, Weights
@@ -32,18 +32,36 @@ def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = No
     """
     check(graph, setting)
     assign_layouts(graph, setting)
+    check_sizes(graph)
     schedule(graph)
     program = _Lowering(graph, setting, share(graph, setting), weights or Weighed()).program(name)
     return replace(program, error=max((operator(n).error(site(n, setting)) for n in graph), default=0.0))
 
 
 def check(graph: Graph, setting: Setting) -> None:
-    """Raise UnsupportedError naming every node whose operator declines to be compiled where it stands."""
+    """Raise UnsupportedError naming every node whose operator declines to be compiled where it stands, and every tensor
+    that is too large."""
+    check_sizes(graph)
     problems = []
     for node in graph:
         if why := operator(node).supported(site(node, setting)):
             shapes = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
             problems.append(Problem(f"{node.origin} [{node.op.name}({shapes})]", why))
+    if problems:
+        raise UnsupportedError(graph.source or graph.name, problems)
+
+
+def check_sizes(graph: Graph) -> None:
+    """Raise UnsupportedError naming every tensor that generated code could not address."""
+    problems = [
+        Problem(
+            str(value.producer.origin) if value.producer else f"'{value.name}'",
+            f"{value.type} takes {value.type.nbytes} bytes; a tensor must have less than {LARGEST_BUFFER}",
+            "use a smaller shape",
+        )
+        for value in dict.fromkeys((*graph.inputs, *graph.values()))
+        if not value.type.addressable
+    ]
     if problems:
         raise UnsupportedError(graph.source or graph.name, problems)
 
