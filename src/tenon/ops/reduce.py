@@ -402,7 +402,7 @@ class ArgMax(Operator):
         x = typed(inputs)[0]
         (axis,) = check_axes(self.name, [self.axis], x.rank)
         middle = (1,) if self.keepdims else ()
-        if not x.dims[axis] and math.prod(n for i, n in enumerate(x.dims) if i != axis):
+        if not x.dims[axis] and 0 not in (*x.dims[:axis], *x.dims[axis + 1 :]):
             raise ShapeError(f"{self.name}: axis {axis} of {list(x.dims)} has no elements")
         return (TensorType(I64, (*x.dims[:axis], *middle, *x.dims[axis + 1 :])),)
 
