@@ -44,6 +44,7 @@ KNOWN = {
     "ConvTranspose depthwise": "it computes groups wrongly",
     "ConvTranspose groups": "it takes groups of one channel only",
     "DirectAveragePool padding_only_0": "it divides by nothing where a window is padding only",
+    "DirectAveragePool padding_rows": "it divides by nothing where a window is padding only",
     "DirectConvTranspose groups": "it takes groups of one channel only",
     "DirectMaxPool three_axes": "it reads past the last window of three axes",
     "GatherElements columns": "it wants the indices as long as the data along the other axes",
