@@ -82,8 +82,13 @@ class Options:
 
     precision: Precision = "fp32"
     """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
-    multiplies pairs of bf16 also computes convolutions in them.  Sums are f32 always.  Output channels whose weights
-    f16 could not hold are stored times a power of two."""
+    multiplies pairs of bf16 quickly (``dot2``) also computes convolutions in them.  Sums are f32 always.  Output
+    channels whose weights f16 could not hold are stored times a power of two."""
+
+    dot2: Annotated[float, least(0)] | None = None
+    """How many multiply-adds of f32 take the time of a product of pairs of bf16, on targets that have one: where it is
+    more than about 2, bf16 only stores weights, and only where that is no slower.  None is what was measured for
+    "host", once for each kind of processor, and 4 for other targets, with which no processor loses; Zen 4 has 1."""
 
     winograd: Literal[0, 2, 4] | None = None
     """The largest tile of Winograd's convolution: larger is faster and less exact, 0 turns it off.  None is 4, and 0

@@ -27,12 +27,14 @@ from tenon.options import THREADS, Options
 from tenon.passes.picture import compile_in, described
 from tenon.passes.ports import adapted
 from tenon.passes.precision import precision
+from tenon.plan.arithmetic import quickest
 from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import Weighed, plan
 from tenon.plan.program import Memory, Program
 from tenon.plan.sites import Setting, choice_text
 from tenon.targets import Target, find
+from tenon.tune.probe import probed
 from tenon.tune.search import Found, kind_of, search
 from tenon.tune.table import Table, Times
 from tenon.writing import write_all
@@ -296,7 +298,8 @@ def _setting(target: Target, options: Options) -> Setting:
 def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | None) -> Graph:
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
-    narrow = precision(options.precision, arithmetic=target.machine.dot2)
+    way = partial(quickest, setting=_setting(target, options))
+    narrow = precision(options.precision, arithmetic=target.machine.dot2 > 0, way=way)
     failures = Path.cwd() if options.verify else None
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph
@@ -315,8 +318,11 @@ def _bound(given: Graph, shapes: Shapes | None) -> Graph:
 
 
 def find_target(options: Options) -> Target:
-    """The target that the options name.  Raises InputError if there is none."""
-    return find(options.target, bf16=options.precision == "bf16")
+    """The target that the options name; "host" as it was measured.  Raises InputError if there is none."""
+    found = find(options.target, bf16=options.precision == "bf16")
+    if options.dot2 is not None and found.machine.dot2:
+        return replace(found, machine=replace(found.machine, dot2=options.dot2))
+    return probed(found, options) if options.target == "host" and found.machine.dot2 else found
 
 
 def most_threads(target: Target, options: Options) -> int:

@@ -31,7 +31,7 @@ from tenon.targets import find
 from tenon.targets.here import runs_here
 
 BF16, F16 = DType.BF16, DType.F16
-PAIRS = {name: replace(machine, dot2=True) for name, machine in MACHINES.items()}
+PAIRS = {name: replace(machine, dot2=1.0) for name, machine in MACHINES.items()}
 CASES = {f"{case.op.name}_{case.label}": case for case in Conv.cases() if case.dtypes[:1] == (BF16,)}
 SQUARE = Case(Conv(pads=(1, 1, 1, 1)), ((1, 18, 5, 6), (17, 18, 3, 3), (17,)), (1, 2), dtypes=(BF16, BF16))
 
@@ -190,7 +190,7 @@ def test_weights_that_are_no_numbers_stay_as_they_are() -> None:
 # --------------------------------------------------------------------------------------------- choices
 def test_only_bf16_takes_the_target_that_multiplies_pairs() -> None:
     assert not find("host").machine.dot2
-    assert find("host", bf16=True).machine.dot2 == runs_here("x86-64-avx512-bf16")
+    assert (find("host", bf16=True).machine.dot2 > 0) == runs_here("x86-64-avx512-bf16")
     assert find("x86-64-avx2", bf16=True).name == "x86-64-avx2"
 
 

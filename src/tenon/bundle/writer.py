@@ -143,6 +143,7 @@ class Bundle:
                 "target": self.options.target,
                 "optimize": self.options.optimize,
                 "precision": self.options.precision,
+                "dot2": target.machine.dot2 or None,
                 "winograd": self.options.winograd,
                 "strassen": self.options.strassen,
                 "max_winograd_error": self.options.max_winograd_error,

@@ -210,6 +210,9 @@ class Bundling(Running):
         None
     )
     strassen: Annotated[int | None, typer.Option("--strassen", help="Levels of Strassen: 2, 1, or 0.")] = None
+    dot2: Annotated[
+        float | None, typer.Option("--dot2", min=0, help="Time of a product of pairs of bf16, in multiply-adds of f32.")
+    ] = None
     max_winograd_error: Annotated[
         float | None, typer.Option("--max-winograd-error", min=0, help="Largest error over RMS that Winograd may add.")
     ] = None

@@ -17,8 +17,8 @@ from tenon.engine.engine import open_bundle
 from tenon.engine.timing import measure
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel
-from tenon.ir.types import F32, TensorType
+from tenon.ir.loops import Kernel, bitcast, dot2
+from tenon.ir.types import F32, DType, TensorType
 from tenon.kernels.machine import Machine
 from tenon.options import Options
 from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
@@ -45,6 +45,19 @@ def peak_macs(target: str = "host") -> float:
     return chains * lanes * _STEPS * _TRIPS / _seconds(kernel, seeds, row)
 
 
+def pairs_time(target: Target) -> float:
+    """The time of a product of pairs of bf16 over that of an fp32 multiply-add, on a machine that has both.
+
+    Both are timed in turns, so that both see the same clock rate.
+    """
+    lanes = target.machine.lanes
+    plain, chains = _multiply_adds(target.machine)
+    pairs, _ = _multiply_adds(target.machine, pairs=True)
+    seeds = np.full((chains + 2, lanes), 0.5, np.float32)
+    times = [(_seconds(plain, seeds, target), _seconds(pairs, seeds, target)) for _ in range(3)]
+    return min(t for _, t in times) / min(t for t, _ in times)
+
+
 @lru_cache(maxsize=64)
 def read_bandwidth(nbytes: int, target: str = "host") -> float:
     """Bytes per second at which one thread reads an array of about ``nbytes``, over and over.
@@ -59,10 +72,10 @@ def read_bandwidth(nbytes: int, target: str = "host") -> float:
     return size * max(1, _TRAFFIC // size) / _seconds(kernel, data, row)
 
 
-def _multiply_adds(machine: Machine) -> tuple[Kernel, int]:
-    """A kernel of independent chains x = x * a + b, and how many there are."""
+def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, int]:
+    """A kernel of independent chains x = x * a + b, or of ``pairs`` x = x + a . b, and how many there are."""
     lanes, chains = machine.lanes, min(_CHAINS, machine.registers - _SPARE)
-    k = Builder("peak_multiply_adds")
+    k = Builder("peak_pairs" if pairs else "peak_multiply_adds")
     given = k.param("given", chains + 2, lanes)
     out = k.param("out", lanes, out=True)
     x = k.local("x", chains, lanes=lanes)
@@ -70,7 +83,7 @@ def _multiply_adds(machine: Machine) -> tuple[Kernel, int]:
     with k.unroll("i", chains) as i:
         x[i] = given.vec(lanes)[i + 2, 0]
     with k.loop("trip", _TRIPS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
-        x[i] = x[i] * a + b
+        x[i] = dot2(x[i], bitcast(a, DType.B2), bitcast(b, DType.B2)) if pairs else x[i] * a + b
     with k.unroll("i", chains - 1) as i:
         x[0] = x[0] + x[i + 1]
     out.vec(lanes)[0] = x[0]

@@ -19,5 +19,5 @@ class Machine:
     prefetch: bool = False
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
-    dot2: bool = False  # multiplies pairs of bf16 and adds both products in the time of one multiply-add of f32
+    dot2: float = 0.0  # multiply-adds of f32 in the time of a product of pairs of bf16 (``loops.dot2``); 0: it has none
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector

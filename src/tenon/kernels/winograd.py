@@ -25,7 +25,19 @@ from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, bitcast
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels import rounding
-from tenon.kernels.conv import Ahead, Conv, Run, fits, multiply_add, overlapped, pack, runs, step_time, unrolled
+from tenon.kernels.conv import (
+    Ahead,
+    Arithmetic,
+    Conv,
+    Run,
+    fits,
+    multiply_add,
+    overlapped,
+    pack,
+    runs,
+    step_time,
+    unrolled,
+)
 from tenon.kernels.cook_toom import Short
 from tenon.kernels.finish import finish
 from tenon.kernels.machine import Machine
@@ -187,6 +199,12 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     total, inputs, outputs = math.prod(grid(s, b.m)), s.x.blocks * s.x.block, s.padded // machine.lanes
     steps = inputs // 2 if b.pairs else inputs
+    # Transformed inputs are as the products want them; only weights may have to be widened.
+    arithmetic = (
+        Arithmetic(machine.dot2)
+        if b.pairs
+        else replace(s, x=replace(s.x, dtype=F32), weights=stored_as(s, b)).arithmetic(machine)
+    )
     count = elements(s, b.m)
     turns = 0.7 * sum(axis.side for axis in axes(s, b.m) if not axis.trivial)
     transforms = total * (inputs // machine.lanes + outputs) * turns * count
@@ -194,7 +212,7 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     for vecs, trips in ((b.vecs, outputs // b.vecs), (outputs % b.vecs, 1)):
         for _, n, cols in segments(min(b.tiles, total), b.cols):
             if vecs:
-                products += n * trips * (steps * step_time(cols, vecs, machine) + 2.0 * cols * vecs + 20)
+                products += n * trips * (steps * step_time(cols, vecs, machine, arithmetic) + 2.0 * cols * vecs + 20)
     products *= count * -(-total // b.tiles)
     weights = stored_as(s, b).bytes * count * s.x.channels * s.padded
     kept = 4.0 * count * (steps + s.padded) * min(b.tiles, total)

@@ -14,13 +14,14 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr
 from tenon.ir.types import F32, DType, TensorType, tensor
 from tenon.kernels import rounding
-from tenon.kernels.conv import Conv, Tile, best_tiles, choose_tile, conv, pack
+from tenon.kernels.conv import Conv, Tile, best_tiles, choose_tile, conv, estimate, pack
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.move import Piece, along, move, whole
 from tenon.ops.base import (
     ROUNDED,
     Arg,
     Case,
+    Cost,
     Input,
     Operator,
     Output,
@@ -79,12 +80,17 @@ class Product:
         return Conv(
             Image(lefts, k, 1, m, k, dtype=x), Image(count, n, 1, m, n, dtype=site.output.dtype),
             bias=self.bias is not None, operands=images, epilogue=self.epilogue, packed=self.weights is not None,
-            batch=self.batch, weights=F32 if self.weights is None else DType.of(self.weights.dtype),
+            batch=self.batch, weights=F32 if self.weights is None else site.input(1).dtype,
         )  # fmt: skip
 
     def tile(self, site: Site) -> Tile:
         """What was chosen, or the best by estimate."""
         return site.choice if isinstance(site.choice, Tile) else choose_tile(self.problem(site), site.machine)
+
+    def cost(self, site: Site) -> Cost:
+        s = self.problem(site)
+        weights = 0 if self.weights is None else self.weights.size * s.weights.bytes
+        return Cost(estimate(s, site.machine, self.tile(site)), weights)
 
     def error(self, site: Site) -> float:
         """That of numbers in 16 bits."""
@@ -213,6 +219,9 @@ class Gemm(Operator):
     def packed_like(self, site: Site, other: Site) -> object | None:
         return packed_alike(site, self.product(site)[1], other, self.product(other)[1])
 
+    def cost(self, site: Site) -> Cost:
+        return self.product(site)[1].cost(site)
+
     def error(self, site: Site) -> float:
         return self.product(site)[1].error(site)
 
@@ -311,6 +320,9 @@ class MatMul(Operator):
 
     def packed_like(self, site: Site, other: Site) -> object | None:
         return packed_alike(site, self.product(site), other, self.product(other))
+
+    def cost(self, site: Site) -> Cost:
+        return self.product(site).cost(site)
 
     def error(self, site: Site) -> float:
         return self.product(site).error(site)

@@ -2,13 +2,14 @@
 
 Stored weights are halved and widened where they are read.  Numbers of f16 end at 65504 and lose bits below 6e-5, so
 output channels whose weights are near either end are stored times a power of two, and their sums divided by it, which
-changes no bit of either.  Where a target multiplies pairs of bf16, what lies between
+changes no bit of either.  Where a target multiplies pairs of bf16 quickly, what lies between
 convolutions is bf16 too: a convolution rounds its result once, after bias and activation, and everything is summed in
 f32.  What a convolution does not come after, such as the boxes of a detector, keeps its precision.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -30,35 +31,58 @@ _LEAST, _MOST = 2.0**-10, 2.0**13
 sums of nine that Winograd's algorithm makes of them could overflow."""
 
 
-def weights(dtype: DType) -> Pass:
-    """A pass that stores large constant weights as ``dtype``."""
+Way = Callable[[Node], str]
+"""How a product is computed best: "pairs" of bf16, by weights that are "stored" in 16 bits, or in f32, "wide"."""
+
+
+def always_stored(node: Node) -> str:
+    """For targets where 16 bits save memory and no time."""
+    return "stored"
+
+
+def always_pairs(node: Node) -> str:
+    """For targets where pairs are multiplied in the time of one product of f32."""
+    return "pairs"
+
+
+def weights(dtype: DType, way: Way = always_stored) -> Pass:
+    """A pass that stores large constant weights as ``dtype``, of products that ``way`` does not want wide."""
     return Pass(
-        f"weights as {dtype}", lambda graph, log: _Storing(graph, dtype, log).run(), level=0,
+        f"weights as {dtype}", lambda graph, log: _Storing(graph, dtype, log, way).run(), level=0,
         ensures="products read their constant weights as that type, where it can hold them",
     )  # fmt: skip
 
 
-def activations(dtype: DType) -> Pass:
-    """A pass that makes convolutions, and what only convolutions read, compute in ``dtype``."""
+def activations(dtype: DType, way: Way = always_pairs) -> Pass:
+    """A pass that makes products that are best in pairs, and what only these read, compute in ``dtype``."""
     return Pass(
-        f"activations as {dtype}", lambda graph, log: _Narrowing(graph, dtype).run(), level=0,
+        f"activations as {dtype}", lambda graph, log: _Narrowing(graph, dtype, way).run(), level=0,
         ensures="convolutions read activations of that type",
     )  # fmt: skip
 
 
-def precision(name: str, *, arithmetic: bool) -> list[Pass]:
-    """The passes for a precision; ``arithmetic`` says that the target multiplies pairs of bf16."""
+def precision(name: str, *, arithmetic: bool, way: Way = always_pairs) -> list[Pass]:
+    """The passes for a precision; ``arithmetic`` says that the target multiplies pairs of bf16, and ``way`` then which
+    way is the quickest for a product whose weights are f32 as yet."""
     if name not in STORED:
         return []
     dtype = STORED[name]
-    return [weights(dtype), *([activations(dtype)] if arithmetic and dtype is DType.BF16 else [])]
+    if not arithmetic or dtype is not DType.BF16:
+        return [weights(dtype)]
+    known: dict[str, str] = {}
+
+    def remembered(node: Node) -> str:
+        """The answer for a node with f32 weights, also after they were stored."""
+        return known.setdefault(node.output.name, way(node))
+
+    return [weights(dtype, remembered), activations(dtype, lambda node: known.get(node.output.name, "stored"))]
 
 
 class _Storing:
     """Gives products their constant weights in the narrow type; weights that several read are stored once."""
 
-    def __init__(self, graph: Graph, dtype: DType, log: Log) -> None:
-        self.graph, self.dtype, self.log = graph, dtype, log
+    def __init__(self, graph: Graph, dtype: DType, log: Log, way: Way) -> None:
+        self.graph, self.dtype, self.log, self.way = graph, dtype, log, way
         self.names = Names(graph)
         self.stored: dict[tuple[Value, int], tuple[Value, Array | None]] = {}
 
@@ -75,6 +99,8 @@ class _Storing:
             return 0
         if self.dtype is DType.F16 and not np.isfinite(value.array).all():
             self.log(f"weights of {node.origin} stay f32: some are infinite or not a number")
+            return 0
+        if self.way(node) == "wide":
             return 0
         groups, axis = _outputs(node)
         if (value, groups) not in self.stored:
@@ -162,8 +188,8 @@ def _take(graph: Graph, node: Node, i: int, value: Value) -> None:
 class _Narrowing:
     """Finds the nodes that compute in the narrow type, last to first, and converts where they meet others."""
 
-    def __init__(self, graph: Graph, dtype: DType) -> None:
-        self.graph, self.dtype = graph, dtype
+    def __init__(self, graph: Graph, dtype: DType, way: Way) -> None:
+        self.graph, self.dtype, self.way = graph, dtype, way
         self.narrow: set[Node] = set()
         self.cast: dict[tuple[Value, DType], Value] = {}
 
@@ -194,6 +220,7 @@ class _Narrowing:
     def product(self, node: Node, x: Value) -> bool:
         """Whether it can be computed in the narrow type: by stored weights, an even number of them to be added."""
         stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
+        stored = stored and self.way(node) == "pairs"
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if node.op.name == "Conv":
             return stored and x.type.rank > 2 and (bias is None or bias.constant)

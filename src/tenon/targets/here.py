@@ -26,13 +26,22 @@ def runs_here(name: str) -> bool:
     return name in NEEDS and flags() >= NEEDS[name] if family == "x86-64" else name == family == "aarch64"
 
 
+def model() -> str:
+    """The name of the first processor, as far as the system knows it."""
+    return _listed("model name") or processor()
+
+
 @lru_cache(maxsize=1)
 def flags() -> frozenset[str]:
     """What the first processor says it can.  The system asks every processor for the rest of the file, which takes
     its time."""
+    return frozenset(_listed("flags").split())
+
+
+def _listed(what: str) -> str:
+    """What the system says of the first processor; empty if nothing."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            listed = (line.split(":", 1)[1] for line in lines if line.startswith("flags"))
-            return frozenset(next(listed, "").split())
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(what)), "")
     except OSError:
-        return frozenset()
+        return ""

@@ -1,0 +1,45 @@
+"""What this processor's products of pairs of bf16 take, measured once for each kind of processor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tenon.errors import TenonError
+from tenon.options import Options
+from tenon.targets import Target
+from tenon.targets.here import model
+from tenon.toolchain.cache import Cache, key
+
+_VERSION = "1"
+"""Of the kernel that is timed."""
+
+
+def probed(target: Target, options: Options) -> Target:
+    """The target with ``dot2`` as this machine has it; as its row says where nothing can be measured."""
+    figure = _figure(target, options)
+    return target if figure is None else replace(target, machine=replace(target.machine, dot2=figure))
+
+
+def _figure(target: Target, options: Options) -> float | None:
+    cache, name = Cache(options.cache), key(["dot2", _VERSION, model(), target.name])
+    if kept := cache.get(name):
+        return float(kept)
+    try:
+        figure = rounded(measured(target))
+    except (TenonError, OSError):
+        return None
+    cache.put(name, str(figure).encode())
+    return figure
+
+
+def measured(target: Target) -> float:
+    """The time of a product of pairs over that of a multiply-add, many of either at once."""
+    from tenon.engine.peak import pairs_time
+
+    return pairs_time(target)
+
+
+def rounded(ratio: float) -> float:
+    """The nearest power of two, at least 1: what is measured again on the same machine decides alike."""
+    return 2.0 ** max(0, round(math.log2(ratio)))
