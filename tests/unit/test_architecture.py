@@ -145,6 +145,8 @@ APART = {
     "caffe/upgrade.py": "nets of older versions of Caffe made nets of today",
     "caffe/optimize.py": "nets rewritten as nets, for `tenon optimize`",
     "paddle/pir.py": "programs of Paddle 3 made programs of 2, mostly a table of names",
+    "tflite/fixed_point.py": "gemmlowp's arithmetic of 16 bits, exact to the last integer",
+    "tflite/integer_lstm.py": "LiteRT's kernel of integers, exact to the last one",
     "tflite/fourier.py": "of TensorFlow Lite Micro's library for sound, exact to the last integer",
     "tflite/signal.py": "of the same library",
     "tflite/streams.py": "of the same library",

@@ -40,6 +40,7 @@ class Operation:
     custom: bytes
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Importer:
         self.counts: dict[Value, Value] = {}
         self.stepped: set[Value] = set()
         """Values that count steps of the tensor that they are about to become."""
+        self.tables: dict[str, Value] = {}
+        """Constants that operators share, by what they hold."""
         self.kept: list[str] = []
         """Outputs that are the next run's states."""
 
@@ -273,6 +276,13 @@ class Layer(Operands):
         if k >= len(outputs) or outputs[k] < 0:
             raise RefusedError(f"output {k} is missing")
         return self.importer.content.tensors[outputs[k]]
+
+    def intermediate(self, k: int) -> Tensor:
+        """A tensor that says nothing but how numbers within the operator are quantised."""
+        numbers = self.operation.intermediates
+        if k >= len(numbers) or numbers[k] < 0 or self.importer.content.tensors[numbers[k]].quant is None:
+            raise RefusedError(f"its intermediate tensor {k} has no quantisation")
+        return self.importer.content.tensors[numbers[k]]
 
     def zero(self, like: Value) -> Value | None:
         """The stored number that stands for 0, where integers are padded."""

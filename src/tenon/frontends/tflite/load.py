@@ -93,11 +93,12 @@ def _operator_type(code: Table) -> str:
 def _operation(table: Table, codes: Sequence[str], tensors: int) -> Operation:
     slots = schema.OPERATOR
     opcode = table.get(slots["opcode"], "u32")
-    ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs")]
+    ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
     if opcode >= len(codes) or not all(-1 <= i < tensors for end in ends for i in end):
         raise FormatError("an operator refers to what is not there")
     found = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
-    return Operation(codes[opcode], found, table.vector(slots["custom_options"], "u8").tobytes(), *ends)
+    custom = table.vector(slots["custom_options"], "u8").tobytes()
+    return Operation(codes[opcode], found, custom, *ends)
 
 
 def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> Tensor:

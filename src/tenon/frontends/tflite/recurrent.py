@@ -17,6 +17,7 @@ from tenon.frontends.recurrent import LONGEST
 from tenon.frontends.refused import RefusedError
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.importer import Layer
+from tenon.frontends.tflite.integer_lstm import IntegerLstm, applies
 from tenon.ir.graph import Array, Value
 
 
@@ -94,6 +95,7 @@ class _Lstm:
     bias: Sequence[int]
     projection: Sequence[int]
     norms: Sequence[int] = ()
+    states: Sequence[int] = ()
 
     def gates(self, layer: Layer) -> range:
         """Gates that there are: where the input gate is coupled it has no weights."""
@@ -148,7 +150,7 @@ def _clipped(layer: Layer, x: Value, limit: float) -> Value:
     return layer.net.clip(x, -limit, limit) if limit > 0 else x
 
 
-_ONE = _Lstm(range(1, 5), range(5, 9), (9, 10, -1, 11), range(12, 16), (16, 17), range(20, 24))
+_ONE = _Lstm(range(1, 5), range(5, 9), (9, 10, -1, 11), range(12, 16), (16, 17), range(20, 24), (18, 19))
 _FORWARD = _Lstm(range(1, 5), range(5, 9), (9, 10, -1, 11), range(12, 16), (16, 17))
 _BACKWARD = _Lstm(range(18, 22), range(22, 26), (26, 27, -1, 28), range(29, 33), (33, 34))
 
@@ -159,6 +161,9 @@ def _in_time(layer: Layer, x: Value) -> Value:
 
 
 def sequence_lstm(layer: Layer) -> Made:
+    if applies(layer, _ONE):
+        steps = _in_time(layer, layer.importer.counted(layer.index(0)))
+        return _in_time(layer, IntegerLstm(layer, _ONE).run(steps, None)[0])
     return _in_time(layer, _ONE.run(layer, _in_time(layer, layer.x()), None)[0])
 
 
@@ -179,7 +184,11 @@ def lstm(layer: Layer) -> Made:
     """One step: of the full kernel with its state in variables, of the basic one with states as operands."""
     if layer.kernel_type == 1:
         return _basic_lstm(layer)
-    sequence, h, c = _ONE.run(layer, layer.x(), (layer.state(18), layer.state(19)))
+    states = layer.state(18), layer.state(19)
+    if applies(layer, _ONE):
+        sequence, h, c = IntegerLstm(layer, _ONE).run(layer.importer.counted(layer.index(0)), states)
+    else:
+        sequence, h, c = _ONE.run(layer, layer.x(), states)
     layer.keep(18, h)
     layer.keep(19, c)
     return [*[h] * (len(layer.operation.outputs) - 1), layer.net.reshape(sequence, layer.net.dims(h))]

@@ -14,7 +14,7 @@ TENSOR = {
     "shape": 0, "type": 1, "buffer": 2, "name": 3, "quantization": 4, "variable": 5, "sparsity": 6, "signature": 7,
 }  # fmt: skip
 QUANTIZATION = {"scale": 2, "zero_point": 3, "axis": 6}
-OPERATOR = {"opcode": 0, "inputs": 1, "outputs": 2, "options": 4, "custom_options": 5}
+OPERATOR = {"opcode": 0, "inputs": 1, "outputs": 2, "options": 4, "custom_options": 5, "intermediates": 8}
 BUFFER = {"data": 0, "offset": 1, "size": 2}
 
 DTYPES = {

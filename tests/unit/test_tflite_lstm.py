@@ -1,0 +1,243 @@
+"""The LSTM of 8-bit integers against plain loops over LiteRT's arithmetic and, where it is installed, LiteRT itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evaluate import evaluate
+from tenon import frontends
+from tenon.errors import UnsupportedError
+from tenon.frontends.tflite.fixed_point import sigmoid_table, tanh_table
+from tenon.frontends.tflite.integer_lstm import IntegerLstm
+from tenon.ir.graph import Array
+from tflite_models import Model
+
+OPTIONS = 71
+"""The number of UnidirectionalSequenceLSTMOptions in the schema's union; LSTM's own is 14."""
+
+
+@dataclass
+class Lstm:
+    """A layer with random weights.  ``power``: the memory counts in steps of 2**power."""
+
+    steps: int = 6
+    batch: int = 1
+    size: int = 5
+    cells: int = 7
+    coupled: bool = False
+    peepholes: bool = False
+    projected: int = 0
+    power: int = -11
+    clip: float = 0.0
+    time_major: bool = True
+    reach: float = 1.0
+    type: str = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.steps + self.cells)
+        self.width = self.projected or self.cells
+        self.x, self.state = (0.02, -5), (0.0078125, 3)
+        self.between = (0.0078, 1) if self.projected else self.state
+        self.weights: dict[str, tuple[Array, float]] = {}
+        shapes = {"w": (self.cells, self.size), "r": (self.cells, self.width)}
+        for kind, shape in shapes.items():
+            for k in range(1 if self.coupled else 0, 4):
+                self.store(f"{kind}{k}", rng.uniform(-self.reach, self.reach, shape), np.int8)
+        for k in (0, 1, 3) if self.peepholes else ():
+            if k or not self.coupled:
+                self.store(f"p{k}", rng.uniform(-self.reach, self.reach, self.cells), np.int16)
+        for k in range(1 if self.coupled else 0, 4):
+            scale = self.x[0] * self.weights[f"w{k}"][1]
+            self.weights[f"b{k}"] = np.round(rng.uniform(-1, 1, self.cells) / scale).astype(np.int32), scale
+        if self.projected:
+            self.store("p", rng.uniform(-1, 1, (self.width, self.cells)), np.int8)
+            scale = self.weights["p"][1] * self.between[0]
+            self.weights["pb"] = np.round(rng.uniform(-0.1, 0.1, self.width) / scale).astype(np.int32), scale
+        self.input = rng.integers(-128, 128, self.shape(self.size)).astype(np.int8)
+
+    def store(self, name: str, numbers: Array, kind: Any) -> None:
+        scale = float(np.abs(numbers).max() / np.iinfo(kind).max)
+        self.weights[name] = np.round(numbers / scale).astype(kind), scale
+
+    def shape(self, last: int) -> tuple[int, ...]:
+        if self.type == "LSTM":
+            return self.batch, last
+        return (self.steps, self.batch, last) if self.time_major else (self.batch, self.steps, last)
+
+    def bytes(self) -> bytes:
+        model = Model()
+
+        def grid(name: str, shape: tuple[int, ...], dtype: str, given: tuple[float, int]) -> int:
+            return model.tensor(name, shape, dtype, scale=[given[0]], zero=[given[1]])
+
+        x = grid("x", self.shape(self.size), "i8", self.x)
+        names = [*(f"w{k}" for k in range(4)), *(f"r{k}" for k in range(4)), "p0", "p1", "p3",
+                 *(f"b{k}" for k in range(4)), "p", "pb"]  # fmt: skip
+        inputs = [x, *(self.constant(model, name) for name in names)]
+        h = grid("h", (self.batch, self.width), "i8", self.state)
+        c = grid("c", (self.batch, self.cells), "i16", (2.0**self.power, 0))
+        for k in (h, c):
+            model.tensors[k] = {**model.tensors[k], 5: ("bool", True)}  # is_variable
+        y = grid("y", self.shape(self.width), "i8", self.state)
+        inner = [grid(f"gate{k}", (0,), "i16", (2.0**-12, 0)) for k in range(4)] + [
+            grid("in", (0,), "i8", self.between)
+        ]
+        options = {"activation": 4, "cell_clip": self.clip}
+        if self.type != "LSTM":
+            options["time_major"] = self.time_major
+        model.add(self.type, [*inputs, h, c, -1, -1, -1, -1], [y], **options)
+        model.operators[-1] = {
+            **model.operators[-1], 3: ("u8", 14 if self.type == "LSTM" else OPTIONS), 8: np.array(inner, np.int32),
+        }  # fmt: skip
+        return model.bytes([x], [y])
+
+    def constant(self, model: Model, name: str) -> int:
+        if name not in self.weights:
+            return -1
+        data, scale = self.weights[name]
+        return model.constant(name, data, scale=[scale])
+
+    # ------------------------------------------------------------------------------------------ the definition
+    def expected(self) -> Array:
+        """Loops over steps, with NumPy's integers of 64 bits."""
+        x = self.input.astype(np.int64) - self.x[1]
+        x = x.reshape(self.steps, self.batch, -1) if self.time_major else x.transpose(1, 0, 2)
+        h, c = np.zeros((self.batch, self.width), np.int64), np.zeros((self.batch, self.cells), np.int64)
+        found = []
+        for row in x:
+            h, c = self.step(row, h, c)
+            found.append(h + self.state[1])
+        y = np.array(found).astype(np.int8)
+        return (y if self.time_major else y.transpose(1, 0, 2)).reshape(self.shape(self.width))
+
+    def gate(self, k: int, x: Array, h: Array, c: Array) -> Array:
+        (w, w_scale), (r, r_scale) = self.weights[f"w{k}"], self.weights[f"r{k}"]
+        own = x @ w.astype(np.int64).T + self.weights[f"b{k}"][0]
+        total = limited(times(own, self.x[0] * w_scale * 4096))
+        total = limited(total + times(h @ r.astype(np.int64).T, self.state[0] * r_scale * 4096))
+        if f"p{k}" in self.weights:
+            peep, scale = self.weights[f"p{k}"]
+            total = limited(total + times(c * peep, 2.0**self.power * scale * 4096))
+        return total + 32768
+
+    def step(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        sigmoid = sigmoid_table().astype(np.int64)
+        forget = sigmoid[self.gate(1, x, h, c)]
+        enter = 32767 - forget if self.coupled else sigmoid[self.gate(0, x, h, c)]
+        new = tanh_table(3)[self.gate(2, x, h, np.zeros_like(c))].astype(np.int64)
+        c = limited(limited(over(forget * c, 15)) + limited(over(enter * new, 30 + self.power)))
+        if self.clip:
+            most = int(self.clip / 2.0**self.power)
+            c = np.clip(c, -most, most)
+        out = sigmoid[self.gate(3, x, h, c)] * tanh_table(15 + self.power)[c + 32768]
+        scale, zero = self.between
+        hidden = np.clip(times(out, 2.0**-30 / scale) + zero, -128, 127) - zero
+        if self.projected:
+            weights, w_scale = self.weights["p"]
+            sums = hidden @ weights.astype(np.int64).T + self.weights["pb"][0]
+            hidden = np.clip(times(sums, w_scale * scale / self.state[0]) + self.state[1], -128, 127) - self.state[1]
+        return hidden, c
+
+
+def limited(x: Array) -> Array:
+    return np.clip(x, -32768, 32767)
+
+
+def over(x: Array, bits: int) -> Array:
+    """Halves away from zero, in Python's integers."""
+    return np.array([
+        int(math.copysign((abs(int(n)) + (1 << bits >> 1)) >> bits, int(n))) for n in x.reshape(-1)
+    ], np.int64).reshape(x.shape)  # fmt: skip
+
+
+def times(x: Array, factor: float) -> Array:
+    """By a fixed-point number of 31 bits: the upper half of the doubled product, and then what is left of the shift."""
+    part, power = math.frexp(factor)
+    digits = round(part * (1 << 31))
+    upper = [((int(n) << max(power, 0)) * digits + (1 << 30)) >> 31 for n in x.reshape(-1)]
+    return over(np.array(upper, np.int64).reshape(x.shape), max(-power, 0))
+
+
+CASES: dict[str, Lstm] = {
+    "plain": Lstm(), "small weights": Lstm(reach=0.3), "large weights": Lstm(reach=3.0), "coupled": Lstm(coupled=True),
+    "peepholes": Lstm(peepholes=True), "coupled peepholes": Lstm(coupled=True, peepholes=True),
+    "projected": Lstm(projected=4), "clipped": Lstm(clip=0.5), "batch": Lstm(batch=3),
+    "long": Lstm(steps=30, cells=16, size=10), "batch first": Lstm(batch=2, time_major=False),
+    "finer memory": Lstm(power=-12), "finest memory": Lstm(power=-13, reach=0.3), "coarse memory": Lstm(power=-10),
+    "many inputs": Lstm(steps=2, size=700), "one step": Lstm(steps=1, type="LSTM"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_integer(name: str) -> None:
+    case = CASES[name]
+    graph = frontends.load(case.bytes())
+    feeds = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
+    found = evaluate(graph, {**feeds, "x": case.input})["y"]
+    assert found.dtype == np.int8
+    np.testing.assert_array_equal(found, case.expected())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_litert_gives_the_same(name: str) -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    case = CASES[name]
+    for kind in ("BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "AUTO"):
+        resolver = getattr(interpreter.OpResolverType, kind)
+        net = interpreter.Interpreter(model_content=case.bytes(), experimental_op_resolver_type=resolver, num_threads=1)
+        net.allocate_tensors()
+        net.set_tensor(net.get_input_details()[0]["index"], case.input)
+        net.invoke()
+        np.testing.assert_array_equal(net.get_tensor(net.get_output_details()[0]["index"]), case.expected())
+
+
+def test_one_step_after_the_other_is_a_sequence() -> None:
+    """The states that LSTM keeps between runs are inputs and outputs in f32, and lose nothing."""
+    whole = Lstm(steps=5)
+    single = Lstm(steps=1, type="LSTM")
+    single.weights = whole.weights
+    graph = frontends.load(single.bytes())
+    state = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs if v.name != "x"}
+    for row, expected in zip(whole.input, whole.expected(), strict=True):
+        found = evaluate(graph, {**state, "x": row})
+        np.testing.assert_array_equal(found["y"], expected)
+        state = {name: found[f"{name}_out"] for name in state}
+
+
+def test_tables_are_near_the_functions() -> None:
+    """gemmlowp's approximations are up to 12 units of 2**-15 away."""
+    numbers = np.arange(-32768, 32768)
+    assert np.abs(sigmoid_table() - 32768 / (1 + np.exp(-numbers / 4096))).max() < 7
+    for bits in (3, 4, 5):
+        assert np.abs(tanh_table(bits) - 32768 * np.tanh(numbers / (1 << (15 - bits)))).max() < 12
+    np.testing.assert_array_equal(tanh_table(4)[1:32768], -tanh_table(4)[:32768:-1])
+
+
+def test_what_the_kernel_does_not_take_is_computed_in_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    run = IntegerLstm.run
+
+    def noting(self: IntegerLstm, *given: Any) -> Any:
+        used.append(1)
+        return run(self, *given)
+
+    monkeypatch.setattr(IntegerLstm, "run", noting)
+    frontends.load(CASES["plain"].bytes())
+    assert used
+    used.clear()
+    case = Lstm()
+    case.weights["w1"] = case.weights["w1"][0].astype(np.int16), case.weights["w1"][1]
+    frontends.load(case.bytes())
+    assert not used
+
+
+def test_a_memory_that_is_no_power_of_two_is_refused() -> None:
+    case = Lstm()
+    case.power = math.log2(0.0003)  # type: ignore[assignment]
+    with pytest.raises(UnsupportedError, match="no power of two"):
+        frontends.load(case.bytes())
