@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Find faces in a photo with the RFB-320 detector and draw a box around each.
 
-    python examples/faces/detect.py MODEL.onnx PHOTO [--out boxes.png] [--threshold 0.7]
+    python examples/faces/detect.py MODEL PHOTO [--out boxes.png] [--threshold 0.7]
 
-MODEL is "version-RFB-320.onnx" of the project Ultra-Light-Fast-Generic-Face-Detector-1MB: input [1, 3, 240, 320], RGB,
-(pixel - 127) / 128; outputs scores [1, 4420, 2] and boxes [1, 4420, 4] as corners in 0..1.
+MODEL is "version-RFB-320.onnx" of the project Ultra-Light-Fast-Generic-Face-Detector-1MB, or its Caffe or ncnn twin:
+input [1, 3, 240, 320], RGB, (pixel - 127) / 128; outputs scores [1, 4420, 2] and boxes [1, 4420, 4], as corners in 0..1
+or as offsets from prior boxes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,31 @@ from PIL import Image, ImageDraw
 
 import tenon
 from tenon.engine.image import read_image
+from tenon.errors import InputError
 from tenon.ir.picture import Picture
 
 SCALED = Picture(mean=(127,), scale=(1 / 128,))
+PRIORS = {
+    "kind": "ssd",
+    "boxes": "boxes",
+    "scores": "scores",
+    "strides": (8, 16, 32, 64),
+    "sizes": ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
+    "variances": (0.1, 0.2),
+}
+"""What the offsets of the exports that end before the decoding refer to."""
+
+
+def compiled(model: Path) -> tenon.Bundle:
+    """The detector, with boxes that are decoded.  Raises tenon.TenonError for a file that is another network."""
+    shapes = {"input": (1, 3, 240, 320)} if model.suffix == ".param" else None  # which ncnn's file does not say
+    graph = tenon.load(model, shapes=shapes)
+    bundle = tenon.compile(graph)
+    if bundle.heads is None:
+        return tenon.compile(graph, head=PRIORS)
+    if set(bundle.heads.outputs) != {"boxes", "scores"}:
+        raise InputError(f"{model}: lists detections in {', '.join(bundle.heads.outputs)}: it is not RFB-320")
+    return bundle
 
 
 def overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -44,9 +67,10 @@ def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[i
 
 def find_faces(engine: tenon.Engine, photo: Path, threshold: float = 0.7) -> list[tuple[float, list[int]]]:
     """(score, [left, top, right, bottom] in pixels of the photo) of every face, best first."""
-    name, memory = next(iter(engine.inputs.items()))
+    ((name, memory),) = engine.inputs.items()
     out = engine.run({name: read_image(photo, memory.shape, SCALED).pixels})
-    scores, boxes = out["scores"][0, :, 1], out["boxes"][0]
+    whole = np.all(out["boxes"][0, :, 2:] > out["boxes"][0, :, :2], axis=1)
+    scores, boxes = out["scores"][0, whole, 1], out["boxes"][0, whole]
     with Image.open(photo) as picture:
         size = np.array([*picture.size, *picture.size])
     chosen = keep_best(boxes, scores, threshold)
@@ -60,15 +84,23 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("faces.png"))
     parser.add_argument("--threshold", type=float, default=0.7)
     options = parser.parse_args()
-    with tenon.open(tenon.compile(options.model)) as engine:
-        faces = find_faces(engine, options.photo, options.threshold)
+    try:
+        with tenon.open(compiled(options.model)) as engine:
+            faces = find_faces(engine, options.photo, options.threshold)
+    except tenon.TenonError as error:
+        print(f"detect.py: {error}", file=sys.stderr)
+        return 2
     with Image.open(options.photo) as picture:
         drawn = picture.convert("RGB")
     pen = ImageDraw.Draw(drawn)
     for score, box in faces:
         print(f"face {score:.2f} at {box}")
         pen.rectangle(box, outline=(255, 64, 64), width=3)
-    drawn.save(options.out)
+    try:
+        drawn.save(options.out)
+    except (OSError, ValueError) as error:
+        print(f"detect.py: --out {options.out}: cannot be written ({error})", file=sys.stderr)
+        return 2
     print(f"{len(faces)} faces drawn in {options.out}")
     return 0
 

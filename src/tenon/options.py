@@ -107,6 +107,9 @@ class Options:
     preprocess: dict[str, Any] = field(default_factory=dict)
     """How pictures become inputs, where the model does not say or says otherwise: fields of ``ir.picture.Picture``."""
 
+    head: dict[str, Any] = field(default_factory=dict)
+    """How outputs list detections, where the model does not say: fields of ``passes.heads.Described``, and "priors"."""
+
     compile_preprocess: tuple[int, int] | None = None
     """(height, width) of pictures that the bundle takes as bytes [height, width, channels], all else compiled in."""
 

@@ -24,6 +24,7 @@ from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Options
+from tenon.passes.heads import with_head
 from tenon.passes.picture import compile_in, described
 from tenon.passes.ports import adapted
 from tenon.passes.precision import precision
@@ -115,6 +116,7 @@ def compile(
     rest = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in every[1:])
     unnamed = not isinstance(model, Graph)  # dimensions that are bound when loading have no names any more
     graphs = [_bound(graph, None if unnamed else one) for graph, one in zip((given, *rest), every, strict=True)]
+    graphs = [with_head(bound, chosen.head) for bound in graphs]
     graphs = [adapted(bound, chosen.data_formats, chosen.data_types) for bound in graphs]
     heads, changes = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:

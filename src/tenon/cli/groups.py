@@ -17,6 +17,7 @@ import typer
 
 from tenon.cli.words import (
     parse_bindings,
+    parse_head,
     parse_list,
     parse_numbers,
     parse_processors,
@@ -158,6 +159,8 @@ class Planning:
         found = {name: value for name, value in vars(self).items() if value is not None and value is not False}
         if "compile_preprocess" in found:
             found["compile_preprocess"] = parse_size("--compile-preprocess", found["compile_preprocess"])
+        if "head" in found:
+            found["head"] = parse_head(found["head"])
         for name, option in (("data_formats", "--data-format"), ("data_types", "--data-type")):
             if name in found:
                 found[name] = parse_words(option, found[name])
@@ -199,6 +202,14 @@ class Running(Building):
     """And run."""
 
     no_tuning: NoTuning = False
+
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head", metavar="'KIND KEY=VALUE ...'", help="How outputs list detections, as in 'ssd strides=8,16 "
+            "sizes=10/16,32/48' (docs/pictures.md).",
+        ),
+    ] = None  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from tenon.cli.draw import draw
 from tenon.cli.groups import Answers
@@ -17,7 +18,7 @@ from tenon.cli.opening import Source, Threads, open_engine
 from tenon.cli.show import console, duration, print_json, table
 from tenon.cli.words import read_array
 from tenon.engine import Engine
-from tenon.engine.detect import Detection, detections, picture_input
+from tenon.engine.detect import Detection, detections, picture_input, raw_boxes, why_none
 from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
 from tenon.input_file import read_regular
@@ -39,6 +40,8 @@ def run_model(
 ) -> None:
     if feeding.changes and feeding.picture is None:
         raise InputError(f"--{next(iter(feeding.changes))} is for a picture, and none was given")
+    if options.get("head") and source.bundle:
+        raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
     changes = {} if source.bundle else feeding.changes
     engine = open_engine(source, {**options, "preprocess": changes}, threads)
     with engine:
@@ -50,6 +53,9 @@ def run_model(
         found = None
         if seen is not None and (engine.manifest.heads or answers.draw):
             found = detections(engine, seen, results, answers.threshold, answers.overlap)
+        hint = None
+        if seen is not None and found is None and raw_boxes({n: a.shape for n, a in results.items()}):
+            hint = why_none(engine)
     if answers.output:
         _write(answers.output, results)
     if answers.draw:
@@ -62,7 +68,10 @@ def run_model(
         _print_best(results, names, answers.top)
     else:
         _print_detections(found, names)
-    return console.print(duration(1e3 * elapsed))
+    console.print(duration(1e3 * elapsed))
+    if hint:
+        Console(stderr=True, highlight=False).print(f"tenon: no detections are listed: {hint}", markup=False)
+    return None
 
 
 def _json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,31 @@ def parse_numbers(option: str, text: str) -> tuple[float, ...]:
 def _number(word: str) -> float:
     above, sep, below = word.partition("/")
     return float(above) / float(below) if sep else float(above)
+
+
+def parse_head(text: str) -> dict[str, Any]:
+    """``ssd strides=8,16 sizes=10/16,32/48 boxes=loc``: a kind, and fields of ``passes.heads.Described``."""
+    try:
+        kind, *words = shlex.split(text)
+    except ValueError:
+        raise InputError(f"--head {text}: write 'KIND KEY=VALUE ...'") from None
+    found: dict[str, Any] = {"kind": kind}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not value or name in found:
+            raise InputError(f"--head: {word}: write 'KIND KEY=VALUE ...', each key once")
+        found[name] = _head_value(name, value)
+    return found
+
+
+def _head_value(name: str, value: str) -> object:
+    if name == "strides":
+        return tuple(int(v) if v.isdigit() else v for v in value.split(","))
+    if name == "sizes":
+        return tuple(parse_numbers("--head sizes", part.replace("/", ",")) for part in value.split(","))
+    if name == "variances":
+        return parse_numbers("--head variances", value)
+    return parse_list(value) if name == "outputs" else value
 
 
 def parse_size(option: str, text: str) -> tuple[int, int]:

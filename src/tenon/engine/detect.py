@@ -73,7 +73,7 @@ def detections(
     """As ``detect``, of the outputs for a picture that are there already."""
     heads = engine.manifest.heads
     if heads is None:
-        raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell")
+        raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell: {why_none(engine)}")
     found = _read(heads, {n: np.asarray(outputs[n], np.float32) for n in heads.outputs}, threshold)
     boxes = _corners(heads, found.boxes.astype(np.float64))
     in_pixels = heads.pixels if heads.pixels is not None else bool(boxes.size and np.abs(boxes).max() > 4)
@@ -85,6 +85,32 @@ def detections(
     placed = seen.on_picture(found.boxes)
     order = np.argsort(-found.scores, kind="stable")
     return [Detection(int(found.kinds[i]), float(found.scores[i]), _box(placed[i])) for i in order]
+
+
+def why_none(engine: Engine) -> str:
+    """Why no detections are told from a network's outputs, and what to do."""
+    shapes = {tensor.name: tensor.shape for tensor in engine.manifest.outputs}
+    if pair := raw_boxes(shapes):
+        return (
+            f"'{pair[0]}' and '{pair[1]}' look like boxes and scores, but nothing in the network turns these offsets "
+            'into boxes. Say from which prior boxes they are when compiling, as in --head "ssd strides=8,16,32,64 '
+            'sizes=10/16/24,32/48,64/96,128/192/256 variances=0.1,0.2" (docs/pictures.md)'
+        )
+    listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    return (
+        f"none of {listed} has the shape of them. Say which outputs they are when compiling, as in "
+        '--head "boxes outputs=BOXES,SCORES" (docs/pictures.md)'
+    )
+
+
+def raw_boxes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, str] | None:
+    """The outputs, by name, that can only be boxes [.., n, 4] and scores [.., n, classes] of a detector."""
+    lists = {name: shape for name, shape in shapes.items() if len(shape) in (2, 3) and shape[-2] > 1}
+    for name, shape in lists.items():
+        scores = [other for other, its in lists.items() if other != name and its[:-1] == shape[:-1]]
+        if shape[-1] == 4 and len(scores) == 1:
+            return name, scores[0]
+    return None
 
 
 def thinned(boxes: Array, kinds: Array, scores: Array, overlap: float) -> Array:
