@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -133,6 +134,37 @@ def test_inspecting_a_damaged_bundle(tmp_path: Path) -> None:
     assert "sound" in done.stdout
     done = tenon("inspect", "out", "--dot", "graph.dot", cwd=tmp_path)
     assert (done.returncode, "holds no graph" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("tenon ins", {"inspect"}), ("tenon compile --target aar", {"aarch64"}), ("tenon b", {"benchmark", "bench-op"}),
+        ("tenon compile --no-", {"--no-tuning"}), ("tenon run --he", {"--head", "--help"}),
+    ],
+)  # fmt: skip
+def test_completion_in_bash(line: str, wanted: set[str], tmp_path: Path) -> None:
+    """Installed as the page says, then asked as bash asks when Tab is pressed."""
+    words = line.split()
+    script = (
+        "tenon --install-completion >/dev/null && . ~/.bashrc && complete -p tenon >/dev/null || exit 9\n"
+        f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}\n_tenon_completion tenon\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    path = f"{tenon_script().parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], cwd=tmp_path, env=environment(HOME=str(tmp_path), PATH=path),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == wanted
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_completion_has_a_script_for_each_shell(shell: str) -> None:
+    told = succeeds(_TENON_COMPLETE=f"source_{shell}")
+    assert "_TENON_COMPLETE" in told
+    assert "tenon" in told
 
 
 _USES = f"""

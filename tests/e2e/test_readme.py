@@ -92,7 +92,7 @@ def test_commands_and_their_output(folder: Path, update_golden: bool) -> None:
     if update_golden:
         README.write_text(updated)
     else:
-        assert not wrong, "\n".join(wrong)
+        assert not wrong, "\n".join(["README.md is stale: run this test with --update-golden", *wrong])
 
 
 def test_the_first_commands_need_only_what_is_there() -> None:

@@ -35,7 +35,6 @@ from tenon.cli.words import parse_pairs
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Tenon: a trained network in, a standalone bundle of code and weights out.",

@@ -127,7 +127,19 @@ def sources_of(models: list[str], shape: list[str] | None, value: list[str] | No
 
 
 # ---------------------------------------------------------------------------------- how to compile
-Target = Annotated[str | None, typer.Option("--target", help="The machine to compile for; see 'tenon targets'.")]
+
+
+def _completed_target(incomplete: str) -> list[str]:
+    """Targets whose names begin so, for a shell that completes a command."""
+    from tenon.targets import targets
+
+    return [name for name in ("host", *sorted(targets())) if name.startswith(incomplete)]
+
+
+Target = Annotated[
+    str | None,
+    typer.Option("--target", help="The machine to compile for; see 'tenon targets'.", autocompletion=_completed_target),
+]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Check every pass: the graph it leaves, and what that computes.")
 ]
