@@ -113,7 +113,7 @@ def test_a_model_with_another_sum(server: str, tmp_path: Path, monkeypatch: pyte
     expected = hashlib.sha256(shared(FACES).read_bytes()).hexdigest()
     with pytest.raises(FormatError, match=f"{expected}, expected {'1' * 64}"):
         Source(address, sha256="1" * 64).fetch(lambda stage: None)
-    assert not list((tmp_path / "cache" / "models").iterdir())
+    assert not list((tmp_path / "cache").rglob("*"))
     Source(address, sha256=expected.upper()).fetch(lambda stage: None)
 
 
