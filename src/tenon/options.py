@@ -12,14 +12,18 @@ Environment variables are read here and nowhere else:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import lru_cache
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
 from tenon.errors import InputError
 from tenon.records import MisfitError, Reader, least, matching, most, reader
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Emit = Literal["c", "header", "object", "weights", "library", "manifest", "exe"]
 """A part of a bundle on disk."""
@@ -176,6 +180,49 @@ class Options:
         values.setdefault("tuning", Path(values["cache"]) / "tuning.sqlite")
         values.update({option: value for option, value in overrides.items() if value is not None})
         return cls(**values)
+
+
+class Changes(TypedDict, total=False):
+    """The fields of ``Options`` as keywords of functions, with the types that these take.  What is None or not given
+    comes from the environment."""
+
+    target: str | None
+    name: str | None
+    optimize: Literal[0, 1, 2] | None
+    precision: Precision | None
+    winograd: Literal[0, 2, 4] | None
+    strassen: Literal[0, 1, 2] | None
+    max_winograd_error: float | None
+    max_weights: int | None
+    preprocess: dict[str, Any] | None
+    compile_preprocess: tuple[int, int] | None
+    inputs: list[str] | tuple[str, ...] | None
+    outputs: list[str] | tuple[str, ...] | None
+    data_formats: dict[str, DataFormat] | None
+    data_types: dict[str, DataType] | None
+    ranges: dict[str, tuple[float, float]] | None
+    emit: list[Emit] | tuple[Emit, ...] | None
+    verify: bool | None
+    profile: bool | None
+    threads: int | None
+    compiler: str | None
+    cache: str | Path | None
+    tuning: str | Path | None
+    no_tuning: bool | None
+
+
+def with_options(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of ``**changes`` whose signature, for editors and notebooks that ask it, lists the options."""
+    known = signature(function)
+    own = [p for p in known.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    hints = get_type_hints(Changes)
+    given = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for name, hint in hints.items()
+        if name not in known.parameters
+    ]
+    function.__signature__ = known.replace(parameters=[*own, *given])  # type: ignore[attr-defined]
+    return function
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tenon import frontends, passes
 from tenon.bundle import Bundle, Origin, Tuned
@@ -23,7 +23,7 @@ from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
-from tenon.options import THREADS, Options
+from tenon.options import THREADS, Changes, Options, with_options
 from tenon.passes.heads import with_head
 from tenon.passes.picture import compile_in, described
 from tenon.passes.ports import adapted
@@ -80,6 +80,7 @@ def load(
 
 
 @guarded
+@with_options
 def compile(
     model: Model | Graph,
     options: Options | None = None,
@@ -89,7 +90,7 @@ def compile(
     values: Values | None = None,
     example_inputs: Sequence[Any] | None = None,
     progress: Progress = lambda stage: None,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> Bundle:
     """Compile a model, or a graph that ``load`` gave, for a target.  Models are those that ``load`` reads.
 
@@ -118,11 +119,11 @@ def compile(
     graphs = [_bound(graph, None if unnamed else one) for graph, one in zip((given, *rest), every, strict=True)]
     graphs = [with_head(bound, chosen.head) for bound in graphs]
     graphs = [adapted(bound, chosen.data_formats, chosen.data_types) for bound in graphs]
-    heads, changes = find_heads(graphs[0]), chosen.preprocess
+    heads, looks = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
-        graphs = [compile_in(bound, changes, chosen.compile_preprocess) for bound in graphs]
-        changes = {}
-    pictures = described(graphs[0], changes)
+        graphs = [compile_in(bound, looks, chosen.compile_preprocess) for bound in graphs]
+        looks = {}
+    pictures = described(graphs[0], looks)
     (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
     text = source(first, f"{name}.h", profile=chosen.profile, more=more)
@@ -130,6 +131,7 @@ def compile(
 
 
 @guarded
+@with_options
 def inspect(
     model: Model | Graph,
     options: Options | None = None,
@@ -138,7 +140,7 @@ def inspect(
     weights: Model | None = None,
     values: Values | None = None,
     progress: Progress = lambda stage: None,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> tuple[Description, Graph | None]:
     """What a model is made of, and the graph that would be compiled (None while dimensions are unbound)."""
     chosen, target = _chosen(options, changes)
@@ -336,7 +338,7 @@ def most_threads(target: Target, options: Options) -> int:
     return options.threads or THREADS
 
 
-def _chosen(options: Options | None, changes: dict[str, Any]) -> tuple[Options, Target]:
+def _chosen(options: Options | None, changes: Mapping[str, Any]) -> tuple[Options, Target]:
     """The options with what depends on the target decided, and the target."""
     chosen = _options(options, changes)
     target = find_target(chosen)
@@ -348,10 +350,11 @@ def _chosen(options: Options | None, changes: dict[str, Any]) -> tuple[Options, 
     ), target
 
 
-def _options(options: Options | None, changes: dict[str, Any]) -> Options:
+def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
     if options is None:
         return Options.from_environment(**changes)
-    return Options(**{**vars(options), **changes}) if changes else options
+    given = {name: value for name, value in changes.items() if value is not None}
+    return Options(**{**vars(options), **given}) if given else options
 
 
 def _origin(model: Model | Graph, graph: Graph) -> Origin | None:

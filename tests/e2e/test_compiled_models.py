@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -46,7 +47,7 @@ def example(path: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("optimize", [0, 1, 2])
-def test_faces_are_found(optimize: int) -> None:
+def test_faces_are_found(optimize: Literal[0, 1, 2]) -> None:
     faces = example("faces/detect.py")
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photos = {"rfb_faces_test.jpg": 5, "rfb_face_13.jpg": 2, "coral_grace_hopper.bmp": 1}

@@ -11,19 +11,21 @@ import tenon
 from real import DIGITS, held_out_digits, shared
 from tenon.bundle.manifest import read_manifest
 from tenon.ir.graph import Array
+from tenon.options import Precision
 from tenon.targets.here import runs_here
 
-NAMES = ["bf16", "fp16"]
+NAMES: tuple[Precision, ...] = ("bf16", "fp16")
+EVERY: tuple[Precision, ...] = ("fp32", *NAMES)
 
 
-def answers(precision: str) -> Array:
+def answers(precision: Precision) -> Array:
     images, _ = held_out_digits()
     with tenon.open(tenon.compile(DIGITS / "digits.onnx", precision=precision)) as engine:
         return np.stack([engine.run(image)["probabilities"][0] for image in images])
 
 
 @pytest.mark.parametrize("precision", NAMES)
-def test_digits_are_as_right(precision: str) -> None:
+def test_digits_are_as_right(precision: Precision) -> None:
     """A step of bf16 is 2**-8, of fp16 2**-11; a handful of layers each adds half of one to a probability."""
     exact, found = answers("fp32"), answers(precision)
     _, labels = held_out_digits()
@@ -33,7 +35,7 @@ def test_digits_are_as_right(precision: str) -> None:
 
 def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
     sizes = {}
-    for precision in ("fp32", *NAMES):
+    for precision in EVERY:
         bundle = tenon.compile(DIGITS / "digits.onnx", precision=precision, target="x86-64-avx2", winograd=0)
         bundle.save(tmp_path / precision, emit=("weights", "manifest"))
         assert read_manifest(tmp_path / precision).options["precision"] == precision
@@ -42,7 +44,7 @@ def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.006)])
-def test_a_face_detector_on_a_photo(precision: str, tolerance: float) -> None:
+def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
     """Twice what 17 photos showed at most: scores off by 0.025 and 0.0032, boxes by 0.0051 and 0.0008."""
     from tenon.engine.image import read_image
     from tenon.ir.picture import Picture
@@ -50,7 +52,8 @@ def test_a_face_detector_on_a_photo(precision: str, tolerance: float) -> None:
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photo = shared("models/images/coral_grace_hopper.bmp")
     found = {}
-    for name in ("fp32", precision):
+    both: tuple[Precision, ...] = ("fp32", precision)
+    for name in both:
         with tenon.open(tenon.compile(model, precision=name)) as engine:
             shape = engine.inputs["input"].shape
             found[name] = engine.run({"input": read_image(photo, shape, Picture(mean=(127,), scale=(1 / 128,))).pixels})

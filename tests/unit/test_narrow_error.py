@@ -16,6 +16,7 @@ from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
 from tenon.kernels.winograd import ERROR, Blocking
 from tenon.ops.base import Limits
+from tenon.options import Precision
 from tenon.passes.precision import precision
 from tenon.plan.sites import Setting, operator, site
 from tenon.targets.here import processor, runs_here
@@ -125,7 +126,7 @@ def furthest(got: Array, expected: Array) -> float:
 
 @pytest.mark.parametrize(("name", "target"), [("fp16", "host"), ("bf16", "host"), ("bf16", "x86-64")])
 @pytest.mark.parametrize("form", FORMS)
-def test_no_answer_is_further_off_than_stated(form: str, name: str, target: str) -> None:
+def test_no_answer_is_further_off_than_stated(form: str, name: Precision, target: str) -> None:
     if target != "host" and not (processor() == "x86-64" and runs_here(target)):
         pytest.skip(f"this processor is no {target}")
     make, options = FORMS[form]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, fields
+from functools import reduce
+from inspect import Parameter, signature
+from operator import or_
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+import tenon
 from tenon.errors import InputError
-from tenon.options import Options, default_cache
+from tenon.options import Changes, Options, default_cache
+
+DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 
 
 def test_environment_is_read_and_overridden() -> None:
@@ -49,3 +58,40 @@ def test_all_problems_are_reported_at_once() -> None:
 def test_frozen() -> None:
     with pytest.raises(FrozenInstanceError, match="cannot assign"):
         setattr(Options(), "target", "x")  # noqa: B010  (an assignment would not pass the type checker)
+
+
+# ------------------------------------------------------------------------------------------- keywords of functions
+def _accepted(hint: Any) -> Any:
+    """The type that a keyword takes for an option of this type: paths as text, lists for tuples, None for nothing."""
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    origin, arguments = get_origin(plain), get_args(plain)
+    if origin in (Union, UnionType):
+        return reduce(or_, (_accepted(a) for a in arguments))
+    if plain is Path:
+        return str | Path | None
+    if origin is tuple and arguments[1:] == (...,):
+        return list.__class_getitem__(arguments[0]) | plain | None
+    return plain if plain is NoneType else plain | None
+
+
+def test_keywords_are_the_options() -> None:
+    """Editors show what ``compile`` takes, and it is what ``Options`` has."""
+    options, keywords = get_type_hints(Options, include_extras=True), get_type_hints(Changes)
+    assert list(keywords) == [option.name for option in fields(Options)]
+    for name, hint in options.items():
+        if name in keywords:
+            assert keywords[name] == _accepted(hint), name
+
+
+@pytest.mark.parametrize("function", [tenon.compile, tenon.inspect])
+def test_signatures_list_the_options(function: Callable[..., object]) -> None:
+    found = signature(function).parameters
+    assert {option.name for option in fields(Options)} <= found.keys()
+    assert not [p for p in found.values() if p.kind is Parameter.VAR_KEYWORD]
+    assert len(found) == len(set(found))
+
+
+def test_keywords_that_are_none_change_nothing() -> None:
+    options = Options(target="aarch64", optimize=1)
+    bundle = tenon.compile(DIGITS, options, target=None, optimize=None, name="net")
+    assert (bundle.options.target, bundle.options.optimize, bundle.name) == ("aarch64", 1, "net")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import BundleError
+from tenon.ir.notebook import html_table, tensor_rows, tensors
 from tenon.ir.picture import Heads, Picture
 from tenon.records import MisfitError, least, plain, reader
 
@@ -70,6 +71,10 @@ class Tensor(NamedTuple):
     extent: tuple[int, str] | None = None
     string: bool = False
     range: tuple[float, float] | None = None
+
+    @property
+    def type(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class Step(NamedTuple):
@@ -174,6 +179,22 @@ class Manifest(NamedTuple):
     tuned: Tuned | None = None
     digest: str = ""
     format: Literal[2] = FORMAT
+
+    def __repr__(self) -> str:
+        return f"Manifest('{self.name}', {self.target.name}: {self.ports()})"
+
+    def ports(self) -> str:
+        """Inputs and outputs on a line."""
+        inputs, outputs = (tensors((t.name, t.type) for t in every) for every in (self.inputs, self.outputs))
+        return f"{inputs} -> {outputs}"
+
+    def html(self, title: str) -> str:
+        """Inputs, outputs and sizes as a small table, for notebooks."""
+        inputs, outputs = ([(t.name, t.type) for t in every] for every in (self.inputs, self.outputs))
+        sizes = (("weights", self.memory.constant), ("peak RAM", self.memory.peak))
+        about = [("target", "", self.target.name), ("threads", "", f"1 to {self.threads}")]
+        rows = [*tensor_rows(inputs, outputs), *((name, "", f"{n:,} B") for name, n in sizes), *about]
+        return html_table(f"{title} {self.name}", rows, ("", "name", "type"))
 
     def every_binding(self) -> tuple[Binding, ...]:
         """The bindings; one, of the network as it is, where there are not several."""

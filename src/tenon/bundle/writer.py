@@ -45,7 +45,7 @@ from tenon.toolchain.size import sizes
 _COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe"})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """A program, its C text and the target it was made for.
 
@@ -67,6 +67,15 @@ class Bundle:
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
             raise InternalError(f"'{self.name}' cannot name an entry point: use {identifier(self.name)}")
+
+    def __repr__(self) -> str:
+        about = self.manifest({}, compiled=False)
+        return (
+            f"Bundle('{self.name}', {self.target.name}: {about.ports()}, {self.program.memory.constant:,} B of weights)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.manifest({}, compiled=False).html("Bundle")
 
     @property
     def name(self) -> str:

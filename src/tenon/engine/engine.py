@@ -221,7 +221,11 @@ class Engine(Locked):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Engine('{self.name}', {'closed' if self._closed else self.manifest.target.name})"
+        state = "closed" if self._closed else f"{self.manifest.target.name}: {self.manifest.ports()}"
+        return f"Engine('{self.name}', {state})"
+
+    def _repr_html_(self) -> str:
+        return self.manifest.html("Closed engine" if self._closed else "Engine")
 
 
 def _check_machine(manifest: Manifest, what: str) -> None:

@@ -7,6 +7,7 @@ Iterating over a graph walks a snapshot, so a pass may change what it walks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.ir.notebook import html_table, tensor_rows, tensors
 from tenon.ir.ordering import Order
 from tenon.ir.picture import Heads, Picture
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
@@ -140,6 +142,17 @@ class Graph:
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self.fixed: set[str] = set()  # inputs of the model in whose place constants stand (ir.fixed)
         self._nodes: Order[Node] = Order()
+
+    def __repr__(self) -> str:
+        inputs, outputs = (tensors((v.name, v._type or "?") for v in values) for values in (self.inputs, self.outputs))
+        return f"Graph('{self.name}', {len(self)} nodes: {inputs} -> {outputs})"
+
+    def _repr_html_(self) -> str:
+        inputs, outputs = ([(v.name, v._type or "?") for v in values] for values in (self.inputs, self.outputs))
+        kinds = Counter(node.op.name for node in self).most_common()
+        return html_table(f"Graph {self.name}", tensor_rows(inputs, outputs), ("", "name", "type")) + html_table(
+            f"{len(self)} nodes", [(kind, str(n)) for kind, n in kinds], ("operator", "count")
+        )
 
     # ------------------------------------------------------------------------------------- reading
     @property

@@ -103,7 +103,7 @@ class Memory:
     bound: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A network ready to be printed: everything is decided but the text.
 
@@ -119,6 +119,9 @@ class Program:
     memory: Memory
     threads: int = 1
     error: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"Program('{self.name}', {len(self.calls)} calls)"
 
     def weights(self) -> bytes:
         """The bytes of the constant region."""
