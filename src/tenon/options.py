@@ -190,6 +190,7 @@ class Changes(TypedDict, total=False):
     name: str | None
     optimize: Literal[0, 1, 2] | None
     precision: Precision | None
+    dot2: float | None
     winograd: Literal[0, 2, 4] | None
     strassen: Literal[0, 1, 2] | None
     max_winograd_error: float | None
