@@ -196,6 +196,7 @@ class Changes(TypedDict, total=False):
     max_winograd_error: float | None
     max_weights: int | None
     preprocess: dict[str, Any] | None
+    head: dict[str, Any] | None
     compile_preprocess: tuple[int, int] | None
     inputs: list[str] | tuple[str, ...] | None
     outputs: list[str] | tuple[str, ...] | None
