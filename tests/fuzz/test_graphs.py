@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fuzzing.generate import Sample, catalogue, endless, sample
-from fuzzing.judge import Batch, Report, judge
+from fuzzing.judge import Batch, Report, Way, judge
 from fuzzing.known import excused
 from fuzzing.peer import answer
 from tenon.errors import ShapeError
@@ -37,7 +37,7 @@ def compiler() -> Compiler:
 
 @pytest.mark.parametrize(("first", "target"), [(0, "host"), (20, "x86-64")])
 def test_random_graphs(first: int, target: str, compiler: Compiler) -> None:
-    report = judge(range(first, first + 20), find_target(target).name, 1 + 2 * (first > 0), compiler)
+    report = judge(range(first, first + 20), Way(find_target(target).name, 1 + 2 * (first > 0), "fp32", compiler))
     assert report.findings == []
     assert report.programs == 60
     assert report.answered > 10
@@ -72,7 +72,7 @@ def graph_of(inputs: dict[str, Array], *nodes: tuple[str, tuple[str, ...], dict[
 
 
 def judged(made: Sample, compiler: Compiler) -> Report:
-    batch = Batch(find_target("host").name, 1, compiler)
+    batch = Batch(Way(find_target("host").name, 1, "fp32", compiler))
     batch.work([made])
     return batch.report
 

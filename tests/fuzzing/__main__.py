@@ -11,15 +11,20 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 from fuzzing.batch import BATCH
-from fuzzing.judge import Report, judge_apart
+from fuzzing.judge import Report, Way, judge_apart
+from tenon.errors import ToolchainError
 from tenon.options import Options
 from tenon.targets.here import runs_here
-from tenon.toolchain.compiler import find
+from tenon.toolchain.compiler import Compiler, find
 
+PRECISIONS = ("fp32", "fp16", "bf16")
+ORDER = ("fp32", "fp32", "fp16", "fp32", "bf16")
+COMPILERS = ("gcc", "clang", "zig")
 TARGETS = ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64")
 
 
@@ -30,7 +35,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first seed; graph i has seed SEED + i")
     parser.add_argument("--target", help="one of this machine's targets; else each in turn")
     parser.add_argument("--threads", type=int, help="threads of every program; else 1 and 3 in turn")
-    parser.add_argument("--compiler", default="gcc", help="the C compiler")
+    parser.add_argument("--precision", choices=PRECISIONS, help="of every program; else each in turn, mostly fp32")
+    parser.add_argument("--compiler", help="the C compiler; else zig, gcc and clang in turn, as far as installed")
     parser.add_argument("--log", type=Path, help="append a line of JSON per batch here, and go on after its last seed")
     parser.add_argument("--show", action="store_true", help="print the graphs of findings")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -40,15 +46,28 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, str, int]]:
-    """Seeds, target and threads of each batch: they follow from the seed, however many there were before."""
-    here = [name for name in TARGETS if runs_here(name)]
+def compilers(given: argparse.Namespace) -> list[Compiler]:
+    """Those asked for, or all that are installed.  Raises ToolchainError for one that is not."""
+    if given.compiler:
+        return [find(Options.from_environment(compiler=given.compiler))]
+    found = []
+    for name in COMPILERS:
+        with suppress(ToolchainError):
+            found.append(find(Options.from_environment(compiler=name)))
+    return found
+
+
+def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]]:
+    """Seeds of each batch and how they are compiled: that follows from the seed, however many there were before."""
+    here, with_them = [name for name in TARGETS if runs_here(name)], compilers(given)
     end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
     while first < end:
         number = first // BATCH
         last = min(end, (number + 1) * BATCH)
-        target = given.target or here[number % len(here)]
-        yield range(first, last), target, given.threads or (1, 3)[number // len(here) % 2]
+        turn = number // len(here)
+        target, threads = given.target or here[number % len(here)], given.threads or (1, 3)[turn % 2]
+        precision = given.precision or ORDER[(number + turn) % len(ORDER)]
+        yield range(first, last), Way(target, threads, precision, with_them[number % len(with_them)])
         first = last
 
 
@@ -64,17 +83,16 @@ def resumed(log: Path | None, seed: int) -> tuple[int, Report]:
 
 def main() -> int:
     given = arguments()
-    compiler = find(Options.from_environment(compiler=given.compiler))
     first, report = resumed(given.log, given.seed)
     began, before = monotonic(), report.graphs
-    for seeds, target, threads in batches(given, first):
+    for seeds, way in batches(given, first):
         if given.minutes is not None and monotonic() - began > 60 * given.minutes:
             break
-        found = judge_apart(seeds, target, threads, compiler)
+        found = judge_apart(seeds, way)
         report.add(found)
         if given.log:
             with given.log.open("a") as out:
-                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": found.record()}) + "\n")
+                out.write(json.dumps({"next": seeds[-1] + 1, "target": way.target, "report": found.record()}) + "\n")
         if not given.json:
             progress(found, report, seeds, (report.graphs - before) / (monotonic() - began))
     if given.json:

@@ -13,20 +13,18 @@ import numpy as np
 from fuzzing.generate import Sample
 from tenon.codegen.threads import phases
 from tenon.codegen.unit import source
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Graph
 from tenon.ops.base import Limits
 from tenon.passes import optimize
+from tenon.passes.precision import precision
 from tenon.plan.lower import plan
 from tenon.plan.program import ALIGNMENT, Program
 from tenon.plan.sites import Setting
 from tenon.targets import Target
 from tenon.toolchain.compiler import BASE_FLAGS, Compiler
 
-FLAGS = (*(f for f in BASE_FLAGS if f not in ("-O3", "-Wall", "-Wextra", "-Werror")), "-w", "-fPIC", "-shared")
-"""Cheaper than what bundles are compiled with; the text is the same."""
-
-OPTIMISED = 4
-"""Every so many batches the C compiler optimises, which takes it twice as long."""
+FLAGS = (*(f for f in BASE_FLAGS if f != "-O3"), "-fPIC", "-shared")
+"""Cheaper than what bundles are compiled with; the text and the warnings, which are errors, are the same."""
 
 BATCH = 50
 """Graphs that are compiled together: more take longer a graph, since a compiler's time grows faster than its text."""
@@ -43,15 +41,19 @@ class Plan:
     level: int
     program: Program
     phases: int
+    rounded: Graph | None
+    """The graph whose numbers have the precision of the program, if that is not the sample's."""
 
 
-def planned(sample: Sample, level: int, target: Target, threads: int = 1) -> Plan:
-    """The program of a graph.  Winograd's and Strassen's algorithms spread a NaN to their whole tile, so they are
-    left out where there may be one."""
-    graph = optimize(sample.graph.copy(), verify=True, level=level)
+def planned(sample: Sample, level: int, target: Target, threads: int = 1, name: str = "fp32") -> Plan:
+    """The program of a graph at a precision.  Winograd's and Strassen's algorithms spread a NaN to their whole tile, so
+    they are left out where there may be one."""
+    narrow = precision(name, arithmetic=target.machine.dot2)
+    graph = optimize(sample.graph.copy(), verify=True, level=level, narrow=narrow)
+    rounded = optimize(sample.graph.copy(), level=level, narrow=narrow, fuse=False) if narrow else None
     limits = Limits(0, 0) if sample.wild else Limits()
     program = plan(graph, Setting(target.machine, limits, threads=threads), f"g{sample.seed}_o{level}")
-    return Plan(sample, level, program, phases(program) if threads > 1 else 1)
+    return Plan(sample, level, program, phases(program) if threads > 1 else 1, rounded)
 
 
 class Library:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fuzzing.idioms import IDIOMS
+from fuzzing.moves import MOVES
 from fuzzing.numbers import ordinary, special
 from tenon.errors import TenonError, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Origin, Value
@@ -96,6 +97,8 @@ class Generator:
     """The most nodes that are asked for; what makes operands fit comes on top."""
     idioms: float = 0.45
     """How often a step is an idiom of real networks, not an operator's own case."""
+    moves: float = 0.2
+    """How often a step moves elements of what there is."""
     graph: Graph = field(init=False)
     known: dict[Value, Array] = field(default_factory=dict)
     pool: list[Value] = field(default_factory=list)
@@ -106,7 +109,7 @@ class Generator:
         self.rng = np.random.default_rng(self.seed)
         self.graph = Graph(f"g{self.seed}")
         self.wild = self.chance(0.2)
-        self.nothing = self.chance(0.05)  # some dimension may be zero
+        self.nothing = self.chance(0.1)  # some dimension may be zero
 
     def sample(self) -> Sample:
         wanted = 1 + int(self.rng.integers(self.nodes))
@@ -120,6 +123,8 @@ class Generator:
         return Sample(self.seed, self.graph, self.feeds, self.wild, why)
 
     def grow(self) -> None:
+        if self.chance(self.moves) and self.moved():
+            return
         images = [v for v in self.pool if v.type.dtype is DType.F32 and v.type.rank == 4 and v.type.size]
         if self.chance(self.idioms) and (images or self.chance(0.5)):
             x = self.pick(images) if images else self.fresh(ordinary(self.rng, self.image(), DType.F32))
@@ -127,6 +132,24 @@ class Generator:
             return
         name = self.pick(list(catalogue()))
         self.apply(self.pick(catalogue()[name]))
+
+    def moved(self) -> bool:
+        """Move elements of one of the last values; whether that made a node."""
+        there = [v for v in self.pool[-6:] if v.type.rank and (self.nothing or v.type.size)]
+        if not there:
+            return False
+        before = len(self.graph)
+        try:
+            self.pick(MOVES)(self, self.pick(there))
+        except (TenonError, *HOSTILE):
+            self.withdraw(before)
+        return len(self.graph) > before
+
+    def withdraw(self, before: int) -> None:
+        """Remove the nodes that came after the first ``before``."""
+        for node in reversed(self.graph.nodes[before:]):
+            self.graph.remove(node)
+            self.pool = [v for v in self.pool if v.producer is not node]
 
     # ------------------------------------------------------------------------------------- chances
     def chance(self, p: float) -> bool:
@@ -201,9 +224,7 @@ class Generator:
         try:
             self.add(op, *[self.operand(case, i, given) for i, given in enumerate(shapes)])
         except (TenonError, *HOSTILE):
-            for node in reversed(self.graph.nodes[before:]):  # what only led here
-                self.graph.remove(node)
-                self.pool = [v for v in self.pool if v.producer is not node]
+            self.withdraw(before)  # what only led here
 
     def operand(self, case: Case, i: int, given: Array | tuple[int, ...] | None) -> Value | None:
         if given is None:

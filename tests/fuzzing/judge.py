@@ -19,6 +19,7 @@ from fuzzing.batch import Library, Plan, planned
 from fuzzing.generate import Sample, sample
 from fuzzing.known import excused
 from fuzzing.peer import Refused, answer
+from tenon.errors import TenonError
 from tenon.ir.graph import Array, Node
 from tenon.passes.tolerance import MARGIN, Extra, Reference, no_extra
 from tenon.targets import find as find_target
@@ -42,11 +43,14 @@ class Finding:
     what: str
     target: str
     threads: int
+    precision: str = "fp32"
+    compiler: str = "gcc"
 
     @property
     def command(self) -> str:
         """The line that shows it again."""
-        return f"scripts/fuzz --seed {self.seed} --graphs 1 --target {self.target} --threads {self.threads}"
+        how = f"--precision {self.precision} --compiler {self.compiler}"
+        return f"scripts/fuzz --seed {self.seed} --graphs 1 --target {self.target} --threads {self.threads} {how}"
 
 
 @dataclass
@@ -86,21 +90,39 @@ class Report:
         return cls(**{**record, **counters, "findings": [Finding(**f) for f in record["findings"]]})
 
 
-def judge(seeds: Sequence[int], target: str, threads: int, compiler: Compiler) -> Report:
+@dataclass(frozen=True)
+class Way:
+    """What graphs are compiled for, and with what."""
+
+    target: str
+    threads: int
+    precision: str
+    compiler: Compiler
+
+    @property
+    def compiler_name(self) -> str:
+        """As ``--compiler`` takes it."""
+        return "zig" if self.compiler.zig else Path(self.compiler.command[0]).name
+
+    def finding(self, seed: int, kind: str, level: int, what: str) -> Finding:
+        return Finding(seed, kind, level, what, self.target, self.threads, self.precision, self.compiler_name)
+
+
+def judge(seeds: Sequence[int], way: Way) -> Report:
     """Everything about the graphs of these seeds, in this process."""
-    batch = Batch(target, threads, compiler)
+    batch = Batch(way)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
         batch.work([sample(seed) for seed in seeds])
     return batch.report
 
 
-def judge_apart(seeds: Sequence[int], target: str, threads: int, compiler: Compiler) -> Report:
+def judge_apart(seeds: Sequence[int], way: Way) -> Report:
     """The same in a process of its own: one that crashes is split until the graph is alone that does it."""
     with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
         path = Path(place) / "report.json"
         process = multiprocessing.get_context("fork").Process(
-            target=lambda: path.write_text(json.dumps(judge(seeds, target, threads, compiler).record()))
+            target=lambda: path.write_text(json.dumps(judge(seeds, way).record()))
         )
         process.start()
         process.join(LONGEST)
@@ -110,22 +132,20 @@ def judge_apart(seeds: Sequence[int], target: str, threads: int, compiler: Compi
         process.kill()
         process.join()
     if len(seeds) == 1:
-        ended = Finding(seeds[0], "crash", -1, f"the process {how}", target, threads)
-        return Report(graphs=1, findings=[ended])
+        return Report(graphs=1, findings=[way.finding(seeds[0], "crash", -1, f"the process {how}")])
     found, middle = Report(), len(seeds) // 2
     for half in (seeds[:middle], seeds[middle:]):
-        found.add(judge_apart(half, target, threads, compiler))
+        found.add(judge_apart(half, way))
     return found
 
 
 class Batch:
-    def __init__(self, target: str, threads: int, compiler: Compiler) -> None:
-        self.target, self.threads, self.compiler = find_target(target), threads, compiler
+    def __init__(self, way: Way) -> None:
+        self.way, self.target = way, find_target(way.target)
         self.report = Report()
 
     def found(self, sample: Sample, kind: str, what: str, level: int = -1) -> None:
-        finding = Finding(sample.seed, kind, level, what, self.target.name, self.threads)
-        self.report.findings.append(finding)
+        self.report.findings.append(self.way.finding(sample.seed, kind, level, what))
 
     def work(self, samples: Sequence[Sample]) -> None:
         report = self.report
@@ -139,6 +159,8 @@ class Batch:
             references[s.seed] = Reference(s.graph, s.feeds, algorithms(error))
             self.ask(s, references[s.seed])
         self.run(plans, references)
+        if aliased := next((s for s in samples if swapped(s)), None):
+            self.views(aliased)
 
     def ask(self, sample: Sample, reference: Reference) -> None:
         """Compare the reference with onnxruntime."""
@@ -159,7 +181,7 @@ class Batch:
 
     def planned(self, sample: Sample, level: int) -> Plan | None:
         try:
-            return planned(sample, level, self.target, self.threads)
+            return planned(sample, level, self.target, self.way.threads, self.way.precision)
         except Exception as error:
             self.found(sample, "compile", f"{type(error).__name__}: {error}", level)
             return None
@@ -169,20 +191,44 @@ class Batch:
             return None
         with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
             try:
-                library = Library(plans, self.compiler, self.target, Path(place))
+                library = Library(plans, self.way.compiler, self.target, Path(place))
             except subprocess.CalledProcessError as error:
                 return self.split(plans, references, error.stderr.decode(errors="replace"))
+            except TenonError as error:
+                return self.split(plans, references, str(error))
         for plan in plans:
             self.compare(plan, library.run, references[plan.sample.seed])
         return None
 
     def split(self, plans: Sequence[Plan], references: dict[int, Reference], words: str) -> None:
-        """Look for the program that the C compiler refuses."""
+        """Look for the program that cannot be proved, or that the C compiler refuses."""
         if len(plans) == 1:
-            return self.found(plans[0].sample, "C compiler", words[-2000:], plans[0].level)
+            return self.found(plans[0].sample, "code", words[-2000:], plans[0].level)
         middle = len(plans) // 2
         for half in (plans[:middle], plans[middle:]):
             self.run(half, references)
+        return None
+
+    def views(self, sample: Sample) -> None:
+        """Feed an engine views of its own inputs, each as another one's: as if they were copies."""
+        import tenon
+
+        try:
+            bundle = tenon.compile(
+                sample.graph.copy(), target=self.way.target, threads=self.way.threads, precision=self.way.precision,
+                compiler=self.way.compiler_name,
+            )  # fmt: skip
+            engine, others = tenon.open(bundle), swapped(sample)
+            wanted = engine.run({**sample.feeds, **{name: sample.feeds[other] for name, other in others.items()}})
+            wanted = {name: np.array(array) for name, array in wanted.items()}
+            for name, array in sample.feeds.items():
+                engine.inputs[name][...] = array
+            found = engine.run({**sample.feeds, **{name: engine.inputs[other] for name, other in others.items()}})
+            wrong = [name for name in wanted if wanted[name].tobytes() != np.asarray(found[name]).tobytes()]
+        except tenon.TenonError as error:
+            return self.found(sample, "engine", f"{type(error).__name__}: {error}")
+        if wrong:
+            self.found(sample, "views", f"outputs {wrong} change when inputs are views of the engine's own")
         return None
 
     def compare(self, plan: Plan, run: Callable[[Plan, int], dict[str, Array]], reference: Reference) -> None:
@@ -193,9 +239,22 @@ class Batch:
         for name, array in results[0].items():
             if array.tobytes() != results[1][name].tobytes():
                 self.found(plan.sample, "memory", f"output '{name}' depends on what memory held before", plan.level)
+        if plan.rounded is not None:
+            extra = algorithms(plan.program.error)
+            reference = Reference(plan.rounded, plan.sample.feeds, extra)
         if wrong := reference.differs(results[0]):
             self.found(plan.sample, "wrong", wrong, plan.level)
         return None
+
+
+def swapped(sample: Sample) -> dict[str, str]:
+    """Another input of the same type for each of some inputs."""
+    found: dict[str, str] = {}
+    for value in sample.graph.inputs:
+        alike = [v.name for v in sample.graph.inputs if v.type == value.type and v.type.size]
+        if len(alike) > 1:
+            found[value.name] = alike[alike.index(value.name) - 1]
+    return found
 
 
 def algorithms(error: float) -> Extra:
