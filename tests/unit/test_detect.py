@@ -198,3 +198,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     stretched = json.loads(command(capsys, monkeypatch, *run, "--json", "--fit", "stretch"))
     assert stretched["detections"][0]["box"] == pytest.approx([8, 8, 40, 24], abs=1e-3)
     assert "--mean is for a picture" in command(capsys, monkeypatch, "run", bundle, "--mean", "3")
+
+
+@pytest.mark.parametrize(("overlap", "kept"), [(0.5, [0, 1]), (0.49, [0]), (0.51, [0, 1])])
+def test_boxes_that_overlap_by_exactly_the_threshold_stay(overlap: float, kept: list[int]) -> None:
+    """Two thirds of each of two boxes are shared, which is half of what they cover together."""
+    boxes = np.array([[0, 0, 3, 1], [1, 0, 4, 1]], np.float32)
+    found = thinned(boxes, np.zeros(2, np.int64), np.array([0.9, 0.8], np.float32), overlap)
+    assert found.tolist() == kept

@@ -14,6 +14,7 @@ import pytest
 
 from onnx_models import model, node, random
 from tenon import frontends
+from tenon.errors import ModelError
 from tenon.frontends.onnx.upgrade import IMPLIED, UPGRADES
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array
@@ -202,3 +203,19 @@ def test_the_misspelt_direction_of_gru_is_forwards() -> None:
     nodes = [node("GRU", ["x", "w", "r"], ["y"], hidden_size=2)]
     assert default(onnx.defs.get_schema("GRU", 1, "").attributes["direction"]) == b"foward"
     np.testing.assert_allclose(imported(nodes, x, GRU, 1), theirs(nodes, x, GRU, 7), atol=1e-6)
+
+
+@pytest.mark.parametrize(("bins", "length"), [(5, None), (5, 8), (5, 9), (4, 10), (1, None)])
+def test_the_length_of_a_one_sided_inverse_dft(bins: int, length: int | None) -> None:
+    """Twice the bins less the two at the ends, unless it is given."""
+    x = random(2, bins, 2)
+    given = {} if length is None else {"n": np.array(length, np.int64)}
+    nodes = [node("DFT", ["x", *given], ["y"], axis=1, inverse=1, onesided=1)]
+    if length is None and bins == 1:
+        with pytest.raises(ModelError):
+            imported(nodes, {"x": x}, given, 17)
+        return
+    got = imported(nodes, {"x": x}, given, 17)
+    wanted = np.fft.irfft(x[..., 0] + 1j * x[..., 1], length or 2 * (bins - 1), axis=1)
+    assert got.shape == (2, length or 2 * (bins - 1), 1)
+    np.testing.assert_allclose(got[..., 0], wanted, atol=1e-6)
