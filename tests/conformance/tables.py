@@ -28,9 +28,9 @@ with an error that says so). Operators that ONNX defines by others are expanded 
 types narrower than a byte have a byte for each element in memory.
 
 A shape must be known when compiling. Inputs that a shape depends on (the second input of Reshape, the axes of a
-reduction) must be initializers, or computed from such. Where an extent depends on data (NonZero, Compress, Unique,
-NonMaxSuppression), the output has the largest extent that is possible and zeros past what was found; the true extent
-is delivered beside it, as the output `NAME.extent`, and `Engine.run` returns the array cut to it.
+reduction) must be initializers, computed from such, or fixed with `--value`. Where an extent depends on data (NonZero,
+Compress, Unique, NonMaxSuppression), the output has the largest extent that is possible and zeros past what was found;
+the true extent is delivered beside it, as the output `NAME.extent`, and `Engine.run` returns the array cut to it.
 
 A tensor of strings of shape S is a u8 tensor of shape S + [W]: UTF-8, with zeros behind the end of each string. W is 64
 for an input X unless `--shape X.width=N` binds it; a longer string is an error. Of constants and results it follows
