@@ -120,7 +120,7 @@ def load(
 
 def _check_outputs(graph: Graph) -> None:
     """Raise ShapeError if nothing is left to compute: all outputs are known, and none has an element."""
-    if not any(v.typed and v.type.bound and v.type.size for v in graph.inputs):
+    if not graph.inputs or not all(v.typed and v.type.bound and v.type.size for v in graph.inputs):
         return
     if graph.outputs and all(v.constant and not v.type.size for v in graph.outputs):
         names = ", ".join(repr(v.name) for v in graph.outputs)
