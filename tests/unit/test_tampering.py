@@ -180,6 +180,38 @@ def test_sizes_are_compared_with_the_library(folder: Path, where: tuple[str | in
         tenon.open(folder)
 
 
+HEADS = {"kind": "rows", "outputs": ["probabilities"], "corners": "xyxy", "pixels": None, "background": -1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("pictures", {"nowhere": {}}, "pictures for 'nowhere', which is no input"),
+        ("heads", {**HEADS, "outputs": ["nowhere"]}, "detections in 'nowhere', which is no output"),
+        ("heads", {**HEADS, "kind": "boxes"}, "detections in 1 outputs"),
+        ("heads", {**HEADS, "outputs": []}, "detections in 0 outputs"),
+    ],
+)
+def test_contradictions_are_refused(folder: Path, name: str, value: Any, words: str) -> None:
+    content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    write_signed(folder, {**content, name: value})
+    with pytest.raises(BundleError, match=words):
+        tenon.open(folder)
+    write_signed(folder, {**content, "heads": HEADS})
+    tenon.open(folder).close()
+
+
+def test_a_bundle_of_an_older_format_is_refused_and_can_be_replaced(folder: Path) -> None:
+    content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    del content["digest"]
+    (folder / "manifest.json").write_text(json.dumps({**content, "format": 1, "novel": 7}), encoding="utf-8")
+    with pytest.raises(BundleError, match="has format 1 and this Tenon reads 2: compile the model again"):
+        tenon.open(folder)
+    tenon.compile(DIGITS, name="digits").save(folder)
+    with tenon.open(folder) as engine:
+        assert engine.run(X)["probabilities"].shape == (1, 10)
+
+
 # --------------------------------------------------------------------------------------------- other files
 @pytest.mark.parametrize("name", ["libdigits.so", "digits.weights.bin"])
 def test_changed_and_cut_files(folder: Path, name: str) -> None:
