@@ -140,7 +140,8 @@ class Options:
     """Add a second entry point that reads a clock before the first kernel call and after each."""
 
     threads: Annotated[int, least(1), most(256)] | None = None
-    """The most threads that the bundle can be run with; None is 8, or 1 where there is no operating system."""
+    """The most threads that the bundle can be run with, and those that the ways to compute layers are chosen for.  None
+    is 8, or 1 where there is no operating system, and ways that are the best for one thread."""
 
     compiler: str | None = None
     """A gcc or clang, by name or path; None is the zig that comes with Tenon."""

@@ -296,7 +296,8 @@ def _setting(target: Target, options: Options) -> Setting:
     assert options.winograd is not None
     assert options.strassen is not None
     limits = Limits(options.winograd, options.strassen, most)
-    return Setting(target.machine, limits, threads=most_threads(target, options))
+    machine = replace(target.machine, threads=options.threads or 1)
+    return Setting(machine, limits, threads=most_threads(target, options))
 
 
 def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | None) -> Graph:

@@ -30,7 +30,7 @@ from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded
 from tenon.kernels.rounding import NARROW
-from tenon.kernels.share import deal
+from tenon.kernels.share import deal, dealt, slowest, streamed
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,6 @@ class Tile:
     vecs: int
 
 
-MANY = 8
-"""Groups of output channels that are enough to share out among threads."""
-
-
 @dataclass(frozen=True)
 class Run:
     """Consecutive groups of output channels computed alike.
@@ -253,7 +249,7 @@ def _words(weights: Array) -> Array:
 
 
 def tiles(
-    k: Builder, trips: int, extent: tuple[int, int], tile: Tile
+    k: Builder, trips: int, extent: tuple[int, int], tile: Tile, threads: int = 1
 ) -> Iterator[tuple[Index, Index, Index, int, int]]:
     """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
 
@@ -261,7 +257,7 @@ def tiles(
     thread streams its weights once.
     """
     rows = segments(extent[0], tile.rows)
-    (outer, middle), inside = deal(trips, sum(count for _, count, _ in rows))
+    (outer, middle), inside = deal(trips, sum(count for _, count, _ in rows), threads=threads)
     with k.loop("o", trips, kind=outer) as o:
         for top, count, height in rows:
             with k.loop("i", count, kind=middle) as i:
@@ -291,9 +287,10 @@ def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
 def estimate(s: Conv, machine: Machine, tile: Tile) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     vectors = max(1, -(-s.y.channels // machine.lanes))
-    weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups) / machine.stream
+    weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
+    memory = weights / (machine.stream * streamed(machine.threads))
     time = _time(s.extent, vectors, s.steps(machine), tile, machine, s.arithmetic(machine))
-    return overlapped(s.y.n * time, weights)
+    return overlapped(s.y.n * time, memory)
 
 
 def overlapped(compute: float, memory: float) -> float:
@@ -321,15 +318,18 @@ def fits(positions: int, vecs: int, machine: Machine) -> bool:
 def _time(
     extent: tuple[int, int], vectors: int, steps: int, tile: Tile, machine: Machine, arithmetic: Arithmetic
 ) -> float:
-    total = 0.0
+    total, rows = 0.0, segments(extent[0], tile.rows)
+    items = dealt(
+        -(-vectors // tile.vecs), sum(n for _, n, _ in rows), inside=-(-extent[1] // tile.cols), threads=machine.threads
+    )
     for vecs, trips in ((tile.vecs, vectors // tile.vecs), (vectors % tile.vecs, 1)):
         if not vecs or not trips:
             continue
-        for _, rn, height in segments(extent[0], tile.rows):
+        for _, rn, height in rows:
             for _, cn, width in segments(extent[1], tile.cols):
                 m = height * width
                 total += trips * rn * cn * (steps * step_time(m, vecs, machine, arithmetic) + 3.0 * m * vecs + 20)
-    return total
+    return total * slowest(items, machine.threads)
 
 
 @lru_cache(maxsize=4096)
@@ -411,7 +411,7 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            for o, top, left, height, width in tiles(k, r.trips, s.extent, tile):
+            for o, top, left, height, width in tiles(k, r.trips, s.extent, tile, machine.threads):
                 turn = top // tile.rows * across + left // tile.cols
                 with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}"):
                     _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width, turn, of))

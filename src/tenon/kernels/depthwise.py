@@ -17,10 +17,11 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import I32
-from tenon.kernels.conv import MANY, Conv
+from tenon.kernels.conv import Conv
 from tenon.kernels.finish import finish
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded
+from tenon.kernels.share import enough
 
 UNROLLED = 256
 """Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""
@@ -130,10 +131,21 @@ def depthwise(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    share = ("parallel", "serial") if s.padded // lanes >= MANY else ("serial", "parallel")
+    share = _kinds(s.padded // lanes, machine.threads)
     with k.loop("n", s.y.n) as n:
         walk(Tensors(k, x, w, b, m, operands, y), s, machine, tile, n, n, kinds=share)
     return k.done()
+
+
+MANY = 8
+"""Groups of channels that are enough to share out among a few threads."""
+
+
+def _kinds(groups: int, threads: int) -> tuple[str, str]:
+    """How the loops over groups of channels and over rows are shared out."""
+    if threads <= 2:
+        return ("parallel", "serial") if groups >= MANY else ("serial", "parallel")
+    return ("parallel", "serial" if groups >= enough(threads) else "parallel")
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,4 +20,5 @@ class Machine:
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
     dot2: float = 0.0  # multiply-adds of f32 in the time of a product of pairs of bf16 (``loops.dot2``); 0: it has none
+    threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector

@@ -19,6 +19,7 @@ from tenon.kernels import depthwise, strassen
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import slowest
 from tenon.kernels.strassen import Blocking, Given, View
 
 _NEAR, _CACHE = 32_000, 100_000
@@ -57,7 +58,9 @@ def estimate(first: Conv, second: Conv, machine: Machine, b: Blocking) -> float:
     far = 1.0 if _own(first, second, b) > _NEAR else 0.0
     rows = ((b.rows - 1) * first.stride[0] + first.kernel[0]) / b.rows  # of input, for one of output
     loads = rows * first.stride[1] + 3 + far
-    return strassen.estimate(second, machine, b) + b.groups * vectors * (1.2 * first.taps + loads)
+    blocks = second.y.n * (second.y.h // b.rows) * (second.y.w // b.cols) * b.groups
+    own = b.groups * vectors * (1.2 * first.taps + loads) * slowest(blocks, machine.threads)
+    return strassen.estimate(second, machine, b) + own
 
 
 def _own(first: Conv, second: Conv, b: Blocking) -> int:

@@ -30,6 +30,7 @@ from tenon.kernels.conv import Ahead, Conv, Tile, best_tiles, multiply_add, over
 from tenon.kernels.finish import finish
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
+from tenon.kernels.share import slowest, streamed
 
 _CACHE = 600_000
 """Most bytes of quarters: they should stay near the processor, and every thread has its own."""
@@ -134,9 +135,16 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: 
     for levels in range(least, most + 1):
         if applies(s, machine, levels):
             for rows, cols in _blocks(s.extent):
-                for groups in (g for g in (1, 2) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1):
+                for groups in (
+                    g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1
+                ):
                     found += _tiled(s, machine, Blocking(levels, rows, cols, groups, Tile(1, 1, 1)))
     return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
+
+
+def _groups(machine: Machine) -> tuple[int, ...]:
+    """Into how many parts the output channels may be cut: each makes the sums of inputs for itself."""
+    return (1, 2) if machine.threads <= 2 else (1, 2, 4, 8)
 
 
 def _blocks(extent: tuple[int, int]) -> list[tuple[int, int]]:
@@ -150,7 +158,7 @@ def _blocks(extent: tuple[int, int]) -> list[tuple[int, int]]:
 def _tiled(s: Conv, machine: Machine, b: Blocking) -> list[Blocking]:
     """Blockings with good tiles; none where the quarters are too large, or two threads would not share evenly."""
     parts = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
-    uneven = parts % 2 and parts < 4 * _SHARES
+    uneven = machine.threads <= 2 and parts % 2 and parts < 4 * _SHARES
     if uneven or not b.divides or 4 * sum(map(math.prod, scratch(s, b))) > _CACHE:
         return []
     leaf = _leaf(s, b)
@@ -186,8 +194,9 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     passes = blocks // b.groups
     again = 10 if weights < _CACHE else 2.5
     memory = weights / machine.stream + (passes - 1) * weights / (again * machine.stream)
-    time = overlapped(blocks * float(7**b.levels) * products, memory)
-    return time + blocks * sums + b.levels * _CODE
+    memory, shared = memory / streamed(machine.threads), slowest(blocks, machine.threads)
+    time = overlapped(blocks * float(7**b.levels) * products * shared, memory)
+    return time + blocks * sums * shared + b.levels * _CODE
 
 
 _SUM, _RESULT = 22.0, 5.0

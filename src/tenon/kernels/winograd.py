@@ -42,7 +42,7 @@ from tenon.kernels.cook_toom import Short
 from tenon.kernels.finish import finish
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded, stored
-from tenon.kernels.share import deal
+from tenon.kernels.share import MEETING, deal, dealt, slowest, streamed
 
 ERROR = {
     (3, 3): {2: 3e-6, 4: 4.4e-5},
@@ -181,7 +181,7 @@ def best_blockings(
     for m in (m for m, e in ERROR[_taps(s)].items() if m <= most and e <= most_error and offered(s, m)):
         pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
         total = math.prod(grid(s, m))
-        for tiles in _shared_evenly(total):
+        for tiles in _shared_evenly(total, machine.threads):
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
                     if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
@@ -189,9 +189,13 @@ def best_blockings(
     return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
 
 
-def _shared_evenly(total: int) -> set[int]:
-    """How many of ``total`` tiles may be a block, so that two threads have about as many blocks each."""
+def _shared_evenly(total: int, threads: int) -> set[int]:
+    """How many of ``total`` tiles may be a block, so that two threads have about as many blocks each; more threads
+    choose for themselves (``estimate``)."""
     sizes = {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56, *(-(-total // n) for n in (2, 4, 6, 8)))}
+    if threads > 2:
+        sizes |= {-(-total // (n * threads)) for n in (1, 2, 3, 4)}
+        return {t for t in sizes if t <= 64}
     return {t for t in sizes if t <= 64 and ((blocks := -(-total // t)) == 1 or blocks % 2 == 0 or blocks > 16)}
 
 
@@ -217,9 +221,20 @@ def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
     weights = stored_as(s, b).bytes * count * s.x.channels * s.padded
     kept = 4.0 * count * (steps + s.padded) * min(b.tiles, total)
     passes = -(-total // b.tiles)
+    threads = machine.threads
     memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
     spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
-    return s.y.n * (transforms + spill) + overlapped(s.y.n * products, memory)
+    meetings = 0.0
+    if threads > 1:
+        memory /= streamed(threads)
+        shares = slowest(dealt(s.y.n, passes, threads=threads), threads)
+        if in_phases(s, b):
+            shares = slowest(dealt(count, -(-outputs // b.vecs), threads=threads), threads)
+            vectors = min(inputs // machine.lanes, outputs)
+            transforms *= slowest(dealt(vectors, total, threads=threads), threads) / shares
+            meetings = 2 * MEETING
+        transforms, spill, products = transforms * shares, spill * shares, products * shares
+    return s.y.n * (transforms + spill) + meetings + overlapped(s.y.n * products, memory)
 
 
 # ----------------------------------------------------------------------------------------- kernels
@@ -310,7 +325,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     x, ws, end = p.image(), p.weights(), p.finish()
     v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
     blocks = -(-p.total // p.tiles)
-    (images, shares), _ = deal(s.y.n, blocks)
+    (images, shares), _ = deal(s.y.n, blocks, threads=machine.threads)
     with k.loop("n", s.y.n, kind=images) as n, k.loop("block", blocks, kind=shares) as block:
         start = block * p.tiles
         # The last block multiplies whatever its missing tiles hold, and stores nothing of it.
@@ -332,12 +347,12 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
 
     p = _Parts(Builder(f"{name}_in"), s, machine, b)
     x, v = p.image(), p.transformed(out=True)
-    _transform_inputs(p, x, v, first, start, (p.total,), deal(s.x.blocks * s.x.block // machine.lanes, p.total)[0])
+    _transform_inputs(p, x, v, first, start, (p.total,), _phase_kinds(s.x.blocks * s.x.block, p))
     made = [p.k.done()]
 
     p = _Parts(Builder(f"{name}_mul"), s, machine, b)
     v, ws, t = p.transformed(), p.weights(), p.products(out=True)
-    (outer, inner), _ = deal(p.elements, max(r.trips for r, _ in ws))
+    (outer, inner), _ = deal(p.elements, max(r.trips for r, _ in ws), threads=machine.threads)
     with p.k.loop("e", p.elements, kind=outer) as e:
         for r, w in ws:
             _multiply(p, r, w, v, t, e, inner)
@@ -345,8 +360,13 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
 
     p = _Parts(Builder(f"{name}_out"), s, machine, b)
     t, end, y = p.products(), p.finish(), p.output()
-    _transform_products(p, t, end, y, first, start, (p.total,), deal(s.padded // machine.lanes, p.total)[0])
+    _transform_products(p, t, end, y, first, start, (p.total,), _phase_kinds(s.padded, p))
     return made[0], made[1], p.k.done()
+
+
+def _phase_kinds(channels: int, p: _Parts) -> Sequence[str]:
+    """How the loops of a transform, over vectors of channels and over tiles, are shared out."""
+    return deal(channels // p.machine.lanes, p.total, threads=p.machine.threads)[0]
 
 
 def _transform_inputs(

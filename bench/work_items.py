@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""How evenly many threads would share a network: python bench/work_items.py MODEL... [--threads 16] [--layers]
+
+Machines of many processors are rare, work items can be counted on any.  A kernel's time is taken to be its vector
+instructions, of which the thread with the most work items does the largest share, or all where nothing is dealt out.
+"one" compiles for one thread (the default), "many" for as many as are asked for: what either gains from so many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+import tenon
+from tenon.codegen.count import count
+from tenon.codegen.threads import Sharing, meetings
+from tenon.kernels.share import MEETING, slowest
+from tenon.plan.program import Program
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel call: instructions, and work items (1: one thread runs it alone)."""
+
+    layer: str
+    kernel: str
+    work: int
+    items: int
+    meets: bool
+
+    def time(self, threads: int) -> float:
+        """Instructions of the thread that has the most to do, and those in the time of meeting."""
+        return self.work * slowest(self.items, threads) + (MEETING if self.meets and threads > 1 else 0)
+
+
+def parts(program: Program) -> Iterator[Part]:
+    """The calls of a program, as threads share them out."""
+    sharing = Sharing(program.threads)
+    found = [sharing.part(call) for call in program.calls]
+    for part, meets in zip(found, meetings(found), strict=True):
+        items = part.slices.length if part.slices else 1
+        kernel = part.call.kernel
+        yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, meets)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--layers", action="store_true", help="every kernel of the network compiled for many")
+    options = parser.parse_args()
+    many = options.threads
+    print(f"| network | instructions, M | one: gain from {many} | many: gain from {many} | instructions, M |")
+    print("|---|---|---|---|---|")
+    for model in options.models:
+        graph = tenon.load(model)
+        row = []
+        for changes in ({}, {"threads": many}):
+            program = tenon.compile(graph, **changes).program
+            found = list(parts(program))
+            work = sum(part.work for part in found)
+            row.append((work, work / sum(part.time(many) for part in found), found))
+        (alone, before, _), (together, after, listed) = row
+        shown = f"{alone / 1e6:.1f} | {before:.1f} | {after * alone / together:.1f} | {together / 1e6:.1f}"
+        print(f"| {Path(model).stem} | {shown} |", flush=True)
+        for part in listed if options.layers else ():
+            gain = part.work / max(1.0, part.time(many))
+            print(
+                f"    {part.layer[:24]:24} {part.kernel:44} {part.work / 1e3:9.0f} k {part.items:6} items {gain:6.1f}"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
