@@ -119,9 +119,10 @@ def test_upper_is_never_below_the_true_maximum() -> None:
         t = Var("t", (Index((), step), total - outer * step), 2)
         inner = Index(((t, 1),))
         tile = outer * step + inner
-        a, b = chance.randint(-5, 5), chance.randint(-5, 5)
+        a, b, c = (chance.randint(-5, 5) for _ in range(3))
+        tile = tile + max(0, c)
         e = [tile // q * a + tile % q * b, outer * a + inner * b, (tile * 2 + inner) // r * a + (tile + inner) // q * b]
-        expression = e[trial % 3]
+        expression = e[trial % 3] + c
         trips = [(i, j) for i in range(-(-total // step)) for j in range(min(step, total - step * i))]
         most = max(expression.subst({n: i, t: j}).const for i, j in trips)
         found = upper(expression)

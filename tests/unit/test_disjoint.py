@@ -10,9 +10,9 @@ import pytest
 
 from compiled import steps
 from lowered import MACHINES, Ask
-from tenon.codegen.bounds import ConflictError, has_parallel, prove
+from tenon.codegen.bounds import ConflictError, OutOfRangeError, has_parallel, prove
 from tenon.ir.build import Builder
-from tenon.ir.index import Index, Var
+from tenon.ir.index import Index, Quotient, Var
 from tenon.ir.line import line
 from tenon.ir.loops import Kernel, Load, Loop, Stmt, Store, Type
 from tenon.ir.types import F32
@@ -84,6 +84,38 @@ def carried() -> Kernel:
     return k.done()
 
 
+def scratch(between: bool) -> Kernel:
+    """Scratch memory written and read in one parallel loop, or in two."""
+    k = Builder("scratch")
+    x, t, y = k.param("x", 8), k.param("t", 8, scratch=True), k.param("y", 8, out=True)
+    with k.loop("i", 8, kind="parallel") as i:
+        t[i] = x[i]
+        if not between:
+            y[i] = t[i]
+    if between:
+        with k.loop("j", 8, kind="parallel") as j:
+            y[j] = t[j]
+    return k.done()
+
+
+def negative() -> Kernel:
+    """By floors trips 0 and 1 write elements 0 and 1; where C truncates, both write element 1."""
+    k = Builder("negative")
+    y = k.param("y", 2, out=True)
+    with k.loop("i", 2, kind="parallel") as i:
+        y[Index(((Quotient(i - 1, 2), 1),)) + 1] = 1.0
+    return k.done()
+
+
+def halves_of_some() -> Kernel:
+    """A test keeps a trip from some elements, not from those of another."""
+    k = Builder("halves_of_some")
+    y = k.param("y", 16, out=True)
+    with k.loop("i", 8, kind="parallel") as i, k.when(i - 3):
+        y[i // 2] = 1.0
+    return k.done()
+
+
 def beside_the_inner_loop() -> Kernel:
     k = Builder("beside")
     y = k.param("y", 4, 9, out=True)
@@ -114,6 +146,8 @@ def divided(columns: int, modulus: int) -> Kernel:
         (outside, "parallel no loop"),
         (carried, "t carries a value from one trip of parallel i to another"),
         (beside_the_inner_loop, "parallel no loop"),
+        (lambda: scratch(True), "t carries a value from one parallel loop to another"),
+        (halves_of_some, "parallel i may write"),
         (lambda: divided(5, 4), "parallel p may write"),
         (lambda: divided(8, 5), "parallel p may write"),
     ],
@@ -123,7 +157,16 @@ def test_planted_faults_are_refused(make: Callable[[], Kernel], message: str) ->
         prove(make())
 
 
-@pytest.mark.parametrize("make", [lambda: two_loops(8), lambda: passes(8), lambda: divided(5, 5), lambda: passes(9)])
+def test_negative_quotients_are_refused() -> None:
+    """The indices of two trips are compared by floors, so nothing may be divided that C would truncate."""
+    with pytest.raises(OutOfRangeError, match="divides a negative number"):
+        prove(negative())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: two_loops(8), lambda: passes(8), lambda: divided(5, 5), lambda: passes(9), lambda: scratch(False)],
+)
 def test_sound_kernels_are_proved(make: Callable[[], Kernel]) -> None:
     assert prove(make()) > 0
 

@@ -23,6 +23,8 @@ UNWRITTEN = "is read before it is written"
 QUOTIENTS = {
     "sound": ("for v < 8 { y[v] = load x[(v + 3 // 4)] }", ""),
     "index": ("for v < 4 { y[v] = load x[(v + -1 // 4) + 1] }", DIVIDES),
+    # the least that is divided is 1, the least quotient 0
+    "below": ("for v < 8 { y[v] = load x[(v + 1 // 5) + -1] }", "starts 1 before 0"),
     # (v - 5) mod 4 by floors is 0..3; where C truncates it is down to -3
     "nested": ("for v < 8 { y[v] = load x[(8*v + -32*(v + -5 // 4) + -40 // 8)] }", DIVIDES),
     "remainder": ("for v < 8 { y[v] = load x[(v + -5 % 4)] }", DIVIDES),

@@ -68,12 +68,14 @@ def _facts(atom: Atom, memo: _Memo) -> list[Index]:
         atom.of - one * atom.by,
         one * atom.by - atom.of + (atom.by - 1),
         one * -1 + _floor(upper(atom.of, (), memo), atom.by),
-        one + _floor(upper(-atom.of, (), memo), atom.by),
+        one - _floor(-upper(-atom.of, (), memo), atom.by),
     ]
 
 
 def _floor(bound: float, by: int) -> int:
-    return _LIMIT if bound == float("inf") else int(bound) // by
+    if bound in (float("inf"), float("-inf")):
+        return _LIMIT if bound > 0 else -_LIMIT
+    return int(bound) // by
 
 
 def upper(e: Index, guards: tuple[Index, ...] = (), memo: _Memo | None = None) -> float:
@@ -105,7 +107,7 @@ def prove(kernel: Kernel, same: Mapping[Buffer, Buffer] | None = None) -> int:
     """
     proof = _Proof(kernel, same or {})
     proof.run()
-    if proof.parallel and (what := conflict(proof.touches)):
+    if proof.parallel and (what := proof.kept_apart() or conflict(proof.touches)):
         raise ConflictError(f"{kernel.name}: {what}")
     return proof.accesses
 
@@ -174,6 +176,9 @@ class _Proof:
         self.parallel = has_parallel(kernel.body)
         self.touches: list[Touch] = []
         self.homes: dict[Buffer, tuple[Var, ...]] = {}  # the parallel loops around each buffer that a thread makes
+        self.scratch: dict[
+            Buffer, tuple[set[tuple[Var, ...]], set[tuple[Var, ...]]]
+        ] = {}  # around loads, around stores
         self.memo: _Memo = {}
         self.whole: set[tuple[Index, Facts]] = set()  # indices of which everything but the scope is shown
         self.accesses = 0
@@ -300,6 +305,13 @@ class _Proof:
             self.index(i, guards, where)
         self.narrow(s.buffer.flat(s.index) * s.buffer.type.bytes, where)
 
+    def kept_apart(self) -> str:
+        """Empty, or which scratch memory is read where another thread, which has its own, may have written it."""
+        for b, (loaded, stored) in self.scratch.items():
+            if any(load[: len(store)] != store for load in loaded for store in stored):
+                return f"{b.name} carries a value from one parallel loop to another"
+        return ""
+
     # ----------------------------------------------------------------------------------------- values
     def value(self, e: Expr, guards: Facts, trip: _Trip) -> None:
         """Every load, test and name under ``e``."""
@@ -322,6 +334,8 @@ class _Proof:
     def touch(self, trip: _Trip, buffer: Buffer, idx: tuple[Index, ...], lanes: int, *, store: bool = False) -> None:
         """Note an access that another thread's could meet; what nobody writes is no concern."""
         buffer = self.same.get(buffer, buffer)
+        if self.parallel and buffer.space == "scratch":
+            self.scratch.setdefault(buffer, (set(), set()))[store].add(trip.loops)
         if self.parallel and buffer.space == "global":
             self.touches.append(Touch.of(trip.chain, buffer, store, idx, lanes // buffer.type.lanes))
 

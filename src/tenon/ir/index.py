@@ -36,7 +36,8 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """floor(of / by) or, when ``rest``, of mod by.  ``of`` is never negative (the proof checks it)."""
+    """floor(of / by) or, when ``rest``, of mod by.  ``of`` is never negative wherever the value matters (the proof
+    checks it), so that C's division, which truncates, gives the same."""
 
     of: Index
     by: int

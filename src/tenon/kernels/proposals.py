@@ -93,7 +93,8 @@ def _take(k: Builder, d: Proposals, choice: Choice, memory: tuple[Tensor, Tensor
             inside, union = overlap(mine, other, 1.0)
             return op("less_equal", inside, union * d.threshold)
 
-        free = Kept(choice, count[0], d.after, d.after, lambda o: [rows[o, 1 + e] for e in range(4)]).free(box, fits)
+        most = min(d.after, d.count)
+        free = Kept(choice, count[0], most, d.after, lambda o: [rows[o, 1 + e] for e in range(4)]).free(box, fits)
         with k.bind("take", free[0], 2) as take, k.when(take >= 1):
             with k.bind("r", count[0], d.after) as r:
                 for e, value in enumerate(box):

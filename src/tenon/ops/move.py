@@ -181,6 +181,7 @@ class Transpose(Operator):
         yield Case(cls((0, 3, 1, 2)), ((2, 3, 4, 19),), label="channels_first")
         yield Case(cls((0, 3, 1, 2)), ((2, 5, 4, 3),), label="picture")
         yield Case(cls((0, 1, 3, 2)), ((2, 9, 4, 3),), label="planes")
+        yield Case(cls(), ((19, 37),), label="squares")
         yield Case(cls((0, 2, 1, 3, 4)), ((1, 2, 3, 4, 5),), label="rank_5")
         yield Case(cls((1, 0, 2)), ((1, 4, 3),), label="view")
         yield Case(cls((1, 0)), (np.arange(6, dtype=np.int64).reshape(2, 3),), label="integers")

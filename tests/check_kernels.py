@@ -1,0 +1,498 @@
+"""Re-proves the text form of a kernel by running all of its iterations at once, without its data.
+
+Shares nothing with ``tenon.codegen``: its own parser, and concrete numbers in place of inequalities.  A *frame* holds
+one row for every iteration that reaches a statement, with the values of the loop variables; a loop multiplies rows, a
+test removes some, and a value bound from data takes every value of its range.  Every index of every row is compared
+with the shape.  For each register and stack array the accesses of all rows are put in the order in which they happen:
+a load must come after a store to the same element by the same thread, whatever the data were.  For memory that the
+kernel writes, no element may be touched by two work items of which one stores.
+
+Where a frame would have more than ``MOST`` rows, outer loops take their first two, their last and some other
+iterations only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MOST, STACK, _LIMIT = 10_000, 1 << 18, 2**31
+_BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "q8": 4, "b2": 4, "f16": 2, "bf16": 2,
+          "i16": 2, "u16": 2}  # fmt: skip
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:e[+-]?\d+)?)|[A-Za-z_][\w.]*|//|>=|\S)')
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class FaultError(Exception):
+    """The kind ("range", "unwritten", "scope", "divide", "limit" or "threads") and what is wrong."""
+
+
+class Linear(NamedTuple):
+    """sum(k * atom) + const; an atom is a variable's name or (of, sign, by)."""
+
+    terms: tuple[tuple[int, Any], ...]
+    const: int
+
+
+class Memory(NamedTuple):
+    name: str
+    space: str
+    dtype: str
+    lanes: int
+    shape: tuple[Linear, ...]
+    serial: int
+
+
+class Access(NamedTuple):
+    memory: Memory
+    at: tuple[Linear, ...]
+    lanes: int
+
+
+class When(NamedTuple):
+    facts: tuple[Linear, ...]
+    value: list[Any]
+    other: list[Any]
+
+
+class Statement(NamedTuple):
+    """``reads`` are the accesses and conditional values of its expression, ``body`` the statements of its block."""
+
+    what: str
+    reads: Sequence[Any] = ()
+    store: Access | None = None
+    name: str = ""
+    below: tuple[Linear, ...] = ()
+    facts: tuple[Linear, ...] = ()
+    memory: Memory | None = None
+    body: Sequence[Any] = ()
+
+
+class Parser:
+    """Scopes are checked while parsing: a name is known from its statement to the end of the block."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = _TOKEN.findall(text)
+        self.at = 0
+        self.known: dict[str, Any] = {}  # a Memory, "var", or the lanes of a value
+        self.serial = 0
+
+    def peek(self, ahead: int = 0) -> str:
+        return str(self.tokens[self.at + ahead]) if self.at + ahead < len(self.tokens) else ""
+
+    def take(self, expected: str = "") -> str:
+        token = self.peek()
+        if expected and token != expected:
+            raise ValueError(f"expected {expected}, not {token}")
+        self.at += 1
+        return token
+
+    def has(self, token: str) -> bool:
+        self.at += (found := self.peek() == token)
+        return found
+
+    def define(self, name: str, what: Any) -> None:
+        if name in self.known:
+            raise FaultError("scope", f"{name} twice")
+        self.known[name] = what
+
+    def lookup(self, name: str, kind: type) -> Any:
+        if isinstance(self.known.get(name), kind):
+            return self.known[name]
+        raise FaultError("scope", f"{name} is not known here")
+
+    def index(self) -> Linear:
+        terms: list[tuple[int, Any]] = []
+        const = 0
+        while True:
+            k = int(self.take()) if re.fullmatch(r"-?\d+", self.peek()) else None
+            if k is not None and not self.has("*"):
+                const += k
+            elif self.has("("):
+                of, sign, by = self.index(), self.take(), int(self.take())
+                self.take(")")
+                terms.append((1 if k is None else k, (of, sign, by)))
+            else:
+                name = self.take()
+                self.lookup(name, str)
+                terms.append((1 if k is None else k, name))
+            if not self.has("+"):
+                return Linear(tuple(terms), const)
+
+    def indices(self, close: str) -> tuple[Linear, ...]:
+        found = []
+        while not self.has(close):
+            found.append(self.index())
+            self.has(",")
+        return tuple(found)
+
+    def facts(self) -> tuple[Linear, ...]:
+        found = self.index()
+        self.take(">="), self.take("0")
+        return (found, *(self.facts() if self.has(",") else ()))
+
+    def type(self) -> tuple[str, int]:
+        match = re.fullmatch(r"([a-z]\w*?)(?:x(\d+))?", self.take())
+        assert match is not None
+        return match[1], int(match[2] or 1)
+
+    def buffer(self) -> Memory:
+        space, name = self.take(), self.take()
+        self.take(":")
+        dtype, lanes = self.type()
+        self.take("[")
+        self.serial += 1
+        found = Memory(name, space, dtype, lanes, self.indices("]"), self.serial)
+        self.define(name, found)
+        return found
+
+    def below(self) -> tuple[str, tuple[Linear, ...]]:
+        name = self.take()
+        self.take("<")
+        several = self.has("min") and self.has("(")
+        return name, self.indices(")") if several else (self.index(),)
+
+    def access(self) -> Access:
+        memory: Memory = self.lookup(self.take(), Memory)
+        self.take("[")
+        return Access(memory, self.indices("]"), memory.lanes)
+
+    def expr(self) -> tuple[list[Any], int]:
+        """What an expression reads, and how many lanes it has."""
+        token = self.take()
+        if re.match(r"-?(\d|inf$|nan$)|True$|False$", token):
+            self.take(":")
+            return [], self.type()[1]
+        if token == "load":
+            found = self.access()
+            found = found._replace(lanes=self.type()[1]) if self.has(":") else found
+            return [found], found.lanes
+        if token == "when" and self.has("("):
+            facts = self.facts()
+            self.take(";")
+            value, lanes = self.expr()
+            self.take(";")
+            other, _ = self.expr()
+            self.take(")")
+            return [When(facts, value, other)], lanes
+        if not self.has("("):
+            return [], int(self.lookup(token, int))
+        args = []
+        while not self.has(")"):
+            args.append(self.expr())
+            self.has(",")
+        derived = 1 if token.startswith("reduce") else args[min(1, len(args) - 1)][1]
+        lanes = self.type()[1] if self.has(":") else derived
+        return [r for reads, _ in args for r in reads], lanes
+
+    def block(self, hidden: bool = False) -> list[Statement]:
+        """``hidden``: a function of its own, which sees neither values nor registers of its caller."""
+        outer = dict(self.known)
+        for name, what in outer.items():
+            if hidden and (isinstance(what, int) or (isinstance(what, Memory) and what.space == "register")):
+                del self.known[name]
+        self.take("{")
+        body = []
+        while not self.has("}"):
+            body.append(self.statement())
+        self.known = outer
+        return body
+
+    def within(self, name: str) -> list[Statement]:
+        self.define(name, "var")
+        body = self.block()
+        del self.known[name]
+        return body
+
+    def statement(self) -> Statement:
+        if self.peek(1) == "[":
+            place = self.access()
+            self.take("=")
+            reads, lanes = self.expr()
+            return Statement("store", reads, place._replace(lanes=lanes))
+        match self.take():
+            case "let":
+                name = self.take()
+                self.take(":"), self.type(), self.take("=")
+                reads, lanes = self.expr()
+                self.define(name, lanes)
+                return Statement("let", reads)
+            case "alloc":
+                return Statement("alloc", memory=self.buffer())
+            case "prefetch":
+                return Statement("prefetch", store=self.access())
+            case "for":
+                kind = "serial" if self.peek(1) == "<" else self.take()
+                name, below = self.below()
+                return Statement(kind, name=name, below=below, body=self.within(name))
+            case "bind":
+                name, below = self.below()
+                self.take("=")
+                reads, _ = self.expr()
+                return Statement("bind", reads, name=name, below=below, body=self.within(name))
+            case "if":
+                return Statement("if", facts=self.facts(), body=self.block())
+            case "outline":
+                self.take()
+                return Statement("outline", body=self.block(hidden=True))
+        raise ValueError(f"{self.peek(-1)} begins no statement")
+
+    def kernel(self) -> tuple[list[tuple[str, tuple[Linear, ...]]], list[Statement]]:
+        """The sizes and the body."""
+        self.take("kernel"), self.take(), self.take("(")
+        sizes = []
+        while self.peek(1) == "<":
+            sizes.append(self.below())
+            self.define(sizes[-1][0], "var")
+            self.has(",")
+        self.has(";")
+        while not self.has(")"):
+            self.buffer()
+            self.has(",")
+        return sizes, self.block()
+
+
+@dataclass
+class Frame:
+    """One row for each iteration; ``time`` has columns that order them, ``worlds`` what was bound from data."""
+
+    env: dict[str, Ints]
+    rows: int
+    items: Ints  # the work item that a row belongs to
+    time: tuple[Ints, ...] = ()
+    worlds: tuple[Ints, ...] = ()
+    inside: int = 0  # parallel loops around
+    leaf: bool = False  # whether the innermost of them holds no other, so that one thread comes by
+
+    def pick(self, rows: Ints) -> Frame:
+        env = {name: values[rows] for name, values in self.env.items()}
+        time, worlds = (tuple(c[rows] for c in columns) for columns in (self.time, self.worlds))
+        return Frame(env, len(rows), self.items[rows], time, worlds, self.inside, self.leaf)
+
+
+class Event(NamedTuple):
+    store: bool
+    frame: Frame
+    cells: Ints  # rows x width
+    made: Ints  # which copy of the buffer
+
+
+@dataclass
+class Checker:
+    """Raises FaultError from ``run``."""
+
+    text: str
+    accesses: int = 0
+    stack: int = 0
+    serial: int = 0
+    events: dict[Memory, list[Event]] = field(default_factory=dict)
+    homes: dict[Memory, tuple[str, int]] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """How many accesses there are, each in all of its iterations."""
+        sizes, body = Parser(self.text).kernel()
+        empty = Frame({}, 1, np.zeros(1, np.int64))
+        worst = [(int(self.value(below[0], empty)[0]), name) for name, below in sizes]
+        for share in (0.0, 0.5, 1.0):
+            self.events, self.homes, self.stack = {}, {}, 0
+            self.block(body, replace(empty, env={name: np.array([int((n - 1) * share)]) for n, name in worst}))
+            for memory, events in self.events.items():
+                if memory in self.homes and not all(e.store for e in events):
+                    in_order(memory, events)
+                elif memory.space == "global":
+                    apart(memory, events)
+            if not sizes:
+                break
+        return self.accesses
+
+    def value(self, i: Linear, frame: Frame) -> Ints:
+        total: Ints = np.full(frame.rows, i.const, np.int64)
+        for k, atom in i.terms:
+            if isinstance(atom, str):
+                part = frame.env[atom]
+            else:
+                of = self.value(atom[0], frame)
+                if (of < 0).any():
+                    raise FaultError("divide", f"{atom} of {of.min()}")
+                part = of % atom[2] if atom[1] == "%" else of // atom[2]
+            total = total + k * part
+        if (abs(total) >= _LIMIT).any():
+            raise FaultError("limit", f"{i} needs more than 31 bits")
+        return total
+
+    def where(self, facts: tuple[Linear, ...], frame: Frame) -> Ints:
+        """The rows in which all facts hold, each computed where those before it do."""
+        rows = np.arange(frame.rows)
+        for f in facts:
+            rows = rows[self.value(f, frame.pick(rows)) >= 0]
+        return rows
+
+    def block(self, body: Sequence[Statement], frame: Frame) -> None:
+        if not frame.rows:
+            return
+        for position, s in enumerate(body):
+            self.statement(s, replace(frame, time=(*frame.time, np.full(frame.rows, position))))
+
+    def statement(self, s: Statement, frame: Frame) -> None:
+        self.reads(s.reads, frame)
+        if s.what == "prefetch" and s.store:
+            for i in s.store.at:
+                self.value(i, frame)
+        elif s.store:
+            if s.store.memory.space == "const":
+                raise FaultError("range", f"store to {s.store.memory.name}")
+            self.access(s.store, frame, store=True)
+        elif s.memory:
+            self.alloc(s.memory, frame)
+        elif s.what == "if":
+            self.block(s.body, frame.pick(self.where(s.facts, frame)))
+        elif s.what == "outline":
+            self.block(s.body, frame)
+        elif s.below:
+            self.loop(s, frame)
+
+    def loop(self, s: Statement, frame: Frame) -> None:
+        trips = np.min([self.value(b, frame) for b in s.below], axis=0)
+        if s.what == "bind" and (trips < 1).any():
+            raise FaultError("range", f"{s.name} has no value")
+        trips = np.maximum(trips, 0)
+        rows = np.repeat(np.arange(frame.rows), trips)
+        each = np.arange(len(rows)) - np.repeat(np.cumsum(trips) - trips, trips)
+        if len(rows) * (inside := weight(s.body)) > MOST:
+            rows, each = sampled(trips, MOST // (inside * max(frame.rows, 1)))
+        inner = frame.pick(rows)
+        inner.env[s.name] = each
+        inner.time = (*inner.time, each)
+        if s.what == "bind":
+            inner.worlds = (*inner.worlds, self.serial * (1 << 32) + np.arange(len(rows)))
+        self.serial += 1
+        if s.what == "parallel":
+            inner.inside, inner.leaf = frame.inside + 1, not any(map(has_parallel, s.body))
+            pairs = np.stack([inner.items, each], 1)  # the same in every pass of a serial loop
+            inner.items = self.serial * (1 << 32) + np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+        self.block(s.body, inner)
+
+    def reads(self, reads: Sequence[Any], frame: Frame) -> None:
+        for r in reads:
+            if isinstance(r, Access):
+                self.access(r, frame, store=False)
+            else:
+                rows = self.where(r.facts, frame)
+                self.reads(r.value, frame.pick(rows))
+                self.reads(r.other, frame.pick(np.setdiff1d(np.arange(frame.rows), rows)))
+
+    def alloc(self, memory: Memory, frame: Frame) -> None:
+        size = memory.lanes * _BYTES.get(memory.dtype, 1) * int(np.prod([e.const for e in memory.shape]))
+        self.stack += size
+        if self.stack > STACK:
+            raise FaultError("limit", f"{self.stack} bytes of stack")
+        self.homes[memory] = f"made {memory.serial}", frame.inside
+        self.events[memory] = []
+        frame.env[f"made {memory.serial}"] = np.arange(frame.rows)
+
+    def access(self, a: Access, frame: Frame, *, store: bool) -> None:
+        memory = a.memory
+        if not frame.rows:
+            return
+        self.accesses += 1
+        shape = [self.value(e, frame) for e in memory.shape]
+        width, odd = divmod(a.lanes, memory.lanes)
+        if len(shape) != len(a.at) or odd or (memory.space == "register" and width != 1):
+            raise FaultError("range", f"{a} does not fit")
+        flat = np.zeros(frame.rows, np.int64)
+        for d, (i, extent) in enumerate(zip(a.at, shape, strict=True)):
+            value = self.value(i, frame)
+            last = value + (width - 1 if d == len(shape) - 1 else 0)
+            if (value < 0).any() or (last >= extent).any():
+                raise FaultError(
+                    "range", f"{memory.name}, dimension {d}: {value.min()}..{last.max()} of {extent.max()}"
+                )
+            flat = flat * extent + value
+        if ((flat + width) * _BYTES.get(memory.dtype, 1) >= _LIMIT + 1).any():
+            raise FaultError("limit", f"{memory.name}: offset")
+        if memory in self.homes:
+            made, inside = self.homes[memory]
+            if store and frame.inside != inside:
+                raise FaultError("threads", f"{memory.name} is carried from one thread to another")
+            copies = frame.env[made]
+        elif memory.space == "global":
+            copies = np.zeros(frame.rows, np.int64)
+        else:
+            return
+        cells = flat[:, None] + np.arange(width)
+        self.events.setdefault(memory, []).append(Event(store, frame, cells, copies))
+
+
+def has_parallel(s: Statement) -> bool:
+    return s.what == "parallel" or any(map(has_parallel, s.body))
+
+
+def weight(body: Sequence[Statement]) -> int:
+    """About how many rows one row becomes in the loops of ``body``."""
+    return max((trips(s) * weight(s.body) for s in body if s.body), default=1)
+
+
+def trips(s: Statement) -> int:
+    return max(1, min((b.const for b in s.below if not b.terms), default=8)) if s.below else 1
+
+
+def sampled(trips: Ints, most: int) -> tuple[Ints, Ints]:
+    """(row, iteration): the first two, the last and others, at most about ``most`` of each row."""
+    top = int(trips.max())
+    chosen = np.unique(np.concatenate([[0, 1], np.random.default_rng(top).integers(0, top, max(most - 3, 0))]))
+    rows, each = np.nonzero(chosen[None, :] < trips[:, None])
+    some = np.nonzero(trips)[0]
+    pairs = np.unique(
+        np.stack([np.concatenate([rows, some]), np.concatenate([chosen[each], trips[some] - 1])], 1), axis=0
+    )
+    return pairs[:, 0], pairs[:, 1]
+
+
+def in_order(memory: Memory, events: list[Event]) -> None:
+    """Every load comes after a store that happened in the same world or in one around it.  Times of one statement have
+    the same columns up to it; its loads come before its store."""
+    depth, levels = max(len(e.frame.time) for e in events), max(len(e.frame.worlds) for e in events)
+    rows = []
+    for e in events:
+        time = [*e.frame.time, np.full(e.frame.rows, int(e.store)), *[0 * e.made] * (depth - len(e.frame.time))]
+        worlds = [*e.frame.worlds, *[0 * e.made - 1] * (levels - len(e.frame.worlds))]
+        columns = np.stack([e.made, *worlds, *time], 1).repeat(e.cells.shape[1], axis=0)
+        rows.append(np.column_stack([np.full(e.cells.size, e.store), e.cells.reshape(-1), columns]))
+    table = np.concatenate(rows)
+    stores, moment = table[:, 0] == 1, np.empty(len(table), np.int64)
+    moment[np.lexsort(table.T[: 2 + levels : -1])] = np.arange(len(table))
+    fine = stores.copy()
+    for level in range(levels + 1):
+        group = np.unique(table[:, 1 : 3 + level], axis=0, return_inverse=True)[1].reshape(-1)
+        first = np.full(group.max() + 1, len(moment))
+        usable = stores if level == levels else stores & (table[:, 3 + level] == -1)
+        np.minimum.at(first, group[usable], moment[usable])
+        fine |= first[group] < moment
+    if not fine.all():
+        raise FaultError("unwritten", f"{memory.name}: element {table[~fine][0, 1]} is read before it is written")
+
+
+def apart(memory: Memory, events: list[Event]) -> None:
+    """Work items that touch one element do not store to it; where there are none, one thread does all."""
+    if not any(e.frame.inside for e in events):
+        return
+    cell = np.concatenate([e.cells.reshape(-1) for e in events])
+    nobody = [e.frame.items if e.frame.leaf else np.full(e.frame.rows, -1) for e in events]
+    item = np.concatenate([np.repeat(i, e.cells.shape[1]) for i, e in zip(nobody, events, strict=True)])
+    store = np.concatenate([np.full(e.cells.size, e.store) for e in events])
+    names, group = np.unique(cell, return_inverse=True)
+    low, high, written = np.full(len(names), 1 << 62), np.full(len(names), -2), np.zeros(len(names), bool)
+    np.minimum.at(low, group, item)
+    np.maximum.at(high, group, item)
+    np.logical_or.at(written, group, store)
+    if (bad := written & ((low != high) | (low == -1))).any():
+        raise FaultError("threads", f"{memory.name}: element {names[bad][0]} is touched by two work items")
+
+
+def check(text: str) -> int:
+    """Raises FaultError; returns how many accesses were checked."""
+    return Checker(text).run()
