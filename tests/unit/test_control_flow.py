@@ -74,3 +74,12 @@ def test_outputs_that_are_empty_although_the_file_says_otherwise_are_refused() -
     made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 3)))
     with pytest.raises(ShapeError, match=r"output 'y': it is empty, f32\[0,3\]; the file says \[4, 3\]"):
         frontends.load(made.SerializeToString())
+
+
+def test_outputs_that_the_file_says_are_empty_are_empty() -> None:
+    """An input's dimensions from the third to the second are none."""
+    made = model([node("Shape", ["x"], ["y"], start=2, end=1)], {"x": (3, 4, 5)}, ["y"])
+    with pytest.raises(ShapeError, match="'y' is empty, whatever the inputs"):
+        frontends.load(made.SerializeToString())
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, (0,)))
+    assert frontends.load(made.SerializeToString()).outputs[0].type.dims == (0,)

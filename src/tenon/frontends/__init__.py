@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tenon.errors import FormatError, InputError, ShapeError, TenonError
+from tenon.errors import FormatError, InputError, TenonError
 from tenon.frontends.foreign import HEAD, foreign
 
 if TYPE_CHECKING:
@@ -114,21 +114,7 @@ def load(
         graph = frontend.load(file, shapes or {}, inputs, outputs)
     graph.name = _called(source, file) or graph.name
     check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
-    _check_outputs(graph)
     return graph
-
-
-def _check_outputs(graph: Graph) -> None:
-    """Raise ShapeError if nothing is left to compute: all outputs are known, and none has an element."""
-    if not graph.inputs or not all(v.typed and v.type.bound and v.type.size for v in graph.inputs):
-        return
-    if graph.outputs and all(v.constant and not v.type.size for v in graph.outputs):
-        names = ", ".join(repr(v.name) for v in graph.outputs)
-        shapes = ", ".join(f"'{v.name}' {v.type}" for v in graph.inputs)
-        raise ShapeError(
-            f"{graph.source or graph.name}: the output {names} is empty, whatever the inputs {shapes} hold: bind the "
-            "shapes that the model is meant for with --shape, and check what is fixed with --value"
-        )
 
 
 _PRESCRIBED = frozenset(name for format in FORMATS.values() for name in format.main if "*" not in name)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
-from tenon.errors import FormatError, InputError, InternalError, Problem
+from tenon.errors import FormatError, InputError, InternalError, Problem, ShapeError
 from tenon.frontends.refused import RefusedError
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
 from tenon.ir.fixed import bindings, data_for
@@ -266,6 +266,7 @@ class Net:
         self._check_reads()
         if self.cut_inputs:
             self.graph.inputs = [v for v in self.graph.inputs if v.name in self.cut_inputs or self.graph.used(v)]
+        check_outputs(self.graph)
         return self.graph
 
     def _is_made(self, name: str) -> bool:
@@ -313,6 +314,19 @@ class Net:
                     other.name = self.writer.names.fresh(name)
             value.name = name
         return value
+
+
+def check_outputs(graph: Graph) -> None:
+    """Raise ShapeError if nothing is left to compute: all outputs are known, and none has an element."""
+    if not graph.inputs or not all(v.typed and v.type.bound and v.type.size for v in graph.inputs):
+        return
+    if graph.outputs and all(v.constant and not v.type.size for v in graph.outputs):
+        names = ", ".join(repr(v.name) for v in graph.outputs)
+        shapes = ", ".join(f"'{v.name}' {v.type}" for v in graph.inputs)
+        raise ShapeError(
+            f"{graph.source or graph.name}: the output {names} is empty, whatever the inputs {shapes} hold: bind the "
+            "shapes that the model is meant for with --shape, and check what is fixed with --value"
+        )
 
 
 def operator(type: str, attributes: Mapping[str, Any]) -> Operator:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
-from tenon.frontends.net import MISSING_WEIGHTS
+from tenon.frontends.net import MISSING_WEIGHTS, check_outputs
 from tenon.frontends.onnx import functions
 from tenon.frontends.onnx.call import Call, Entry, Items, Scope, Text, in_order, reads
 from tenon.frontends.onnx.compose import COMPOSED
@@ -113,6 +113,9 @@ class Importer:
                 what = f"reads '{value.name}', whose extent depends on data"
                 self.writer.report(reader.origin, what, "cut the model before it with --to")
         self.writer.finish()
+        dims = [d for v in self.proto.output for d in v.type.tensor_type.shape.dim]
+        if not any(d.HasField("dim_value") and d.dim_value == 0 for d in dims):  # which the file says are empty
+            check_outputs(self.graph)
         return self.graph
 
     def check_extents(self, name: str, value: Value) -> None:
