@@ -18,12 +18,12 @@ from time import monotonic
 from fuzzing.batch import BATCH
 from fuzzing.judge import Report, Way, judge_apart
 from tenon.errors import ToolchainError
-from tenon.options import Options
+from tenon.options import Options, Precision
 from tenon.targets.here import runs_here
 from tenon.toolchain.compiler import Compiler, find
 
 PRECISIONS = ("fp32", "fp16", "bf16")
-ORDER = ("fp32", "fp32", "fp16", "fp32", "bf16")
+ORDER: tuple[Precision, ...] = ("fp32", "fp32", "fp16", "fp32", "bf16")
 COMPILERS = ("gcc", "clang", "zig")
 TARGETS = ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64")
 

@@ -21,6 +21,7 @@ from fuzzing.known import excused
 from fuzzing.peer import Refused, answer
 from tenon.errors import TenonError
 from tenon.ir.graph import Array, Node
+from tenon.options import Precision
 from tenon.passes.tolerance import MARGIN, Extra, Reference, no_extra
 from tenon.targets import find as find_target
 from tenon.toolchain.compiler import Compiler
@@ -96,7 +97,7 @@ class Way:
 
     target: str
     threads: int
-    precision: str
+    precision: Precision
     compiler: Compiler
 
     @property
