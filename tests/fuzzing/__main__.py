@@ -49,12 +49,17 @@ def arguments() -> argparse.Namespace:
 def compilers(given: argparse.Namespace) -> list[Compiler]:
     """Those asked for, or all that are installed.  Raises ToolchainError for one that is not."""
     if given.compiler:
-        return [find(Options.from_environment(compiler=given.compiler))]
+        return [named(given.compiler)]
     found = []
     for name in COMPILERS:
         with suppress(ToolchainError):
-            found.append(find(Options.from_environment(compiler=name)))
+            found.append(named(name))
     return found
+
+
+def named(name: str) -> Compiler:
+    """A command, or zig as it comes with Tenon.  Raises ToolchainError."""
+    return find(Options.from_environment(compiler=None if name == "zig" else name))
 
 
 def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]]:

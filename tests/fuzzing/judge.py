@@ -216,8 +216,8 @@ class Batch:
 
         try:
             bundle = tenon.compile(
-                sample.graph.copy(), target=self.way.target, threads=self.way.threads, precision=self.way.precision,
-                compiler=self.way.compiler_name,
+                sample.graph.copy(), target=self.way.target, threads=self.way.threads, precision=self.way.precision,  # type: ignore[arg-type]
+                compiler=None if self.way.compiler.zig else self.way.compiler_name,
             )  # fmt: skip
             engine, others = tenon.open(bundle), swapped(sample)
             wanted = engine.run({**sample.feeds, **{name: sample.feeds[other] for name, other in others.items()}})

@@ -67,8 +67,7 @@ def test_peak_counts_what_is_alive(seed: int) -> None:
 
 
 def test_the_chosen_order_is_near_the_best() -> None:
-    """Of all orders of small random graphs the one chosen has the least peak three times of four; it never has more
-    than 1.5 times that."""
+    """Three times of four the chosen order has the least peak there is; it never has more than 1.5 times that."""
     ratios = []
     for seed in range(120):
         graph = random_graph(seed)

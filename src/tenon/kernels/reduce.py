@@ -6,6 +6,7 @@ errors grow with the length of a chain, not of the whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class Reduction:
                 shape.append(n)
                 kinds.append(kind)
         return (tuple(shape), tuple(kinds)) if shape else ((1,), (False,))
+
+
+LONGEST = 4096
+"""Additions in one chain, whose errors grow with its length: what comes after is summed in a chain of its own, and the
+chains' results in another."""
 
 
 def lanes_for(machine: Machine, dtype: DType) -> int:
@@ -149,14 +155,39 @@ def _along(w: _Writing, kept: list[Index]) -> None:
     tiles = [w.partial(width, lanes) for _, _, width, lanes in cut]
     with _loops(k, w.reduced[:-1]) as outer:
         for acc, (start, count, width, lanes) in zip(tiles, cut, strict=True):
-            with k.loop("r", count) as r, k.unroll("c", width) as c:
-                at = w.at(kept, [*outer, (r * width + c) * lanes + start])
-                w.combine(acc, c, w.mapped(at, lanes, extra))
+            for first, blocks, length in _blocks(w, count):
+                with (
+                    k.loop("o", blocks) as o,
+                    _chain(w, acc, width, lanes, blocks) as part,
+                    k.loop("r", length) as r,
+                    k.unroll("c", width) as c,
+                ):
+                    at = w.at(kept, [*outer, ((o * length + r + first) * width + c) * lanes + start])
+                    w.combine(part, c, w.mapped(at, lanes, extra))
     parts = [
         reduce_lanes(w.s.combine, w.joined(acc, 0, width)) for acc, (_, _, width, _) in zip(tiles, cut, strict=True)
     ]
     total = joined(w.s.combine, parts) if parts else initial(w.s.combine, w.s.sums_in)
     w.y[tuple(kept) or 0] = cast(w.s.finish(total, *extra), w.s.dtype)
+
+
+def _blocks(w: _Writing, count: int) -> list[tuple[int, int, int]]:
+    """Trips of a loop that adds in blocks: (first, blocks, length)."""
+    adds = w.s.combine == "add" and w.s.sums_in.is_float
+    return segments(count, LONGEST) if adds and math.prod(w.reduced) > LONGEST * w.lanes * CHAINS else [(0, 1, count)]
+
+
+@contextmanager
+def _chain(w: _Writing, acc: Tensor, cells: int, lanes: int, blocks: int) -> Iterator[Tensor]:
+    """Registers to add a block in, which are added to ``acc`` in the end; ``acc`` itself for a single block."""
+    alone = blocks == 1 and math.prod(w.reduced) <= LONGEST * w.lanes * CHAINS
+    if alone or w.s.combine != "add" or not w.s.sums_in.is_float:
+        yield acc
+        return
+    part = w.partial(cells, lanes)
+    yield part
+    with w.k.unroll("c", cells) as c:
+        w.combine(acc, c, part[c])
 
 
 def _positions(k: Builder, extents: list[int], chains: int) -> Iterator[tuple[list[Index], Index]]:
@@ -180,15 +211,20 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
     k = Builder(f"{combine}_plane_{x.channels}_{x.h}x{x.w}")
     source = k.param("x", *x.shape, dtype=x.dtype)
     target = k.param("y", *y.shape, dtype=y.dtype, out=True)
+    long = combine == "add" and x.h * x.w > LONGEST * CHAINS  # rows are added up by themselves
     with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
         for start, trips, lanes in lane_segments(x.block, machine.lanes):
             with k.loop("v", trips) as v:
                 acc = partial(k, combine, CHAINS, F32, lanes)
                 with k.loop("i", x.h) as i:
                     for first, count, width in segments(x.w, CHAINS):
+                        row = partial(k, combine, width, F32, lanes) if long else acc
                         with k.loop("j", count) as j, k.unroll("c", width) as c:
                             at = (n, b, i + x.top, j * width + c + first + x.left, v + start // lanes)
-                            acc[c] = op(combine, acc[c], map(loaded(source.vec(lanes)[at])))
+                            row[c] = op(combine, row[c], map(loaded(source.vec(lanes)[at])))
+                        if long:
+                            with k.unroll("c", width) as c:
+                                acc[c] = op(combine, acc[c], row[c])
                 total = finish(joined(combine, [acc[c] for c in range(CHAINS)]))
                 target.vec(lanes)[n, b, y.top, y.left, v + start // lanes] = stored(total, y.dtype)
     return k.done()
