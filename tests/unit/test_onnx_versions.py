@@ -219,3 +219,27 @@ def test_the_length_of_a_one_sided_inverse_dft(bins: int, length: int | None) ->
     wanted = np.fft.irfft(x[..., 0] + 1j * x[..., 1], length or 2 * (bins - 1), axis=1)
     assert got.shape == (2, length or 2 * (bins - 1), 1)
     np.testing.assert_allclose(got[..., 0], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("clip", [0.1, 1.0])
+def test_clip_bounds_the_gates(kind: str, clip: float) -> None:
+    """As in onnxruntime: not the memory of an LSTM, which here is larger."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    weights = {"w": random(1, gates * 4, 3), "r": random(1, gates * 4, 4, seed=1), "h": random(1, 2, 4, seed=2)}
+    operands = ["x", "w", "r", "", "", "h"]
+    if kind == "LSTM":
+        weights["c"] = 4 * random(1, 2, 4, seed=3)
+        operands.append("c")
+    nodes = [node(kind, operands, ["y"], hidden_size=4, clip=clip)]
+    ours, right = (run(nodes, {"x": 3 * random(5, 2, 3)}, weights, 14) for run in (imported, theirs))
+    np.testing.assert_allclose(ours, right, atol=1e-6)
+
+
+def test_windows_of_padding_only_are_zero() -> None:
+    for included in (0, 1):
+        given = {"kernel_shape": [2], "dilations": [2], "pads": [1, 1], "strides": [3], "count_include_pad": included}
+        nodes = [node("AveragePool", ["x"], ["y"], **given)]
+        ours, right = (run(nodes, {"x": random(3, 1, 1)}, {}, 21) for run in (imported, theirs))
+        np.testing.assert_array_equal(ours, right)
+        assert not ours.any()

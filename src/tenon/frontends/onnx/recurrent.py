@@ -19,6 +19,11 @@ _ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 
 _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
+_CLIPPED = 2
+"""Activations whose operands ``clip`` bounds: those of gates.  As in onnxruntime, the memory of an LSTM is not clipped
+on its way to the third."""
+
+
 @dataclass
 class Cell:
     """One direction of a recurrent layer.  ``gates`` is how many matrices are stacked in W and R.
@@ -85,13 +90,15 @@ class Cell:
         return self.layer.emit("MatMul", self.rounded(a), b)
 
 
-def _activation(layer: Layer, name: str, alpha: float | None, beta: float | None) -> Callable[[Value], Value]:
-    low, high = layer.attributes.get("clip"), layer.attributes.get("clip")
+def _activation(
+    layer: Layer, name: str, alpha: float | None, beta: float | None, limit: float | None
+) -> Callable[[Value], Value]:
+    """The function of that name, of numbers clipped to ``limit``."""
 
     def clipped(x: Value) -> Value:
-        if low is None or high is None:
+        if limit is None:
             return x
-        return layer.emit("Clip", x, layer.scalar("low", -low), layer.scalar("high", high))
+        return layer.emit("Clip", x, layer.scalar("low", -limit), layer.scalar("high", limit))
 
     a = _ALPHA.get(name, 0.0) if alpha is None else alpha
     b = _BETA.get(name, 0.0) if beta is None else beta
@@ -122,10 +129,11 @@ def _cells(layer: Layer, gates: int, defaults: Sequence[str]) -> list[Cell]:
     found = []
     for i, back in enumerate(backwards):
         cell = Cell(layer, i, gates, back)
-        for name in names[i * len(defaults) : (i + 1) * len(defaults)]:
+        for j, name in enumerate(names[i * len(defaults) : (i + 1) * len(defaults)]):
             alpha = alphas.pop(0) if alphas and name in _ALPHA else None
             beta = betas.pop(0) if betas and name in _BETA else None
-            cell.activations.append(_activation(layer, name, alpha, beta))
+            limit = layer.attributes.get("clip") if j < _CLIPPED else None
+            cell.activations.append(_activation(layer, name, alpha, beta, limit))
         found.append(cell)
     return found
 
