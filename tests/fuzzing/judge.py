@@ -216,7 +216,7 @@ class Batch:
 
         try:
             bundle = tenon.compile(
-                sample.graph.copy(), target=self.way.target, threads=self.way.threads, precision=self.way.precision,  # type: ignore[arg-type]
+                sample.graph.copy(), target=self.way.target, threads=self.way.threads, precision=self.way.precision,
                 compiler=None if self.way.compiler.zig else self.way.compiler_name,
             )  # fmt: skip
             engine, others = tenon.open(bundle), swapped(sample)
