@@ -441,3 +441,18 @@ def test_a_split_into_a_million_parts() -> None:
     made = model([node("Split", ["x"], ["y"], num_outputs=1 << 20)], {"x": (2,)}, ["y"])
     with pytest.raises(ModelError, match="1048576 parts"):
         load(made)
+
+
+@pytest.mark.parametrize("type", ["ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1"])
+def test_reductions_of_truth_values(type: str) -> None:
+    """ONNX defines only the largest and the least."""
+    cast = node("Cast", ["x"], ["b"], to=TensorProto.BOOL)
+    for op, refused in ((type, True), ("ReduceMax", False), ("ReduceMin", False)):
+        made = model(
+            [cast, node(op, ["b"], ["r"]), node("Cast", ["r"], ["y"], to=TensorProto.FLOAT)], {"x": (2, 3)}, ["y"]
+        )
+        if refused:
+            with pytest.raises(ModelError, match=f"{op} is not defined for bool: cast"):
+                load(made)
+        else:
+            load(made)

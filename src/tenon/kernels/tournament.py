@@ -23,22 +23,24 @@ Better = Callable[[Expr, Expr], Expr]
 
 def greater(a: Expr, b: Expr) -> Expr:
     """The greatest first, NaN last."""
-    return op("or", less(a, b), _only(a, b))
+    return _or_only(less(a, b), a, b)
 
 
 def greater_or_nan(a: Expr, b: Expr) -> Expr:
     """NaN first, then the greatest."""
-    return op("or", less(a, b), _only(b, a))
+    return _or_only(less(a, b), b, a)
 
 
 def lesser(a: Expr, b: Expr) -> Expr:
     """The least first, NaN last."""
-    return op("or", less(b, a), _only(a, b))
+    return _or_only(less(b, a), a, b)
 
 
-def _only(a: Expr, b: Expr) -> Expr:
-    """Is ``a`` NaN and ``b`` not?"""
-    return op("and", op("not_equal", a, a), op("equal", b, b))
+def _or_only(mask: Expr, a: Expr, b: Expr) -> Expr:
+    """``mask``, or whether ``a`` is NaN and ``b`` not, which integers never are."""
+    if not a.type.dtype.is_float:
+        return mask
+    return op("or", mask, op("and", op("not_equal", a, a), op("equal", b, b)))
 
 
 def leaves(most: int) -> int:

@@ -102,6 +102,7 @@ class Reduce(Operator):
     combine: ClassVar[str] = "add"
     float_only: ClassVar[bool] = False
     single_only: ClassVar[bool] = False
+    takes_bool: ClassVar[bool] = False
     zero_of_zeros: ClassVar[bool] = True
     """Whether the result for zeros is zero, so that padding lanes may be computed."""
 
@@ -117,6 +118,8 @@ class Reduce(Operator):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
+        if x.dtype is DType.BOOL and not self.takes_bool:
+            raise ShapeError(f"{self.name} is not defined for bool: cast its input to int32 or float32")
         axes = self.along(x.rank, const_input(self.name, "the list of axes", inputs, 1))
         kept = [1 if i in axes else n for i, n in enumerate(x.dims) if i not in axes or self.keepdims]
         return (TensorType(x.dtype, tuple(kept)),)
@@ -197,6 +200,7 @@ class ReduceMean(Reduce):
 @dataclass(frozen=True)
 class ReduceMax(Reduce):
     combine: ClassVar[str] = "max"
+    takes_bool: ClassVar[bool] = True
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.max, initial=_lowest(x.dtype)))
@@ -213,6 +217,7 @@ class ReduceMax(Reduce):
 @dataclass(frozen=True)
 class ReduceMin(Reduce):
     combine: ClassVar[str] = "min"
+    takes_bool: ClassVar[bool] = True
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.min, initial=_highest(x.dtype)))
