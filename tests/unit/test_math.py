@@ -99,3 +99,23 @@ def test_special_values() -> None:
     np.testing.assert_array_equal(compute(tenon_math.log, x), np.array([-np.inf, np.nan, np.inf], np.float32))
     x = np.array([-np.inf, 0, np.inf], np.float32)
     np.testing.assert_array_equal(compute(tenon_math.exp, x), np.array([0, 1, np.inf], np.float32))
+
+
+def test_circular_functions_of_large_numbers() -> None:
+    """As far out as Sin states."""
+    x = (np.geomspace(1, 1e15, 4000) * np.tile([1, -1], 2000)).astype(np.float32)
+    wide = x.astype(np.float64)
+    bound = 1e-7 + 1.2e-16 * np.abs(wide)
+    assert (np.abs(compute(tenon_math.sin, x) - np.sin(wide)) < bound).all()
+    assert (np.abs(compute(tenon_math.cos, x) - np.cos(wide)) < bound).all()
+    far = np.geomspace(1e16, 3e38, 500).astype(np.float32)
+    for function in (tenon_math.sin, tenon_math.cos):
+        assert np.isfinite(compute(function, far)).all()
+
+
+def test_erf_of_the_smallest_numbers() -> None:
+    """As Erf states: the result is 2 / sqrt(pi) of the operand."""
+    for low, high, bound in ((1e-30, 1e-37, 1e-6), (1e-37, 1.2e-38, 4e-6), (1.0e-38, 1e-40, 1e-3)):
+        x = np.geomspace(low, high, 500).astype(np.float32)
+        wanted = x.astype(np.float64) * 2 / np.sqrt(np.pi)
+        assert np.abs(compute(tenon_math.erf, x) / wanted - 1).max() < bound

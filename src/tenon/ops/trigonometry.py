@@ -20,6 +20,10 @@ from tenon.ops.elementwise import Pointwise, Unary, truth
 @register
 @dataclass(frozen=True)
 class Sin(Unary):
+    """Within 1e-7 + 1.2e-16 |x|, as Cos: the reduction to a quarter turn loses a digit for each factor of ten past 1e9,
+    and past 1e15 has none left; the result is finite then, and nothing more.  A processor with fused multiply-adds
+    keeps 1e-7 up to about 1e15."""
+
     single_only: ClassVar[bool] = True
 
     def scalar(self, x: Expr) -> Expr:
