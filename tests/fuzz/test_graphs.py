@@ -183,6 +183,16 @@ def test_celu_is_not_divided_by_nothing() -> None:
         graph_of({"x": np.ones(3, np.float32)}, ("Celu", ("x",), {"alpha": 0.0}))
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_weights_of_16_bits_along_three_axes(precision: str, compiler: Compiler) -> None:
+    x, w = np.ones((1, 2, 3, 3, 2), np.float32), np.full((2, 3, 2, 1, 2), 0.3, np.float32)
+    made = graph_of({"x": x, "cw": w}, ("ConvTranspose", ("x", "cw"), {}))
+    batch = Batch(Way(find_target("host").name, 1, precision, compiler))
+    batch.work([made])
+    assert batch.report.findings == []
+    assert batch.report.programs == 3
+
+
 # ------------------------------------------------------------------------------------------ command line
 def test_the_command_resumes_and_reports(tmp_path: Path) -> None:
     root, log = Path(__file__).parents[2], tmp_path / "log"

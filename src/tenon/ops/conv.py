@@ -174,7 +174,7 @@ def _tiles(found: Iterable[object]) -> dict[int, winograd.Blocking]:
 
 def planes(weights: Array) -> Array:
     """Weights of a 1-D convolution as those of a 2-D one."""
-    return weights if weights.ndim == 4 else weights[:, :, None, :]
+    return weights[:, :, None, :] if weights.ndim == 3 else weights
 
 
 @register
@@ -558,7 +558,7 @@ def _phase_halo(a: Axis) -> tuple[int, int]:
 
 
 def _swapped(weights: Array, group: int) -> Array:
-    """[C, M / group, kh, kw] as the [M, C / group, kh, kw] of an ordinary convolution."""
-    ins, outs, kh, kw = weights.shape
-    split = weights.reshape(group, ins // group, outs, kh, kw)
-    return split.swapaxes(1, 2).reshape(group * outs, ins // group, kh, kw)
+    """[C, M / group, taps] as the [M, C / group, taps] of an ordinary convolution, along any number of axes."""
+    ins, outs, *taps = weights.shape
+    split = weights.reshape(group, ins // group, outs, *taps)
+    return split.swapaxes(1, 2).reshape(group * outs, ins // group, *taps)
