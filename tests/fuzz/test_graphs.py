@@ -23,7 +23,7 @@ from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ops import registry
 from tenon.ops.region import RoiAlign
-from tenon.options import Options, child_environment
+from tenon.options import Options, Precision, child_environment
 from tenon.targets import find as find_target
 from tenon.toolchain.compiler import Compiler, find
 
@@ -184,7 +184,7 @@ def test_celu_is_not_divided_by_nothing() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_weights_of_16_bits_along_three_axes(precision: str, compiler: Compiler) -> None:
+def test_weights_of_16_bits_along_three_axes(precision: Precision, compiler: Compiler) -> None:
     x, w = np.ones((1, 2, 3, 3, 2), np.float32), np.full((2, 3, 2, 1, 2), 0.3, np.float32)
     made = graph_of({"x": x, "cw": w}, ("ConvTranspose", ("x", "cw"), {}))
     batch = Batch(Way(find_target("host").name, 1, precision, compiler))
