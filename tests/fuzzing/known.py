@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuzzing.generate import Sample
 from tenon.ir.graph import Node
 from tenon.ops.conv import ConvTranspose
@@ -36,6 +38,10 @@ def _excused(node: Node, *, wild: bool) -> str:
             return "LayerNormalization: scale and bias of fewer axes are not broadcast"
         if wild and (scale := node.inputs[1]) and scale.type.dims != x.dims[x.rank - normalized :]:
             return "LayerNormalization: with a scale to broadcast variances are f64, where those of ONNX overflow"
+    if name == "Slice" and _backwards_to_the_largest(node):
+        return (
+            "Slice: backwards, the largest number is an end behind the first element, where ONNX clamps it to the last"
+        )
     if name == "ConvTranspose" and _falls_short(node):
         return "ConvTranspose: SAME gives less than input times stride for a stride past the kernel"
     return WILD.get(name, "") if wild else ""
@@ -48,3 +54,12 @@ def _falls_short(node: Node) -> bool:
         return False
     strides, dilations = op.strides or (1,) * len(sizes), op.dilations or (1,) * len(sizes)
     return any((k - 1) * d + 1 < s for k, d, s in zip(sizes, dilations, strides, strict=True))
+
+
+def _backwards_to_the_largest(node: Node) -> bool:
+    """Whether a Slice with a negative step ends at the largest i32 or i64, which onnxruntime takes for "to the end"."""
+    ends, steps = (v.data if v is not None else None for v in (*node.inputs, None, None)[2:5:2])
+    if ends is None or steps is None:
+        return False
+    largest = [np.iinfo(kind).max for kind in (np.int32, np.int64)]
+    return any(end in largest and step < 0 for end, step in zip(ends.tolist(), steps.tolist(), strict=False))

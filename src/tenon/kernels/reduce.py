@@ -28,7 +28,7 @@ class Reduction:
     """``finish(combine of map(x))`` over the axes marked in ``reduced``; ``combine`` is add, mul, max or min.
 
     With ``row``, an operand of the output's shape is the second argument of both functions.  Half precision is
-    accumulated in single.
+    accumulated in single; integers, where they are summed ``wide``, in i64.
     """
 
     name: str
@@ -39,10 +39,12 @@ class Reduction:
     map: Epilogue = identity
     finish: Epilogue = identity
     row: bool = False
+    wide: bool = False
 
     @property
     def sums_in(self) -> DType:
-        return computed(self.dtype)
+        found = computed(self.dtype)
+        return I64 if self.wide and not found.is_float and found.bytes < 8 else found
 
     def merged(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
         """The shape with neighbouring axes of one kind made one, and their kinds; never empty."""
@@ -80,7 +82,7 @@ class _Writing:
 
     def __init__(self, s: Reduction, machine: Machine) -> None:
         self.s = s
-        self.lanes = 1 if s.combine == "mul" else lanes_for(machine, s.dtype)
+        self.lanes = 1 if s.combine == "mul" else lanes_for(machine, s.sums_in)
         self.shape, self.kinds = s.merged()
         self.kept = [n for n, kind in zip(self.shape, self.kinds, strict=True) if not kind]
         self.reduced = [n for n, kind in zip(self.shape, self.kinds, strict=True) if kind]
@@ -130,7 +132,7 @@ def reduction(s: Reduction, machine: Machine) -> Kernel:
 
 def _read(t: Tensor, at: tuple[Index, ...], lanes: int, dtype: DType) -> Expr:
     """A vector whose first element is ``at``, a multiple of ``lanes`` in the last place."""
-    return cast(t.vec(lanes)[(*at[:-1], at[-1] // lanes)], dtype)
+    return cast(loaded(t.vec(lanes)[(*at[:-1], at[-1] // lanes)]), dtype)
 
 
 def _across(w: _Writing, outer: list[Index], column: Index, side: int, lanes: int) -> None:
@@ -144,7 +146,7 @@ def _across(w: _Writing, outer: list[Index], column: Index, side: int, lanes: in
     for u in range(side):
         kept = (*outer, column + u * lanes)
         value = w.s.finish(w.joined(acc, u * chains, chains), *w.extra(kept, lanes))
-        w.y.vec(lanes)[(*kept[:-1], kept[-1] // lanes)] = cast(value, w.s.dtype)
+        w.y.vec(lanes)[(*kept[:-1], kept[-1] // lanes)] = stored(value, w.s.dtype)
 
 
 def _along(w: _Writing, kept: list[Index]) -> None:
@@ -168,7 +170,7 @@ def _along(w: _Writing, kept: list[Index]) -> None:
         reduce_lanes(w.s.combine, w.joined(acc, 0, width)) for acc, (_, _, width, _) in zip(tiles, cut, strict=True)
     ]
     total = joined(w.s.combine, parts) if parts else initial(w.s.combine, w.s.sums_in)
-    w.y[tuple(kept) or 0] = cast(w.s.finish(total, *extra), w.s.dtype)
+    w.y[tuple(kept) or 0] = stored(w.s.finish(total, *extra), w.s.dtype)
 
 
 def _blocks(w: _Writing, count: int) -> list[tuple[int, int, int]]:
@@ -240,7 +242,7 @@ def extreme(outer: int, n: int, inner: int, dtype: DType, least: bool, last: boo
     k = Builder(f"{'argmin' if least else 'argmax'}_{outer}x{n}x{inner}")
     x = k.param("x", outer, n, inner, dtype=dtype)
     y = k.param("y", outer, inner, dtype=I64, out=True)
-    sums_in = F32 if dtype is DType.F16 else dtype
+    sums_in = computed(dtype)
     widest = max(1, machine.lanes // 2) if sums_in.bytes == 4 else 1  # masks as wide as the counter
     (kind,), inside = deal(outer)
     with k.loop("o", outer, kind=kind) as o:

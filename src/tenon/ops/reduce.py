@@ -103,6 +103,9 @@ class Reduce(Operator):
     float_only: ClassVar[bool] = False
     single_only: ClassVar[bool] = False
     takes_bool: ClassVar[bool] = False
+    sums_wide: ClassVar[bool] = False
+    """Whether sums of integers may be larger than their type holds."""
+
     zero_of_zeros: ClassVar[bool] = True
     """Whether the result for zeros is zero, so that padding lanes may be computed."""
 
@@ -145,7 +148,8 @@ class Reduce(Operator):
         if is_image(x.layout):
             return [_plane(site, self.combine, map, finish)]
         reduced = tuple(i in axes for i in range(x.rank))
-        spec = kernels.Reduction(self.name.lower(), x.dims, reduced, self.combine, x.dtype, map, finish)
+        name, wide = self.name.lower(), self.sums_wide
+        spec = kernels.Reduction(name, x.dims, reduced, self.combine, x.dtype, map, finish, wide=wide)
         return [Step(kernels.reduction(spec, site.machine), (Input(0), Output()))]
 
     def by_numpy(self, x: Array, axes: Array | None, function: Callable[..., Any]) -> Any:
@@ -189,11 +193,24 @@ class ReduceSum(Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceMean(Reduce):
+    sums_wide: ClassVar[bool] = True
+
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return identity, Function("over", count)
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, _mean)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        for dtype in (np.int32, np.uint32, np.uint8):
+            x = np.array([[1, 3], [5, 9]]) + (np.iinfo(dtype).max - 9)
+            yield Case(
+                cls(), (x.astype(dtype), np.array([1], np.int64)), (1,), tolerance=0, label=f"large_{np.dtype(dtype)}"
+            )
+            rows = np.tile(x.astype(dtype), (1, 9))
+            yield Case(cls(), (rows, np.array([0], np.int64)), (1,), tolerance=0, label=f"large_rows_{np.dtype(dtype)}")
 
 
 @register
@@ -434,6 +451,7 @@ class ArgMax(Operator):
             yield Case(cls(axis, 0, 1), (x,), label=f"axis{axis}_last")
         yield Case(cls(1), ((2, 5, 3, 7),), label="channels")
         yield Case(cls(0), (x.astype(np.uint8),), label="u8")
+        yield Case(cls(-1), ((x - 4).astype(DType.I4.numpy),), label="i4")
         yield Case(cls(-1), (-x.astype(np.int64),), label="i64")
 
 
