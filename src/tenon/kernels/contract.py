@@ -18,7 +18,7 @@ from tenon.kernels import narrow
 from tenon.kernels.image import Epilogue, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.move import Affine
-from tenon.kernels.rows import initial
+from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks, initial
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,16 @@ def _point(
 ) -> None:
     acc = k.local("acc", 1, dtype=s.sums_in, lanes=lanes)
     acc[0] = initial(s.combine, s.sums_in)
-    with ExitStack() as stack:
-        loops = [*here, *(stack.enter_context(k.loop("r", n)) for n in s.inner)]
+    long = LONGEST_PRODUCT if s.combine == "add" and s.sums_in is F32 else None
+    for inside, (sums,) in in_blocks(k, [("r", n) for n in s.inner], [acc], limit=long):
+        loops = [*here, *inside]
         values = [_read(f, t, loops, s, lanes, last) for f, t in zip(s.factors, tensors, strict=False)]
         product = values[0]
         for value in values[1:]:
             product = product * value
         facts = tuple(fact for f in s.factors for fact in _facts(f, loops, s))
         neutral = initial(s.combine, s.sums_in).value
-        acc[0] = op(s.combine, acc[0], guarded(facts, broadcast(s.map(product), lanes), neutral))
+        sums[0] = op(s.combine, sums[0], guarded(facts, broadcast(s.map(product), lanes), neutral))
     scales = [_read(f, t, here, s, lanes, last) for f, t in zip(s.scales, tensors[len(s.factors) :], strict=True)]
     value = narrow.stored(s.finish(acc[0], *scales), s.result)
     k.store(y.buffer, tuple(index(i) for i in here) or (index(0),), broadcast(value, lanes))

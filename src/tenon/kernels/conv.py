@@ -30,6 +30,7 @@ from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded
 from tenon.kernels.rounding import NARROW
+from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
 from tenon.kernels.share import deal, dealt, slowest, streamed
 
 
@@ -442,20 +443,17 @@ def _micro(p: _Parts, t: _Tile) -> None:
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         acc[row, col, v] = 0.0 if p.bias is None else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
 
+    across = s.row(p.machine)
     for start, blocks, channels in _depths(s, r) if s.taps else ():
         deep = -(-channels // 2) if p.pairs == "channels" else channels
         unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
-        with (
-            k.loop("c", blocks) as c,
-            k.loop("ky", s.kernel[0]) as ky,
-            k.loop("kx", s.row(p.machine)) as kx,
-            k.loop("ci", deep // unroll) as ci,
-        ):
-            across, rounds = s.row(p.machine), deep // unroll
+        rounds = deep // unroll
+        loops = [("c", blocks), ("ky", s.kernel[0]), ("kx", across), ("ci", rounds)]
+        for (c, ky, kx, ci), (sums,) in in_blocks(k, loops, [acc], unroll, LONGEST_PRODUCT):
             round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
             ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
             with unrolled(k, unroll, round, r.width, ahead) as u:
-                _step(p, t, acc, (c + start, ky, kx, ci * unroll + u))
+                _step(p, t, sums, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         _finish(p, t, v, row, col, acc[row, col, v])

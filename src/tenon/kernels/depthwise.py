@@ -21,6 +21,7 @@ from tenon.kernels.conv import Conv
 from tenon.kernels.finish import finish
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import loaded
+from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
 from tenon.kernels.share import enough
 
 UNROLLED = 256
@@ -217,12 +218,13 @@ def _looped(p: _Parts, top: Index, left: Index, height: int, width: int) -> None
     acc = k.local("a", height, width, lanes=p.lanes)
     with k.unroll("p", height) as i, k.unroll("q", width) as j:
         acc[i, j] = 0.0 if p.bias is None else p.bias
-    with k.loop("ky", s.kernel[0]) as ky, k.loop("kx", s.kernel[1]) as kx:
+    loops = [("ky", s.kernel[0]), ("kx", s.kernel[1])]
+    for (ky, kx), (sums,) in in_blocks(k, loops, [acc], limit=LONGEST_PRODUCT):
         weight = k.let("w0", p.w.vec(p.lanes)[p.c, ky, kx, 0])
         with k.unroll("p", height) as i, k.unroll("q", width) as j:
             row = (top + i) * s.stride[0] + ky * s.dilation[0]
             col = (left + j) * s.stride[1] + kx * s.dilation[1]
-            acc[i, j] = acc[i, j] + p.input(row, col) * weight
+            sums[i, j] = sums[i, j] + p.input(row, col) * weight
     with k.unroll("p", height) as i, k.unroll("q", width) as j:
         _finish(p, top + i, left + j, acc[i, j])
 

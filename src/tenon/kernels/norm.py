@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tenon.ir.build import Builder, Tensor, lane_segments, segments
+from tenon.ir.build import Builder, Tensor, lane_segments
 from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, op
 from tenon.ir.types import F32
 from tenon.kernels import math
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.rows import CHAINS, each, joined, partial, total
+from tenon.kernels.rows import CHAINS, each, joined, partial, plane_in_blocks, total
 from tenon.kernels.share import deal
 
 
@@ -109,14 +109,12 @@ def _plane(
 
     def sum_of(square_from: Expr | None) -> Expr:
         acc = partial(k, "add", CHAINS, F32, source.lanes)
-        with k.loop("i", x.h) as i:
-            for start, count, width in segments(x.w, CHAINS):
-                with k.loop("j", count) as j, k.unroll("c", width) as c:
-                    value = element(i, j * width + c + start)
-                    if square_from is not None:
-                        d = k.let("d", value - square_from)
-                        value = d * d
-                    acc[c] = acc[c] + value
+        for i, j, c, sums in plane_in_blocks(k, x.h, x.w, acc):
+            value = element(i, j)
+            if square_from is not None:
+                d = k.let("d", value - square_from)
+                value = d * d
+            sums[c] = sums[c] + value
         return joined("add", [acc[c] for c in range(CHAINS)]) * (1 / (x.h * x.w))
 
     mean = k.let("mean", sum_of(None))

@@ -6,7 +6,7 @@ so that no kernel tests for an edge and no image needs a halo.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from tenon.kernels.finish import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import computed, loaded
+from tenon.kernels.rows import LONGEST, in_blocks
 from tenon.kernels.share import deal
 
 UNROLLED = 64
@@ -40,6 +41,11 @@ class Segment:
     step: int
     weight: float = 1.0
     grow: int = 0
+
+    @property
+    def most(self) -> int:
+        """The most taps that a window has."""
+        return self.taps + max(0, self.grow * (self.count - 1))
 
     def extent(self, i: Index) -> IndexLike:
         """The number of taps of window ``i``."""
@@ -122,20 +128,33 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
     acc = k.local("a", size, lanes=lanes, dtype=computed(s.x.dtype))
     with k.unroll("q", size) as q:
         acc[q] = 0.0 if s.average else lowest(computed(s.x.dtype))
-    even = not rows.grow and not cols.grow
-    kind = "unroll" if even and rows.taps * cols.taps * size <= UNROLLED else "serial"
-    with (
-        k.loop("ky", rows.extent(i), kind=kind) as ky,
-        k.loop("kx", cols.extent(j), kind=kind) as kx,
-        k.unroll("q", size) as q,
-    ):
-        row = i * rows.step + ky * s.dilation[0] + rows.start
-        col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
-        value = loaded(p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)])
-        acc[q] = acc[q] + value if s.average else maximum(acc[q], value)
+    for ky, kx, sums in _taps(p, rows, cols, (i, j), acc, size):
+        with k.unroll("q", size) as q:
+            row = i * rows.step + ky * s.dilation[0] + rows.start
+            col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
+            value = loaded(p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)])
+            sums[q] = sums[q] + value if s.average else maximum(sums[q], value)
     with k.unroll("q", size) as q:
         result = acc[q] * (1.0 / (rows.weight * cols.weight)) if s.average else acc[q]
         _finish(p, i + rows.first, j + q + cols.first, result)
+
+
+def _taps(
+    p: _Parts, rows: Segment, cols: Segment, window: tuple[Index, Index], acc: Tensor, size: int
+) -> Iterator[tuple[Index, Index, Tensor]]:
+    """Loops over the taps of a window: (row, column, registers for its result)."""
+    k = p.k
+    extents = rows.extent(window[0]), cols.extent(window[1])
+    if p.s.average and rows.most * cols.most > LONGEST:
+        for (ky, kx), (sums,) in in_blocks(k, [("ky", rows.most), ("kx", cols.most)], [acc]):
+            inside = [n - 1 - tap for n, tap in zip(extents, (ky, kx), strict=True) if isinstance(n, Index)]
+            with k.when(*inside):
+                yield ky, kx, sums
+        return
+    even = not rows.grow and not cols.grow
+    kind = "unroll" if even and rows.taps * cols.taps * size <= UNROLLED else "serial"
+    with k.loop("ky", extents[0], kind=kind) as ky, k.loop("kx", extents[1], kind=kind) as kx:
+        yield ky, kx, acc
 
 
 def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:

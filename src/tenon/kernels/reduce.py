@@ -6,7 +6,6 @@ errors grow with the length of a chain, not of the whole.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,17 @@ from tenon.ir.types import F32, I32, I64, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.narrow import computed, loaded, stored
-from tenon.kernels.rows import CHAINS, initial, joined, partial, runs
+from tenon.kernels.rows import (
+    CHAINS,
+    LONGEST,
+    additions,
+    in_blocks,
+    initial,
+    joined,
+    partial,
+    plane_in_blocks,
+    runs,
+)
 from tenon.kernels.share import deal
 
 
@@ -61,11 +70,6 @@ class Reduction:
         return (tuple(shape), tuple(kinds)) if shape else ((1,), (False,))
 
 
-LONGEST = 4096
-"""Additions in one chain, whose errors grow with its length: what comes after is summed in a chain of its own, and the
-chains' results in another."""
-
-
 def lanes_for(machine: Machine, dtype: DType) -> int:
     return max(1, machine.lanes * 4 // max(4, dtype.bytes))
 
@@ -101,6 +105,11 @@ class _Writing:
     def extra(self, kept: tuple[Index, ...], lanes: int) -> list[Expr]:
         """The row operand's elements for results from ``kept`` on."""
         return [] if self.row is None else [_read(self.row, kept or (Index(),), lanes, self.s.sums_in)]
+
+    @property
+    def limit(self) -> int | None:
+        """As ``in_blocks`` takes it: only sums of floats grow inexact."""
+        return LONGEST if self.s.combine == "add" and self.s.sums_in.is_float else None
 
     def partial(self, cells: int, lanes: int) -> Tensor:
         """Registers for ``cells`` partial results, set to what changes nothing."""
@@ -139,10 +148,10 @@ def _across(w: _Writing, outer: list[Index], column: Index, side: int, lanes: in
     """The innermost axis is kept: ``side`` vectors of results side by side from ``column`` on."""
     chains = max(1, CHAINS // side)
     acc = w.partial(chains * side, lanes)
-    for where, chain in _positions(w.k, w.reduced, chains):
+    for where, chain, sums in _positions(w, acc, chains):
         for u in range(side):
             kept = (*outer, column + u * lanes)
-            w.combine(acc, chain + u * chains, w.mapped(w.at(kept, where), lanes, w.extra(kept, lanes)))
+            w.combine(sums, chain + u * chains, w.mapped(w.at(kept, where), lanes, w.extra(kept, lanes)))
     for u in range(side):
         kept = (*outer, column + u * lanes)
         value = w.s.finish(w.joined(acc, u * chains, chains), *w.extra(kept, lanes))
@@ -155,17 +164,13 @@ def _along(w: _Writing, kept: list[Index]) -> None:
     extra = [k.let("m", e) for e in w.extra(tuple(kept), 1)]
     cut = list(runs(w.reduced[-1], w.lanes))
     tiles = [w.partial(width, lanes) for _, _, width, lanes in cut]
-    with _loops(k, w.reduced[:-1]) as outer:
-        for acc, (start, count, width, lanes) in zip(tiles, cut, strict=True):
-            for first, blocks, length in _blocks(w, count):
-                with (
-                    k.loop("o", blocks) as o,
-                    _chain(w, acc, width, lanes, blocks) as part,
-                    k.loop("r", length) as r,
-                    k.unroll("c", width) as c,
-                ):
-                    at = w.at(kept, [*outer, ((o * length + r + first) * width + c) * lanes + start])
-                    w.combine(part, c, w.mapped(at, lanes, extra))
+    most = max((additions([count]) for _, count, _, _ in cut), default=1)
+    for outer, rows in in_blocks(k, [("i", n) for n in w.reduced[:-1]], tiles, most, w.limit):
+        for acc, (start, count, width, lanes) in zip(rows, cut, strict=True):
+            for (r,), (sums,) in in_blocks(k, [("r", count)], [acc], limit=w.limit):
+                with k.unroll("c", width) as c:
+                    at = w.at(kept, [*outer, (r * width + c) * lanes + start])
+                    w.combine(sums, c, w.mapped(at, lanes, extra))
     parts = [
         reduce_lanes(w.s.combine, w.joined(acc, 0, width)) for acc, (_, _, width, _) in zip(tiles, cut, strict=True)
     ]
@@ -173,34 +178,17 @@ def _along(w: _Writing, kept: list[Index]) -> None:
     w.y[tuple(kept) or 0] = stored(w.s.finish(total, *extra), w.s.dtype)
 
 
-def _blocks(w: _Writing, count: int) -> list[tuple[int, int, int]]:
-    """Trips of a loop that adds in blocks: (first, blocks, length)."""
-    adds = w.s.combine == "add" and w.s.sums_in.is_float
-    return segments(count, LONGEST) if adds and math.prod(w.reduced) > LONGEST * w.lanes * CHAINS else [(0, 1, count)]
-
-
-@contextmanager
-def _chain(w: _Writing, acc: Tensor, cells: int, lanes: int, blocks: int) -> Iterator[Tensor]:
-    """Registers to add a block in, which are added to ``acc`` in the end; ``acc`` itself for a single block."""
-    alone = blocks == 1 and math.prod(w.reduced) <= LONGEST * w.lanes * CHAINS
-    if alone or w.s.combine != "add" or not w.s.sums_in.is_float:
-        yield acc
+def _positions(w: _Writing, acc: Tensor, chains: int) -> Iterator[tuple[list[Index], Index, Tensor]]:
+    """Loops over the reduced axes, the last one dealt out to ``chains``: (position, chain, registers to add to)."""
+    if not w.reduced:
+        yield [], Index(), acc
         return
-    part = w.partial(cells, lanes)
-    yield part
-    with w.k.unroll("c", cells) as c:
-        w.combine(acc, c, part[c])
-
-
-def _positions(k: Builder, extents: list[int], chains: int) -> Iterator[tuple[list[Index], Index]]:
-    """Loops over the reduced axes, the last one dealt out to ``chains``: (position, chain)."""
-    with _loops(k, extents[:-1]) as outer:
-        if not extents:
-            yield [], Index()
-            return
-        for first, count, width in segments(extents[-1], chains):
-            with k.loop("r", count) as r, k.unroll("c", width) as c:
-                yield [*outer, r * width + c + first], c
+    k, (*before, last) = w.k, w.reduced
+    for outer, (row,) in in_blocks(k, [("i", n) for n in before], [acc], additions([-(-last // chains)]), w.limit):
+        for first, count, width in segments(last, chains):
+            for (r,), (sums,) in in_blocks(k, [("r", count)], [row], limit=w.limit):
+                with k.unroll("c", width) as c:
+                    yield [*outer, r * width + c + first], c, sums
 
 
 # ------------------------------------------------------------------------------------------------ images
@@ -213,20 +201,14 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
     k = Builder(f"{combine}_plane_{x.channels}_{x.h}x{x.w}")
     source = k.param("x", *x.shape, dtype=x.dtype)
     target = k.param("y", *y.shape, dtype=y.dtype, out=True)
-    long = combine == "add" and x.h * x.w > LONGEST * CHAINS  # rows are added up by themselves
+    limit = LONGEST if combine == "add" else None
     with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
         for start, trips, lanes in lane_segments(x.block, machine.lanes):
             with k.loop("v", trips) as v:
                 acc = partial(k, combine, CHAINS, F32, lanes)
-                with k.loop("i", x.h) as i:
-                    for first, count, width in segments(x.w, CHAINS):
-                        row = partial(k, combine, width, F32, lanes) if long else acc
-                        with k.loop("j", count) as j, k.unroll("c", width) as c:
-                            at = (n, b, i + x.top, j * width + c + first + x.left, v + start // lanes)
-                            row[c] = op(combine, row[c], map(loaded(source.vec(lanes)[at])))
-                        if long:
-                            with k.unroll("c", width) as c:
-                                acc[c] = op(combine, acc[c], row[c])
+                for i, j, c, sums in plane_in_blocks(k, x.h, x.w, acc, limit):
+                    at = (n, b, i + x.top, j + x.left, v + start // lanes)
+                    sums[c] = op(combine, sums[c], map(loaded(source.vec(lanes)[at])))
                 total = finish(joined(combine, [acc[c] for c in range(CHAINS)]))
                 target.vec(lanes)[n, b, y.top, y.left, v + start // lanes] = stored(total, y.dtype)
     return k.done()

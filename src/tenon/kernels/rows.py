@@ -1,8 +1,14 @@
-"""Walking a row of n elements in vectors and narrower tails: its total, and a body for each part of it."""
+"""Walking a row of n elements in vectors and narrower tails: its total, and a body for each part of it.
+
+Very long sums are added up in blocks, so that rounding errors grow with the length of a block and not of the whole
+(Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from math import prod
 
 import numpy as np
 
@@ -13,6 +19,14 @@ from tenon.ir.types import DType
 
 CHAINS = 4
 """Partial results side by side: enough for additions not to wait for each other."""
+
+LONGEST = 4096
+"""Additions in one chain of a sum: what comes after is summed in a chain of its own, and the results of chains in
+another."""
+
+LONGEST_PRODUCT = 1 << 15
+"""Products in one chain; of more than that, as many as LONGEST.  Accumulators of products fill the registers, so that a
+second set of them costs time: only sums longer than those of common networks have one."""
 
 Part = Callable[[Index, int], Expr]
 """f(first element, lanes): those elements as a vector."""
@@ -46,6 +60,86 @@ def partial(k: Builder, combine: str, cells: int, dtype: DType, lanes: int) -> T
     return acc
 
 
+# ------------------------------------------------------------------------------------------------ long sums
+def in_blocks(
+    k: Builder, loops: Sequence[tuple[str, int]], sums: Sequence[Tensor], each: int = 1, limit: int | None = LONGEST
+) -> Iterator[tuple[list[Index], Sequence[Tensor]]]:
+    """Loops (name, extent), outermost first, whose body makes ``each`` additions to every element of ``sums``.
+
+    Gives the loops' indices and the registers to add to.  More than ``limit`` additions (None: any number) are cut into
+    blocks of at most LONGEST, which are added up in registers of their own and then to ``sums``.  The body is written
+    once for every pair that is given.
+    """
+    extents = [extent for _, extent in loops]
+    if limit is not None and each * prod(extents) > limit:
+        yield from _cut(k, loops, sums, [_additions(extents[i:], each) for i in range(1, len(extents) + 1)])
+        return
+    with ExitStack() as stack:
+        yield [stack.enter_context(k.loop(name, extent)) for name, extent in loops], sums
+
+
+def additions(extents: Sequence[int]) -> int:
+    """How many additions to each sum are left of loops that are cut ``in_blocks``."""
+    return _additions(extents, 1) if prod(extents) > LONGEST else prod(extents)
+
+
+def plane_in_blocks(
+    k: Builder, height: int, width: int, acc: Tensor, limit: int | None = LONGEST
+) -> Iterator[tuple[Index, Index, Index, Tensor]]:
+    """``in_blocks`` over the positions of a plane, the columns dealt out to CHAINS: (row, column, chain, registers)."""
+    for (i,), (row,) in in_blocks(k, [("i", height)], [acc], additions([-(-width // CHAINS)]), limit):
+        for first, count, side in segments(width, CHAINS):
+            for (j,), (sums,) in in_blocks(k, [("j", count)], [row], limit=limit):
+                with k.unroll("c", side) as c:
+                    yield i, j * side + c + first, c, sums
+
+
+def _additions(extents: Sequence[int], each: int) -> int:
+    for extent in reversed(extents):
+        each = each * extent if each * extent <= LONGEST else -(-extent // max(1, LONGEST // each))
+    return each
+
+
+def _cut(
+    k: Builder, loops: Sequence[tuple[str, int]], sums: Sequence[Tensor], inner: Sequence[int]
+) -> Iterator[tuple[list[Index], Sequence[Tensor]]]:
+    """``in_blocks``; one trip of the n-th loop makes ``inner[n]`` additions."""
+    if not loops:
+        yield [], sums
+        return
+    (name, extent), length = loops[0], max(1, LONGEST // inner[0])
+    if extent <= length:
+        with k.loop(name, extent) as i:
+            for rest, registers in _cut(k, loops[1:], sums, inner[1:]):
+                yield [i, *rest], registers
+        return
+    for first, blocks, size in segments(extent, length):
+        with k.loop("o", blocks) as o:
+            parts = [_zeros(k, acc) for acc in sums]
+            with k.loop(name, size) as i:
+                for rest, registers in _cut(k, loops[1:], parts, inner[1:]):
+                    yield [o * size + i + first, *rest], registers
+            for acc, part in zip(sums, parts, strict=True):
+                with _cells(k, acc) as at:
+                    acc[at] = acc[at] + part[at]
+
+
+@contextmanager
+def _cells(k: Builder, registers: Tensor) -> Iterator[tuple[Index, ...]]:
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(k.unroll("e", extent.const)) for extent in registers.buffer.shape)
+
+
+def _zeros(k: Builder, like: Tensor) -> Tensor:
+    """Registers as ``like``, set to zero."""
+    kind = like.buffer.type
+    made = k.local(like.buffer.name, *like.buffer.shape, dtype=kind.dtype, lanes=kind.lanes)
+    with _cells(k, made) as at:
+        made[at] = 0.0
+    return made
+
+
+# ------------------------------------------------------------------------------------------------ rows
 def runs(n: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
     """Cut n elements into runs of a few vectors per trip: (first element, trips, vectors per trip, lanes)."""
     for start, trips, width in lane_segments(n, lanes):
@@ -58,8 +152,9 @@ def total(k: Builder, combine: str, n: int, lanes: int, dtype: DType, part: Part
     parts = []
     for start, count, side, width in runs(n, lanes):
         acc = partial(k, combine, side, dtype, width)
-        with k.loop("r", count) as r, k.unroll("c", side) as c:
-            acc[c] = op(combine, acc[c], part((r * side + c) * width + start, width))
+        for (r,), (sums,) in in_blocks(k, [("r", count)], [acc], limit=LONGEST if combine == "add" else None):
+            with k.unroll("c", side) as c:
+                sums[c] = op(combine, sums[c], part((r * side + c) * width + start, width))
         parts.append(reduce_lanes(combine, joined(combine, [acc[c] for c in range(side)])))
     return k.let("t", joined(combine, parts) if parts else initial(combine, dtype))
 

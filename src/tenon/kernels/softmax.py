@@ -14,7 +14,7 @@ from tenon.ir.loops import Expr, Kernel, maximum
 from tenon.ir.types import F32
 from tenon.kernels import math
 from tenon.kernels.machine import Machine
-from tenon.kernels.rows import each, partial, total
+from tenon.kernels.rows import each, in_blocks, partial, total
 from tenon.kernels.share import deal
 
 
@@ -46,11 +46,11 @@ def _columns(k: Builder, s: Softmax, x: Tensor, y: Tensor, o: Index, column: Ind
     top, acc = (partial(k, how, 1, F32, x.lanes) for how in ("max", "add"))
     with k.loop("i", s.n) as i:
         top[0] = maximum(top[0], x[o, i, column])
-    with k.loop("i", s.n) as i:
+    for (i,), (sums,) in in_blocks(k, [("i", s.n)], [acc]):
         e = k.let("e", math.exp(x[o, i, column] - top[0]))
         if not s.log:
             y[o, i, column] = e
-        acc[0] = acc[0] + e
+        sums[0] = sums[0] + e
     scale = k.let("s", top[0] + math.log(acc[0]) if s.log else 1.0 / acc[0])
     with k.loop("i", s.n) as i:
         y[o, i, column] = x[o, i, column] - scale if s.log else y[o, i, column] * scale

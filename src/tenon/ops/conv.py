@@ -18,6 +18,7 @@ from tenon.kernels import conv as dense
 from tenon.kernels import depthwise, rounding, strassen, winograd
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
+from tenon.kernels.rows import LONGEST_PRODUCT
 from tenon.ops.base import (
     ROUNDED,
     Arg,
@@ -159,11 +160,12 @@ def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object
     found: list[tuple[float, object]] = [
         (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 8)
     ]
-    if limits.winograd and winograd.applies(s, machine):
-        blockings = winograd.best_blockings(s, machine, 8, limits.winograd, limits.error)
-        found += [(winograd.estimate(s, machine, b), b) for b in blockings]
-    quarters = strassen.best_blockings(s, machine, 6, limits.strassen)
-    found += [(strassen.estimate(s, machine, b), b) for b in quarters]
+    if s.x.channels // s.groups <= LONGEST_PRODUCT:  # only the direct algorithm cuts longer sums into blocks
+        if limits.winograd and winograd.applies(s, machine):
+            blockings = winograd.best_blockings(s, machine, 8, limits.winograd, limits.error)
+            found += [(winograd.estimate(s, machine, b), b) for b in blockings]
+        quarters = strassen.best_blockings(s, machine, 6, limits.strassen)
+        found += [(strassen.estimate(s, machine, b), b) for b in quarters]
     return tuple(choice for _, choice in sorted(found, key=lambda each: each[0]))
 
 

@@ -55,32 +55,6 @@ def gemm_over_nothing(match: Match) -> Result:
     return y if y.type.dtype is node.output.type.dtype else match.add(Cast(node.output.type.dtype.value), y)
 
 
-LONGEST_SUM = 1 << 16
-"""Products that are added one after the other: the errors of a sum grow with its length."""
-
-
-@rule(Apply("MatMul"))
-def product_in_blocks(match: Match) -> Result:
-    """a very long sum of products is added up in blocks, and these then by a reduction"""
-    node = match.root
-    x, w = node.input(0), node.input(1)
-    if x.type.dtype is not F32 or w.type.dtype is not F32 or not x.type.rank == w.type.rank == 2:
-        return None
-    (rows, total), columns = x.type.dims, w.type.dims[1]
-    block = max((d for d in range(1, LONGEST_SUM // 16 + 1) if total % d == 0), default=1)
-    if total <= LONGEST_SUM or block < 256 or rows * columns > block * max(rows, columns):
-        return None  # no blocks of a good size, or their sums would take more room than the operands
-
-    def shape(*dims: int) -> Value:
-        return match.constant("shape", np.array(dims, np.int64))
-
-    cut = match.add("Reshape", x, shape(rows, total // block, block))
-    turned = match.add(make("Transpose", perm=(1, 0, 2)), cut)
-    parts = match.add("MatMul", turned, match.add("Reshape", w, shape(total // block, block, columns)))
-    axes = match.constant("axes", np.array([0], np.int64))
-    return match.add(make("ReduceSum", keepdims=0), parts, axes)
-
-
 def _narrow(node: Node) -> bool:
     return any(v is not None and (v.type.dtype is DType.F16 or v.type.dtype.is_small_float) for v in node.inputs)
 
@@ -243,7 +217,7 @@ def pad_with_a_computed_value(match: Match) -> Result:
 
 GENERALIZE = rules(
     "general forms",
-    results_of_nothing, gemm_over_nothing, product_in_blocks,
+    results_of_nothing, gemm_over_nothing,
     compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, resize_by_tables,
     pad_with_a_computed_value,
     level=0,
