@@ -8,11 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import tenon
 from interpret import interpret
+from onnx_models import model, node
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
 from tenon.ir.loops import Expr
 from tenon.kernels import math as tenon_math
+from tenon.targets.here import runs_here
 
 
 def compute(function: Callable[..., Expr], *arguments: Array) -> Array:
@@ -103,14 +106,52 @@ def test_special_values() -> None:
 
 def test_circular_functions_of_large_numbers() -> None:
     """As far out as Sin states."""
-    x = (np.geomspace(1, 1e15, 4000) * np.tile([1, -1], 2000)).astype(np.float32)
+    x = both_signs(geometric(1, 1e14))
     wide = x.astype(np.float64)
     bound = 1e-7 + 1.2e-16 * np.abs(wide)
     assert (np.abs(compute(tenon_math.sin, x) - np.sin(wide)) < bound).all()
     assert (np.abs(compute(tenon_math.cos, x) - np.cos(wide)) < bound).all()
-    far = np.geomspace(1e16, 3e38, 500).astype(np.float32)
+    far = np.geomspace(1e14, 3e38, 500).astype(np.float32)
     for function in (tenon_math.sin, tenon_math.cos):
         assert np.isfinite(compute(function, far)).all()
+
+
+def tangent_error(got: Array, x: Array) -> Array:
+    """How far x is from the nearest number whose tangent is within a relative 1e-7 of ``got``."""
+    true = np.tan(x.astype(np.float64))
+    angle = np.arctan(got.astype(np.float64)) - np.arctan(true)
+    angle -= np.pi * np.round(angle / np.pi)
+    beyond: Array = np.maximum(0, np.abs(angle) - 1e-7 * np.abs(true) / (1 + true * true))
+    return beyond
+
+
+def test_tangent() -> None:
+    """As Tan states, also next to its poles."""
+    poles = (np.arange(1, 600_000, 6) * (np.pi / 2)).astype(np.float32)
+    near = np.concatenate([both_signs(geometric(1e-30, 1e6)), poles, np.nextafter(poles, np.float32(0)), -poles])
+    true = np.tan(near.astype(np.float64))
+    assert np.abs(true).max() > 1e7
+    assert (np.abs(compute(tenon_math.tan, near) - true) <= 1e-7 * np.abs(true)).all()
+    x = both_signs(geometric(1e6, 1e14))
+    assert (tangent_error(compute(tenon_math.tan, x), x) <= 1.2e-16 * np.abs(x.astype(np.float64))).all()
+    assert np.isfinite(compute(tenon_math.tan, both_signs(geometric(1e14, 3e38, 500)))).all()
+
+
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2", "x86-64-avx512", "aarch64"])
+def test_compiled_circular_functions_of_large_numbers(target: str) -> None:
+    """As Sin and Tan state: with fused multiply-adds within 1e-7 up to 1e14."""
+    if not runs_here(target):
+        pytest.skip(f"{target} does not run on this machine")
+    x = both_signs(geometric(1, 1e14, 100_000))
+    wide = x.astype(np.float64)
+    bound = 1e-7 if target != "x86-64" else 1e-7 + 1.2e-16 * np.abs(wide)
+    names = ("Sin", "Cos", "Tan")
+    graph = model([node(name, ["x"], [name]) for name in names], {"x": x.shape}, names)
+    with tenon.open(tenon.compile(graph.SerializeToString(), target=target)) as engine:
+        found = engine.run(x)
+    for name, true in (("Sin", np.sin), ("Cos", np.cos)):
+        assert (np.abs(found[name] - true(wide)) <= bound).all(), name
+    assert (tangent_error(found["Tan"], x) <= (bound if target == "x86-64" else 1e-7)).all()
 
 
 def test_erf_of_the_smallest_numbers() -> None:
