@@ -49,8 +49,8 @@ class Cos(Unary):
 @dataclass(frozen=True)
 class Tan(Unary):
     """Within a relative 1e-7 of the tangent of a number that is within 1.2e-16 |x| of x, up to 1e14: below 1e6 that is
-    1e-7 of the result, poles included.  Past 1e14 the result is finite, and nothing more; with fused multiply-adds it is
-    the tangent of a number within 1e-7 of x up to there.
+    1e-7 of the result, poles included.  Past 1e14 the result is finite, and nothing more; with fused multiply-adds it
+    is the tangent of a number within 1e-7 of x up to there.
     """
 
     single_only: ClassVar[bool] = True
