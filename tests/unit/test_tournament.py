@@ -18,7 +18,7 @@ from tenon.ir.loops import cast
 from tenon.ir.types import F32, I32, DType, tensor
 from tenon.kernels.boxes import Detection
 from tenon.kernels.boxes import suppress as suppress_classes
-from tenon.kernels.found import suppress
+from tenon.kernels.found import suppress, unique
 from tenon.kernels.indexing import top_k_of_many
 from tenon.kernels.post_process import PostProcess, choose
 from tenon.kernels.proposals import Proposals, propose
@@ -99,6 +99,8 @@ WORK: dict[str, Callable[[int], object]] = {
     ),
     "Proposal": lambda n: propose(Proposals(1, 1, n, 16, n, 20, 0.7, 1.0)),
     "TopK": lambda n: top_k_of_many(1, n, 1, n, True, F32),
+    "Unique": lambda n: unique(1, n, 1, True, F32),
+    "Unique of columns, as they come": lambda n: unique(2, n, 3, False, I32),
 }
 
 

@@ -12,6 +12,8 @@ from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, maximum, minim
 from tenon.ir.types import F32, I32, I64, DType
 from tenon.kernels import narrow
 from tenon.kernels.boxes import Choice, Kept
+from tenon.kernels.merge import sort
+from tenon.kernels.tournament import lesser
 
 Ints = tuple[int, ...]
 
@@ -100,22 +102,22 @@ def compress(outer: int, n: int, inner: int, length: int, dtype: DType) -> Kerne
 
 @lru_cache(maxsize=64)
 def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kernel:
-    """The different slices of the middle axis, ascending or (not ``in_order``) as they come.
+    """The different slices of the middle axis, ascending or (not ``in_order``) as they come; NaN comes last and equals
+    itself.
 
     Parameters: x, y, the first place of each, the number of each place's slice, how often each comes, the count, and
-    n numbers of scratch.
+    2 n i32 of scratch.
     """
     k = Builder("unique")
     x, y = k.param("x", outer, n, inner, dtype=dtype), k.param("y", outer, n, inner, dtype=dtype, out=True)
-    first, inverse, counts, count, leader = (
+    first, inverse, counts, count = (
         k.param(name, extent, dtype=I64, out=True)
-        for name, extent in (("first", n), ("inverse", n), ("counts", n), ("count", 1), ("leader", n))
+        for name, extent in (("first", n), ("inverse", n), ("counts", n), ("count", 1))
     )
+    places, spare = (k.param(name, n, dtype=I32, out=True) for name in ("places", "spare"))
     clear(k, y, (outer, n, inner))
     clear(k, first, (n,))
     clear(k, counts, (n,))
-    found = k.local("found", 1, dtype=I64)
-    found[0] = number(0)
 
     def order(i: Index, j: Index) -> Expr:
         """-1, 0 or 1: how slice i stands to slice j."""
@@ -123,31 +125,39 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
         sign[0] = number(0)
         with k.loop("o", outer) as o, k.loop("v", inner) as v:
             a, b = (k.let("e", narrow.loaded(x[o, p, v])) for p in (i, j))
-            sign[0] = either(sign[0], sign[0], flag(less(b, a)) - flag(less(a, b)))
+            sign[0] = either(sign[0], sign[0], flag(lesser(a, b)) - flag(lesser(b, a)))
         return sign[0]
 
-    with counted(k, "i", n) as (i, place):
-        leader[i] = place
-        with counted(k, "j", n) as (j, other):
-            equal = k.let("equal", flag(op("equal", order(i, j), number(0))))
-            earlier = op("and", flag(less(other, leader[i])), equal)
-            leader[i] = either(earlier, other, leader[i])
-    with counted(k, "i", n) as (i, place):
-        new = k.let("new", flag(op("equal", leader[i], place)))
-        rank = k.local("rank", 1, dtype=I64)
-        rank[0] = number(0)
-        with counted(k, "j", n) as (j, other):
-            leads = k.let("leads", flag(op("equal", leader[j], other)))
-            before = flag(less(order(j, i), number(0))) if in_order else flag(less(other, leader[i]))
-            rank[0] = rank[0] + op("and", leads, before)
-        inverse[i] = rank[0]
-        with k.bind("at", rank[0], n) as at:
-            counts[at] = counts[at] + 1
+    sort(k, n, places, spare, lambda i, j: flag(less(number(0), order(i, j))))
+    found, leader = k.local("found", 1, dtype=I64), k.local("leader", 1, dtype=I64)
+
+    def note(place: Index, at: Expr) -> None:
+        """A slice that is new, as number ``found``."""
+        with k.bind("f", found[0], n) as f:
+            first[f] = at
+            with k.loop("o", outer) as o, k.loop("v", inner) as v:
+                y[o, f, v] = x[o, place, v]
+        found[0] = found[0] + 1
+
+    found[0] = leader[0] = number(0)
+    with counted(k, "t", n) as (t, turn), k.bind("p", places[t], n) as p, k.bind("h", leader[0], n) as head:
+        new = op("or", flag(op("equal", turn, number(0))), flag(op("not_equal", order(p, head), number(0))))
+        new = k.let("new", new)
+        leader[0] = either(new, cast(places[t], I64), leader[0])
+        if in_order:
             with when(k, new):
-                first[at] = place
-                with k.loop("o", outer) as o, k.loop("v", inner) as v:
-                    y[o, at, v] = x[o, i, v]
-                found[0] = found[0] + 1
+                note(p, leader[0])
+            inverse[p] = found[0] - 1
+        else:
+            inverse[p] = leader[0]
+    if not in_order:  # the first of equals comes before them, so that its number is known
+        with counted(k, "i", n) as (i, place), k.bind("h", inverse[i], n) as head:
+            new = k.let("new", flag(op("equal", inverse[i], place)))
+            inverse[i] = either(new, found[0], inverse[head])
+            with when(k, new):
+                note(i, place)
+    with k.loop("i", n) as i, k.bind("f", inverse[i], n) as f:
+        counts[f] = counts[f] + 1
     count[0] = found[0]
     return k.done()
 

@@ -123,7 +123,8 @@ def choice(most: int) -> tuple[Arg, ...]:
 @dataclass(frozen=True)
 class Unique(Operator):
     """The different slices along ``axis`` (elements without one), where each comes first, which of them every slice
-    is, how often each comes, and how many there are.  Ascending, or in the order in which they come."""
+    is, how often each comes, and how many there are.  Ascending (NaN last and equal to itself), or in the order in
+    which they come."""
 
     axis: int | None = None
     sorted: int = 1
@@ -139,7 +140,8 @@ class Unique(Operator):
         data = x.reshape(-1) if self.axis is None else x
         n = data.shape[axis]
         wide = data.astype(np.float32) if data.dtype.kind == "V" else data
-        _, first, inverse, counts = np.unique(wide, True, True, True, axis=axis)
+        ranks = np.unique(wide, return_inverse=True)[1].reshape(data.shape)  # in which NaN is an equal of NaN
+        _, first, inverse, counts = np.unique(ranks, True, True, True, axis=axis)
         inverse = inverse.reshape(-1)
         if not self.sorted:
             order = np.argsort(first)
@@ -154,7 +156,8 @@ class Unique(Operator):
         x = site.input(0)
         parts = (1, x.size, 1) if self.axis is None else parted(x.dims, self.axis % x.rank)
         kernel = kernels.unique(*parts, bool(self.sorted), x.dtype)
-        return [Step(kernel, (Input(0), *map(Output, range(5)), Scratch("leader", 8 * parts[1])))]
+        work = (Scratch(name, 4 * parts[1]) for name in ("places", "spare"))
+        return [Step(kernel, (Input(0), *map(Output, range(5)), *work))]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
