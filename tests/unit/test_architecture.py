@@ -188,3 +188,15 @@ def test_the_core_of_operators_is_as_small_as_stated() -> None:
     stated = re.search(r"`ops/` has (\d+) operators", (SOURCE.parents[1] / "ARCHITECTURE.md").read_text())
     assert stated
     assert len(registry()) == int(stated[1]), "a new operator should be a composition of others; else say so there"
+
+
+def test_packed_weights_do_not_depend_on_blas() -> None:
+    """The same model gives the same bytes on every machine; BLAS adds in another order on another processor."""
+    for path in [*SOURCE.glob("kernels/*.py"), *SOURCE.glob("plan/*.py"), *SOURCE.glob("bundle/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                called = node.func.attr
+                assert called not in ("tensordot", "matmul", "dot", "inner", "vdot"), f"{path}:{node.lineno}"
+                if called == "einsum":
+                    assert "optimize" not in {k.arg for k in node.keywords}, f"{path}:{node.lineno}"
+            assert not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)), path

@@ -167,7 +167,8 @@ def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Ar
 def _transformed(weights: Array, s: Conv, b: Blocking) -> Array:
     """G g G^T, f64 [rows, cols, out, in]."""
     down, across = axes(s, b.m)
-    u: Array = np.einsum("ai,ocij,bj->aboc", down.taps(), weights.astype(np.float64), across.taps(), optimize=True)
+    # einsum(optimize=True) would call BLAS, whose sums depend on the processor: a bundle's bytes must not.
+    u: Array = np.einsum("ai,ocij,bj->aboc", down.taps(), weights.astype(np.float64), across.taps())
     return u
 
 
