@@ -153,24 +153,27 @@ def inspect(
     return describe(bind(given, shapes) if shapes else given, program), graph
 
 
+@with_options
 def tune(
     model: Model | Graph,
     options: Options | None = None,
     *,
-    threads: int = 1,
     shapes: Shapes | None = None,
     weights: Model | None = None,
     values: Values | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> Iterator[Found]:
     """Measure, layer by layer, the ways to compute a model on this machine, and remember them for ``compile``.
 
-    ``threads`` is how many run a layer together: ``compile`` uses times measured with as many as the bundle is made
-    for, else those of the nearest number.  Layers that the table already knows are not measured again; stopping
-    half-way loses only the layer at hand.  A table that cannot be read or written is a TenonWarning.
+    ``changes`` are those of ``compile``; ``threads`` among them is how many run a layer together, 1 by default:
+    ``compile`` uses times measured with as many as the bundle is made for, else those of the nearest number.  Layers
+    that the table already knows are not measured again; stopping half-way loses only the layer at hand.  A table that
+    cannot be read or written is a TenonWarning.
     """
-    chosen, target = _chosen(options, {**changes, "threads": threads})
+    chosen, target = _chosen(options, changes)
+    threads = chosen.threads or 1
+    chosen = replace(chosen, threads=threads)
     given = _given(model, shapes, weights, values)
     graph = _optimised(given, target, chosen, shapes)
     setting = _setting(target, chosen)

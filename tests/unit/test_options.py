@@ -16,6 +16,7 @@ import pytest
 import tenon
 from tenon.errors import InputError
 from tenon.options import Changes, Options, default_cache
+from tenon.pipeline import tune
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 
@@ -83,7 +84,7 @@ def test_keywords_are_the_options() -> None:
             assert keywords[name] == _accepted(hint), name
 
 
-@pytest.mark.parametrize("function", [tenon.compile, tenon.inspect])
+@pytest.mark.parametrize("function", [tenon.compile, tenon.inspect, tune])
 def test_signatures_list_the_options(function: Callable[..., object]) -> None:
     found = signature(function).parameters
     assert {option.name for option in fields(Options)} <= found.keys()

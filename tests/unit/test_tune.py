@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,12 @@ from tenon.errors import TenonWarning
 from tenon.ir.graph import Graph
 from tenon.ir.types import F32, tensor
 from tenon.ops.conv import Conv
+from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.plan.sites import Setting, choice_text, key
 from tenon.targets import find
 from tenon.tune import table
-from tenon.tune.search import Job, jobs
+from tenon.tune.search import Found, Job, jobs
 from tenon.tune.table import Kind, Table, generator_version
 
 
@@ -169,6 +170,33 @@ def test_what_was_measured_with_any_threads_is_used(
     assert bundle.tuned.layers == 1
     assert min(found.seconds, key=found.seconds.__getitem__) != found.estimated
     assert bundle.source != tenon.compile(graph, no_tuning=True, threads=made_for).source
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "threads", "wanted"),
+    [
+        (None, "", None, 1),
+        (None, "3", None, 3),
+        (None, "3", 2, 2),
+        (Options(threads=4), "3", None, 4),
+        (Options(), "3", None, 1),
+    ],
+)
+def test_threads_are_an_option_like_any_other(
+    graph: Graph, options: Options | None, environment: str, threads: int | None, wanted: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asked: list[int] = []
+
+    def searched(*arguments: object, threads: int, progress: object) -> Iterator[Found]:
+        asked.append(threads)
+        yield from ()
+
+    monkeypatch.setattr("tenon.pipeline.search", searched)
+    if environment:
+        monkeypatch.setenv("TENON_THREADS", environment)
+    assert list(tune(graph, options, threads=threads, tuning=tmp_path / "t.sqlite")) == []
+    assert asked == [wanted]
 
 
 def test_an_older_generator_is_not_asked(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
