@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tenon.codegen import c_half
-from tenon.codegen.printer import COMPARE, INFIX, Printer
+from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
+from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
 
@@ -130,6 +131,9 @@ NATIVE["dot4", DType.I32, 8] = [
     ("defined(__AVX512VNNI__) && defined(__AVX512VL__)", "return ({V})__builtin_ia32_vpdpbusd_v8si(acc, a, b);"),
 ]  # fmt: skip
 
+_RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
+"""How tightly float operations bind: an operand on the left needs parentheses below that rank, on the right at it."""
+_ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
 _UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 _TWIN = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 _WHOLE = {DType.F32: "8388608.0f", DType.F64: "4503599627370496.0"}  # from here on every float is an integer
@@ -161,17 +165,24 @@ class C(Printer):
     def load(self, t: Type, pointer: str, at: int) -> str:
         if t.lanes == 1:
             return f"{pointer}[{at}]"
-        return f"*(const {self.type(t)}_at *)({pointer}{_offset(at)})"
+        return f"*(const {self.type(t)}_at *){_address(pointer, at)}"
 
     def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
         if t.lanes == 1:
             return f"{pointer}[{at}] = {value};"
-        return f"*({self.type(t)}_at *)({pointer}{_offset(at)}) = {value};"
+        return f"*({self.type(t)}_at *){_address(pointer, at)} = {value};"
 
     def splat(self, text: str, t: Type) -> str:
-        # x - 0 keeps the sign of zero, which x + 0 does not.
-        own = f"({self.names[t.dtype]})" if _promoted(t) else ""
-        return f"({own}{text} - ({self.type(t)}){{0}})"
+        over = self.type(t)
+        if text in _ZEROS:
+            return f"({over}){{0}}"
+        key = f"splat_{over}"
+        self.helpers.setdefault(
+            key,
+            f"TENON_INLINE {over} {key}({self.names[t.dtype]} a) {{\n"
+            f"  return a - ({over}){{0}}; /* unlike a + 0, it keeps the sign of -0 */\n}}",
+        )
+        return f"{key}({bare(text)})"
 
     def literal(self, e: Const) -> str:
         if e.type.dtype is DType.F16:
@@ -196,12 +207,14 @@ class C(Printer):
         """Integers wrap around: what is too wide for C's int arithmetic is done without a sign, then cut."""
         t, sign = e.type, INFIX[e.name]
         _computable(e.args[0].type)
+        if t.dtype.is_float and e.name in _RANK:
+            return f"({_loose(e, 0, a)} {sign} {_loose(e, 1, b)})"
         if t.dtype.is_float or (t.lanes == 1 and e.name in ("and", "or", "xor")):
             return f"({a} {sign} {b})"
         if e.name == "div":
             if _safe(e.args[1]):
                 return f"({a} / {b})"
-            return f"{self.helper('div', t)}({self.value(e.args[0])}, {self.value(e.args[1])})"
+            return f"{self.helper('div', t)}({bare(self.value(e.args[0]))}, {bare(self.value(e.args[1]))})"
         if t.lanes > 1:
             return self.lanes_infix(e, a, b)
         own = self.names[t.dtype]
@@ -250,13 +263,13 @@ class C(Printer):
         if e.name == "mod" and _safe(e.args[1]):
             return f"({args[0]} % {args[1]})"
         if e.name == "cast" and {source.dtype, e.type.dtype} & {DType.F16, DType.BF16}:
-            return f"{self.conversion(source, e.type)}({args[0]})"
+            return f"{self.conversion(source, e.type)}({bare(args[0])})"
         if e.name == "cast":
-            return f"__builtin_convertvector({args[0]}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
+            return f"__builtin_convertvector({bare(args[0])}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
         if e.name == "bitcast":
-            return f"(({t}){args[0]})" if e.type.lanes > 1 else f"{self.bits(source, e.type)}({args[0]})"
+            return f"(({t}){args[0]})" if e.type.lanes > 1 else f"{self.bits(source, e.type)}({bare(args[0])})"
         over = e.args[1].type if e.name == "select" else source
-        return f"{self.helper(e.name, over)}({', '.join(args)})"
+        return f"{self.helper(e.name, over)}({', '.join(map(bare, args))})"
 
     def bits(self, source: Type, target: Type) -> str:
         a, b = self.type(source), self.type(target)
@@ -360,10 +373,13 @@ class C(Printer):
                 f"  const {self.int_type} end = (to + each - 1) / each;\n"
                 "  return end < trips ? end : trips;\n}"
             )
-        v, start = loop.var.name, "" if first == "0" else f" - ({first})"
+        v, start = loop.var.name, "" if first == "0" else f" - {factor(first)}"
         begin = f"slice_first(slice_from{start}, {each})"
         end = f"slice_end(slice_to{start}, {each}, {self.bound(loop.var)})"
         return f"TENON_LOOP for ({self.int_type} {v} = {begin}, {v}_end = {end}; {v} < {v}_end; {v}++) {{"
+
+    def slice_test(self, first: Index, each: int) -> str:
+        return f"slice_from < {self.index(first + each)} && slice_to > {self.index(first)}"
 
     def clamp(self, value: str, below: str) -> str:
         self.helpers.setdefault(
@@ -371,7 +387,7 @@ class C(Printer):
             f"TENON_INLINE {self.int_type} clamp_index(int64_t v, {self.int_type} below) {{\n"
             f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}",
         )
-        return f"clamp_index({value}, {below})"
+        return f"clamp_index({bare(value)}, {below})"
 
     def on_prefetch(self, s: Prefetch) -> None:
         pointer, at = self.place(s.buffer, s.index)
@@ -432,6 +448,20 @@ def _safe(divisor: Expr) -> bool:
 
 def _call(name: str) -> str:
     return "a, b" if name in ("max", "min") else "a"
+
+
+def _address(pointer: str, at: int) -> str:
+    return f"({pointer}{_offset(at)})" if at else pointer
+
+
+def _loose(e: Op, i: int, text: str) -> str:
+    """An operand of float arithmetic, without the parentheses that its operation's rank makes needless."""
+    arg = e.args[i]
+    while isinstance(arg, Op) and arg.name == "broadcast":
+        arg = arg.args[0]
+    if isinstance(arg, Op) and arg.name in _RANK and _RANK[arg.name] >= _RANK[e.name] + i:
+        return bare(text)
+    return text
 
 
 def _offset(at: int) -> str:

@@ -59,6 +59,7 @@ class Printer(ABC):
         self.flat: dict[int, Index] = {}
         self.kernel_name = ""
         self.line_of: Line | None = None
+        self.items: list[tuple[Index, int]] = []  # first item and number of items of each parallel iteration around
         self.f = Function(outlined=False)
         self._print: dict[type, Callable[..., None]] = {
             Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
@@ -98,6 +99,10 @@ class Printer(ABC):
 
         ``first`` is where the loop's first item lies, and every trip has ``each`` items.
         """
+
+    @abstractmethod
+    def slice_test(self, first: Index, each: int) -> str:
+        """Whether the slice of the line of work items holds any of ``each`` items from ``first`` on."""
 
     @abstractmethod
     def clamp(self, value: str, below: str) -> str:
@@ -166,7 +171,7 @@ class Printer(ABC):
             scope.quotients[atom] = name
             sign = "%" if atom.rest else "/"
             with self.aside() as takes:
-                text = f"const {self.int_type} {name} = ({self.index(atom.of)}) {sign} {atom.by};"
+                text = f"const {self.int_type} {name} = {factor(self.index(atom.of))} {sign} {atom.by};"
                 scope.head.append(CodeLine(text, frozenset(takes), name))
         self.f.taken.add(scope.quotients[atom])
         return scope.quotients[atom]
@@ -284,21 +289,22 @@ class Printer(ABC):
             self._print[type(s)](s)
 
     def on_let(self, s: Let) -> None:
-        text = f"const {self.type(s.ref.type)} {s.ref.name} = {self.value(s.value)};"
+        text = f"const {self.type(s.ref.type)} {s.ref.name} = {bare(self.value(s.value))};"
         self.f.made[s.ref] = object()
         self.line(text, self.f.made[s.ref])
 
     def on_store(self, s: Store) -> None:
         if s.buffer.space != "register":
             pointer, at = self.place(s.buffer, s.index)
-            return self.line(self.stored(s.value.type, pointer, at, self.value(s.value)), self.f.made.get(s.buffer))
+            text = self.stored(s.value.type, pointer, at, bare(self.value(s.value)))
+            return self.line(text, self.f.made.get(s.buffer))
         name, v = self.register(s.buffer, s.index), s.value
         cell = self.cell(s.buffer, name)
         if isinstance(v, Op) and v.name == "add" and self.adds_up(v.type):
             first = v.args[0]
             if isinstance(first, Load) and first.buffer is s.buffer and first.index == s.index:
-                return self.line(f"{name} += {self.value(v.args[1], False)};", cell)
-        return self.line(f"{name} = {self.value(v)};", cell)
+                return self.line(f"{name} += {bare(self.value(v.args[1], False))};", cell)
+        return self.line(f"{name} = {bare(self.value(v))};", cell)
 
     def on_alloc(self, s: Alloc) -> None:
         b = s.buffer
@@ -320,8 +326,10 @@ class Printer(ABC):
 
     def on_if(self, s: If) -> None:
         test = self.test(s.facts)
-        if test != "0":
-            self.braced("{" if test == "1" else f"if ({test}) {{", s.body)
+        if test == "1":
+            self.copy(s.body)
+        elif test != "0":
+            self.braced(f"if ({test}) {{", s.body)
 
     def on_outline(self, s: Outline) -> None:
         """Print the body as a function; what it takes from outside becomes its parameters."""
@@ -344,11 +352,37 @@ class Printer(ABC):
     def on_loop(self, s: Loop) -> None:
         if s.kind == "unroll":
             return self.unrolled(s)
-        if self.line_of and s.kind == "parallel":
-            self.line(self.slice_head(s, self.index(self.line_of.first[s.var]), self.line_of.each[s.var]))
+        sliced = self.line_of if s.kind == "parallel" else None
+        once = self.at_most_once(s)
+        if sliced:
+            first, each = self.now(sliced.first[s.var]), sliced.each[s.var]
+            self.items.append((first if once else first + Index(((s.var, each),)), each))
+        if once:
+            self.once(s)
         else:
-            self.line(self.loop_head(s))
-        return self.inside(s.var, s.body)
+            self.line(self.slice_head(s, self.index(first), each) if sliced else self.loop_head(s))
+            self.inside(s.var, s.body)
+        if sliced:
+            self.items.pop()
+
+    def at_most_once(self, s: Loop) -> bool:
+        """Whether a loop that is not unrolled has no second iteration."""
+        return min(self.now(b).span()[1] for b in s.var.below) <= 1
+
+    def once(self, s: Loop) -> None:
+        """Print the only iteration of a loop without a loop, under a test where it may not run."""
+        bounds = [self.now(b) for b in s.var.below]
+        if any(not b.terms and b.const < 1 for b in bounds):
+            return
+        tests = [f"{self.index(b)} > 0" for b in bounds if b.terms]
+        if self.line_of and s.kind == "parallel" and self.items[-1] not in self.items[-2:-1]:
+            tests.append(self.slice_test(*self.items[-1]))
+        self.env[s.var] = 0
+        if tests:
+            self.braced(f"if ({' && '.join(tests)}) {{", s.body)
+        else:
+            self.block(s.body)
+        del self.env[s.var]
 
     def on_bind(self, s: Bind) -> None:
         value = self.clamp(self.value(s.value), self.bound(s.var))
@@ -373,14 +407,31 @@ class Printer(ABC):
         self.line("}")
 
     def unrolled(self, s: Loop) -> None:
-        own = any(isinstance(x, Let | Alloc) for x in s.body)
-        for i in range(s.var.below[0].const):
+        copies = s.var.below[0].const
+        for i in range(copies):
             self.env[s.var] = i
-            if own:
-                self.braced("{", s.body)
+            if copies > 1:
+                self.copy(s.body)
             else:
                 self.block(s.body)
         self.env.pop(s.var, None)
+
+    def copy(self, body: tuple[Stmt, ...]) -> None:
+        """Print a block that may be printed several times in one scope: in braces if it names anything."""
+        if self.declares(body):
+            self.braced("{", body)
+        else:
+            self.block(body)
+
+    def declares(self, body: tuple[Stmt, ...]) -> bool:
+        """Whether a block names anything outside of braces of its own."""
+        return any(
+            isinstance(s, Let | Alloc) or (isinstance(s, Loop) and self.plain(s) and self.declares(s.body)) for s in body
+        )
+
+    def plain(self, s: Loop) -> bool:
+        """Whether a loop is printed as its body alone."""
+        return s.var.below[0] == Index((), 1) if s.kind == "unroll" else self.at_most_once(s)
 
     def braced(self, head: str, body: tuple[Stmt, ...]) -> None:
         self.line(head)
@@ -412,6 +463,7 @@ class Printer(ABC):
         """
         name = self.kernel_name = self.unique(k.name)
         self.f, self.env, self.flat, self.line_of = Function(outlined=False), {}, {}, slices
+        self.items = []
         text = self.body(k.body)
         words = set(_words(text))
         given = [*(b.name for b in k.params), *(v.name for v in k.sizes)]
@@ -425,6 +477,21 @@ class Printer(ABC):
         else:
             self.functions[text] = name
         return self.functions[text]
+
+
+def bare(text: str) -> str:
+    """An expression without the parentheses around all of it."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and i < len(text) - 1:
+            return text
+    return bare(text[1:-1]) if text.startswith("(") else text
+
+
+def factor(text: str) -> str:
+    """The text of an index as the left operand of a division: a product needs no parentheses."""
+    return f"({text})" if " + " in text or " - " in text else text
 
 
 def _words(text: str) -> list[str]:
