@@ -351,7 +351,8 @@ class Printer(ABC):
 
     def on_loop(self, s: Loop) -> None:
         if s.kind == "unroll":
-            return self.unrolled(s)
+            self.unrolled(s)
+            return
         sliced = self.line_of if s.kind == "parallel" else None
         once = self.at_most_once(s)
         if sliced:
@@ -426,7 +427,8 @@ class Printer(ABC):
     def declares(self, body: tuple[Stmt, ...]) -> bool:
         """Whether a block names anything outside of braces of its own."""
         return any(
-            isinstance(s, Let | Alloc) or (isinstance(s, Loop) and self.plain(s) and self.declares(s.body)) for s in body
+            isinstance(s, Let | Alloc) or (isinstance(s, Loop) and self.plain(s) and self.declares(s.body))
+            for s in body
         )
 
     def plain(self, s: Loop) -> bool:
