@@ -145,7 +145,7 @@ CHANGES = [
     ("pool", "MaxPool", "lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1", "lanes = 2 * machine.lanes"),
     ("pool", "AveragePool", "acc[q] = 0.0 if s.average else lowest(computed(s.x.dtype))", "pass"),
     ("pool", "AveragePool", "1.0 / (rows.weight * cols.weight)", "1.0 / rows.weight"),
-    ("softmax", "Softmax", "acc[0] = acc[0] + e", "acc[0] = e"),
+    ("softmax", "Softmax", "sums[0] = sums[0] + e", "sums[0] = e"),
     ("softmax", "Softmax", 'with k.loop("i", s.n) as i:', 'with k.loop("i", s.n + 1) as i:'),
     ("depthwise", "Conv", "acc[i, j] = 0.0 if p.bias is None else p.bias", "pass"),
     ("depthwise", "Conv", "acc[i, j] = term if p.bias is None else p.bias + term", "acc[i, j] = term"),
@@ -159,6 +159,9 @@ CHANGES = [
     ("indexing", "Gather", "y.vec(width)[o, i, v + start // width] =", "y.vec(width)[o, i, v] ="),
     ("move", "Transpose", "loops[turned[1]] = c * width + right + q", "loops[turned[1]] = c * width + q"),
     ("rows", "ReduceSum", "acc[c] = initial(combine, dtype)", "pass"),
+    ("merge", "Unique", 'op("and", ready, op("or", done, cast(after(p, q), I32)))', "ready"),
+    ("merge", "Unique", "width[0] = width[0] + width[0]", "width[0] = width[0] + one"),
+    ("found", "Unique", 'flag(op("not_equal", order(p, head), number(0)))', "number(0)"),
     ("resize", "Resize", "y[to] = _weighted(lines, vertical)", "y[to] = _weighted(lines, lines and vertical[::-1])"),
 ]  # fmt: skip
 
