@@ -20,8 +20,8 @@ import tenon
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, tensor
 from tenon.ops.base import Operator
+from tenon.ops.data_dependent import NonMaxSuppression
 from tenon.ops.detection import DetectionOutput, Proposal
-from tenon.ops.found import NonMaxSuppression
 from tenon.ops.indexing import TopK
 from tenon.ops.post_process import DetectionPostProcess
 

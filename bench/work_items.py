@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import tenon
 from tenon.codegen.count import count
 from tenon.codegen.threads import Sharing, meetings
-from tenon.kernels.share import MEETING, slowest
+from tenon.kernels.parallel import MEETING, slowest
 from tenon.plan.program import Program
 
 

@@ -13,8 +13,8 @@ from lowered import Ask, NotLoweredError, make_site
 from tenon.codegen.bounds import prove
 from tenon.codegen.c import C
 from tenon.ir.graph import Array
-from tenon.ir.line import Line, line
 from tenon.ir.loops import Kernel
+from tenon.ir.work_items import Line, line
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Case, Step
 

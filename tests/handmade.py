@@ -9,7 +9,7 @@ import numpy as np
 from tenon.bundle import Bundle, Origin
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
-from tenon.ir.picture import Picture
+from tenon.ir.preprocessing import Picture
 from tenon.ir.types import DType, tensor
 from tenon.options import Emit, Options, default_cache
 from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 import tenon
 from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.picture import Picture
+from tenon.ir.preprocessing import Picture
 
 SCALED = Picture(mean=(127,), scale=(1 / 128,))
 PRIORS = {

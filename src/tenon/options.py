@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
 from tenon.errors import InputError
-from tenon.records import MisfitError, Reader, least, matching, most, reader
+from tenon.validation import MisfitError, Reader, least, matching, most, reader
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,7 +109,8 @@ class Options:
     """The most bytes that all weights may take as packed; fast algorithms make them grow."""
 
     preprocess: dict[str, Any] = field(default_factory=dict)
-    """How pictures become inputs, where the model does not say or says otherwise: fields of ``ir.picture.Picture``."""
+    """How images become inputs, where the model does not say or says otherwise: fields of
+    ``ir.preprocessing.Picture``."""
 
     head: dict[str, Any] = field(default_factory=dict)
     """How outputs list detections, where the model does not say: fields of ``passes.heads.Described``, and "priors"."""

@@ -17,7 +17,7 @@ from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError, guarded
-from tenon.frontends.heads import find_heads
+from tenon.frontends.detection_outputs import find_heads
 from tenon.frontends.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
@@ -25,15 +25,15 @@ from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Changes, Options, with_options
 from tenon.passes.heads import with_head
-from tenon.passes.picture import compile_in, described
-from tenon.passes.ports import adapted
+from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import precision
+from tenon.passes.preprocessing import compile_in, described
 from tenon.plan.arithmetic import quickest
 from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import Weighed, plan
+from tenon.plan.lowering_context import Setting, choice_text
 from tenon.plan.program import Memory, Program
-from tenon.plan.sites import Setting, choice_text
 from tenon.targets import Target, find
 from tenon.tune.probe import probed
 from tenon.tune.search import Found, kind_of, search

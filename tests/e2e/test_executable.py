@@ -19,7 +19,7 @@ from handmade import expected
 from real import shared
 from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.picture import Picture
+from tenon.ir.preprocessing import Picture
 
 X = np.arange(0, 250, 25, dtype=np.float32).reshape(1, 1, 2, 5)
 PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()

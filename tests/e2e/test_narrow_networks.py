@@ -12,7 +12,7 @@ from real import DIGITS, held_out_digits, shared
 from tenon.bundle.manifest import read_manifest
 from tenon.ir.graph import Array
 from tenon.options import Precision
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 
 NAMES: tuple[Precision, ...] = ("bf16", "fp16")
 EVERY: tuple[Precision, ...] = ("fp32", *NAMES)
@@ -47,7 +47,7 @@ def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
 def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
     """Twice what 17 photos showed at most: scores off by 0.025 and 0.0032, boxes by 0.0051 and 0.0008."""
     from tenon.engine.image import read_image
-    from tenon.ir.picture import Picture
+    from tenon.ir.preprocessing import Picture
 
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photo = shared("models/images/coral_grace_hopper.bmp")

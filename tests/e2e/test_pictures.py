@@ -18,7 +18,7 @@ from PIL import Image
 import tenon
 from real import shared
 from tenon.cli import main
-from tenon.cli.opening import Source
+from tenon.cli.model_source import Source
 from tenon.errors import FormatError
 
 FACES = "models/onnx/version-RFB-320/version-RFB-320.onnx"

@@ -19,7 +19,7 @@ from fuzzing.batch import BATCH
 from fuzzing.judge import Report, Way, judge_apart
 from tenon.errors import ToolchainError
 from tenon.options import Options, Precision
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import Compiler, find
 
 PRECISIONS = ("fp32", "fp16", "bf16")

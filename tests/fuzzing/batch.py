@@ -18,8 +18,8 @@ from tenon.ops.base import Limits
 from tenon.passes import optimize
 from tenon.passes.precision import precision
 from tenon.plan.lower import plan
+from tenon.plan.lowering_context import Setting
 from tenon.plan.program import ALIGNMENT, Program
-from tenon.plan.sites import Setting
 from tenon.targets import Target
 from tenon.toolchain.compiler import BASE_FLAGS, Compiler
 

@@ -23,7 +23,7 @@ from tenon.ops.base import Case, Operator
 from tenon.ops.region import RoiAlign
 from tenon.passes import optimize
 from tenon.plan.lower import check
-from tenon.plan.sites import Setting, site
+from tenon.plan.lowering_context import Setting, site
 
 T = TypeVar("T")
 

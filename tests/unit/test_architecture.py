@@ -23,7 +23,7 @@ from tenon.ops import registry
 
 SOURCE = Path(tenon.__file__).parent
 ORDER = [
-    "errors", "input_file", "writing", "records", "ir", "options", "kernels", "ops", "frontends", "passes", "plan",
+    "errors", "input_file", "writing", "validation", "ir", "options", "kernels", "ops", "frontends", "passes", "plan",
     "codegen", "targets", "toolchain", "bundle", "engine", "tune", "pipeline", "cli",
 ]  # fmt: skip
 """Rooms in the order in which data passes through them; imports point only to rooms before one's own."""

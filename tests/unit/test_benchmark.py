@@ -14,10 +14,10 @@ import handmade
 from onnx_models import model, node
 from tenon.cli.bench_op import bench_operators, graph_of, select
 from tenon.cli.benchmark import benchmark, line, zoo
+from tenon.cli.console import duration, time_unit
+from tenon.cli.model_source import Source, Threads
 from tenon.cli.op_cases import cases
-from tenon.cli.opening import Source, Threads
-from tenon.cli.show import duration, time_unit
-from tenon.cli.words import parse_processors
+from tenon.cli.parse import parse_processors
 from tenon.codegen.bounds import prove
 from tenon.codegen.count import count
 from tenon.engine import peak

@@ -24,7 +24,7 @@ from tenon.ops import registry
 from tenon.ops.base import Case, Step
 from tenon.ops.conv import Conv
 from tenon.targets import targets
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import BASE_FLAGS, Compiler, zig
 
 ASK = Ask(blocked=True, surplus=1)

@@ -17,7 +17,7 @@ from tenon.frontends.wire.protobuf import Message
 from tenon.frontends.wire.protobuf_write import serialise
 from tenon.frontends.wire.prototext import parse
 from tenon.ir.graph import Array
-from tenon.ir.picture import Picture
+from tenon.ir.preprocessing import Picture
 
 W, B = random(4, 2, 3, 3), random(4)
 X = random(1, 2, 5, 5)

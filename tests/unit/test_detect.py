@@ -16,9 +16,9 @@ from tenon.cli import main
 from tenon.cli.draw import draw
 from tenon.engine.detect import Detection, thinned
 from tenon.errors import InputError
-from tenon.frontends.heads import find_heads
+from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32, TensorType
 
 SIZE = (40, 80)

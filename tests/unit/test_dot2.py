@@ -19,9 +19,9 @@ from tenon.ir.graph import Graph, Node
 from tenon.ir.types import F32, DType
 from tenon.options import Options
 from tenon.plan.arithmetic import quickest
-from tenon.plan.sites import Setting, operator, site
+from tenon.plan.lowering_context import Setting, operator, site
 from tenon.targets import find
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 from tenon.tune import probe
 
 ROW = "x86-64-avx512-bf16"

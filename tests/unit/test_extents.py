@@ -22,7 +22,7 @@ from tenon.ops import registry
 from tenon.ops.base import Case
 from tenon.passes import optimize
 from tenon.plan.lower import plan
-from tenon.plan.sites import Setting
+from tenon.plan.lowering_context import Setting
 
 MACHINE = Machine(lanes=8, registers=16, block=8)
 OWN = ("Reorder", "SeparableConv")

@@ -36,7 +36,7 @@ from small_models import (
 )
 from tenon import frontends
 from tenon.cli.app import app
-from tenon.cli.words import parse_values
+from tenon.cli.parse import parse_values
 from tenon.errors import FormatError, InputError, ShapeError, TenonError
 from tenon.frontends import FORMATS
 from tenon.ir.bind import fix

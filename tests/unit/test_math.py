@@ -15,7 +15,7 @@ from tenon.ir.build import Builder
 from tenon.ir.graph import Array
 from tenon.ir.loops import Expr
 from tenon.kernels import math as tenon_math
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 
 
 def compute(function: Callable[..., Expr], *arguments: Array) -> Array:

@@ -9,9 +9,9 @@ from evaluate import evaluate
 from small_models import Node, mxnet_parameters, mxnet_symbol
 from tenon import frontends
 from tenon.errors import UnsupportedError
-from tenon.frontends.heads import find_heads
+from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array, Graph
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 
 RNG = np.random.default_rng(3)
 

@@ -18,8 +18,8 @@ from tenon.kernels.winograd import ERROR, Blocking
 from tenon.ops.base import Limits
 from tenon.options import Precision
 from tenon.passes.precision import precision
-from tenon.plan.sites import Setting, operator, site
-from tenon.targets.here import processor, runs_here
+from tenon.plan.lowering_context import Setting, operator, site
+from tenon.targets.host_cpu import processor, runs_here
 
 SCALES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4)
 """Of weights: f16 has its smallest numbers at 6e-8, whole ones from 6e-5 on, and ends at 65504."""

@@ -15,8 +15,8 @@ from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ops import registry
 from tenon.ops.base import Case, Operator
-from tenon.ops.pick import Gather, Pad, Slice
 from tenon.ops.region import RoiAlign
+from tenon.ops.slice_gather import Gather, Pad, Slice
 
 EVERY_CASE = {
     "Compress": "it gives no shape to the condition",

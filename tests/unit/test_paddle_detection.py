@@ -10,9 +10,9 @@ from evaluate import evaluate
 from small_models import Option, paddle, paddle_operator, paddle_tensor
 from tenon import frontends
 from tenon.errors import UnsupportedError
-from tenon.frontends.heads import find_heads
+from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array, Graph
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 
 RNG = np.random.default_rng(8)
 ANCHORS = [10, 14, 23, 27]

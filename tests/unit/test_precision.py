@@ -28,7 +28,7 @@ from tenon.ops.conv import Conv
 from tenon.options import Options
 from tenon.passes.precision import precision
 from tenon.targets import find
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 
 BF16, F16 = DType.BF16, DType.F16
 PAIRS = {name: replace(machine, dot2=1.0) for name, machine in MACHINES.items()}

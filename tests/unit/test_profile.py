@@ -14,11 +14,11 @@ import handmade
 import tenon
 from onnx_models import model, node, random
 from tenon.bundle.manifest import Step
-from tenon.cli.grid import grid, shortened
-from tenon.cli.opening import Source, Threads
+from tenon.cli.model_source import Source, Threads
 from tenon.cli.profile import profile_model, sections
 from tenon.cli.profile_page import page
-from tenon.engine import Engine, open_bundle, stamps
+from tenon.cli.text_table import grid, shortened
+from tenon.engine import Engine, open_bundle, timestamps
 from tenon.engine.profile import Profile, Row, profile
 from tenon.engine.timing import Times, fill_randomly
 from tenon.errors import InputError, ToolchainError
@@ -83,10 +83,10 @@ def test_without_a_compiler_python_reads_the_clock(threads: int, monkeypatch: py
 
     bundle = tenon.compile(network(), name="small", profile=True)
     with tenon.open(bundle, threads=threads) as engine:
-        monkeypatch.setattr(stamps, "find", missing)
-        monkeypatch.setattr(stamps, "watch", stamps.watch.__wrapped__)
-        kept = stamps.watch()
-        monkeypatch.setattr(stamps, "watch", lambda: kept)
+        monkeypatch.setattr(timestamps, "find", missing)
+        monkeypatch.setattr(timestamps, "watch", timestamps.watch.__wrapped__)
+        kept = timestamps.watch()
+        monkeypatch.setattr(timestamps, "watch", lambda: kept)
         ticks = engine.timestamps().astype(np.int64)
     assert ticks[0] > 0
     assert np.all(np.diff(ticks) > 0)

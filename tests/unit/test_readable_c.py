@@ -12,7 +12,7 @@ from lowered import MACHINES, Ask
 from tenon.codegen.c import C
 from tenon.codegen.printer import bare
 from tenon.ir.build import Builder
-from tenon.ir.line import line
+from tenon.ir.work_items import line
 from tenon.ops import registry
 
 ONE_ITERATION = re.compile(r"for \(.*(?:< 1;|slice_end\([^;]*, 1\);)")

@@ -16,7 +16,7 @@ from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import F32, I64, TensorType
 from tenon.ops.region import RoiAlign, Samples
 from tenon.plan.lower import plan
-from tenon.plan.sites import Setting
+from tenon.plan.lowering_context import Setting
 from tenon.targets import find
 from tenon.toolchain.compiler import BASE_FLAGS
 

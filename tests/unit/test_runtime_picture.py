@@ -12,12 +12,12 @@ from PIL import Image
 
 from tenon.bundle.link import runtime
 from tenon.bundle.manifest import Tensor
-from tenon.bundle.pictures import pictures_source
+from tenon.bundle.preprocessing import pictures_source
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.dtype import DType
 from tenon.ir.graph import Array
-from tenon.ir.picture import Fit, Picture, Sampling
+from tenon.ir.preprocessing import Fit, Picture, Sampling
 from tenon.options import Options
 from tenon.targets import find as find_target
 from tenon.toolchain.compiler import find

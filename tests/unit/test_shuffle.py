@@ -11,8 +11,8 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, tensor
 from tenon.ops.activation import Relu
 from tenon.ops.move import Concat, Split
-from tenon.ops.pick import Slice
 from tenon.ops.shuffle import ChannelShuffle
+from tenon.ops.slice_gather import Slice
 from tenon.passes.base import run
 from tenon.passes.shuffle import SHUFFLE
 

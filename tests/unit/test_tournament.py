@@ -18,14 +18,14 @@ from tenon.ir.loops import cast
 from tenon.ir.types import F32, I32, DType, tensor
 from tenon.kernels.boxes import Detection
 from tenon.kernels.boxes import suppress as suppress_classes
-from tenon.kernels.found import suppress, unique
+from tenon.kernels.data_dependent import suppress, unique
 from tenon.kernels.indexing import top_k_of_many
 from tenon.kernels.post_process import PostProcess, choose
 from tenon.kernels.proposals import Proposals, propose
 from tenon.kernels.tournament import Better, Tournament, greater, greater_or_nan, leaves, lesser
 from tenon.ops.base import Operator
+from tenon.ops.data_dependent import NonMaxSuppression
 from tenon.ops.detection import DetectionOutput, Proposal
-from tenon.ops.found import NonMaxSuppression
 from tenon.ops.indexing import TopK
 from tenon.ops.post_process import DetectionPostProcess
 

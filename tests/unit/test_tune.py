@@ -22,7 +22,7 @@ from tenon.ir.types import F32, tensor
 from tenon.ops.conv import Conv
 from tenon.options import Options
 from tenon.pipeline import tune
-from tenon.plan.sites import Setting, choice_text, key
+from tenon.plan.lowering_context import Setting, choice_text, key
 from tenon.targets import find
 from tenon.tune import table
 from tenon.tune.search import Found, Job, jobs

@@ -14,10 +14,10 @@ from tenon.codegen.bounds import prove
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import I32, DType, tensor
-from tenon.kernels.found import flag
+from tenon.kernels.data_dependent import flag
 from tenon.kernels.merge import sort
 from tenon.kernels.tournament import lesser
-from tenon.ops.found import Unique
+from tenon.ops.data_dependent import Unique
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 16, 17, 31])

@@ -14,7 +14,7 @@ from tenon import frontends
 from tenon.codegen.count import count
 from tenon.codegen.threads import Sharing
 from tenon.ir.graph import Array
-from tenon.kernels.share import ENOUGH, deal, dealt, enough, slowest
+from tenon.kernels.parallel import ENOUGH, deal, dealt, enough, slowest
 from tenon.plan.program import Program
 
 

@@ -79,7 +79,7 @@ def executable(
 ) -> bytes:
     """A program of its own, weights inside, that runs the network on files.  Needs an operating system.
 
-    ``pictures`` is the C file that says how pictures become inputs (``bundle.pictures``).
+    ``pictures`` is the C file that says how pictures become inputs (``bundle.preprocessing``).
     """
     if target.freestanding or target.object != "elf":
         raise ToolchainError(

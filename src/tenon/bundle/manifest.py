@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import BundleError
 from tenon.ir.notebook import html_table, tensor_rows, tensors
-from tenon.ir.picture import Heads, Picture
-from tenon.records import MisfitError, least, plain, reader
+from tenon.ir.preprocessing import Heads, Picture
+from tenon.validation import MisfitError, least, plain, reader
 
 try:
     from _blake2 import blake2b  # hashlib's own, without loading OpenSSL

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from tenon import __version__
 from tenon.bundle import link
 from tenon.bundle.checksum import checksum
+from tenon.bundle.folder import place
 from tenon.bundle.header import header
 from tenon.bundle.layout import layout
 from tenon.bundle.manifest import (
@@ -29,13 +30,12 @@ from tenon.bundle.manifest import (
     Tuned,
 )
 from tenon.bundle.names import identifier, library_name
-from tenon.bundle.pictures import pictures_source
-from tenon.bundle.place import place
+from tenon.bundle.preprocessing import pictures_source
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
-from tenon.codegen.pieces import pieces
+from tenon.codegen.split_units import pieces
 from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError, guarded
-from tenon.ir.picture import Heads, Picture
+from tenon.ir.preprocessing import Heads, Picture
 from tenon.options import EMIT, Emit, Options
 from tenon.plan.program import ALIGNMENT, Port, Program
 from tenon.targets import Target

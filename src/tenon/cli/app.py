@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from tenon.options import Emit
 
-from tenon.cli.groups import (
+from tenon.cli.option_groups import (
     Answers,
     Bundling,
     Compiler,
@@ -31,7 +31,7 @@ from tenon.cli.groups import (
     sources_of,
     with_groups,
 )
-from tenon.cli.words import parse_pairs
+from tenon.cli.parse import parse_pairs
 
 app = typer.Typer(
     no_args_is_help=True,

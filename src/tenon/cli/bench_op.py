@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import tenon
-from tenon.cli.grid import shortened
+from tenon.cli.console import console, print_json, stages, terminal_width
 from tenon.cli.op_cases import cases
-from tenon.cli.show import console, print_json, stages, terminal_width
+from tenon.cli.text_table import shortened
 from tenon.engine.engine import Engine
 from tenon.engine.peak import peak_macs, read_bandwidth
 from tenon.engine.timing import fill_randomly

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tenon.bundle.manifest import FILE as MANIFEST
-from tenon.cli.grid import shortened
-from tenon.cli.opening import Source, Threads, open_engine
-from tenon.cli.show import console, duration, print_json, terminal_width, time_unit
+from tenon.cli.console import console, duration, print_json, terminal_width, time_unit
+from tenon.cli.model_source import Source, Threads, open_engine
+from tenon.cli.text_table import shortened
 from tenon.engine.timing import Times, time_runs
 from tenon.errors import InputError, TenonError
 from tenon.frontends import FORMATS

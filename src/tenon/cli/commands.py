@@ -10,15 +10,15 @@ from typing import Any
 
 import tenon
 from tenon.bundle import read_manifest
+from tenon.cli.console import console, count, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
-from tenon.cli.opening import Source
-from tenon.cli.show import console, count, print_json, size, stages, table
+from tenon.cli.model_source import Source
 from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
-from tenon.records import plain
 from tenon.targets import find
+from tenon.validation import plain
 from tenon.writing import write
 
 

@@ -11,13 +11,13 @@ from itertools import pairwise
 from string import Template
 from typing import Any
 
+from tenon.cli.console import count, size
 from tenon.cli.graph_layout import Layout, Point, arrange
 from tenon.cli.graph_script import SCRIPT, STYLE
-from tenon.cli.grid import shortened
-from tenon.cli.show import count, size
+from tenon.cli.text_table import shortened
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ir.operation_text import show_operation
-from tenon.plan.sites import operator
+from tenon.plan.lowering_context import operator
 
 _HUES = (212, 28, 150, 345, 265, 190, 48, 95, 310, 5)
 _NAME = 30  # characters of a name in a box

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tenon.bundle import Manifest, read_manifest
 from tenon.bundle.manifest import FileRecord, Tensor
-from tenon.cli.show import console, count, print_json, size, table
+from tenon.cli.console import console, count, print_json, size, table
 from tenon.errors import BundleError
-from tenon.records import plain
+from tenon.validation import plain
 
 _SHOWN = 16  # digits of a digest
 _CHUNK = 1 << 20

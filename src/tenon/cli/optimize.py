@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tenon.cli.opening import Source
-from tenon.cli.show import console, print_json, size, stages
+from tenon.cli.console import console, print_json, size, stages
+from tenon.cli.model_source import Source
 from tenon.pipeline import rewrite
 
 

@@ -6,7 +6,7 @@ import json
 from html import escape
 from string import Template
 
-from tenon.cli.grid import shortened
+from tenon.cli.text_table import shortened
 from tenon.engine.profile import Profile, Row, rate
 
 _HUES = (212, 28, 150, 345, 265, 190, 48, 95, 310, 5)

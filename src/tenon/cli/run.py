@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.draw import draw
-from tenon.cli.groups import Answers
-from tenon.cli.opening import Source, Threads, open_engine
-from tenon.cli.show import console, duration, print_json, table
-from tenon.cli.words import read_array
+from tenon.cli.model_source import Source, Threads, open_engine
+from tenon.cli.option_groups import Answers
+from tenon.cli.parse import read_array
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, picture_input, raw_boxes, why_none
 from tenon.engine.image import Seen, read_image

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tenon.cli.opening import Source, weighted
-from tenon.cli.show import console, print_json, table
+from tenon.cli.console import console, print_json, table
+from tenon.cli.model_source import Source, weighted
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tune.search import Found

@@ -10,7 +10,7 @@ Also shown: whatever is divided is never negative, in every index, loop bound an
 IR floors; offsets and all that is computed on the way fit 31 bits; variables, values and buffers are used where they
 are in scope; registers are indexed by what is known when they are printed; registers and stack arrays are written
 before they are read (see ``codegen.written``) and take no more than ``STACK`` bytes; and what threads do at the same
-time does not meet (see ``codegen.disjoint``).
+time does not meet (see ``codegen.race_check``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tenon.codegen.disjoint import Touch, conflict
+from tenon.codegen.race_check import Touch, conflict
 from tenon.codegen.written import Written
 from tenon.errors import InternalError
 from tenon.ir.index import Atom, Index, Quotient, Var

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from tenon.codegen.function import CodeLine, Function, Scope, Terms
 from tenon.ir.index import Atom, Index, Quotient, Var
-from tenon.ir.line import Line
 from tenon.ir.loops import (
     Alloc,
     Barrier,
@@ -37,6 +36,7 @@ from tenon.ir.loops import (
     Type,
 )
 from tenon.ir.types import DType
+from tenon.ir.work_items import Line
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
 COMPARE = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}

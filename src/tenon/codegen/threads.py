@@ -10,8 +10,8 @@ from functools import lru_cache
 from tenon.codegen.bounds import ConflictError, prove
 from tenon.codegen.count import count
 from tenon.errors import InternalError
-from tenon.ir.line import Line, line
 from tenon.ir.loops import Buffer, Kernel
+from tenon.ir.work_items import Line, line
 from tenon.plan.program import Call, Place, Program
 
 TINY = 2000

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tenon.codegen.c import C
 from tenon.codegen.threads import Part, Sharing, meetings
-from tenon.ir.line import Line
 from tenon.ir.loops import Kernel
+from tenon.ir.work_items import Line
 from tenon.plan.program import Place, Program, Region
 
 REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)

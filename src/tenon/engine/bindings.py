@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Sequence
 
 from tenon.bundle.manifest import Binding
-from tenon.engine.feeds import Given, strings, views
-from tenon.engine.team import Team
+from tenon.engine.io import Given, strings, views
+from tenon.engine.thread_pool import Team
 from tenon.errors import InputError
 from tenon.ir.dtype import Array
 

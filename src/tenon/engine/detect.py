@@ -12,7 +12,7 @@ from tenon.engine.engine import Engine
 from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array
-from tenon.ir.picture import Box, Heads
+from tenon.ir.preprocessing import Box, Heads
 
 THRESHOLD = 0.5
 NO_CLASS = -1

@@ -17,7 +17,7 @@ import numpy as np
 from tenon.bundle import Bundle
 from tenon.bundle.link import link_freestanding, program_objects, runtime
 from tenon.bundle.manifest import Tensor
-from tenon.engine.feeds import Feeds, cropped, fill, named, strings, views
+from tenon.engine.io import Feeds, cropped, fill, named, strings, views
 from tenon.errors import InternalError, ToolchainError
 from tenon.ir.dtype import Array
 from tenon.toolchain.compiler import Compiler

@@ -14,16 +14,16 @@ import numpy as np
 from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
 from tenon.engine import files
 from tenon.engine.bindings import Bound, fitting
-from tenon.engine.feeds import Feeds, cropped, fill, named
+from tenon.engine.io import Feeds, cropped, fill, named
 from tenon.engine.locks import Locked
 from tenon.engine.processors import Cores, choose
 from tenon.errors import BundleError, InputError, InternalError, guarded
 from tenon.ir.dtype import Array
-from tenon.targets.here import runs_here
+from tenon.targets.host_cpu import runs_here
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle
-    from tenon.engine.stamps import StampedTeam
+    from tenon.engine.timestamps import StampedTeam
 
 
 @guarded
@@ -178,7 +178,7 @@ class Engine(Locked):
         Of a bundle for several shapes, the first binding runs.
         All threads meet after every call.  Raises InputError if the bundle was compiled without ``profile``.
         """
-        from tenon.engine.stamps import StampedTeam
+        from tenon.engine.timestamps import StampedTeam
 
         if not self.manifest.options.get("profile"):
             raise InputError(

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.input_file import open_regular
 from tenon.ir.graph import Array
-from tenon.ir.picture import AS_IT_IS, Box, Picture, letterbox, planes, view
+from tenon.ir.preprocessing import AS_IT_IS, Box, Picture, letterbox, planes, view
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Photo

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenon.frontends.emit import Emitter
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Emitter
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tenon.frontends.emit import Emitter
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Emitter
 from tenon.ir.graph import Value
 
 UNARY: dict[int, tuple[str, ...]] = {

@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.net import Net
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
 from tenon.frontends.recurrent import unrolled
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ops.elementwise import Pointwise

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.composed import adaptive_pool
-from tenon.frontends.emit import Emitter, port, same
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_decompose import adaptive_pool
+from tenon.frontends.layer_helpers import Emitter, port, same
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.flatbuffer import Buffer, Table
 from tenon.ir.bind import Shapes

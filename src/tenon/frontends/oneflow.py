@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.composed import adaptive_pool, group_norm, sampled, unfolded
-from tenon.frontends.emit import Emitter, Made, same, simple
-from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
+from tenon.frontends.layer_decompose import adaptive_pool, group_norm, sampled, unfolded
+from tenon.frontends.layer_helpers import Emitter, Made, same, simple
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.ir.graph import Array
 
 MOST = 1 << 24

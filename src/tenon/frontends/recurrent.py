@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.frontends.emit import Emitter, Operand
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.spelled import spelled
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter, Operand
+from tenon.frontends.onnx_decompose import spelled
 from tenon.ir.graph import Value
 
 LONGEST = 4096

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from tenon.frontends import tensorflow_elements as elements
+from tenon.frontends import tensorflow_data_movement as elements
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.emit import Made
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.suppression import suppressed
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
+from tenon.frontends.nms import suppressed
 from tenon.ir.graph import Array, Value
 
 

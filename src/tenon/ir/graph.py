@@ -17,7 +17,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.notebook import html_table, tensor_rows, tensors
 from tenon.ir.ordering import Order
-from tenon.ir.picture import Heads, Picture
+from tenon.ir.preprocessing import Heads, Picture
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]

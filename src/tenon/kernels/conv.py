@@ -25,13 +25,13 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2
 from tenon.ir.types import F32, I32, DType
-from tenon.kernels.finish import finish
+from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import loaded
+from tenon.kernels.parallel import deal, dealt, slowest, streamed
 from tenon.kernels.rounding import NARROW
 from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
-from tenon.kernels.share import deal, dealt, slowest, streamed
+from tenon.kernels.storage_types import loaded
 
 
 @dataclass(frozen=True)

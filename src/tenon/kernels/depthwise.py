@@ -18,11 +18,11 @@ from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import I32
 from tenon.kernels.conv import Conv
-from tenon.kernels.finish import finish
+from tenon.kernels.epilogue import finish
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import loaded
+from tenon.kernels.parallel import enough
 from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
-from tenon.kernels.share import enough
+from tenon.kernels.storage_types import loaded
 
 UNROLLED = 256
 """Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""

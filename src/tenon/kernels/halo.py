@@ -9,7 +9,7 @@ from tenon.ir.index import IndexLike
 from tenon.ir.loops import Kernel
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.share import deal
+from tenon.kernels.parallel import deal
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from tenon.ir.build import Builder, lane_segments
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Const, Expr, Kernel, Type, cast, less, op, select
 from tenon.ir.types import I64, DType
-from tenon.kernels import narrow
+from tenon.kernels import storage_types
 from tenon.kernels.machine import Machine
 from tenon.kernels.tournament import Tournament, greater_or_nan, lesser
 
@@ -87,10 +87,10 @@ def combine(reduction: str, old: Expr, new: Expr) -> Expr:
     """How a scatter joins what is there with what it writes."""
     if reduction == "none":
         return new
-    a, b, dtype = narrow.loaded(old), narrow.loaded(new), old.type.dtype
+    a, b, dtype = storage_types.loaded(old), storage_types.loaded(new), old.type.dtype
     if dtype is DType.BOOL:
         return op({"add": "or", "max": "or", "mul": "and", "min": "and"}[reduction], a, b)
-    return narrow.stored(op(reduction, a, b), dtype)
+    return storage_types.stored(op(reduction, a, b), dtype)
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +142,7 @@ def one_hot(outer: int, depth: int, inner: int, dtype: DType, index_dtype: DType
 
 
 def _whole(value: Expr) -> Expr:
-    return cast(narrow.loaded(value), I64)
+    return cast(storage_types.loaded(value), I64)
 
 
 @lru_cache(maxsize=256)
@@ -153,7 +153,7 @@ def cumulate(
     k = Builder(f"cumulate_{how}")
     x = k.param("x", outer, n, inner, dtype=dtype)
     y = k.param("y", outer, n, inner, dtype=dtype, out=True)
-    sums_in = narrow.computed(dtype)
+    sums_in = storage_types.computed(dtype)
     with k.loop("o", outer) as o:
         for start, trips, width in lane_segments(inner, lanes_of(machine, dtype)):
             with k.loop("v", trips) as v:
@@ -162,10 +162,10 @@ def cumulate(
                 with k.loop("r", n) as r:
                     at = (o, n - 1 - r if reverse else r, v + start // width)
                     if exclusive:
-                        y.vec(width)[at] = narrow.stored(acc[0], dtype)
-                    acc[0] = op(how, acc[0], narrow.loaded(x.vec(width)[at]))
+                        y.vec(width)[at] = storage_types.stored(acc[0], dtype)
+                    acc[0] = op(how, acc[0], storage_types.loaded(x.vec(width)[at]))
                     if not exclusive:
-                        y.vec(width)[at] = narrow.stored(acc[0], dtype)
+                        y.vec(width)[at] = storage_types.stored(acc[0], dtype)
     return k.done()
 
 
@@ -202,13 +202,13 @@ def top_k_of_many(outer: int, n: int, inner: int, count: int, largest: bool, dty
     """As ``top_k``, by a tournament.  Parameters: x, a ``Tournament`` of n, values, positions (i64)."""
     k = Builder(f"top{count}_of_{n}")
     x = k.param("x", outer, n, inner, dtype=dtype)
-    table = Tournament(k, n, narrow.computed(dtype), greater_or_nan if largest else lesser)
+    table = Tournament(k, n, storage_types.computed(dtype), greater_or_nan if largest else lesser)
     values = k.param("values", outer, count, inner, dtype=dtype, out=True)
     found = k.param("positions", outer, count, inner, dtype=I64, out=True)
     with k.loop("o", outer) as o, k.loop("v", inner) as v:
         table.clear()
         with k.loop("i", n) as i:
-            table.append(narrow.loaded(x[o, i, v]))
+            table.append(storage_types.loaded(x[o, i, v]))
         table.play()
         with k.loop("t", count) as t, k.bind("at", table.place(), n) as at:
             values[o, t, v] = x[o, at, v]
@@ -234,9 +234,9 @@ def top_k(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DTyp
             rank, other = k.local("rank", 1, dtype=I64), k.local("other", 1, dtype=I64)
             rank[0] = Const(0, Type(I64))
             other[0] = Const(0, Type(I64))
-            own = k.let("own", narrow.loaded(x[o, i, v]))
+            own = k.let("own", storage_types.loaded(x[o, i, v]))
             with k.loop("j", n) as j:
-                that = k.let("that", narrow.loaded(x[o, j, v]))
+                that = k.let("that", storage_types.loaded(x[o, j, v]))
                 ahead = less(own, that) if largest else less(that, own)
                 earlier = less(other[0], number[0])
                 same = op("equal", own, that)

@@ -1,4 +1,4 @@
-"""Elementary functions, for any number of lanes: expressions in, expressions out.  Of f32 here, of f64 in ``double``.
+"""Elementary functions, for any number of lanes: expressions in, expressions out.  Of f32 here, of f64 in ``math_f64``.
 
 Built from additions, multiplications, selects and bit patterns alone, so every target computes them without a
 mathematical library.  They stay right when the compiler contracts a product and a sum into one rounding: products
@@ -18,7 +18,7 @@ from functools import wraps
 
 from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32, DType
-from tenon.kernels import double
+from tenon.kernels import math_f64
 
 Function = Callable[..., Expr]
 
@@ -90,7 +90,7 @@ def _top(x: Expr) -> Expr:
     return bitcast(op("and", bitcast(x, I32), -4096), F32)
 
 
-@by_width(double.exp)
+@by_width(math_f64.exp)
 def exp(x: Expr) -> Expr:
     """At most 1 ulp, subnormal results included; infinite above 88.73."""
     x = clamp(x, -104.0, 89.0)
@@ -103,7 +103,7 @@ def exp(x: Expr) -> Expr:
     return _scaled(p * (r * r) + r + 1.0, n)
 
 
-@by_width(double.log)
+@by_width(math_f64.log)
 def log(x: Expr) -> Expr:
     """At most 1 ulp; -infinity of 0, NaN of negative numbers."""
     tiny = less(x, 1.17549435e-38)
@@ -126,26 +126,26 @@ def log(x: Expr) -> Expr:
     return select(less(0.0, x), result, edge)
 
 
-@by_width(double.log1p)
+@by_width(math_f64.log1p)
 def log1p(u: Expr) -> Expr:
     """log(1 + u) for u >= 0, at most 2 ulp: what 1 + u rounds away comes back as the derivative times it."""
     w = 1.0 + u
     return log(w) + (u - (w - 1.0)) / w
 
 
-@by_width(double.sigmoid)
+@by_width(math_f64.sigmoid)
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)), at most 3 ulp; 0 where exp(-x) overflows, below -88.73."""
     return 1.0 / (1.0 + exp(-x))
 
 
-@by_width(double.softplus)
+@by_width(math_f64.softplus)
 def softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), at most 2 ulp."""
     return maximum(0.0, x) + log1p(exp(-op("abs", x)))
 
 
-@by_width(double.tanh)
+@by_width(math_f64.tanh)
 def tanh(x: Expr) -> Expr:
     """At most 6 ulp, never beyond 1."""
     c = clamp(x, -7.90531110763549805, 7.90531110763549805)
@@ -161,7 +161,7 @@ def tanh(x: Expr) -> Expr:
     return select(less(op("abs", x), 0.0004), x, c * p / q)
 
 
-@by_width(double.erf)
+@by_width(math_f64.erf)
 def erf(x: Expr) -> Expr:
     """At most 7 ulp, never beyond 1."""
     c = clamp(x, -4.0, 4.0)
@@ -183,10 +183,10 @@ def erf(x: Expr) -> Expr:
     return clamp(c * p / q, -1.0, 1.0)
 
 
-sin, cos, tan = (through_double(f) for f in (double.sin, double.cos, double.tan))
-asin, acos, atan = (through_double(f) for f in (double.asin, double.acos, double.atan))
-sinh, cosh = (through_double(f) for f in (double.sinh, double.cosh))
-asinh, acosh, atanh = (through_double(f) for f in (double.asinh, double.acosh, double.atanh))
+sin, cos, tan = (through_double(f) for f in (math_f64.sin, math_f64.cos, math_f64.tan))
+asin, acos, atan = (through_double(f) for f in (math_f64.asin, math_f64.acos, math_f64.atan))
+sinh, cosh = (through_double(f) for f in (math_f64.sinh, math_f64.cosh))
+asinh, acosh, atanh = (through_double(f) for f in (math_f64.asinh, math_f64.acosh, math_f64.atanh))
 
 
 # ------------------------------------------------------------------------------------------------ pow
@@ -234,7 +234,7 @@ def _pow_of_positive(x: Expr, y: Expr) -> Expr:
     return _scaled(polynomial(r, coefficients), n)
 
 
-@by_width(double.pow)
+@by_width(math_f64.pow)
 def pow(x: Expr, y: Expr) -> Expr:
     """x ** y, at most 2 ulp; a negative base for integer exponents only, NaN for others, as C's powf.
 

@@ -18,7 +18,7 @@ from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast
 from tenon.ir.types import TensorType
 from tenon.kernels.machine import Machine
-from tenon.kernels.share import deal
+from tenon.kernels.parallel import deal
 
 UNROLLED = 512
 """Most copies that one body may hold."""

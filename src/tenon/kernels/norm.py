@@ -15,8 +15,8 @@ from tenon.ir.types import F32
 from tenon.kernels import math
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
+from tenon.kernels.parallel import deal
 from tenon.kernels.rows import CHAINS, each, joined, partial, plane_in_blocks, total
-from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, select
 from tenon.ir.types import F32, I32, DType, Layout
 from tenon.kernels.image import Box, Epilogue, collapse
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import loaded, stored
-from tenon.kernels.share import deal
+from tenon.kernels.parallel import deal
+from tenon.kernels.storage_types import loaded, stored
 
 
 @dataclass(frozen=True)

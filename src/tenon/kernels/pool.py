@@ -14,12 +14,12 @@ from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, maximum
 from tenon.ir.types import I32, DType
-from tenon.kernels.finish import finish
+from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import computed, loaded
+from tenon.kernels.parallel import deal
 from tenon.kernels.rows import LONGEST, in_blocks
-from tenon.kernels.share import deal
+from tenon.kernels.storage_types import computed, loaded
 
 UNROLLED = 64
 """Most taps that one tile is unrolled to."""

@@ -17,7 +17,7 @@ from tenon.ir.loops import Const, Expr, Kernel, Type, broadcast, cast, less, op,
 from tenon.ir.types import F32, I32, I64, DType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import computed, loaded, stored
+from tenon.kernels.parallel import deal
 from tenon.kernels.rows import (
     CHAINS,
     LONGEST,
@@ -29,7 +29,7 @@ from tenon.kernels.rows import (
     plane_in_blocks,
     runs,
 )
-from tenon.kernels.share import deal
+from tenon.kernels.storage_types import computed, loaded, stored
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tenon.ir.build import Builder
 from tenon.ir.index import IndexLike, index
 from tenon.ir.loops import Const, Expr, Kernel, Type, Value, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I64, DType
-from tenon.kernels import narrow
-from tenon.kernels.found import counted, flag, number
+from tenon.kernels import storage_types
+from tenon.kernels.data_dependent import counted, flag, number
 from tenon.kernels.move import Affine
 from tenon.kernels.rows import initial
 
@@ -31,7 +31,7 @@ def max_with_position(planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tupl
     table = k.param("table", *sizes, dtype=I64)
     y = k.param("y", planes, *outs, dtype=dtype, out=True)
     where = k.param("where", planes, *outs, dtype=I64, out=True)
-    size, wide = 1, narrow.computed(dtype)
+    size, wide = 1, storage_types.computed(dtype)
     for n in sizes:
         size *= n
     with ExitStack() as stack:
@@ -45,12 +45,12 @@ def max_with_position(planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tupl
             source = tuple(a.at(loops) for a in at)
             facts = [f for s, n in zip(source, sizes, strict=True) for f in (index(s), index(n - 1) - s)]
             with k.when(*facts):
-                value = k.let("value", narrow.loaded(x[(p, *source)]))
+                value = k.let("value", storage_types.loaded(x[(p, *source)]))
                 better = op("or", flag(less(best[0], value)), flag(less(place[0], number(0))))
                 better = k.let("better", better)
                 place[0] = select(op("not_equal", better, number(0)), plane * size + table[source], place[0])
                 best[0] = select(_as(better, wide), value, best[0])
-        y[(p, *here)] = narrow.stored(best[0], dtype)
+        y[(p, *here)] = storage_types.stored(best[0], dtype)
         where[(p, *here)] = place[0]
     return k.done()
 

@@ -10,7 +10,7 @@ from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, broadcast
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.share import deal
+from tenon.kernels.parallel import deal
 
 
 @dataclass(frozen=True)

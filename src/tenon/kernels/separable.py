@@ -19,7 +19,7 @@ from tenon.kernels import depthwise, strassen
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.share import slowest
+from tenon.kernels.parallel import slowest
 from tenon.kernels.strassen import Blocking, Given, View
 
 _NEAR, _CACHE = 32_000, 100_000

@@ -14,8 +14,8 @@ from tenon.ir.loops import Expr, Kernel, maximum
 from tenon.ir.types import F32
 from tenon.kernels import math
 from tenon.kernels.machine import Machine
+from tenon.kernels.parallel import deal
 from tenon.kernels.rows import each, in_blocks, partial, total
-from tenon.kernels.share import deal
 
 
 @dataclass(frozen=True)

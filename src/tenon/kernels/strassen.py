@@ -27,10 +27,10 @@ from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import F32, I32
 from tenon.kernels.conv import Ahead, Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time, unrolled
-from tenon.kernels.finish import finish
+from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.share import slowest, streamed
+from tenon.kernels.parallel import slowest, streamed
 
 _CACHE = 600_000
 """Most bytes of quarters: they should stay near the processor, and every thread has its own."""

@@ -39,10 +39,10 @@ from tenon.kernels.conv import (
     unrolled,
 )
 from tenon.kernels.cook_toom import Short
-from tenon.kernels.finish import finish
+from tenon.kernels.epilogue import finish
 from tenon.kernels.machine import Machine
-from tenon.kernels.narrow import loaded, stored
-from tenon.kernels.share import MEETING, deal, dealt, slowest, streamed
+from tenon.kernels.parallel import MEETING, deal, dealt, slowest, streamed
+from tenon.kernels.storage_types import loaded, stored
 
 ERROR = {
     (3, 3): {2: 3e-6, 4: 4.4e-5},

@@ -11,12 +11,12 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, cast, op
 from tenon.ir.types import BOOL, F32, PLAIN, DType, Layout, TensorType
-from tenon.kernels import narrow
+from tenon.kernels import storage_types
 from tenon.kernels.move import Piece, move, whole
 from tenon.ops.base import Alias, Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.ops.elementwise import Pointwise, truth
 
-_SMALL = narrow.INTEGERS
+_SMALL = storage_types.INTEGERS
 
 
 @register
@@ -41,12 +41,12 @@ class Cast(Pointwise):
         if target is DType.F16:  # rounded here, as what follows in a fused kernel is to see it
             return cast(cast(cast(x, F32), target), F32)
         if target is DType.F8E8M0:
-            code = narrow.narrow_exponent(cast(x, F32), self.round_mode, saturate=bool(self.saturate))
-            return narrow.widen(code)
+            code = storage_types.narrow_exponent(cast(x, F32), self.round_mode, saturate=bool(self.saturate))
+            return storage_types.widen(code)
         if target.is_small_float:
-            return narrow.widen(narrow.narrow(cast(x, F32), target, saturate=bool(self.saturate)))
+            return storage_types.widen(storage_types.narrow(cast(x, F32), target, saturate=bool(self.saturate)))
         if target in _SMALL:
-            return narrow.lowest(x, *_SMALL[target])
+            return storage_types.lowest(x, *_SMALL[target])
         return cast(x, target)
 
     def layouts(self, site: Site) -> Layouts:
@@ -96,7 +96,7 @@ def _rounded(x: Array, dtype: DType, saturate: bool, mode: str) -> Array:
     """Floats of 8 bits and fewer as ONNX rounds them."""
     if dtype is DType.F8E8M0:
         return _exponents(np.abs(x), saturate, mode)
-    f = narrow.FORMATS[dtype]
+    f = storage_types.FORMATS[dtype]
     result = np.clip(x, -f.maximum, f.maximum).astype(dtype.numpy)
     if f.nan is None:
         return np.where(np.isnan(x), np.uint8(1 << (f.bits - 1)), result.view(np.uint8)).view(dtype.numpy)

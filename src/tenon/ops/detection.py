@@ -14,7 +14,7 @@ from tenon.ir.types import F32, TensorType
 from tenon.kernels.boxes import Detection, decode, suppress
 from tenon.kernels.proposals import Proposals, propose
 from tenon.ops.base import Arg, Case, Input, Operator, Output, Scratch, Site, Step, register, typed
-from tenon.ops.found import choice
+from tenon.ops.data_dependent import choice
 
 CODES = ("corner", "center_size", "corner_size")
 

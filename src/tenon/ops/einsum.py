@@ -12,8 +12,8 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import TensorType
-from tenon.kernels import narrow
-from tenon.kernels.contract import Contraction, Factor, contraction
+from tenon.kernels import storage_types
+from tenon.kernels.contraction import Contraction, Factor, contraction
 from tenon.kernels.move import Affine, along
 from tenon.ops.base import Arg, Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.ops.window import Ints
@@ -88,7 +88,7 @@ class Einsum(Operator):
         )
         y = site.output
         spec = Contraction(
-            "einsum", y.dims, tuple(extents[c] for c in summed), factors, y.dtype, narrow.computed(y.dtype)
+            "einsum", y.dims, tuple(extents[c] for c in summed), factors, y.dtype, storage_types.computed(y.dtype)
         )
         args: tuple[Arg, ...] = (*map(Input, range(len(shapes))), Output())
         return [Step(contraction(spec, site.machine), args)] if math.prod(y.dims) else []

@@ -18,8 +18,8 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Const, Expr, Type, cast, op
 from tenon.ir.types import BOOL, F32, PLAIN, DType, Layout, TensorType
-from tenon.kernels import narrow
 from tenon.kernels import pointwise as kernels
+from tenon.kernels import storage_types
 from tenon.kernels.image import Box
 from tenon.ops.base import (
     Arg,
@@ -110,7 +110,7 @@ class Immediate:
 
     def expression(self) -> Expr:
         """The number in the type that is computed with."""
-        type = Type(narrow.computed(self.dtype))
+        type = Type(storage_types.computed(self.dtype))
         return Const(float(self.array) if type.dtype.is_float else int(self.array), type)
 
 
@@ -165,7 +165,7 @@ def _operand(operand: int | Immediate | None, loaded: Sequence[Expr]) -> Expr | 
 
 def _applied(op: Pointwise, args: Sequence[Expr | None]) -> Expr:
     """``op`` on expressions; what is narrower than f32 is computed in f32 and rounded once."""
-    return op.scalar(*(a if a is None else narrow.loaded(a) for a in args))
+    return op.scalar(*(a if a is None else storage_types.loaded(a) for a in args))
 
 
 def immediate(site: Site, i: int) -> Immediate | None:
@@ -290,7 +290,7 @@ def lower_chain(name: str, site: Site, chain: Chain, dtype: DType) -> list[Step]
         mask = kernels.mask_box(output)
         args.append(Weights(padding_mask(out)))
     boxes = tuple(box for _, box in found)
-    function = chain if narrow.computed(dtype) is dtype else Rounded(chain, dtype)
+    function = chain if storage_types.computed(dtype) is dtype else Rounded(chain, dtype)
     spec = kernels.Pointwise(name.lower(), boxes, output, function, mask)
     return [Step(kernels.pointwise(spec, site.machine), (*args, Output()))]
 
@@ -303,7 +303,7 @@ class Rounded:
     dtype: DType
 
     def __call__(self, *loaded: Expr) -> Expr:
-        return narrow.stored(self.chain(*loaded), self.dtype)
+        return storage_types.stored(self.chain(*loaded), self.dtype)
 
 
 def has_channels(site: Site, i: int) -> bool:

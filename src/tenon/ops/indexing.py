@@ -14,7 +14,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import I64, TensorType
 from tenon.kernels import indexing as kernels
 from tenon.kernels.move import Piece, move, whole
-from tenon.kernels.narrow import computed
+from tenon.kernels.storage_types import computed
 from tenon.kernels.tournament import room
 from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, const_input, register, typed
 from tenon.ops.move import normal_axis

@@ -13,7 +13,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
 from tenon.kernels.post_process import PostProcess, choose, decode
 from tenon.ops.base import Arg, Case, Input, Operator, Output, Scratch, Site, Step, register, typed
-from tenon.ops.found import choice
+from tenon.ops.data_dependent import choice
 
 
 @register

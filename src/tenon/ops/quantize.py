@@ -12,7 +12,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, cast, maximum, minimum, op
 from tenon.ir.types import F32, I32, DType, TensorType
-from tenon.kernels import narrow
+from tenon.kernels import storage_types
 from tenon.ops.base import Case, broadcast_shapes, register, typed
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
@@ -20,8 +20,8 @@ from tenon.ops.elementwise import Pointwise
 
 def limits(dtype: DType) -> tuple[int, int]:
     """The least and the greatest integer of a type."""
-    if dtype in narrow.INTEGERS:
-        bits, signed = narrow.INTEGERS[dtype]
+    if dtype in storage_types.INTEGERS:
+        bits, signed = storage_types.INTEGERS[dtype]
     else:
         bits, signed = 8 * dtype.bytes, dtype.is_signed
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
@@ -55,12 +55,12 @@ class QuantizeLinear(Quantisation):
         target = DType(self.to)
         ratio = cast(x, F32) / cast(scale, F32)
         if target.is_small_float:
-            return narrow.widen(narrow.narrow(ratio, target, saturate=bool(self.saturate)))
+            return storage_types.widen(storage_types.narrow(ratio, target, saturate=bool(self.saturate)))
         value = op("round", ratio)
         if zero is not None:
             value = value + cast(zero, F32)
         low, high = limits(target)
-        return cast(minimum(maximum(value, float(low)), float(high)), narrow.computed(target))
+        return cast(minimum(maximum(value, float(low)), float(high)), storage_types.computed(target))
 
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
         target = DType(self.to)

@@ -14,7 +14,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import I64, DType, TensorType
 from tenon.kernels import region as kernels
 from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
-from tenon.ops.direct import Direct, taps
+from tenon.ops.generic import Direct, taps
 from tenon.ops.pool import MaxPool, window_views
 
 

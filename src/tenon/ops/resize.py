@@ -30,7 +30,7 @@ from tenon.ops.base import (
     typed,
 )
 from tenon.ops.move import kept, normal_axis
-from tenon.ops.pick import too_many
+from tenon.ops.slice_gather import too_many
 from tenon.ops.window import Ints
 
 _ROUND: dict[str, Callable[[Array], Array]] = {

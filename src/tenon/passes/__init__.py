@@ -10,10 +10,10 @@ from tenon.ir.graph import Graph
 from tenon.ir.verify import verify as check
 from tenon.passes.affine import DECOMPOSE, FOLD
 from tenon.passes.base import Log, Pass, run, silent
-from tenon.passes.clean import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
+from tenon.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.passes.fuse import FUSE
-from tenon.passes.general import GENERALIZE, PLAIN
 from tenon.passes.idioms import IDIOMS
+from tenon.passes.legalize import GENERALIZE, PLAIN
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
 from tenon.passes.shuffle import SHUFFLE

@@ -15,9 +15,9 @@ import numpy as np
 from tenon import ops
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.picture import Corners, Heads, planes
+from tenon.ir.preprocessing import Corners, Heads, planes
 from tenon.ir.writer import Names
-from tenon.records import MisfitError, least, reader
+from tenon.validation import MisfitError, least, reader
 
 
 class Described(NamedTuple):
@@ -30,7 +30,7 @@ class Described(NamedTuple):
     its ``sizes``, in pixels.  ``variances`` multiply the offsets of centres and those of sizes; ``activation`` makes
     scores of logits.
 
-    Other kinds are those of ``ir.picture.Heads``, with the ``outputs`` and ``corners`` of that.
+    Other kinds are those of ``ir.preprocessing.Heads``, with the ``outputs`` and ``corners`` of that.
     """
 
     kind: Literal["ssd", "rows", "lists", "boxes", "yolo", "columns"]

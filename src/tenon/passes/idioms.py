@@ -6,7 +6,7 @@ import math
 
 from tenon.ir.graph import Value
 from tenon.passes.base import Match, Result, Rule, attribute, make, rule, rules
-from tenon.passes.clean import permutation, reshape
+from tenon.passes.canonicalize import permutation, reshape
 from tenon.passes.patterns import ANY, Any, Apply, Constant, Number, Pattern
 
 

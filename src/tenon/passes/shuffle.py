@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tenon.ir.graph import Node, Value
-from tenon.ops.pick import Slice
 from tenon.ops.shuffle import ChannelShuffle
+from tenon.ops.slice_gather import Slice
 from tenon.passes.base import Match, Result, rule, rules
 from tenon.passes.patterns import Apply
 

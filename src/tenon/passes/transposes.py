@@ -15,7 +15,7 @@ from tenon.ir.graph import Node, Operation, Value
 from tenon.ir.types import TensorType
 from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
-from tenon.passes.clean import drop_unchanging, merge_transposes, permutation, reshape, transpose_to_reshape
+from tenon.passes.canonicalize import drop_unchanging, merge_transposes, permutation, reshape, transpose_to_reshape
 from tenon.passes.patterns import Apply
 
 Perm = tuple[int, ...]

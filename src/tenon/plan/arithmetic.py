@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tenon.ir.graph import Node
 from tenon.ir.types import F32, DType
-from tenon.plan.sites import Setting, operator, site
+from tenon.plan.lowering_context import Setting, operator, site
 
 _TYPES = {"stored": (F32, DType.BF16), "wide": (F32, F32), "pairs": (DType.BF16, DType.BF16)}
 """The types of images and weights, by ``passes.precision.Way``; of equally quick ones the first is taken."""

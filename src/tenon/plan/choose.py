@@ -12,7 +12,7 @@ from dataclasses import replace
 from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node
 from tenon.ops.base import Cost, Site
-from tenon.plan.sites import Setting, choice_text, key, operator, site
+from tenon.plan.lowering_context import Setting, choice_text, key, operator, site
 
 
 def choose(

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tenon.ir.graph import Graph, Node
+from tenon.plan.lowering_context import operator
 from tenon.plan.program import Program
-from tenon.plan.sites import operator
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tenon.ir.graph import Graph, Node, Origin, Value
 from tenon.ir.types import PLAIN, Layout
 from tenon.ops.move import Reorder
-from tenon.plan.sites import Setting, operator, site
+from tenon.plan.lowering_context import Setting, operator, site
 
 Halo = tuple[tuple[int, int], ...]
 _Kind = tuple[int, bool]  # block size, and whether it is an image (may have a halo) or row-major for good

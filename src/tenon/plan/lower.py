@@ -9,19 +9,19 @@ import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Value
-from tenon.ir.line import line
 from tenon.ir.loops import Kernel
 from tenon.ir.types import LARGEST_BUFFER, TensorType
+from tenon.ir.work_items import line
 from tenon.kernels.halo import halo
 from tenon.kernels.image import Image
 from tenon.ops.base import Arg, Input, Output, Scratch, Weights
 from tenon.plan.arena import Block, bound, place
-from tenon.plan.facts import facts
+from tenon.plan.buffer_sharing import Storage, share
 from tenon.plan.layouts import assign_layouts
+from tenon.plan.lowering_context import Setting, operator, site
+from tenon.plan.node_info import facts
 from tenon.plan.order import schedule
 from tenon.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
-from tenon.plan.sites import Setting, operator, site
-from tenon.plan.storage import Storage, share
 
 
 def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = None) -> Program:

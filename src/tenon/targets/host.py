@@ -8,7 +8,7 @@ from functools import lru_cache
 from tenon.errors import InputError
 from tenon.targets import arm, x86
 from tenon.targets.base import Target
-from tenon.targets.here import BF16, NEEDS, processor, runs_here
+from tenon.targets.host_cpu import BF16, NEEDS, processor, runs_here
 
 
 @lru_cache(maxsize=2)

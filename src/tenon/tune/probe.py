@@ -8,7 +8,7 @@ from dataclasses import replace
 from tenon.errors import TenonError
 from tenon.options import Options
 from tenon.targets import Target
-from tenon.targets.here import model
+from tenon.targets.host_cpu import model
 from tenon.toolchain.cache import Cache, key
 
 _VERSION = "1"

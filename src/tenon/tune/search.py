@@ -21,8 +21,8 @@ from tenon.engine.engine import Engine, open_bundle
 from tenon.ir.graph import Graph, Node, Value
 from tenon.options import Options
 from tenon.plan.lower import plan
+from tenon.plan.lowering_context import Setting, choice_text, key, operator, site
 from tenon.plan.program import Program
-from tenon.plan.sites import Setting, choice_text, key, operator, site
 from tenon.targets import Target
 from tenon.tune.table import Kind, Table, generator_version
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.caffe.layer import Layer, Table, Tops
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.ir.graph import Value
 
 

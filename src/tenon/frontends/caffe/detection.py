@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 
 from tenon.frontends.caffe.layer import Layer, Table
-from tenon.frontends.composed import region_head
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import region_head
 from tenon.frontends.prior_boxes import Places, anchors, prior_boxes, sizes, within
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 

@@ -6,9 +6,9 @@ those of BVLC Caffe's CPU code when testing, and of the fork that made a layer k
 
 from __future__ import annotations
 
-from tenon.frontends.caffe import convolution, detection, normalize, pointwise, recurrent, shape
+from tenon.frontends.caffe import convolution, data_movement, detection, normalize, pointwise, recurrent
 from tenon.frontends.caffe.layer import Layer, Table
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.errors import RefusedError, unknown
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 
@@ -16,7 +16,7 @@ LAYERS: Table = {
     **convolution.LAYERS,
     **normalize.LAYERS,
     **pointwise.LAYERS,
-    **shape.LAYERS,
+    **data_movement.LAYERS,
     **recurrent.LAYERS,
     **detection.LAYERS,
 }

@@ -16,12 +16,12 @@ import numpy as np
 from tenon.errors import FormatError, ShapeError
 from tenon.frontends.caffe.schema import SCHEMA
 from tenon.frontends.caffe.upgrade import V0_NAMES, Input, layers_of, modernised
-from tenon.frontends.net import Net
+from tenon.frontends.graph_builder import Net
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import BYTES, VARINT, DamagedError, Message, raw_fields
 from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph
-from tenon.ir.picture import Fit, Picture
+from tenon.ir.preprocessing import Fit, Picture
 from tenon.ir.types import F32, TensorType
 
 _TEXT = re.compile(rb"^\s*(layers?\s*\{|input\s*:\s*[\"'])", re.MULTILINE)

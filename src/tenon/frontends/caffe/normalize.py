@@ -6,7 +6,7 @@ import numpy as np
 
 from tenon.frontends import caffe_family as family
 from tenon.frontends.caffe.layer import Layer, Table, filler
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 

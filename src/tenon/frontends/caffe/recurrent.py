@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.frontends.caffe.layer import Layer, Table, Tops
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.ir.graph import Value
 
 LONGEST = 512

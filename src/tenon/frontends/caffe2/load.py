@@ -13,9 +13,9 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.caffe2.ops import OPERATORS, Context, looks_like_name
-from tenon.frontends.emit import port
-from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import unknown
+from tenon.frontends.errors import unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.source import Fits, ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
 from tenon.ir.bind import ANY_RANK, Shapes

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.arguments import Arguments
-from tenon.frontends.caffe2.elements import ELEMENTS
-from tenon.frontends.composed import batch_to_space, group_norm, space_to_batch, unfolded
-from tenon.frontends.emit import Made, full_windows, same, simple
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.caffe2.data_movement import ELEMENTS
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_decompose import batch_to_space, group_norm, space_to_batch, unfolded
+from tenon.frontends.layer_helpers import Made, full_windows, same, simple
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends import yolo_cells
+from tenon.frontends import yolo_grid
 from tenon.frontends.darknet.layer import Layer
 from tenon.frontends.darknet.tree import softmax, tree, whole
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.ir.graph import Array, Value
 
 
@@ -43,8 +43,8 @@ class _Grid:
 
     def centres(self, layer: Layer, xy: Value) -> Value:
         """Places within cells as places in the picture."""
-        moved = layer.add("Add", xy, yolo_cells.places(self.height, self.width))
-        return layer.add("Mul", moved, 1 / yolo_cells.extents(self.height, self.width))
+        moved = layer.add("Add", xy, yolo_grid.places(self.height, self.width))
+        return layer.add("Mul", moved, 1 / yolo_grid.extents(self.height, self.width))
 
     def parts(self, layer: Layer, *sizes: int) -> Sequence[Value]:
         """The numbers of the boxes in parts [1, anchors, size, cells]."""
@@ -119,7 +119,7 @@ def gaussian_yolo(layer: Layer) -> Detections:
 def _found(
     layer: Layer, grid: _Grid, raw: Value, center: Value, size: Value, objectness: Value, probabilities: Value
 ) -> Detections:
-    boxes = grid.listed(layer, yolo_cells.corners(layer, center, layer.add("Mul", size, 0.5)), 4)
+    boxes = grid.listed(layer, yolo_grid.corners(layer, center, layer.add("Mul", size, 0.5)), 4)
     scores = layer.add("Mul", probabilities, objectness)
     return Detections(raw, boxes, grid.listed(layer, scores, layer.net.dims(scores)[2]))
 
@@ -165,10 +165,10 @@ def detection(layer: Layer) -> Detections:
         probabilities = layer.add("Softmax", probabilities, axis=3)
     raw = layer.add("Concat", layer.reshape(probabilities, 1, sizes[0]), objectness, coordinates, axis=1)
     xy, wh = layer.split(layer.reshape(coordinates, 1, grid.cells, count, 4), 3, [2, 2])
-    cells = yolo_cells.places(side, side).transpose(0, 3, 1, 2)
+    cells = yolo_grid.places(side, side).transpose(0, 3, 1, 2)
     center = layer.add("Mul", layer.add("Add", xy, cells), 1 / side)
     half = layer.add("Mul", layer.square(wh) if section.integer("sqrt") else wh, 0.5)
-    boxes = layer.reshape(yolo_cells.corners(layer, center, half, 3), 1, grid.cells * count, 4)
+    boxes = layer.reshape(yolo_grid.corners(layer, center, half, 3), 1, grid.cells * count, 4)
     scores = layer.add("Mul", probabilities, layer.reshape(objectness, 1, grid.cells, count, 1))
     return Detections(raw, boxes, layer.reshape(scores, 1, grid.cells * count, classes))
 

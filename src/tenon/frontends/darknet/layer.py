@@ -9,9 +9,9 @@ from glob import escape
 from pathlib import PurePosixPath
 
 from tenon.frontends.darknet.cfg import Parameters, Section
-from tenon.frontends.emit import Emitter
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter
 from tenon.ir.graph import Value
 from tenon.ir.types import F32, tensor
 

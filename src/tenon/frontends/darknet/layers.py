@@ -17,8 +17,8 @@ from tenon.frontends import caffe_family as family
 from tenon.frontends.darknet import tree
 from tenon.frontends.darknet.cfg import Section
 from tenon.frontends.darknet.layer import Layer
-from tenon.frontends.emit import Emitter
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Emitter
 from tenon.ir.graph import Array, Value
 
 EPSILON = 1e-6

@@ -17,12 +17,12 @@ from tenon.frontends.darknet.heads import HEADS, Detections
 from tenon.frontends.darknet.layer import Layer, Network
 from tenon.frontends.darknet.layers import LAYERS, check
 from tenon.frontends.darknet.recurrent import RECURRENT
-from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import unknown
+from tenon.frontends.errors import unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
-from tenon.ir.picture import Fit, Heads, Picture
+from tenon.ir.preprocessing import Fit, Heads, Picture
 from tenon.ir.types import F32, tensor
 
 _SPELLS: dict[str, Callable[[Layer], Value | Detections]] = {**LAYERS, **RECURRENT, **HEADS}

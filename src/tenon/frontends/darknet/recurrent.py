@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tenon.frontends.darknet.layer import Layer
 from tenon.frontends.darknet.layers import ACTIVATIONS, activate, convolution, matrix, window
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.ir.graph import Value
 
 

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from tenon.frontends.darknet.layer import Layer
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.ir.graph import Value
 
 

@@ -10,9 +10,9 @@ import string
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.keras.importer import Layer, Spell
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.ir.graph import Array, Value
 
 

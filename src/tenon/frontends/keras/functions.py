@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.keras.importer import Layer, Spell
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.ir.graph import Value
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from tenon.errors import FormatError, ShapeError
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError, unknown
 from tenon.frontends.keras.weights import Weights
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.layer_helpers import Made
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.keras.attention import ATTENTION, einsum_dense
 from tenon.frontends.keras.functions import FUNCTIONS
 from tenon.frontends.keras.importer import MODELS, Layer, Spell
 from tenon.frontends.keras.normalisation import NORMALISATION
 from tenon.frontends.keras.recurrent import RECURRENT
 from tenon.frontends.keras.weights import Weights
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import Quant
 

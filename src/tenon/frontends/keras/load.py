@@ -10,11 +10,11 @@ from typing import Any
 
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.frontends.channels_last import ChannelsLast
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.keras.importer import (
     Importer,
 )
 from tenon.frontends.keras.weights import Weights, of_archive, of_h5
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.archive import SIGNATURE as ARCHIVE
 from tenon.frontends.wire.archive import Archive, parsed

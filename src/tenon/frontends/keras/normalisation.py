@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.keras.attention import unit
 from tenon.frontends.keras.importer import Layer, Spell
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.ir.graph import Array, Value
 
 

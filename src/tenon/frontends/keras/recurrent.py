@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.keras.importer import Layer
 from tenon.frontends.keras.weights import Weights
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "SimpleRNN": (0,)}

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.wire.hdf5 import Node
 from tenon.ir.graph import Array
 

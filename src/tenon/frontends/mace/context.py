@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tenon.frontends.arguments import Arguments
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
 from tenon.frontends.wire.protobuf import Message
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.mace.context import Context
 from tenon.frontends.prior_boxes import Places, anchors, prior_boxes, sizes
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 
 
 def prior_box(c: Context) -> Value:

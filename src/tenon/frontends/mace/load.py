@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.emit import port
+from tenon.frontends.errors import unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.mace.context import Context
-from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
 from tenon.ir.bind import Shapes

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import group_norm, mirrored
-from tenon.frontends.emit import Made, full_windows, same
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import group_norm, mirrored
+from tenon.frontends.layer_helpers import Made, full_windows, same
 from tenon.frontends.mace.context import Context
 from tenon.frontends.mace.detection import DETECTION
 from tenon.frontends.mace.speech import SPEECH
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 

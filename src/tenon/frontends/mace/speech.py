@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.mace.context import Context
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 LONGEST = 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tenon.frontends.emit import Emitter
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 

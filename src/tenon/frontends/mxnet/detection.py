@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.composed import kept_of_each_class
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import kept_of_each_class
 from tenon.frontends.mxnet.context import Context
 from tenon.frontends.prior_boxes import Places, anchors, multibox, within
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 
 
 def _floats(c: Context, name: str, default: Sequence[float]) -> list[float]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.frontends.emit import port
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.mxnet.context import LABELLED, Context
-from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import finite, group_norm, remainder, truncated
-from tenon.frontends.emit import Made, full_windows, same, simple
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import finite, group_norm, remainder, truncated
+from tenon.frontends.layer_helpers import Made, full_windows, same, simple
 from tenon.frontends.mxnet.context import Context
+from tenon.frontends.mxnet.data_movement import ELEMENTS
 from tenon.frontends.mxnet.detection import DETECTION
-from tenon.frontends.mxnet.elements import ELEMENTS
 from tenon.frontends.mxnet.recurrent import rnn
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.mxnet.context import Context
 from tenon.frontends.recurrent import CUDNN, GATES, Direction, run
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 _KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}

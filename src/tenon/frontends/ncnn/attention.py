@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.ncnn.pointwise import Context
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I64
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends import yolo_cells
-from tenon.frontends.emit import Made
+from tenon.frontends import yolo_grid
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.prior_boxes import Places, multibox, prior_boxes, sizes, within
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32
 
 AUTOMATIC = -233
@@ -107,9 +107,9 @@ def _decoded(c: Context, x: Value, head: int, classes: int, third: bool) -> tupl
         raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
     parts = c.reshape(x, 1, count, classes + 5, h * w)
     xy, wh, objectness, kinds = c.split(parts, 2, [2, 2, 1, classes])
-    cells = yolo_cells.extents(h, w)
-    centre = c.add("Mul", c.add("Add", c.add("Sigmoid", xy), yolo_cells.places(h, w)), 1 / cells)
-    boxes = yolo_cells.corners(c, centre, c.add("Mul", c.add("Exp", wh), _anchors(c, head, third, cells) / 2))
+    cells = yolo_grid.extents(h, w)
+    centre = c.add("Mul", c.add("Add", c.add("Sigmoid", xy), yolo_grid.places(h, w)), 1 / cells)
+    boxes = yolo_grid.corners(c, centre, c.add("Mul", c.add("Exp", wh), _anchors(c, head, third, cells) / 2))
     probable = c.add("Sigmoid", kinds) if third else c.add("Softmax", kinds, axis=2)
     scores = c.add("Mul", probable, c.add("Sigmoid", objectness))
     return _listed(c, boxes, count * h * w, 4), _listed(c, scores, count * h * w, classes)

@@ -12,15 +12,15 @@ from itertools import pairwise
 import numpy as np
 
 from tenon.frontends import caffe_family as family
-from tenon.frontends.composed import group_norm
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import group_norm
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.ncnn.attention import ATTENTION
+from tenon.frontends.ncnn.data_movement import PLACES
 from tenon.frontends.ncnn.detection import DETECTION
-from tenon.frontends.ncnn.places import PLACES
 from tenon.frontends.ncnn.pointwise import AXES, POINTWISE, Context, activation
 from tenon.frontends.ncnn.recurrent import RECURRENT
 from tenon.frontends.ncnn.windows import WINDOWS, weights
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 

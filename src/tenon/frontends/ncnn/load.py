@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import FormatError
-from tenon.frontends.emit import port
+from tenon.frontends.errors import unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.ncnn.file import Layer, Weights, is_param, layers
 from tenon.frontends.ncnn.pointwise import Context
-from tenon.frontends.net import MISSING_WEIGHTS, Net
-from tenon.frontends.refused import unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Graph, Value

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.frontends import caffe_family as family
-from tenon.frontends.emit import Emitter, Made, same, simple
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter, Made, same, simple
 from tenon.frontends.ncnn.file import Layer, Weights
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.ncnn.pointwise import Context
 from tenon.frontends.recurrent import GATES, Direction, run
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 _ORDERS = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2), "RNN": (0,)}

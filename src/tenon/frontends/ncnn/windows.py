@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import adaptive_pool, deformed, unfolded
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import adaptive_pool, deformed, unfolded
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.ncnn.pointwise import Context, activation
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.spelled import spelled
+from tenon.frontends.onnx_decompose import spelled
 from tenon.ir.graph import Array, Value
 
 _SAME = {-233: "SAME_UPPER", -234: "SAME_LOWER"}

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.frontends.onnx.picture import image_decoder
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.onnx.grid_sample import deform_conv, grid_sample
+from tenon.frontends.onnx.image_decoder import image_decoder
 from tenon.frontends.onnx.random import bernoulli, multinomial, random_normal, random_uniform
 from tenon.frontends.onnx.recurrent import gru, lstm, rnn
-from tenon.frontends.onnx.sample import deform_conv, grid_sample
 from tenon.frontends.onnx.signal import dft, mel_weights, stft
 from tenon.frontends.onnx.training import adagrad, adam, momentum
 from tenon.frontends.onnx.trees import tree_ensemble
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
 

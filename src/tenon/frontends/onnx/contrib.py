@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.onnx.attention import ATTENTION
 from tenon.frontends.onnx.contrib_quantized import QUANTIZED
 from tenon.frontends.onnx.qonnx import QONNX
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 Results = Sequence[Value | None]

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.onnx.compose import COMPOSED
 from tenon.frontends.onnx.recurrent import lstm
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.frontends.onnx.call import Call, Entry, Items
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.onnx.node_context import Call, Entry, Items
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 

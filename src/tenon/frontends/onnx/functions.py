@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tenon.frontends.onnx.call import Entry, Items, Text
+from tenon.frontends.onnx.node_context import Entry, Items, Text
 from tenon.frontends.onnx.tensors import DTYPES, STRING
 from tenon.ir.writer import is_known
 

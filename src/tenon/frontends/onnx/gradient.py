@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends.onnx.call import Call, Entry, reads
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.onnx.node_context import Call, Entry, reads
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ir.writer import is_known
 

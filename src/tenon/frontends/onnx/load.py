@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
-from tenon.frontends.onnx.call import reads
+from tenon.frontends.onnx.node_context import reads
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import DamagedError, varint
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types

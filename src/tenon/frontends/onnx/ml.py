@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from tenon.frontends.onnx.call import Entry, Text
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.onnx.node_context import Entry, Text
 from tenon.frontends.onnx.text import Results, text_constant
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 

@@ -11,18 +11,18 @@ import numpy as np
 
 from tenon import ops
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
-from tenon.frontends.net import MISSING_WEIGHTS, check_outputs
+from tenon.frontends.errors import RefusedError, UntypedError, unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, check_outputs
 from tenon.frontends.onnx import functions
-from tenon.frontends.onnx.call import Call, Entry, Items, Scope, Text, in_order, reads
 from tenon.frontends.onnx.compose import COMPOSED
 from tenon.frontends.onnx.contrib import DOMAINS, SAME
 from tenon.frontends.onnx.control import CONTROL
 from tenon.frontends.onnx.functions import schema as _schema
 from tenon.frontends.onnx.gradient import gradient
+from tenon.frontends.onnx.node_context import Call, Entry, Items, Scope, Text, in_order, reads
 from tenon.frontends.onnx.strings import MAKES_STRINGS, STRINGS
 from tenon.frontends.onnx.tensors import STRING, TensorError, array, is_missing, missing
 from tenon.frontends.onnx.upgrade import Layer, upgrade
-from tenon.frontends.refused import RefusedError, UntypedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import remedy
 from tenon.ir.fixed import data_for

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 _ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}

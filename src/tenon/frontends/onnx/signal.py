@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from tenon.frontends.onnx import regular
-from tenon.frontends.onnx.call import Text
+from tenon.frontends.onnx import regex
+from tenon.frontends.onnx.node_context import Text
 from tenon.frontends.onnx.text import (
     Results,
     count_true,
@@ -79,7 +79,7 @@ def _most(possible: int, limit: int | None) -> int:
 def _by_delimiter(layer: Layer, x: Value, delimiter: bytes, limit: int | None) -> tuple[Value, Value, Value]:
     """Where the pieces between delimiters start and end, i32 [S, pieces], and their number [S, 1]."""
     most = _most(width_of(x) // len(delimiter) + 1, limit)
-    automaton = regular.literal(delimiter)
+    automaton = regex.literal(delimiter)
     found = in_accepted(layer, layer.emit("Concat", *states_behind(layer, x, automaton), axis=-1), automaton)
     found = layer.emit("And", found, layer.emit("Cast", x, to="bool"))  # the last state stays behind a string's end
     passed = _added(layer, found)

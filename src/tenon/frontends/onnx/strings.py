@@ -11,10 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tenon.frontends.onnx import regular
-from tenon.frontends.onnx.call import Text
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.onnx import regex
 from tenon.frontends.onnx.compose import tf_idf
-from tenon.frontends.onnx.digits import cast
 from tenon.frontends.onnx.ml import (
     feature_vectorizer,
     imputer,
@@ -23,8 +22,10 @@ from tenon.frontends.onnx.ml import (
     normalizer,
     scaler,
 )
-from tenon.frontends.onnx.regular_syntax import PatternError
+from tenon.frontends.onnx.node_context import Text
+from tenon.frontends.onnx.regex_syntax import PatternError
 from tenon.frontends.onnx.split import concat, split
+from tenon.frontends.onnx.string_cast import cast
 from tenon.frontends.onnx.text import (
     Results,
     alike,
@@ -38,7 +39,6 @@ from tenon.frontends.onnx.text import (
 )
 from tenon.frontends.onnx.trees import tree_classifier, tree_regressor
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.strings import encoded
 
@@ -49,7 +49,7 @@ def _equal(layer: Layer, texts: set[int]) -> Results:
 
 def _regex_full_match(layer: Layer, texts: set[int]) -> Results:
     try:
-        automaton = regular.compile(layer.attributes.get("pattern", ""))
+        automaton = regex.compile(layer.attributes.get("pattern", ""))
     except PatternError as error:
         raise RefusedError(
             f"its pattern cannot be compiled: {error}", "use RE2's syntax, or a simpler pattern"

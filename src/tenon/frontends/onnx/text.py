@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.frontends.onnx.call import Entry, Text
-from tenon.frontends.onnx.regular import Automaton
+from tenon.frontends.onnx.node_context import Entry, Text
+from tenon.frontends.onnx.regex import Automaton
 from tenon.frontends.onnx.upgrade import Layer
 from tenon.ir.graph import Array, Value
 from tenon.ir.strings import encoded

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.onnx.ml import exceeds, f32, floats, labels, of_two, transformed
 from tenon.frontends.onnx.text import Results
 from tenon.frontends.onnx.upgrade import Layer
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array, Value
 
 _MODES = {0: "LessOrEqual", 1: "Less", 2: "GreaterOrEqual", 3: "Greater", 4: "Equal"}

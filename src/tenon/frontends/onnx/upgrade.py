@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.errors import UnknownError
+from tenon.frontends.errors import RefusedError, UntypedError
 from tenon.frontends.onnx.tensors import element_type
-from tenon.frontends.refused import RefusedError, UntypedError
 from tenon.ir.graph import Array, Origin, Value
 from tenon.ir.types import DType
 from tenon.ir.writer import is_known

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.paddle.context import Context
 from tenon.frontends.prior_boxes import Places, prior_boxes, within
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 
 MOST_PAIRS = 1 << 26
 """Pairs of boxes that suppression by decay compares."""

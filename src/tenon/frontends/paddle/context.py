@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Emitter
-from tenon.frontends.net import Net
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter
 from tenon.frontends.paddle.program import Operation
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 

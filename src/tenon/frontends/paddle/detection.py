@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tenon.frontends import yolo_cells
+from tenon.frontends import yolo_grid
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.paddle.context import Context
 from tenon.frontends.prior_boxes import within
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
-from tenon.ir.picture import Heads
+from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32
 
 MOST_BOXES = 1 << 20
@@ -59,7 +59,7 @@ def _corners(c: Context, xy: Value, wh: Value, grid: tuple[int, int, int]) -> Va
     scale, stride = c.number("scale_x_y", 1.0), c.integer("downsample_ratio", 32)
     if stride < 1:
         raise RefusedError(f"downsample_ratio {stride} is impossible")
-    places, cells = yolo_cells.places(h, w) - np.float32(0.5 * (scale - 1)), yolo_cells.extents(h, w)
+    places, cells = yolo_grid.places(h, w) - np.float32(0.5 * (scale - 1)), yolo_grid.extents(h, w)
     anchors = np.array(c.numbers("anchors"), np.float32).reshape(1, count, 2, 1) / (cells * np.float32(stride))
     picture = c.add("Gather", c.add("Cast", c.input("ImgSize"), to=str(F32)), np.array([1, 0]), axis=1)
     picture = c.reshape(picture, -1, 1, 2, 1)

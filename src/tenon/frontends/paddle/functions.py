@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tenon.frontends.composed import finite, remainder
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import finite, remainder
 from tenon.frontends.paddle.context import Context, Result
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.frontends.emit import port
-from tenon.frontends.net import MISSING_WEIGHTS, Net
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.graph_builder import MISSING_WEIGHTS, Net
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.paddle import pir
 from tenon.frontends.paddle.context import Context, Result, looks_like_type
 from tenon.frontends.paddle.program import DTYPES, Operation, Program, Variable
-from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.protobuf import Message, Schema, raw_fields
 from tenon.ir.bind import Shapes

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import adaptive_pool, group_norm, truncated
-from tenon.frontends.emit import same, simple
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import adaptive_pool, group_norm, truncated
+from tenon.frontends.layer_helpers import same, simple
+from tenon.frontends.onnx_decompose import spelled
 from tenon.frontends.paddle.boxes import BOXES
 from tenon.frontends.paddle.context import _TYPES, Context, Result, numpy_type
+from tenon.frontends.paddle.data_movement import ELEMENTS
 from tenon.frontends.paddle.detection import DETECTION
-from tenon.frontends.paddle.elements import ELEMENTS
 from tenon.frontends.paddle.functions import FUNCTIONS
 from tenon.frontends.paddle.recurrent import rnn
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Value
 from tenon.ir.types import BOOL
 

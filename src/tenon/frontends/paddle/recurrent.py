@@ -6,9 +6,9 @@ layer and direction, then the biases in the same order.  Gates stand as in cuDNN
 
 from __future__ import annotations
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.paddle.context import Context
 from tenon.frontends.recurrent import CUDNN, Direction, run
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 _KINDS = {"LSTM": "LSTM", "GRU": "GRU", "RNN_TANH": "RNN", "RNN_RELU": "RNN"}

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends import composed
-from tenon.frontends.emit import Made, Operand
+from tenon.frontends import layer_decompose
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made, Operand
 from tenon.frontends.pytorch.context import TYPES, Context
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 
@@ -59,7 +59,7 @@ def division(c: Context) -> Value:
     y = c.add("Div", a, b)
     if mode is None or c.numpy.kind in "iu":
         return y
-    return c.add("Floor", y) if mode == "floor" else composed.truncated(c, y)
+    return c.add("Floor", y) if mode == "floor" else layer_decompose.truncated(c, y)
 
 
 def remainder(c: Context) -> Value:
@@ -67,7 +67,7 @@ def remainder(c: Context) -> Value:
     a, b = c.operand("self"), c.operand("other")
     if c.numpy.kind in "iu":
         return c.add("Mod", a, b, fmod=0)
-    return composed.remainder(c, a, b)
+    return layer_decompose.remainder(c, a, b)
 
 
 def power(c: Context) -> Value:
@@ -130,7 +130,9 @@ def rounded(c: Context) -> Value:
 
 def whole(type: str) -> Callable[[Context], Value]:
     """Floor and its like, which leave integers as they are."""
-    return lambda c: c.x if c.numpy.kind in "iu" else composed.truncated(c, c.x) if not type else c.add(type, c.x)
+    return lambda c: (
+        c.x if c.numpy.kind in "iu" else layer_decompose.truncated(c, c.x) if not type else c.add(type, c.x)
+    )
 
 
 def softplus(c: Context) -> Value:

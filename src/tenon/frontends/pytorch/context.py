@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Emitter
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import InputError, ModelError, Problem, UnsupportedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.pytorch.ops import OPERATORS
 from tenon.frontends.pytorch.program import Call, Program, Ref, operator_name
 from tenon.frontends.pytorch.walk import graph_of
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.ir.arrays import as_array
 from tenon.ir.fixed import Values, arrays, check_names

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.composed import adaptive_pool, group_norm, sampled
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import adaptive_pool, group_norm, sampled
+from tenon.frontends.layer_helpers import Made
+from tenon.frontends.onnx_decompose import spelled
 from tenon.frontends.pytorch.context import Context
 from tenon.frontends.recurrent import CUDNN, Direction, run
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.spelled import spelled
 from tenon.ir.graph import Value
 
 

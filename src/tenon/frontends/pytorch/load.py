@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError, InputError, ModelError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.pytorch.context import TYPES
 from tenon.frontends.pytorch.program import Call, Program, Ref, Shape, operator_name
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.wire.archive import SIGNATURE, Archive
 from tenon.ir.bind import Shapes

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.pytorch import arithmetic as a
+from tenon.frontends.pytorch import data_movement as m
 from tenon.frontends.pytorch import layers as n
-from tenon.frontends.pytorch import movement as m
 from tenon.frontends.pytorch.context import Context, kept, simple
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Value
 
 Spell = Callable[[Context], Made]

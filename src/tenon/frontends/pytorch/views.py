@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.frontends.net import Net
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
 from tenon.frontends.pytorch.context import Context
-from tenon.frontends.pytorch.movement import select_scatter, slice_scatter
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.pytorch.data_movement import select_scatter, slice_scatter
 from tenon.ir.graph import Value
 
 _PUT_BACK = {"slice": slice_scatter, "select": select_scatter}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tenon.frontends.net import Net
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.graph_builder import Net
 from tenon.frontends.pytorch.context import TYPES, Context
 from tenon.frontends.pytorch.ops import MOVEMENT, OPERATORS
 from tenon.frontends.pytorch.program import Call, Program, Ref, Shape
 from tenon.frontends.pytorch.views import Views
-from tenon.frontends.refused import RefusedError, unknown
 from tenon.frontends.source import ModelFile
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.recurrent import LONGEST
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.tensorflow.importer import Layer
 from tenon.ir.graph import Value
 

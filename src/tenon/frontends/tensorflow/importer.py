@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tenon.errors import FormatError, InputError, Problem, UnsupportedError
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.emit import port
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.tensorflow.schema import SCHEMA, array, element_type, shape_of
 from tenon.frontends.tensorflow_family import Operands
 from tenon.frontends.wire.protobuf import Message

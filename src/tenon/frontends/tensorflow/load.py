@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tenon.errors import FormatError
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow.importer import Importer, Vocabulary
 from tenon.frontends.tensorflow.schema import SCHEMA

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tenon.frontends import tensorflow_elements as elements
+from tenon.frontends import tensorflow_data_movement as elements
 from tenon.frontends import tensorflow_family as family
-from tenon.frontends.emit import Made
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.suppression import combined
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
+from tenon.frontends.nms import combined
 from tenon.frontends.tensorflow import windows
 from tenon.frontends.tensorflow.cells import CELLS
-from tenon.frontends.tensorflow.elements import ELEMENTS
+from tenon.frontends.tensorflow.data_movement import ELEMENTS
 from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow.schema import DTYPES, shape_of
 from tenon.frontends.tensorflow.windows import WINDOWS

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tenon.errors import FormatError, InputError
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tensorflow.schema import SCHEMA, element_type, shape_of
 from tenon.frontends.wire.protobuf import DamagedError, Message, varint

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.wire.protobuf import Message, Schema
 from tenon.ir.graph import Array
 from tenon.ir.types import DType

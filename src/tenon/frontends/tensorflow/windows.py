@@ -11,8 +11,8 @@ from itertools import product
 
 import numpy as np
 
-from tenon.frontends.emit import Made
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.tensorflow.importer import Layer
 from tenon.frontends.tensorflow_family import each
 from tenon.ir.graph import Array, Value

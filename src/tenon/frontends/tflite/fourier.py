@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.integers import Integers, joined, stacked
-from tenon.frontends.refused import RefusedError
 from tenon.ir.graph import Array
 from tenon.ir.types import DType
 

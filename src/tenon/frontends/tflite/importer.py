@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.errors import RefusedError, unknown
 from tenon.frontends.tensorflow_family import Operands
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import WHOLE, DType, Quant, TensorType

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.integers import Integers
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.tflite.fixed_point import sigmoid_table, tanh_table
 from tenon.frontends.tflite.importer import Layer, Tensor
 from tenon.ir.graph import Array, Value

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.frontends.channels_last import ChannelsLast
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.importer import (

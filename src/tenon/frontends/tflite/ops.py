@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends import tensorflow_elements as elements
+from tenon.frontends import tensorflow_data_movement as elements
 from tenon.frontends import tensorflow_family as family
-from tenon.frontends.emit import Made
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.tensorflow_family import SHARED, each, one, two
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.importer import Layer, Spell

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.recurrent import LONGEST
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.tflite import schema
 from tenon.frontends.tflite.importer import Layer
 from tenon.frontends.tflite.integer_lstm import IntegerLstm, applies

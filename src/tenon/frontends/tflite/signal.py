@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.integers import Integers
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.spelled import spelled
+from tenon.frontends.layer_helpers import Made
+from tenon.frontends.onnx_decompose import spelled
 from tenon.frontends.tflite.fourier import real_inverse, real_transform
 from tenon.frontends.tflite.importer import Layer
 from tenon.frontends.wire.flatbuffer import flex_map

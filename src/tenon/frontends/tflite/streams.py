@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
 from tenon.frontends.integers import Integers, joined, stacked
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.tflite.importer import Layer
 from tenon.frontends.tflite.signal import State, operand, options
 from tenon.ir.types import DType

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.frontends.emit import Emitter, Made
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import Emitter, Made
 from tenon.frontends.tmfile.file import Node, Reader
 from tenon.ir.graph import Value
 

@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from tenon.frontends.composed import region_head
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import region_head
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.prior_boxes import Places, prior_boxes, sizes, within
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile.context import Context, Layer
 from tenon.ir.graph import Value
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from tenon.frontends import caffe_family as family
 from tenon.frontends.channels_last import same_padding
-from tenon.frontends.composed import batch_to_space, space_to_batch
-from tenon.frontends.emit import Made, same, simple
-from tenon.frontends.refused import RefusedError
-from tenon.frontends.tmfile import detection, recurrent, shape
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_decompose import batch_to_space, space_to_batch
+from tenon.frontends.layer_helpers import Made, same, simple
+from tenon.frontends.tmfile import data_movement, detection, recurrent
 from tenon.frontends.tmfile.context import Context, Layer
 from tenon.ir.graph import Value
 
@@ -200,8 +200,8 @@ def l2_pool(c: Context) -> Value:
     """The root of the mean of squares; padding 1 is SAME, of which a mean does not count.  Old versions have
     SpatialTransformer here."""
     if len(c.inputs) > 1:
-        c = Context(c.net, c.reader, c.node, c.inputs, shape.TRANSFORMER)
-        return shape.spatial_transformer(c)
+        c = Context(c.net, c.reader, c.node, c.inputs, data_movement.TRANSFORMER)
+        return data_movement.spatial_transformer(c)
     p = c.p
     kernel, strides = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
     pads = [(0, 0), (0, 0)]
@@ -249,35 +249,38 @@ _CROP = "num_args offset_c offset_h offset_w crop_h crop_w center_crop axis flag
 LAYERS: dict[int, Layer] = {
     **detection.LAYERS, **recurrent.LAYERS,
     1: ("BatchNormalization", "rescale_factor:f eps:f caffe_flavor", batch_norm),
-    2: ("Resize", "scale_x:f scale_y:f type", shape.resize), 3: ("Concat", "axis", shape.concat),
+    2: ("Resize", "scale_x:f scale_y:f type", data_movement.resize), 3: ("Concat", "axis", data_movement.concat),
     5: ("Convolution", _CONV, convolution), 6: ("Deconvolution", _DECONV, deconvolution),
     8: ("Dropout", "", same), 9: ("Eltwise", "type caffe_flavor shift:f power:f scale:f", eltwise),
-    10: ("Flatten", "axis end_axis", shape.flatten), 11: ("FullyConnected", "num_output", fully_connected),
+    10: ("Flatten", "axis end_axis", data_movement.flatten), 11: ("FullyConnected", "num_output", fully_connected),
     13: ("LRN", "local_size alpha:f beta:f norm_region k:f bias:f", lrn),
     14: ("Normalize", "across_spatial channel_shared", normalize),
-    15: ("Permute", "flag order0 order1 order2 order3", shape.permute), 16: ("Pooling", _POOL, pooling),
+    15: ("Permute", "flag order0 order1 order2 order3", data_movement.permute), 16: ("Pooling", _POOL, pooling),
     17: ("PReLU", "", lambda c: c.add("PRelu", c.x, c.spread(1, 1))),
     20: ("ReLU", "slope:f", lambda c: family.rectified(c, c.x, c.p["slope"])),
     21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)),
     22: ("Reorg", "stride", lambda c: family.reorg(c, c.x, c.p["stride"])),
-    23: ("Reshape", "is_mxnet reverse shape:I is_onnx", shape.reshape), 26: ("Scale", "axis num_axes bias_term", scale),
-    27: ("Slice", _SLICE, shape.slice), 28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
-    29: ("Split", "axis split_dim flags sizes:I", shape.split),
+    23: ("Reshape", "is_mxnet reverse shape:I is_onnx", data_movement.reshape),
+    26: ("Scale", "axis num_axes bias_term", scale),
+    27: ("Slice", _SLICE, data_movement.slice),
+    28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
+    29: ("Split", "axis split_dim flags sizes:I", data_movement.split),
     31: ("Gemm", "alpha:f beta:f transA transB",
          lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")})),
     33: ("Logistic", "", simple("Sigmoid")),
     36: ("Tanh", "", simple("Tanh")), 37: ("Sigmoid", "", simple("Sigmoid")),
-    38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", shape.squeeze), 40: ("Pad", _PAD, shape.pad),
-    41: ("StridedSlice", _STRIDED, shape.strided_slice), 42: ("ArgMax", "axis keepdims", arg("ArgMax")),
+    38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", data_movement.squeeze), 40: ("Pad", _PAD, data_movement.pad),
+    41: ("StridedSlice", _STRIDED, data_movement.strided_slice), 42: ("ArgMax", "axis keepdims", arg("ArgMax")),
     43: ("ArgMin", "axis keepdims", arg("ArgMin")), 44: ("TopKV2", "k sorted", top_k),
     45: ("Reduction", "dim_0 dim_1 dim_2 dim_3 type keepdim", reduction), 46: ("Maximum", "", many("Max")),
     47: ("Minimum", "", many("Min")), 49: ("Addn", "axis", many("Add")),
-    50: ("SwapAxis", "dim_0 dim_1", shape.swap_axis),
-    52: ("SpaceToBatchND", "wide high top bottom left right", shape.blocks(space_to_batch)),
-    53: ("BatchToSpaceND", "wide high top bottom left right", shape.blocks(batch_to_space)),
-    51: ("Upsample", "scale:f", shape.upsample), 54: ("Resize", "scale_x:f scale_y:f type", shape.resize),
+    50: ("SwapAxis", "dim_0 dim_1", data_movement.swap_axis),
+    52: ("SpaceToBatchND", "wide high top bottom left right", data_movement.blocks(space_to_batch)),
+    53: ("BatchToSpaceND", "wide high top bottom left right", data_movement.blocks(batch_to_space)),
+    51: ("Upsample", "scale:f", data_movement.upsample),
+    54: ("Resize", "scale_x:f scale_y:f type", data_movement.resize),
     55: ("ShuffleChannel", "group", lambda c: c.shuffled(c.x, c.p["group"])),
-    56: ("Crop", _CROP, shape.crop), 59: ("Unary", "type", lambda c: family.unary(c, c.x, c.p["type"])),
+    56: ("Crop", _CROP, data_movement.crop), 59: ("Unary", "type", lambda c: family.unary(c, c.x, c.p["type"])),
     60: ("ExpandDims", "axis", lambda c: c.add("Unsqueeze", c.x, c.ints(c.p["axis"]))),
     61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))), 62: ("Noop", "", same),
     63: ("Threshold", "threshold:f", lambda c: family.exceeds(c, c.x, c.p["threshold"])),
@@ -287,34 +290,36 @@ LAYERS: dict[int, Layer] = {
     67: ("MVN", "across_channels normalize_variance eps:f", mvn),
     68: ("AbsVal", "", simple("Abs")), 69: ("Cast", "from to", lambda c: c.x),
     70: ("HardSwish", "alpha:f beta:f", hard_swish),
-    71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", shape.interp),
+    71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", data_movement.interp),
     72: ("SELU", "alpha:f lambda:f", lambda c: c.add("Selu", c.x, alpha=c.p["alpha"], gamma=c.p["lambda"])),
     73: ("ELU", "alpha:f", lambda c: c.add("Elu", c.x, alpha=c.p["alpha"])),
     74: ("BroadMul", "", lambda c: c.add("Mul", *c.matched())),
-    76: ("Gather", "axis indices_num is_onnx", shape.gather),
-    75: ("Logical", "type", logical), 77: ("Transpose", "shape:I", shape.transpose),
+    76: ("Gather", "axis indices_num is_onnx", data_movement.gather),
+    75: ("Logical", "type", logical), 77: ("Transpose", "shape:I", data_movement.transpose),
     78: ("Comparison", "type", comparison),
     79: ("SpaceToDepth", "block", lambda c: c.add("SpaceToDepth", c.x, blocksize=c.p["block"])),
     80: ("DepthToSpace", "block", lambda c: c.add("DepthToSpace", c.x, blocksize=c.p["block"])),
-    81: ("Reverse", "", shape.reverse), 82: ("SparseToDense", "rows columns default", shape.sparse_to_dense),
+    81: ("Reverse", "", data_movement.reverse),
+    82: ("SparseToDense", "rows columns default", data_movement.sparse_to_dense),
     86: ("ZerosLike", "", lambda c: c.net.constant(np.zeros(c.dims(), np.float32), "zeros")),
     83: ("Ceil", "", simple("Ceil")), 84: ("SquaredDifference", "", lambda c: c.square(c.add("Sub", *c.matched()))),
     85: ("Round", "", simple("Round")),
     87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
     88: ("Unsqueeze", "axes:I", lambda c: c.add("Unsqueeze", c.x, c.ints(*map(int, c.p["axes"])))),
     89: ("ReduceL2", "axis keepdim", lambda c: c.add("ReduceL2", c.x, c.ints(c.p["axis"]), keepdims=c.p["keepdim"])),
-    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)), 91: ("MatMul", "shape:I", shape.expand),
-    92: ("Expand", "shape:I", shape.expand),
+    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)), 91: ("MatMul", "shape:I", data_movement.expand),
+    92: ("Expand", "shape:I", data_movement.expand),
     93: ("Scatter", "axis", lambda c: c.add("ScatterElements", c.x, c.add("Cast", c.input(1), to="i64"), c.input(2),
                                             axis=c.along())),
     94: ("Shape", "", lambda c: c.add("Cast", c.add("Shape", c.x), to="i32")),
     95: ("Where", "", lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.input(1), c.input(2))),
-    96: ("Tile", "frame size times:I", shape.tile),
+    96: ("Tile", "frame size times:I", data_movement.tile),
     97: ("Mish", "", simple("Mish")), 98: ("L2Pool", "padding kernel_h kernel_w stride_h stride_w", l2_pool),
     99: ("LogSoftmax", "axis", lambda c: c.add("LogSoftmax", c.x, axis=c.p["axis"])),
     100: ("ReLU1", "", lambda c: c.add("Clip", c.x, -1.0, 1.0)), 101: ("L2Normalization", "", l2_normalization),
     102: ("Softplus", "", simple("Softplus")), 103: ("Reciprocal", "", simple("Reciprocal")),
-    105: ("SpatialTransformer", shape.TRANSFORMER, shape.spatial_transformer), 106: ("GELU", "", simple("Gelu")),
+    105: ("SpatialTransformer", data_movement.TRANSFORMER, data_movement.spatial_transformer),
+    106: ("GELU", "", simple("Gelu")),
     107: ("LayerNorm", "eps:f", lambda c: c.add("LayerNormalization", *c.inputs, axis=-1, epsilon=c.p["eps"])),
 }  # fmt: skip
 """Number: name, parameters, function.  12 and 4, inputs and constants, are not layers."""

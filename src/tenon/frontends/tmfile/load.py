@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import FormatError
-from tenon.frontends.emit import port
-from tenon.frontends.net import Net
-from tenon.frontends.refused import RefusedError, unknown
+from tenon.frontends.errors import RefusedError, unknown
+from tenon.frontends.graph_builder import Net
+from tenon.frontends.layer_helpers import port
 from tenon.frontends.source import ModelFile
 from tenon.frontends.tmfile.context import Context
 from tenon.frontends.tmfile.file import DTYPES, Network, Node, Tensor, is_tmfile, read

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.frontends.emit import Made
+from tenon.frontends.errors import RefusedError
+from tenon.frontends.layer_helpers import Made
 from tenon.frontends.recurrent import GATES, unrolled
-from tenon.frontends.refused import RefusedError
 from tenon.frontends.tmfile.context import Context, Layer
 from tenon.ir.graph import Value
 

@@ -1,0 +1,113 @@
+"""From what the user names to an engine: a model is compiled, a bundle's folder opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tenon
+from tenon.bundle.manifest import FILE as MANIFEST
+from tenon.cli.console import size, stages
+from tenon.engine.processors import Cores
+from tenon.errors import InputError
+from tenon.frontends.source import read
+from tenon.input_file import printable
+from tenon.ir.graph import Graph
+from tenon.ir.random_weights import with_random_weights
+from tenon.options import Options
+
+Shapes = Mapping[str, Any]
+Stages = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The model that a command was given."""
+
+    model: str
+    weights: str | None = None
+    sha256: str | None = None
+    bindings: tuple[Shapes, ...] = ({},)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the model's file; of an address nothing else, since it may hold a password."""
+        if "://" in self.model:
+            from tenon.frontends.download import file_name
+
+            return file_name(self.model)
+        return printable(Path(self.model).name)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The only binding.  Raises InputError if there are several."""
+        if len(self.bindings) > 1:
+            raise InputError(
+                "--shape names something several times, for several bindings: only tenon compile makes such bundles"
+            )
+        return self.bindings[0]
+
+    @property
+    def bundle(self) -> bool:
+        """Whether it is the folder of a bundle."""
+        return os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
+
+    def load(self, progress: Stages = lambda stage: None) -> Graph:
+        """The graph; ``progress`` hears of the bytes of a model that comes from the network."""
+        self.fetch(progress)
+        cut: dict[str, Any] = {"inputs": self.inputs or None, "outputs": self.outputs or None, "values": self.values}
+        return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256, **cut)
+
+    def fetch(self, progress: Stages) -> None:
+        """Bring files that lie at http(s) addresses into the cache, and check the sum of the model's file."""
+
+        def told(received: int, total: int | None) -> None:
+            whole = f" of {size(total)} ({100 * received // total} %)" if total else ""
+            progress(f"fetched {size(received)}{whole}")
+
+        for place, sha256 in ((self.model, self.sha256), (self.weights, None)):
+            if place and (sha256 or place.lower().startswith(("http://", "https://"))):
+                read(place, sha256, progress=told)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How many threads run a network, and where (see ``tenon.open``)."""
+
+    count: int = 1
+    affinity: tuple[int, ...] = ()
+    cores: Cores = "all"
+
+
+ALONE = Threads()
+
+
+def weighted(graph: Graph) -> Graph:
+    """The graph, with random weights if it came without."""
+    return with_random_weights(graph) if graph.incomplete else graph
+
+
+def open_engine(
+    source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
+) -> tenon.Engine:
+    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset) for just
+    so many threads.
+
+    Where it is ``only_speed`` that matters, a model that came without its weights has random ones.
+    """
+    if source.bundle:
+        if source.values:
+            raise InputError(f"--value {next(iter(source.values))}: a bundle's inputs are fixed when it is compiled")
+        return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
+    with stages(f"compiling {source.name}") as progress:
+        chosen = Options.from_environment(**{**options, "threads": threads.count})
+        graph = source.load(progress)
+        bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
+        progress("compile")
+        return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

@@ -1,0 +1,88 @@
+"""Which outputs of a graph list the things that a detector found, told by what makes them and by their shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.ir.graph import Graph, Value
+from tenon.ir.preprocessing import Corners, Heads, planes
+from tenon.ops.detection import DetectionOutput
+from tenon.ops.post_process import DetectionPostProcess
+
+_MOVES = frozenset({
+    "Cast", "Concat", "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Slice", "Squeeze",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
+def find_heads(graph: Graph) -> Heads | None:
+    """How the graph's outputs list detections; None where they do not, or there is more than one way to read them.
+
+    The graph's shapes must be bound.
+    """
+    if graph.heads and {v.name for v in graph.outputs}.issuperset(graph.heads.outputs):
+        return graph.heads
+    return _of_operators(graph) or _of_shapes(graph) or _of_grids(graph)
+
+
+def _of_operators(graph: Graph) -> Heads | None:
+    """Heads that an operator of their own ends."""
+    for value in graph.outputs:
+        made = value.producer
+        if made is not None and isinstance(made.op, DetectionOutput):
+            return Heads("rows", (value.name,), pixels=False, background=made.op.background)
+        whole = made is not None and value is made.outputs[0] and all(graph.is_output(v) for v in made.outputs)
+        if made is not None and isinstance(made.op, DetectionPostProcess) and whole:
+            return Heads("lists", tuple(v.name for v in made.outputs), "yxyx", pixels=False)
+    return None
+
+
+def _of_shapes(graph: Graph) -> Heads | None:
+    """One output of boxes with one of scores of the same length, or with one of classes and one of scores."""
+    floats = [v for v in graph.outputs if v.type.dtype.is_float and v.type.rank in (2, 3)]
+    boxes = [v for v in floats if v.type.dims[-1] == 4 and v.type.dims[-2] > 1 and not _raw(v)]
+    if len(boxes) != 1:
+        return None
+    (box,) = boxes
+    count = box.type.dims[-2]
+    scores = [v for v in floats if v is not box and v.type.dims[-2:-1] == (count,) and v.type.dims[:-2] in ((), (1,))]
+    if len(scores) == 1:
+        return Heads("boxes", (box.name, scores[0].name))
+    lists = [v for v in graph.outputs if v is not box and v.type.rank > 0 and v.type.dims[-1] == count]
+    classes = [v for v in lists if not v.type.dtype.is_float or _called(v, "label", "class")]
+    sure = [v for v in lists if v.type.dtype.is_float and v not in classes]
+    if len(classes) == 1 and len(sure) == 1:
+        corners: Corners = "yxyx" if _called(box, "detection_boxes") else "xyxy"
+        return Heads("lists", (box.name, classes[0].name, sure[0].name), corners)
+    return None
+
+
+def _of_grids(graph: Graph) -> Heads | None:
+    """One output with a row for every cell of grids of strides 8, 16, 32 (and 64), as exporters of YOLO give."""
+    pictures = [found for v in graph.inputs if (found := planes(v.type.dims))]
+    if len(pictures) != 1 or len(graph.outputs) != 1 or graph.outputs[0].type.rank != 3 or _raw(graph.outputs[0]):
+        return None
+    (output,), (_, height, width, _) = graph.outputs, pictures[0]
+    _, rows, columns = output.type.dims
+    grids = [sum((height // s) * (width // s) for s in strides) for strides in ((8, 16, 32), (8, 16, 32, 64))]
+    if columns > 5 and rows in [3 * cells for cells in grids]:
+        return Heads("yolo", (output.name,), "cxcywh", pixels=True)
+    if rows > 4 and columns in grids:
+        return Heads("columns", (output.name,), "cxcywh", pixels=True)
+    return None
+
+
+def _called(value: Value, *words: str) -> bool:
+    return any(word in value.name.lower() for word in words)
+
+
+def _raw(value: Value) -> bool:
+    """Whether a product of matrices is only moved on its way to the output: nothing has decoded it."""
+    todo: Sequence[Value] = [value]
+    while todo:
+        made = [v.producer for v in todo if v.producer is not None]
+        if any(node.op.name in _PRODUCTS for node in made):
+            return True
+        todo = [v for node in made if node.op.name in _MOVES for v in node.inputs if v is not None]
+    return False

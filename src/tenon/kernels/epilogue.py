@@ -1,0 +1,46 @@
+"""How every kernel of images ends: the epilogue is applied to a vector of the result, and that is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tenon.ir.build import Tensor
+from tenon.ir.index import Index
+from tenon.ir.loops import Expr, broadcast, select
+from tenon.kernels.image import Epilogue, Image
+from tenon.kernels.storage_types import loaded, stored
+
+
+class Finish(Protocol):
+    """What a kernel computes, as far as its end is concerned: the output, and the epilogue with its operands."""
+
+    @property
+    def y(self) -> Image: ...
+    @property
+    def operands(self) -> tuple[Image, ...]: ...
+    @property
+    def epilogue(self) -> Epilogue: ...
+
+
+def finish(
+    s: Finish,
+    y: Tensor,
+    operands: Sequence[Tensor],
+    at: tuple[Index, Index, Index, Index],
+    lanes: int,
+    value: Expr,
+    mask: Expr | None = None,
+    into: Index | None = None,
+) -> None:
+    """Store ``lanes`` channels at (image, channel, row, column), which become image ``into`` of ``y`` if that is
+    another one.  Where ``mask`` is false, zero is stored."""
+    image, channel, row, col = at
+    extra = [
+        broadcast(loaded(tensor.vec(operand.lanes(lanes))[operand.at(image, channel, row, col, lanes)]), lanes)
+        for operand, tensor in zip(s.operands, operands, strict=True)
+    ]
+    value = s.epilogue(value, *extra)
+    if mask is not None:
+        value = select(mask, value, 0.0)
+    y.vec(lanes)[s.y.place(image if into is None else into, channel, row, col, lanes)] = stored(value, s.y.dtype)

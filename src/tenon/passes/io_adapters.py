@@ -1,0 +1,98 @@
+"""Inputs and outputs as the caller wants them: another order of axes, another type of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tenon import ops
+from tenon.errors import InputError
+from tenon.ir.graph import Graph, Node, Origin, Value
+from tenon.ir.preprocessing import planes
+from tenon.ir.types import DType, TensorType
+from tenon.ir.writer import Names
+from tenon.options import DataFormat, DataType
+
+_TO_FRONT, _TO_BACK = (0, 3, 1, 2), (0, 2, 3, 1)
+_TYPES: dict[str, DType] = {str(t.numpy): t for t in (DType.F32, DType.F16, DType.I32, DType.I64, DType.I8, DType.U8)}
+
+
+def adapted(graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str, DataType]) -> Graph:
+    """The graph, or a copy whose inputs and outputs have these formats and types, by name; "" stands for all images.
+
+    NHWC and NCHW turn images that the model has the other way; NONE leaves a tensor alone.  Elements are converted as
+    Cast does.  The shapes must be bound.  Raises InputError for a name that is no input or output, and for a format
+    of what is no image.
+    """
+    ports = {v.name: v for v in (*graph.inputs, *graph.outputs)}
+    if unknown := [name for name in (*formats, *types) if name and name not in ports]:
+        raise InputError(f"no input or output is called '{unknown[0]}'; the model has {', '.join(ports)}")
+    if not formats and not types:
+        return graph
+    new = graph.copy()
+    _Ports(new, formats, types).adapt()
+    return new
+
+
+def data_format(value: Value) -> DataFormat:
+    """How the model has an image: by what first reads it, or made it, else by where its channels can only be."""
+    makers = [value.producer] if value.producer is not None else []
+    turned = {getattr(node.op, "perm", ()) for node in value.uses} | {getattr(n.op, "perm", ()) for n in makers}
+    if (_TO_BACK if makers else _TO_FRONT) in turned:
+        return "NHWC"
+    found = planes(value.type.dims)
+    return "NHWC" if found is not None and found[3] else "NCHW"
+
+
+class _Ports:
+    def __init__(self, graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str, DataType]) -> None:
+        self.graph, self.formats, self.types, self.names = graph, formats, types, Names(graph)
+
+    def adapt(self) -> None:
+        for at, value in enumerate(self.graph.inputs):
+            perm, dtype = self.wanted(value)
+            if perm or dtype is not value.type.dtype:
+                self.graph.inputs[at] = self.input(value, perm, dtype)
+        for at, value in enumerate(self.graph.outputs):
+            perm, dtype = self.wanted(value)
+            if perm or dtype is not value.type.dtype:
+                self.graph.outputs[at] = self.output(value, perm, dtype)
+
+    def wanted(self, value: Value) -> tuple[tuple[int, ...], DType]:
+        """How to turn what the model has into what is wanted (() for not at all), and the wanted type."""
+        name = value.name
+        dtype = _TYPES[self.types[name]] if name in self.types else value.type.dtype
+        form = self.formats.get(name, self.formats.get("", "NONE") if value.type.rank == 4 else "NONE")
+        if form == "NONE" or form == data_format(value):
+            return (), dtype
+        if value.type.rank != 4:
+            raise InputError(f"'{name}' is {value.type}, no image: its format can only be NONE")
+        return (_TO_BACK if form == "NHWC" else _TO_FRONT), dtype
+
+    def input(self, old: Value, perm: Sequence[int], dtype: DType) -> Value:
+        """A new input of the old one's name, and the way from it to what the model reads."""
+        first = next(iter(self.graph), None)
+        dims = old.type.dims
+        new = Value(old.name, TensorType(dtype, tuple(dims[i] for i in perm) if perm else dims))
+        old.name = self.names.fresh(f"{old.name}_given")
+        x = new
+        if dtype is not old.type.dtype:
+            x = self.add("Cast", x, first, to=str(old.type.dtype))
+        if perm:
+            x = self.add("Transpose", x, first, perm=_TO_FRONT if perm == _TO_BACK else _TO_BACK)
+        self.graph.replace(old, x)
+        return new
+
+    def output(self, old: Value, perm: Sequence[int], dtype: DType) -> Value:
+        x, name = old, old.name
+        old.name = self.names.fresh(f"{name}_made")
+        if perm:
+            x = self.add("Transpose", x, None, perm=tuple(perm))
+        if dtype is not old.type.dtype:
+            x = self.add("Cast", x, None, to=str(dtype))
+        x.name = name
+        return x
+
+    def add(self, type: str, x: Value, before: Node | None, **attributes: object) -> Value:
+        name = self.names.fresh(f"{x.name}_{type.lower()}")
+        operator = ops.registry()[type](**attributes)
+        return self.graph.add(operator, [x], [name], Origin(layer=x.name, type=type), before=before).output

@@ -1,0 +1,140 @@
+"""Inputs and outputs as the caller wants them: cut, turned, of other types, of a known range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import tenon
+from evaluate import evaluate
+from tenon import frontends, ops
+from tenon.bundle import read_manifest
+from tenon.cli.parse import parse_list, parse_words
+from tenon.engine.timing import fill_randomly
+from tenon.errors import InputError
+from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.types import F32, TensorType
+from tenon.passes.io_adapters import adapted, data_format
+
+RNG = np.random.default_rng(1)
+X = RNG.uniform(-1, 1, (1, 3, 4, 6)).astype(np.float32)
+
+
+def add(graph: Graph, type: str, x: Value, name: str, **attributes: Any) -> Value:
+    return graph.add(ops.registry()[type](**attributes), [x], [name]).output
+
+
+def first() -> Graph:
+    """Channels first: y = |x|, and as a second output its mean."""
+    graph = Graph("first")
+    x = graph.add_input("x", TensorType(F32, X.shape))
+    y = add(graph, "Abs", x, "y")
+    graph.outputs = [y, add(graph, "GlobalAveragePool", y, "mean")]
+    return graph
+
+
+def last() -> Graph:
+    """Channels last, as from TensorFlow, of five channels: transposed around what is computed."""
+    graph = Graph("last")
+    x = graph.add_input("x", TensorType(F32, (1, 4, 6, 5)))
+    y = add(graph, "Abs", add(graph, "Transpose", x, "t", perm=(0, 3, 1, 2)), "a")
+    graph.outputs = [add(graph, "Transpose", y, "y", perm=(0, 2, 3, 1))]
+    return graph
+
+
+def test_what_a_model_has() -> None:
+    assert [data_format(v) for v in (*first().inputs, *first().outputs)] == ["NCHW"] * 3
+    assert [data_format(v) for v in (*last().inputs, *last().outputs)] == ["NHWC"] * 2
+
+
+def test_images_turned() -> None:
+    new = adapted(first(), {"": "NHWC"}, {})
+    found = evaluate(new, {"x": X.transpose(0, 2, 3, 1)})
+    np.testing.assert_array_equal(found["y"], np.abs(X).transpose(0, 2, 3, 1))
+    assert found["mean"].shape == (1, 1, 1, 3)
+    back = adapted(last(), {"": "NCHW"}, {})
+    x = RNG.normal(size=(1, 5, 4, 6)).astype(np.float32)
+    np.testing.assert_array_equal(evaluate(back, {"x": x})["y"], np.abs(x))
+
+
+def test_only_what_is_named() -> None:
+    new = adapted(first(), {"": "NHWC", "x": "NONE", "mean": "NCHW"}, {})
+    found = evaluate(new, {"x": X})
+    np.testing.assert_array_equal(found["y"], np.abs(X).transpose(0, 2, 3, 1))
+    assert found["mean"].shape == (1, 3, 1, 1)
+    same = first()
+    assert adapted(same, {}, {}) is same
+    assert len(adapted(same, {"": "NCHW"}, {})) == len(same)
+
+
+def test_other_types() -> None:
+    new = adapted(first(), {"x": "NHWC"}, {"x": "uint8", "y": "float16", "mean": "int32"})
+    pixels = RNG.integers(0, 256, (1, 4, 6, 3), np.uint8)
+    found = evaluate(new, {"x": pixels})
+    assert [str(found[n].dtype) for n in ("y", "mean")] == ["float16", "int32"]
+    np.testing.assert_array_equal(found["y"], pixels.transpose(0, 3, 1, 2).astype(np.float16))
+
+
+def test_names_that_fit_nothing() -> None:
+    with pytest.raises(InputError, match="no input or output is called 'z'; the model has x, y, mean"):
+        adapted(first(), {"z": "NHWC"}, {})
+    with pytest.raises(InputError, match="no input or output is called 'z'"):
+        adapted(first(), {}, {"z": "int32"})
+    flat = Graph("flat")
+    x = flat.add_input("x", TensorType(F32, (1, 7)))
+    flat.outputs = [add(flat, "Abs", x, "y")]
+    with pytest.raises(InputError, match="no image: its format can only be NONE"):
+        adapted(flat, {"x": "NHWC"}, {})
+    assert adapted(flat, {"": "NHWC"}, {}).inputs[0].type.dims == (1, 7)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"data_formats": {"": "HWC"}}, {"data_types": {"x": "float"}}, {"ranges": {"x": (1,)}}]
+)
+def test_bad_options(bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="option"):
+        tenon.Options(**bad)
+
+
+def chain() -> bytes:
+    nodes = [helper.make_node(op, [x], [y]) for op, x, y in (("Abs", "x", "a"), ("Sqrt", "a", "b"), ("Neg", "b", "y"))]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 4)) for n in "xy"]
+    model: bytes = helper.make_model(helper.make_graph(nodes, "chain", ports[:1], ports[1:])).SerializeToString()
+    return model
+
+
+def test_compiled(tmp_path: Path) -> None:
+    bundle = tenon.compile(
+        chain(), inputs=("a",), outputs=("b",), shapes={"a": (1, 4)}, data_types={"b": "float16"},
+        ranges={"": (0, 9)}, target="null",
+    )  # fmt: skip
+    manifest = read_manifest(bundle.save(tmp_path / "out"))
+    assert [(t.name, t.dtype, t.range) for t in (*manifest.inputs, *manifest.outputs)] == [
+        ("a", "f32", (0, 9)), ("b", "f16", None),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="cannot be cut again"):
+        tenon.compile(frontends.load(chain()), outputs=("b",))
+
+
+def test_random_numbers_stay_in_range() -> None:
+    inputs: dict[str, Array] = {
+        "x": np.zeros(1000, np.float32),
+        "i": np.zeros(1000, np.int32),
+        "n": np.zeros(1000, np.float32),
+    }
+    fill_randomly(inputs, {"x": (2, 3), "i": (-1, 5)})
+    assert 2 <= inputs["x"].min() < 2.1 < 2.9 < inputs["x"].max() <= 3
+    assert sorted(set(inputs["i"].tolist())) == list(range(-1, 6))
+    assert inputs["n"].std() == pytest.approx(1, abs=0.1)
+
+
+def test_words() -> None:
+    assert parse_words("--data-format", ["NHWC", "a:0=NCHW"]) == {"": "NHWC", "a:0": "NCHW"}
+    assert parse_list("a, b,") == ("a", "b")
+    assert parse_list(None) == ()
+    with pytest.raises(InputError, match="each name once"):
+        parse_words("--data-format", ["x=", "x=NHWC"])
