@@ -184,6 +184,29 @@ class Options:
         return cls(**values)
 
 
+UNSEEN = frozenset({"target", "name", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
+"""Options that generated text does not depend on, or says in other words."""
+
+
+def usual_limits(scarce: bool) -> tuple[Literal[0, 4], Literal[0, 2]]:
+    """What ``winograd`` and ``strassen`` are unless the user says otherwise; ``scarce``: without operating system."""
+    return (0, 0) if scarce else (4, 2)
+
+
+def differing(options: Options, scarce: bool) -> list[str]:
+    """The options that differ from the defaults, as text; of nested ones only the names."""
+    usual: dict[str, Any] = {option.name: _default(option) for option in fields(Options)}
+    usual["winograd"], usual["strassen"] = usual_limits(scarce)
+    shown = []
+    for option in fields(Options):
+        value = getattr(options, option.name)
+        if option.name in UNSEEN or value in (usual[option.name], None):
+            continue
+        text = ", ".join(value) if option.name in ("preprocess", "head") else value
+        shown.append(f"{option.name}={text}")
+    return shown
+
+
 class Changes(TypedDict, total=False):
     """The fields of ``Options`` as keywords of functions, with the types that these take.  What is None or not given
     comes from the environment."""

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 from tenon import frontends, passes
 from tenon.bundle import Bundle, Origin, Tuned
+from tenon.bundle.banner import banner
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError, guarded
@@ -23,7 +24,7 @@ from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
-from tenon.options import THREADS, Changes, Options, with_options
+from tenon.options import THREADS, Changes, Options, usual_limits, with_options
 from tenon.passes.heads import with_head
 from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import precision
@@ -126,8 +127,10 @@ def compile(
     pictures = described(graphs[0], looks)
     (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
-    text = source(first, f"{name}.h", profile=chosen.profile, more=more)
-    return Bundle(first, text, target, chosen, _origin(model, given), pictures, heads, tuple(more), tuned)
+    origin = _origin(model, given)
+    top = banner(first, target, chosen, origin, more=more)
+    text = source(first, f"{name}.h", profile=chosen.profile, more=more, banner=top)
+    return Bundle(first, text, target, chosen, origin, pictures, heads, tuple(more), tuned)
 
 
 @guarded
@@ -346,11 +349,11 @@ def _chosen(options: Options | None, changes: Mapping[str, Any]) -> tuple[Option
     """The options with what depends on the target decided, and the target."""
     chosen = _options(options, changes)
     target = find_target(chosen)
-    scarce = target.freestanding
+    winograd, strassen = usual_limits(target.freestanding)
     return replace(
         chosen,
-        winograd=(0 if scarce else 4) if chosen.winograd is None else chosen.winograd,
-        strassen=(0 if scarce else 2) if chosen.strassen is None else chosen.strassen,
+        winograd=winograd if chosen.winograd is None else chosen.winograd,
+        strassen=strassen if chosen.strassen is None else chosen.strassen,
     ), target
 
 

@@ -4,16 +4,26 @@ what a function computes and which layer a call belongs to."""
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from onnx import TensorProto, helper
 
+import tenon
 from compiled import steps
 from lowered import MACHINES, Ask
+from real import DIGITS
 from tenon.codegen.c import C
+from tenon.codegen.comments import harmless
 from tenon.codegen.printer import bare
 from tenon.ir.build import Builder
 from tenon.ir.work_items import line
 from tenon.ops import registry
+from tenon.targets import targets
 
 ONE_ITERATION = re.compile(r"for \(.*(?:< 1;|slice_end\([^;]*, 1\);)")
 NEEDLESS = re.compile(r" = \((?:[^()]|\([^()]*\))*\);| \+ 0\b(?![.x])|[^.\w]0 \+ |\* 1\b(?!\.)|\(\(\w+\)\)")
@@ -56,3 +66,136 @@ def test_parentheses_around_the_whole_go() -> None:
     assert bare("(float)(a)") == "(float)(a)"
     assert bare("f(a)") == "f(a)"
     assert bare("a") == "a"
+
+
+# ---------------------------------------------------------------------------------------------- comments
+HOSTILE = [
+    "a */ int evil; /*",
+    "b \\",
+    "c ??/",
+    "d *??/\n/ evil",
+    "e\nTENON_OUTLINE void evil(void) {",
+    "f \u202e \u00e9 \u03b1 \ud800",
+    "// g",
+    "reorder(",
+    "%s {0} {builtins}",
+    "",
+    "n" * 1000,
+]
+
+
+def relus(names: Sequence[str]) -> tenon.Graph:
+    """Layers with these names, one behind another."""
+    nodes = [helper.make_node("Elu", [f"v{i}"], [f"v{i + 1}"], name=name) for i, name in enumerate(names)]
+    ends = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [2, 3]) for v in ("v0", f"v{len(names)}")]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
+    return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_in_a_comment_is_harmless(text: str) -> None:
+    shown = harmless(text)
+    assert shown.isascii()
+    assert not any(bad in shown for bad in ("*", "\n", "??"))
+    assert not shown.endswith("\\")
+    assert len(shown) < 130
+
+
+@pytest.mark.parametrize("target", ["x86-64-avx2", "cortex-m7"])
+def test_hostile_layer_names_stay_in_their_comments(target: str, tmp_path: Path) -> None:
+    names = [name for name in HOSTILE if name.isprintable() and name.isascii()] + ["\u202e\u03b1", "d *??/\n/ evil"]
+    bundle = tenon.compile(relus(names), target=target, name="net", no_tuning=True)
+    (tmp_path / "net.h").write_text(bundle.header)
+    (tmp_path / "net.c").write_bytes(bundle.source.encode("ascii"))
+    code = re.sub(r"/\*.*?\*/", "", bundle.source, flags=re.DOTALL)
+    assert "evil" in bundle.source
+    assert "evil" not in code
+    row = targets()[target]
+    for name in ("gcc", "clang"):
+        if shutil.which(name):
+            flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wcomment", "-Wtrigraphs", "-trigraphs", *row.flags]
+            command = [name, *flags, "-fsyntax-only", str(tmp_path / "net.c")]
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert found.returncode == 0, found.stderr[:2000]
+
+
+def test_the_banner_says_what_a_file_was_made_from(tmp_path: Path) -> None:
+    path = DIGITS / "digits.onnx"
+    bundle = tenon.compile(path, target="cortex-m7", max_weights=10**6)
+    top = bundle.source.partition("*/")[0]
+    memory, macs = bundle.program.memory, sum(call.macs for call in bundle.program.calls)
+    assert macs > 0
+    for word in (
+        "digits.onnx (onnx)",
+        f"Tenon {tenon.__version__}",
+        "cortex-m7",
+        "max_weights=1000000",
+        "any of C99",
+        f"{memory.constant:,} bytes",
+        f"{memory.mutable:,} bytes",
+        f"{memory.activations:,} bytes",
+        f"{macs:,} multiply-accumulates",
+        "6 layers in 8 kernel calls",
+    ):
+        assert word in top
+    assert bundle.header.startswith(top)
+    assert "winograd" not in top  # it is what it always is for such a target
+    assert str(path.parent) not in bundle.source + bundle.header
+    copy = tmp_path / "digits.onnx"
+    copy.write_bytes(path.read_bytes())
+    again = tenon.compile(copy, target="cortex-m7", max_weights=10**6, cache=tmp_path)
+    assert (again.source, again.header) == (bundle.source, bundle.header)
+    other = tenon.compile(path, target="x86-64-avx2", winograd=0, no_tuning=True).source.partition("*/")[0]
+    assert "Options:   winograd=0\n" in other
+    assert "GCC or Clang" in other
+
+
+@pytest.mark.parametrize("options", [{"target": "cortex-m7"}, {"target": "x86-64-avx2", "profile": True}])
+def test_each_call_stands_under_its_layer(options: dict[str, Any]) -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", no_tuning=True, **options)
+    lines = bundle.source.splitlines()
+    calls = [
+        i for i, line in enumerate(lines) if re.match(r" +(if \(part == 0\) )?\w+\(\(.*(Weight|activations)", line)
+    ]
+    assert len(calls) == len(bundle.program.calls) * (2 if "profile" in options else 1)
+    assert all(re.fullmatch(r" +/\* \w+: .* -> \[[\d, ]+\].* \*/", lines[i - 1]) for i in calls)
+    assert "/* conv2: Conv+Relu -> [1, 24, 4, 4], 24x12x3x3, strides 2, pads 1 */" in bundle.source
+
+
+def test_every_kernel_says_what_it_computes() -> None:
+    unit = C()
+    for _, cls in sorted(registry().items()):
+        for case in cls.cases():
+            for step in steps(case, MACHINES["lanes4"], Ask(blocked=True, surplus=1)):
+                assert step.kernel.about, step.kernel.name
+                assert step.kernel.about.isascii(), step.kernel.name
+                assert "*/" not in step.kernel.about
+                unit.kernel(step.kernel)
+    assert unit.text().count("*/\nTENON_OUTLINE void ") == len(unit.functions)
+
+
+# ---------------------------------------------------------------------------------------------- compilers
+def compiled(bundle: tenon.Bundle, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    (folder / f"{bundle.name}.h").write_text(bundle.header)
+    (folder / f"{bundle.name}.c").write_text(bundle.source)
+    command = [gcc, "-std=c99", "-Wall", "-Wextra", "-Werror", *flags, "-c", f"{bundle.name}.c"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_compilers_without_vectors_and_fast_math_are_refused_in_words(tmp_path: Path) -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", target="x86-64", no_tuning=True)
+    assert compiled(bundle, tmp_path, "-O1").returncode == 0
+    assert "needs GCC or Clang" in compiled(bundle, tmp_path, "-U__GNUC__").stderr
+    assert "without -ffast-math" in compiled(bundle, tmp_path, "-ffast-math").stderr
+
+
+def test_one_lane_is_strict_c99(tmp_path: Path) -> None:
+    """A GCC that denies being one: nothing of its extensions is left.  Its own math.h would not have that."""
+    (tmp_path / "math.h").write_text("#define INFINITY 1e30f\nfloat sqrtf(float x);\n")
+    bundle = tenon.compile(DIGITS / "digits.onnx", target="cortex-m7")
+    found = compiled(bundle, tmp_path, "-U__GNUC__", "-pedantic-errors", "-I.")
+    assert found.returncode == 0, found.stderr[:2000]
+    assert "without -ffast-math" in compiled(bundle, tmp_path, "-ffast-math").stderr

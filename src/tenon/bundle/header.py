@@ -20,7 +20,13 @@ _STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a sh
 _SHARED = """\
 #ifndef TENON_MEM_ALIGN
 /* Aligns a static array: TENON_MEM_ALIGN(64) uint8_t memory[SIZE]; */
+#if defined(__GNUC__)
 #define TENON_MEM_ALIGN(size) __attribute__((aligned(size)))
+#elif defined(_MSC_VER)
+#define TENON_MEM_ALIGN(size) __declspec(align(size))
+#else
+#define TENON_MEM_ALIGN(size) _Alignas(size)
+#endif
 #endif
 #ifndef TENON_GET_ADDR
 /* The address of an input or output in the mutable region. */
@@ -29,11 +35,11 @@ _SHARED = """\
 """
 
 
-def header(program: Program, *, profile: bool = False, more: Sequence[Program] = ()) -> str:
+def header(program: Program, *, profile: bool = False, more: Sequence[Program] = (), banner: str = "") -> str:
     """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point that takes a clock.
 
     ``more`` are the same network for other shapes, with entry points of their own; the regions of ``program`` are
-    large enough for all.
+    large enough for all.  ``banner`` is a comment on top.
     """
     prefix = program.name.upper()
     memory = program.memory
@@ -62,7 +68,7 @@ def header(program: Program, *, profile: bool = False, more: Sequence[Program] =
         *others,
         f"#endif /* {prefix}_H */\n",
     ]
-    return "\n".join(blocks)
+    return banner + "\n".join(blocks)
 
 
 def _several(program: Program, more: Sequence[Program]) -> str:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from tenon import __version__
 from tenon.bundle import link
+from tenon.bundle.banner import banner
 from tenon.bundle.checksum import checksum
 from tenon.bundle.folder import place
 from tenon.bundle.header import header
@@ -93,7 +94,8 @@ class Bundle:
 
     @cached_property
     def header(self) -> str:
-        return header(self.program, profile=self.options.profile, more=self.more)
+        top = banner(self.program, self.target, self.options, self.origin, more=self.more)
+        return header(self.program, profile=self.options.profile, more=self.more, banner=top)
 
     @cached_property
     def weights(self) -> bytes:

@@ -17,6 +17,36 @@ from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
 
+NEEDS_GNU = """\
+#if !defined(__GNUC__)
+#error "this file needs GCC or Clang: it uses their vector extensions of C"
+#endif
+"""
+EXACT = """\
+#if defined(__FAST_MATH__)
+#error "compile this file without -ffast-math (and -Ofast): its results rely on IEEE 754 arithmetic"
+#endif
+"""
+STRICT = """\
+#if !defined(__GNUC__) /* any compiler of C99 */
+{builtins}#ifndef __attribute__
+#define __attribute__(attributes)
+#endif
+#endif
+"""
+_LIBRARY = {
+    "__builtin_inf": "() ((double)INFINITY)",
+    "__builtin_inff": "() ((float)INFINITY)",
+    "__builtin_nan": "(tag) ((double)NAN)",
+    "__builtin_nanf": "(tag) ((float)NAN)",
+    "__builtin_prefetch": "(address, write, locality) ((void)(address))",
+    **{
+        f"__builtin_{name}{suffix}": f" {name}{suffix}"
+        for name in ("fabs", "sqrt", "floor", "ceil", "trunc", "copysign")
+        for suffix in ("", "f")
+    },
+}
+"""What GCC and Clang have built in, by the standard library."""
 HEAD = """\
 #if defined(__clang__)
 #define TENON_LOOP _Pragma("clang loop unroll(disable) vectorize(disable)")
@@ -401,15 +431,23 @@ class C(Printer):
 
     def text(self) -> str:
         """Everything printed so far: types, helpers, functions."""
-        lines = [HEAD]
+        floats = any("float" in text or "double" in text for text in (*self.functions, *self.helpers.values()))
+        needs = NEEDS_GNU if self.vectors else _strict("".join((*self.functions, *self.helpers.values())))
+        lines = [needs + EXACT * (floats or bool(self.vectors)) + HEAD]
         for t in sorted(self.vectors, key=str):
             name, element = self.vectors[t], self.names[t.dtype]
             lines += [
                 f"typedef {element} {name} __attribute__((vector_size({t.bytes})));",
                 f"typedef {name} {name}_at __attribute__((aligned({t.dtype.bytes}), may_alias));",
             ]
-        functions = [f"{self.outlined}{name}{text}" for text, name in self.functions.items()]
+        functions = [f"{self.comments[name]}{self.outlined}{name}{text}" for text, name in self.functions.items()]
         return "\n".join([*lines, "", *self.helpers.values(), "", *functions])
+
+
+def _strict(body: str) -> str:
+    """What compilers without GCC's extensions need for text that has no vectors: only what it uses."""
+    builtins = "".join(f"#define {name}{other}\n" for name, other in _LIBRARY.items() if f"{name}(" in body)
+    return STRICT.replace("{builtins}", f"#include <math.h>\n{builtins}" if builtins else "")
 
 
 def _computable(t: Type) -> None:

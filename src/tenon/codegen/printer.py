@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+from tenon.codegen.comments import kernel_comment, part_comment
 from tenon.codegen.function import CodeLine, Function, Scope, Terms
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
@@ -52,6 +53,7 @@ class Printer(ABC):
 
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}  # text from the parameter list on -> name
+        self.comments: dict[str, str] = {}  # by function's name: lines above it
         self.taken: set[str] = set()
         self.helpers: dict[str, str] = {}
         self.vectors: dict[Type, str] = {}
@@ -346,7 +348,8 @@ class Printer(ABC):
             args.append(f"{pointer} + {base - at}" if base != at else pointer)
         text = f"({', '.join(head)}) {{\n{text}\n}}\n"
         if text not in self.functions:
-            self.functions[text] = self.unique(f"{self.kernel_name}_{s.name}")
+            name = self.functions[text] = self.unique(f"{self.kernel_name}_{s.name}")
+            self.comments[name] = part_comment(self.kernel_name, s.about or s.name)
         self.line(f"{self.functions[text]}({', '.join(args)});")
 
     def on_loop(self, s: Loop) -> None:
@@ -478,6 +481,7 @@ class Printer(ABC):
             self.taken.discard(name)
         else:
             self.functions[text] = name
+            self.comments[name] = kernel_comment(k)
         return self.functions[text]
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-_START = "\nTENON_OUTLINE void "
+_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+_START = re.compile(r"\n(?=(?:/\*(?:(?!\*/)[\s\S])*\*/\n)?TENON_OUTLINE void )")
+_KIND = "TENON_OUTLINE void "
 _END = "\n}\n"
 _CALLED = re.compile(r"\b(\w+)\(")
 _SIZE = 1 << 18
@@ -30,14 +32,16 @@ def pieces(source: str, name: str) -> list[str]:
     How many there are depends on the text alone, so that the same text gives the same object everywhere.
     """
     count = next((n for n in (8, 4, 2) if len(source) >= n * _SIZE), 1)
-    head, *functions = source.split(_START)
+    head, *functions = _START.split(source)
     if count < 2 or len(functions) < 2:
         return [source]
     last, _, entry = functions[-1].partition(_END)
     functions[-1] = last + _END
-    texts = {text[: text.index("(")]: text for text in functions}
+    whole = [text.partition(_KIND) for text in functions]
+    texts = {text[: text.index("(")]: text for _, _, text in whole}
+    comments: dict[str, str] = dict(zip(texts, (comment for comment, _, _ in whole), strict=True))
     called = {known: _CALLED.findall(text) for known, text in texts.items()}
-    entered = set(_CALLED.findall(entry))
+    entered = set(_CALLED.findall(_COMMENT.sub("", entry)))
     visible = [known for known in texts if known in entered]
     renamed = "".join(f"#define {known} {name}_{known}\n" for known in visible)
     declared = "".join(f"TENON_PIECE {texts[known].partition(' {')[0]};\n" for known in visible)
@@ -45,7 +49,7 @@ def pieces(source: str, name: str) -> list[str]:
     top = f"{renamed}{head}\n{hidden}"
 
     def function(known: str) -> str:
-        return ("TENON_PIECE " if known in visible else "TENON_OUTLINE void ") + texts[known]
+        return comments[known] + ("TENON_PIECE " if known in visible else _KIND) + texts[known]
 
     parts = _bins(_groups(texts, called), count)
     bodies = ("\n".join(function(known) for known in texts if known in part) for part in parts)

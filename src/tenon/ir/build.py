@@ -60,10 +60,10 @@ class Tensor:
 
 
 class Builder:
-    """Collects statements; ``done()`` gives the kernel."""
+    """Collects statements; ``done()`` gives the kernel.  ``about`` is that of ``loops.Kernel``."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, about: str = "") -> None:
+        self.name, self.about = name, about
         self.params: list[Buffer] = []
         self.sizes: list[Var] = []
         self._blocks: list[list[Stmt]] = [[]]
@@ -190,11 +190,11 @@ class Builder:
         return self.loop(name, extent, kind="unroll")
 
     @contextmanager
-    def outline(self, name: str) -> Iterator[None]:
+    def outline(self, name: str, about: str = "") -> Iterator[None]:
         """A block printed as a function.  Names made in it are free again after it, so that equal blocks are equal
         to the letter and share one function."""
         used = dict(self._used)
-        with self._block(lambda body: Outline(name, body)):
+        with self._block(lambda body: Outline(name, body, about)):
             yield
         self._used = used
 
@@ -212,7 +212,7 @@ class Builder:
             self._blocks[-1] += body
 
     def done(self) -> Kernel:
-        return Kernel(self.name, tuple(self.params), tuple(self.sizes), tuple(self._blocks[0]))
+        return Kernel(self.name, tuple(self.params), tuple(self.sizes), tuple(self._blocks[0]), self.about)
 
 
 def guarded(facts: tuple[Index, ...], value: Expr, other: float) -> Expr:

@@ -325,10 +325,12 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Print the body as a function of its own; its meaning is the body's."""
+    """Print the body as a function of its own; its meaning is the body's.  ``about`` says what that is, to readers of
+    the printed text."""
 
     name: str
     body: tuple[Stmt, ...]
+    about: str = ""
 
 
 Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline
@@ -336,9 +338,13 @@ Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A function over buffers.  Parameters in space "const" are read, those in "global" written."""
+    """A function over buffers.  Parameters in space "const" are read, those in "global" written.
+
+    ``about`` says what it computes, for readers of the printed text: one sentence in ASCII without a full stop.
+    """
 
     name: str
     params: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     body: tuple[Stmt, ...]
+    about: str = ""

@@ -89,7 +89,7 @@ def number(value: float) -> Expr:
 
 def decode(d: Detection) -> Kernel:
     """(location [N, P, sets, 4], priors [2, P, 4]) -> boxes [N, sets, P, 4] as corners."""
-    k = Builder(f"decode_boxes_{d.code}_{d.items}_{d.priors}x{d.sets}")
+    k = Builder(f"decode_boxes_{d.code}_{d.items}_{d.priors}x{d.sets}", "Boxes as corners from locations and priors")
     location, priors = k.param("location", d.items, d.priors, d.sets, 4), k.param("priors", 2, d.priors, 4)
     boxes = k.param("boxes", d.items, d.sets, d.priors, 4, out=True)
     with k.loop("n", d.items) as n, k.loop("s", d.sets) as s, k.loop("p", d.priors) as p:
@@ -209,7 +209,10 @@ class Kept:
 
 def suppress(d: Detection) -> Kernel:
     """(confidence [N, P, classes], boxes) -> rows [N, keep, 7]: picture, class, score and corners; -1 marks no row."""
-    k = Builder(f"detections_{d.items}_{d.priors}x{d.classes}_{d.keep}")
+    k = Builder(
+        f"detections_{d.items}_{d.priors}x{d.classes}_{d.keep}",
+        "Detections: non-maximum suppression per class, the best rows of all",
+    )
     confidence = k.param("confidence", d.items, d.priors, d.classes)
     boxes = k.param("boxes", d.items, d.sets, d.priors, 4)
     choice = Choice(k, d.longest)

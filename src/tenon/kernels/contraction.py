@@ -57,7 +57,10 @@ class Contraction:
 @lru_cache(maxsize=256)
 def contraction(s: Contraction, machine: Machine) -> Kernel:
     """Parameters: the factors, the scales, the output."""
-    k = Builder(f"{s.name}_{'x'.join(map(str, s.outer))}")
+    k = Builder(
+        f"{s.name}_{'x'.join(map(str, s.outer))}",
+        "Sums of products of all factors along shared axes (Einstein summation)",
+    )
     tensors = [k.param("x", *(f.shape or (1,)), dtype=f.dtype) for f in (*s.factors, *s.scales)]
     y = k.param("y", *(s.outer or (1,)), dtype=s.result, out=True)
     last = len(s.outer) - 1

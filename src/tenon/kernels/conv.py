@@ -393,7 +393,7 @@ class _Tile:
 def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     """Parameters: x, the packed weights of each run (or the one matrix), bias (padded), mask when ``clear``,
     operands, y."""
-    k = Builder(_name(s))
+    k = Builder(_name(s), _about(s, tile))
     cut = runs(s, machine, tile.vecs)
     pairs = s.pairs(machine)
     x = _input(k, s, pairs)
@@ -414,7 +414,7 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
         for r, w in zip(cut, ws, strict=True):
             for o, top, left, height, width in tiles(k, r.trips, s.extent, tile, machine.threads):
                 turn = top // tile.rows * across + left // tile.cols
-                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}"):
+                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", _tile(height, width, r)):
                     _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
     return k.done()
 
@@ -573,3 +573,24 @@ def _name(s: Conv) -> str:
         return f"matmul_{s.y.w}x{s.x.channels}x{s.y.channels}"
     size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
     return f"conv{size}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
+
+
+def _about(s: Conv, tile: Tile) -> str:
+    """What the kernel computes, for readers of generated code."""
+    held = f"register tile {tile.rows} x {tile.cols} positions x {tile.vecs} vector{'s' * (tile.vecs > 1)} of channels"
+    if s.x.h == s.y.h == 1 and s.x.block == s.x.channels:
+        return f"Matrix product [{s.y.w} x {s.x.channels}] * [{s.x.channels} x {s.y.channels}] plus bias; {held}"
+    return f"{described(s)}; {held}"
+
+
+def described(s: Conv) -> str:
+    """A convolution's attributes, for readers of generated code."""
+    step = "" if max(s.stride) == 1 else f", stride {'x'.join(map(str, s.stride))}"
+    spread = "" if max(s.dilation) == 1 else f", dilation {'x'.join(map(str, s.dilation))}"
+    parts = "" if s.groups == 1 else f", {s.groups} groups"
+    return f"Convolution {'x'.join(map(str, s.kernel))}{step}{spread}{parts}, {s.x.shown} to {s.y.shown}"
+
+
+def _tile(height: int, width: int, r: Run) -> str:
+    channels = f"{r.vecs} x {r.lanes}" if r.lanes > 1 else f"{r.vecs}"
+    return f"a tile of {height} x {width} positions by {channels} output channels"

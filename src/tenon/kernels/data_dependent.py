@@ -62,7 +62,7 @@ def nonzero(dims: Ints, dtype: DType) -> Kernel:
     size = 1
     for n in dims:
         size *= n
-    k = Builder("nonzero")
+    k = Builder("nonzero", "Positions of all elements that are not zero")
     x = k.param("x", *dims, dtype=dtype)
     y = k.param("positions", len(dims), size, dtype=I64, out=True)
     count = k.param("count", 1, dtype=I64, out=True)
@@ -84,7 +84,7 @@ def nonzero(dims: Ints, dtype: DType) -> Kernel:
 @lru_cache(maxsize=64)
 def compress(outer: int, n: int, inner: int, length: int, dtype: DType) -> Kernel:
     """The slices of the middle axis that a condition of ``length`` keeps.  Parameters: x, condition, y, count."""
-    k = Builder("compress")
+    k = Builder("compress", "Slices of the middle axis that a condition keeps")
     x = k.param("x", outer, n, inner, dtype=dtype)
     condition = k.param("condition", length, dtype=DType.BOOL)
     y = k.param("y", outer, n, inner, dtype=dtype, out=True)
@@ -108,7 +108,7 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
     Parameters: x, y, the first place of each, the number of each place's slice, how often each comes, the count, and
     2 n i32 of scratch.
     """
-    k = Builder("unique")
+    k = Builder("unique", "Different slices of the middle axis, their positions and how often each is there")
     x, y = k.param("x", outer, n, inner, dtype=dtype), k.param("y", outer, n, inner, dtype=dtype, out=True)
     first, inverse, counts, count = (
         k.param(name, extent, dtype=I64, out=True)
@@ -170,7 +170,7 @@ def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool,
     the least score (when ``scored``), a ``Choice`` of boxes, corners of those kept [most, 4], how many are in all and
     in earlier classes, rows of (batch, class, box), count.
     """
-    k = Builder("suppress")
+    k = Builder("suppress", "Greedy non-maximum suppression of boxes")
     rows = batches * classes * most
     corners = k.param("boxes", batches, boxes, 4)
     scores = k.param("scores", batches, classes, boxes)

@@ -17,7 +17,7 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import I32
-from tenon.kernels.conv import Conv
+from tenon.kernels.conv import Conv, described
 from tenon.kernels.epilogue import finish
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import enough
@@ -124,7 +124,7 @@ def depthwise(s: Conv, machine: Machine, tile: Tile) -> Kernel:
 
     ``s.depthwise`` must hold, and blocks be whole vectors.
     """
-    k = Builder(_name(s))
+    k = Builder(_name(s), _about(s, tile))
     lanes = machine.lanes
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     w = k.param("w", s.padded // lanes, *s.kernel, lanes)
@@ -239,3 +239,7 @@ def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
 def _name(s: Conv) -> str:
     size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
     return f"depthwise{size}_{s.y.channels}_{s.y.h}x{s.y.w}"
+
+
+def _about(s: Conv, tile: Tile) -> str:
+    return f"Depthwise: {described(s)}; tiles of {tile.rows} x {tile.cols} positions in registers"

@@ -15,7 +15,7 @@ from tenon.kernels.parallel import deal
 @lru_cache(maxsize=256)
 def halo(image: Image, machine: Machine) -> Kernel:
     """Parameter: the whole buffer of ``image``, whose halo is set to zero and whose inside is left alone."""
-    k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}")
+    k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}", f"Zeros in the halo around {image.shown}")
     y = k.param("y", *image.shape, dtype=image.dtype, out=True)
     lanes = machine.lanes if image.block % machine.lanes == 0 else 1
     (kind,), inside = deal(image.blocks)

@@ -48,6 +48,11 @@ class Image:
         return cls(dims[0], dims[1], h, w, type.layout.block, top, bottom, left, right, type.dtype)
 
     @property
+    def shown(self) -> str:
+        """Its channels, rows and columns, for readers of generated code."""
+        return f"{self.channels}x{self.h}x{self.w}"
+
+    @property
     def blocks(self) -> int:
         return -(-self.channels // self.block)
 

@@ -40,7 +40,7 @@ def grid(k: Builder, stack: ExitStack, extents: Sequence[int]) -> list[IndexLike
 @lru_cache(maxsize=256)
 def gather(outer: int, n: int, inner: int, count: int, dtype: DType, index_dtype: DType, machine: Machine) -> Kernel:
     """y[o, i] = x[o, indices[i]] over rows of ``inner`` elements.  Parameters: x, indices, y."""
-    k = Builder(f"gather_{outer}x{count}x{inner}")
+    k = Builder(f"gather_{outer}x{count}x{inner}", f"Rows of {inner} elements gathered by index")
     x = k.param("x", outer, n, inner, dtype=dtype)
     indices = k.param("indices", count, dtype=index_dtype)
     y = k.param("y", outer, count, inner, dtype=dtype, out=True)
@@ -54,7 +54,7 @@ def gather(outer: int, n: int, inner: int, count: int, dtype: DType, index_dtype
 @lru_cache(maxsize=256)
 def gather_elements(dims: Ints, shape: Ints, axis: int, dtype: DType, index_dtype: DType) -> Kernel:
     """y[.., i, ..] = x[.., indices[.., i, ..], ..].  Parameters: x, indices, y."""
-    k = Builder("gather_elements")
+    k = Builder("gather_elements", "Elements gathered by an index each, along one axis")
     x = k.param("x", *dims, dtype=dtype)
     indices = k.param("indices", *shape, dtype=index_dtype)
     y = k.param("y", *shape, dtype=dtype, out=True)
@@ -70,7 +70,7 @@ def gather_nd(
     batch: int, rows: int, dims: Ints, inner: int, dtype: DType, index_dtype: DType, machine: Machine
 ) -> Kernel:
     """y[b, r] = x[b, indices[b, r]]: each row of indices names a position of ``dims``."""
-    k = Builder("gather_nd")
+    k = Builder("gather_nd", "Slices gathered by positions")
     x = k.param("x", batch, *dims, inner, dtype=dtype)
     indices = k.param("indices", batch, rows, len(dims), dtype=index_dtype)
     y = k.param("y", batch, rows, inner, dtype=dtype, out=True)
@@ -96,7 +96,7 @@ def combine(reduction: str, old: Expr, new: Expr) -> Expr:
 @lru_cache(maxsize=256)
 def scatter_elements(dims: Ints, shape: Ints, axis: int, reduction: str, dtype: DType, index_dtype: DType) -> Kernel:
     """y[.., indices[.., i, ..], ..] joined with updates[.., i, ..].  Parameters: indices, updates, y."""
-    k = Builder("scatter_elements")
+    k = Builder("scatter_elements", "Updates scattered by an index each, along one axis")
     indices = k.param("indices", *shape, dtype=index_dtype)
     updates = k.param("updates", *shape, dtype=dtype)
     y = k.param("y", *dims, dtype=dtype, out=True)
@@ -111,7 +111,7 @@ def scatter_elements(dims: Ints, shape: Ints, axis: int, reduction: str, dtype: 
 @lru_cache(maxsize=256)
 def scatter_nd(rows: int, dims: Ints, inner: int, reduction: str, dtype: DType, index_dtype: DType) -> Kernel:
     """y[indices[r]] joined with updates[r], rows of ``inner`` elements.  Parameters: indices, updates, y."""
-    k = Builder("scatter_nd")
+    k = Builder("scatter_nd", "Updates scattered by positions")
     indices = k.param("indices", rows, len(dims), dtype=index_dtype)
     updates = k.param("updates", rows, inner, dtype=dtype)
     y = k.param("y", *dims, inner, dtype=dtype, out=True)
@@ -126,7 +126,7 @@ def scatter_nd(rows: int, dims: Ints, inner: int, reduction: str, dtype: DType, 
 @lru_cache(maxsize=256)
 def one_hot(outer: int, depth: int, inner: int, dtype: DType, index_dtype: DType) -> Kernel:
     """Parameters: indices [outer, inner], values (off, on), y [outer, depth, inner]."""
-    k = Builder("one_hot")
+    k = Builder("one_hot", "One-hot encoding of indices")
     indices = k.param("indices", outer, inner, dtype=index_dtype)
     values = k.param("values", 2, dtype=dtype)
     y = k.param("y", outer, depth, inner, dtype=dtype, out=True)
@@ -150,7 +150,7 @@ def cumulate(
     outer: int, n: int, inner: int, how: str, exclusive: bool, reverse: bool, dtype: DType, machine: Machine
 ) -> Kernel:
     """Running sums ("add") or products ("mul") along the middle axis.  Parameters: x, y."""
-    k = Builder(f"cumulate_{how}")
+    k = Builder(f"cumulate_{how}", f"Running results ({how}) along the middle axis")
     x = k.param("x", outer, n, inner, dtype=dtype)
     y = k.param("y", outer, n, inner, dtype=dtype, out=True)
     sums_in = storage_types.computed(dtype)
@@ -174,7 +174,7 @@ def reverse_sequence(
     dims: Ints, time_axis: int, batch_axis: int, inner: int, dtype: DType, index_dtype: DType
 ) -> Kernel:
     """The first elements along time of every batch in reverse.  ``dims`` are the two leading axes.  x, lengths, y."""
-    k = Builder("reverse_sequence")
+    k = Builder("reverse_sequence", "The first elements along time of every batch in reverse")
     x, lengths = k.param("x", *dims, inner, dtype=dtype), k.param("lengths", dims[batch_axis], dtype=index_dtype)
     y = k.param("y", *dims, inner, dtype=dtype, out=True)
     steps = dims[time_axis]
@@ -200,7 +200,10 @@ FEW = 64
 @lru_cache(maxsize=256)
 def top_k_of_many(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DType) -> Kernel:
     """As ``top_k``, by a tournament.  Parameters: x, a ``Tournament`` of n, values, positions (i64)."""
-    k = Builder(f"top{count}_of_{n}")
+    k = Builder(
+        f"top{count}_of_{n}",
+        f"The {count} {'greatest' if largest else 'least'} of {n} elements in order, and their positions",
+    )
     x = k.param("x", outer, n, inner, dtype=dtype)
     table = Tournament(k, n, storage_types.computed(dtype), greater_or_nan if largest else lesser)
     values = k.param("values", outer, count, inner, dtype=dtype, out=True)
@@ -223,7 +226,10 @@ def top_k(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DTyp
 
     Every element is ranked by how many come before it.  Parameters: x, values, positions (i64).
     """
-    k = Builder(f"top{count}_of_{n}")
+    k = Builder(
+        f"top{count}_of_{n}",
+        f"The {count} {'greatest' if largest else 'least'} of {n} elements in order, and their positions",
+    )
     x = k.param("x", outer, n, inner, dtype=dtype)
     values = k.param("values", outer, count, inner, dtype=dtype, out=True)
     found = k.param("positions", outer, count, inner, dtype=I64, out=True)

@@ -76,7 +76,7 @@ def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ..
     parts = [part for piece in (*pieces, *_padding(y)) for part in _split(piece, x, y)]
     nests = [_physical(part, x, y) for part in parts if math.prod(part.extents)]
     y_shape, x_shape, nests = _joined(y.physical, () if x is None else x.physical, nests)
-    k = Builder(name)
+    k = Builder(name, "Copies elements to other positions: " + name.replace("_", " "))
     source = None if x is None else k.param("x", *x_shape, dtype=x.dtype)
     target = k.param("y", *y_shape, dtype=y.dtype, out=True)
     for nest in nests:

@@ -39,7 +39,10 @@ class Rows:
 @lru_cache(maxsize=256)
 def normalize_rows(s: Rows, machine: Machine) -> Kernel:
     """Parameters: x, scale, bias if there is one, y, and mean and inverse deviation with ``statistics``."""
-    k = Builder(f"normalize_{s.outer}x{s.channels}x{s.n}")
+    k = Builder(
+        f"normalize_{s.outer}x{s.channels}x{s.n}",
+        "Rows less their mean, over their standard deviation; scaled and shifted",
+    )
     x = k.param("x", s.outer, s.channels, s.n)
     weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
     y = k.param("y", s.outer, s.channels, s.n, out=True)
@@ -78,7 +81,10 @@ def normalize_planes(x: Image, y: Image, epsilon: float, machine: Machine) -> Ke
 
     Parameters: x, scale and bias (each padded with zeros to whole blocks, so that padding lanes stay zero), y.
     """
-    k = Builder(f"normalize_{x.channels}_{x.h}x{x.w}")
+    k = Builder(
+        f"normalize_{x.channels}_{x.h}x{x.w}",
+        f"Every channel of {x.shown} less its mean, over its standard deviation; scaled and shifted",
+    )
     source = k.param("x", *x.shape)
     scale, bias = k.param("s", x.blocks, x.block), k.param("b", x.blocks, x.block)
     target = k.param("y", *y.shape, out=True)
@@ -140,7 +146,7 @@ class Lrn:
 @lru_cache(maxsize=64)
 def lrn(s: Lrn, machine: Machine) -> Kernel:
     """Parameters: x, y."""
-    k = Builder(f"lrn_{s.channels}x{s.size}")
+    k = Builder(f"lrn_{s.channels}x{s.size}", f"Local response normalization over {s.channels} channels")
     shape = (s.n, s.channels, s.size)
     x, y = k.param("x", *shape), k.param("y", *shape, out=True)
     before = (s.window - 1) // 2

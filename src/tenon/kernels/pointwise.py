@@ -76,7 +76,7 @@ def vectors(k: Builder, n: int, lanes: int, unroll: int = 4, kind: str = "serial
 def pointwise(s: Pointwise, machine: Machine) -> Kernel:
     """Parameters: the inputs, the mask if there is one, the output."""
     *boxes, out = collapse([*s.inputs, *([s.mask] if s.mask else []), s.output])
-    k = Builder(f"{s.name}_{'x'.join(str(n) for n in out.size)}")
+    k = Builder(f"{s.name}_{'x'.join(str(n) for n in out.size)}", "Element by element: " + s.name.replace("_", " "))
     names = ["x"] * len(s.inputs) + ["m"] * (s.mask is not None)
     tensors = [k.param(name, *b.shape, dtype=b.dtype) for name, b in zip(names, boxes, strict=True)]
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)

@@ -93,7 +93,9 @@ class _Parts:
 def pool(s: Pool, machine: Machine) -> Kernel:
     """Parameters: x, mask when ``clear``, operands, y.  Blocks are whole vectors, or vectors one lane wide."""
     kind = "average" if s.average else "max"
-    k = Builder(f"{kind}_pool_{s.y.channels}_{s.y.h}x{s.y.w}")
+    k = Builder(
+        f"{kind}_pool_{s.y.channels}_{s.y.h}x{s.y.w}", f"{kind.capitalize()} pooling of {s.x.shown} to {s.y.shown}"
+    )
     lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
     padded = s.y.blocks * s.y.block
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)

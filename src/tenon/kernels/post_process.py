@@ -71,7 +71,7 @@ class _Results:
 
 def decode(d: PostProcess) -> Kernel:
     """(encodings [1, n, 4], anchors [n, 4]), both (y, x, height, width) of centres -> boxes [n, 4] as corners."""
-    k = Builder(f"decode_centres_{d.anchors}")
+    k = Builder(f"decode_centres_{d.anchors}", "Boxes as corners from encodings and anchors")
     encodings, anchors = k.param("encodings", 1, d.anchors, 4), k.param("anchors", d.anchors, 4)
     boxes = k.param("boxes", d.anchors, 4, out=True)
     with k.loop("p", d.anchors) as p:
@@ -86,7 +86,10 @@ def decode(d: PostProcess) -> Kernel:
 
 def choose(d: PostProcess) -> Kernel:
     """(scores [1, n, classes], boxes [n, 4]) -> boxes, classes and scores of the rows, and their number."""
-    k = Builder(f"post_process_{d.anchors}x{d.classes}_{d.most}")
+    k = Builder(
+        f"post_process_{d.anchors}x{d.classes}_{d.most}",
+        "Non-maximum suppression of boxes: boxes, classes and scores of those kept, and their number",
+    )
     scores, boxes = k.param("confidence", 1, d.anchors, d.classes), k.param("boxes", d.anchors, 4)
     choice = Choice(k, d.longest)
     lists = _Lists(

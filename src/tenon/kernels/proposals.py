@@ -42,7 +42,10 @@ def moved(anchor: list[Expr], delta: list[Expr]) -> list[Expr]:
 
 def propose(d: Proposals) -> Kernel:
     """(scores [2 A, H, W], deltas [A, 4, H, W], image [3], anchors [A, 4]) -> rows [after, 5]; zeros mark no row."""
-    k = Builder(f"proposals_{d.anchors}x{d.height}x{d.width}_{d.after}" + "_inclusive" * d.inclusive)
+    k = Builder(
+        f"proposals_{d.anchors}x{d.height}x{d.width}_{d.after}" + "_inclusive" * d.inclusive,
+        "Region proposals: anchors moved by deltas, ranked by score, non-maximum suppression",
+    )
     scores = k.param("objectness", 2 * d.anchors, d.height, d.width)
     deltas = k.param("deltas", d.anchors, 4, d.height, d.width)
     image, anchors = k.param("image", 3), k.param("anchors", d.anchors, 4)

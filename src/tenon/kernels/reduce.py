@@ -90,7 +90,10 @@ class _Writing:
         self.shape, self.kinds = s.merged()
         self.kept = [n for n, kind in zip(self.shape, self.kinds, strict=True) if not kind]
         self.reduced = [n for n, kind in zip(self.shape, self.kinds, strict=True) if kind]
-        self.k = k = Builder(f"{s.name}_{'x'.join(map(str, self.shape))}")
+        self.k = k = Builder(
+            f"{s.name}_{'x'.join(map(str, self.shape))}",
+            f"Reduction by {s.combine} along {sum(self.reduced)} of the axes",
+        )
         self.x = k.param("x", *self.shape, dtype=s.dtype)
         self.row = k.param("r", *(self.kept or [1]), dtype=s.dtype) if s.row else None
         self.y = k.param("y", *(self.kept or [1]), dtype=s.dtype, out=True)
@@ -198,7 +201,9 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
 
     ``finish`` and ``map`` of zero must be zero, or the channels whole blocks: padding lanes are computed too.
     """
-    k = Builder(f"{combine}_plane_{x.channels}_{x.h}x{x.w}")
+    k = Builder(
+        f"{combine}_plane_{x.channels}_{x.h}x{x.w}", f"Every channel of {x.shown} reduced to one element ({combine})"
+    )
     source = k.param("x", *x.shape, dtype=x.dtype)
     target = k.param("y", *y.shape, dtype=y.dtype, out=True)
     limit = LONGEST if combine == "add" else None
@@ -221,7 +226,10 @@ def extreme(outer: int, n: int, inner: int, dtype: DType, least: bool, last: boo
 
     The first such place, or the ``last``.  Parameters: x, y.
     """
-    k = Builder(f"{'argmin' if least else 'argmax'}_{outer}x{n}x{inner}")
+    k = Builder(
+        f"{'argmin' if least else 'argmax'}_{outer}x{n}x{inner}",
+        "Position of the extreme element along the middle axis",
+    )
     x = k.param("x", outer, n, inner, dtype=dtype)
     y = k.param("y", outer, inner, dtype=I64, out=True)
     sums_in = computed(dtype)

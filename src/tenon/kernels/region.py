@@ -26,7 +26,7 @@ def max_with_position(planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tupl
     ``at`` places loops (positions, then taps) on every axis.  Parameters: x, the number of each element of a plane,
     y, numbers.
     """
-    k = Builder("max_with_position")
+    k = Builder("max_with_position", "Greatest element of every window, and its position")
     x = k.param("x", planes, *sizes, dtype=dtype)
     table = k.param("table", *sizes, dtype=I64)
     y = k.param("y", planes, *outs, dtype=dtype, out=True)
@@ -71,7 +71,7 @@ def roi_align(
     the image are visited.  Parameters: x [N, C, H, W], regions [R, 4], the batch of each, y [R, C, h, w].
     """
     n, channels, height, width = shape
-    k = Builder("roi_align")
+    k = Builder("roi_align", "RoiAlign: bilinear samples of regions, averaged or the greatest of each bin")
     x, rois = k.param("x", *shape), k.param("rois", regions, 4)
     batches = k.param("batches", regions, dtype=index_dtype)
     y = k.param("y", regions, channels, *outs, out=True)
@@ -180,7 +180,7 @@ def _neighbours(k: Builder, at: Expr, n: int) -> tuple[Expr, Expr, Expr]:
 @lru_cache(maxsize=64)
 def determinant(count: int, n: int, dtype: DType) -> Kernel:
     """By Gaussian elimination with partial pivoting.  Parameters: matrices, y, scratch for one matrix."""
-    k = Builder(f"determinant_{n}")
+    k = Builder(f"determinant_{n}", "Determinants by Gaussian elimination with partial pivoting")
     x, y = k.param("x", count, n, n, dtype=dtype), k.param("y", count, dtype=dtype, out=True)
     a = k.param("a", n, n, dtype=dtype, out=True)
     one, zero = Const(1.0, Type(dtype)), Const(0.0, Type(dtype))

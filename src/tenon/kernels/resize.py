@@ -41,7 +41,10 @@ class Resample:
 @lru_cache(maxsize=256)
 def resample(s: Resample, machine: Machine) -> Kernel:
     """Parameters: x, weights of the rows [h][taps], weights of the columns [w][taps], y."""
-    k = Builder(f"resize_{s.y.channels}_{s.y.h}x{s.y.w}")
+    k = Builder(
+        f"resize_{s.y.channels}_{s.y.h}x{s.y.w}",
+        f"Resampling of {s.x.shown} to {s.y.shown} by weights of rows and columns",
+    )
     lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
     down, across = range(len(s.rows[0].starts)), range(len(s.cols[0].starts))
     x = k.param("x", *s.x.shape, dtype=s.x.dtype).vec(lanes)

@@ -48,7 +48,9 @@ def max_regions(d: Regions) -> Kernel:
 
     An empty bin gives 0.
     """
-    k = Builder(f"max_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.rows}x{d.columns}")
+    k = Builder(
+        f"max_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.rows}x{d.columns}", "Max pooling of regions"
+    )
     x, regions, numbers, y = _parameters(k, d)
     with k.loop("r", d.count) as r:
         corner = [k.let("c", rounded(regions[r, 1 + i] * d.scale)) for i in range(4)]
@@ -70,7 +72,10 @@ def max_regions(d: Regions) -> Kernel:
 
 def average_regions(d: Regions) -> Kernel:
     """As ``max_regions``, but means; output channel c of bin (v, u) reads channel (c * group + v) * group + u."""
-    k = Builder(f"average_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}")
+    k = Builder(
+        f"average_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}",
+        "Position-sensitive average pooling of regions",
+    )
     x, regions, numbers, y = _parameters(k, d)
     with k.loop("r", d.count) as r:
         first = [k.let("c", rounded(regions[r, 1 + i]) * d.scale) for i in range(2)]
@@ -96,7 +101,10 @@ def aligned_regions(d: Regions, samples: int) -> Kernel:
 
     A point at or past the end of its bin, which is cut at the last pixels' middles, counts as zero.
     """
-    k = Builder(f"aligned_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}_{samples}")
+    k = Builder(
+        f"aligned_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}_{samples}",
+        "Position-sensitive average pooling of regions at bilinear samples",
+    )
     x, regions, numbers, y = _parameters(k, d, samples)
     with k.loop("r", d.count) as r, k.bind("n", cast(regions[r, 0], I32), d.items) as n:
         first = [k.let("c", regions[r, 1 + i] * d.scale) for i in range(2)]

@@ -72,7 +72,10 @@ def _own(first: Conv, second: Conv, b: Blocking) -> int:
 def separable(first: Conv, second: Conv, machine: Machine, b: Blocking) -> Kernel:
     """Parameters: x, the depthwise weights, its bias (padded), the packed weights of the second, its bias, mask when
     ``clear``, operands, ``scratch``, y."""
-    k = Builder(f"separable{b.levels}_{first.y.channels}_{second.y.channels}_{second.y.h}x{second.y.w}")
+    k = Builder(
+        f"separable{b.levels}_{first.y.channels}_{second.y.channels}_{second.y.h}x{second.y.w}",
+        f"Depthwise convolution, then a pointwise one by Strassen: {first.x.shown} to {second.y.shown}",
+    )
     lanes, image = machine.lanes, between(first, b)
     x = k.param("x", *first.x.shape)
     v = k.param("v", first.padded // lanes, *first.kernel, lanes)

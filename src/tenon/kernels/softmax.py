@@ -31,7 +31,10 @@ class Softmax:
 @lru_cache(maxsize=256)
 def softmax(s: Softmax, machine: Machine) -> Kernel:
     """Parameters: x, y."""
-    k = Builder(f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}x{s.inner}")
+    k = Builder(
+        f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}x{s.inner}",
+        f"{'Log-softmax' if s.log else 'Softmax'} along the middle axis of [{s.outer}, {s.n}, {s.inner}]",
+    )
     x, y = k.param("x", s.outer, s.n, s.inner), k.param("y", s.outer, s.n, s.inner, out=True)
     (kind,), inside = deal(s.outer)
     with k.loop("o", s.outer, kind=kind) as o:
@@ -59,7 +62,10 @@ def _columns(k: Builder, s: Softmax, x: Tensor, y: Tensor, o: Index, column: Ind
 @lru_cache(maxsize=256)
 def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
     """The same where ``inner`` is 1: along rows of n.  Parameters: x, y."""
-    k = Builder(f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}")
+    k = Builder(
+        f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}",
+        f"{'Log-softmax' if s.log else 'Softmax'} along the rows of [{s.outer}, {s.n}]",
+    )
     x, y = k.param("x", s.outer, s.n), k.param("y", s.outer, s.n, out=True)
     with k.loop("o", s.outer, kind="parallel") as o:
         top = total(k, "max", s.n, machine.lanes, F32, lambda at, lanes: x.vec(lanes)[o, at // lanes])

@@ -26,7 +26,18 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel
 from tenon.ir.types import F32, I32
-from tenon.kernels.conv import Ahead, Conv, Tile, best_tiles, multiply_add, overlapped, pack, step_time, unrolled
+from tenon.kernels.conv import (
+    Ahead,
+    Conv,
+    Tile,
+    best_tiles,
+    described,
+    multiply_add,
+    overlapped,
+    pack,
+    step_time,
+    unrolled,
+)
 from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
@@ -266,7 +277,10 @@ Targets = tuple[Target, ...]
 @lru_cache(maxsize=512)
 def strassen(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     """Parameters: x, transformed weights, bias (padded), mask when ``clear``, operands, ``scratch``, y."""
-    k = Builder(f"strassen{b.levels}_{'x'.join(map(str, s.kernel))}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
+    k = Builder(
+        f"strassen{b.levels}_{'x'.join(map(str, s.kernel))}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}",
+        f"{described(s)}, by {b.levels} levels of Strassen's algorithm",
+    )
     x = k.param("x", *s.x.shape)
     given = Given.of(k, s, machine, b)
     with k.loop("n", s.y.n) as n, blocks(k, s, b) as (group, top, left):
@@ -351,7 +365,7 @@ def multiply(p: Parts, a: View, to: Targets, level: int = 0, number: int = 0) ->
         return tuple(t.moved(j * outs, i * down[0], i * down[1]).plus(add) for t in to)
 
     def product(i: int, left: View, *targets: Target) -> None:
-        with p.k.outline(f"product{inner}"):
+        with p.k.outline(f"product{inner}", "one of the products of halves"):
             multiply(p, left, targets, inner, number + i)
 
     _add_inputs(p, a, ins, down, inner)
@@ -373,7 +387,12 @@ def _add_inputs(p: Parts, a: View, ins: int, down: tuple[int, int], level: int) 
         a, below = replace(a, stride=(1, 1)), replace(below, stride=(1, 1))
     to = [replace(p.sums(level, i), stride=(1, 1)) for i in range(4)]
     k = p.k
-    with k.outline("sums"), k.loop("c", ins) as c, k.loop("i", rows) as i, k.loop("j", cols) as j:
+    with (
+        k.outline("sums", "sums and differences of parts of the input"),
+        k.loop("c", ins) as c,
+        k.loop("i", rows) as i,
+        k.loop("j", cols) as j,
+    ):
         for v in range(s.x.block // lanes):
             at = c, i, j, v
             a11, a12 = (k.let("a", a.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
@@ -393,7 +412,13 @@ def _multiply(p: Parts, a: View, to: Targets, number: int) -> None:
         for first, count, height in segments(rows, tile.rows):
             with k.loop("i", count) as i:
                 for left, trips, width in segments(cols, tile.cols):
-                    with k.loop("j", trips) as j, k.outline(f"{height}x{width}x{tile.vecs}"):
+                    with (
+                        k.loop("j", trips) as j,
+                        k.outline(
+                            f"{height}x{width}x{tile.vecs}",
+                            f"a tile of {height} x {width} positions and {tile.vecs} vectors of output channels",
+                        ),
+                    ):
                         turn = (i + first // tile.rows) * across + (j + left // tile.cols)
                         at = i * height + first, j * width + left
                         _micro(p, a, to, _Step(number, o, at, (height, width), turn, of))

@@ -30,6 +30,7 @@ from tenon.kernels.conv import (
     Arithmetic,
     Conv,
     Run,
+    described,
     fits,
     multiply_add,
     overlapped,
@@ -313,6 +314,11 @@ _SERIAL = ("serial", "serial")
 """Loops that the threads do not share out."""
 
 
+def _about(s: Conv, b: Blocking) -> str:
+    """What the kernel computes, for readers of generated code."""
+    return f"{described(s)}, by Winograd's algorithm with {b.m} outputs of a tile per axis, {b.tiles} tiles at a time"
+
+
 def _name(s: Conv, b: Blocking) -> str:
     return f"winograd{b.m}" + ("" if s.kernel == (3, 3) else f"_{s.kernel[0]}x{s.kernel[1]}")
 
@@ -321,7 +327,7 @@ def _name(s: Conv, b: Blocking) -> str:
 def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
     """Parameters: x, transformed weights of each run, bias (padded), mask when ``clear``, operands, scratch for
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
-    k = Builder(f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}")
+    k = Builder(f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}", _about(s, b))
     p = _Parts(k, s, machine, b)
     x, ws, end = p.image(), p.weights(), p.finish()
     v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
@@ -346,12 +352,12 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
     name = f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
     first, start = Index(), Index()
 
-    p = _Parts(Builder(f"{name}_in"), s, machine, b)
+    p = _Parts(Builder(f"{name}_in", f"Transformed inputs: {_about(s, b)}"), s, machine, b)
     x, v = p.image(), p.transformed(out=True)
     _transform_inputs(p, x, v, first, start, (p.total,), _phase_kinds(s.x.blocks * s.x.block, p))
     made = [p.k.done()]
 
-    p = _Parts(Builder(f"{name}_mul"), s, machine, b)
+    p = _Parts(Builder(f"{name}_mul", f"Products: {_about(s, b)}"), s, machine, b)
     v, ws, t = p.transformed(), p.weights(), p.products(out=True)
     (outer, inner), _ = deal(p.elements, max(r.trips for r, _ in ws), threads=machine.threads)
     with p.k.loop("e", p.elements, kind=outer) as e:
@@ -359,7 +365,7 @@ def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kern
             _multiply(p, r, w, v, t, e, inner)
     made.append(p.k.done())
 
-    p = _Parts(Builder(f"{name}_out"), s, machine, b)
+    p = _Parts(Builder(f"{name}_out", f"Transformed products: {_about(s, b)}"), s, machine, b)
     t, end, y = p.products(), p.finish(), p.output()
     _transform_products(p, t, end, y, first, start, (p.total,), _phase_kinds(s.padded, p))
     return made[0], made[1], p.k.done()
@@ -384,7 +390,7 @@ def _transform_inputs(
     outer, inner = kinds
     with k.loop("c", s.x.blocks * s.x.block // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as t:
         top, left = p.position(start + t)
-        with k.outline("in"):
+        with k.outline("in", "the transform of an input tile"):
             half = k.local("h", down.side, across.side, lanes=lanes)
             for j in range(across.side):
                 rows = range(down.side)
@@ -415,7 +421,12 @@ def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind
     turns, rounds = -(-tiles // p.b.cols), deep // unroll
     with k.loop("o", r.trips, kind=kind) as o:
         for first, count, width in segments(tiles, p.b.cols):
-            with k.loop("j", count) as j, k.outline(f"mul{width}x{r.vecs}"):
+            with (
+                k.loop("j", count) as j,
+                k.outline(
+                    f"mul{width}x{r.vecs}", f"products of {width} tiles with {r.vecs} vectors of output channels"
+                ),
+            ):
                 left = j * width + first
                 acc = k.local("a", 1, width, r.vecs, lanes=lanes)
                 with k.unroll("q", width) as q, k.unroll("z", r.vecs) as z:
@@ -454,7 +465,7 @@ def _transform_products(
     outer, inner = kinds
     with k.loop("c", s.padded // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as tile:
         top, left = p.position(start + tile)
-        with k.outline("out"):
+        with k.outline("out", "the transform of a tile of products, bias and epilogue"):
             half = k.local("h", down.m, across.side, lanes=lanes)
             for j in range(across.side):
                 rows = range(down.side)
