@@ -54,3 +54,10 @@ def test_pieces_compute_the_same_and_show_nothing_new(tmp_path: Path, monkeypatc
     assert whole.object != parts.object
     with tenon.open(whole) as engine:
         assert [engine.run(image)["probabilities"].tobytes() for image in images[:20]] == found
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_each_function_keeps_its_comment() -> None:
+    source = tenon.compile(DIGITS / "digits.onnx", name="net").source
+    parts = pieces(source, "net")
+    assert sum(part.count("*/\nTENON_") for part in parts) == source.count("*/\nTENON_OUTLINE void ") > 5

@@ -19,14 +19,8 @@ _STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a sh
 
 _SHARED = """\
 #ifndef TENON_MEM_ALIGN
-/* Aligns a static array: TENON_MEM_ALIGN(64) uint8_t memory[SIZE]; */
-#if defined(__GNUC__)
+/* Aligns a static array: TENON_MEM_ALIGN(64) uint8_t memory[SIZE];  For GCC and Clang: define it before for others. */
 #define TENON_MEM_ALIGN(size) __attribute__((aligned(size)))
-#elif defined(_MSC_VER)
-#define TENON_MEM_ALIGN(size) __declspec(align(size))
-#else
-#define TENON_MEM_ALIGN(size) _Alignas(size)
-#endif
 #endif
 #ifndef TENON_GET_ADDR
 /* The address of an input or output in the mutable region. */

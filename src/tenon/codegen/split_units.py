@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 _COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
-_START = re.compile(r"\n(?=(?:/\*(?:(?!\*/)[\s\S])*\*/\n)?TENON_OUTLINE void )")
+_START = re.compile(r"(?<!\*/)\n(?=(?:/\*(?:(?!\*/)[\s\S])*\*/\n)?TENON_OUTLINE void )")
 _KIND = "TENON_OUTLINE void "
 _END = "\n}\n"
 _CALLED = re.compile(r"\b(\w+)\(")
