@@ -161,7 +161,7 @@ CHANGES = [
     ("rows", "ReduceSum", "acc[c] = initial(combine, dtype)", "pass"),
     ("merge", "Unique", 'op("and", ready, op("or", done, cast(after(p, q), I32)))', "ready"),
     ("merge", "Unique", "select(fresh, middle[0], right[0])", "select(fresh, counter[0], right[0])"),
-    ("found", "Unique", 'flag(op("not_equal", order(p, head), number(0)))', "number(0)"),
+    ("data_dependent", "Unique", 'flag(op("not_equal", order(p, head), number(0)))', "number(0)"),
     ("resize", "Resize", "y[to] = _weighted(lines, vertical)", "y[to] = _weighted(lines, lines and vertical[::-1])"),
 ]  # fmt: skip
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,20 @@ def test_nothing_needless_in_any_operator_case(machine: str, sliced: bool) -> No
     assert [m.group() for m in ONE_ITERATION.finditer(text)] == []
     assert [m.group() for m in NEEDLESS.finditer(text)] == []
     assert "- (f32x" not in text  # a spread scalar has a name
+
+
+@pytest.mark.parametrize("machine", ["lanes1", "lanes8"])
+def test_every_helper_is_called(machine: str) -> None:
+    """Compilers warn about functions that nobody calls."""
+    for _, cls in sorted(registry().items()):
+        for case in cls.cases():
+            unit = C()
+            for step in steps(case, MACHINES[machine], Ask(blocked=True)):
+                unit.kernel(step.kernel)
+            text = unit.text()
+            called = Counter(re.findall(r"\w+", text))
+            idle = [name for name in re.findall(r"^TENON_INLINE [^(]*?(\w+)\(", text, re.M) if called[name] < 2]
+            assert not idle, f"{case}: {idle}"
 
 
 def test_the_only_iteration_of_a_shared_loop_is_one_slices() -> None:

@@ -7,6 +7,7 @@ body that any compiler takes.  No intrinsics headers, no libm.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Sequence
 from typing import ClassVar
@@ -429,10 +430,22 @@ class C(Printer):
     def array(self, b: Buffer, size: int) -> str:
         return f"{self.type(b.type)} {b.name}[{size}] __attribute__((aligned(64)));"
 
+    def needed(self) -> list[str]:
+        """The helpers that functions, or other such helpers, call: lines that were left out may have asked for more."""
+        used = set(re.findall(r"\w+", "\n".join(self.functions)))
+        found = []
+        for text in reversed(self.helpers.values()):  # what a helper calls stands before it
+            if not used.isdisjoint(re.findall(r"^TENON_INLINE [^(]*?(\w+)\(", text, re.MULTILINE)):
+                found.append(text)
+                used.update(re.findall(r"\w+", text))
+        return found[::-1]
+
     def text(self) -> str:
         """Everything printed so far: types, helpers, functions."""
-        floats = any("float" in text or "double" in text for text in (*self.functions, *self.helpers.values()))
-        needs = NEEDS_GNU if self.vectors else _strict("".join((*self.functions, *self.helpers.values())))
+        helpers = self.needed()
+        body = "\n".join((*self.functions, *helpers))
+        floats = "float" in body or "double" in body
+        needs = NEEDS_GNU if self.vectors else _strict(body)
         lines = [needs + EXACT * (floats or bool(self.vectors)) + HEAD]
         for t in sorted(self.vectors, key=str):
             name, element = self.vectors[t], self.names[t.dtype]
@@ -441,7 +454,7 @@ class C(Printer):
                 f"typedef {name} {name}_at __attribute__((aligned({t.dtype.bytes}), may_alias));",
             ]
         functions = [f"{self.comments[name]}{self.outlined}{name}{text}" for text, name in self.functions.items()]
-        return "\n".join([*lines, "", *self.helpers.values(), "", *functions])
+        return "\n".join([*lines, "", *helpers, "", *functions])
 
 
 def _strict(body: str) -> str:

@@ -452,6 +452,7 @@ class ArgMax(Operator):
         yield Case(cls(1), ((2, 5, 3, 7),), label="channels")
         yield Case(cls(0), (x.astype(np.uint8),), label="u8")
         yield Case(cls(-1), ((x - 4).astype(DType.I4.numpy),), label="i4")
+        yield Case(cls(0), ((x[:1] - 4).astype(DType.I4.numpy),), label="one_i4")
         yield Case(cls(-1), (-x.astype(np.int64),), label="i64")
 
 
