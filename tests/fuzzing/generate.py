@@ -341,6 +341,9 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
         return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
     if node.op.name == "Pow":  # C's pow(-inf, 0.5) is infinite, a square root is NaN
         return not np.isneginf(floats[0].astype(np.float64)).any() if floats else True
+    result = node.output.type.dtype
+    if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # of NaN it may be any integer
+        return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
     if node.op.name == "OneHot" and node.inputs[0] and node.inputs[0].type.dtype.is_float:  # cast to integers
         return tame(floats[0])
     return node.op.name not in ORDERED or not any(np.isnan(a).any() for a in floats)

@@ -12,6 +12,8 @@ WILD: dict[str, str] = {
     "Clip": "Clip: a bound that is absent is the largest finite number",
     "GlobalMaxPool": "pooling: the least result is the lowest finite number",
     "LRN": "LRN: sums run along the channels, so that what is not finite stays in them",
+    "InstanceNormalization": "InstanceNormalization: it scales before it subtracts the mean, and large numbers cancel",
+    "ReduceLogSumExp": "ReduceLogSumExp: NaN is lost beside infinities in long rows",
     "MaxPool": "pooling: the least result is the lowest finite number",
 }
 """By operator, for operands that are not finite, or extreme."""

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import tenon
 from evaluate import difference, evaluate, random_inputs
 from onnx_models import classifier, gated, model, node, random
 from tenon import frontends, ops
@@ -456,3 +457,29 @@ def test_reductions_of_truth_values(type: str) -> None:
                 load(made)
         else:
             load(made)
+
+
+def test_means_of_integers() -> None:
+    """Sums wrap around in 64 bits, also in the reference, and quotients are rounded towards zero."""
+    for dtype in (np.int64, np.uint64, np.int32, np.int8):
+        info = np.iinfo(dtype)
+        x = np.array(
+            [[info.max, info.max, 5], [info.min, info.min, -7 if info.min else 7], [1, -2 if info.min else 2, 0]], dtype
+        )
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        mean, port = (
+            node("ReduceMean", ["x", "a"], ["y"], keepdims=0),
+            helper.make_tensor_value_info("x", kind, x.shape),
+        )
+        made = helper.make_model(helper.make_graph(
+            [mean], "g", [port],
+            [helper.make_tensor_value_info("y", kind, None)], [numpy_helper.from_array(np.array([1]), "a")],
+        ), opset_imports=[helper.make_opsetid("", 18)])  # fmt: skip
+        wide = [sum(int(v) for v in row) for row in x]
+        bits = 64 if dtype == np.uint64 else 63
+        wrapped = [(v + 2**bits) % 2**64 - 2**bits if bits == 63 else v % 2**64 for v in wide]
+        expected = [int(abs(v) // 3) * (1 if v >= 0 else -1) for v in wrapped]
+        got = tenon.open(tenon.compile(made.SerializeToString(), target="host")).run(x)["y"]
+        assert got.tolist() == np.array(expected).astype(dtype).tolist(), dtype
+        (value,) = evaluate(load(made), {"x": x}).values()
+        assert value.tolist() == got.tolist()

@@ -75,6 +75,13 @@ def _mean(x: Array, axis: Ints, keepdims: bool, dtype: Any = None) -> Any:
         return np.mean(x, axis=axis, keepdims=keepdims, dtype=dtype)
 
 
+def _whole_mean(x: Array, axis: Ints, keepdims: bool) -> Any:
+    """The sum in 64 bits, where it may wrap around, over the number of elements, rounded towards zero."""
+    total = x.sum(axis=axis, keepdims=keepdims, dtype=np.uint64 if x.dtype == np.uint64 else np.int64)
+    count = total.dtype.type(max(1, x.size // max(1, total.size)))
+    return total // count + ((total < 0) & (total % count != 0))
+
+
 def _finite(top: Expr) -> Expr:
     """``top``, or 0 in place of an infinity."""
     return select(less(op("abs", top), math.inf), top, 0.0)
@@ -199,7 +206,7 @@ class ReduceMean(Reduce):
         return identity, Function("over", count)
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
-        return self.by_numpy(x, axes, _mean)
+        return self.by_numpy(x, axes, _mean if x.dtype.kind not in "iu" else _whole_mean)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
