@@ -40,8 +40,8 @@ ORDERED = frozenset({
 """Operators that choose the greatest of several, or an integer: what NaN gives is not specified."""
 
 PLACES = frozenset({
-    "CumProd", "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal", "PsRoiAlign",
-    "PsRoiPool", "ReduceProd", "Resize", "RoiAlign",
+    "CumProd", "Det", "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal",
+    "PsRoiAlign", "PsRoiPool", "ReduceProd", "Resize", "RoiAlign",
 })  # fmt: skip
 """Operators that compute where to read, so that their numbers are coordinates, and products of many numbers, which
 overflow in one order and not in another."""

@@ -183,3 +183,10 @@ def test_weights_that_several_read_are_stored_once() -> None:
     graph = frontends.load(model(nodes, {"x": [1, 24, 4, 4]}, ["y"], {"w": w}).SerializeToString())
     passes.optimize(graph, narrow=precision("fp16", arithmetic=False))
     assert len({id(n.inputs[1]) for n in graph if "Conv" in n.op.name}) == 1
+
+
+@pytest.mark.parametrize("precision_name", ["fp16", "bf16"])
+def test_weights_without_elements_are_left_as_they_are(precision_name: Precision) -> None:
+    made = model([node("MatMul", ["x", "w"], ["y"])], {"x": (2, 19)}, ["y"], {"w": np.zeros((19, 0), np.float32)})
+    bundle = tenon.compile(made.SerializeToString(), precision=precision_name)
+    assert tenon.open(bundle).run(np.zeros((2, 19), np.float32))["y"].shape == (2, 0)

@@ -95,6 +95,8 @@ class _Storing:
         value = node.inputs[1]
         if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2:
             return 0
+        if not value.type.size:
+            return 0
         if _depthwise(node) or (node.op.name == "MatMul" and value.type.rank > 2):  # such matrices are not packed
             return 0
         if self.dtype is DType.F16 and not np.isfinite(value.array).all():
