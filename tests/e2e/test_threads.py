@@ -186,7 +186,9 @@ def test_the_command_line(digits: Path, tmp_path: Path) -> None:
 
 def test_a_bundle_for_one_thread_holds_no_trace_of_others() -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", threads=1)
-    assert "thread" not in bundle.source.replace("__thread", "")
+    banner, _, code = bundle.source.partition("*/")
+    assert "threads=1" in banner
+    assert "thread" not in code.replace("__thread", "")
     assert "MAX_THREADS" not in bundle.header
     assert b"pthread" not in bundle.library
 
