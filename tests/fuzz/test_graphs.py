@@ -136,12 +136,14 @@ def test_strides_past_the_kernel(compiler: Compiler) -> None:
 
 
 def test_floats_that_count_classes(compiler: Compiler) -> None:
-    """ONNX casts them to integers; onnxruntime has no class for fractions."""
+    """ONNX casts them to integers; onnxruntime has no class for fractions on some machines and casts on others."""
     x, values = np.array([0, 1.5, 2.9, -0.5, -1.5, 3.5], np.float32), np.array([2, 5], np.float32)
     made = graph_of({"x": x, "cd": np.array([3], np.float32), "v": values}, ("OneHot", ("x", "cd", "v"), {}))
     report = judged(made, compiler)
     assert report.findings == []
-    assert list(report.excused) == [excused(made)]
+    assert report.answered == 1
+    assert "OneHot" in excused(made)
+    assert set(report.excused) <= {excused(made)}
 
 
 def test_variances_that_overflow(compiler: Compiler) -> None:
