@@ -203,7 +203,7 @@ class Generator:
         if node.op.supported(site(node, Setting(MACHINE))):  # type: ignore[attr-defined]
             check(lowered_alone(node), Setting(MACHINE))
         arrays = [None if v is None else self.known[v] for v in node.inputs]
-        if not meaningful(node, [a for a in arrays if a is not None and a.dtype.kind == "f"]):
+        if not meaningful(node, [a for a in arrays if a is not None and fractional(a)]):
             raise UnsupportedError("fuzzing", ())
         results = node.op.evaluate(arrays)
         for value, array in zip(node.outputs, results, strict=True):
@@ -331,6 +331,12 @@ class Generator:
         self.feeds = {v.name: self.feeds[v.name] for v in self.graph.inputs}
 
 
+def fractional(array: Array) -> bool:
+    """Whether it holds floats, small ones too."""
+    dtype = DType.of(array.dtype)
+    return dtype.is_float or dtype.is_small_float
+
+
 def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     """Whether the result is specified for such operands."""
     if node.op.name in PRODUCTS and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
@@ -344,9 +350,15 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     result = node.output.type.dtype
     if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # of NaN it may be any integer
         return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
+    if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # zero by zero is NaN
+        return False
+    if node.op.name == "BitCast":  # the sign and the payload of NaN may be any
+        return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
+    if node.op.name == "Gelu":  # minus infinity times a number that rounds to zero
+        return not any(np.isneginf(a.astype(np.float64)).any() for a in floats)
     if node.op.name == "OneHot" and node.inputs[0] and node.inputs[0].type.dtype.is_float:  # cast to integers
         return tame(floats[0])
-    return node.op.name not in ORDERED or not any(np.isnan(a).any() for a in floats)
+    return node.op.name not in ORDERED or not any(np.isnan(a.astype(np.float64)).any() for a in floats)
 
 
 def endless(op: RoiAlign, regions: Array) -> str:

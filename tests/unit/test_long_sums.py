@@ -146,6 +146,17 @@ def test_normalization_of_many_numbers(name: str, shape: tuple[int, ...]) -> Non
     assert np.abs(found - np.where(x > 0.1, 1, -1)).max() < BOUND
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_log_softmax_of_one_large_number(axis: int) -> None:
+    """The greatest is subtracted before the logarithm, which is small beside it."""
+    row = np.full(16, 100.0, np.float32)
+    row[3] = 107.96875
+    x = np.tile(row, (16, 1)) if axis else np.tile(row[:, None], (1, 16))
+    found = tenon.open(tenon.compile(model(one("LogSoftmax", axis=axis), {"x": x.shape}, ["y"]).SerializeToString()))
+    got = found.run(x)["y"][3, 3]
+    assert abs(got + np.log1p(15 * np.exp(-7.96875))) < 15 * 2**-24  # 15 additions to a sum near one
+
+
 # -------------------------------------------------------------------------------------- the loops themselves
 @pytest.mark.parametrize(
     "extents", [(), (3,), (17,), (16, 16), (2, 3, 2), (1, 50, 1), (5, 1, 7), (3, 4, 29), (29, 2, 5)]

@@ -216,10 +216,12 @@ class Builder:
 
 
 def guarded(facts: tuple[Index, ...], value: Expr, other: float) -> Expr:
-    """``value`` where every fact holds, else ``other``; no guard when there is nothing to hold."""
-    if not facts:
-        return value
-    return Guarded(facts, value, broadcast(Const(other, Type(value.type.dtype)), value.type.lanes))
+    """``value`` where every fact holds, else ``other``; no guard where all facts are constants."""
+    fallback = broadcast(Const(other, Type(value.type.dtype)), value.type.lanes)
+    if any(not fact.terms and fact.const < 0 for fact in facts):
+        return fallback
+    open_facts = tuple(fact for fact in facts if fact.terms)
+    return Guarded(open_facts, value, fallback) if open_facts else value
 
 
 def segments(n: int, step: int) -> list[tuple[int, int, int]]:

@@ -54,9 +54,9 @@ def _columns(k: Builder, s: Softmax, x: Tensor, y: Tensor, o: Index, column: Ind
         if not s.log:
             y[o, i, column] = e
         sums[0] = sums[0] + e
-    scale = k.let("s", top[0] + math.log(acc[0]) if s.log else 1.0 / acc[0])
+    scale = k.let("s", math.log(acc[0]) if s.log else 1.0 / acc[0])
     with k.loop("i", s.n) as i:
-        y[o, i, column] = x[o, i, column] - scale if s.log else y[o, i, column] * scale
+        y[o, i, column] = (x[o, i, column] - top[0]) - scale if s.log else y[o, i, column] * scale
 
 
 @lru_cache(maxsize=256)
@@ -77,11 +77,11 @@ def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
             return e
 
         whole = total(k, "add", s.n, machine.lanes, F32, exponential)
-        scale = k.let("s", top + math.log(whole) if s.log else 1.0 / whole)
+        scale = k.let("s", math.log(whole) if s.log else 1.0 / whole)
 
         def finish(at: Index, lanes: int) -> None:
             place = (o, at // lanes)
-            y.vec(lanes)[place] = x.vec(lanes)[place] - scale if s.log else y.vec(lanes)[place] * scale
+            y.vec(lanes)[place] = (x.vec(lanes)[place] - top) - scale if s.log else y.vec(lanes)[place] * scale
 
         each(k, s.n, machine.lanes, finish)
     return k.done()

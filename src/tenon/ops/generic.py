@@ -248,6 +248,7 @@ class DirectAveragePool(DirectPooling, AveragePool):
             dilated = cls(kernel_shape=(2,), dilations=(2,), pads=(1, 1), strides=(3,), count_include_pad=included)
             yield Case(dilated, ((3, 1, 1),), label=f"padding_only_{i}")
         yield Case(cls(kernel_shape=(2, 2), pads=(2, 1, 2, 0), strides=(2, 1)), ((1, 2, 4, 3),), label="padding_rows")
+        yield Case(cls(kernel_shape=(1,), pads=(1, 1), strides=(3,)), ((3, 1, 1),), label="nothing_but_padding")
 
 
 GENERAL: dict[str, type[Operator]] = {

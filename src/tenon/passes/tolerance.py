@@ -43,6 +43,9 @@ FUNCTIONS = frozenset({
 """Operators computed through sums of numbers of the order of one, or of their largest operand or result where that is
 less: they are off by a fraction of that, also where the result is small."""
 
+MINUS_ONE = frozenset({"Celu", "Elu", "Selu"})
+"""Operators computed as exp(x) - 1: where x is small they are off by a rounding of one."""
+
 SHAPING = frozenset({("Range", 0), ("Range", 1), ("Range", 2), ("Resize", 1), ("Resize", 2)})
 """Operands, by operator and number, that shapes follow from: they are what they are."""
 
@@ -154,7 +157,8 @@ def _absolute(node: Node, operands: Sequence[Array | None], result: Array) -> fl
     if node.op.name not in FUNCTIONS or not _unit(result):
         return 0.0
     floats = [np.abs(a.astype(np.float64)) for a in (*operands, result) if a is not None and _unit(a)]
-    return _unit(result) * min(1.0, max(float(a[np.isfinite(a)].max(initial=0.0)) for a in floats))
+    largest = max(float(a[np.isfinite(a)].max(initial=0.0)) for a in floats)
+    return max(_unit(result) * min(1.0, largest), 2.0**-24 if node.op.name in MINUS_ONE else 0.0)
 
 
 def _wide(array: Array) -> Array:
@@ -186,12 +190,15 @@ def _close(a: Array, b: Array) -> bool:
 
 def _allowed(value: Array, disturbed: Sequence[Array]) -> Array:
     """What each element may differ by: twice what disturbances did to it, and to its neighbours on average; NaN where
-    a disturbance made it jump."""
+    a disturbance made it jump.  Where a result scatters by more than a tenth of its size (the sine or the remainder of a
+    large number), a few patterns do not show the extremes: it may differ by twice as much."""
     reach = np.max([_gap(d, value) for d in disturbed], axis=0, initial=0.0)
     if not _unit(value):
         return np.where(reach > 0, np.nan, 0.0)
     finite = reach[np.isfinite(reach)]
     around = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+    with np.errstate(all="ignore"):
+        reach = np.where(reach > 0.1 * (np.abs(_wide(value)) + reach), 2 * reach, reach)
     tiny = float(np.finfo(np.float32 if value.dtype != np.float64 else np.float64).tiny)
     return np.where(np.isfinite(reach), 2 * reach + around + tiny, np.nan)
 
