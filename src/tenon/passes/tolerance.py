@@ -190,8 +190,8 @@ def _close(a: Array, b: Array) -> bool:
 
 def _allowed(value: Array, disturbed: Sequence[Array]) -> Array:
     """What each element may differ by: twice what disturbances did to it, and to its neighbours on average; NaN where
-    a disturbance made it jump.  Where a result scatters by more than a tenth of its size (the sine or the remainder of a
-    large number), a few patterns do not show the extremes: it may differ by twice as much."""
+    a disturbance made it jump.  Where a result scatters by more than a tenth of its size (sines or remainders of large
+    numbers), a few patterns do not show the extremes: it may differ by twice as much."""
     reach = np.max([_gap(d, value) for d in disturbed], axis=0, initial=0.0)
     if not _unit(value):
         return np.where(reach > 0, np.nan, 0.0)
