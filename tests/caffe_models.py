@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
-from tenon.frontends.caffe.layer import Layer
-from tenon.frontends.caffe.schema import SCHEMA
-from tenon.frontends.wire.protobuf import Message
-from tenon.frontends.wire.protobuf_write import serialise
+from tenon import importers
+from tenon.importers.caffe.layer import Layer
+from tenon.importers.caffe.schema import SCHEMA
 from tenon.ir.graph import Array, Graph
+from tenon.wire.protobuf import Message
+from tenon.wire.protobuf_write import serialise
 
 Blobs = Mapping[str, Sequence[Array]]
 
@@ -68,7 +68,7 @@ def shapes_of_weights(
 
     with monkeypatch.context() as patch:
         patch.setattr(Layer, "array", noting)
-        frontends.load(source)
+        importers.load(source)
     return found
 
 
@@ -88,4 +88,4 @@ def random_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> byt
 
 
 def loaded(text: str, blobs: Blobs | None = None) -> Graph:
-    return frontends.load(text.encode(), weights=caffemodel(blobs) if blobs else None)
+    return importers.load(text.encode(), weights=caffemodel(blobs) if blobs else None)

@@ -224,7 +224,7 @@ def bounded() -> Iterator[None]:
 
 
 def checked(graph: Graph) -> Graph:
-    """A graph that a frontend gave, which must be legal."""
+    """A graph that an importer gave, which must be legal."""
     verify(graph, typed=all(v.type.bound for v in graph.inputs))
     return graph
 

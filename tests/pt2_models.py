@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.pytorch.load import KINDS
+from tenon.importers.pytorch.load import KINDS
 from tenon.ir.graph import Array
 
 NUMBERS = {kind: number for number, kind in KINDS.items()}

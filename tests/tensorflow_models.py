@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.frontends.tensorflow.schema import DTYPES
+from tenon.importers.tensorflow.schema import DTYPES
 from tenon.ir.graph import Array
 from tenon.ir.types import DType
 

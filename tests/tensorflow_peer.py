@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Array
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -32,7 +32,7 @@ def some(*shape: int) -> Array:
 
 def agree(path: Path, inputs: Sequence[Array], expected: Sequence[Array], most: float = 1e-5) -> None:
     """What the file gives here is ``expected``, by order of inputs and outputs."""
-    graph = frontends.load(path, shapes={})
+    graph = importers.load(path, shapes={})
     found = evaluate(graph, {v.name: x for v, x in zip(graph.inputs, inputs, strict=True)})
     for ours, theirs in zip(found.values(), expected, strict=True):
         assert ours.shape == theirs.shape

@@ -12,19 +12,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
 from tenon.bundle.names import identifier
 from tenon.codegen.unit import source
 from tenon.errors import InputError, ModelError, guarded
-from tenon.frontends.detection_outputs import find_heads
-from tenon.frontends.pytorch import is_torch
+from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
 from tenon.ops.base import Limits
 from tenon.options import THREADS, Changes, Options, usual_limits, with_options
+from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
 from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import precision
@@ -72,10 +72,10 @@ def load(
     Raises ModelError: FormatError for a broken file, UnsupportedError listing all that Tenon lacks, ShapeError.
     """
     if is_torch(model):
-        from tenon.frontends.pytorch import export
+        from tenon.importers.pytorch import export
 
         return export.load(model, example_inputs, inputs, outputs, values)
-    return frontends.load(
+    return importers.load(
         model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights, values=values
     )
 
@@ -203,7 +203,7 @@ def rewrite(
     inspected and timed.  ``verify`` compares the result of every pass with what it was given.
     Raises ModelError, and InputError for options that do not fit.
     """
-    from tenon.frontends.rewrite import Request, rewritten
+    from tenon.exporters.rewrite import Request, rewritten
 
     request = Request(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
     failures = Path.cwd() if verify else None
@@ -367,6 +367,6 @@ def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
 def _origin(model: Model | Graph, graph: Graph) -> Origin | None:
     if isinstance(model, Graph):
         return None
-    file, frontend = frontends.find(model)
-    format = next(name for name, known in frontends.FORMATS.items() if known.frontend() is frontend)
+    file, importer = importers.find(model)
+    format = next(name for name, known in importers.FORMATS.items() if known.importer() is importer)
     return Origin(file=Path(file.name).name, sha256=hashlib.sha256(file.data).hexdigest(), format=format.lower())

@@ -9,10 +9,10 @@ from conformance.cases import Conformance
 from conformance.exact import EXACT
 from conformance.harness import PASSED, Outcome
 from tenon import ops
-from tenon.frontends.onnx.compose import COMPOSED
-from tenon.frontends.onnx.control import CONTROL
-from tenon.frontends.onnx.gradient import RULES
-from tenon.frontends.onnx.strings import STRINGS
+from tenon.decompositions.onnx.compose import COMPOSED
+from tenon.decompositions.strings.strings import STRINGS
+from tenon.importers.onnx.control import CONTROL
+from tenon.importers.onnx.gradient import RULES
 from tenon.targets import targets
 
 HEAD = """\

@@ -18,7 +18,7 @@ from PIL import Image
 import tenon
 from evaluate import difference, evaluate, random_inputs
 from real import SHARED, shared
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Array, Graph
 
 HERE = Path(__file__).parent
@@ -127,7 +127,7 @@ def answers(graph: Graph, given: dict[str, Array]) -> dict[str, Array]:
 @pytest.mark.parametrize("path", COMPILED)
 def test_compiled_like_the_references(path: str) -> None:
     weights = SHARED / "models/caffe/cifar10_cgo/cifar10.caffemodel" if "cifar10" in path else None
-    graph = frontends.load(shared(f"models/{path}"), shapes=COMPILED[path], weights=weights)
+    graph = importers.load(shared(f"models/{path}"), shapes=COMPILED[path], weights=weights)
     given = random_inputs(graph)
     expected = evaluate(graph, given)
     for name, found in answers(graph, given).items():
@@ -159,7 +159,7 @@ def test_one_net_in_several_formats(name: str) -> None:
     every = []
     first: Array | None = None
     for path in TWINS[name]:
-        graph = frontends.load(shared(f"models/{path}"), shapes=SHAPES.get(path, {}))
+        graph = importers.load(shared(f"models/{path}"), shapes=SHAPES.get(path, {}))
         (port,) = graph.inputs
         first = next(iter(random_inputs(graph).values())) if first is None else first
         turned = first if first.shape == port.type.dims else first.transpose(0, 2, 3, 1)
@@ -177,7 +177,7 @@ def test_the_large_residual_net_in_bytes() -> None:
         "tflite_fp32/mlperf_tiny/pretrainedResnet_large_float",
         "tflite_int8/mlperf_tiny/pretrainedResnet_large_int8",
     )
-    graphs = [frontends.load(shared(f"models/{path}.tflite")) for path in paths]
+    graphs = [importers.load(shared(f"models/{path}.tflite")) for path in paths]
     with tenon.open(tenon.compile(graphs[0])) as real, tenon.open(tenon.compile(graphs[1])) as small:
         for name in ("cat_285.png", "dog_207.png", "darknet_horses.jpg"):
             with Image.open(shared(f"models/images/{name}")) as photo:

@@ -18,11 +18,11 @@ import tenon
 import tflm_signal as definition
 from real import ROOT, shared
 from tenon.engine.emulate import Emulator
-from tenon.frontends.source import ModelFile
-from tenon.frontends.tflite.importer import Operation
-from tenon.frontends.tflite.load import parse
-from tenon.frontends.wire.flatbuffer import flex_map
+from tenon.importers.tflite.importer import Operation
+from tenon.importers.tflite.load import parse
 from tenon.ir.graph import Array
+from tenon.model_files.model_file import ModelFile
+from tenon.wire.flatbuffer import flex_map
 
 FRAME = "serving_default_audio_frame:0"
 WORDS = {"yes": "yes", "no": "no", "silence": "silence", "noise": "silence"}

@@ -11,7 +11,7 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import frontends
+from tenon import importers
 from tenon.errors import ModelError
 
 PYTHON = os.environ.get("TENON_MXNET", "")
@@ -23,7 +23,7 @@ def difference(folder: Path) -> str:
         inputs = {k[3:]: v for k, v in arrays.items() if k.startswith("in_")}
         expected = [v for k, v in arrays.items() if k.startswith("out_")]
     try:
-        graph = frontends.load(folder / "net-symbol.json", {k: v.shape for k, v in inputs.items()})
+        graph = importers.load(folder / "net-symbol.json", {k: v.shape for k, v in inputs.items()})
     except ModelError as error:
         return str(error)
     found = list(evaluate(graph, {v.name: inputs[v.name].astype(v.type.dtype.numpy) for v in graph.inputs}).values())

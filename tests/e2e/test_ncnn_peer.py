@@ -12,7 +12,7 @@ import pytest
 from evaluate import difference, evaluate
 from ncnn_layers import CASES, SCALE, Case, blobs, eighths, param, plain, scales, whole
 from real import shared
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Array
 
 ncnn: Any = pytest.importorskip("ncnn", reason="ncnn is not installed")
@@ -46,7 +46,7 @@ def test_like_ncnn(case: Case, tmp_path: Path) -> None:
     path.write_bytes(param(case))
     path.with_suffix(".bin").write_bytes(case.weights)
     inputs = {f"in{i}": x for i, x in enumerate(blobs(case))}
-    found = evaluate(frontends.load(path), {name: x[None].astype(np.float32) for name, x in inputs.items()})
+    found = evaluate(importers.load(path), {name: x[None].astype(np.float32) for name, x in inputs.items()})
     outputs = [f"out{i}" for i in range(case.tops)]
     for ours, expected in zip(found.values(), theirs(path, inputs, outputs), strict=True):
         if case.kind.endswith("DetectionOutput"):  # whose rows past the last are nothing
@@ -68,13 +68,13 @@ def test_eight_bits_from_layer_to_layer(kind: str, options: str, count: int, for
     first, second = (eighths(count) + plain(8) + scales(factors) for _ in range(2))
     path.with_suffix(".bin").write_bytes(first + SCALE + between + second + between)
     x = whole(8, 4, 6)
-    (found,) = evaluate(frontends.load(path), {"in0": x[None]}).values()
+    (found,) = evaluate(importers.load(path), {"in0": x[None]}).values()
     assert difference(found[0], theirs(path, {"in0": x}, ["out0"])[0]) < 0.03
 
 
 def test_a_detector_of_faces() -> None:
     path = shared("models/ncnn/version-RFB-320/RFB-320.param")
     x = np.random.default_rng(0).uniform(-1, 1, (3, 240, 320)).astype(np.float32)
-    found = evaluate(frontends.load(path, {"input": (1, *x.shape)}), {"input": x[None]})
+    found = evaluate(importers.load(path, {"input": (1, *x.shape)}), {"input": x[None]})
     for name, expected in zip(found, theirs(path, {"input": x}, list(found)), strict=True):
         assert difference(found[name][0], expected) < 1e-5

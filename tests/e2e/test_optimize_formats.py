@@ -9,7 +9,7 @@ import pytest
 
 from evaluate import difference, evaluate, random_inputs
 from real import shared
-from tenon import frontends
+from tenon import importers
 from tenon.pipeline import rewrite
 
 MODELS = {
@@ -31,7 +31,7 @@ def test_written_as_onnx(name: str, tmp_path: Path) -> None:
     import onnxruntime as rt
 
     source, shapes = shared(f"models/{name}"), MODELS[name]
-    graph = frontends.load(source, shapes=shapes)
+    graph = importers.load(source, shapes=shapes)
     inputs = random_inputs(graph)
     expected = evaluate(graph, inputs)
     (path,), _ = rewrite(source, tmp_path / "net.onnx", shapes=shapes)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 
 paddle = pytest.importorskip("paddle", reason="Paddle is not installed")
 written = pytest.importorskip("paddle_programs")
@@ -41,7 +41,7 @@ def test_like_paddle(name: str, programs: tuple[Path, str]) -> None:
     if not kept.exists():
         pytest.skip("this Paddle does not save it")
     x, *expected = np.load(kept).values()
-    found = list(evaluate(frontends.load(folder / f"{name}{suffix}"), {"x": x}).values())
+    found = list(evaluate(importers.load(folder / f"{name}{suffix}"), {"x": x}).values())
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)

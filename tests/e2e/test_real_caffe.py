@@ -11,8 +11,8 @@ import tenon
 from caffe_models import random_weights
 from evaluate import difference, evaluate, random_inputs
 from real import SHARED, shared
-from tenon import frontends, passes
-from tenon.frontends.onnx.write import to_onnx
+from tenon import importers, passes
+from tenon.exporters.onnx import to_onnx
 from tenon.ir.graph import Array, Graph
 from tenon.pipeline import rewrite
 from tenon.plan.describe import describe
@@ -34,7 +34,7 @@ def nets() -> list[str]:
 
 @pytest.mark.parametrize("name", nets())
 def test_nets_without_weights_say_their_shapes_and_macs(name: str) -> None:
-    graph = frontends.load(shared(f"models/caffe/prototxt_only/{name}.prototxt"))
+    graph = importers.load(shared(f"models/caffe/prototxt_only/{name}.prototxt"))
     assert graph.incomplete
     assert all(v.type.bound for v in (*graph.inputs, *graph.outputs))
     description = describe(graph)
@@ -57,7 +57,7 @@ def expected() -> tuple[Array, dict[str, Array]]:
 
 @pytest.mark.parametrize("file", ["RFB-320.prototxt", "RFB-320.caffemodel", ""])
 def test_face_detector(file: str) -> None:
-    graph = frontends.load(shared("models/caffe/RFB-320") / file)
+    graph = importers.load(shared("models/caffe/RFB-320") / file)
     x, outputs = expected()
     passes.optimize(graph, verify=True)
     found = evaluate(graph, {graph.inputs[0].name: x})
@@ -79,7 +79,7 @@ def test_face_detector_as_caffe_and_as_onnx_again(tmp_path: Path) -> None:
     rewrite(source, tmp_path / "caffe")
     rewrite(source, tmp_path / "onnx")
     for folder in ("caffe", "onnx"):
-        graph = frontends.load(tmp_path / folder)
+        graph = importers.load(tmp_path / folder)
         found = evaluate(graph, {graph.inputs[0].name: x})
         for name, array in outputs.items():
             assert difference(found[name], array) < TOLERANCE
@@ -92,7 +92,7 @@ MEAN = np.array([104, 117, 123], np.float32).reshape(3, 1, 1)
 
 def cifar(name: str, weights: str) -> Graph:
     folder = shared("models/caffe/cifar10_cgo")
-    return frontends.load(folder / f"{name}.prototxt", shapes=SHAPE, weights=folder / f"{weights}.caffemodel")
+    return importers.load(folder / f"{name}.prototxt", shapes=SHAPE, weights=folder / f"{weights}.caffemodel")
 
 
 def test_cifar10_and_what_its_authors_made_of_it(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_cifar10_and_what_its_authors_made_of_it(tmp_path: Path) -> None:
     original, theirs = cifar("train_val", "cifar10"), cifar("opt_train_val", "opt_cifar10")
     folder = shared("models/caffe/cifar10_cgo")
     rewrite(folder / "train_val.prototxt", tmp_path / "ours.prototxt", weights=folder / "cifar10.caffemodel")
-    ours = frontends.load(tmp_path / "ours.prototxt", shapes=SHAPE)
+    ours = importers.load(tmp_path / "ours.prototxt", shapes=SHAPE)
     assert [n.op.name for n in ours] == [n.op.name for n in theirs]
     pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 32, 32)).astype(np.float32)
     (truth,) = evaluate(original, {"data": (pixels - MEAN) * np.float32(0.017)}).values()
@@ -144,7 +144,7 @@ def lines(path: Path) -> list[str]:
 def test_compiled_detectors(name: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """SSD with made-up weights, down to the suppression of boxes."""
     path = shared(f"models/caffe/prototxt_only/{name}.prototxt")
-    graph = frontends.load(path, weights=random_weights(path, monkeypatch))
+    graph = importers.load(path, weights=random_weights(path, monkeypatch))
     inputs = {n: a * np.float32(scale) for n, a in random_inputs(graph).items()}
     (truth,) = evaluate(graph, inputs).values()
     assert (truth[..., 0] >= 0).sum() > 20
@@ -158,7 +158,7 @@ def test_mobilenet_as_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     import onnxruntime as rt
 
     path = shared("models/caffe/prototxt_only/mobilenet_v2/mobilenet_v2_deploy.prototxt")
-    graph = frontends.load(path, weights=random_weights(path, monkeypatch))
+    graph = importers.load(path, weights=random_weights(path, monkeypatch))
     inputs = random_inputs(graph)
     (truth,) = evaluate(graph, inputs).values()
     passes.optimize(graph, fuse=False)

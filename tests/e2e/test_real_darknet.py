@@ -10,7 +10,7 @@ import pytest
 
 import tenon
 from real import ROOT, SHARED, shared
-from tenon import frontends
+from tenon import importers
 from tenon.plan.describe import describe
 
 YOLO = "models/darknet/yolo-fastest-1.1"
@@ -57,7 +57,7 @@ KNOWN_MACS = {"darknet19": 3.65e9, "vgg-16": 15.47e9, "yolov3": 70.35e9, "resnet
 
 @pytest.mark.parametrize("path", cfgs(), ids=lambda p: p.stem)
 def test_every_cfg(path: Path) -> None:
-    graph = frontends.load(path)
+    graph = importers.load(path)
     assert graph.incomplete
     facts = describe(graph)
     assert all(v.type.bound for v in graph.outputs)

@@ -11,7 +11,7 @@ from PIL import Image
 import tenon
 from evaluate import difference, evaluate
 from real import SHARED, shared
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Array
 from tenon.plan.describe import describe
 
@@ -53,7 +53,7 @@ MACS = {"vgg16": 15470e6, "resnet50": 3858e6, "mobilenet": 569e6, "squeezenet_v1
 @pytest.mark.parametrize("path", sorted(BENCHMARK.glob("*.tmfile")), ids=lambda p: p.stem.removesuffix("_benchmark"))
 def test_benchmark_topologies(path: Path) -> None:
     name = path.stem.removesuffix("_benchmark")
-    graph = frontends.load(path, {"data": (1, 3, *SIZES[name])} if name in SIZES else {})
+    graph = importers.load(path, {"data": (1, 3, *SIZES[name])} if name in SIZES else {})
     facts = describe(graph)
     assert graph.incomplete
     assert all(v.type.bound for v in graph.outputs)
@@ -124,7 +124,7 @@ def test_affine_graphs() -> None:
 
 def test_every_file_is_of_one_format() -> None:
     """Nothing in the collection of models is taken for something else."""
-    from tenon.frontends.source import read_file
+    from tenon.model_files.model_file import read_file
 
     told = {"caffe": "Caffe", "darknet": "Darknet", "ncnn": "ncnn", "tmfile": "Tengine", "caffe2": "Caffe2",
             "megengine": "MegEngine", "oneflow": "OneFlow", "onnx": "ONNX"}  # fmt: skip
@@ -132,5 +132,5 @@ def test_every_file_is_of_one_format() -> None:
         for path in sorted(shared(f"models/{folder}").rglob("*")):
             if path.is_file():
                 file = read_file(path)
-                found = [n for n, format in frontends.FORMATS.items() if format.frontend().recognise(file)]
+                found = [n for n, format in importers.FORMATS.items() if format.importer().recognise(file)]
                 assert found in ([], [name]), path

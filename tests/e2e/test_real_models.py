@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from evaluate import difference, evaluate, random_inputs
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.ir.graph import Array
 from tenon.ir.text import parse, show
 from tenon.ops import constructors
@@ -35,7 +35,7 @@ def onnxruntime(model: bytes, inputs: dict[str, Array]) -> list[Array]:
 
 def check(model: bytes) -> int:
     """Compare with onnxruntime; returns how many nodes are left."""
-    graph = frontends.load(model)
+    graph = importers.load(model)
     inputs = random_inputs(graph)
     passes.optimize(graph, verify=True)
     found = evaluate(graph, inputs)
@@ -99,7 +99,7 @@ LIGHT = [
 def test_light_graphs(name: str) -> None:
     """ONNX's own light models; the input is the one of their test runner, n consecutive numbers from 0 up to 1."""
     folder = MODELS / "onnx_light_graphs"
-    graph = frontends.load(folder / f"light_{name}.onnx")
+    graph = importers.load(folder / f"light_{name}.onnx")
     passes.optimize(graph, verify=True)
     expected = onnx.TensorProto()
     expected.ParseFromString((folder / f"light_{name}_output_0.pb").read_bytes())
@@ -113,7 +113,7 @@ def test_light_graphs(name: str) -> None:
 def test_light_squeezenet_before_its_softmax() -> None:
     """The logits are near 1e10, where f32 counts in steps of 1024: a softmax of them shows rounding alone."""
     path = MODELS / "onnx_light_graphs/light_squeezenet.onnx"
-    graph = frontends.load(path, outputs=["r65"])
+    graph = importers.load(path, outputs=["r65"])
     inputs = {"data_0": (np.arange(3 * 224 * 224).reshape(1, 3, 224, 224) / (3 * 224 * 224)).astype(np.float32)}
     passes.optimize(graph, verify=True)
     model = onnx.load(path)
@@ -125,7 +125,7 @@ def test_light_squeezenet_before_its_softmax() -> None:
 @needs_models
 def test_old_model_of_opset_2() -> None:
     """Broadcast attributes, ``pads`` and reshapes of the first ONNX."""
-    graph = frontends.load(MODELS / "super_resolution/super_resolution.onnx")
+    graph = importers.load(MODELS / "super_resolution/super_resolution.onnx")
     inputs = random_inputs(graph)
     before = evaluate(graph, inputs)
     passes.optimize(graph, verify=True)
@@ -136,7 +136,7 @@ def test_old_model_of_opset_2() -> None:
 
 @needs_models
 def test_text_of_a_real_model() -> None:
-    graph = frontends.load(MODELS / "mnist/mnist.onnx")
+    graph = importers.load(MODELS / "mnist/mnist.onnx")
     passes.optimize(graph)
     text = show(graph, "base64")
     assert show(parse(text, constructors()), "base64") == text

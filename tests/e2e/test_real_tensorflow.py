@@ -11,7 +11,7 @@ import pytest
 import tenon
 from evaluate import difference, evaluate
 from real import SHARED, shared
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array, Graph
 
@@ -80,7 +80,7 @@ def compiled(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array]:
 @pytest.mark.parametrize("path", FLOAT)
 def test_float_models(path: str) -> None:
     inputs, outputs = golden(path)
-    graph = frontends.load(shared(f"models/{path}"))
+    graph = importers.load(shared(f"models/{path}"))
     found = compiled(graph, feeds(graph, inputs))
     for name, expected in outputs.items():
         ours = found[name] if name in found else next(iter(found.values()))
@@ -93,7 +93,7 @@ def test_dynamic_range_model() -> None:
     """LiteRT also rounds the activations to 8 bits as it goes; Tenon rounds the weights only."""
     path = "tflite_fp32/mlperf_tiny/kws_ref_model_float32.tflite"
     inputs, outputs = golden(path)
-    graph = frontends.load(shared(f"models/{path}"))
+    graph = importers.load(shared(f"models/{path}"))
     (found,), (expected,) = compiled(graph, feeds(graph, inputs)).values(), outputs.values()
     assert difference(found, expected) < 2e-3
 
@@ -104,7 +104,7 @@ def test_integer_models(name: str) -> None:
     one instruction, outside of products: a residual sum that lies in the middle may then go one step the other way."""
     path = f"tflite_int8/{name}.tflite"
     inputs, outputs = golden(path)
-    graph = frontends.load(shared(f"models/{path}"))
+    graph = importers.load(shared(f"models/{path}"))
     given = feeds(graph, inputs)
     truth, found = ({key(k): a for k, a in f(graph, given).items()} for f in (evaluate, compiled))
     for output, expected in outputs.items():
@@ -129,7 +129,7 @@ def raw(name: str, suffix: str, dtype: np.dtype[np.generic], shape: tuple[int, .
 
 @pytest.mark.parametrize("name", single_names() or ["absent"])
 def test_single_operators(name: str) -> None:
-    graph = frontends.load(shared(f"{SINGLE}/{name}.tflite"))
+    graph = importers.load(shared(f"{SINGLE}/{name}.tflite"))
     given = {v.name: raw(name, f"inp{i}", v.type.dtype.numpy, v.type.dims) for i, v in enumerate(graph.inputs)}
     whole = graph.copy()
     passes.optimize(graph, verify=True)
@@ -143,7 +143,7 @@ def test_single_operators(name: str) -> None:
 def test_single_operators_compiled() -> None:
     declined = []
     for name in single_names():
-        graph = frontends.load(shared(f"{SINGLE}/{name}.tflite"))
+        graph = importers.load(shared(f"{SINGLE}/{name}.tflite"))
         given = {v.name: raw(name, f"inp{i}", v.type.dtype.numpy, v.type.dims) for i, v in enumerate(graph.inputs)}
         try:
             bundle = tenon.compile(graph)
@@ -160,7 +160,7 @@ def test_single_operators_compiled() -> None:
 @pytest.mark.parametrize(("kind", "classes"), [("fast", [2, 7, 2]), ("regular", [2, 7, 2])])
 def test_detection_post_process(kind: str, classes: list[int]) -> None:
     """Real encodings and scores of a street: cars and trucks, the best first, none overlapping too much."""
-    graph = frontends.load(shared(f"{SINGLE}/tflite_detection_post_processing_{kind}.tflite"))
+    graph = importers.load(shared(f"{SINGLE}/tflite_detection_post_processing_{kind}.tflite"))
     names = ("boxes", "scores")
     data = [shared(f"{SINGLE}/tflite_detection_post_processing_{n}.bin").read_bytes()[1:] for n in names]
     given = {v.name: np.frombuffer(d, np.float32).reshape(v.type.dims) for v, d in zip(graph.inputs, data, strict=True)}
@@ -180,7 +180,7 @@ def test_detection_post_process(kind: str, classes: list[int]) -> None:
 )
 def test_key_words(folder: str, case: str) -> None:
     labels = shared("models/tensorflow_pb/labels.txt").read_text().split()
-    graph = frontends.load(shared(f"models/tensorflow_pb/kws_{folder}/{folder}_S.pb"))
+    graph = importers.load(shared(f"models/tensorflow_pb/kws_{folder}/{folder}_S.pb"))
     arrays = np.load(shared(f"models/expected/tensorflow_pb__kws_{folder}_S_{case}.npz"))
     assert [v.name for v in graph.inputs] == ["Mfcc"]
     (found,) = compiled(graph, feeds(graph, {"Mfcc": arrays["in_mfcc"]})).values()
@@ -216,7 +216,7 @@ def test_animals() -> None:
 
 
 def test_a_person() -> None:
-    graph = frontends.load(shared("models/keras_h5/mlperf_tiny_vww/vww_96.h5"))
+    graph = importers.load(shared("models/keras_h5/mlperf_tiny_vww/vww_96.h5"))
     for name, person in (("coral_grace_hopper.bmp", True), ("coral_cat.bmp", False)):
         (found,) = evaluate(graph, {graph.inputs[0].name: photo(f"images/{name}", 96) / 255}).values()
         assert bool(found[0, 1] > 0.5) is person
@@ -229,7 +229,7 @@ def test_a_person_with_a_file_that_litert_refuses() -> None:
     """
     from PIL import Image
 
-    graph = frontends.load(shared("models/tflite_int8/person_detect/person_detect.tflite"))
+    graph = importers.load(shared("models/tflite_int8/person_detect/person_detect.tflite"))
     for name, person in (("person", True), ("no_person", False)):
         with Image.open(shared(f"models/tflite_int8/person_detect/{name}.bmp")) as image:
             data = np.frombuffer(image.tobytes(), np.int8).reshape(1, 96, 96, 1)
@@ -242,7 +242,7 @@ def test_a_cat_and_a_chickadee() -> None:
         ("mobilenet_v1_0.25_128_quant", 128, "coral_cat.bmp", {282, 283, 286}),
         ("mobilenet_v2_1.0_224_inat_bird_quant", 224, "coral_bird.bmp", {659}),
     ):
-        graph = frontends.load(shared(f"models/tflite_int8/coral_mobilenet/{name}.tflite"))
+        graph = importers.load(shared(f"models/tflite_int8/coral_mobilenet/{name}.tflite"))
         image = photo(f"images/{picture}", size, nearest=True).astype(np.uint8)
         (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
         assert int(found.argmax()) in answers
@@ -252,8 +252,8 @@ def test_a_cat_and_a_chickadee() -> None:
 def test_the_face_detector_in_two_formats() -> None:
     """TFLite's boxes and scores against ONNX's, which come by other names and with channels first."""
     image = (photo("images/rfb_faces_test.jpg", 320)[:, :240] - 127) / 128
-    lite = frontends.load(shared("models/tflite_fp32/version-RFB-320/version-RFB-320_without_postprocessing.tflite"))
-    other = frontends.load(shared("models/onnx/version-RFB-320/version-RFB-320_without_postprocessing.onnx"))
+    lite = importers.load(shared("models/tflite_fp32/version-RFB-320/version-RFB-320_without_postprocessing.tflite"))
+    other = importers.load(shared("models/onnx/version-RFB-320/version-RFB-320_without_postprocessing.onnx"))
     a = {v.shape[-1]: v for v in evaluate(lite, {lite.inputs[0].name: image}).values()}
     first = np.ascontiguousarray(image.transpose(0, 3, 1, 2))
     b = {v.shape[-1]: v for v in evaluate(other, {other.inputs[0].name: first}).values()}
@@ -268,7 +268,7 @@ def test_the_small_residual_net_in_two_formats() -> None:
         "tflite_fp32/mlperf_tiny/pretrainedResnet.tflite",
         "keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5",
     ):
-        graph = frontends.load(shared(f"models/{path}"))
+        graph = importers.load(shared(f"models/{path}"))
         (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
         answers.append(found)
     assert difference(*answers) < TOLERANCE

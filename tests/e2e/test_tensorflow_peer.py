@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evaluate import difference, evaluate
-from tenon import frontends
+from tenon import importers
 from tensorflow_peer import (
     IMAGE,
     Shape,
@@ -156,7 +156,7 @@ def test_graphs_like_tensorflow(name: str, tmp_path: Path) -> None:
     path = tmp_path / "net.pb"
     path.write_bytes(made.graph.as_graph_def().SerializeToString())
     inputs = [some(*shape) for shape in shapes]
-    graph = frontends.load(path, outputs=[name.removesuffix(":0") for name in outputs])
+    graph = importers.load(path, outputs=[name.removesuffix(":0") for name in outputs])
     found = evaluate(graph, {f"x{i}": x for i, x in enumerate(inputs) if any(v.name == f"x{i}" for v in graph.inputs)})
     for ours, theirs in zip(found.values(), arrays(made(*map(tf.constant, inputs))), strict=True):
         assert ours.shape == theirs.shape
@@ -200,7 +200,7 @@ def test_saved_models(name: str, tmp_path: Path) -> None:
     serve = tf.saved_model.load(path).signatures["serving_default"]
     names = list(serve.structured_input_signature[1])
     theirs = serve(**{n: tf.constant(x) for n, x in zip(names, inputs, strict=True)})
-    graph = frontends.load(path)
+    graph = importers.load(path)
     ours = evaluate(
         graph,
         {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate
-from tenon import frontends
+from tenon import importers
 from tensorflow_peer import IMAGE, Shape, frozen, nested, shuffled, some, tf, transformer, w, with_convolutions
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks warn of themselves
@@ -139,7 +139,7 @@ def test_like_tflite(name: str, mode: str, tmp_path: Path) -> None:
         str(path), experimental_op_resolver_type=kinds.BUILTIN if name in OPTIMISED else kinds.BUILTIN_REF
     )
     peer.allocate_tensors()
-    graph, given = frontends.load(path), {}
+    graph, given = importers.load(path), {}
     for value, detail in zip(graph.inputs, peer.get_input_details(), strict=True):
         x = some(*detail["shape"])
         scale, zero = detail["quantization"]

@@ -11,8 +11,8 @@ from damage import Outcomes
 from fuzzing.corpus import models, recording, unpack, words
 from fuzzing.files import Run, damaged, keep
 from onnx_models import classifier
-from tenon import frontends
-from tenon.frontends.darknet import load as darknet
+from tenon import importers
+from tenon.importers.darknet import load as darknet
 
 NET = b"[net]\nheight=4\nwidth=4\nchannels=1\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n"
 WEIGHTS = bytes([0, 0, 0, 0, 2]) + bytes(15 + 4 * 4)
@@ -25,10 +25,10 @@ def corpus(tmp_path: Path) -> Path:
     (tmp_path / "net" / "net.cfg").write_bytes(NET)
     (tmp_path / "net" / "net.weights").write_bytes(WEIGHTS)
     with recording(tmp_path / "corpus"):
-        frontends.load(NET, weights=WEIGHTS)
-        frontends.load(tmp_path / "net" / "net.cfg")
+        importers.load(NET, weights=WEIGHTS)
+        importers.load(tmp_path / "net" / "net.cfg")
         for made in (classifier(), classifier()):
-            frontends.load(made.SerializeToString(), {"batch": 3})
+            importers.load(made.SerializeToString(), {"batch": 3})
     return tmp_path / "corpus"
 
 

@@ -13,14 +13,14 @@ from caffe_models import blob, head, layer
 from caffe_models import random as numbers
 from damage import COUNT, FIELDS, flipped, survive
 from real import shared
-from tenon import frontends
-from tenon.frontends.caffe.optimize import optimise
-from tenon.frontends.caffe.schema import SCHEMA
-from tenon.frontends.rewrite import Request, Rewritten, rewritten
-from tenon.frontends.source import ModelFile
-from tenon.frontends.wire.protobuf_write import serialise
-from tenon.frontends.wire.prototext import parse
+from tenon import importers
+from tenon.exporters.caffe import optimise
+from tenon.exporters.rewrite import Request, Rewritten, rewritten
+from tenon.importers.caffe.schema import SCHEMA
 from tenon.ir.graph import Graph
+from tenon.model_files.model_file import ModelFile
+from tenon.wire.protobuf_write import serialise
+from tenon.wire.prototext import parse
 
 TEXT = (
     head(1, 3, 8, 8)
@@ -58,7 +58,7 @@ REAL = {
 @pytest.mark.parametrize("name", ["text", "binary", *REAL])
 def test_only_model_errors_escape(name: str) -> None:
     def load(data: bytes) -> Graph:
-        return frontends.load(data, shapes={"data": (1, 3, 32, 32)} if name == "train_val" else None)
+        return importers.load(data, shapes={"data": (1, 3, 32, 32)} if name == "train_val" else None)
 
     if name in REAL:
         data, count = shared(f"models/caffe/{REAL[name]}.prototxt").read_bytes(), COUNT // 5
@@ -69,7 +69,7 @@ def test_only_model_errors_escape(name: str) -> None:
 
 
 def test_damaged_weights() -> None:
-    survive("weights", binary(), lambda data: frontends.load(TEXT.encode(), weights=data or b"\0"))
+    survive("weights", binary(), lambda data: importers.load(TEXT.encode(), weights=data or b"\0"))
 
 
 def test_rewriting_damaged_nets() -> None:

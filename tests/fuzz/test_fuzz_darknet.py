@@ -6,7 +6,7 @@ import pytest
 
 from damage import COUNT, survive
 from real import shared
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Graph
 
 SMALL = b"""[net]
@@ -46,12 +46,12 @@ WEIGHTS = b"\0\0\0\0\2\0\0\0\0\0\0\0" + bytes(8) + bytes(4 * (8 * 4 + 8 * 27 + 1
 @pytest.mark.parametrize("name", ["small", "yolov4-csp", "lstm.train", "yolov1-tiny"])
 def test_cfg(name: str) -> None:
     data = SMALL if name == "small" else shared(f"models/darknet/cfg_only/{name}.cfg").read_bytes()
-    assert survive(name, data, frontends.load, COUNT if name == "small" else COUNT // 8) > COUNT // 40
+    assert survive(name, data, importers.load, COUNT if name == "small" else COUNT // 8) > COUNT // 40
 
 
 def test_weights() -> None:
     def load(data: bytes) -> Graph:
-        return frontends.load(SMALL, weights=data)
+        return importers.load(SMALL, weights=data)
 
     assert load(WEIGHTS).outputs[-1].type.dims == (1, 128, 2)
     assert survive("weights", WEIGHTS, load) > 100

@@ -31,19 +31,19 @@ from small_models import (
     pir_operator,
     tmfile,
 )  # fmt: skip
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Graph
 
 FACES = {"input": (1, 3, 240, 320)}
 
 
 def alone(shapes: Mapping[str, tuple[int, ...]], weights: bytes | None = None) -> Callable[[bytes], Graph]:
-    return lambda data: frontends.load(data, shapes, weights=weights)
+    return lambda data: importers.load(data, shapes, weights=weights)
 
 
 def behind(main: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Callable[[bytes], Graph]:
     """Damaged weights of a sound model."""
-    return lambda data: frontends.load(main, shapes, weights=data or b"\0")
+    return lambda data: importers.load(main, shapes, weights=data or b"\0")
 
 
 X = {"x": (1, 4, 6, 5)}
@@ -100,7 +100,7 @@ def programmed(description: bytes) -> Graph:
     with zipfile.ZipFile(io.BytesIO(PT2)) as source, zipfile.ZipFile(out, "w") as archive:
         for name in source.namelist():
             archive.writestr(name, description if name == PROGRAM else source.read(name))
-    return frontends.load(out.getvalue())
+    return importers.load(out.getvalue())
 
 
 SMALL: dict[str, tuple[bytes, Callable[[bytes], Graph]]] = {

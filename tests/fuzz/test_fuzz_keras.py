@@ -9,12 +9,12 @@ import numpy as np
 
 from damage import COUNT, survive
 from keras_models import archive, sequential, small
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Graph
 
 
 def test_h5() -> None:
-    assert survive("h5", small(), frontends.load) > COUNT // 20
+    assert survive("h5", small(), importers.load) > COUNT // 20
 
 
 def test_archive() -> None:
@@ -23,7 +23,7 @@ def test_archive() -> None:
         {"class_name": "Dense", "config": {"name": "d", "units": 4, "use_bias": False}},
     )  # fmt: skip
     data = archive(model, {"dense": [np.ones((3, 4), np.float32)]})
-    assert survive("archive", data, frontends.load) > COUNT // 20
+    assert survive("archive", data, importers.load) > COUNT // 20
 
 
 def test_description() -> None:
@@ -35,7 +35,7 @@ def test_description() -> None:
         out = io.BytesIO(small())
         with h5py.File(out, "r+") as file:
             file.attrs["model_config"] = np.bytes_(data or b"\0")
-        return frontends.load(out.getvalue())
+        return importers.load(out.getvalue())
 
     assert survive("description", description.encode(), load) > COUNT // 20
 
@@ -45,4 +45,4 @@ def test_new_style_groups() -> None:
     with h5py.File(io.BytesIO(small()), "r") as old, h5py.File(out, "w", libver="latest") as new:
         new.attrs.update(old.attrs)
         old.copy("model_weights", new)
-    assert survive("latest", out.getvalue(), frontends.load, COUNT // 2) > COUNT // 40
+    assert survive("latest", out.getvalue(), importers.load, COUNT // 2) > COUNT // 40

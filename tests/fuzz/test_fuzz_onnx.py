@@ -7,7 +7,7 @@ import pytest
 from damage import COUNT, checked, survive
 from onnx_models import classifier, gated
 from real import shared
-from tenon import frontends
+from tenon import importers
 from tenon.ir.bind import ANY_RANK, bind
 from tenon.ir.graph import Graph
 
@@ -15,7 +15,7 @@ MNIST = "models/onnx/mnist/mnist.onnx"
 
 
 def loaded_and_bound(data: bytes) -> Graph:
-    graph = checked(frontends.load(data))
+    graph = checked(importers.load(data))
     names = {d for v in graph.inputs for d in v.type.shape if isinstance(d, str) and d != ANY_RANK}
     return checked(bind(graph, dict.fromkeys(names, 2)))
 

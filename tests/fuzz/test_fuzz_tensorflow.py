@@ -8,7 +8,7 @@ import numpy as np
 
 from damage import COUNT, survive
 from real import shared
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Graph
 from tensorflow_models import const, graph, node, placeholder, saved_model
 
@@ -19,12 +19,12 @@ def test_a_graph() -> None:
         node("c", "Conv2D", "x", "w", strides=[1, 2, 2, 1], padding="SAME", data_format="NHWC"),
         node("r", "Relu6", "c"), node("m", "Mean", "r", "axes", keep_dims=False), node("y", "Softmax", "m"),
     )  # fmt: skip
-    assert survive("graph", data, frontends.load) > COUNT // 20
+    assert survive("graph", data, importers.load) > COUNT // 20
 
 
 def test_a_real_loop() -> None:
     data = shared("models/tensorflow_pb/kws_LSTM/LSTM_S.pb").read_bytes()
-    assert survive("lstm", data, lambda damaged: frontends.load(damaged), max(5, COUNT // 100)) > 0
+    assert survive("lstm", data, lambda damaged: importers.load(damaged), max(5, COUNT // 100)) > 0
 
 
 def test_variables(tmp_path: Path) -> None:
@@ -34,6 +34,6 @@ def test_variables(tmp_path: Path) -> None:
 
     def load(data: bytes) -> Graph:
         index.write_bytes(data)
-        return frontends.load(folder)
+        return importers.load(folder)
 
     assert survive("index", index.read_bytes(), load) > COUNT // 20

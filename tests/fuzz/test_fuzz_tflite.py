@@ -6,7 +6,7 @@ import pytest
 
 from damage import COUNT, survive
 from real import shared
-from tenon import frontends
+from tenon import importers
 from tflite_models import convolution
 
 NAMES = {
@@ -23,4 +23,4 @@ NAMES = {
 def test_only_model_errors_escape(name: str) -> None:
     path = NAMES[name]
     data = shared(f"models/{path}").read_bytes() if path else convolution("i8")
-    assert survive(name, data, frontends.load) > COUNT // 20
+    assert survive(name, data, importers.load) > COUNT // 20

@@ -1,4 +1,4 @@
-"""A corpus of small sound models: those that the tests give to ``tenon.frontends``, recorded as they load.
+"""A corpus of small sound models: those that the tests give to ``tenon.importers``, recorded as they load.
 
     pytest --record-models FOLDER tests/unit      # puts FOLDER/<format>/<hash>.zip there
 
@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tenon import frontends
+from tenon import importers
 from tenon.errors import InputError, ModelError
-from tenon.frontends import FORMATS
-from tenon.frontends.source import ModelFile
+from tenon.importers import FORMATS
 from tenon.ir.graph import Graph
+from tenon.model_files.model_file import ModelFile
 from tenon.options import child_environment
 
 LARGEST = 100_000
@@ -41,7 +41,7 @@ SLOWEST = 0.1
 MOST_FILES = 24
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
-    *(p for p in sorted((ROOT / "tests/unit").glob("*.py")) if re.search("frontends|_models import", p.read_text())),
+    *(p for p in sorted((ROOT / "tests/unit").glob("*.py")) if re.search("importers|_models import", p.read_text())),
     *(ROOT / "tests/e2e" / f"test_{name}.py" for name in (
         "collection", "optimize_formats", "real_caffe", "real_darknet", "real_formats", "real_tensorflow")),
 ]  # fmt: skip
@@ -51,7 +51,7 @@ _HOW = "load.json"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A model of a format: its files by name, and what else ``frontends.load`` is given.
+    """A model of a format: its files by name, and what else ``importers.load`` is given.
 
     ``weights`` is the file that is named as such; a model of more files than the main one and this lies in a folder.
     """
@@ -69,13 +69,13 @@ class Recorded:
         how = (self.shapes, self.inputs, self.outputs)
         if self.files.keys() <= {self.main, self.weights}:
             weights = self.files[self.weights] if self.weights else None
-            return frontends.load(self.files[self.main], *how, weights=weights)
+            return importers.load(self.files[self.main], *how, weights=weights)
         folder = Path(tempfile.mkdtemp(prefix="tenon-model-"))
         try:
             for name, data in self.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(data)
-            return frontends.load(folder / self.main, *how, weights=folder / self.weights if self.weights else None)
+            return importers.load(folder / self.main, *how, weights=folder / self.weights if self.weights else None)
         finally:
             shutil.rmtree(folder)
 
@@ -102,10 +102,10 @@ def unpack(path: Path) -> Recorded:
 # --------------------------------------------------------------------------------------- recording
 @contextmanager
 def recording(corpus: Path) -> Iterator[None]:
-    """Put every small model that a frontend loads meanwhile into ``corpus``."""
+    """Put every small model that an importer loads meanwhile into ``corpus``."""
     with ExitStack() as stack:
         for name, format in FORMATS.items():
-            module = format.frontend()
+            module = format.importer()
             stack.enter_context(patch.object(module, "load", _recorder(name, module.load, corpus)))
         yield
 
@@ -155,7 +155,7 @@ def gather(corpus: Path) -> None:
     with recording(corpus):
         for case in cases():
             with suppress(ModelError):
-                frontends.load(case.model)
+                importers.load(case.model)
 
 
 def models(corpus: Path, format: str) -> list[Recorded]:

@@ -17,7 +17,7 @@ from time import monotonic
 
 from damage import Outcomes, bounded, grafted, kept, kinds, renamed
 from fuzzing.corpus import ROOT, Recorded, gather, models, unpack, words
-from tenon.frontends import FORMATS
+from tenon.importers import FORMATS
 
 SLICE = 200
 """Files between looks at the clock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tenon.errors import TenonError
-from tenon.frontends.onnx.write import to_onnx
+from tenon.exporters.onnx import to_onnx
 from tenon.ir.graph import Array, Graph, Value
 
 

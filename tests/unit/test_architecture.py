@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import tenon
-from tenon.frontends.keras.layers import ACTIVATIONS
-from tenon.frontends.keras.layers import LAYERS as KERAS
-from tenon.frontends.mxnet.ops import OPERATORS as MXNET
-from tenon.frontends.ncnn.layers import LAYERS as NCNN
-from tenon.frontends.paddle.ops import OPERATORS as PADDLE
-from tenon.frontends.pytorch.ops import OPERATORS as PYTORCH
-from tenon.frontends.tensorflow.loops import CONTROL
-from tenon.frontends.tensorflow.ops import OPERATORS as TENSORFLOW
+from tenon.importers import FORMATS
 from tenon.ops import registry
 
 SOURCE = Path(tenon.__file__).parent
 ORDER = [
-    "errors", "input_file", "writing", "validation", "ir", "options", "kernels", "ops", "frontends", "passes", "plan",
-    "codegen", "targets", "toolchain", "bundle", "engine", "tune", "pipeline", "cli",
-]  # fmt: skip
+    "errors",
+    "input_file",
+    "writing",
+    "validation",
+    "ir",
+    "options",
+    "kernels",
+    "ops",
+    "wire",
+    "model_files",
+    "graph_builder",
+    "decompositions",
+    "importers",
+    "exporters",
+    "passes",
+    "plan",
+    "codegen",
+    "targets",
+    "toolchain",
+    "bundle",
+    "engine",
+    "tune",
+    "pipeline",
+    "cli",
+]
 """Rooms in the order in which data passes through them; imports point only to rooms before one's own."""
 
 
@@ -65,13 +76,19 @@ def test_imports_point_up() -> None:
 
 
 def test_formats_know_nothing_of_each_other() -> None:
-    frontends = SOURCE / "frontends"
-    formats = {p.name for p in frontends.iterdir() if p.is_dir()} - {"wire", "__pycache__"}
-    for path in frontends.glob("*/*.py"):
+    importers = SOURCE / "importers"
+    formats = {p.name for p in importers.iterdir() if p.is_dir()} - {"shared", "__pycache__"}
+    for path in importers.glob("*/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tenon.frontends."):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tenon.importers."):
                 other = str(node.module).split(".")[2]
                 assert other == path.parent.name or other not in formats, f"{path} imports {node.module}"
+
+
+def test_every_format_is_a_package_of_its_own() -> None:
+    modules = {format.module for format in FORMATS.values()}
+    formats = {p.name for p in (SOURCE / "importers").iterdir() if p.is_dir()} - {"shared", "__pycache__"}
+    assert modules == {f"tenon.importers.{format}.load" for format in formats}
 
 
 def names_of(path: Path) -> str:
@@ -112,67 +129,6 @@ def test_public_names() -> None:
 def test_sizes_of_files() -> None:
     long = {str(p.relative_to(SOURCE)): n for p in modules() if (n := len(p.read_text().splitlines())) > 600}
     assert not long
-
-
-def code_lines(path: Path) -> int:
-    """Lines that hold code: no blanks, comments, docstrings or imports."""
-    text = path.read_text()
-    held: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in NO_CODE:
-            held.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        explains = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.stmt) and (explains or isinstance(node, ast.Import | ast.ImportFrom)):
-            held.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(held)
-
-
-NO_CODE = frozenset({
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-})  # fmt: skip
-
-LARGEST_IMPORTER = 800
-VOCABULARIES: dict[str, tuple[int, Iterable[str]]] = {
-    "keras": (9, [*KERAS, *ACTIVATIONS]), "mxnet": (5, MXNET), "ncnn": (11, NCNN), "paddle": (5, PADDLE),
-    "pytorch": (5, PYTORCH), "tensorflow": (5, [*TENSORFLOW, *CONTROL]),
-}  # fmt: skip
-"""Formats of which some hundred layers or more are read, and how many lines each of these may take instead: operators
-of a framework are smaller than layers that read their own options and weights."""
-
-APART = {
-    "caffe/schema.py": "the fields of caffe.proto, a table",
-    "caffe/upgrade.py": "nets of older versions of Caffe made nets of today",
-    "caffe/optimize.py": "nets rewritten as nets, for `tenon optimize`",
-    "paddle/pir.py": "programs of Paddle 3 made programs of 2, mostly a table of names",
-    "tflite/fixed_point.py": "gemmlowp's arithmetic of 16 bits, exact to the last integer",
-    "tflite/integer_lstm.py": "LiteRT's kernel of integers, exact to the last one",
-    "tflite/fourier.py": "of TensorFlow Lite Micro's library for sound, exact to the last integer",
-    "tflite/signal.py": "of the same library",
-    "tflite/streams.py": "of the same library",
-}
-"""Files that are counted apart from their importers, and what they are."""
-
-
-def importers() -> dict[str, int]:
-    """Code lines of each format; ONNX is none of them: its operators are our own vocabulary, and all are there."""
-    frontends, found = SOURCE / "frontends", Counter[str]()
-    assert all((frontends / name).is_file() for name in APART)
-    for path in sorted(frontends.glob("*/*.py")):
-        format = path.parent.name
-        if format not in ("onnx", "wire") and f"{format}/{path.name}" not in APART:
-            found[format] += code_lines(path)
-    return found
-
-
-def test_sizes_of_importers() -> None:
-    limits = {name: lines * len(list(table)) for name, (lines, table) in VOCABULARIES.items()}
-    long = {
-        format: f"{lines} of {limit}"
-        for format, lines in importers().items()
-        if lines > (limit := max(LARGEST_IMPORTER, limits.get(format, 0)))
-    }
-    assert not long, "share what other formats say alike, or make rows of functions"
 
 
 def test_no_junk_drawers() -> None:

@@ -10,14 +10,14 @@ import pytest
 import tenon
 from caffe_models import blob, caffemodel, head, layer, loaded, random, run
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.frontends.caffe.schema import SCHEMA
-from tenon.frontends.wire.protobuf import Message
-from tenon.frontends.wire.protobuf_write import serialise
-from tenon.frontends.wire.prototext import parse
+from tenon.importers.caffe.schema import SCHEMA
 from tenon.ir.graph import Array
 from tenon.ir.preprocessing import Picture
+from tenon.wire.protobuf import Message
+from tenon.wire.protobuf_write import serialise
+from tenon.wire.prototext import parse
 
 W, B = random(4, 2, 3, 3), random(4)
 X = random(1, 2, 5, 5)
@@ -56,7 +56,7 @@ def with_blobs(text: str) -> bytes:
 
 
 def answer(data: bytes, weights: bytes | None = None) -> Array:
-    graph = frontends.load(data, weights=weights)
+    graph = importers.load(data, weights=weights)
     return evaluate(graph, {"data": X})["p"]
 
 
@@ -72,9 +72,9 @@ def test_all_versions_as_text_and_binary_are_one_net() -> None:
 
 def test_old_and_new_layers_do_not_mix() -> None:
     with pytest.raises(FormatError, match="layers of the old kind"):
-        frontends.load((V2 + V1[V1.index("layers {") :]).encode())
+        importers.load((V2 + V1[V1.index("layers {") :]).encode())
     with pytest.raises(FormatError, match="unknown type 'magic'"):
-        frontends.load(V0.replace('"relu"  ', "").replace('type: "relu"', 'type: "magic"').encode())
+        importers.load(V0.replace('"relu"  ', "").replace('type: "relu"', 'type: "magic"').encode())
 
 
 def test_old_blobs_say_their_extents() -> None:
@@ -88,7 +88,7 @@ def test_old_blobs_say_their_extents() -> None:
     np.testing.assert_array_equal(answer(V2.encode(), weights), answer(with_blobs(V2)))
     made.set(blobs=[SCHEMA.new("BlobProto", data=W.reshape(-1), num=5, channels=2, height=3, width=3), blob(B)])
     with pytest.raises(FormatError, match=r"layer 'conv': holds 72 numbers where its shape \[5, 2, 3, 3\] needs 90"):
-        frontends.load(V2.encode(), weights=serialise(SCHEMA.new("NetParameter", layer=[made])))
+        importers.load(V2.encode(), weights=serialise(SCHEMA.new("NetParameter", layer=[made])))
 
 
 # ---------------------------------------------------------------------------------------- training nets
@@ -120,27 +120,27 @@ def test_a_mean_image_beside_the_net_is_subtracted(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text(text)
     shapes = {"data": (1, 2, 4, 4)}
     x, mean = random(1, 2, 4, 4), random(1, 2, 7, 6)
-    np.testing.assert_array_equal(evaluate(frontends.load(tmp_path, shapes=shapes), {"data": x})["y"], x * 2)
+    np.testing.assert_array_equal(evaluate(importers.load(tmp_path, shapes=shapes), {"data": x})["y"], x * 2)
     (tmp_path / "mean.binaryproto").write_bytes(serialise(blob(mean)))
-    graph = frontends.load(tmp_path, shapes=shapes)
+    graph = importers.load(tmp_path, shapes=shapes)
     assert graph.pictures["data"] == Picture((0.0,), (0.5,), "bgr", "crop")
     expected = (x - 0.5 * mean[:, :, 1:5, 1:5]) * 2
     np.testing.assert_allclose(evaluate(graph, {"data": x})["y"], expected, rtol=1e-6)
     (tmp_path / "mean.binaryproto").write_bytes(serialise(blob(mean[:, :, :3])))
     with pytest.raises(FormatError, match=r"mean.binaryproto is a mean image \[1, 2, 3, 6\] for .* remove mean_file"):
-        frontends.load(tmp_path, shapes=shapes)
+        importers.load(tmp_path, shapes=shapes)
 
 
 def test_the_user_gives_the_shape_that_data_layers_lack() -> None:
     text = TRAINING.replace("crop_size: 4", "")
     with pytest.raises(ShapeError, match=r"input 'data': .* --shape data=1,2,N,N"):
         loaded(text)
-    graph = frontends.load(text.encode(), shapes={"data": (3, 2, 6, 7)})
+    graph = importers.load(text.encode(), shapes={"data": (3, 2, 6, 7)})
     assert graph.outputs[0].type.dims == (3, 2, 6, 7)
-    graph = frontends.load(text.encode(), shapes={"data_h": 6, "data_w": 7})
+    graph = importers.load(text.encode(), shapes={"data_h": 6, "data_w": 7})
     assert graph.outputs[0].type.dims == (1, 2, 6, 7)
     with pytest.raises(InputError, match="no input or dimension is called 'image'"):
-        frontends.load(TRAINING.encode(), shapes={"image": (1, 2, 6, 7)})
+        importers.load(TRAINING.encode(), shapes={"image": (1, 2, 6, 7)})
 
 
 def test_other_data_layers() -> None:
@@ -171,18 +171,18 @@ def test_outputs_are_what_nobody_reads() -> None:
     text += layer("Slice", 'top: "unused"', ("a",), "used", "s") + layer("ReLU", "", ("used",), "c", "c")
     graph = loaded(text)
     assert [v.name for v in graph.outputs] == ["b", "c"]
-    assert [v.name for v in frontends.load(text.encode(), outputs=["unused", "a"]).outputs] == ["unused", "a"]
+    assert [v.name for v in importers.load(text.encode(), outputs=["unused", "a"]).outputs] == ["unused", "a"]
 
 
 def test_cut_between_tensors() -> None:
     text = head(1, 4) + layer("Unheard", "", top="a", name="a") + layer("TanH", "", ("a",), "b", "b")
     text += layer("Unheard", "", ("b",), "c", "c")
-    graph = frontends.load(text.encode(), inputs=["a"], outputs=["b"], shapes={"a": (2, 3)})
+    graph = importers.load(text.encode(), inputs=["a"], outputs=["b"], shapes={"a": (2, 3)})
     assert [(v.name, v.type.dims) for v in (*graph.inputs, *graph.outputs)] == [("a", (2, 3)), ("b", (2, 3))]
     with pytest.raises(UnsupportedError, match="1 problem"):
-        frontends.load(text.encode(), outputs=["b"])
+        importers.load(text.encode(), outputs=["b"])
     with pytest.raises(InputError, match="no tensor is called 'z'"):
-        frontends.load(text.encode(), outputs=["z"])
+        importers.load(text.encode(), outputs=["z"])
 
 
 def test_shared_weights() -> None:
@@ -247,41 +247,41 @@ def test_either_file_or_the_folder(folder: Path) -> None:
     expected = answer(with_blobs(V2))
     (folder / "solver.prototxt").write_text("base_lr: 0.1\nmax_iter: 3\n")
     for source in (folder / "net.prototxt", folder / "net.caffemodel", folder):
-        graph = frontends.load(source)
+        graph = importers.load(source)
         assert graph.incomplete == ""
         np.testing.assert_array_equal(evaluate(graph, {"data": X})["p"], expected)
 
 
 def test_partners_with_other_names(folder: Path) -> None:
     (folder / "net.caffemodel").rename(folder / "snapshot_iter_7.caffemodel")
-    assert frontends.load(folder / "net.prototxt").incomplete == ""
+    assert importers.load(folder / "net.prototxt").incomplete == ""
     (folder / "another.caffemodel").write_bytes(b"\x0a\x01n")
     with pytest.raises(FormatError, match=r"could be any of another.caffemodel, snapshot.*; name one with --weights"):
-        frontends.load(folder / "net.prototxt")
-    graph = frontends.load(folder / "net.prototxt", weights=folder / "snapshot_iter_7.caffemodel")
+        importers.load(folder / "net.prototxt")
+    graph = importers.load(folder / "net.prototxt", weights=folder / "snapshot_iter_7.caffemodel")
     assert graph.incomplete == ""
     with pytest.raises(FormatError, match="named with --weights, but not its weights"):
-        frontends.load(folder / "net.prototxt", weights=folder / "net.prototxt")
+        importers.load(folder / "net.prototxt", weights=folder / "net.prototxt")
     with pytest.raises(InputError, match="nowhere"):
-        frontends.load(folder / "net.prototxt", weights="nowhere")
+        importers.load(folder / "net.prototxt", weights="nowhere")
 
 
 def test_folders_of_no_model_or_of_many(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no model is in this folder; looked for .*\*.prototxt"):
-        frontends.load(tmp_path)
+        importers.load(tmp_path)
     for name in ("a", "b"):
         (tmp_path / f"{name}.prototxt").write_text(V2)
     with pytest.raises(InputError, match=r"several models are in this folder; give one of a\.prototxt, b\.prototxt"):
-        frontends.load(tmp_path)
+        importers.load(tmp_path)
     with pytest.raises(InputError, match="a folder has no SHA-256"):
-        frontends.load(tmp_path, sha256="0" * 64)
+        importers.load(tmp_path, sha256="0" * 64)
 
 
 def test_content_decides_not_the_name(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(with_blobs(V1))
-    assert len(frontends.load(tmp_path / "model.bin")) == 3
+    assert len(importers.load(tmp_path / "model.bin")) == 3
     (tmp_path / "net.txt").write_text(V2)
-    assert frontends.load(tmp_path / "net.txt").outputs[0].name == "p"
+    assert importers.load(tmp_path / "net.txt").outputs[0].name == "p"
     (tmp_path / "prose.txt").write_text("A layer of paint.\n")
     with pytest.raises(FormatError, match="the format is not known"):
-        frontends.load(tmp_path / "prose.txt")
+        importers.load(tmp_path / "prose.txt")

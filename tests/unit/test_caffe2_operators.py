@@ -12,7 +12,7 @@ import pytest
 from definitions import convolved
 from evaluate import evaluate
 from small_models import Option, caffe2_fill, caffe2_net, caffe2_operator
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -29,7 +29,7 @@ def run(type: str, inputs: list[Array], parameters: list[Array], **options: Opti
     predict = caffe2_net([caffe2_operator(type, [*names, *filled], ["y"], **options)], [*names, *filled], ["y"])
     init = caffe2_net([caffe2_fill(n, np.asarray(p, np.float32)) for n, p in zip(filled, parameters, strict=True)])
     shapes = {n: x.shape for n, x in zip(names, inputs, strict=True)}
-    graph = frontends.load(predict, shapes, weights=init) if filled else frontends.load(predict, shapes)
+    graph = importers.load(predict, shapes, weights=init) if filled else importers.load(predict, shapes)
     (found,) = evaluate(graph, dict(zip(names, inputs, strict=True))).values()
     return found
 
@@ -144,7 +144,7 @@ def test_eight_bit_integers() -> None:
         ["x", "w", "b"],
         ["y"],
     )
-    graph = frontends.load(predict, {"x": last(X).shape}, weights=init)
+    graph = importers.load(predict, {"x": last(X).shape}, weights=init)
     (found,) = evaluate(graph, {"x": last(X)}).values()
     x = (np.clip(np.round(X / scale) + zero, 0, 255) - zero) * scale
     y = np.maximum(convolved(x, (small.astype(np.float32) - zero) * scale) + (bias * 1e-4)[:, None, None], 0)

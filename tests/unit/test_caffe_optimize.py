@@ -11,11 +11,11 @@ import pytest
 from caffe_models import Blobs, caffemodel, head, layer, random
 from command_line import run_main
 from evaluate import difference, evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, InputError
-from tenon.frontends.caffe.optimize import Optimised, Settings, optimise
-from tenon.frontends.source import ModelFile
+from tenon.exporters.caffe import Optimised, Settings, optimise
 from tenon.ir.graph import Array
+from tenon.model_files.model_file import ModelFile
 from tenon.pipeline import rewrite
 
 NORM = [random(4), random(4) + 2, np.array([2.0])]
@@ -29,7 +29,7 @@ def optimised(text: str, blobs: Blobs, settings: Settings | None = None) -> Opti
 
 
 def answers(text: str | bytes, weights: bytes, x: Array) -> list[Array]:
-    graph = frontends.load(text.encode() if isinstance(text, str) else text, weights=weights)
+    graph = importers.load(text.encode() if isinstance(text, str) else text, weights=weights)
     return list(evaluate(graph, {graph.inputs[0].name: x}).values())
 
 

@@ -12,10 +12,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
+from tenon.decompositions.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
+from tenon.decompositions.onnx.qonnx import QONNX
 from tenon.errors import UnsupportedError
-from tenon.frontends.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
-from tenon.frontends.onnx.qonnx import QONNX
 from tenon.ir.graph import Array
 
 RNG = np.random.default_rng(7)
@@ -71,7 +71,7 @@ class Case:
 
 
 def ours(case: Case) -> list[Array]:
-    return list(evaluate(frontends.load(case.model().SerializeToString()), case.feeds).values())
+    return list(evaluate(importers.load(case.model().SerializeToString()), case.feeds).values())
 
 
 def theirs(case: Case) -> list[Array]:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnx_models import model, node
 from pt2_models import call, pt2
 from small_models import mxnet_symbol, paddle, paddle_operator
-from tenon import frontends
+from tenon import importers
 from tenon.errors import ShapeError, UnsupportedError
 from tflite_models import Model
 from wire import field, message
@@ -25,7 +25,7 @@ def test_blocks_of_paddle(type: str) -> None:
     operator = paddle_operator(type, {"Cond": "x"}, {"Out": "y"}) + field(4, entry)
     program = paddle(operator, shape=(1, 4)) + field(1, message((1, 1), (2, 0)))
     with pytest.raises(UnsupportedError, match=rf"y \({type}\): control flow is not supported"):
-        frontends.load(program)
+        importers.load(program)
 
 
 @pytest.mark.parametrize("type", ["IF", "WHILE"])
@@ -35,14 +35,14 @@ def test_sub_graphs_of_tflite(type: str) -> None:
     x, y = made.tensor("x", (1, 4)), made.tensor("y", (1, 4))
     made.add(type, [condition, x], [y])
     with pytest.raises(UnsupportedError, match=rf"\({type}\): this operator is not supported"):
-        frontends.load(made.bytes([x], [y]))
+        importers.load(made.bytes([x], [y]))
 
 
 @pytest.mark.parametrize("op", ["_cond", "_foreach", "_while_loop"])
 def test_sub_graphs_of_mxnet(op: str) -> None:
     symbol = mxnet_symbol(("null", "data", {}, ()), (op, "y", {}, (0,)))
     with pytest.raises(UnsupportedError, match=rf"y \({op}\): this operator is not supported"):
-        frontends.load(symbol, {"data": (1, 4)})
+        importers.load(symbol, {"data": (1, 4)})
 
 
 @pytest.mark.parametrize("name", ["cond", "while_loop", "map_impl"])
@@ -50,7 +50,7 @@ def test_sub_graphs_of_pytorch(name: str) -> None:
     calls = [call(f"higher_order.{name}", "y", pred="x"), call("aten.relu.default", "z", self="y")]
     archive = pt2(calls, {"x": (1, 4), "y": (1, 4), "z": (1, 4)}, ["x"], ["z"])
     with pytest.raises(UnsupportedError, match=name):
-        frontends.load(archive)
+        importers.load(archive)
 
 
 def branch(*nodes: onnx.NodeProto, output: str) -> onnx.GraphProto:
@@ -63,23 +63,23 @@ def test_a_branch_of_onnx_that_cannot_be_imported_is_no_reason_to_take_the_other
     made = model([node("If", ["flag"], ["y"], then_branch=good, else_branch=other)], {"x": (1,)}, ["y"])
     made.graph.input.append(helper.make_tensor_value_info("flag", TensorProto.BOOL, []))
     with pytest.raises(UnsupportedError, match="Mine of the domain 'mine' is not supported"):
-        frontends.load(made.SerializeToString())
+        importers.load(made.SerializeToString())
 
 
 def test_outputs_that_are_empty_although_the_file_says_otherwise_are_refused() -> None:
     """Nothing is left of rows 5 to 9 where the input has two, and the file says there are four."""
     bounds = [helper.make_node("Constant", [], [name], value_ints=[n]) for name, n in (("b", 5), ("e", 9), ("z", 0))]
     made = model([*bounds, node("Slice", ["x", "b", "e", "z"], ["y"])], {"x": (2, 3)}, ["y"])
-    assert frontends.load(made.SerializeToString()).outputs[0].type.dims == (0, 3)
+    assert importers.load(made.SerializeToString()).outputs[0].type.dims == (0, 3)
     made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 3)))
     with pytest.raises(ShapeError, match=r"output 'y': it is empty, f32\[0,3\]; the file says \[4, 3\]"):
-        frontends.load(made.SerializeToString())
+        importers.load(made.SerializeToString())
 
 
 def test_outputs_that_the_file_says_are_empty_are_empty() -> None:
     """An input's dimensions from the third to the second are none."""
     made = model([node("Shape", ["x"], ["y"], start=2, end=1)], {"x": (3, 4, 5)}, ["y"])
     with pytest.raises(ShapeError, match="'y' is empty, whatever the inputs"):
-        frontends.load(made.SerializeToString())
+        importers.load(made.SerializeToString())
     made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, (0,)))
-    assert frontends.load(made.SerializeToString()).outputs[0].type.dims == (0,)
+    assert importers.load(made.SerializeToString()).outputs[0].type.dims == (0,)

@@ -11,7 +11,7 @@ from keras_models import functional, h5, layer, start
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
 from small_models import caffe2_net, caffe2_operator, mace_net, mxnet_symbol, ncnn_net
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, ModelError
 from tenon.ir.graph import Graph, Origin
 from tenon.ir.types import DType, TensorType
@@ -26,7 +26,7 @@ from tflite_models import Model
 def refusal(data: bytes, **how: object) -> str:
     """The message with which a model is refused: never more than a reader can take in."""
     with pytest.raises(ModelError) as caught:
-        frontends.load(data, **how)  # type: ignore[arg-type]
+        importers.load(data, **how)  # type: ignore[arg-type]
     assert len(str(caught.value)) < 3000
     return str(caught.value)
 
@@ -35,7 +35,7 @@ def test_an_output_that_its_layer_does_not_make() -> None:
     """In a net without weights, where shapes are not known and nobody misses it."""
     operators = [caffe2_operator("Relu", ["x"], ["y", "z"]), caffe2_operator("Add", ["z", "w"], ["a"])]
     with pytest.raises(FormatError, match=r"Add_1 \(Add\) reads 'z', which nothing makes"):
-        frontends.load(caffe2_net(operators, ["x", "w"], ["a"]))
+        importers.load(caffe2_net(operators, ["x", "w"], ["a"]))
 
 
 def test_a_function_of_real_numbers_of_constant_integers() -> None:
@@ -188,7 +188,7 @@ def test_descriptions_of_keras_with_holes() -> None:
 def test_an_axis_cut_into_a_million_parts() -> None:
     cut = mxnet_symbol(("null", "data", {}, ()), ("SliceChannel", "y", {"num_outputs": "1048576", "axis": "0"}, (0,)))
     with pytest.raises(ModelError, match="an axis of 1048576 cannot be cut into 1048576 equal parts"):
-        frontends.load(cut, {"data": (1 << 20,)})
+        importers.load(cut, {"data": (1 << 20,)})
 
 
 def test_a_program_of_paddle_that_is_not_text_is_refused_in_few_words() -> None:

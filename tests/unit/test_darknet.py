@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
 from tenon.ir.graph import Array, Graph
 
@@ -29,7 +29,7 @@ def weights(*arrays: Array, revision: int = 0) -> bytes:
 
 def run(body: str, x: Array, *arrays: Array, revision: int = 0, **states: Array) -> dict[str, Array]:
     text = cfg(body, *x.shape[1:]) if x.ndim == 4 else f"[net]\ninputs={x.shape[1]}\n{body}".encode()
-    graph = frontends.load(text, weights=weights(*arrays, revision=revision))
+    graph = importers.load(text, weights=weights(*arrays, revision=revision))
     return evaluate(graph, {"data": x, **states})
 
 
@@ -258,7 +258,7 @@ def test_gaussian_yolo() -> None:
 
 def test_everything_unsupported_is_listed() -> None:
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(cfg("[history]\n[convolutional]\nxnor=1\n[route]\nlayers=-9\n[convolutional]\nactivation=odd"))
+        importers.load(cfg("[history]\n[convolutional]\nxnor=1\n[route]\nlayers=-9\n[convolutional]\nactivation=odd"))
     assert [p.where.split(" ")[0] for p in found.value.problems] == ["history_0", "convolutional_1", "convolutional_3"]
 
 
@@ -266,19 +266,19 @@ def test_everything_unsupported_is_listed() -> None:
 def test_files_that_do_not_belong_together(count: int, words: str) -> None:
     body = "[convolutional]\nfilters=2\nsize=1\n[connected]\noutput=1\nactivation=linear"
     text = cfg(body, 1, 3, 3)
-    assert not frontends.load(text, weights=weights(np.zeros(4 + 19))).incomplete
+    assert not importers.load(text, weights=weights(np.zeros(4 + 19))).incomplete
     with pytest.raises((FormatError, UnsupportedError), match=words):
-        frontends.load(text, weights=weights(np.zeros(count + (count > 22))))
+        importers.load(text, weights=weights(np.zeros(count + (count > 22))))
 
 
 def test_either_file_finds_the_other(tmp_path: Path) -> None:
     (tmp_path / "net.cfg").write_bytes(cfg("[convolutional]\nfilters=2\nactivation=linear"))
     (tmp_path / "net.weights").write_bytes(weights(np.arange(10)))
-    found: list[Graph] = [frontends.load(tmp_path / name) for name in ("net.cfg", "net.weights", "")]
+    found: list[Graph] = [importers.load(tmp_path / name) for name in ("net.cfg", "net.weights", "")]
     assert [g.name for g in found] == ["net"] * 3
     assert not any(g.incomplete for g in found)
     (tmp_path / "net.weights").unlink()
-    assert "--weights" in frontends.load(tmp_path / "net.cfg").incomplete
+    assert "--weights" in importers.load(tmp_path / "net.cfg").incomplete
 
 
 TREE = "animal -1\nthing -1\ncat 0\ndog 0\npoodle 3\nbeagle 3\n"
@@ -300,9 +300,9 @@ def test_a_tree_of_classes(kind: str, tmp_path: Path) -> None:
     (tmp_path / "net.cfg").write_bytes(cfg(body, *x.shape[1:]))
     (tmp_path / "net.weights").write_bytes(weights())
     with pytest.raises(UnsupportedError, match=r"tree of classes 'data/small\.tree' is not there"):
-        frontends.load(tmp_path / "net.cfg")
+        importers.load(tmp_path / "net.cfg")
     (tmp_path / "small.tree").write_text(TREE, encoding="utf-8")
-    found = evaluate(frontends.load(tmp_path / "net.cfg"), {"data": x})
+    found = evaluate(importers.load(tmp_path / "net.cfg"), {"data": x})
     if kind == "softmax":
         np.testing.assert_allclose(found["softmax_0"].reshape(6), in_groups(x.reshape(6)), rtol=1e-5)
         return
@@ -322,4 +322,4 @@ def test_what_is_no_tree(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "net.weights").write_bytes(weights())
     (tmp_path / "t").write_text(text, encoding="utf-8")
     with pytest.raises(UnsupportedError, match=words):
-        frontends.load(tmp_path / "net.cfg")
+        importers.load(tmp_path / "net.cfg")

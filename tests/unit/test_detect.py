@@ -16,10 +16,10 @@ from tenon.cli import main
 from tenon.cli.draw import draw
 from tenon.engine.detect import Detection, thinned
 from tenon.errors import InputError
-from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32, TensorType
+from tenon.passes.detection_outputs import find_heads
 
 SIZE = (40, 80)
 """Height and width of the picture; the network sees 16 x 16."""

@@ -12,7 +12,7 @@ import pytest
 
 import tenon
 from onnx_models import model, node, random
-from tenon import frontends
+from tenon import importers
 from tenon.engine.peak import pairs_time
 from tenon.errors import ToolchainError
 from tenon.ir.graph import Graph, Node
@@ -48,7 +48,7 @@ LAYERS = {
 
 def product(name: str) -> Node:
     made, weights, shape = LAYERS[name]
-    graph: Graph = frontends.load(model([made], {"x": shape}, ["y"], weights).SerializeToString())
+    graph: Graph = importers.load(model([made], {"x": shape}, ["y"], weights).SerializeToString())
     return next(iter(graph))
 
 

@@ -34,11 +34,11 @@ from small_models import (
     paddle_operator,
     tmfile,
 )
-from tenon import frontends
+from tenon import importers
 from tenon.cli.app import app
 from tenon.cli.parse import parse_values
 from tenon.errors import FormatError, InputError, ShapeError, TenonError
-from tenon.frontends import FORMATS
+from tenon.importers import FORMATS
 from tenon.ir.bind import fix
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import TensorType
@@ -80,18 +80,18 @@ def test_every_format_is_here() -> None:
 @pytest.mark.parametrize("format", SMALL)
 def test_every_format(format: str) -> None:
     data, options = SMALL[format]
-    whole = frontends.load(data, **options)
+    whole = importers.load(data, **options)
     feeds = random_inputs(whole)
     name = next(iter(feeds))
     expected = evaluate(whole, feeds)
-    for fixed in (frontends.load(data, values={name: feeds[name]}, **options), fix(whole, {name: feeds[name]})):
+    for fixed in (importers.load(data, values={name: feeds[name]}, **options), fix(whole, {name: feeds[name]})):
         assert [v.name for v in fixed.inputs] == [v.name for v in whole.inputs if v.name != name]
         assert fixed.fixed == {name}
         rest = {k: v for k, v in feeds.items() if k != name}
         for a, b in zip(evaluate(fixed, rest).values(), expected.values(), strict=True):
             np.testing.assert_array_equal(a, b)
     with pytest.raises(InputError, match=rf"no input is called '{name}_'; is '{name}' meant\?"):
-        frontends.load(data, values={f"{name}_": 1}, **options)
+        importers.load(data, values={f"{name}_": 1}, **options)
 
 
 # ----------------------------------------------------------------------------------------------- branches
@@ -119,26 +119,26 @@ def rates(kind: int = TensorProto.INT64) -> onnx.ModelProto:
 def test_a_branch_that_cannot_run_need_not_be_valid() -> None:
     data = rates().SerializeToString()
     with pytest.raises(TenonError, match="Reshape"):
-        frontends.load(data)
-    graph = frontends.load(data, values={"sr": 16000})
+        importers.load(data)
+    graph = importers.load(data, values={"sr": 16000})
     assert [n.op.name for n in graph] == ["Reshape", "Neg"]
     with pytest.raises(TenonError, match="Reshape"):
-        frontends.load(data, values={"sr": 8000})
+        importers.load(data, values={"sr": 8000})
     with pytest.raises(InputError, match=r"no input is called 'rs'; is 'sr' meant\? \(the model has 'sr', 'x'\)"):
-        frontends.load(data, values={"rs": 8000})
+        importers.load(data, values={"rs": 8000})
 
 
 def test_a_known_shape_is_asked_for_by_its_input() -> None:
     made = model([node("Reshape", ["x", "s"], ["y"])], {"x": (2, 6)}, ["y"])
     made.graph.input.append(helper.make_tensor_value_info("s", TensorProto.INT64, [2]))
     with pytest.raises(ShapeError, match=r"fix --value s=\.\.\."):
-        frontends.load(made.SerializeToString())
-    assert frontends.load(made.SerializeToString(), values={"s": [3, -1]}).outputs[0].type.dims == (3, 4)
+        importers.load(made.SerializeToString())
+    assert importers.load(made.SerializeToString(), values={"s": [3, -1]}).outputs[0].type.dims == (3, 4)
 
 
 def test_a_default_of_an_input_is_replaced() -> None:
     made = model([node("Mul", ["x", "a"], ["y"])], {"x": (2,), "a": (2,)}, ["y"], {"a": np.ones(2, np.float32)})
-    graph = frontends.load(made.SerializeToString(), values={"a": [3, 4]})
+    graph = importers.load(made.SerializeToString(), values={"a": [3, 4]})
     np.testing.assert_array_equal(evaluate(graph, {"x": np.ones(2, np.float32)})["y"], [3, 4])
 
 
@@ -147,7 +147,7 @@ def test_a_condition_of_tensorflow() -> None:
         tf.placeholder("x", 2), tf.placeholder("p", dtype="bool"), tf.node("s", "Switch", "x", "p"),
         tf.node("neg", "Neg", "s"), tf.node("mine", "Mine", "s:1"), tf.node("y", "Merge", "neg", "mine"),
     )  # fmt: skip
-    graph = frontends.load(data, outputs=["y"], values={"p": False})
+    graph = importers.load(data, outputs=["y"], values={"p": False})
     assert [n.op.name for n in graph] == ["Neg"]
 
 
@@ -156,7 +156,7 @@ def fixed(kind: int, shape: Any, value: Any) -> Array:
     """What an input of that type becomes."""
     made = model([node("Identity", ["a"], ["y"])], {"x": (1,)}, ["y"])
     made.graph.input.append(helper.make_tensor_value_info("a", kind, shape))
-    graph = frontends.load(made.SerializeToString(), values={"a": value})
+    graph = importers.load(made.SerializeToString(), values={"a": value})
     return graph.outputs[0].array
 
 
@@ -195,15 +195,15 @@ def test_values_that_do_not_fit(kind: int, shape: Any, value: Any, message: str)
 
 def test_a_dimension_that_a_value_binds_is_bound_everywhere() -> None:
     made = model([node("Add", ["x", "a"], ["y"])], {"x": ("n", 3), "a": ("n", 3)}, ["y"])
-    graph = frontends.load(made.SerializeToString(), values={"a": np.ones((4, 3))})
+    graph = importers.load(made.SerializeToString(), values={"a": np.ones((4, 3))})
     assert graph.inputs[0].type == TensorType(graph.inputs[0].type.dtype, (4, 3))
 
 
 def test_other_dimensions_may_be_bound_later() -> None:
     made = model([node("Add", ["x", "a"], ["y"])], {"x": ("n", 3), "a": (3,)}, ["y"])
-    graph = frontends.load(made.SerializeToString(), values={"a": 1})
+    graph = importers.load(made.SerializeToString(), values={"a": 1})
     assert [v.name for v in graph.inputs] == ["x"]
-    assert [v.name for v in fix(frontends.load(made.SerializeToString()), {"a": 1}).inputs] == ["x"]
+    assert [v.name for v in fix(importers.load(made.SerializeToString()), {"a": 1}).inputs] == ["x"]
 
 
 # ------------------------------------------------------------------------------------- Python, command line
@@ -212,7 +212,7 @@ def test_python(tmp_path: Path) -> None:
     assert [v.name for v in load(data, values=values).inputs] == ["x"]
     bundle = compile_model(data, values=values)
     assert [port.name for port in bundle.program.inputs] == ["x"]
-    both = frontends.load(model([node("Add", ["x", "a"], ["y"])], {"x": (3,), "a": (3,)}, ["y"]).SerializeToString())
+    both = importers.load(model([node("Add", ["x", "a"], ["y"])], {"x": (3,), "a": (3,)}, ["y"]).SerializeToString())
     assert [port.name for port in compile_model(both, values={"a": 1}).program.inputs] == ["x"]
     description, graph = inspect_model(data, values=values)
     assert [t.name for t in description.inputs] == ["x"]

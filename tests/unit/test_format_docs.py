@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tenon.frontends.caffe2.ops import OPERATORS as CAFFE2
-from tenon.frontends.darknet.heads import HEADS
-from tenon.frontends.darknet.layers import ACTIVATIONS
-from tenon.frontends.darknet.layers import LAYERS as DARKNET
-from tenon.frontends.darknet.recurrent import RECURRENT
-from tenon.frontends.mace.ops import OPERATORS as MACE
-from tenon.frontends.megengine import OPERATORS as MEGENGINE
-from tenon.frontends.mxnet.ops import OPERATORS as MXNET
-from tenon.frontends.ncnn.layers import LAYERS as NCNN
-from tenon.frontends.oneflow import OPERATORS as ONEFLOW
-from tenon.frontends.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
-from tenon.frontends.onnx.qonnx import QONNX
-from tenon.frontends.paddle.ops import OPERATORS as PADDLE
-from tenon.frontends.pytorch.ops import OPERATORS as PYTORCH
-from tenon.frontends.tmfile.layers import LAYERS as TENGINE
+from tenon.decompositions.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
+from tenon.decompositions.onnx.qonnx import QONNX
+from tenon.importers.caffe2.ops import OPERATORS as CAFFE2
+from tenon.importers.darknet.heads import HEADS
+from tenon.importers.darknet.layers import ACTIVATIONS
+from tenon.importers.darknet.layers import LAYERS as DARKNET
+from tenon.importers.darknet.recurrent import RECURRENT
+from tenon.importers.mace.ops import OPERATORS as MACE
+from tenon.importers.megengine.load import OPERATORS as MEGENGINE
+from tenon.importers.mxnet.ops import OPERATORS as MXNET
+from tenon.importers.ncnn.layers import LAYERS as NCNN
+from tenon.importers.oneflow.load import OPERATORS as ONEFLOW
+from tenon.importers.paddle.ops import OPERATORS as PADDLE
+from tenon.importers.pytorch.ops import OPERATORS as PYTORCH
+from tenon.importers.tengine.layers import LAYERS as TENGINE
 
 PAGES: dict[str, Iterable[str]] = {
     "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN,

@@ -19,13 +19,14 @@ from onnx import helper
 
 import tenon
 from onnx_models import gated
-from tenon import frontends
+from tenon import importers
 from tenon.engine.image import read_image
 from tenon.errors import FormatError, InputError, ResourceError, UnsupportedError
-from tenon.frontends.wire import archive
-from tenon.frontends.wire.archive import Archive
 from tenon.input_file import read_regular
 from tenon.ir import writer
+from tenon.model_files import model_file
+from tenon.wire import archive
+from tenon.wire.archive import Archive
 
 TENON = Path(sys.executable).with_name("tenon")
 SMALL = gated().SerializeToString()
@@ -132,12 +133,12 @@ def test_what_expands_without_end_is_refused(data: bytes, monkeypatch: pytest.Mo
     """The limit is lowered so that the test is quick; what follows 2**16 nodes would be the same."""
     monkeypatch.setattr(writer, "MOST_NODES", 2**10)
     with watched(60), pytest.raises(UnsupportedError, match="expand to more than 1024 nodes") as caught:
-        frontends.load(data)
+        importers.load(data)
     assert len(caught.value.problems) == 1
 
 
 def test_nested_functions_within_the_limit_load() -> None:
-    assert len(list(frontends.load(laughs(8)))) == 256
+    assert len(list(importers.load(laughs(8)))) == 256
 
 
 def zipped(size: int) -> bytes:
@@ -207,7 +208,7 @@ def test_partners_of_a_name_that_is_no_text(tmp_path: Path) -> None:
     for part in (b"a\xff.bin", b"a\xff.param"):
         with open(os.path.join(folder, part), "wb") as file:  # noqa: PTH118, PTH123
             file.write(part)
-    found = frontends.source.read(os.fsdecode(os.path.join(folder, b"a\xff.param")))  # noqa: PTH118
+    found = model_file.read(os.fsdecode(os.path.join(folder, b"a\xff.param")))  # noqa: PTH118
     assert found.name == "a\\xff.param"
     assert found.partner("its weights", "{stem}.bin").data == b"a\xff.bin"
 
@@ -238,7 +239,7 @@ def test_running_out_of_memory_is_a_message(tmp_path: Path) -> None:
 def test_threads_may_load_at_once() -> None:
     """Limits are counted for each load, not for the process."""
     found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(len(list(frontends.load(laughs(6)))))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(len(list(importers.load(laughs(6)))))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import tenon
 from evaluate import evaluate
-from tenon import frontends, ops
+from tenon import importers, ops
 from tenon.bundle import read_manifest
 from tenon.cli.parse import parse_list, parse_words
 from tenon.engine.timing import fill_randomly
@@ -117,7 +117,7 @@ def test_compiled(tmp_path: Path) -> None:
         ("a", "f32", (0, 9)), ("b", "f16", None),
     ]  # fmt: skip
     with pytest.raises(InputError, match="cannot be cut again"):
-        tenon.compile(frontends.load(chain()), outputs=("b",))
+        tenon.compile(importers.load(chain()), outputs=("b",))
 
 
 def test_random_numbers_stay_in_range() -> None:

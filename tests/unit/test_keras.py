@@ -15,12 +15,12 @@ import pytest
 from evaluate import evaluate
 from keras_models import archive, functional, h5, layer, sequential, small, start
 from real import ROOT
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.frontends.keras.layers import ACTIVATIONS, LAYERS
-from tenon.frontends.wire.hdf5 import File
+from tenon.importers.keras.layers import ACTIVATIONS, LAYERS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import Quant
+from tenon.wire.hdf5 import File
 
 
 def run(graph: Graph, *inputs: Array) -> list[Array]:
@@ -81,7 +81,7 @@ def test_both_formats_agree() -> None:
     new = archive(dense_model(True), {"dense": [a, bias], "dense_1": [b]})
     expected = np.maximum(x @ a + bias, 0) @ b
     for data in (old, new):
-        graph = frontends.load(data)
+        graph = importers.load(data)
         assert [v.name for v in (*graph.inputs, *graph.outputs)] == ["x", "b"]
         np.testing.assert_allclose(run(graph, x)[0], expected, atol=1e-6)
 
@@ -104,7 +104,7 @@ def test_graphs_as_keras_3_writes_them() -> None:
     model["config"]["input_layers"] = ["x", 0, 0]
     model["config"]["output_layers"] = ["sum", 0, 0]
     kernel, x = some(3, 3), some(1, 3, seed=1)
-    (found,) = run(frontends.load(archive(model, {"dense": [kernel]})), x)
+    (found,) = run(importers.load(archive(model, {"dense": [kernel]})), x)
     np.testing.assert_allclose(found, x @ kernel + x @ kernel @ kernel, atol=1e-5)
 
 
@@ -113,7 +113,7 @@ def test_nested_models() -> None:
     nested = {**layer("Functional", "inner", "x"), "config": {**inner["config"], "name": "inner"}}
     outer = functional(["x"], ["neg"], start("x", 3), nested, layer("ReLU", "neg", "inner", negative_slope=0.5))
     kernel, x = some(3, 2), some(1, 3, seed=1)
-    (found,) = run(frontends.load(h5(outer, {"inner": {"d/kernel": kernel}})), x)
+    (found,) = run(importers.load(h5(outer, {"inner": {"d/kernel": kernel}})), x)
     y = x @ kernel
     np.testing.assert_allclose(found, np.where(y < 0, y / 2, y), atol=1e-6)
 
@@ -150,7 +150,7 @@ def gru(x: Array, kernel: Array, recurrent: Array, bias: Array) -> Array:
 def recurrent(kind: str, arrays: dict[str, Array], **config: Any) -> Graph:
     inner = {"class_name": kind, "config": {"name": "r", "units": 4, **config}}
     model = sequential({"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 5, 3]}}, inner)
-    return frontends.load(h5(model, {"r": {f"r/cell/{k}": v for k, v in arrays.items()}}))
+    return importers.load(h5(model, {"r": {f"r/cell/{k}": v for k, v in arrays.items()}}))
 
 
 @pytest.mark.parametrize("sequences", [False, True])
@@ -189,7 +189,7 @@ def test_both_directions() -> None:
         {"class_name": "Bidirectional", "config": {"name": "b", "layer": inner, "merge_mode": "concat"}},
     )  # fmt: skip
     x = some(1, 5, 3)
-    (found,) = run(frontends.load(h5(model, {"b": arrays})), x)
+    (found,) = run(importers.load(h5(model, {"b": arrays})), x)
     forward, backward = lstm(x, *weights[0]), lstm(x[:, ::-1], *weights[1])[:, ::-1]
     np.testing.assert_allclose(found, np.concatenate([forward, backward], -1), atol=1e-5)
 
@@ -207,7 +207,7 @@ def test_wrappers_keep_their_ranges() -> None:
         "w/kernel_min": -1.27, "w/kernel_max": 1.27, "w/post_activation_min": 0.0, "w/post_activation_max": 2.55,
     }  # fmt: skip
     first, second = ({k: np.array(v, np.float32) for k, v in group.items()} for group in ranges)
-    graph = frontends.load(h5(model, {"q": first, "w": {"w/kernel": kernel, **second}}))
+    graph = importers.load(h5(model, {"q": first, "w": {"w/kernel": kernel, **second}}))
     pair = ["QuantizeLinear", "DequantizeLinear"]
     assert [n.op.name for n in graph] == [*pair, "Gemm", "Relu", *pair]
     gemm = graph.nodes[2]
@@ -224,7 +224,7 @@ def test_annotations_change_nothing() -> None:
         {"class_name": "QuantizeAnnotate", "config": {"name": "a", "layer": inner}},
     )  # fmt: skip
     np.testing.assert_array_equal(
-        run(frontends.load(h5(model, {})), np.array([[-1, 3, 9]], np.float32))[0], [[0, 3, 6]]
+        run(importers.load(h5(model, {})), np.array([[-1, 3, 9]], np.float32))[0], [[0, 3, 6]]
     )
 
 
@@ -237,7 +237,7 @@ def test_everything_unsupported_is_listed_and_no_code_is_run() -> None:
         {"class_name": "ConvLSTM2D", "config": {"name": "look"}},
     )  # fmt: skip
     with pytest.raises(UnsupportedError, match="never run") as found:
-        frontends.load(h5(model, {}))
+        importers.load(h5(model, {}))
     assert [p.where for p in found.value.problems] == ["code (Lambda)", "look (ConvLSTM2D)"]
 
 
@@ -247,9 +247,9 @@ def test_unknown_extents_and_missing_weights() -> None:
         {"class_name": "Dense", "config": {"name": "d", "units": 2}},
     )  # fmt: skip
     with pytest.raises(ShapeError, match="--shape"):
-        frontends.load(h5(model, {}))
+        importers.load(h5(model, {}))
     with pytest.raises(UnsupportedError, match="0 of its 2 weights"):
-        frontends.load(h5(model, {}), {"x": (1, 5, 3)})
+        importers.load(h5(model, {}), {"x": (1, 5, 3)})
 
 
 def test_files_that_are_no_models() -> None:
@@ -257,9 +257,9 @@ def test_files_that_are_no_models() -> None:
     with h5py.File(out, "w") as file:
         file["weights"] = np.zeros(3)
     with pytest.raises(FormatError, match="no model_config"):
-        frontends.load(out.getvalue())
+        importers.load(out.getvalue())
     with pytest.raises(FormatError, match="defined by code"):
-        frontends.load(h5({"class_name": "MyModel", "config": {"layers": []}}, {}))
+        importers.load(h5({"class_name": "MyModel", "config": {"layers": []}}, {}))
 
 
 def test_an_archive_that_unpacks_to_too_much() -> None:
@@ -270,11 +270,11 @@ def test_an_archive_that_unpacks_to_too_much() -> None:
     data = out.getvalue()
     bigger = data.replace((64 << 20).to_bytes(4, "little"), (4095 << 20).to_bytes(4, "little"))
     with pytest.raises(FormatError, match=r"damaged|HDF5"):
-        frontends.load(bigger)
+        importers.load(bigger)
 
 
 def test_a_small_model() -> None:
-    graph = frontends.load(small())
+    graph = importers.load(small())
     assert [str(v.type) for v in graph.outputs] == ["f32[1,2]"]
     (found,) = run(graph, some(1, 6, 5, 2))
     np.testing.assert_allclose(found.sum(), 1, atol=1e-6)
@@ -290,7 +290,7 @@ DENSE = {"units": 2, "use_bias": False}
 
 def keras_3(model: dict[str, Any], weights: Mapping[str, Any]) -> list[Array]:
     """What a file of Keras 3 gives for [[1, 2]]."""
-    graph = frontends.load(archive(model, weights))
+    graph = importers.load(archive(model, weights))
     return list(evaluate(graph, {"x": np.array([[1, 2]], np.float32)}).values())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from evaluate import evaluate
 from keras_models import archive, functional, h5, layer, start
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -32,7 +32,7 @@ def run(kind: str, inputs: list[Array], weights: Mapping[str, Array], call: dict
     if call:
         entry["inbound_nodes"][0][0][3].update(call)
     starts = [start(n, *x.shape[1:]) for n, x in zip(names, inputs, strict=True)]
-    graph = frontends.load(h5(functional(names, ["y"], *starts, entry), {"y": weights}))
+    graph = importers.load(h5(functional(names, ["y"], *starts, entry), {"y": weights}))
     (found,) = evaluate(graph, dict(zip(names, inputs, strict=True))).values()
     return found
 
@@ -122,7 +122,7 @@ def test_attention_as_keras_3_keeps_it() -> None:
     weights = {f"multi_head_attention/{group}": [KERNELS[n], BIASES[n]] for n, group in groups.items()}
     entry = layer("MultiHeadAttention", "y", "x0", "x1", num_heads=2, key_dim=3)
     model = functional(["x0", "x1"], ["y"], start("x0", 3, 6), start("x1", 4, 6), entry)
-    (found,) = evaluate(frontends.load(archive(model, weights)), {"x0": Q, "x1": V}).values()
+    (found,) = evaluate(importers.load(archive(model, weights)), {"x0": Q, "x1": V}).values()
     np.testing.assert_allclose(found, attention(), atol=1e-5)
 
 

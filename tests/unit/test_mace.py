@@ -9,7 +9,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import MaceOptions, mace_net
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
 from tenon.ir.graph import Array
 from wire import message
@@ -20,7 +20,7 @@ X = RNG.uniform(-1, 1, (1, 6, 5, 4)).astype(np.float32)
 
 def run(type: str, options: MaceOptions, *weights: Array) -> Array:
     data = b"".join(w.tobytes() for w in weights)
-    (found,) = evaluate(frontends.load(mace_net(type, options, weights), weights=data or b"\0"), {"x": X}).values()
+    (found,) = evaluate(importers.load(mace_net(type, options, weights), weights=data or b"\0"), {"x": X}).values()
     return found
 
 
@@ -38,12 +38,12 @@ def test_layouts_of_the_messages(layout: str) -> None:
                 old=layout == "old")  # fmt: skip
     if layout == "multi":
         graph = message((1, 1), (2, "name"), (3, graph), (100, "x"), (101, "y"))
-    (found,) = evaluate(frontends.load(graph, weights=W.tobytes() + B.tobytes()), {"x": X}).values()
+    (found,) = evaluate(importers.load(graph, weights=W.tobytes() + B.tobytes()), {"x": X}).values()
     np.testing.assert_allclose(found, convolved().clip(0, 0.75), atol=1e-6)
 
 
 def test_inputs_given_as_nchw() -> None:
-    graph = frontends.load(mace_net("Eltwise", {"type": 2, "scalar_input": 2.0}, data_format=2), weights=b"\0")
+    graph = importers.load(mace_net("Eltwise", {"type": 2, "scalar_input": 2.0}, data_format=2), weights=b"\0")
     (found,) = evaluate(graph, {"x": X}).values()
     np.testing.assert_array_equal(found, 2 * X.transpose(0, 2, 3, 1))
 
@@ -103,24 +103,24 @@ def test_files_find_each_other(tmp_path: Path) -> None:
     (tmp_path / "net.pb").write_bytes(mace_net("Conv2D", {"padding": 0}, (W, B)))
     (tmp_path / "net.data").write_bytes(W.tobytes() + B.tobytes())
     for name in ("net.pb", "net.data", ""):
-        assert not frontends.load(tmp_path / name).incomplete
+        assert not importers.load(tmp_path / name).incomplete
     (tmp_path / "net.data").unlink()
-    assert "--weights" in frontends.load(tmp_path / "net.pb").incomplete
+    assert "--weights" in importers.load(tmp_path / "net.pb").incomplete
 
 
 def test_refusals() -> None:
     with pytest.raises(UnsupportedError, match=r"layer \(LSTMCell\): this operator is not supported"):
-        frontends.load(mace_net("LSTMCell", {}), weights=b"\0")
+        importers.load(mace_net("LSTMCell", {}), weights=b"\0")
     with pytest.raises((UnsupportedError, FormatError), match=r"outside the \.data file"):
-        frontends.load(mace_net("Conv2D", {"padding": 0}, (W, B)), weights=W.tobytes())
+        importers.load(mace_net("Conv2D", {"padding": 0}, (W, B)), weights=W.tobytes())
 
 
 def test_batches_back_to_space() -> None:
     """What SpaceToBatchND makes comes back, less what is cut."""
     net = mace_net("SpaceToBatchND", {"block_shape": [2, 3], "paddings": [2, 0, 0, 1]})
-    (blocks,) = evaluate(frontends.load(net, weights=b"\0"), {"x": X}).values()
+    (blocks,) = evaluate(importers.load(net, weights=b"\0"), {"x": X}).values()
     context = mace_net("BatchToSpaceND", {"block_shape": [2, 3], "crops": [2, 0, 0, 1]}, dims=blocks.shape)
-    (found,) = evaluate(frontends.load(context, weights=b"\0"), {"x": blocks}).values()
+    (found,) = evaluate(importers.load(context, weights=b"\0"), {"x": blocks}).values()
     np.testing.assert_array_equal(found, X)
 
 
@@ -131,10 +131,10 @@ def test_operators_of_two_inputs() -> None:
 
 
 def test_unstacked_and_one_hot() -> None:
-    graph = frontends.load(mace_net("Unstack", {"axis": 3}), weights=b"\0")
+    graph = importers.load(mace_net("Unstack", {"axis": 3}), weights=b"\0")
     np.testing.assert_array_equal(next(iter(evaluate(graph, {"x": X}).values())), X[..., 0])
     numbers = RNG.integers(0, 3, X.shape).astype(np.float32)
-    graph = frontends.load(mace_net("OneHot", {"depth": 3, "on_value": 2.0}), weights=b"\0")
+    graph = importers.load(mace_net("OneHot", {"depth": 3, "on_value": 2.0}), weights=b"\0")
     np.testing.assert_array_equal(
         next(iter(evaluate(graph, {"x": numbers}).values())), 2 * np.eye(3)[numbers.astype(int)]
     )

@@ -9,7 +9,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import MaceOptions, mace_net
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -20,7 +20,7 @@ X = RNG.uniform(-1, 1, (2, 6, 10)).astype(np.float32)
 def every(type: str, options: MaceOptions, *weights: Array, x: Array = X, outputs: Sequence[str] = ()) -> list[Array]:
     data = b"".join(w.tobytes() for w in weights)
     net = mace_net(type, options, weights, dims=x.shape, outputs=outputs)
-    return list(evaluate(frontends.load(net, weights=data or b"\0"), {"x": x}).values())
+    return list(evaluate(importers.load(net, weights=data or b"\0"), {"x": x}).values())
 
 
 def run(type: str, options: MaceOptions, *weights: Array, x: Array = X) -> Array:

@@ -10,9 +10,9 @@ import pytest
 
 from definitions import convolved, spread
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.frontends.megengine import hashed
+from tenon.importers.megengine.load import hashed
 from tenon.ir.graph import Array
 from tflite_models import Fields, flatbuffer
 
@@ -73,7 +73,7 @@ def newer(type: str, parameters: Fields, x: Array, constants: list[Array], outpu
 
 
 def run(*given: Any, **more: Any) -> Array:
-    (found,) = evaluate(frontends.load(dump(*given, **more)), {"data": given[2]}).values()
+    (found,) = evaluate(importers.load(dump(*given, **more)), {"data": given[2]}).values()
     return found
 
 
@@ -140,7 +140,7 @@ def test_operators(
 ) -> None:
     count = {"Split": 2, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "BatchNorm": 6}.get(type, 1)
     for file in (dump(type, parameters, x, constants, **more), newer(type, parameters, x, constants, count, **more)):
-        (found,) = evaluate(frontends.load(file), {"data": x}).values()
+        (found,) = evaluate(importers.load(file), {"data": x}).values()
         assert found.shape == result.shape
         np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
 

@@ -17,9 +17,9 @@ import tensorflow_models as tf
 from caffe_models import caffemodel, head, layer, random
 from onnx_models import model, node
 from small_models import MXNET, mxnet_parameters, mxnet_stored, mxnet_symbol, paddle_tensor
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.frontends.foreign import FORMATS, foreign
+from tenon.importers.unsupported_formats import FORMATS, foreign
 
 
 def torch_archive() -> bytes:
@@ -70,7 +70,7 @@ def test_formats_that_are_known_and_not_read(name: str, tmp_path: Path) -> None:
     data, what, remedy = FOREIGN[name]
     (tmp_path / name).write_bytes(data)
     with pytest.raises(FormatError) as found:
-        frontends.load(tmp_path / name)
+        importers.load(tmp_path / name)
     message = str(found.value)
     assert message.startswith(f"{name}: ")
     assert what in message
@@ -79,7 +79,7 @@ def test_formats_that_are_known_and_not_read(name: str, tmp_path: Path) -> None:
 
 def test_what_tenon_reads_is_not_foreign() -> None:
     endings = {ending for one in FORMATS for ending in one.endings}
-    mains = {pattern.lstrip("*") for one in frontends.FORMATS.values() for pattern in one.main}
+    mains = {pattern.lstrip("*") for one in importers.FORMATS.values() for pattern in one.main}
     assert endings & mains == {".mge"}  # a dump is told by its content; a checkpoint is what is left
 
 
@@ -88,17 +88,17 @@ def test_folders_of_other_formats(tmp_path: Path) -> None:
     package.mkdir()
     (package / "Manifest.json").write_text("{}")
     with pytest.raises(FormatError, match="Core ML"):
-        frontends.load(package)
+        importers.load(package)
     folder = tmp_path / "openvino"
     folder.mkdir()
     (folder / "net.xml").write_text("<net>")
     (folder / "net.bin").write_bytes(b"\0")
     with pytest.raises(FormatError, match=r"of 'net\.xml' in it, not a model that Tenon reads but a model of OpenVINO"):
-        frontends.load(folder)
+        importers.load(folder)
 
 
 def test_a_symbol_without_its_parameters_says_what_to_give() -> None:
-    assert "--weights" in frontends.load(mxnet_symbol(*MXNET), {"data": (1, 4, 6, 6)}).incomplete
+    assert "--weights" in importers.load(mxnet_symbol(*MXNET), {"data": (1, 4, 6, 6)}).incomplete
     assert foreign("hello.txt", b"hello") == ""
 
 
@@ -113,11 +113,11 @@ def with_external_data(folder: Path, count: int = 46) -> Path:
 
 def test_a_missing_file_of_data_is_one_problem(tmp_path: Path) -> None:
     path = with_external_data(tmp_path)
-    frontends.load(path)
+    importers.load(path)
     for damage, what in ((None, "is missing"), (b"", "would end behind the 0 bytes of 'm.data'")):
         (tmp_path / "m.data").unlink() if damage is None else (tmp_path / "m.data").write_bytes(damage)
         with pytest.raises(UnsupportedError) as found:
-            frontends.load(path)
+            importers.load(path)
         head, *lines = str(found.value).splitlines()
         assert head == "m.onnx: 1 problem in this model"
         assert lines[0].startswith("  - initializer 'w0', initializer 'w1', initializer 'w2' and 43 more: ")
@@ -134,7 +134,7 @@ def test_missing_variables_are_one_problem(tmp_path: Path) -> None:
         last = f"a{i}"
     folder = tf.saved_model(tmp_path / "net", tf.graph(*nodes), {"y": last}, {})
     with pytest.raises(UnsupportedError, match="1 problem in this model") as found:
-        frontends.load(folder)
+        importers.load(folder)
     assert len(str(found.value).splitlines()) == 2
 
 
@@ -144,7 +144,7 @@ def test_weights_of_another_caffe_net_are_one_problem() -> None:
         options = "convolution_param { num_output: 2 kernel_size: 1 bias_term: false }"
         text += layer("Convolution", options, ("data",), f"t{i}", f"conv{i}")
     with pytest.raises(UnsupportedError, match=r"conv0 .*conv1 .*conv2 .*and 6 more: has no weights") as found:
-        frontends.load(text.encode(), weights=caffemodel({"other": [random(2)]}))
+        importers.load(text.encode(), weights=caffemodel({"other": [random(2)]}))
     assert len(str(found.value).splitlines()) == 2
 
 

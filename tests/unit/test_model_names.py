@@ -15,7 +15,7 @@ from onnx_models import node
 from real import shared
 from small_models import ncnn_net
 from tenon.bundle.names import identifier
-from tenon.frontends import load
+from tenon.importers import load
 from tenon.ir.graph import Array
 
 SCALES = (2.0, 3.0)

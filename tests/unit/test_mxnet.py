@@ -11,7 +11,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import MXNET, Node, mxnet_parameters, mxnet_stored, mxnet_symbol
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
 from tenon.ir.graph import Array
 
@@ -22,7 +22,7 @@ X = RNG.uniform(-1, 1, (1, 4, 6, 6)).astype(np.float32)
 def run(op: str, options: dict[str, str], x: Array = X, **arrays: Array) -> Array:
     inputs: list[Node] = [("null", name, {}, ()) for name in ("data", *arrays)]
     text = mxnet_symbol(*inputs, (op, "y", options, range(len(inputs))))
-    graph = frontends.load(text, {"data": x.shape}, weights=mxnet_parameters(arrays))
+    graph = importers.load(text, {"data": x.shape}, weights=mxnet_parameters(arrays))
     (found,) = evaluate(graph, {"data": x}).values()
     return found
 
@@ -32,7 +32,7 @@ def run(op: str, options: dict[str, str], x: Array = X, **arrays: Array) -> Arra
 def test_a_network(version: int, key: str) -> None:
     """The label is no input, and gamma counts as 1."""
     arrays = mxnet_stored()
-    graph = frontends.load(mxnet_symbol(*MXNET, key=key), {"data": X.shape}, weights=mxnet_parameters(arrays, version))
+    graph = importers.load(mxnet_symbol(*MXNET, key=key), {"data": X.shape}, weights=mxnet_parameters(arrays, version))
     assert [v.name for v in graph.inputs] == ["data"]
     (found,) = evaluate(graph, {"data": X}).values()
     y = np.einsum("fc,nchw->nfhw", arrays["c_weight"][:, :, 0, 0], X) + arrays["c_bias"].reshape(1, 3, 1, 1)
@@ -42,7 +42,7 @@ def test_a_network(version: int, key: str) -> None:
 
 
 def test_without_parameters_the_shapes_follow() -> None:
-    graph = frontends.load(mxnet_symbol(*MXNET), {"data": X.shape})
+    graph = importers.load(mxnet_symbol(*MXNET), {"data": X.shape})
     assert graph.incomplete
     assert graph.outputs[0].type.dims == (1, 3)
     assert sorted(v.array.size for v in graph.constants() if v.array.ndim == 4) == [12]
@@ -94,7 +94,7 @@ def test_several_outputs() -> None:
     text = {"nodes": [{"op": "null", "name": "data", "inputs": []},
                       {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2"}, "inputs": [[0, 0, 0]]}],
             "heads": [[1, 1, 0]]}  # fmt: skip
-    graph = frontends.load(json.dumps(text).encode(), {"data": X.shape}, weights=mxnet_parameters())
+    graph = importers.load(json.dumps(text).encode(), {"data": X.shape}, weights=mxnet_parameters())
     np.testing.assert_array_equal(evaluate(graph, {"data": X})["s_output1"], X[:, 2:])
 
 
@@ -102,18 +102,18 @@ def test_files_find_each_other(tmp_path: Path) -> None:
     (tmp_path / "net-symbol.json").write_bytes(mxnet_symbol(*MXNET))
     (tmp_path / "net-0007.params").write_bytes(mxnet_parameters(mxnet_stored()))
     for name in ("net-symbol.json", "net-0007.params", ""):
-        assert not frontends.load(tmp_path / name, {"data": X.shape}).incomplete
+        assert not importers.load(tmp_path / name, {"data": X.shape}).incomplete
     (tmp_path / "net-0008.params").write_bytes(mxnet_parameters(mxnet_stored()))
     with pytest.raises(FormatError, match=r"any of net-0007\.params, net-0008\.params"):
-        frontends.load(tmp_path / "net-symbol.json", {"data": X.shape})
+        importers.load(tmp_path / "net-symbol.json", {"data": X.shape})
 
 
 def test_refusals() -> None:
     with pytest.raises(ShapeError, match="shape of 'data'"):
-        frontends.load(mxnet_symbol(*MXNET), weights=mxnet_parameters(mxnet_stored()))
+        importers.load(mxnet_symbol(*MXNET), weights=mxnet_parameters(mxnet_stored()))
     nodes: list[Node] = [MXNET[0], ("Custom", "a", {}, (0,)), ("Proposal", "b", {}, (1,)), ("relu", "c", {}, (2,))]
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(mxnet_symbol(*nodes), {"data": X.shape}, weights=mxnet_parameters())
+        importers.load(mxnet_symbol(*nodes), {"data": X.shape}, weights=mxnet_parameters())
     assert [p.where for p in found.value.problems] == ["a (Custom)", "b (Proposal)"]
     with pytest.raises(FormatError, match="truncated"):
-        frontends.load(mxnet_symbol(*MXNET), {"data": X.shape}, weights=mxnet_parameters(mxnet_stored())[:-60])
+        importers.load(mxnet_symbol(*MXNET), {"data": X.shape}, weights=mxnet_parameters(mxnet_stored())[:-60])

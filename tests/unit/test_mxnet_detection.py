@@ -7,11 +7,11 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Node, mxnet_parameters, mxnet_symbol
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import Heads
+from tenon.passes.detection_outputs import find_heads
 
 RNG = np.random.default_rng(3)
 
@@ -20,7 +20,7 @@ def load(type: str, options: dict[str, str], **inputs: Array) -> Graph:
     nodes: list[Node] = [("null", name, {}, ()) for name in inputs]
     nodes.append((type, "y", options, tuple(range(len(inputs)))))
     shapes = {name: data.shape for name, data in inputs.items()}
-    return frontends.load(mxnet_symbol(*nodes), shapes, weights=mxnet_parameters())
+    return importers.load(mxnet_symbol(*nodes), shapes, weights=mxnet_parameters())
 
 
 def run(type: str, options: dict[str, str], **inputs: Array) -> Array:

@@ -10,7 +10,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Node, mxnet_parameters, mxnet_symbol
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -29,7 +29,7 @@ def every(op: str, options: dict[str, Any], x: Array, *arrays: Array, outputs: i
         last = len(nodes) - 1
         heads = b", ".join(b"[%d, %d, 0]" % (last, k) for k in range(outputs))
         symbol = symbol.replace(b'"heads": [[%d, 0, 0]]' % last, b'"heads": [' + heads + b"]")
-    graph = frontends.load(symbol, {"data": x.shape}, weights=mxnet_parameters(named))
+    graph = importers.load(symbol, {"data": x.shape}, weights=mxnet_parameters(named))
     return list(evaluate(graph, {v.name: x for v in graph.inputs}).values())
 
 
@@ -121,7 +121,7 @@ def test_constants() -> None:
         ("_ones", "o", {"shape": "(2, 3)"}, ()), ("null", "data", {}, ()), ("broadcast_mul", "m", {}, (2, 1)),
         ("broadcast_add", "n", {}, (4, 0)), ("broadcast_add", "y", {}, (5, 3)),
     )  # fmt: skip
-    (found,) = evaluate(frontends.load(symbol, {"data": (2, 3)}, weights=mxnet_parameters()),
+    (found,) = evaluate(importers.load(symbol, {"data": (2, 3)}, weights=mxnet_parameters()),
                         {"data": np.zeros((2, 3), np.float32)}).values()  # fmt: skip
     np.testing.assert_array_equal(found, [[1, 2, 3]] * 2)
 

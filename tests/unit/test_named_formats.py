@@ -18,9 +18,9 @@ from small_models import (
     paddle_operator,
     paddle_tensor,
 )
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.frontends.megengine import hashed
+from tenon.importers.megengine.load import hashed
 from tenon.ir.graph import Array
 
 X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
@@ -41,30 +41,30 @@ def test_caffe2_pair(tmp_path: Path) -> None:
     (tmp_path / "predict_net.pb").write_bytes(PREDICT)
     (tmp_path / "init_net.pb").write_bytes(INIT)
     for name in ("predict_net.pb", "init_net.pb", ""):
-        graph = frontends.load(tmp_path / name, {"x": X.shape})
+        graph = importers.load(tmp_path / name, {"x": X.shape})
         (found,) = evaluate(graph, {"x": X}).values()
         np.testing.assert_allclose(found, np.maximum(CONVOLVED, 0), atol=1e-6)
     with pytest.raises(ShapeError, match="shape of 'x'"):
-        frontends.load(tmp_path)
+        importers.load(tmp_path)
 
 
 def test_caffe2_placeholders_say_no_shape() -> None:
     """An init net that fills the input too, with one number."""
     for data in (np.zeros(1, np.float32), np.zeros((1, 9, 9, 9), np.float32)):
         init = caffe2_net([caffe2_fill("x", data), caffe2_fill("w", W), caffe2_fill("b", B)])
-        graph = frontends.load(PREDICT, {"x": X.shape}, weights=init)
+        graph = importers.load(PREDICT, {"x": X.shape}, weights=init)
         (found,) = evaluate(graph, {"x": X}).values()
         np.testing.assert_allclose(found, np.maximum(CONVOLVED, 0), atol=1e-6)
-        fixed = frontends.load(PREDICT, values={"x": X}, weights=init)
+        fixed = importers.load(PREDICT, values={"x": X}, weights=init)
         np.testing.assert_allclose(fixed.outputs[0].array, np.maximum(CONVOLVED, 0), atol=1e-6)
     init = caffe2_net([caffe2_fill("x", np.zeros(1, np.float32)), caffe2_fill("w", W), caffe2_fill("b", B)])
     with pytest.raises(ShapeError, match="--shape x="):
-        frontends.load(PREDICT, weights=init)
+        importers.load(PREDICT, weights=init)
 
 
 def run_caffe2(type: str, **options: Option) -> Array:
     predict = caffe2_net([caffe2_operator(type, ["x"], ["y"], **options)], ["x"], ["y"])
-    (found,) = evaluate(frontends.load(predict, {"x": X.shape}), {"x": X}).values()
+    (found,) = evaluate(importers.load(predict, {"x": X.shape}), {"x": X}).values()
     return found
 
 
@@ -83,7 +83,7 @@ def test_caffe2_operators() -> None:
 def test_caffe2_refusals() -> None:
     operators = [caffe2_operator("Odd", ["x"], ["y"]), caffe2_operator("Odder", ["y"], ["z"])]
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(caffe2_net(operators, ["x"], ["z"]), {"x": X.shape})
+        importers.load(caffe2_net(operators, ["x"], ["z"]), {"x": X.shape})
     assert [p.where for p in found.value.problems] == ["Odd_0 (Odd)", "Odder_1 (Odder)"]
 
 
@@ -105,15 +105,15 @@ def test_paddle_parameters_apart_and_together(tmp_path: Path) -> None:
     (together / "net.pdmodel").write_bytes(PADDLE)
     (together / "net.pdiparams").write_bytes(paddle_tensor(B) + paddle_tensor(W))
     for path in (apart, together, together / "net.pdiparams"):
-        (found,) = evaluate(frontends.load(path), {"x": X}).values()
+        (found,) = evaluate(importers.load(path), {"x": X}).values()
         np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
-    assert frontends.load(apart, {"x": (2, 4, 6, 5)}).outputs[0].type.dims == (2, 3, 6, 5)
-    assert frontends.load(PADDLE).incomplete
+    assert importers.load(apart, {"x": (2, 4, 6, 5)}).outputs[0].type.dims == (2, 3, 6, 5)
+    assert importers.load(PADDLE).incomplete
 
 
 def run_paddle(type: str, **options: Option) -> Array:
     program = paddle(paddle_operator(type, {"X": "x"}, {"Out": "y"}, **options))
-    (found,) = evaluate(frontends.load(program), {"x": X}).values()
+    (found,) = evaluate(importers.load(program), {"x": X}).values()
     return found
 
 
@@ -131,29 +131,29 @@ def test_paddle_operators() -> None:
 
 def test_paddle_refusals() -> None:
     with pytest.raises(UnsupportedError, match=r"y \(where_index\): this operator is not supported"):
-        frontends.load(paddle(paddle_operator("where_index", {"Condition": "x"}, {"Out": "y"})))
+        importers.load(paddle(paddle_operator("where_index", {"Condition": "x"}, {"Out": "y"})))
     with pytest.raises(FormatError, match="belong"):
-        frontends.load(PADDLE, weights=paddle_tensor(W) + paddle_tensor(B))
+        importers.load(PADDLE, weights=paddle_tensor(W) + paddle_tensor(B))
     with pytest.raises(FormatError, match="too early"):
-        frontends.load(PADDLE, weights=paddle_tensor(B) + paddle_tensor(W)[:-4])
+        importers.load(PADDLE, weights=paddle_tensor(B) + paddle_tensor(W)[:-4])
 
 
 # --------------------------------------------------------------------------------- OneFlow, MegEngine
 def test_oneflow(tmp_path: Path) -> None:
     w = X[0, :2, :4, 0]
     (tmp_path / "model.mlir").write_text(ONEFLOW_JOB.replace("KIND", "relu"))
-    assert frontends.load(tmp_path).incomplete
+    assert importers.load(tmp_path).incomplete
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "out").write_bytes(np.ascontiguousarray(w).tobytes())
     (tmp_path / "w" / "meta").write_text("shape {\n  dim: 2\n  dim: 4\n}\ndata_type: kFloat\n")
     x = X[0, :1, 0, :4]
-    (found,) = evaluate(frontends.load(tmp_path), {"x": x}).values()
+    (found,) = evaluate(importers.load(tmp_path), {"x": x}).values()
     np.testing.assert_allclose(found, np.maximum(2 * x @ w.T, 0), atol=1e-6)
     (tmp_path / "w" / "out").write_bytes(bytes(12))
     with pytest.raises((UnsupportedError, FormatError), match="does not hold"):
-        frontends.load(tmp_path)
+        importers.load(tmp_path)
     with pytest.raises(UnsupportedError, match=r"r \(odd\): this operation is not supported"):
-        frontends.load(ONEFLOW_JOB.replace("KIND", "odd").encode())
+        importers.load(ONEFLOW_JOB.replace("KIND", "odd").encode())
 
 
 def test_hashes_of_megengine_are_those_in_its_files() -> None:
@@ -163,13 +163,13 @@ def test_hashes_of_megengine_are_those_in_its_files() -> None:
 
 def test_damaged_dumps_of_megengine() -> None:
     with pytest.raises(FormatError, match="dump_format"):
-        frontends.load(b"mgb0" + bytes(40))
+        importers.load(b"mgb0" + bytes(40))
     with pytest.raises(FormatError):
-        frontends.load(bytes(8) + b"mge2" + bytes(40))
+        importers.load(bytes(8) + b"mge2" + bytes(40))
 
 
 def test_the_nearest_operator_is_named() -> None:
     with pytest.raises(UnsupportedError, match=r"not supported \(the nearest that is: Relu\)"):
-        frontends.load(caffe2_net([caffe2_operator("Reluu", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
+        importers.load(caffe2_net([caffe2_operator("Reluu", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
     with pytest.raises(UnsupportedError, match="cut the model around it with --from and --to"):
-        frontends.load(caffe2_net([caffe2_operator("Histogramme", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
+        importers.load(caffe2_net([caffe2_operator("Histogramme", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})

@@ -11,7 +11,7 @@ import pytest
 import tenon
 from evaluate import evaluate
 from onnx_models import model, node
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
 from tenon.kernels.winograd import ERROR, Blocking
@@ -135,7 +135,7 @@ def test_no_answer_is_further_off_than_stated(form: str, name: Precision, target
     outputs = [f"y{i}" for i in range(len(SCALES))]
     file = model(nodes, {"x": [1, 24, 26, 26]}, outputs, weights).SerializeToString()
     x = normal(1, 24, 26, 26, seed=99)
-    expected = evaluate(frontends.load(file), {"x": x})
+    expected = evaluate(importers.load(file), {"x": x})
     bundle = tenon.compile(file, precision=name, target=target, **options)
     with tenon.open(bundle) as engine:
         got = engine.run(x)
@@ -148,7 +148,7 @@ def test_no_answer_is_further_off_than_stated(form: str, name: Precision, target
 # -------------------------------------------------------------------------------------------- choices
 def planned(kernel: tuple[int, int], name: str, limits: Limits = Limits()) -> tuple[object, ...]:  # noqa: B008
     nodes, weights = conv(64, 64, kernel)(0, 1.0)
-    graph = frontends.load(model(nodes, {"x": [1, 64, 28, 28]}, ["y0"], weights).SerializeToString())
+    graph = importers.load(model(nodes, {"x": [1, 64, 28, 28]}, ["y0"], weights).SerializeToString())
     passes.optimize(graph, narrow=precision(name, arithmetic=False))
     setting = Setting(Machine(lanes=8, registers=16, block=8), limits)
     product = next(n for n in graph if "Conv" in n.op.name)
@@ -172,7 +172,7 @@ def test_the_largest_error_that_is_allowed_counts_the_rounding_of_weights() -> N
 
 def test_weights_that_f16_holds_are_not_scaled() -> None:
     nodes, weights = conv(8, 8, (3, 3))(0, 0.05)
-    graph = frontends.load(model(nodes, {"x": [1, 8, 5, 5]}, ["y0"], weights).SerializeToString())
+    graph = importers.load(model(nodes, {"x": [1, 8, 5, 5]}, ["y0"], weights).SerializeToString())
     passes.optimize(graph, narrow=precision("fp16", arithmetic=False))
     assert [n.op.name for n in graph] == ["Conv"]
 
@@ -180,7 +180,7 @@ def test_weights_that_f16_holds_are_not_scaled() -> None:
 def test_weights_that_several_read_are_stored_once() -> None:
     w = normal(24, 24, 1, 1) * np.float32(1e-6)
     nodes = [node("Conv", ["x", "w"], ["a"]), node("Conv", ["a", "w"], ["y"])]
-    graph = frontends.load(model(nodes, {"x": [1, 24, 4, 4]}, ["y"], {"w": w}).SerializeToString())
+    graph = importers.load(model(nodes, {"x": [1, 24, 4, 4]}, ["y"], {"w": w}).SerializeToString())
     passes.optimize(graph, narrow=precision("fp16", arithmetic=False))
     assert len({id(n.inputs[1]) for n in graph if "Conv" in n.op.name}) == 1
 

@@ -10,9 +10,9 @@ import pytest
 
 from evaluate import difference, evaluate
 from small_models import ncnn_net
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.frontends.ncnn.file import TYPES
+from tenon.importers.ncnn.file import TYPES
 from tenon.ir.graph import Array
 
 RNG = np.random.default_rng(5)
@@ -23,7 +23,7 @@ CONV = "0=4 1=3 4=1 5=1 6=108 9=1"
 
 
 def run(param: bytes, weights: bytes = b"", x: Array = X) -> Array:
-    (found,) = evaluate(frontends.load(param, weights=weights or b"\0"), {"data": x}).values()
+    (found,) = evaluate(importers.load(param, weights=weights or b"\0"), {"data": x}).values()
     return found
 
 
@@ -78,7 +78,7 @@ def test_binary_param() -> None:
     conv = words(TYPES.index("Convolution"), 1, 1, 0, 1, 0, 4, 1, 3, 4, 1, 5, 1, 6, 108, 9, 2, -23310, 1, 0.25, -233)
     power = words(TYPES.index("Power"), 1, 1, 1, 2, 1, 2.0, -233)
     weights = bytes(4) + W.tobytes() + B.tobytes()
-    graph = frontends.load(head + given + conv + power, weights=weights)
+    graph = importers.load(head + given + conv + power, weights=weights)
     assert [v.name for v in (*graph.inputs, *graph.outputs)] == ["blob_0", "blob_2"]
     (found,) = evaluate(graph, {"blob_0": X}).values()
     text = ncnn_net("Convolution c 1 1 data y 0=4 1=3 4=1 5=1 6=108 9=2 -23310=1,0.25", "Power p 1 1 y z 1=2.0")
@@ -107,7 +107,7 @@ def test_layers(line: str, result: Array) -> None:
 
 def test_broadcasting_lies_along_the_outermost_axis_that_fits() -> None:
     line = ("Pooling p 1 1 data a 0=1 4=1", "Split s 1 2 data b c", "BinaryOp m 2 1 b a y 0=2")
-    graph = frontends.load(ncnn_net(*line), weights=b"\0")
+    graph = importers.load(ncnn_net(*line), weights=b"\0")
     found = evaluate(graph, {"data": X})
     np.testing.assert_allclose(found["y"], X * X.mean((2, 3), keepdims=True), atol=1e-6)
 
@@ -116,21 +116,21 @@ def test_files_find_each_other(tmp_path: Path) -> None:
     (tmp_path / "net.param").write_bytes(ncnn_net(f"Convolution c 1 1 data y {CONV}"))
     (tmp_path / "net.bin").write_bytes(bytes(4) + W.tobytes() + B.tobytes())
     for name in ("net.param", "net.bin", ""):
-        assert not frontends.load(tmp_path / name).incomplete
+        assert not importers.load(tmp_path / name).incomplete
     (tmp_path / "net.bin").unlink()
-    assert "--weights" in frontends.load(tmp_path / "net.param").incomplete
+    assert "--weights" in importers.load(tmp_path / "net.param").incomplete
 
 
 def test_refusals() -> None:
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(ncnn_net("Requantize q 1 1 data a", "ReLU r 1 1 a b", "Proposal p 1 1 b y"), weights=b"\0")
+        importers.load(ncnn_net("Requantize q 1 1 data a", "ReLU r 1 1 a b", "Proposal p 1 1 b y"), weights=b"\0")
     assert [p.where for p in found.value.problems] == ["q (Requantize)", "p (Proposal)"]
     with pytest.raises(ShapeError, match=r"--shape data=1,3,N,N"):
-        frontends.load(ncnn_net(f"Convolution c 1 1 data y {CONV}", shape=""), weights=b"\0")
+        importers.load(ncnn_net(f"Convolution c 1 1 data y {CONV}", shape=""), weights=b"\0")
     with pytest.raises((UnsupportedError, FormatError), match="end too early"):
-        frontends.load(ncnn_net(f"Convolution c 1 1 data y {CONV}"), weights=bytes(100))
+        importers.load(ncnn_net(f"Convolution c 1 1 data y {CONV}"), weights=bytes(100))
     with pytest.raises(FormatError, match="not used"):
-        frontends.load(ncnn_net(f"Convolution c 1 1 data y {CONV}"), weights=bytes(4 + 4 * 200))
+        importers.load(ncnn_net(f"Convolution c 1 1 data y {CONV}"), weights=bytes(4 + 4 * 200))
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ def test_refusals() -> None:
 )
 def test_files_of_before_the_magic_number_are_refused_as_ncnn_refuses_them(text: str, what: str) -> None:
     with pytest.raises(FormatError, match="of before 2017, which ncnn itself refuses") as found:
-        frontends.load(text.encode())
+        importers.load(text.encode())
     assert what in str(found.value)

@@ -7,11 +7,11 @@ import pytest
 
 from evaluate import evaluate
 from small_models import ncnn_net
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array
 from tenon.ir.preprocessing import Heads
+from tenon.passes.detection_outputs import find_heads
 
 RNG = np.random.default_rng(4)
 ANCHORS = [10, 14, 23, 27, 37, 58]
@@ -19,7 +19,7 @@ ANCHORS = [10, 14, 23, 27, 37, 58]
 
 def run(param: bytes, **inputs: Array) -> Array:
     """The only output; inputs that only lend their shape are zeros."""
-    graph = frontends.load(param, weights=b"\0")
+    graph = importers.load(param, weights=b"\0")
     zeros = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
     (found,) = evaluate(graph, {**zeros, **inputs}).values()
     return found
@@ -90,7 +90,7 @@ def test_yolo_v2() -> None:
 
 
 def test_heads_are_known() -> None:
-    graph = frontends.load(ncnn_net("YoloDetectionOutput d 1 1 data out 0=1 1=1 -23304=2,1,2", shape="0=2 1=2 2=6"))
+    graph = importers.load(ncnn_net("YoloDetectionOutput d 1 1 data out 0=1 1=1 -23304=2,1,2", shape="0=2 1=2 2=6"))
     assert find_heads(graph) == Heads("rows", ("out",), pixels=False, background=0)
 
 
@@ -134,7 +134,7 @@ def test_ssd_ends_in_rows() -> None:
     )
     scores = np.tile(np.array([1, 0, 0], np.float32), (24, 1))
     scores[5], scores[22] = [0.1, 0.1, 0.8], [0.3, 0.7, 0]
-    assert find_heads(frontends.load(net)) is not None
+    assert find_heads(importers.load(net)) is not None
     found = run(net, location=np.zeros((1, 96), np.float32), confidence=scores.reshape(1, -1))
     assert found.shape == (1, 5, 6)
     np.testing.assert_allclose(found[0, :2, :2], [[2, 0.8], [1, 0.7]])
@@ -153,7 +153,7 @@ def test_ssd_ends_in_rows() -> None:
 )
 def test_refusals(line: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
-        frontends.load(ncnn_net(line, shape="0=5 1=4 2=27"))
+        importers.load(ncnn_net(line, shape="0=5 1=4 2=27"))
 
 
 def test_masks_written_as_the_bits_of_floats() -> None:

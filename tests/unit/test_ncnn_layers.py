@@ -10,7 +10,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import ncnn_net
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -35,7 +35,7 @@ def every(line: str, *inputs: Array, weights: bytes = b"") -> list[Array]:
         shape = " ".join(f"{ids[a]}={n}" for a, n in zip(axes, x.shape[:0:-1], strict=True))
         lines.append(f"Input in{i} 0 1 x{i} {shape}")
     text = "\n".join(["7767517", f"{len(lines) + 1} 9", *lines, line, ""]).encode()
-    graph = frontends.load(text, weights=weights or b"\0")
+    graph = importers.load(text, weights=weights or b"\0")
     return list(evaluate(graph, {f"x{i}": x for i, x in enumerate(inputs)}).values())
 
 
@@ -313,4 +313,4 @@ def test_int8_of_recurrent_layers() -> None:
 )
 def test_refusals(line: str, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        frontends.load(ncnn_net(line), weights=b"\0")
+        importers.load(ncnn_net(line), weights=b"\0")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 from tensorflow_models import const, graph, node, placeholder
@@ -43,7 +43,7 @@ def test_tensorflow(version: int, most: int) -> None:
     op = node("s", f"NonMaxSuppressionV{version}", "boxes", "scores", *names, pad_to_max_output_size=True)
     outputs = ["s", "s:1", "s:2"][: version - 2]
     data = graph(placeholder("boxes", 20, 4), placeholder("scores", 20), *limits(most, *floats), op)
-    found = list(evaluate(frontends.load(data, outputs=outputs), {"boxes": BOXES, "scores": SCORES[:, 0]}).values())
+    found = list(evaluate(importers.load(data, outputs=outputs), {"boxes": BOXES, "scores": SCORES[:, 0]}).values())
     expected = kept(SCORES[:, 0], most, 0.3, 0.25)
     assert 4 < len(expected) <= most
     np.testing.assert_array_equal(found[0], expected + [0] * (most - len(expected)))
@@ -57,7 +57,7 @@ def test_a_result_of_unknown_length() -> None:
     op = node("s", "NonMaxSuppressionV4", "boxes", "scores", "most", "f0", "f1")
     data = graph(placeholder("boxes", 20, 4), placeholder("scores", 20), *limits(5, 0.3, 0.25), op)
     with pytest.raises(UnsupportedError, match="pad_to_max_output_size"):
-        frontends.load(data)
+        importers.load(data)
 
 
 @pytest.mark.parametrize(("total", "least"), [(8, 0.3), (40, 0.6)])
@@ -66,7 +66,7 @@ def test_all_classes_together(total: int, least: float) -> None:
     parts = limits(4, 0.3, least), const("total", np.array(total), "i32")
     op = node("s", "CombinedNonMaxSuppression", "boxes", "scores", "most", "total", "f0", "f1")
     data = graph(placeholder("boxes", 1, 20, 1, 4), placeholder("scores", 1, 20, 3), *parts[0], parts[1], op)
-    model = frontends.load(data, outputs=["s", "s:1", "s:2", "s:3"])
+    model = importers.load(data, outputs=["s", "s:1", "s:2", "s:3"])
     boxes, scores, kinds, count = evaluate(model, {"boxes": BOXES[None, :, None], "scores": SCORES[None]}).values()
     rows = [(SCORES[i, c], c, i) for c in range(3) for i in kept(SCORES[:, c], 4, 0.3, least)]
     expected = sorted(rows, reverse=True)[:total]
@@ -87,7 +87,7 @@ def test_tflite() -> None:
     given += [model.constant(name, np.array(value, np.float32)) for name, value in settings.items()]
     outs = [model.tensor("numbers", (6,), "i32"), model.tensor("kept", (6,)), model.tensor("count", (), "i32")]
     model.add("NON_MAX_SUPPRESSION_V5", [boxes, scores, *given], outs)
-    loaded = frontends.load(model.bytes([boxes, scores], outs))
+    loaded = importers.load(model.bytes([boxes, scores], outs))
     found = evaluate(loaded, {"boxes": BOXES, "scores": SCORES[:, 1]})
     expected = kept(SCORES[:, 1], 6, 0.3, 0.25)
     np.testing.assert_array_equal(found["numbers"], expected + [0] * (6 - len(expected)))

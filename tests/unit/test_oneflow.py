@@ -11,7 +11,7 @@ import pytest
 
 from definitions import spread
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -38,7 +38,7 @@ def run(folder: Path, op: str, attributes: str, inputs: list[Array], parameters:
     lines.append(f'%o = "oneflow.output"(%y) {{op_name = "o"}} : () -> {made}')
     body = "\n".join(["oneflow.job @G() {", *lines, f"oneflow.return %o : {made}", "}"])
     (folder / "model.mlir").write_text(body)
-    (found,) = evaluate(frontends.load(folder), {f"v{i}": x for i, x in enumerate(inputs)}).values()
+    (found,) = evaluate(importers.load(folder), {f"v{i}": x for i, x in enumerate(inputs)}).values()
     return found
 
 

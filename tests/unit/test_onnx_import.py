@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tenon
 from evaluate import difference, evaluate, random_inputs
 from onnx_models import classifier, gated, model, node, random
-from tenon import frontends, ops
+from tenon import importers, ops
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
 from tenon.ir.bind import bind
 from tenon.ir.graph import Array, Graph
@@ -21,7 +21,7 @@ from tenon.ir.verify import verify
 
 
 def load(made: onnx.ModelProto, **options: object) -> Graph:
-    graph = frontends.load(made.SerializeToString(), **options)  # type: ignore[arg-type]
+    graph = importers.load(made.SerializeToString(), **options)  # type: ignore[arg-type]
     verify(graph, typed=all(v.type.bound for v in graph.inputs))
     return graph
 
@@ -323,16 +323,16 @@ def test_local_functions_are_expanded() -> None:
 )
 def test_not_a_model(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(FormatError):
-        frontends.load(data)
+        importers.load(data)
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
     with pytest.raises(FormatError, match=r"m\.onnx"):
-        frontends.load(path)
+        importers.load(path)
 
 
 def test_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(FormatError, match="Tenon reads ONNX"):
-        frontends.load(b"something else")
+        importers.load(b"something else")
 
 
 @pytest.mark.parametrize("dims", [[10**6, 10**6], [-1], [2**62, 4], [3]])
@@ -374,9 +374,9 @@ def with_external(folder: Path, **entries: str) -> Path:
 
 def test_external_data(tmp_path: Path) -> None:
     path = with_external(tmp_path)
-    assert np.array_equal(frontends.load(path).constants()[0].array, random(4))
+    assert np.array_equal(importers.load(path).constants()[0].array, random(4))
     with pytest.raises(UnsupportedError, match="load the model from a path"):
-        frontends.load(path.read_bytes())
+        importers.load(path.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_external_data_stays_inside(entries: dict[str, str], message: str, tmp_p
     (inside / "out").symlink_to(outside / "secret")
     (inside / "folder").symlink_to(outside)
     with pytest.raises(UnsupportedError, match=message):
-        frontends.load(with_external(inside, **entries))
+        importers.load(with_external(inside, **entries))
 
 
 # -------------------------------------------------------------------------------------------- checksums
@@ -414,16 +414,16 @@ def test_checksum(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(gated().SerializeToString())
     right = hashlib.sha256(path.read_bytes()).hexdigest()
-    frontends.load(path, sha256=right.upper())
+    importers.load(path, sha256=right.upper())
     with pytest.raises(FormatError, match=f"{right}, expected {'0' * 64}"):
-        frontends.load(path, sha256="0" * 64)
+        importers.load(path, sha256="0" * 64)
 
 
 def test_no_such_file() -> None:
     with pytest.raises(InputError, match="No such file"):
-        frontends.load("nowhere/model.onnx")
+        importers.load("nowhere/model.onnx")
     with pytest.raises(InputError, match="over http and https only, not ftp"):
-        frontends.load("ftp://example.com/model.onnx")
+        importers.load("ftp://example.com/model.onnx")
 
 
 def test_every_operator_is_registered() -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from fuzzing.generate import endless
-from tenon.frontends.onnx.write import to_onnx
+from tenon.exporters.onnx import to_onnx
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ops import registry

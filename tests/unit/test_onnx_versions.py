@@ -13,9 +13,9 @@ import onnx
 import pytest
 
 from onnx_models import model, node, random
-from tenon import frontends
+from tenon import importers
 from tenon.errors import ModelError
-from tenon.frontends.onnx.upgrade import IMPLIED, UPGRADES
+from tenon.importers.onnx.upgrade import IMPLIED, UPGRADES
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array
 
@@ -138,7 +138,7 @@ def test_what_is_implied_is_no_default_of_today() -> None:
 # ---------------------------------------------------------------------------------------- against onnxruntime
 def imported(nodes: list[onnx.NodeProto], inputs: dict[str, Array], weights: dict[str, Array], opset: int) -> Array:
     made = model(nodes, {name: array.shape for name, array in inputs.items()}, ["y"], weights, opset)
-    return evaluate(frontends.load(made.SerializeToString()), inputs)["y"]
+    return evaluate(importers.load(made.SerializeToString()), inputs)["y"]
 
 
 def theirs(nodes: list[onnx.NodeProto], inputs: dict[str, Array], weights: dict[str, Array], opset: int) -> Array:

@@ -10,9 +10,9 @@ import pytest
 
 from evaluate import difference, evaluate, random_inputs
 from onnx_models import classifier, gated
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.errors import UnsupportedError
-from tenon.frontends.onnx.write import to_onnx
+from tenon.exporters.onnx import to_onnx
 from tenon.ir.graph import Array, Graph, Origin
 from tenon.ir.types import F32, I64, tensor
 from tenon.ir.writer import Writer
@@ -41,7 +41,7 @@ def check(graph: Graph, tolerance: float = 1e-5) -> onnx.ModelProto:
     assert [o.name for o in model.graph.output] == list(expected) or len(set(expected)) < len(graph.outputs)
     for name, found in zip(expected, onnxruntime(model, inputs), strict=False):
         assert difference(found, expected[name]) < tolerance
-    again = evaluate(frontends.load(model.SerializeToString()), inputs)
+    again = evaluate(importers.load(model.SerializeToString()), inputs)
     for name, array in expected.items():
         assert difference(again[name], array) < tolerance
     return model
@@ -51,7 +51,7 @@ def check(graph: Graph, tolerance: float = 1e-5) -> onnx.ModelProto:
 @pytest.mark.parametrize("make", [classifier, gated])
 def test_optimised_models(make: object, level: int) -> None:
     assert callable(make)
-    graph = frontends.load(make().SerializeToString(), shapes={"batch": 2} if make is classifier else None)
+    graph = importers.load(make().SerializeToString(), shapes={"batch": 2} if make is classifier else None)
     passes.optimize(graph, level=level)
     check(graph)
 

@@ -8,11 +8,11 @@ import pytest
 import tenon
 from evaluate import evaluate
 from small_models import Option, paddle, paddle_operator, paddle_tensor
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.frontends.detection_outputs import find_heads
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import Heads
+from tenon.passes.detection_outputs import find_heads
 
 RNG = np.random.default_rng(8)
 ANCHORS = [10, 14, 23, 27]
@@ -71,7 +71,7 @@ def suppressed(boxes: Array, scores: Array, extra: float, top: int, keep: int) -
 
 def load(*operators: bytes, channels: int = 2 * (5 + CLASSES)) -> Graph:
     program = paddle(*operators, shape=(1, channels, H, W), parameters={"size": (1, 2)})
-    return frontends.load(program, weights=paddle_tensor(SIZE))
+    return importers.load(program, weights=paddle_tensor(SIZE))
 
 
 def decoded(slot: str, x: Array, **options: Option) -> Array:

@@ -9,7 +9,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Option, paddle, paddle_operator, paddle_tensor
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 from wire import field, message
@@ -36,7 +36,7 @@ def run(type: str, inputs: Inputs, out: str = "Out", /, **options: Option) -> Ar
     program = paddle(paddle_operator(type, slots, {out: "y"}, **options), shape=x.shape,
                      parameters={n: a.shape for n, a in stored.items()})  # fmt: skip
     weights = b"".join(paddle_tensor(stored[n].astype(np.float32)) for n in sorted(stored)) or None
-    (found,) = evaluate(frontends.load(program, weights=weights), {"x": x}).values()
+    (found,) = evaluate(importers.load(program, weights=weights), {"x": x}).values()
     return found
 
 
@@ -176,7 +176,7 @@ def test_typed_numbers() -> None:
     numbers = b"".join(field(21, message((1, 2), (3, n))) for n in (1, 2, 3, 4, 5))
     values = field(4, message((1, "values"), (2, 17)) + numbers)
     made = paddle_operator("assign_value", {}, {"Out": "v"}, shape=[5], dtype=5) + values
-    graph = frontends.load(paddle(made, paddle_operator("elementwise_add", {"X": "x", "Y": "v"}, {"Out": "y"}),
+    graph = importers.load(paddle(made, paddle_operator("elementwise_add", {"X": "x", "Y": "v"}, {"Out": "y"}),
                                   shape=X.shape, parameters={}))  # fmt: skip
     np.testing.assert_allclose(evaluate(graph, {"x": X})["y"], X + np.arange(1, 6, dtype=np.float32), atol=1e-6)
 

@@ -10,7 +10,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import paddle, paddle_operator, paddle_tensor, pir, pir_operator, pir_tensor
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
 from tenon.ir.graph import Array
 
@@ -35,7 +35,7 @@ def number(value: int, wanted: float) -> Described:
 
 
 def run(*operators: Described, results: tuple[int, ...] = (9,)) -> dict[str, Array]:
-    return evaluate(frontends.load(pir(*operators, results=results), weights=STORED), {"x": X})
+    return evaluate(importers.load(pir(*operators, results=results), weights=STORED), {"x": X})
 
 
 CONV = [
@@ -110,7 +110,7 @@ def test_states_that_are_not_kept() -> None:
     program = json.loads(pir(*CONV, results=(7,)))
     state = {"#": "p", "A": [0, 1, 1, "a_state"], "DA": [], "O": {"%": 50, "TT": pir_tensor(())}, "OA": [0, 1, 0]}
     program["program"]["regions"][0]["blocks"][0]["ops"].insert(0, state)
-    (found,) = evaluate(frontends.load(json.dumps(program, indent=2).encode(), weights=STORED), {"x": X}).values()
+    (found,) = evaluate(importers.load(json.dumps(program, indent=2).encode(), weights=STORED), {"x": X}).values()
     np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
 
 
@@ -118,7 +118,7 @@ def test_states_that_are_not_kept() -> None:
 def test_files(tmp_path: Path, given: str) -> None:
     (tmp_path / "inference.json").write_bytes(pir(*CONV, results=(7,)))
     (tmp_path / "inference.pdiparams").write_bytes(STORED)
-    (found,) = evaluate(frontends.load(tmp_path / given), {"x": X}).values()
+    (found,) = evaluate(importers.load(tmp_path / given), {"x": X}).values()
     np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
 
 
@@ -131,7 +131,7 @@ def test_programs_without_parameters_need_none(tmp_path: Path, suffix: str) -> N
     path.write_bytes(
         new if suffix == "json" else paddle(paddle_operator("relu", {"X": "x"}, {"Out": "y"}), parameters={})
     )
-    (found,) = evaluate(frontends.load(path), {"x": X}).values()
+    (found,) = evaluate(importers.load(path), {"x": X}).values()
     np.testing.assert_array_equal(found, np.maximum(X, 0))
 
 
@@ -143,6 +143,6 @@ def test_what_is_refused() -> None:
     whole = pir(*CONV, results=(7,))
     for damaged in (whole[:-1], whole.replace(b'"blocks"', b'"blocs"'), whole.replace(b'"%": 1}', b'"%": 77}')):
         with pytest.raises(FormatError, match="the file is damaged"):
-            frontends.load(damaged, weights=STORED)
+            importers.load(damaged, weights=STORED)
     with pytest.raises(FormatError, match="bytes belong to no parameter"):
-        frontends.load(whole, weights=STORED + STORED)
+        importers.load(whole, weights=STORED + STORED)

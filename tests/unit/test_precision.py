@@ -16,7 +16,7 @@ from evaluate import difference, evaluate, random_inputs
 from interpret import interpret
 from lowered import MACHINES, Ask, make_site, run_site, settle
 from onnx_models import model, node, random
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, DType
@@ -104,7 +104,7 @@ def test_c_does_what_the_interpreter_does(flags: str, tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- passes
 def graph_of(nodes: Sequence[Any], weights: Mapping[str, Array], outputs: Sequence[str] = ("y",)) -> Graph:
-    return frontends.load(model(nodes, {"x": [1, 3, 8, 8]}, outputs, weights).SerializeToString())
+    return importers.load(model(nodes, {"x": [1, 3, 8, 8]}, outputs, weights).SerializeToString())
 
 
 def separable() -> Graph:

@@ -11,7 +11,7 @@ from PIL import Image
 
 import tenon
 from evaluate import evaluate
-from tenon import frontends, ops
+from tenon import importers, ops
 from tenon.bundle import read_manifest
 from tenon.engine.image import read_image
 from tenon.errors import InputError
@@ -201,16 +201,16 @@ num=3
 
 
 def test_darknet_says_how() -> None:
-    graph = frontends.load(YOLO)
+    graph = importers.load(YOLO)
     assert graph.pictures == {"data": Picture(scale=(1 / 255,), border=127, sampling="bilinear")}
     assert graph.heads == Heads("boxes", ("boxes", "scores"), pixels=False)
-    boxed = frontends.load(YOLO.replace(b"channels=3", b"channels=3\nletter_box=1"))
+    boxed = importers.load(YOLO.replace(b"channels=3", b"channels=3\nletter_box=1"))
     assert boxed.pictures["data"].fit == "letterbox"
-    assert frontends.load(YOLO[: YOLO.index(b"[yolo]")]).pictures["data"].fit == "crop"
+    assert importers.load(YOLO[: YOLO.index(b"[yolo]")]).pictures["data"].fit == "crop"
 
 
 def test_caffe_says_how() -> None:
     text = """layer { name: "d" type: "Data" top: "data" data_param { batch_size: 1 }
       transform_param { scale: 0.5 mean_value: 1 mean_value: 2 mean_value: 3 crop_size: 8 } }
       layer { name: "r" type: "ReLU" bottom: "data" top: "y" }"""
-    assert frontends.load(text.encode()).pictures == {"data": Picture((1, 2, 3), (0.5,), "bgr", "crop")}
+    assert importers.load(text.encode()).pictures == {"data": Picture((1, 2, 3), (0.5,), "bgr", "crop")}

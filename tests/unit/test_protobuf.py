@@ -8,10 +8,10 @@ import pytest
 from onnx import numpy_helper
 
 from tenon.errors import FormatError
-from tenon.frontends.wire import protobuf
-from tenon.frontends.wire.protobuf import Schema, reaches
-from tenon.frontends.wire.protobuf_write import serialise
-from tenon.frontends.wire.prototext import parse, show
+from tenon.wire import protobuf
+from tenon.wire.protobuf import Schema, reaches
+from tenon.wire.protobuf_write import serialise
+from tenon.wire.prototext import parse, show
 
 ONNX = Schema(
     {

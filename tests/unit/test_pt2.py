@@ -13,7 +13,7 @@ import pytest
 
 from evaluate import difference, evaluate
 from pt2_models import call, described, pt2
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, ModelError, UnsupportedError
 from tenon.ir.graph import Array
 
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(5)
 
 
 def run(data: bytes, **inputs: Array) -> list[Array]:
-    return list(evaluate(frontends.load(data), inputs).values())
+    return list(evaluate(importers.load(data), inputs).values())
 
 
 def rand(*shape: int) -> Array:
@@ -66,7 +66,7 @@ def test_strides_beyond_the_storage() -> None:
     calls = [call("aten.linear.default", "y", input="x", weight="w")]
     data = pt2(calls, {"x": (2, 4), "y": (2, 3)}, ["x"], ["y"], {"w": rand(3, 4)}, strides={"w": (4, 5)})
     with pytest.raises(ModelError, match="does not fit the 48 bytes"):
-        frontends.load(data)
+        importers.load(data)
 
 
 def test_several_results_and_lists() -> None:
@@ -111,7 +111,7 @@ def test_writing_where_it_cannot_be_followed() -> None:
         call("aten.mul.Scalar", "y", self="swapped_", other=2.0),
     )
     with pytest.raises(UnsupportedError, match=r"writes through 't' into 'z'.*run_decompositions"):
-        frontends.load(turned)
+        importers.load(turned)
 
 
 def test_reading_what_is_stale() -> None:
@@ -122,7 +122,7 @@ def test_reading_what_is_stale() -> None:
         output="new",
     )
     with pytest.raises(UnsupportedError, match="reads 'part', a part of a tensor that was written to since"):
-        frontends.load(data)
+        importers.load(data)
 
 
 def _rezipped(data: bytes, old: bytes, new: bytes) -> bytes:
@@ -152,19 +152,19 @@ def test_the_body_of_no_grad() -> None:
 def test_unknown_operators_are_all_listed() -> None:
     calls = [call("aten.histc.default", "a", self="x"), call("own.thing.default", "y", x="a")]
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(pt2(calls, dict.fromkeys("xay", (4,)), ["x"], ["y"]))
+        importers.load(pt2(calls, dict.fromkeys("xay", (4,)), ["x"], ["y"]))
     assert [p.where.split("(")[-1].strip(")") for p in found.value.problems] == ["histc", "own.thing"]
 
 
 def test_pickles_are_never_opened(tmp_path: Path) -> None:
     (tmp_path / "net.pth").write_bytes(pickle.dumps({"w": 1}))
     with pytest.raises(FormatError, match=r"pickles, which are never opened.*torch.export.save"):
-        frontends.load(tmp_path / "net.pth")
+        importers.load(tmp_path / "net.pth")
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("net/data.pkl", pickle.dumps([1]))
     (tmp_path / "net.pt").write_bytes(out.getvalue())
     with pytest.raises(FormatError, match="pickles, which are never opened"):
-        frontends.load(tmp_path / "net.pt")
+        importers.load(tmp_path / "net.pt")
     with pytest.raises(UnsupportedError, match=r"net\.w' is kept as a pickle"):
-        frontends.load(_rezipped(net(), b'"use_pickle": false', b'"use_pickle": true'))
+        importers.load(_rezipped(net(), b'"use_pickle": false', b'"use_pickle": true'))

@@ -11,7 +11,7 @@ import pytest
 
 from evaluate import evaluate
 from small_models import mxnet_parameters, ncnn_net, paddle, paddle_operator, paddle_tensor, tmfile
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
@@ -94,7 +94,7 @@ def test_ncnn(kind: str, way: int) -> None:
     cells = [cell(kind, IN, rng) for _ in range(2 if way == 2 else 1)]
     x = rng.normal(size=(1, T, IN)).astype(np.float32)
     net = ncnn_net(f"{kind} r 1 1 data y 0={H} 1={len(cells) * GATES[kind] * H * IN} 2={way}", shape=f"0={IN} 1={T}")
-    (found,) = evaluate(frontends.load(net, weights=ncnn_file(kind, cells)), {"data": x}).values()
+    (found,) = evaluate(importers.load(net, weights=ncnn_file(kind, cells)), {"data": x}).values()
     expected = run(kind, cells, x.transpose(1, 0, 2), backwards=way == 1).transpose(1, 0, 2)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -106,7 +106,7 @@ def test_ncnn_with_states() -> None:
     net = ncnn_net(
         f"Input h 0 1 first 0={H} 1=1", f"GRU r 2 2 data first y last 0={H} 1={3 * H * IN}", shape=f"0={IN} 1={T}"
     )
-    found = evaluate(frontends.load(net, weights=ncnn_file("GRU", cells)), {"data": x, "first": h})
+    found = evaluate(importers.load(net, weights=ncnn_file("GRU", cells)), {"data": x, "first": h})
     expected = run("GRU", cells, x.transpose(1, 0, 2), h)
     np.testing.assert_allclose(found["y"][0], expected[:, 0], atol=1e-5)
     np.testing.assert_allclose(found["last"][0, 0], expected[-1, 0], atol=1e-5)
@@ -131,7 +131,7 @@ def test_mxnet(mode: str, kind: str, sides: int) -> None:
     ]
     symbol = json.dumps({"nodes": nodes, "arg_nodes": [0, 1], "heads": [[2, 0, 0]]}).encode()
     stored = mxnet_parameters({"rnn_parameters_weight": vector})
-    graph = frontends.load(symbol, {"data": (T, 2, IN)}, weights=stored)
+    graph = importers.load(symbol, {"data": (T, 2, IN)}, weights=stored)
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
     (found,) = evaluate(graph, {"data": x}).values()
     np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
@@ -150,7 +150,7 @@ def test_paddle(mode: str, kind: str, sides: int) -> None:
     variables = {name: a.shape for name, a in zip(names, arrays, strict=True)}
     program = paddle(op, shape=(T, 2, IN), parameters=variables)
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
-    graph = frontends.load(program, weights=b"".join(map(paddle_tensor, arrays)))
+    graph = importers.load(program, weights=b"".join(map(paddle_tensor, arrays)))
     (found,) = evaluate(graph, {"x": x}).values()
     np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
 
@@ -175,7 +175,7 @@ def tengine(kind: str, sides: int, with_state: bool) -> tuple[list[Array], dict[
     number, count = TENGINE[kind]
     file = tmfile(number, [0] * count, *weights, *states, shape=(T, 2, IN), outputs=2)
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
-    return list(evaluate(frontends.load(file), {"data": x}).values()), {"x": x}, cells
+    return list(evaluate(importers.load(file), {"data": x}).values()), {"x": x}, cells
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -200,7 +200,7 @@ def test_tengine_rnn_of_one_matrix() -> None:
     k, first = cell("RNN", IN, rng), rng.normal(size=(1, H)).astype(np.float32)
     kernel = np.concatenate([k.w.T, k.r.T])
     parameters = [0.0, 2, T, IN, H, 0, 1, 1, 0]
-    graph = frontends.load(tmfile(35, parameters, kernel, k.b, first, shape=(T, 2, IN)))
+    graph = importers.load(tmfile(35, parameters, kernel, k.b, first, shape=(T, 2, IN)))
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
     (found,) = evaluate(graph, {"data": x}).values()
     start = np.repeat(first, 2, 0)[None]
@@ -210,7 +210,7 @@ def test_tengine_rnn_of_one_matrix() -> None:
 def test_tengine_refuses_weights_of_other_frameworks() -> None:
     kernel = np.zeros((IN + H, 4 * H), np.float32)
     with pytest.raises(UnsupportedError, match=r"\(LSTM\): its weights \[7, 16\] and \[16\] are not those of ONNX's"):
-        frontends.load(tmfile(34, [0] * 18, kernel, np.zeros(4 * H, np.float32), shape=(T, 1, IN)))
+        importers.load(tmfile(34, [0] * 18, kernel, np.zeros(4 * H, np.float32), shape=(T, 1, IN)))
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_tengine_refuses_weights_of_other_frameworks() -> None:
 )
 def test_refusals(line: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
-        frontends.load(ncnn_net(line, shape=f"0={IN} 1={T}"))
+        importers.load(ncnn_net(line, shape=f"0={IN} 1={T}"))

@@ -25,11 +25,11 @@ from small_models import (
     paddle_operator,
     paddle_tensor,
 )
-from tenon import frontends
-from tenon.frontends.caffe2.ops import OPERATORS as CAFFE2
-from tenon.frontends.keras.layers import LAYERS
-from tenon.frontends.mxnet.ops import OPERATORS as MXNET
-from tenon.frontends.paddle.ops import OPERATORS as PADDLE
+from tenon import importers
+from tenon.importers.caffe2.ops import OPERATORS as CAFFE2
+from tenon.importers.keras.layers import LAYERS
+from tenon.importers.mxnet.ops import OPERATORS as MXNET
+from tenon.importers.paddle.ops import OPERATORS as PADDLE
 from tenon.ir.graph import Array
 
 IMAGE, ROWS = (1, 4, 6, 5), (1, 4, 6)
@@ -42,7 +42,7 @@ def ones(*shape: int) -> Array:
 # ------------------------------------------------------------------------------------------------ ncnn
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.options}")
 def test_ncnn(case: Case) -> None:
-    assert len(frontends.load(param(case), weights=case.weights or b"\0").outputs) == case.tops
+    assert len(importers.load(param(case), weights=case.weights or b"\0").outputs) == case.tops
 
 
 # ----------------------------------------------------------------------------------------------- Keras
@@ -101,14 +101,14 @@ def test_keras(row: KerasRow) -> None:
         options = {"kernel_size": list(weights["kernel"][: len(shape) - 1]), **options}
     model = functional(["x"], ["y"], start("x", *shape), layer(kind, "y", "x", **options))
     assert kind in LAYERS
-    assert frontends.load(h5(model, {"y": {f"y/{role}": ones(*dims) for role, dims in weights.items()}})).outputs
+    assert importers.load(h5(model, {"y": {f"y/{role}": ones(*dims) for role, dims in weights.items()}})).outputs
 
 
 @pytest.mark.parametrize("kind", MERGES)
 def test_keras_merges(kind: str) -> None:
     model = functional(["a", "b"], ["y"], start("a", 6, 4), start("b", 6, 4), layer(kind, "y", "a", "b"))
     model["config"]["layers"][-1]["inbound_nodes"] = [[["a", 0, 0, {}], ["b", 0, 0, {}]]]
-    assert frontends.load(h5(model, {})).outputs
+    assert importers.load(h5(model, {})).outputs
 
 
 # ----------------------------------------------------------------------------------------------- MXNet
@@ -147,7 +147,7 @@ def test_mxnet(row: MxnetRow) -> None:
     nodes = [("null", name, dict[str, str](), ()) for name in ("data", *stored)]
     text = mxnet_symbol(*nodes, (kind, "y", options, range(len(nodes))))
     assert kind in MXNET
-    assert frontends.load(text, {"data": IMAGE}, weights=mxnet_parameters(stored)).outputs
+    assert importers.load(text, {"data": IMAGE}, weights=mxnet_parameters(stored)).outputs
 
 
 # ---------------------------------------------------------------------------------------------- Paddle
@@ -204,7 +204,7 @@ def test_paddle(row: PaddleRow) -> None:
     program = paddle(operator, shape=shape, parameters={names[s]: dims for s, dims in shapes.items()})
     stored = b"".join(paddle_tensor(ones(*shapes[slot])) for slot in sorted(shapes, key=str.lower))
     assert kind in PADDLE
-    assert frontends.load(program, weights=stored or None).outputs
+    assert importers.load(program, weights=stored or None).outputs
 
 
 # ---------------------------------------------------------------------------------------------- Caffe2
@@ -238,5 +238,5 @@ def test_caffe2(row: Caffe2Row) -> None:
     net = caffe2_net([caffe2_operator(kind, ["x", *names], outputs, **options)], ["x", *names], ["y"])
     init = caffe2_net([caffe2_fill(name, ones(*dims)) for name, dims in zip(names, shapes, strict=True)])
     assert kind in CAFFE2
-    graph = frontends.load(net, {"x": IMAGE}, weights=init if names else None)
+    graph = importers.load(net, {"x": IMAGE}, weights=init if names else None)
     assert math.prod(graph.outputs[0].type.dims) > 0

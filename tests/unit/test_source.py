@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from onnx_models import gated
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, InputError
-from tenon.frontends import download
-from tenon.frontends.source import read
+from tenon.model_files import download
+from tenon.model_files.model_file import read
 
 DATA = gated().SerializeToString()
 LOGIN = base64.b64encode(b"me:pa:ss word").decode()
@@ -96,7 +96,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_fetched_once_with_progress(server: str, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     for _ in range(2):
-        graph = frontends.load(
+        graph = importers.load(
             f"{server}/a/net.onnx", sha256=SUM, cache=tmp_path, progress=lambda *step: seen.append(step)
         )
         assert graph.source == "net.onnx"

@@ -10,10 +10,10 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.frontends.tensorflow.loops import CONTROL
-from tenon.frontends.tensorflow.ops import OPERATORS
+from tenon.importers.tensorflow.loops import CONTROL
+from tenon.importers.tensorflow.ops import OPERATORS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, I32
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, strings, table
@@ -30,22 +30,22 @@ def ops(loaded: Graph) -> list[str]:
 
 def test_nodes_in_any_order_and_control_inputs() -> None:
     data = graph(node("y", "Add", "x", "c", "^wait"), const("c", [1, 2]), placeholder("x", -1, 2), node("wait", "NoOp"))
-    loaded = frontends.load(data)
+    loaded = importers.load(data)
     assert [str(v) for v in loaded.inputs] == ["%x: f32[1,2]"]
     np.testing.assert_array_equal(run(loaded, [[10, 20]])[0], [[11, 22]])
 
 
 def test_an_unknown_batch_is_one_unless_bound() -> None:
     data = graph(placeholder("x", -1, 2), node("y", "Neg", "x"))
-    assert frontends.load(data).inputs[0].type.dims == (1, 2)
-    assert frontends.load(data, {"x": (3, 2)}).inputs[0].type.dims == (3, 2)
+    assert importers.load(data).inputs[0].type.dims == (1, 2)
+    assert importers.load(data, {"x": (3, 2)}).inputs[0].type.dims == (3, 2)
 
 
 def test_other_extents_must_be_bound() -> None:
     data = graph(placeholder("x", -1, -1, 3), node("y", "Neg", "x"))
     with pytest.raises(ShapeError, match="--shape"):
-        frontends.load(data)
-    assert frontends.load(data, {"x_dim_1": 7}).outputs[0].type.dims == (1, 7, 3)
+        importers.load(data)
+    assert importers.load(data, {"x_dim_1": 7}).outputs[0].type.dims == (1, 7, 3)
 
 
 def test_queues_are_inputs() -> None:
@@ -53,7 +53,7 @@ def test_queues_are_inputs() -> None:
     data = graph(
         queue, node("batch", "QueueDequeueManyV2", "queue", "n"), const("n", 8, "i32"), node("y", "Neg", "batch")
     )
-    loaded = frontends.load(data)
+    loaded = importers.load(data)
     assert str(loaded.inputs[0]) == "%batch: f32[1,4,3]"
 
 
@@ -71,13 +71,13 @@ def test_batch_normalisations() -> None:
             scale_after_normalization=True,
         ),
     ):  # fmt: skip
-        loaded = frontends.load(graph(placeholder("x", 1, 2, 2, 3), *constants, last))
+        loaded = importers.load(graph(placeholder("x", 1, 2, 2, 3), *constants, last))
         np.testing.assert_allclose(run(loaded, x)[0], expected, atol=1e-5)
 
 
 def test_fake_quantisation_keeps_its_range() -> None:
     last = node("y", "FakeQuantWithMinMaxVars", "x", "a", "b", num_bits=8, narrow_range=False)
-    loaded = frontends.load(graph(placeholder("x", 5), const("a", -1.0), const("b", 1.55), last))
+    loaded = importers.load(graph(placeholder("x", 5), const("a", -1.0), const("b", 1.55), last))
     assert ops(loaded) == ["QuantizeLinear", "DequantizeLinear"]
     step = np.float32(2.55 / 255)
     np.testing.assert_allclose(loaded.nodes[0].input(1).array, step, rtol=1e-6)
@@ -114,7 +114,7 @@ def loop() -> list[bytes]:
 
 
 def test_a_loop_is_unrolled() -> None:
-    loaded = frontends.load(graph(*loop()), outputs=["last", "y"])
+    loaded = importers.load(graph(*loop()), outputs=["last", "y"])
     x, xs = np.array([1, 2], np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
     steps = []
     for row in xs:
@@ -128,13 +128,13 @@ def test_a_loop_is_unrolled() -> None:
 def test_a_loop_of_unknown_length_is_refused() -> None:
     nodes = [n if b"zero" not in n[:8] else placeholder("zero", dtype="i32") for n in loop()]
     with pytest.raises(UnsupportedError, match="computed at run time"):
-        frontends.load(graph(*nodes), outputs=["last"])
+        importers.load(graph(*nodes), outputs=["last"])
 
 
 def test_an_endless_loop_is_refused() -> None:
     nodes = [const("step", 0, "i32") if n == const("step", 1, "i32") else n for n in loop()]
     with pytest.raises(UnsupportedError, match="more than 1024 steps"):
-        frontends.load(graph(*nodes), outputs=["last"])
+        importers.load(graph(*nodes), outputs=["last"])
 
 
 def test_functions_and_their_loops() -> None:
@@ -151,14 +151,14 @@ def test_functions_and_their_loops() -> None:
         node("w", "StatelessWhile", "zero:output:0", "x", cond=condition, body=body),
     )  # fmt: skip
     data = graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=outer), functions=[condition, body, outer])
-    np.testing.assert_array_equal(run(frontends.load(data), [1, 2])[0], [4, 5])
+    np.testing.assert_array_equal(run(importers.load(data), [1, 2])[0], [4, 5])
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:
     again = Function("again", ["x"], {"y": "c:output:0"})
     again.nodes = (node("c", "PartitionedCall", "x", f=again),)
     with pytest.raises(ModelError, match="nested"):
-        frontends.load(graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=again), functions=[again]))
+        importers.load(graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=again), functions=[again]))
 
 
 def test_a_known_condition_takes_its_branch() -> None:
@@ -166,7 +166,7 @@ def test_a_known_condition_takes_its_branch() -> None:
         placeholder("x", 2), const("training", False, "bool"), node("s", "Switch", "x", "training"),
         node("drop", "Mine", "s:1"), node("keep", "Neg", "s"), node("y", "Merge", "drop", "keep"),
     )  # fmt: skip
-    np.testing.assert_array_equal(run(frontends.load(data, outputs=["y"]), [1, 2])[0], [-1, -2])
+    np.testing.assert_array_equal(run(importers.load(data, outputs=["y"]), [1, 2])[0], [-1, -2])
 
 
 def conditional(predicate: bytes, *more: bytes) -> bytes:
@@ -180,18 +180,18 @@ def conditional(predicate: bytes, *more: bytes) -> bytes:
 
 
 def test_a_constant_in_a_branch_that_is_not_taken_is_not_the_answer() -> None:
-    found = frontends.load(conditional(const("p", True, "bool")), outputs=["y", "y:1"])
+    found = importers.load(conditional(const("p", True, "bool")), outputs=["y", "y:1"])
     answer, which = run(found, [1, 2])
     np.testing.assert_array_equal(answer, [2, 3])
     assert which == 1
     with pytest.raises(ModelError, match="'y' is empty, whatever the inputs"):
-        frontends.load(conditional(const("p", False, "bool")), outputs=["y"])
+        importers.load(conditional(const("p", False, "bool")), outputs=["y"])
 
 
 def test_control_inputs_reach_through_nodes_of_a_branch() -> None:
     """A constant that took the place of what was computed in the branch waits for what that was computed from."""
     last = (const("late", [5.0, 6.0], control="^more"), node("z", "Merge", "late", "none"))
-    found = frontends.load(conditional(const("p", True, "bool"), *last), outputs=["z", "more"])
+    found = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z", "more"])
     np.testing.assert_array_equal(run(found, [1, 2])[0], [5, 6])
 
 
@@ -200,7 +200,7 @@ def test_an_operator_of_a_branch_that_is_not_taken_has_any_number_of_outputs() -
         const("axis", 0, "i32"), node("many", "Split", "axis", "xs", num_split=12),
         node("z", "Merge", "many:11", "more"),
     )  # fmt: skip
-    found = frontends.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
+    found = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
     np.testing.assert_array_equal(run(found, [1, 2])[0], [2, 3])
 
 
@@ -209,14 +209,14 @@ def test_a_condition_at_run_time_is_refused_once_and_takes_no_branch() -> None:
     data = conditional(placeholder("p", dtype="bool"), *last)
     for outputs in (["y"], ["z"], ["y", "z"]):
         with pytest.raises(UnsupportedError, match=r"condition 'p' is computed at run time \(fix --value p=") as found:
-            frontends.load(data, outputs=outputs)
+            importers.load(data, outputs=outputs)
         assert len(found.value.problems) == 1
 
 
 def test_branches_that_no_condition_tells_apart_are_refused() -> None:
     data = graph(placeholder("x", 2), const("c", [1, 2]), node("y", "Merge", "x", "c"))
     with pytest.raises(UnsupportedError, match="joins 'x' and 'c'"):
-        frontends.load(data, outputs=["y"])
+        importers.load(data, outputs=["y"])
 
 
 def cascade(steps: bytes, second: str = "Neg") -> bytes:
@@ -246,18 +246,18 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
 
 def test_a_cascade_whose_loop_runs_at_run_time_is_refused_by_the_loops_name() -> None:
     with pytest.raises(UnsupportedError, match="the condition of the loop 'first/while' is computed") as found:
-        frontends.load(cascade(placeholder("n", dtype="i32")), outputs=["y"])
+        importers.load(cascade(placeholder("n", dtype="i32")), outputs=["y"])
     assert len(found.value.problems) == 1
 
 
 def test_a_cascade_of_known_length_is_computed() -> None:
-    found = frontends.load(cascade(const("n", 2, "i32")), outputs=["y"])
+    found = importers.load(cascade(const("n", 2, "i32")), outputs=["y"])
     np.testing.assert_array_equal(run(found, [1, 2])[0], [4, 8])  # doubled twice, turned round three times and once
 
 
 def test_what_a_loop_cannot_do_is_said_once_and_not_for_every_step() -> None:
     with pytest.raises(UnsupportedError, match="other \\(Mine\\): this operator is not supported") as found:
-        frontends.load(cascade(const("n", 2, "i32"), "Mine"), outputs=["y"])
+        importers.load(cascade(const("n", 2, "i32"), "Mine"), outputs=["y"])
     assert len(found.value.problems) == 1
 
 
@@ -268,7 +268,7 @@ def test_a_loop_in_a_branch_that_is_not_taken_is_not_unrolled() -> None:
         const("axis", 0, "i32"), node("go", "LoopCond", "any"), node("sx", "Switch", "mx", "go"),
         node("nx", "NextIteration", "sx:1"), node("out", "Exit", "sx"), node("z", "Merge", "out", "more"),
     )  # fmt: skip
-    found = frontends.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
+    found = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
     np.testing.assert_array_equal(run(found, [1, 2])[0], [2, 3])
 
 
@@ -284,7 +284,7 @@ def test_saved_model_with_variables(tmp_path: Path) -> None:
     w, b = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([10, 20, 30], np.float32)
     folder = saved_model(tmp_path / "net", variable_graph(), {"result": "y"}, {"w": w, "b": b, "b/unused": b})
     for source in (folder, folder / "saved_model.pb"):
-        loaded = frontends.load(source)
+        loaded = importers.load(source)
         np.testing.assert_array_equal(run(loaded, [[1, 1]])[0], [[15, 27, 39]])
 
 
@@ -305,33 +305,33 @@ def test_variables_whose_names_in_the_program_are_alike(tmp_path: Path) -> None:
     )  # fmt: skip
     values = {"one": np.array([1, 2], np.float32), "two": np.array([10, 20], np.float32)}
     folder = saved_model(tmp_path / "net", data, {"result": "y"}, values)
-    np.testing.assert_array_equal(run(frontends.load(folder), [3, 4])[0], [31, 82])
+    np.testing.assert_array_equal(run(importers.load(folder), [3, 4])[0], [31, 82])
 
 
 def test_saved_model_without_its_variables(tmp_path: Path) -> None:
     folder = saved_model(tmp_path / "net", variable_graph(), {"result": "y"}, {})
     with pytest.raises(UnsupportedError, match="has no value") as found:
-        frontends.load(folder)
+        importers.load(folder)
     assert len(found.value.problems) == 2
     (folder / "variables/variables.index").write_bytes(table({"w": b"\x08\x01"})[:-1])
     with pytest.raises(FormatError, match=r"variables\.index"):
-        frontends.load(folder)
+        importers.load(folder)
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
 def test_everything_unsupported_is_listed_at_once() -> None:
     data = graph(placeholder("x", 2), node("a", "Mine", "x"), node("b", "Neg", "a"), node("c", "Yours", "b"))
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(data)
+        importers.load(data)
     assert [p.where for p in found.value.problems] == ["a (Mine)", "c (Yours)"]
 
 
 def test_cutting() -> None:
     data = graph(placeholder("x", 2), node("a", "Mine", "x"), node("b", "Neg", "a"), node("c", "Abs", "b"))
-    loaded = frontends.load(data, {"a": (3,)}, inputs=["a:0"], outputs=["b:0"])
+    loaded = importers.load(data, {"a": (3,)}, inputs=["a:0"], outputs=["b:0"])
     assert ([str(v) for v in loaded.inputs], ops(loaded)) == (["%a: f32[3]"], ["Neg"])
     with pytest.raises(InputError, match="'nothing'"):
-        frontends.load(data, outputs=["nothing"])
+        importers.load(data, outputs=["nothing"])
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_cutting() -> None:
 )
 def test_damaged_graphs(data: bytes, match: str) -> None:
     with pytest.raises(FormatError, match=match):
-        frontends.load(data)
+        importers.load(data)
 
 
 def test_every_operator_is_documented() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 from tenon.ir.types import I32, DType
@@ -27,7 +27,7 @@ def every(op: str, x: Array, *operands: Array, outputs: int = 1, **attributes: A
     nodes = [placeholder("x", *x.shape, dtype=str(DType.of(x.dtype))), *constants]
     nodes.append(node("y", op, "x", *(f"c{i}" for i in range(len(operands))), **attributes))
     names = ["y", *(f"y:{i}" for i in range(1, outputs))]
-    return list(evaluate(frontends.load(graph(*nodes), outputs=names), {"x": x}).values())
+    return list(evaluate(importers.load(graph(*nodes), outputs=names), {"x": x}).values())
 
 
 def run(op: str, x: Array, *operands: Array, **attributes: Any) -> Array:
@@ -157,13 +157,13 @@ def test_gradients_of_convolutions() -> None:
     nodes = [placeholder("x", 1, 3, 2, 4), const("w", w), const("s", [1, 6, 4, 2], "i32"),
              node("y", "DepthwiseConv2dNativeBackpropInput", "s", "w", "x", strides=[1, 2, 2, 1],
                   padding="VALID")]  # fmt: skip
-    (found,) = evaluate(frontends.load(graph(*nodes)), {"x": x}).values()
+    (found,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
     expected = np.einsum("nhwcm,abcm->nhawbc", x.reshape(1, 3, 2, 2, 2), w).reshape(1, 6, 4, 2)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     x, w = x.reshape(1, 1, 3, 2, 4), RNG.uniform(-1, 1, (1, 2, 2, 3, 4)).astype(np.float32)
     nodes = [placeholder("x", *x.shape), const("w", w), const("s", [1, 1, 6, 4, 3], "i32"),
              node("y", "Conv3DBackpropInputV2", "s", "w", "x", strides=[1, 1, 2, 2, 1], padding="VALID")]  # fmt: skip
-    (found,) = evaluate(frontends.load(graph(*nodes)), {"x": x}).values()
+    (found,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
     np.testing.assert_allclose(found, np.einsum("ndhwi,zaboi->ndhawbo", x, w).reshape(1, 1, 6, 4, 3), atol=1e-5)
 
 
@@ -199,7 +199,7 @@ def test_ranges_per_channel() -> None:
 def test_rows_are_stitched_together() -> None:
     nodes = [const("i", [0, 3], "i32"), const("j", [2, 1], "i32"), placeholder("x", 2, 2), placeholder("z", 2, 2),
              node("y", "DynamicStitch", "i", "j", "x", "z")]  # fmt: skip
-    (found,) = evaluate(frontends.load(graph(*nodes)), {"x": F[:2], "z": F[2:4]}).values()
+    (found,) = evaluate(importers.load(graph(*nodes)), {"x": F[:2], "z": F[2:4]}).values()
     np.testing.assert_array_equal(found, np.stack([F[0], F[3], F[2], F[1]]))
 
 
@@ -208,7 +208,7 @@ def test_constants_from_constants() -> None:
              node("l", "LinSpace", "a", "b", "n"), const("s", [3], "i32"), const("t", [2, 1], "i32"),
              node("z", "BroadcastArgs", "s", "t"), node("m", "Mul", "x", "l"),
              node("y", "BroadcastTo", "m", "z")]  # fmt: skip
-    (found,) = evaluate(frontends.load(graph(*nodes)), {"x": np.ones(3, np.float32)}).values()
+    (found,) = evaluate(importers.load(graph(*nodes)), {"x": np.ones(3, np.float32)}).values()
     np.testing.assert_allclose(found, [[0, 0.5, 1]] * 2)
 
 
@@ -244,7 +244,7 @@ def test_a_block_of_steps(op: str, order: str, forget: float) -> None:
     nodes = [placeholder("x", T, B, IN), const("n", 2, "i64")]
     nodes += [const(f"c{i}", a) for i, a in enumerate((C, HIDDEN, W, *PEEPS, BIAS))]
     nodes.append(node("y", op, "n", "x", *(f"c{i}" for i in range(7)), use_peephole=True, cell_clip=2.0))
-    (found,) = evaluate(frontends.load(graph(*nodes), outputs=["y:6"]), {"x": S}).values()
+    (found,) = evaluate(importers.load(graph(*nodes), outputs=["y:6"]), {"x": S}).values()
     c, h = step(S[0], C, HIDDEN, order, forget, 2)
     np.testing.assert_allclose(found[0], h, atol=1e-5)
     np.testing.assert_allclose(found[1], step(S[1], c, h, order, forget, 2)[1], atol=1e-5)

@@ -10,20 +10,20 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import frontends, passes
+from tenon import importers, passes
 from tenon.errors import FormatError, InputError, UnsupportedError
-from tenon.frontends.source import ModelFile
-from tenon.frontends.tflite.importer import dequantized
-from tenon.frontends.tflite.load import parse
-from tenon.frontends.tflite.ops import MOVERS, OPERATORS
-from tenon.frontends.wire.flatbuffer import Buffer, flex_map, options
+from tenon.importers.tflite.importer import dequantized
+from tenon.importers.tflite.load import parse
+from tenon.importers.tflite.ops import MOVERS, OPERATORS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import WHOLE, DType, Quant
+from tenon.model_files.model_file import ModelFile
+from tenon.wire.flatbuffer import Buffer, flex_map, options
 from tflite_models import Model, convolution, flatbuffer
 
 
 def run(data: bytes, *inputs: Array) -> list[Array]:
-    graph = frontends.load(data)
+    graph = importers.load(data)
     return list(evaluate(graph, {v.name: a for v, a in zip(graph.inputs, inputs, strict=True)}).values())
 
 
@@ -80,7 +80,7 @@ def test_options_of_custom_operators() -> None:
 
 # ------------------------------------------------------------------------------------------------ conversion
 def test_padding_is_explicit_and_the_activation_a_node() -> None:
-    graph = frontends.load(convolution(stride_w=2, stride_h=2, activation=3))
+    graph = importers.load(convolution(stride_w=2, stride_h=2, activation=3))
     assert names(graph) == ["Transpose", "Conv", "Transpose", "Clip"]
     conv = graph.nodes[1]
     assert conv.op.pads == (1, 0, 1, 1)  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def test_padding_is_explicit_and_the_activation_a_node() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 1e-3), ("i8", 1e-6)])
 def test_weights_of_half_and_of_dynamic_range_models(dtype: str, tolerance: float) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1, 5, 6, 2)).astype(np.float32)
-    graph = frontends.load(convolution(dtype))
+    graph = importers.load(convolution(dtype))
     (found,) = evaluate(graph, {"x": x}).values()
     weights = next(node for node in graph if node.op.name == "Conv").input(1)
     assert weights.type.dims == (3, 2, 3, 3)
@@ -115,7 +115,7 @@ def quantised(zero: int = -7) -> bytes:
 
 def test_products_of_integers_are_computed_on_them() -> None:
     x = np.array([[5, -20, 7, 100]], np.int8)
-    graph = frontends.load(quantised())
+    graph = importers.load(quantised())
     assert names(graph) == ["DequantizeLinear", "Gemm", "Mul", "Relu", "QuantizeLinear", "Reshape"]
     product = next(node for node in graph if node.op.name == "Gemm")
     assert product.input(1).type.quant == WHOLE
@@ -135,7 +135,7 @@ def test_integers_that_are_only_moved_stay_integers() -> None:
     y = model.tensor("y", (2, 4), "u8", scale=[0.5], zero=[9])
     model.add("PAD", [x, model.constant("pads", np.array([[0, 0], [1, 1]], np.int32))], [y])
     data = model.bytes([x], [y])
-    assert names(frontends.load(data)) == ["Pad"]
+    assert names(importers.load(data)) == ["Pad"]
     (found,) = run(data, np.array([[1, 2], [3, 4]], np.uint8))
     np.testing.assert_array_equal(found, [[9, 1, 2, 9], [9, 3, 4, 9]])
 
@@ -157,10 +157,10 @@ def test_atrous_convolution_is_one_dilated_convolution() -> None:
     bias = model.constant("bias", np.array([1, -1], np.float32))
     model.add("CONV_2D", [a, w, bias], [b], padding=1, stride_w=1, stride_h=1, activation=1)
     model.add("BATCH_TO_SPACE_ND", [b, model.constant("block2", block), model.constant("crops", crops)], [c])
-    graph = frontends.load(model.bytes([x], [c]))
+    graph = importers.load(model.bytes([x], [c]))
     assert names(graph) == ["Transpose", "Conv", "Transpose", "Relu"]
     assert graph.nodes[1].op.dilations == (2, 2)  # type: ignore[attr-defined]
-    whole = frontends.load(model.bytes([x], [b, c]))
+    whole = importers.load(model.bytes([x], [b, c]))
     x_data = rng.uniform(-1, 1, (1, 6, 7, 2)).astype(np.float32)
     blocks, direct = evaluate(whole, {"x": x_data}).values()
     rows = blocks.reshape(2, 2, 1, 3, 4, 2).transpose(2, 3, 0, 4, 1, 5).reshape(1, 6, 8, 2)[:, :, :7]
@@ -175,7 +175,7 @@ def test_everything_unsupported_is_listed_at_once() -> None:
     model.add("Mine", [y], [z])
     model.add("RELU", [z], [last])
     with pytest.raises(UnsupportedError) as found:
-        frontends.load(model.bytes([x], [last]))
+        importers.load(model.bytes([x], [last]))
     assert [p.where for p in found.value.problems] == ["y (SKIP_GRAM)", "z (Mine)"]
 
 
@@ -204,7 +204,7 @@ def test_tensors_that_make_no_sense(spoil: Callable[[Model], None], match: str) 
     x, y = model.tensor("x", (2,)), model.tensor("y", (2,))
     spoil(model)
     with pytest.raises(UnsupportedError, match=match):
-        frontends.load(model.bytes([x], [y]))
+        importers.load(model.bytes([x], [y]))
 
 
 def test_a_wrong_axis_that_can_only_mean_one_is_accepted() -> None:
@@ -217,15 +217,15 @@ def test_a_wrong_axis_that_can_only_mean_one_is_accepted() -> None:
 
 def test_other_versions() -> None:
     with pytest.raises(FormatError, match="version 2"):
-        frontends.load(Model().bytes([], [], version=2))
+        importers.load(Model().bytes([], [], version=2))
 
 
 def test_cutting() -> None:
     data = convolution(activation=1)
-    graph = frontends.load(data, inputs=["x"], outputs=["y"])
+    graph = importers.load(data, inputs=["x"], outputs=["y"])
     assert [v.name for v in graph.outputs] == ["y"]
     with pytest.raises(InputError, match="'nothing'"):
-        frontends.load(data, outputs=["nothing"])
+        importers.load(data, outputs=["nothing"])
 
 
 def test_names_that_the_file_repeats_are_told_apart() -> None:
@@ -233,7 +233,7 @@ def test_names_that_the_file_repeats_are_told_apart() -> None:
     x, y, z = model.tensor("t", (2,)), model.tensor("t", (2,)), model.tensor("t", (2,))
     model.add("NEG", [x], [y])
     model.add("ABS", [y], [z])
-    graph = frontends.load(model.bytes([x], [z]))
+    graph = importers.load(model.bytes([x], [z]))
     assert len({v.name for v in graph.values()}) == 3
 
 

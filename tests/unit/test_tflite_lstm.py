@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.frontends.tflite.fixed_point import sigmoid_table, tanh_table
-from tenon.frontends.tflite.integer_lstm import IntegerLstm
+from tenon.importers.tflite.fixed_point import sigmoid_table, tanh_table
+from tenon.importers.tflite.integer_lstm import IntegerLstm
 from tenon.ir.graph import Array
 from tflite_models import Model
 
@@ -176,7 +176,7 @@ CASES: dict[str, Lstm] = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_integer(name: str) -> None:
     case = CASES[name]
-    graph = frontends.load(case.bytes())
+    graph = importers.load(case.bytes())
     feeds = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
     found = evaluate(graph, {**feeds, "x": case.input})["y"]
     assert found.dtype == np.int8
@@ -201,7 +201,7 @@ def test_one_step_after_the_other_is_a_sequence() -> None:
     whole = Lstm(steps=5)
     single = Lstm(steps=1, type="LSTM")
     single.weights = whole.weights
-    graph = frontends.load(single.bytes())
+    graph = importers.load(single.bytes())
     state = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs if v.name != "x"}
     for row, expected in zip(whole.input, whole.expected(), strict=True):
         found = evaluate(graph, {**state, "x": row})
@@ -227,12 +227,12 @@ def test_what_the_kernel_does_not_take_is_computed_in_floats(monkeypatch: pytest
         return run(self, *given)
 
     monkeypatch.setattr(IntegerLstm, "run", noting)
-    frontends.load(CASES["plain"].bytes())
+    importers.load(CASES["plain"].bytes())
     assert used
     used.clear()
     case = Lstm()
     case.weights["w1"] = case.weights["w1"][0].astype(np.int16), case.weights["w1"][1]
-    frontends.load(case.bytes())
+    importers.load(case.bytes())
     assert not used
 
 
@@ -240,4 +240,4 @@ def test_a_memory_that_is_no_power_of_two_is_refused() -> None:
     case = Lstm()
     case.power = math.log2(0.0003)  # type: ignore[assignment]
     with pytest.raises(UnsupportedError, match="no power of two"):
-        frontends.load(case.bytes())
+        importers.load(case.bytes())

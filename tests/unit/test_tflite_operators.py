@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.ir.graph import Array
 from tflite_models import Model
 
@@ -29,7 +29,7 @@ def single(type: str, operands: Sequence[Array | None], *outputs: Sequence[int],
     numbers += [-1 if a is None else model.constant(f"c{i}", a) for i, a in enumerate(operands[1:])]
     made = [model.tensor(f"y{i}", dims, out) for i, dims in enumerate(outputs)]
     model.add(type, numbers, made, **options)
-    return list(evaluate(frontends.load(model.bytes([0], made)), {"x": feeds}).values())
+    return list(evaluate(importers.load(model.bytes([0], made)), {"x": feeds}).values())
 
 
 def ints(*numbers: Any) -> Array:
@@ -118,7 +118,7 @@ def test_broadcast_args() -> None:
     model.add("BROADCAST_ARGS", [model.constant("a", ints(3, 1)), model.constant("b", ints(2, 1, 4))], [shape])
     model.add("BROADCAST_TO", [x, shape], [y])
     data = RNG.uniform(-1, 1, (3, 1)).astype(np.float32)
-    (found,) = evaluate(frontends.load(model.bytes([x], [y])), {"x": data}).values()
+    (found,) = evaluate(importers.load(model.bytes([x], [y])), {"x": data}).values()
     np.testing.assert_array_equal(found, np.broadcast_to(data, (2, 3, 4)))
 
 
@@ -131,7 +131,7 @@ def test_conv_3d_transpose() -> None:
     model.add(
         "CONV_3D_TRANSPOSE", [sizes, model.constant("w", w), data], [y], padding=1, stride_d=2, stride_h=2, stride_w=2
     )
-    (found,) = evaluate(frontends.load(model.bytes([data], [y])), {"x": x}).values()
+    (found,) = evaluate(importers.load(model.bytes([data], [y])), {"x": x}).values()
     expected = np.einsum("ndhwi,abcoi->ndahbwco", x, w).reshape(1, 4, 4, 4, 4)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -255,7 +255,7 @@ def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array]
         feeds[f"t{k}"] = data
     made = [model.tensor(f"y{i}", dims) for i, dims in enumerate(outputs)]
     model.add(type, numbers, made, **options)
-    graph = frontends.load(model.bytes([0], made))
+    graph = importers.load(model.bytes([0], made))
     assert {v.name for v in graph.inputs} == set(feeds)
     return evaluate(graph, feeds)
 

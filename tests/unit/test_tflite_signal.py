@@ -12,7 +12,7 @@ import pytest
 import tenon
 import tflm_signal as definition
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 from tflite_models import Model
@@ -174,7 +174,7 @@ def test_every_operator_is_exact_and_compiles() -> None:
         expected |= {f"y{number}_{i}": e for i, e in enumerate(case.expected)}
         if case.type.endswith("Subtraction"):
             expected[next(k for k in case.inputs if k != "x") + "_out"] = case.expected[1]
-    graph = frontends.load(model.bytes(ports, made))
+    graph = importers.load(model.bytes(ports, made))
     with tenon.open(tenon.compile(graph)) as engine:
         compiled = engine.run(feeds)
     for found in (evaluate(graph, feeds), compiled):
@@ -211,7 +211,7 @@ def test_the_spectrum_of_floats() -> None:
 # -------------------------------------------------------------------------------------------- published numbers
 def run(case: Case) -> Array:
     model = Model()
-    graph = frontends.load(model.bytes(*case.add(model, 0)))
+    graph = importers.load(model.bytes(*case.add(model, 0)))
     states = {v.name: np.zeros(v.type.dims, v.type.dtype.numpy) for v in graph.inputs}
     feeds = {v.name: case.inputs[v.name[:-1]] for v in graph.inputs if v.name[:-1] in case.inputs}
     return next(iter(evaluate(graph, states | feeds).values()))

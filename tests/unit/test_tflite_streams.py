@@ -10,7 +10,7 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import frontends
+from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array, Graph
 from tflite_models import Model
@@ -180,7 +180,7 @@ def check(stream: Stream, graph: Graph, run: Callable[[dict[str, Array]], dict[s
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams(name: str) -> None:
     stream = STREAMS[name]
-    graph = frontends.load(stream.bytes())
+    graph = importers.load(stream.bytes())
     assert check(stream, graph, lambda feeds: evaluate(graph, feeds)) > PIECES // 2
     with tenon.open(tenon.compile(graph)) as engine:
         check(stream, graph, engine.run)
@@ -191,7 +191,7 @@ def test_states_are_told_apart() -> None:
     x, y, z = (model.tensor(name, (2, 4), "i16") for name in "xyz")
     model.add("SignalDelay", [x], [y], delay_length=1)
     model.add("SignalDelay", [y], [z], delay_length=2)
-    graph = frontends.load(model.bytes([x], [z]))
+    graph = importers.load(model.bytes([x], [z]))
     assert [v.name for v in graph.inputs] == ["x", "delay", "delay_2"]
     assert [v.name for v in graph.outputs] == ["z", "delay_out", "delay_2_out"]
 
@@ -211,4 +211,4 @@ def test_what_is_refused(name: str, change: dict[str, int], match: str) -> None:
     stream = STREAMS[name]
     stream = Stream(stream.type, stream.shape, stream.options | change, stream.outputs, stream.define)
     with pytest.raises(UnsupportedError, match=match):
-        frontends.load(stream.bytes())
+        importers.load(stream.bytes())

@@ -9,17 +9,17 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Words, tmfile
-from tenon import frontends
+from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
-from tenon.frontends.source import ModelFile
-from tenon.frontends.tmfile.load import load
+from tenon.importers.tengine.load import load
 from tenon.ir.graph import Array
+from tenon.model_files.model_file import ModelFile
 
 X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 
 
 def run(type: int, parameters: Words, *weights: Array, x: Array = X) -> Array:
-    (found,) = evaluate(frontends.load(tmfile(type, parameters, *weights, shape=x.shape)), {"data": x}).values()
+    (found,) = evaluate(importers.load(tmfile(type, parameters, *weights, shape=x.shape)), {"data": x}).values()
     return found
 
 
@@ -70,7 +70,7 @@ def test_operators(type: int, parameters: list[int | float], result: Array) -> N
 
 def test_refusals() -> None:
     with pytest.raises(UnsupportedError, match=r"layer \(operator 200\): this operator is not supported"):
-        frontends.load(tmfile(200, []))
+        importers.load(tmfile(200, []))
     with pytest.raises(FormatError, match=r"version 2.0 \(it says 1.0.0\)"):
         load(ModelFile("old.tmfile", b"\1\0" + bytes(70)), {}, None, None)
 
@@ -153,7 +153,7 @@ def test_embedding() -> None:
 
 
 def test_top_k() -> None:
-    graph = frontends.load(tmfile(44, [2, 1], shape=X.shape, outputs=2))
+    graph = importers.load(tmfile(44, [2, 1], shape=X.shape, outputs=2))
     values, places = evaluate(graph, {"data": X}).values()
     np.testing.assert_array_equal(values, np.sort(X, -1)[..., :-3:-1])
     np.testing.assert_array_equal(places, np.argsort(X, -1)[..., :-3:-1])
@@ -239,6 +239,6 @@ def test_detection_post_process(turned: bool) -> None:
         boxes, scores = boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)
     file = tmfile(30, [1, 1, 0.5, 0.5, 2, [10.0, 10.0, 5.0, 5.0]], np.ascontiguousarray(scores), anchors,
                   shape=boxes.shape, outputs=4)  # fmt: skip
-    box, kind, score, count = evaluate(frontends.load(file), {"data": boxes}).values()
+    box, kind, score, count = evaluate(importers.load(file), {"data": boxes}).values()
     assert box.shape == ((1, 4, 1) if turned else (1, 1, 4))
     np.testing.assert_allclose([*box.ravel(), *kind.ravel(), *score.ravel(), *count], [0, 0, 1, 1, 1, 0.9, 1])

@@ -10,7 +10,7 @@ import pytest
 import tenon
 from evaluate import evaluate
 from onnx_models import model, node, random
-from tenon import frontends
+from tenon import importers
 from tenon.codegen.count import count
 from tenon.codegen.threads import Sharing
 from tenon.ir.graph import Array
@@ -85,7 +85,7 @@ def test_by_default_ways_are_the_best_for_one_thread(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["winograd 28", "strassen 14", "separable", "depthwise"])
 def test_the_answer_is_right_and_the_same_for_any_number_of_threads(name: str) -> None:
-    graph = frontends.load(LAYERS[name])
+    graph = importers.load(LAYERS[name])
     x = random(*graph.inputs[0].type.dims)
     bundle = tenon.compile(LAYERS[name], threads=16)
     found: list[Array] = []

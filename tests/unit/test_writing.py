@@ -28,7 +28,7 @@ from tenon.cli import main
 from tenon.cli.draw import draw
 from tenon.engine.detect import Detection
 from tenon.errors import InputError, TenonWarning
-from tenon.frontends.source import read
+from tenon.model_files.model_file import read
 from tenon.pipeline import rewrite
 from tenon.toolchain.cache import Cache
 from tenon.writing import scratch, write, write_all, writing
@@ -242,7 +242,7 @@ def test_pictures_and_calls_on_a_full_disk(ready: Path, tmp_path: Path, monkeypa
         assert snapshot(tmp_path) == before
     with pytest.warns(TenonWarning, match="nothing is kept"):
         Cache(tmp_path / "cache").put("0123", b"content")
-    monkeypatch.setattr("tenon.frontends.download._fetch", lambda url, progress: (b"model", True))
+    monkeypatch.setattr("tenon.model_files.download._fetch", lambda url, progress: (b"model", True))
     assert read("http://example.com/net.onnx", cache=tmp_path / "fetched").data == b"model"
     assert snapshot(tmp_path) == before
 

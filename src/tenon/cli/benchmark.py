@@ -13,7 +13,7 @@ from tenon.cli.model_source import Source, Threads, open_engine
 from tenon.cli.text_table import shortened
 from tenon.engine.timing import Times, time_runs
 from tenon.errors import InputError, TenonError
-from tenon.frontends import FORMATS
+from tenon.importers import FORMATS
 
 _NUMBERS = ("min", "max", "avg", "std", "median")
 _CELL = 11  # characters of a number and its unit, in a table

@@ -13,10 +13,10 @@ from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.console import size, stages
 from tenon.engine.processors import Cores
 from tenon.errors import InputError
-from tenon.frontends.source import read
 from tenon.input_file import printable
 from tenon.ir.graph import Graph
 from tenon.ir.random_weights import with_random_weights
+from tenon.model_files.model_file import read
 from tenon.options import Options
 
 Shapes = Mapping[str, Any]
@@ -39,7 +39,7 @@ class Source:
     def name(self) -> str:
         """The name of the model's file; of an address nothing else, since it may hold a password."""
         if "://" in self.model:
-            from tenon.frontends.download import file_name
+            from tenon.model_files.download import file_name
 
             return file_name(self.model)
         return printable(Path(self.model).name)

@@ -3,7 +3,7 @@
 An operator says, side by side: its type rule (``infer``), its meaning (``reference``, in NumPy: this is the
 definition), how it likes its operands laid out (``layouts``), what it can do without moving data (``alias``),
 how it becomes loop IR (``lower``) and the cases that test all of that (``cases``).  Names and meanings are
-those of the newest ONNX; a frontend spells everything else out in them.
+those of the newest ONNX; an importer spells everything else out in them.
 
 ``_template.py`` is a commented operator to copy.
 """

@@ -166,7 +166,7 @@ def _ddmin(nodes: Sequence[Node], fails: Callable[[Sequence[Node]], bool]) -> li
 
 def _written(graph: Graph, stem: Path) -> Path:
     """The graph as an ONNX file, or as text where ONNX lacks an operator."""
-    from tenon.frontends.onnx.write import to_onnx
+    from tenon.exporters.onnx import to_onnx
     from tenon.ir.text import show
 
     try:

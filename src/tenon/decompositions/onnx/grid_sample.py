@@ -1,0 +1,190 @@
+"""GridSample and its like of ONNX: positions computed element by element, and a gather for every neighbour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from tenon.decompositions.onnx.node import OnnxNode
+from tenon.graph_builder.errors import RefusedError
+from tenon.ir.graph import Value
+
+
+class Sampler:
+    """Arithmetic on values of one layer."""
+
+    def __init__(self, layer: OnnxNode) -> None:
+        self.layer = layer
+        dtype = layer.input(0).type.dtype
+        self.dtype = dtype.numpy if dtype.is_float and dtype.bytes > 2 else np.dtype(np.float32)
+
+    def number(self, value: float) -> Value:
+        return self.layer.constant("number", np.array(value, self.dtype))
+
+    def of(self, type: str, *inputs: Value | float) -> Value:
+        return self.layer.emit(type, *(self.number(v) if isinstance(v, int | float) else v for v in inputs))
+
+    def whole(self, x: Value) -> Value:
+        return self.layer.emit("Cast", x, to="i64")
+
+    def clip(self, x: Value, low: float, high: float) -> Value:
+        return self.of("Max", self.of("Min", x, high), low)
+
+    def inside(self, x: Value, n: int) -> Value:
+        """Whether a position lies on an axis of n."""
+        return self.layer.emit("And", self.of("GreaterOrEqual", x, 0.0), self.of("LessOrEqual", x, float(n - 1)))
+
+    def reflected(self, x: Value, low: float, high: float) -> Value:
+        """A position folded back into low .. high."""
+        span = high - low
+        if span == 0:
+            return self.of("Mul", x, 0.0)
+        away = self.of("Abs", self.of("Sub", x, low))
+        turns = self.of("Floor", self.of("Div", away, span))
+        rest = self.of("Sub", away, self.of("Mul", turns, span))
+        odd = self.of("Sub", turns, self.of("Mul", self.of("Floor", self.of("Mul", turns, 0.5)), 2.0))
+        back = self.layer.emit("Where", self.of("Greater", odd, 0.5), self.of("Sub", span, rest), rest)
+        return self.of("Add", back, low)
+
+    def cubic(self, t: Value, a: float) -> list[Value]:
+        """Keys' weights of the neighbours -1, 0, 1, 2 at the fraction t."""
+
+        def near(x: Value) -> Value:
+            inner = self.of("Sub", self.of("Mul", x, a + 2), a + 3)
+            return self.of("Add", self.of("Mul", self.of("Mul", inner, x), x), 1.0)
+
+        def far(x: Value) -> Value:
+            inner = self.of("Add", self.of("Mul", self.of("Sub", self.of("Mul", x, a), 5 * a), x), 8 * a)
+            return self.of("Sub", self.of("Mul", inner, x), 4 * a)
+
+        rest = self.of("Sub", self.number(1.0), t)
+        return [far(self.of("Add", t, 1.0)), near(t), near(rest), far(self.of("Add", rest, 1.0))]
+
+
+def grid_sample(layer: OnnxNode) -> Sequence[Value]:
+    """Every output is a weighted sum of neighbours of a position in -1 .. 1 along each axis."""
+    s = Sampler(layer)
+    x, dims = layer.input(0), layer.dims(0)
+    sizes, rank = dims[2:], len(dims) - 2
+    mode, padding = layer.attributes.get("mode", "linear"), layer.attributes.get("padding_mode", "zeros")
+    corners = bool(layer.attributes.get("align_corners", 0))
+    grid = layer.emit("Cast", layer.input(1), to={8: "f64"}.get(s.dtype.itemsize, "f32"))
+    shape = layer.dims(1)[1:-1]
+    count = math.prod(shape)
+    flat = layer.emit("Reshape", grid, layer.ints("flat", [dims[0], 1, count, rank]))
+    taps: list[list[tuple[Value, Value | None]]] = []
+    for axis, n in enumerate(sizes):
+        where = layer.constant("axis", np.array(rank - 1 - axis, np.int64))
+        g = layer.emit("Gather", flat, where, axis=-1)  # [N, 1, count]
+        if corners:
+            position = s.of("Mul", s.of("Add", g, 1.0), (n - 1) / 2)
+        else:
+            position = s.of("Mul", s.of("Sub", s.of("Mul", s.of("Add", g, 1.0), float(n)), 1.0), 0.5)
+        taps.append(_taps(s, position, n, mode, padding, corners))
+    data = layer.emit("Reshape", x, layer.ints("rows", [dims[0], dims[1], -1]))
+    whole = layer.ints("whole", [dims[0], dims[1], count])
+    total: Value | None = None
+    for neighbour in product(*taps):
+        weight, inside, at = None, None, None
+        for (position, w), n in zip(neighbour, sizes, strict=True):
+            if padding == "zeros":
+                here = s.inside(position, n)
+                inside = here if inside is None else layer.emit("And", inside, here)
+            step = s.whole(s.clip(position, 0.0, float(n - 1)))
+            at = step if at is None else layer.emit("Add", layer.emit("Mul", at, layer.ints("n", [n])), step)
+            if w is not None:
+                weight = w if weight is None else s.of("Mul", weight, w)
+        assert at is not None
+        part = layer.emit("GatherElements", data, layer.emit("Expand", at, whole), axis=2)
+        if inside is not None:
+            zero = layer.constant("zero", np.array(0, x.type.dtype.numpy))
+            part = layer.emit("Where", inside, part, zero)
+        if weight is not None:
+            part = layer.emit("Mul", part, weight)
+        total = part if total is None else layer.emit("Add", total, part)
+    assert total is not None
+    return [layer.emit("Reshape", total, layer.ints("shape", [*dims[:2], *shape]))]
+
+
+def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) -> list[tuple[Value, Value | None]]:
+    """(position, weight) of the neighbours along one axis, positions moved onto the axis as ``padding`` says."""
+    low, high = (0.0, float(n - 1)) if corners else (-0.5, n - 0.5)
+
+    def placed(position: Value) -> Value:
+        if padding == "border":
+            return s.clip(position, 0.0, float(n - 1))
+        if padding == "reflection":
+            return s.clip(s.reflected(position, low, high), 0.0, float(n - 1))
+        return position
+
+    if mode == "nearest":
+        return [(s.of("Round", placed(x)), None)]
+    if mode == "linear":
+        x = placed(x)
+        base = s.of("Floor", x)
+        t = s.of("Sub", x, base)
+        return [(base, s.of("Sub", s.number(1.0), t)), (s.of("Add", base, 1.0), t)]
+    base = s.of("Floor", x)
+    weights = s.cubic(s.of("Sub", x, base), -0.75)
+    return [(placed(s.of("Add", base, float(i - 1))), w) for i, w in enumerate(weights)]
+
+
+def deform_conv(layer: OnnxNode) -> Sequence[Value]:
+    """Every tap reads a position moved by an offset: samples gathered, then one product with the weights."""
+    from tenon.ops.window import Window
+
+    s = Sampler(layer)
+    (n, channels, *sizes), (outs, _, *kernel) = layer.dims(0), layer.dims(1)
+    attributes = layer.attributes
+    given = {k: tuple(attributes.get(k) or ()) for k in ("strides", "dilations", "pads")}
+    axes = Window(tuple(kernel), given["strides"], given["dilations"], given["pads"]).axes("DeformConv", sizes)
+    groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
+    taps, places = math.prod(kernel), math.prod(a.out for a in axes)
+    if math.prod(layer.dims(2)) != 2 * n * parts * taps * places:
+        raise RefusedError(f"offsets {list(layer.dims(2))} do not fit {places} places of {taps} taps")
+    offsets = layer.emit("Reshape", layer.input(2), layer.ints("offsets", [n, parts, taps, 2, places]))
+    rows = layer.ints("rows", [n, channels, -1])
+    data = layer.emit("Reshape", layer.input(0), rows)
+
+    def spread(x: Value) -> Value:
+        """[N, offset groups, taps, places] for every channel: [N, C, taps * places]."""
+        wide = layer.emit("Unsqueeze", x, layer.ints("channel", [2]))
+        wide = layer.emit("Expand", wide, layer.ints("wide", [n, parts, channels // parts, taps, places]))
+        return layer.emit("Reshape", wide, rows)
+
+    sides = []
+    for d, a in enumerate(axes):
+        start = np.arange(a.out) * a.stride - a.before
+        tap = np.arange(a.kernel) * a.dilation
+        grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
+        grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
+        base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, places)
+        moved = layer.emit("Gather", offsets, layer.constant("axis", np.array(d, np.int64)), axis=3)
+        position = s.of("Add", moved, layer.constant("base", base.astype(s.dtype)))
+        low = s.of("Floor", position)
+        part = s.of("Sub", position, low)
+        sides.append([(low, s.of("Sub", s.number(1.0), part)), (s.of("Add", low, 1.0), part)])
+    total: Value | None = None
+    for (y, wy), (x, wx) in product(*sides):
+        inside = layer.emit("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))
+        at = [s.whole(s.clip(v, 0.0, float(m - 1))) for v, m in ((y, sizes[0]), (x, sizes[1]))]
+        number = layer.emit("Add", layer.emit("Mul", at[0], layer.ints("width", [sizes[1]])), at[1])
+        weight = layer.emit("Where", inside, s.of("Mul", wy, wx), s.number(0.0))
+        sample = layer.emit("GatherElements", data, spread(number), axis=2)
+        sample = layer.emit("Mul", sample, spread(weight))
+        total = sample if total is None else layer.emit("Add", total, sample)
+    assert total is not None
+    if layer.has(4):
+        mask = layer.emit("Reshape", layer.input(4), layer.ints("mask", [n, parts, taps, places]))
+        total = layer.emit("Mul", total, spread(mask))
+    columns = layer.emit("Reshape", total, layer.ints("columns", [n, groups, channels // groups * taps, places]))
+    matrix = layer.emit("Reshape", layer.input(1), layer.ints("matrix", [1, groups, outs // groups, -1]))
+    shape = layer.ints("shape", [n, outs, *(a.out for a in axes)])
+    result = layer.emit("Reshape", layer.emit("MatMul", matrix, columns), shape)
+    if layer.has(3):
+        bias = layer.emit("Reshape", layer.input(3), layer.ints("bias", [1, -1, 1, 1]))
+        result = layer.emit("Add", result, bias)
+    return [result]

@@ -1,0 +1,182 @@
+"""Tree ensembles of ONNX-ML as two products: all conditions at once, the leaves that they lead to, their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tenon.decompositions.onnx.ml import exceeds, f32, floats, labels, of_two, transformed
+from tenon.decompositions.onnx.node import OnnxNode, Results
+from tenon.graph_builder.errors import RefusedError
+from tenon.ir.graph import Array, Value
+
+_MODES = {0: "LessOrEqual", 1: "Less", 2: "GreaterOrEqual", 3: "Greater", 4: "Equal"}
+_DIFFERS, _MEMBER = 5, 6
+
+
+_Way = list[tuple[int, bool]]
+"""Conditions on the way to a leaf, with what each must be."""
+
+
+def _paths(attributes: dict[str, list[int]], root: int) -> list[tuple[int, _Way]]:
+    """(leaf, conditions on the way with what each must be) of every leaf of a tree."""
+    found, todo = [], [(root, list[tuple[int, bool]]())]
+    while todo:
+        node, way = todo.pop()
+        for side in (True, False):
+            word = "true" if side else "false"
+            child, here = attributes[f"nodes_{word}nodeids"][node], [*way, (node, side)]
+            if attributes[f"nodes_{word}leafs"][node]:
+                found.append((child, here))
+            else:
+                todo.append((child, here))
+    return found
+
+
+def tree_ensemble(layer: OnnxNode) -> Sequence[Value]:
+    """Raises RefusedError for aggregates other than sum and average, and for post-transforms."""
+    a, x = layer.attributes, layer.input(0)
+    trees = a["tree_roots"]
+    if a.get("aggregate_function", 1) not in (0, 1) or a.get("post_transform", 0) not in (0, 2):
+        raise RefusedError("only sums and averages, plain or logistic, are supported")
+    leaves = [path for root in trees for path in _paths(a, root)]
+    weights = np.zeros((len(leaves), a["n_targets"]))
+    for i, (leaf, _) in enumerate(leaves):
+        weights[i, a["leaf_targetids"][leaf]] = a["leaf_weights"][leaf]
+    if a.get("aggregate_function", 1) == 0:
+        weights /= len(trees)
+    total = _summed(layer, x, a, [way for _, way in leaves], weights)
+    return [layer.emit("Sigmoid", total) if a.get("post_transform", 0) == 2 else total]
+
+
+def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], ways: Sequence[_Way], weights: Array) -> Value:
+    """The weights of the leaves that are reached, summed over the trees; a way leads to each."""
+    dtype = x.type.dtype.numpy
+    if not len(a["nodes_featureids"]):  # every tree is a leaf
+        total = layer.constant("total", weights.sum(0).astype(dtype))
+        return layer.emit("Expand", total, layer.ints("rows", [x.type.dims[0], weights.shape[1]]))
+    conditions = layer.emit("Cast", _conditions(layer, x, a), to=x.type.dtype.value)
+    way = np.zeros((len(a["nodes_featureids"]), len(ways)), dtype)
+    for i, steps in enumerate(ways):
+        for node, side in steps:
+            way[node, i] = 1 if side else -1
+    met = layer.emit("MatMul", conditions, layer.constant("ways", way))  # most where every condition is as it must be
+    reached = layer.emit("Equal", met, layer.constant("all", (way > 0).sum(0).astype(dtype)))
+    leaves = layer.constant("leaves", weights.astype(dtype))
+    return layer.emit("MatMul", layer.emit("Cast", reached, to=x.type.dtype.value), leaves)
+
+
+def _conditions(layer: OnnxNode, x: Value, a: Mapping[str, Any]) -> Value:
+    """[rows, nodes]: the condition of every node of every tree."""
+    features = layer.emit("Gather", x, layer.ints("features", a["nodes_featureids"]), axis=1)
+    modes, splits = np.asarray(a["nodes_modes"]), np.asarray(a["nodes_splits"]).astype(x.type.dtype.numpy)
+    limit = layer.constant("splits", splits)
+    result: Value | None = None
+    for mode in sorted(set(modes.tolist())):
+        if mode == _MEMBER:
+            found = _membership(layer, features, modes, np.asarray(a["membership_values"]))
+        elif mode == _DIFFERS:
+            found = layer.emit("Not", layer.emit("Equal", features, limit))
+        else:
+            found = layer.emit(_MODES[mode], features, limit)
+        result = found if result is None else layer.emit("Where", layer.constant("mode", modes == mode), found, result)
+    assert result is not None
+    return result
+
+
+def _membership(layer: OnnxNode, features: Value, modes: Array, values: Array) -> Value:
+    """Whether each feature is in its node's set; the sets stand one after the other, NaN between them."""
+    ends = [-1, *np.flatnonzero(np.isnan(values)).tolist()]
+    sets = [values[i + 1 : j] for i, j in pairwise(ends)]
+    width = max(len(s) for s in sets)
+    table = np.full((len(modes), width), np.nan, features.type.dtype.numpy)  # NaN equals nothing
+    for node, members in zip(np.flatnonzero(modes == _MEMBER), sets, strict=True):
+        table[node, : len(members)] = members
+    wide = layer.emit("Unsqueeze", features, layer.ints("last", [2]))
+    same = layer.emit("Cast", layer.emit("Equal", wide, layer.constant("sets", table)), to="i32")
+    return layer.emit("Cast", layer.emit("ReduceMax", same, layer.ints("axes", [2]), keepdims=0), to="bool")
+
+
+# ------------------------------------------------------------------------------- the forms before version 5
+_NAMED = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": _DIFFERS}
+
+
+def ensemble_sums(layer: OnnxNode, role: str, count: int) -> Value:
+    """[rows, count] f32 of a TreeEnsembleRegressor ("target") or TreeEnsembleClassifier ("class"), before base values.
+
+    Raises RefusedError for nodes that say where missing values go.
+    """
+    a, x = layer.attributes, floats(layer)
+    if any(a.get("nodes_missing_value_tracks_true") or ()):
+        raise RefusedError("nodes_missing_value_tracks_true is not supported")
+    names = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
+    inner = [i for i, mode in enumerate(a["nodes_modes"]) if mode != "LEAF"]
+    values = a.get("nodes_values_as_tensor")
+    splits = a["nodes_values"] if values is None else values.tolist()
+    conditions = {
+        "nodes_featureids": [a["nodes_featureids"][i] for i in inner],
+        "nodes_modes": [_NAMED[a["nodes_modes"][i]] for i in inner],
+        "nodes_splits": [splits[i] for i in inner],
+    }
+    ways = _ways(a, names, {i: k for k, i in enumerate(inner)})
+    found = a.get(f"{role}_weights_as_tensor")
+    given = a[f"{role}_weights"] if found is None else found.tolist()
+    weights, row = np.zeros((len(ways), count)), {name: i for i, name in enumerate(ways)}
+    leaves = zip(a[f"{role}_treeids"], a[f"{role}_nodeids"], a[f"{role}_ids"], given, strict=True)
+    for tree, node, column, weight in leaves:
+        weights[row[tree, node], column] += weight
+    if a.get("aggregate_function", "SUM") == "AVERAGE":
+        weights /= len(set(a["nodes_treeids"]))
+    return _summed(layer, x, conditions, list(ways.values()), weights)
+
+
+def _ways(
+    a: Mapping[str, Any], names: Sequence[tuple[int, int]], inner: Mapping[int, int]
+) -> dict[tuple[int, int], _Way]:
+    """The way to every leaf, by its tree and its number."""
+    places = {name: i for i, name in enumerate(names)}
+    sides = ((True, a["nodes_truenodeids"]), (False, a["nodes_falsenodeids"]))
+    children = {(names[i][0], ids[i]) for i in inner for _, ids in sides}
+    todo: list[tuple[int, _Way]] = [(i, []) for i, name in enumerate(names) if name not in children]
+    found: dict[tuple[int, int], _Way] = {}
+    while todo:
+        i, way = todo.pop()
+        if i not in inner:
+            found[names[i]] = way
+            continue
+        if len(way) > len(names):
+            raise RefusedError("its trees lead in circles; the file is damaged")
+        todo += [(places[names[i][0], ids[i]], [*way, (inner[i], side)]) for side, ids in sides]
+    return found
+
+
+def _base(layer: OnnxNode) -> list[float]:
+    given = layer.attributes.get("base_values_as_tensor")
+    return layer.attributes.get("base_values") or [] if given is None else given.tolist()
+
+
+def tree_regressor(layer: OnnxNode, texts: set[int]) -> Results:
+    if layer.attributes.get("aggregate_function", "SUM") not in ("SUM", "AVERAGE"):
+        raise RefusedError("only sums and averages are supported")
+    total, base = ensemble_sums(layer, "target", layer.attributes["n_targets"]), _base(layer)
+    return [transformed(layer, layer.emit("Add", total, f32(layer, "base", base)) if base else total)]
+
+
+def tree_classifier(layer: OnnxNode, texts: set[int]) -> Results:
+    """(classes, scores).  Of two classes, leaves that weigh the first alone weigh the second, as exporters mean it."""
+    a, base = layer.attributes, _base(layer)
+    count = len(a.get("classlabels_strings") or a.get("classlabels_int64s") or ())
+    single = count == 2 and set(a["class_ids"]) == {0}
+    total = ensemble_sums(layer, "class", 1 if single else count)
+    scores = layer.emit("Add", total, f32(layer, "base", base[-1:] if single else base)) if base else total
+    if single:
+        weights = a.get("class_weights") or a["class_weights_as_tensor"].tolist()
+        probability = min(weights) >= 0
+        chosen = exceeds(layer, scores, 0.5 if probability else 0)
+        answer = of_two(layer, scores, probability=probability)
+    else:
+        chosen, answer = layer.emit("ArgMax", scores, axis=1, keepdims=0), transformed(layer, scores)
+    return [labels(layer, chosen, "classlabels_int64s", "classlabels_strings"), answer]

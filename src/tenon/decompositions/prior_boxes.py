@@ -1,0 +1,91 @@
+"""The boxes that detectors begin with: constants that follow from the shapes of a map and of the picture.
+
+Sources: Liu et al., SSD: Single Shot MultiBox Detector; the layer PriorBox of its Caffe, which other formats took over;
+Ren et al., Faster R-CNN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.ir.graph import Array
+
+MOST = 1 << 24
+"""Boxes of one layer."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all (down,
+    across), in pixels.  One offset is for both."""
+
+    cells: tuple[int, int]
+    image: tuple[float, float]
+    steps: tuple[float, float]
+    offset: float | tuple[float, float]
+
+
+Numbers = Sequence[float]
+
+
+def sizes(least: Numbers, most: Numbers, ratios: Numbers, flip: bool) -> list[tuple[float, float]]:
+    """(width, height) of the boxes at each place: for each least size the square, that between it and the most, and one
+    for each ratio (and its inverse), in the order of the file.  Raises RefusedError."""
+    if not least or min((*least, *most, *ratios)) <= 0 or len(most) not in (0, len(least)):
+        raise RefusedError(f"has the sizes {list(least)} and {list(most)} and the ratios {list(ratios)}")
+    found: list[tuple[float, float]] = []
+    for i, size in enumerate(least):
+        found.append((size, size))
+        if most:
+            found.append((math.sqrt(size * most[i]),) * 2)
+        for root in map(math.sqrt, ratios):
+            found += [(size * root, size / root), *([(size / root, size * root)] if flip else [])]
+    return found
+
+
+def prior_boxes(places: Places, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool) -> Array:
+    """f32 [2, 4 P]: corners over the picture's size, place by place, and their variances.  Raises RefusedError."""
+    (h, w), (down, across) = places.cells, places.steps
+    if len(boxes) * h * w > MOST or min(places.image) <= 0:
+        raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of a picture of {places.image}")
+    if len(variance) not in (1, 4):
+        raise RefusedError(f"has {len(variance)} variances, not 1 or 4")
+    first = np.broadcast_to(np.array(places.offset, np.float32), 2).reshape(2, 1, 1)
+    y, x = np.mgrid[0:h, 0:w].astype(np.float32) + first
+    centre = np.stack([x * across, y * down], -1)[:, :, None, :]
+    half = np.array(boxes, np.float32) / 2
+    corners = np.concatenate([centre - half, centre + half], -1) / np.array(places.image[::-1] * 2, np.float32)
+    flat = corners.reshape(-1).astype(np.float32)
+    spread = np.resize(np.array(variance, np.float32), flat.size)
+    return np.stack([flat.clip(0, 1) if clip else flat, spread])
+
+
+def multibox(places: Places, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
+    """f32 [1, 4 P]: MXNet's boxes on a picture of 1 x 1.  Sides are over its height: a square of each, and of the first
+    one a box of every ratio but the first.  Raises RefusedError."""
+    if not sides or min((*sides, *ratios)) <= 0:
+        raise RefusedError(f"has the sizes {list(sides)} and the ratios {list(ratios)}")
+    h, w = places.cells
+    roots = [(side, 1.0) for side in sides] + [(sides[0], math.sqrt(ratio)) for ratio in ratios[1:]]
+    return prior_boxes(places, [(side * root * h / w, side / root) for side, root in roots], [1.0], clip)[:1]
+
+
+def within(given: int, count: int) -> int:
+    """How many of ``count`` boxes go on to suppression: a number that says nothing means all."""
+    return given if 0 < given < count else count
+
+
+def anchors(base: int, ratios: Sequence[float], scales: Sequence[float]) -> Array:
+    """[A, 4] corners of the anchors of Faster R-CNN at the first place, ratios outermost, rounded as it does."""
+    middle = 0.5 * (base - 1)
+    sizes = []
+    for ratio in ratios or (0.5, 1.0, 2.0):
+        width = np.round(math.sqrt(base * base / max(ratio, 1e-6)))
+        sizes += [(width * s, np.round(width * ratio) * s) for s in scales or (8.0, 16.0, 32.0)]
+    half = (np.array(sizes) - 1) * 0.5
+    return np.concatenate([middle - half, middle + half], 1).astype(np.float32)

@@ -1,0 +1,108 @@
+"""Recurrent layers of other formats as ONNX's LSTM, GRU and RNN, which are unrolled over time.
+
+ONNX has the gates of an LSTM as input, output, forget, cell and those of a GRU as update, reset, hidden; a format says
+with an ``order`` where each of these stands among its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenon.decompositions.onnx_operator import spelled
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Emitter, Operand
+from tenon.ir.graph import Value
+
+LONGEST = 4096
+"""Steps that a recurrent layer is unrolled to."""
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+"""The order of cuDNN, MXNet, Paddle and PyTorch: input, forget, cell, output; reset, update, new."""
+
+
+def unrolled(net: Net, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
+    """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
+    steps = net.dims(inputs[0])[0] if inputs[0] is not None else 0
+    if not 0 < steps <= LONGEST:
+        raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
+    return spelled(net, kind, inputs, 3, **attributes)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Weights of the input [gates * H, I] and of the state [gates * H, H], and both biases [gates * H]."""
+
+    w: Operand
+    r: Operand
+    input_bias: Operand
+    state_bias: Operand
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """What ``run`` makes: outputs [T, N, D * H], and the last hidden (and cell) states [layers * D, N, H]."""
+
+    outputs: Value
+    states: list[Value]
+
+
+def run(
+    e: Emitter, kind: str, x: Value, layers: Sequence[Sequence[Direction]], order: Sequence[int],
+    states: Sequence[Value | None] = (), **attributes: Any,
+) -> Recurrent:  # fmt: skip
+    """Layers over each other, each of one direction or of two, over x [T, N, I].
+
+    ``states`` are the first hidden (and cell) states [layers * D, N, H], absent where they are zeros.  The reset gate
+    of a GRU applies to the product with the state, as everywhere but in ONNX's default.
+    """
+    lasts: list[list[Value]] = []
+    for at, directions in enumerate(layers):
+        sides = len(directions)
+        w, r = (_joined(e, [_ordered(e, m, kind, order) for m in side]) for side in zip(
+            *((d.w, d.r) for d in directions), strict=True))  # fmt: skip
+        biases = [
+            e.add("Concat", *(_ordered(e, b, kind, order) for b in (d.input_bias, d.state_bias)), axis=0)
+            for d in directions
+        ]
+        first = [_part(e, state, at * sides, sides) for state in states]
+        hidden = e.net.dims(r)[2]
+        options = {"hidden_size": hidden, "direction": "bidirectional" if sides == 2 else "forward", **attributes}
+        if kind == "GRU":
+            options["linear_before_reset"] = 1
+        y, *last = unrolled(e.net, kind, [x, w, r, _joined(e, biases), None, *first], **options)
+        steps, _, batch, _ = e.net.dims(y)
+        x = e.reshape(e.add("Transpose", y, perm=(0, 2, 1, 3)), steps, batch, sides * hidden)
+        lasts.append(last)
+    final = [_together(e, parts) for parts in zip(*lasts, strict=True)]
+    return Recurrent(x, final)
+
+
+def _ordered(e: Emitter, matrix: Operand, kind: str, order: Sequence[int]) -> Value:
+    """The gates along the first axis in ONNX's order."""
+    value = e.value(matrix)
+    if value is None:
+        raise RefusedError("its weights are missing")
+    if len(order) == 1:
+        return value
+    parts = e.equal_parts(value, 0, GATES[kind])
+    return e.add("Concat", *(parts[i] for i in order), axis=0)
+
+
+def _joined(e: Emitter, parts: Sequence[Value]) -> Value:
+    """One after the other along a new first axis."""
+    return _together(e, [e.add("Unsqueeze", part, e.ints(0)) for part in parts])
+
+
+def _together(e: Emitter, parts: Sequence[Value]) -> Value:
+    return parts[0] if len(parts) == 1 else e.add("Concat", *parts, axis=0)
+
+
+def _part(e: Emitter, state: Value | None, first: int, count: int) -> Value | None:
+    if state is None or e.net.dims(state)[0] == count:
+        return state
+    return e.slice(state, [first], [first + count], [0])

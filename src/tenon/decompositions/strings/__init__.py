@@ -1,0 +1,1 @@
+"""ONNX's operators on strings as arithmetic on bytes."""

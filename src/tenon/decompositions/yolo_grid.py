@@ -1,0 +1,31 @@
+"""What heads of YOLO are decoded with: the cells of a map, which pairs of numbers (across, down) are laid along axis 2
+of [1, anchors, 2, cells], and boxes from their centres and sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Emitter
+from tenon.ir.graph import Array, Value
+
+MOST_CELLS = 1 << 22
+"""Of a map: a picture of 65,536 x 65,536 pixels has as many."""
+
+
+def places(height: int, width: int) -> Array:
+    """[1, 1, 2, cells]: the column and the row of every cell.  Raises RefusedError for a map of too many."""
+    if height * width > MOST_CELLS:
+        raise RefusedError(f"a map of {height} x {width} cells; at most {MOST_CELLS} are possible")
+    rows, columns = np.mgrid[:height, :width].astype(np.float32)
+    return np.stack([columns, rows]).reshape(1, 1, 2, -1)
+
+
+def extents(height: int, width: int) -> Array:
+    """[1, 1, 2, 1]: how many cells there are across and down."""
+    return np.array([width, height], np.float32).reshape(1, 1, 2, 1)
+
+
+def corners(e: Emitter, centre: Value, half: Value, axis: int = 2) -> Value:
+    """Boxes (left, top, right, bottom) along an axis."""
+    return e.add("Concat", e.add("Sub", centre, half), e.add("Add", centre, half), axis=axis)

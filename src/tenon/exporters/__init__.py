@@ -1,0 +1,1 @@
+"""Graphs and nets as model files."""

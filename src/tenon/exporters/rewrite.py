@@ -1,0 +1,106 @@
+"""A model in, the files of an optimised model out: Caffe as Caffe, everything else as ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tenon.errors import InputError, ModelError
+from tenon.importers import FORMATS, Source, find, load
+from tenon.ir.bind import Shapes, bind
+
+if TYPE_CHECKING:
+    from tenon.ir.fixed import Values
+    from tenon.ir.graph import Graph
+    from tenon.model_files.model_file import ModelFile
+
+CAFFE_ENDINGS = (".prototxt", ".caffemodel")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to rewrite and where to; see ``pipeline.rewrite``."""
+
+    model: Source
+    out: Path | None
+    weights: Source | None = None
+    shapes: Shapes | None = None
+    values: Values | None = None
+    config: Path | None = None
+    without_weights: bool = False
+
+
+@dataclass
+class Rewritten:
+    """The content of each file to write, and what was done."""
+
+    files: dict[Path, bytes]
+    log: list[str] = field(default_factory=list)
+
+
+def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritten:
+    """The files of the optimised model.  ``optimise`` runs the passes on a graph.  Raises ModelError and InputError."""
+    if isinstance(request.model, str) and request.model.lower().endswith(".ini"):
+        return _caffe_by_config(Path(request.model))
+    file, importer = find(request.model, weights=request.weights)
+    to_onnx = request.out is not None and request.out.suffix.lower() == ".onnx"
+    if importer is FORMATS["Caffe"].importer() and not to_onnx and not request.without_weights:
+        if request.values:
+            raise InputError("--value fixes inputs of nets that become ONNX: give a file that ends in .onnx")
+        return _caffe(file, request)
+    if request.config is not None:
+        raise InputError(f"{request.config}: a configuration is for Caffe nets that become Caffe nets")
+    if request.out is not None and request.out.suffix.lower() in CAFFE_ENDINGS:
+        raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
+    graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
+    path = _out(request) / f"{file.stem}.onnx" if not to_onnx else _out(request)
+    return _onnx(bind(graph, request.shapes), path, optimise, request.without_weights)
+
+
+def _out(request: Request) -> Path:
+    if request.out is None:
+        raise InputError("say where to write the optimised model: -o FOLDER or -o FILE")
+    return request.out
+
+
+def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
+    from tenon.exporters.onnx import LARGEST, strip, to_onnx
+
+    if graph.incomplete and not without_weights:
+        raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
+    before = len(graph)
+    optimise(graph)
+    model = to_onnx(graph)
+    if without_weights:
+        strip(model)
+    size = model.ByteSize()
+    if size > LARGEST:
+        raise ModelError(f"{graph.source}: the model would be {size} bytes; a file of ONNX holds less than 2 GB")
+    nodes = len(model.graph.node)
+    return Rewritten({path: model.SerializeToString()}, [f"{before} operators became {nodes} (opset {_opset(model)})"])
+
+
+def _opset(model: object) -> int:
+    return int(model.opset_import[0].version)  # type: ignore[attr-defined]
+
+
+def _caffe(file: ModelFile, request: Request) -> Rewritten:
+    from tenon.exporters.caffe import Settings, optimise
+
+    settings = Settings.from_ini(request.config)[0] if request.config else Settings()
+    out = _out(request)
+    text = out.with_suffix(".prototxt") if out.suffix.lower() in CAFFE_ENDINGS else out / f"{file.stem}.prototxt"
+    made = optimise(file, settings)
+    return Rewritten({text: made.prototxt().encode(), text.with_suffix(".caffemodel"): made.caffemodel()}, made.log)
+
+
+def _caffe_by_config(path: Path) -> Rewritten:
+    from tenon.exporters.caffe import Settings, optimise
+
+    settings, files = Settings.from_ini(path)
+    file, _ = find(files["original_prototxt_path"], weights=files["original_model_path"])
+    made = optimise(file, settings)
+    text, weights = files["optimized_prototxt_path"], files["optimized_model_path"]
+    return Rewritten({text: made.prototxt().encode(), weights: made.caffemodel()}, made.log)

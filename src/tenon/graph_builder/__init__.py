@@ -1,0 +1,1 @@
+"""Building a graph from the nodes of a model file."""

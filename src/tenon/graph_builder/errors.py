@@ -1,0 +1,29 @@
+"""How a part of an importer says that it cannot import a node; the builders make Problems of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RefusedError(Exception):
+    """This node cannot be imported: ``what`` is wrong, ``remedy`` may help."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+class UntypedError(RefusedError):
+    """This node cannot be imported before the shapes of its inputs are known."""
+
+    def __init__(self) -> None:
+        super().__init__("it needs the shapes of its inputs, which are not known")
+
+
+def unknown(type: str, known: Iterable[str], what: str = "operator", remedy: str = "") -> RefusedError:
+    """Nothing here makes a node of this type; the nearest of those that are known is named."""
+    spelled = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(type.lower(), spelled, 1, 0.75)
+    hint = f"the nearest that is: {spelled[near[0]]}" if near else "cut the model around it with --from and --to"
+    return RefusedError(f"this {what} is not supported", remedy or hint)

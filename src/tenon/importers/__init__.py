@@ -1,0 +1,203 @@
+"""Model files to graphs.  A format is a package with ``load.recognise`` and ``load.load``, and a row in ``FORMATS``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from tenon.errors import FormatError, InputError, TenonError
+from tenon.importers.unsupported_formats import HEAD, foreign
+
+if TYPE_CHECKING:
+    from tenon.ir.bind import Shapes
+    from tenon.ir.fixed import Values
+    from tenon.ir.graph import Graph
+    from tenon.model_files.download import Progress
+    from tenon.model_files.model_file import ModelFile
+
+
+MOST_ENTRIES = 1000
+"""Names in a folder that are looked at to say what is there."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A module that reads a format, and what its main file is usually called.
+
+    ``main`` are globs for models given as folders; the first that finds any files decides.
+    """
+
+    module: str
+    main: tuple[str, ...]
+
+    def importer(self) -> Importer:
+        from importlib import import_module
+
+        return cast(Importer, import_module(self.module))
+
+
+FORMATS = {
+    "ONNX": Format("tenon.importers.onnx.load", ("*.onnx",)),
+    "Caffe": Format("tenon.importers.caffe.load", ("*.prototxt", "*.caffemodel")),
+    "Darknet": Format("tenon.importers.darknet.load", ("*.cfg",)),
+    "ncnn": Format("tenon.importers.ncnn.load", ("*.param", "*.param.bin")),
+    "Tengine": Format("tenon.importers.tengine.load", ("*.tmfile",)),
+    "Caffe2": Format("tenon.importers.caffe2.load", ("predict_net.pb",)),
+    "Paddle": Format("tenon.importers.paddle.load", ("__model__", "*.pdmodel", "*.json")),
+    "MXNet": Format("tenon.importers.mxnet.load", ("*-symbol.json",)),
+    "MegEngine": Format("tenon.importers.megengine.load", ("*.mge",)),
+    "OneFlow": Format("tenon.importers.oneflow.load", ("model.mlir",)),
+    "MACE": Format("tenon.importers.mace.load", ("*.pb",)),
+    "TFLite": Format("tenon.importers.tflite.load", ("*.tflite",)),
+    "TensorFlow": Format("tenon.importers.tensorflow.load", ("saved_model.pb", "*.pb")),
+    "PyTorch": Format("tenon.importers.pytorch.load", ("*.pt2",)),
+    "Keras": Format("tenon.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
+}
+"""Formats by name; the first that recognises a file's content gets it."""
+
+
+class Importer(Protocol):
+    """What a module in ``FORMATS`` offers; what spells layers is imported when a file is loaded.
+
+    A format of two files recognises both of them, and ``load`` finds the other one with ``file.partner``.
+    """
+
+    def recognise(self, file: ModelFile) -> bool:
+        """Whether the content is of this format, damaged or not."""
+
+    def load(
+        self,
+        file: ModelFile,
+        shapes: Shapes,
+        inputs: Sequence[str] | None,
+        outputs: Sequence[str] | None,
+    ) -> Graph:
+        """The graph; only ModelError and InputError escape."""
+
+
+Source = str | os.PathLike[str] | bytes
+
+
+def load(
+    source: Source,
+    shapes: Shapes | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    sha256: str | None = None,
+    *,
+    weights: Source | None = None,
+    values: Values | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """The graph of a model given as a path, an http(s) address or bytes.
+
+    Of a format of two files either may be given, or their folder; ``weights`` names the second file (or folder) where
+    it does not lie beside the first under its usual name.  ``shapes`` binds inputs to shapes and named dimensions to
+    extents; while some are unbound the graph is left untyped (see ``ir.bind``).  ``values`` fixes inputs to numbers or
+    arrays, which become constants (see ``ir.fixed``).  ``inputs`` and ``outputs`` cut the part between those tensors
+    out of the model.
+
+    Raises InputError for a source that is not there or a name that the model lacks, and ModelError, listing
+    every problem at once, for a model that cannot be used.
+    """
+    import numpy as np
+
+    from tenon.ir.fixed import arrays, check_names
+
+    file, importer = find(source, sha256, weights=weights, cache=cache, progress=progress)
+    file = replace(file, values=arrays(values))
+    with np.errstate(all="ignore"):  # infinities and overflows in a file's numbers are the file's own
+        graph = importer.load(file, shapes or {}, inputs, outputs)
+    graph.name = _called(source, file) or graph.name
+    check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
+    return graph
+
+
+_PRESCRIBED = frozenset(name for format in FORMATS.values() for name in format.main if "*" not in name)
+"""Names that a format gives to every model's file."""
+
+
+def _called(source: Source, file: ModelFile) -> str:
+    """The name of a model: that of its file without the ending, or of the folder where all models' files are called
+    alike; empty for bytes, which have no name."""
+    if isinstance(source, bytes):
+        return ""
+    stem = file.stem.removesuffix("-symbol").removesuffix(".param")
+    folder = file.folder.resolve().name if file.folder is not None else ""
+    return (folder or stem) if file.name in _PRESCRIBED or stem == "deploy" else stem
+
+
+def find(
+    source: Source,
+    sha256: str | None = None,
+    *,
+    weights: Source | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[ModelFile, Importer]:
+    """The file of a model (of a folder, its main file) and the importer that reads it.  Raises as ``load`` does."""
+    from tenon.model_files.model_file import read
+
+    file = read(source, sha256, cache, progress)
+    if weights is not None:
+        file = replace(file, weights=read(weights, None, cache, progress))
+    if file.is_folder:
+        return _main(file)
+    doubts: list[TenonError] = []
+    for format in FORMATS.values():
+        importer = format.importer()
+        if _recognised(importer, file, doubts):
+            return file, importer
+    if doubts:
+        raise doubts[0]
+    if what := foreign(file.name, file.data[:HEAD]):
+        raise FormatError(f"{file.name}: {what}")
+    raise FormatError(f"{file.name}: the format is not known; Tenon reads {', '.join(FORMATS)}")
+
+
+def _recognised(importer: Importer, file: ModelFile, doubts: list[TenonError]) -> bool:
+    """Whether an importer knows the file; why it cannot tell (a partner that is ambiguous) is put into ``doubts``."""
+    try:
+        return importer.recognise(file)
+    except (FormatError, InputError) as error:
+        doubts.append(error)
+        return False
+
+
+def _main(folder: ModelFile) -> tuple[ModelFile, Importer]:
+    """The one model in a folder."""
+    found: dict[str, tuple[ModelFile, Importer]] = {}
+    doubts: list[TenonError] = []
+    for format in FORMATS.values():
+        importer = format.importer()
+        for pattern in format.main:
+            files = [replace(f, weights=folder.weights) for f in folder.matching(pattern) if f.name not in found]
+            files = [f for f in files if _recognised(importer, f, doubts)]
+            found.update({f.name: (f, importer) for f in files})
+            if files:
+                break
+    if not found and doubts:
+        raise doubts[0]
+    if not found:
+        _refuse_foreign(folder)
+        looked = ", ".join(p for format in FORMATS.values() for p in format.main)
+        raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")
+    if len(found) > 1:
+        raise InputError(f"{folder.name}: several models are in this folder; give one of {', '.join(sorted(found))}")
+    return next(iter(found.values()))
+
+
+def _refuse_foreign(folder: ModelFile) -> None:
+    """Raise FormatError if the folder, or a file in it, is of a format that is recognised and not read."""
+    if what := foreign(folder.name, b""):
+        raise FormatError(f"{folder.name}: {what}")
+    entries = sorted(folder.folder.iterdir())[:MOST_ENTRIES] if folder.folder else []
+    for path in entries:
+        if path.suffix.lower() in (".json", ".bin") or path.name.startswith("."):
+            continue  # there are such files beside everything
+        if what := foreign(path.name, b""):
+            raise FormatError(f"{folder.name}: no model is in this folder; of '{path.name}' in it, {what}")

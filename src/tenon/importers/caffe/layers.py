@@ -1,0 +1,48 @@
+"""What the layers of Caffe mean, spelled out in ONNX operators.
+
+``LAYERS`` is the table of layer types; each entry takes a ``Layer`` and gives the values of its tops.  Semantics are
+those of BVLC Caffe's CPU code when testing, and of the fork that made a layer known.
+"""
+
+from __future__ import annotations
+
+from tenon.graph_builder.errors import RefusedError, unknown
+from tenon.importers.caffe import convolution, data_movement, detection, normalize, pointwise, recurrent
+from tenon.importers.caffe.layer import Layer, Table
+from tenon.ir.graph import Value
+from tenon.wire.protobuf import Message
+
+LAYERS: Table = {
+    **convolution.LAYERS,
+    **normalize.LAYERS,
+    **pointwise.LAYERS,
+    **data_movement.LAYERS,
+    **recurrent.LAYERS,
+    **detection.LAYERS,
+}
+
+
+def import_layer(layer: Layer) -> None:
+    """Name the values of a layer's tops in its net.  Raises RefusedError."""
+    message = layer.message
+    if message.type not in LAYERS:
+        raise unknown(message.type, LAYERS, "layer")
+    _check_names(message)
+    field, spell = LAYERS[message.type]
+    layer.p = getattr(message, field) if field else message
+    layer.bottoms = [layer.net[name] for name in message.bottom]
+    made = spell(layer)
+    tops = [made] if isinstance(made, Value) else made
+    if len(tops) < len(message.top):
+        raise RefusedError(f"its top '{message.top[len(tops)]}' is not supported")
+    for name, value in zip(message.top, tops, strict=False):
+        layer.net[name] = value
+
+
+def _check_names(message: Message) -> None:
+    """Refuse parameters that the schema lacks: they may change what the layer means.  Fillers only begin a training."""
+    for row, value in message.items():
+        if row.name.endswith("_param") and row.name != "transform_param":
+            for name in value.unknown:
+                if not name.endswith("filler"):
+                    raise RefusedError(f"{row.name}: the parameter '{name}' is not known")

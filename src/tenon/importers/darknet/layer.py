@@ -1,0 +1,79 @@
+"""A section of a .cfg on its way to operators: the layers before it, its weights, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from glob import escape
+from pathlib import PurePosixPath
+
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Emitter
+from tenon.importers.darknet.cfg import Parameters, Section
+from tenon.ir.graph import Value
+from tenon.ir.types import F32, tensor
+
+
+@dataclass
+class Network:
+    """What the layers of a network share: their sections, their weights, the height and width of pictures."""
+
+    net: Net
+    sections: Sequence[Section]
+    parameters: Parameters
+    picture: tuple[int, int]
+    states: list[str] = field(default_factory=list)
+    """Outputs that are the states of the next step."""
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [f"{section.type}_{i}" for i, section in enumerate(self.sections)]
+
+
+class Layer(Emitter):
+    """A layer about to be made: ``x`` is the result of the one before it."""
+
+    def __init__(self, network: Network, index: int) -> None:
+        super().__init__(network.net)
+        self.network, self.index, self.names = network, index, network.names
+        self.section, self.parameters = network.sections[index], network.parameters
+        self.x = self.net[self.names[index - 1] if index else "data"]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.net.dims(self.x)
+
+    def planes(self, value: Value | None = None) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        _, *planes = self.image(self.x if value is None else value)
+        return planes[0], planes[1], planes[2]
+
+    def flat(self, value: Value | None = None) -> Value:
+        return self.as_matrix(self.x if value is None else value)
+
+    def earlier(self, index: float) -> Value:
+        """The result of another layer, counted from 0, or back from this one when negative."""
+        at = int(index) + (self.index if index < 0 else 0)
+        if not 0 <= at < self.index:
+            raise RefusedError(f"it reads layer {at}, which does not come before it")
+        value = self.net[self.names[at]]
+        self.net.type(value)
+        return value
+
+    def beside(self, path: str) -> bytes | None:
+        """A file that the .cfg names, looked for beside it whatever its folder was; None if it is not there."""
+        name = PurePosixPath(path).name
+        found = self.net.file.matching(escape(name)) if name else []
+        return found[0].data if found else None
+
+    def state(self, name: str, *dims: int) -> Value:
+        """A new input of the graph: what the layer remembers."""
+        return self.net.input(f"{self.names[self.index]}_{name}", tensor(F32, *dims))
+
+    def next_state(self, name: str, value: Value) -> None:
+        """What the state will be in the next step: a new output of the graph."""
+        full = f"{self.names[self.index]}_{name}_out"
+        self.net[full] = value
+        self.network.states.append(full)

@@ -1,0 +1,68 @@
+"""Darknet's trees of classes: a text file with a line "name parent" for every class, -1 for a root.
+
+Classes with the same parent, one after the other, share a softmax.  Definitions: src/tree.c, softmax_tree of Darknet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.importers.darknet.layer import Layer
+from tenon.ir.graph import Value
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The parent of every class, which stands before it, and how many classes each softmax has."""
+
+    parents: tuple[int, ...]
+    groups: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        levels: list[int] = []
+        for parent in self.parents:
+            levels.append(1 if parent < 0 else levels[parent] + 1)
+        return max(levels)
+
+
+def tree(layer: Layer) -> Tree | None:
+    """The tree that a section names; None if it names none, or for a shape without weights.  Raises RefusedError."""
+    path = layer.section.text("tree")
+    data = layer.beside(path) if path else None
+    if data is None:
+        if path and layer.parameters.given:
+            raise RefusedError(f"its tree of classes '{path}' is not there", "put that file beside the .cfg")
+        return None
+    try:
+        parents = tuple(int(line.split()[1]) for line in data.decode("utf-8", "replace").splitlines() if line.strip())
+    except (IndexError, ValueError):
+        raise RefusedError(f"'{path}' is no tree: its lines are a name and the number of a parent") from None
+    if not parents or any(not -1 <= parent < i for i, parent in enumerate(parents)):
+        raise RefusedError(f"'{path}' is no tree: a parent does not stand before its classes")
+    return Tree(parents, tuple(len(list(same)) for _, same in groupby(parents)))
+
+
+def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
+    """The probability of each class once its parent is certain."""
+    classes = layer.net.dims(x)[axis]
+    if classes != len(found.parents):
+        raise RefusedError(f"its tree has {len(found.parents)} classes, and it reads {classes}")
+    parts: Sequence[Value] = [x] if len(found.groups) == 1 else layer.split(x, axis, found.groups)
+    made = [layer.add("Softmax", part, axis=axis) for part in parts]
+    return made[0] if len(made) == 1 else layer.add("Concat", *made, axis=axis)
+
+
+def whole(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
+    """The product of the probabilities from a root down to each class."""
+    dims, total = layer.net.dims(x), x
+    one = np.ones([1 if i == axis else n for i, n in enumerate(dims)], np.float32)
+    above = layer.ints(*(len(found.parents) if parent < 0 else parent for parent in found.parents))
+    for _ in range(found.depth - 1):
+        total = layer.add("Mul", x, layer.add("Gather", layer.add("Concat", total, one, axis=axis), above, axis=axis))
+    return total

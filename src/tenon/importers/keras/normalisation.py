@@ -1,0 +1,126 @@
+"""Keras's layers of normalisation.
+
+Source of their meaning: the documentation of keras.layers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Made
+from tenon.importers.keras.attention import unit
+from tenon.importers.keras.importer import Layer, Spell
+from tenon.ir.graph import Array, Value
+
+
+def _affine(layer: Layer, *others: str) -> dict[str, Array]:
+    """The learned scale and offset, where the layer has them, and after them the weights of other roles."""
+    learned = [role for role, setting in (("gamma", "scale"), ("beta", "center")) if layer.get(setting, True)]
+    roles = [*learned, *others]
+    return dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
+
+
+def _batch_normalization(layer: Layer) -> Made:
+    net, found = layer.net, _affine(layer, "moving_mean", "moving_variance")
+    mean, variance = found["moving_mean"], found["moving_variance"]
+    parts = (found.get("gamma", np.ones_like(mean)), found.get("beta", np.zeros_like(mean)), mean, variance)
+    axis = layer.get("axis", -1)
+    axis = (axis[0] if isinstance(axis, list) else axis) % layer.rank
+    perm = [0, axis, *(i for i in range(1, layer.rank) if i != axis)] if layer.rank > 1 else [0]
+    x = net.transpose(layer.x, perm)
+    constants = [net.constant(p.astype(np.float32), "statistics") for p in parts]
+    y = net.add("BatchNormalization", x, *constants, epsilon=float(layer.get("epsilon", 1e-3)))
+    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+
+
+def _layer_normalization(layer: Layer) -> Made:
+    """Over other axes than the last ones these are moved to the end and back."""
+    given, net = layer.get("axis", -1), layer.net
+    axes = sorted(int(a) % layer.rank for a in (given if isinstance(given, list) else [given]))
+    perm = [*(i for i in range(layer.rank) if i not in axes), *axes]
+    x, epsilon = net.transpose(layer.x, perm), float(layer.get("epsilon", 1e-3))
+    if layer.get("rms_scaling", False):
+        y = _scaled_by_spread(layer, x, len(axes), epsilon)
+    else:
+        found, dims = _affine(layer), net.dims(x)[-len(axes) :]
+        gamma = net.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
+        beta = net.constant(found["beta"], "beta") if "beta" in found else None
+        y = net.add("LayerNormalization", x, gamma, beta, axis=-len(axes), epsilon=epsilon)
+    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+
+
+def _scaled_by_spread(layer: Layer, x: Value, count: int, epsilon: float) -> Value:
+    """Divided by the standard deviation over the last axes, the mean left as it is, and scaled as was learnt."""
+    net, axes = layer.net, layer.net.ints(*range(-count, 0))
+    apart = net.add("Sub", x, net.add("ReduceMean", x, axes, keepdims=1))
+    variance = net.add("ReduceMean", net.square(apart), axes, keepdims=1)
+    y = net.add("Div", x, net.add("Sqrt", net.add("Add", variance, net.scalar(epsilon))))
+    return net.add("Mul", y, net.constant(layer.arrays("gamma")[0], "gamma"))
+
+
+def _group_normalization(layer: Layer) -> Made:
+    net, axis = layer.net, int(layer.get("axis", -1)) % layer.rank
+    perm = [*(i for i in range(layer.rank) if i != axis), axis]
+    turned = net.transpose(layer.x, perm)
+    dims, groups = net.dims(turned), int(layer.get("groups", 32))
+    groups = dims[-1] if groups == -1 else groups
+    if axis == 0 or groups < 1 or dims[-1] % groups:
+        raise RefusedError(f"{groups} groups of {dims[-1]} channels are not supported")
+    found, axes = _affine(layer), net.ints(1, 3)
+    x = net.reshape(turned, (dims[0], -1, groups, dims[-1] // groups))
+    x = net.add("Sub", x, net.add("ReduceMean", x, axes, keepdims=1))
+    spread = net.add("ReduceMean", net.square(x), axes, keepdims=1)
+    epsilon = net.scalar(float(layer.get("epsilon", 1e-3)))
+    y = net.reshape(net.add("Div", x, net.add("Sqrt", net.add("Add", spread, epsilon))), dims)
+    for role, op in (("gamma", "Mul"), ("beta", "Add")):
+        y = net.add(op, y, net.constant(found[role], role)) if role in found else y
+    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+
+
+def _rms_normalization(layer: Layer) -> Made:
+    net, axis = layer.net, layer.get("axis", -1)
+    axes = net.ints(*(int(a) for a in (axis if isinstance(axis, list) else [axis])))
+    mean = net.add("ReduceMean", net.square(layer.x), axes, keepdims=1)
+    epsilon = net.scalar(float(layer.get("epsilon", 1e-6)))
+    y = net.add("Div", layer.x, net.add("Sqrt", net.add("Add", mean, epsilon)))
+    return net.add("Mul", y, net.constant(layer.arrays("scale")[0], "scale"))
+
+
+def _unit_normalization(layer: Layer) -> Made:
+    axis = layer.get("axis", -1)
+    return unit(layer, layer.x, [int(a) for a in axis] if isinstance(axis, list) else [int(axis)])
+
+
+def _normalization(layer: Layer) -> Made:
+    """By mean and variance that the layer has learnt or was given, per element of some axes."""
+    given = [layer.get("mean"), layer.get("variance")]
+    mean, variance = layer.arrays("mean", "variance") if given[0] is None else (np.array(v, np.float32) for v in given)
+    axis = layer.config.get("axis", -1)
+    axes = {a % layer.rank for a in (axis if isinstance(axis, list) else [] if axis is None else [axis])}
+    shape = [n if i in axes else 1 for i, n in enumerate(layer.net.dims(layer.x))]
+    shape = shape if mean.size == np.prod(shape) else [1] * layer.rank
+    length = np.maximum(np.sqrt(variance.reshape(shape)), np.float32(1e-7))
+    offset = layer.net.constant(mean.reshape(shape), "mean")
+    if layer.get("invert", False):
+        return layer.net.add("Add", layer.net.add("Mul", layer.x, layer.net.constant(length, "deviation")), offset)
+    return layer.net.add("Div", layer.net.add("Sub", layer.x, offset), layer.net.constant(length, "deviation"))
+
+
+def _rescaling(layer: Layer) -> Made:
+    x = layer.x
+    scale, offset = (np.array(layer.get(k, d), np.float32) for k, d in (("scale", 1.0), ("offset", 0.0)))
+    y = layer.net.add("Mul", x, layer.net.constant(scale, "scale"))
+    return layer.net.add("Add", y, layer.net.constant(offset, "offset")) if offset.any() else y
+
+
+NORMALISATION: dict[str, Spell] = {
+    "BatchNormalization": _batch_normalization,
+    "BatchNormalizationV1": _batch_normalization,
+    "GroupNormalization": _group_normalization,
+    "LayerNormalization": _layer_normalization,
+    "Normalization": _normalization,
+    "RMSNormalization": _rms_normalization,
+    "Rescaling": _rescaling,
+    "UnitNormalization": _unit_normalization,
+}

@@ -1,0 +1,153 @@
+"""Keras's recurrent layers as ONNX's LSTM, GRU and RNN, which are unrolled over time.
+
+Keras keeps [input, gates], ONNX [gates, input]; Keras's LSTM has its gates as input, forget, cell, output, ONNX's as
+input, output, forget, cell; both have GRU's as update, reset, hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.importers.keras.importer import Layer
+from tenon.importers.keras.weights import Weights
+from tenon.ir.graph import Array, Value
+
+_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "SimpleRNN": (0,)}
+_OPS = {"LSTM": "LSTM", "GRU": "GRU", "SimpleRNN": "RNN"}
+_FUNCTIONS = {
+    "tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "hard_sigmoid": "HardSigmoid", "linear": "Affine",
+    "elu": "Elu", "softplus": "Softplus", "softsign": "Softsign",
+}  # fmt: skip
+_PLAIN = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "SimpleRNN": ("Tanh",)}
+_OLD = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
+
+
+def _kind(layer: Layer) -> str:
+    return _OLD.get(layer.kind, layer.kind)
+
+
+def _functions(layer: Layer) -> dict[str, Any]:
+    """The attributes that say which activations are used, where they are not ONNX's own choice."""
+    kind = _kind(layer)
+    names = [str(layer.get("activation", "tanh"))]
+    names = names if kind == "SimpleRNN" else [str(layer.get("recurrent_activation", "sigmoid")), *names]
+    names = [*names, names[-1]] if kind == "LSTM" else names
+    unknown = [name for name in names if name not in _FUNCTIONS]
+    if unknown:
+        raise RefusedError(f"the activation '{unknown[0]}' of a recurrent layer is not supported")
+    found = tuple(_FUNCTIONS[name] for name in names)
+    if found == _PLAIN[kind]:
+        return {}
+    alphas = {"HardSigmoid": 1 / 6 if layer.importer.version >= 3 else 0.2, "Affine": 1.0, "Elu": 1.0}
+    betas = {"HardSigmoid": 0.5, "Affine": 0.0}
+    return {
+        "activations": found,
+        "activation_alpha": [alphas[name] for name in found if name in alphas],
+        "activation_beta": [betas[name] for name in found if name in betas],
+    }
+
+
+def _weights(layer: Layer, weights: Weights) -> list[Array]:
+    """W, R and B of one direction."""
+    biased = bool(layer.get("use_bias", True))
+    roles = ("kernel", "recurrent_kernel", "bias") if biased else ("kernel", "recurrent_kernel")
+    kernel, recurrent, *bias = weights.arrays(roles)
+    gates, units = _GATES[_kind(layer)], recurrent.shape[0]
+    both = bias[0] if bias else np.zeros(len(gates) * units, np.float32)
+    both = both if both.ndim == 2 else np.stack([both, np.zeros_like(both)])
+
+    def ordered(matrix: Array) -> Array:
+        return np.concatenate([matrix[:, g * units : (g + 1) * units] for g in gates], axis=1)
+
+    return [ordered(kernel).T[None], ordered(recurrent).T[None], ordered(both).reshape(1, -1)]
+
+
+def _check(layer: Layer) -> None:
+    for name, what in (("stateful", "state kept between runs"), ("time_major", "time before the batch")):
+        if layer.get(name, False):
+            raise RefusedError(f"{what} is not supported")
+
+
+def _attributes(layer: Layer, units: int) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"hidden_size": units, **_functions(layer)}
+    if _kind(layer) == "GRU":
+        attributes["linear_before_reset"] = int(bool(layer.get("reset_after", layer.kind == "CuDNNGRU")))
+    return attributes
+
+
+def _passed(layer: Layer, weights: Weights, x: Value, states: Sequence[Value]) -> tuple[Value, list[Value]]:
+    """What the layer answers, in the order in which it reads the steps, and its last states."""
+    _check(layer)
+    net, kind = layer.net, _kind(layer)
+    if kind not in _GATES:
+        raise RefusedError(f"the layer {layer.kind} is not one that can be run over steps here")
+    x = net.reverse(x, [1]) if layer.get("go_backwards", False) else x
+    arrays = _weights(layer, weights)
+    constants = [net.constant(np.ascontiguousarray(a, np.float32), "weights") for a in arrays]
+    initial = [net.reshape(s, (1, *net.dims(s))) for s in states]
+    attributes = _attributes(layer, arrays[1].shape[2])
+    y, *last = net.recurrent(_OPS[kind], [net.transpose(x, (1, 0, 2)), *constants, None, *initial], **attributes)
+    steps, _, n, units = net.dims(y)
+    last = [net.reshape(v, (n, units)) for v in last[: 2 if kind == "LSTM" else 1]]
+    if not layer.get("return_sequences", False):
+        return last[0], last
+    return net.transpose(net.reshape(y, (steps, n, units)), (1, 0, 2)), last
+
+
+def _recurrent(layer: Layer) -> list[Value]:
+    x, *states = layer.inputs
+    made, last = _passed(layer, layer.weights, x, states)
+    if not layer.get("return_state", False):
+        return [made]
+    return [made, *(layer.net.add("Identity", v) if v is made else v for v in last)]
+
+
+def _of_cell(layer: Layer) -> list[Value]:
+    """A cell that is run over the steps is the layer of its name."""
+    cell = layer.get("cell")
+    kind = str(cell.get("class_name", "")) if isinstance(cell, dict) else "a stack of cells"
+    if kind.removesuffix("Cell") not in _GATES or not kind.endswith("Cell"):
+        raise RefusedError(f"{kind} run over steps is not supported")
+    config = {**layer.config, **cell["config"]}
+    entry = {"class_name": kind.removesuffix("Cell"), "config": config}
+    return _recurrent(layer.inner(entry, layer.weights, layer.inputs))
+
+
+def _bidirectional(layer: Layer) -> list[Value]:
+    """One layer over the steps and another against them; the outputs joined as the layer says."""
+    net, entry = layer.net, layer.get("layer")
+    turned = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
+    entries = {"forward": entry, "backward": layer.get("backward_layer", turned)}
+    x, *states = layer.inputs
+    half, halves, last = len(states) // 2, list[Value](), list[Value]()
+    for side, given in zip(entries, (states[:half], states[half:]), strict=True):
+        weights = layer.weights.part(side, str(entries[side]["config"].get("name", side)))
+        made, ends = _passed(inner := layer.inner(entries[side], weights, [x]), weights, x, given)
+        if side == "backward" and inner.get("return_sequences", False):
+            made = net.reverse(made, [1])
+        halves.append(made)
+        last += [net.add("Identity", v) if v is made else v for v in ends]
+    joined = _joined(layer, halves)
+    return [*joined, *last] if layer.inner(entry, layer.weights, []).get("return_state", False) else joined
+
+
+def _joined(layer: Layer, halves: list[Value]) -> list[Value]:
+    mode = layer.config.get("merge_mode", "concat")
+    if mode is None:
+        return halves
+    if mode == "concat":
+        return [layer.net.add("Concat", *halves, axis=-1)]
+    if mode not in ("sum", "mul", "ave"):
+        raise RefusedError(f"the merge mode {mode} is not supported")
+    return [layer.net.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *halves)]
+
+
+RECURRENT: dict[str, Callable[[Layer], list[Value]]] = {
+    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU"), _recurrent),
+    "Bidirectional": _bidirectional,
+    "RNN": _of_cell,
+}

@@ -1,0 +1,169 @@
+"""Where Keras keeps the weights of a layer: by name in .h5 files, by number in .keras archives."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.ir.graph import Array
+from tenon.wire.hdf5 import Node
+
+_ALIASES = {"depthwise_kernel": ("depthwise_kernel", "kernel"), "kernel": ("kernel", "depthwise_kernel")}
+
+
+class Weights(ABC):
+    """Weights of a model or a layer."""
+
+    @abstractmethod
+    def enter(self, layers: Sequence[tuple[str, str]]) -> None:
+        """Learn the (class, name) of the layers of a model whose weights these are."""
+
+    def inside(self, model: str) -> Weights:
+        """The weights of a nested model."""
+        return self.of(model)
+
+    @abstractmethod
+    def of(self, layer: str) -> Weights:
+        """The weights of a layer."""
+
+    @abstractmethod
+    def part(self, *names: str) -> Weights:
+        """The weights of a layer within a wrapper, by the first of its names that there is."""
+
+    def wrapped(self) -> Weights:
+        """The weights of the only layer within a wrapper."""
+        return self
+
+    @abstractmethod
+    def arrays(self, roles: Sequence[str]) -> list[Array]:
+        """One array for each role.  Raises RefusedError when the file has not as many."""
+
+    def find(self, name: str) -> Array | None:
+        """A weight whose name ends so."""
+        return None
+
+
+class ByName(Weights):
+    """Arrays by the paths of the variables' names, in order, as .h5 files have them."""
+
+    def __init__(self, groups: dict[str, dict[str, Node]], own: dict[str, Node]) -> None:
+        self.groups, self.own = groups, own
+
+    def enter(self, layers: Sequence[tuple[str, str]]) -> None:
+        """Names say it all."""
+
+    def inside(self, model: str) -> Weights:
+        """Keras 3 leaves the names of nested models out of the paths."""
+        if model in self.groups or any(model in path.split("/")[:-1] for path in self.own):
+            return self.of(model)
+        return self
+
+    def of(self, layer: str) -> Weights:
+        if layer in self.groups:
+            return ByName({}, self.groups[layer])
+        inner = {path: node for path, node in self.own.items() if layer in path.split("/")[:-1]}
+        return ByName({}, inner)
+
+    def part(self, *names: str) -> Weights:
+        """Those with a component of the path that is a name, or else begins with it."""
+        parts = dict[str, Node]()
+        for name in names:
+            paths = {path: path.split("/")[:-1] for path in self.own}
+            parts = parts or {p: self.own[p] for p, components in paths.items() if name in components}
+            parts = parts or {p: self.own[p] for p, found in paths.items() if any(c.startswith(name) for c in found)}
+        return ByName({}, parts)
+
+    def arrays(self, roles: Sequence[str]) -> list[Array]:
+        by_role: dict[str, Node] = {}
+        for path, node in self.own.items():
+            by_role.setdefault(_short(path), node)
+        found: list[Node | None] = [
+            next((by_role[a] for a in _ALIASES.get(r, (r,)) if a in by_role), None) for r in roles
+        ]
+        if any(node is None for node in found):
+            if len(self.own) < len(roles):
+                raise RefusedError(f"the file has {len(self.own)} of its {len(roles)} weights ({', '.join(roles)})")
+            found = list[Node | None](self.own.values())[: len(roles)]
+        return [node.array for node in found if node is not None]
+
+    def find(self, name: str) -> Array | None:
+        return next((node.array for path, node in self.own.items() if _short(path).endswith(name)), None)
+
+
+def _short(path: str) -> str:
+    return path.split("/")[-1].partition(":")[0]
+
+
+def of_h5(root: Node) -> Weights:
+    """The weights below ``model_weights``."""
+    groups = {}
+    for layer, group in root.children.items():
+        if group.is_array:
+            continue
+        names = group.attributes.get("weight_names")
+        if not isinstance(names, list):
+            continue
+        found = {name: group.find(name) for name in names}
+        groups[layer] = {name: node for name, node in found.items() if node is not None}
+    return ByName(groups, {name: node for group in groups.values() for name, node in group.items()})
+
+
+class ByNumber(Weights):
+    """Arrays numbered within ``vars`` of groups named after layers, as .keras archives have them."""
+
+    def __init__(self, group: Node | None) -> None:
+        self.group = group
+        self.keys: dict[str, str] = {}
+
+    def enter(self, layers: Sequence[tuple[str, str]]) -> None:
+        """Groups are named after classes and numbered in the order of the layers, or after the layers."""
+        counts: dict[str, int] = {}
+        for kind, name in layers:
+            stem = _snake(kind)
+            count = counts.get(stem, 0)
+            counts[stem] = count + 1
+            self.keys[name] = f"{stem}_{count}" if count else stem
+
+    def _child(self, *names: str) -> Node | None:
+        for name in names:
+            found = self.group.children.get(name) if self.group is not None else None
+            if found is not None:
+                return found
+        return None
+
+    def of(self, layer: str) -> Weights:
+        layers = self._child("layers", "_layer_checkpoint_dependencies")
+        if layers is None:
+            return ByNumber(None)
+        return ByNumber(layers.children.get(self.keys.get(layer, "")) or layers.children.get(layer))
+
+    def part(self, *names: str) -> Weights:
+        found = [n for name in names for n in (name, f"{name}_layer", f"{name}_dense", f"_{name}_dense")]
+        return ByNumber(self._child(*found))
+
+    def wrapped(self) -> Weights:
+        return ByNumber(self._child("layer") or self.group)
+
+    def arrays(self, roles: Sequence[str]) -> list[Array]:
+        variables = self._child("vars")
+        if variables is None or not variables.children:
+            cell = self._child("cell")
+            variables = cell.children.get("vars") if cell is not None else None
+        nodes = variables.children if variables is not None else {}
+        found = [nodes.get(str(i)) for i in range(len(roles))]
+        if any(node is None for node in found):
+            raise RefusedError(f"the file has {len(nodes)} of its {len(roles)} weights ({', '.join(roles)})")
+        return [node.array for node in found if node is not None]
+
+
+def _snake(name: str) -> str:
+    """Keras's spelling of a class in lower case with underscores."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def of_archive(root: Node) -> Weights:
+    return ByNumber(root)

@@ -1,0 +1,43 @@
+"""An operator of a MACE model as the functions that spell it see it."""
+
+from __future__ import annotations
+
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError
+from tenon.importers.shared.named_arguments import Arguments
+from tenon.ir.graph import Value
+from tenon.ir.writer import is_known
+from tenon.wire.protobuf import Message
+
+_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+_FILTERS = {100: (3, 2, 0, 1), 101: (0, 1, 2, 3), 102: (2, 3, 0, 1), 103: (0, 3, 1, 2)}
+"""HWIO, OIHW, HWOI and OHWI, and the order that makes OIHW of them."""
+
+
+class Context(Arguments):
+    """The operator about to be made."""
+
+    def __init__(self, net: Net, op: Message, defaults: dict[str, Message]) -> None:
+        super().__init__(net)
+        self.read(op)
+        self.defaults = defaults
+        self.known = all(is_known(v) for v in self.inputs)
+
+    def channels_first(self) -> Value:
+        if len(self.dims) != 4:
+            raise RefusedError(f"it needs an image, not {list(self.dims)}")
+        return self.add("Transpose", self.x, perm=_FIRST)
+
+    def channels_last(self, x: Value) -> Value:
+        return self.add("Transpose", x, perm=_LAST)
+
+    def filters(self) -> Value:
+        """Input 1 as OIHW."""
+        kind = self.arguments.get("filter_format", self.defaults.get("filter_format"))
+        order = _FILTERS.get(int(kind.i) if kind is not None else 101)
+        if order is None or len(self.net.dims(self.input(1))) != 4:
+            raise RefusedError("its filters are of an unknown format")
+        return self.add("Transpose", self.input(1), perm=order)
+
+    def bias(self) -> list[Value]:
+        return [self.reshape(value, -1) for value in self.inputs[2:3]]

@@ -1,0 +1,1 @@
+"""MegEngine's dumps."""

@@ -1,0 +1,106 @@
+"""ncnn networks: a .param, text or binary, and the .bin beside it.
+
+Tensors bear the names of the blobs (``blob_7`` in binary files, which keep none), with a leading 1 for the batch.  An
+input whose shape the file does not say must be bound: only its channels are guessed, from the first convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.errors import FormatError
+from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.errors import unknown
+from tenon.graph_builder.node_context import port
+from tenon.importers.ncnn.file import Layer, Weights, is_param, layers
+from tenon.importers.ncnn.pointwise import Context
+from tenon.ir.bind import ANY_RANK, Shapes
+from tenon.ir.graph import Graph, Value
+from tenon.ir.types import F32, Dim, TensorType
+from tenon.model_files.model_file import ModelFile
+
+_NAMES = ("{stem}.param", "{stem}.param.bin")
+
+
+def _is_param(file: ModelFile) -> bool:
+    return is_param(file.data)
+
+
+def recognise(file: ModelFile) -> bool:
+    """A .param by its magic number; a .bin only by the .param beside it."""
+    return is_param(file.data) or (file.suffix == ".bin" and _param_of(file) is not None)
+
+
+def _param_of(file: ModelFile) -> ModelFile | None:
+    return file.find_partner("the .param", *_NAMES, fits=_is_param)
+
+
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
+    """The graph of a network given by either of its files.  See ``importers.load`` for errors."""
+    param: ModelFile | None = file
+    weights: ModelFile | None = file
+    if is_param(file.data):
+        stem = file.stem.removesuffix(".param")
+        weights = file.find_partner("the weights", f"{stem}.bin", fits=lambda other: not is_param(other.data))
+    else:
+        param = _param_of(file)
+    assert param is not None
+    net = Net(
+        param, param.stem.removesuffix(".param"), shapes, inputs, outputs, len(weights.data) if weights else 1 << 20
+    )
+    if weights is None:
+        net.graph.incomplete = MISSING_WEIGHTS
+    try:
+        return _build(net, layers(param.data), Weights(weights.data if weights else None))
+    except FormatError as error:
+        raise FormatError(str(error) if param.name in str(error) else f"{param.name}: {error}") from error
+
+
+def _build(net: Net, found: Sequence[Layer], weights: Weights) -> Graph:
+    for layer in found:
+        if layer.type == "Input":
+            for top in layer.tops:
+                _input(net, layer, top, found)
+        else:
+            with net.layer(layer.name, layer.type, *layer.tops):
+                _make(net, layer, weights)
+    if not net.writer.problems:
+        weights.finish()
+    read = {name for layer in found for name in layer.bottoms}
+    return net.finish([top for layer in found for top in layer.tops if top not in read])
+
+
+def _make(net: Net, layer: Layer, weights: Weights) -> None:
+    from tenon.importers.ncnn.layers import LAYERS
+
+    context = Context(net, layer, weights)
+    if layer.type not in LAYERS:
+        raise unknown(layer.type, LAYERS, "layer")
+    for value in context.inputs:
+        net.type(value)
+    made = LAYERS[layer.type](context)
+    for top, value in zip(layer.tops, [made] if isinstance(made, Value) else made, strict=False):
+        net[top] = value
+
+
+def _input(net: Net, layer: Layer, top: str, found: Sequence[Layer]) -> None:
+    """Raises ShapeError when the shape is neither in the file nor given."""
+    told = [layer.integer(id) for id in (2, 11, 1, 0)]
+    dims: list[Dim] = [d for d in told if d > 0]
+    if not dims:
+        channels = _channels(found, top)
+        dims = [channels or f"{top}_c", f"{top}_h", f"{top}_w"]
+    type = TensorType(F32, (1, *dims))
+    given = net.shapes.get(top)
+    if not type.bound and not isinstance(given, int) and given is not None and len(given) != len(type.shape):
+        type = TensorType(F32, (ANY_RANK,))
+    port(net, top, type)
+
+
+def _channels(found: Sequence[Layer], top: str) -> int:
+    """The channels that the first layer to read a blob expects, if it is a convolution; else 0."""
+    first = next((layer for layer in found if top in layer.bottoms), None)
+    if first is None or first.type != "Convolution":
+        return 0
+    terms = first.integer(0) * first.integer(1) * first.integer(11, first.integer(1))
+    return first.integer(6) // terms if terms > 0 else 0

@@ -1,0 +1,1 @@
+"""OneFlow's saved graphs."""

@@ -1,0 +1,553 @@
+"""From ONNX nodes to operators: the part of the importer that walks a graph."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.decompositions.onnx.compose import COMPOSED
+from tenon.decompositions.onnx.contrib import DOMAINS, SAME
+from tenon.decompositions.onnx.node import Entry, Items, OnnxNode, Text
+from tenon.decompositions.strings.strings import MAKES_STRINGS, STRINGS
+from tenon.errors import FormatError, InputError, ShapeError, UnknownError
+from tenon.graph_builder.builder import MISSING_WEIGHTS, check_outputs
+from tenon.graph_builder.errors import RefusedError, UntypedError, unknown
+from tenon.importers.onnx import functions
+from tenon.importers.onnx.control import CONTROL
+from tenon.importers.onnx.functions import schema as _schema
+from tenon.importers.onnx.gradient import gradient
+from tenon.importers.onnx.node_context import Call, Scope, in_order, reads
+from tenon.importers.onnx.upgrade import upgrade
+from tenon.ir.bind import remedy
+from tenon.ir.fixed import data_for
+from tenon.ir.fixed import remedy as fix_remedy
+from tenon.ir.graph import Array, Graph, Origin, Value
+from tenon.ir.strings import encoded
+from tenon.ir.types import DType, TensorType
+from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known, reason
+from tenon.model_files.model_file import ModelFile
+from tenon.wire.onnx_tensors import STRING, TensorError, array, is_missing, missing
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+    from onnx.defs import OpSchema
+
+    from tenon.ops.base import Operator
+
+
+REMEDIES = {
+    "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --to",
+}
+Results = Sequence[Value | None] | None
+"""What an operator that is spelled out gives; None where it stands as it is after all."""
+_STANDARD = ("", "ai.onnx")
+_CONTROL = {**CONTROL, "Gradient": gradient}
+
+
+class Importer:
+    """Imports nodes of one model into one graph.  ``types`` are those of the graph's inputs."""
+
+    def __init__(self, model: ModelProto, file: ModelFile, opset: int, types: Mapping[str, TensorType]) -> None:
+        self.proto, self.file, self.opset = model.graph, file, opset
+        self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.bindings: Mapping[str, AttributeProto] = {}
+        self.counted: dict[Value, tuple[int, Value]] = {}
+        self.failed: set[Value] = set()  # what would be there but for a problem that is reported already
+        self.graph = Graph(self.proto.name or file.stem, file.name)
+        self.writer = Writer(self.graph, len(file.data))
+        self.scope: Scope = ChainMap({})
+        declared = {v.name: v.type.WhichOneof("value") for v in self.proto.input}
+        infos = (*self.proto.value_info, *self.proto.output, *self.proto.input)
+        texts = {v.name for v in infos if v.type.tensor_type.elem_type == STRING}
+        for name, type in types.items():
+            value = self.port(name, type, name in texts)
+            whole = name.rpartition("[")[0]
+            if name not in declared and whole in declared:  # an element of a sequence
+                before = self.scope.get(whole)
+                self.scope[whole] = Items((*(before.values if isinstance(before, Items) else ()), value))
+            else:
+                self.scope[name] = Text(value) if name in texts else value
+                self.graph.strings |= {value.name} & texts
+        for v in self.proto.input:
+            if v.name not in self.scope and v.type.WhichOneof("value") not in ("tensor_type", None):
+                self.scope[v.name] = Items() if v.type.WhichOneof("value") == "sequence_type" else None
+
+    def port(self, name: str, type: TensorType, text: bool) -> Value:
+        """A graph input, or the constant that the user fixed it to.  Raises InputError and ShapeError."""
+        given = self.file.values.get(name)
+        if given is None:
+            return self.graph.add_input(self.writer.names.fresh(name), type)
+        if text:
+            raise InputError(f"--value {name}: it holds strings; only numbers can be fixed")
+        self.graph.fixed.add(name)
+        return self.writer.constant(name, data_for(name, given, type))
+
+    # ----------------------------------------------------------------------------------------- graphs
+    def run(self, nodes: Sequence[int], outputs: Sequence[str]) -> Graph:
+        """The graph of some of the model's nodes.  Raises ModelError listing every problem."""
+        self.walk(self.proto, nodes, outputs, self.scope)
+        missing = [name for name in outputs if name not in self.scope]
+        if missing and not self.writer.problems:
+            raise FormatError(f"{self.file.name}: nothing makes the output(s) {', '.join(map(repr, missing))}")
+        self.writer.finish()
+        for name in outputs:
+            entry = self.scope[name]
+            parts = (
+                {f"{name}[{i}]": v for i, v in enumerate(entry.values)} if isinstance(entry, Items) else {name: entry}
+            )
+            for part, value in parts.items():
+                if isinstance(value, Text):
+                    self.graph.strings.add(part)
+                    value = value.bytes
+                if value is not None:
+                    self.check_extents(part, value)
+                    self.graph.outputs.append(self.returned(part, value))
+        self.deliver_extents()
+        self.graph.prune()
+        for value in self.counted:
+            for reader in value.uses:
+                what = f"reads '{value.name}', whose extent depends on data"
+                self.writer.report(reader.origin, what, "cut the model before it with --to")
+        self.writer.finish()
+        dims = [d for v in self.proto.output for d in v.type.tensor_type.shape.dim]
+        if not any(d.HasField("dim_value") and d.dim_value == 0 for d in dims):  # which the file says are empty
+            check_outputs(self.graph)
+        return self.graph
+
+    def check_extents(self, name: str, value: Value) -> None:
+        """Report an output that has no elements although the file says that it has."""
+        stated = [d.dim_value for v in self.proto.output if v.name == name for d in v.type.tensor_type.shape.dim]
+        if not stated or min(stated) < 1 or not is_known(value) or value.type.size:
+            return
+        if all(v.type.size for v in self.graph.inputs if v.type.bound):
+            self.writer.report(
+                f"output '{name}'", f"it is empty, {value.type}; the file says {stated}",
+                "bind the shapes that the model is meant for with --shape", shape=True,
+            )  # fmt: skip
+
+    def deliver_extents(self) -> None:
+        """Give the true extents of outputs that depend on data beside them."""
+        for value, (axis, count) in self.counted.items():
+            if not self.graph.is_output(value):
+                continue
+            name = next((n for a, n in self.graph.extents.values() if self.named(n) is count), "")
+            if not name:
+                name = count.name = self.writer.names.fresh(f"{value.name}.extent")
+                self.graph.outputs.append(count)
+            self.graph.extents[value.name] = (axis, name)
+
+    def named(self, name: str) -> Value | None:
+        """The graph output of that name."""
+        return next((v for v in self.graph.outputs if v.name == name), None)
+
+    def returned(self, name: str, value: Value) -> Value:
+        """``value`` as the output ``name``: a branch that was inlined, or a clash, may have named it otherwise."""
+        if value.name == name:
+            return value
+        if value in self.graph.inputs or self.graph.is_output(value):
+            (value,) = self.writer.add(operator("Identity", {}), [value], [name], Origin(self.file.name, name))
+        value.name = name
+        return value
+
+    def type_of(self, nodes: Sequence[int], name: str) -> TensorType | None:
+        """The type of a tensor, if it can be told from the nodes before it."""
+        self.walk(self.proto, nodes, [name], self.scope)
+        value = self.scope.get(name)
+        if isinstance(value, Text):
+            raise InputError(
+                f"{self.file.name}: cannot be cut at '{name}': it holds strings, which the file does not say"
+            )
+        return value.type if isinstance(value, Value) and is_known(value) else None
+
+    def overridden(self, graph: GraphProto, name: str, data: Array) -> Array:
+        """The data of an initializer, or what the user fixed the input to of which it is the default."""
+        given = self.file.values.get(name)
+        if given is None or graph is not self.proto or all(v.name != name for v in graph.input):
+            return data
+        self.graph.fixed.add(name)
+        return data_for(name, given, TensorType(DType.of(data.dtype), data.shape))
+
+    def tensor(self, name: str, data: Array) -> Entry:
+        """A constant of numbers or of strings."""
+        if data.dtype == object:
+            return Text(self.writer.constant(name, encoded(data)))
+        return self.writer.constant(name, data)
+
+    def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
+        """Import initializers and nodes into ``scope``."""
+        chosen = [graph.node[i] for i in nodes]
+        read = {*outputs, *(name for node in chosen for name in reads(node))}
+        for sparse in graph.sparse_initializer:
+            self.writer.report(f"initializer '{sparse.values.name}'", "sparse tensors are not supported")
+        for tensor in graph.initializer:
+            if tensor.name in read and tensor.name not in scope.maps[0]:
+                try:
+                    if absent := is_missing(tensor):
+                        self.graph.incomplete = MISSING_WEIGHTS
+                    data = missing(tensor) if absent else array(tensor, self.file.folder)
+                except TensorError as error:
+                    self.writer.report(f"initializer '{tensor.name}'", str(error))
+                    scope[tensor.name] = Value(tensor.name)
+                else:
+                    scope[tensor.name] = self.tensor(tensor.name, self.overridden(graph, tensor.name, data))
+        self.nodes(chosen, read, scope)
+
+    def nodes(self, chosen: Sequence[NodeProto], read: set[str], scope: Scope) -> None:
+        """Import nodes in an order in which they can run; ``read`` are the names that something needs."""
+        ordered, circular = in_order(chosen)
+        if circular:
+            names = ", ".join(f"{node.name or next(iter(node.output), '')} ({node.op_type})" for node in circular[:8])
+            raise FormatError(f"{self.file.name}: nodes that wait for what they make themselves: {names}")
+        for node in ordered:
+            origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
+            before = len(self.writer.problems)
+            inputs = [tensor for name in node.input for tensor in _tensors(scope.get(name))]
+            made: Sequence[Entry] = []
+            try:
+                made = self.node(node, origin, scope, read)
+            except UntypedError as error:
+                self.untyped(origin, inputs, error)
+            except RefusedError as refusal:
+                self.writer.report(origin, refusal.what, refusal.remedy, inputs=inputs)
+            except ShapeError as error:
+                if all(v is None or v.typed for v in inputs):
+                    self.writer.report(origin, str(error), shape=True, inputs=inputs)
+                else:
+                    self.untyped(origin, inputs, UntypedError())
+            except TensorError as error:
+                self.writer.report(origin, str(error))
+            except HOSTILE as error:
+                self.writer.report(origin, f"its attributes or inputs make no sense: {reason(error)}", inputs=inputs)
+            failed = len(self.writer.problems) > before or not self.failed.isdisjoint(inputs)
+            for i, name in enumerate(node.output):
+                if name in read and i >= len(made) and not failed:
+                    self.writer.report(origin, f"has no output {i}, which the file calls '{name}'", inputs=inputs)
+                if name:
+                    scope[name] = made[i] if i < len(made) else Value(name)
+                    self.failed.update(v for v in _tensors(scope[name]) if v is not None and not v.typed and failed)
+
+    def untyped(self, origin: Origin, inputs: Sequence[Value | None], error: UntypedError) -> None:
+        """Report that a node needs shapes, unless it lacks them because of a problem that is reported already."""
+        if self.failed.isdisjoint(inputs):
+            unbound = [v for v in self.graph.inputs if not v.type.bound]
+            what = "; ".join(remedy(v.name, v.type, v.name in self.graph.strings) for v in unbound)
+            self.writer.report(origin, error.what, what, shape=True, inputs=inputs)
+
+    # ------------------------------------------------------------------------------------------ nodes
+    def node(self, node: NodeProto, origin: Origin, scope: Scope, read: set[str]) -> Sequence[Entry]:
+        """The outputs of one node of the file.  Raises RefusedError and TensorError."""
+        named = [name for name in node.output if name]
+        if len(set(named)) < len(named):
+            raise RefusedError(f"gives two outputs one name: {', '.join(named)}")
+        undefined = [name for name in node.input if name and name not in scope]
+        if undefined:
+            raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which nothing makes")
+        entries = [scope[name] if name else None for name in node.input]
+        own = self.functions.get((node.domain, node.op_type))
+        if own is not None:
+            return self.expand(own, node, origin, entries)
+        if node.op_type in _CONTROL:
+            return _CONTROL[node.op_type](Call(self, node, origin, entries, scope))
+        if node.op_type == "Identity" and not isinstance(entries[0], Value | Text):
+            return entries
+        if any(isinstance(entry, Text) for entry in entries) or self.makes_strings(node):
+            return self.strings(node, origin, entries, read)
+        inputs = [entry for entry in entries if not isinstance(entry, Items | Text)]
+        if len(inputs) < len(entries):
+            function = functions.body(self.resolved(node), self.opset, entries)
+            if function is None:
+                raise RefusedError("a sequence where a tensor is needed")
+            return self.expand(function, node, origin, entries)
+        spell = self.foreign(node)
+        if spell is not None:
+            return self.composed(spell, self.layer(node, origin, inputs, read)) or ()
+        if node.domain not in _STANDARD and node.op_type not in COMPOSED and ops.lookup(node.op_type) is None:
+            return self.function(node, origin, inputs)
+        layer = self.layer(node, origin, inputs, read)
+        if node.op_type == "Constant":
+            return [self.tensor(layer.outputs[0], _constant(layer.attributes))]
+        upgrade(layer)
+        while layer.inputs and layer.inputs[-1] is None:
+            layer.inputs.pop()
+        if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
+            return [self.writer.constant(layer.outputs[0], _filled(layer))]
+        if layer.type in COMPOSED:
+            found = self.composed(COMPOSED[layer.type], layer)
+            if found is not None:
+                return found
+        if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
+            return self.function(node, origin, inputs)
+        return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
+
+    def foreign(self, node: NodeProto) -> Callable[[OnnxNode], Results] | None:
+        """How an operator that ONNX does not define is spelled out; None for those of the standard and for functions.
+
+        Raises RefusedError for what a domain that is read has beside those that are read.
+        """
+        known = DOMAINS.get(node.domain)
+        if known is None or (node.op_type not in known and (node.domain in _STANDARD or node.op_type in SAME)):
+            return None
+        if node.op_type not in known:
+            what = f"the operator {node.op_type} of the domain '{node.domain}' is not supported"
+            raise RefusedError(what, unknown(node.op_type, [*known, *SAME]).remedy)
+        return known[node.op_type]
+
+    def composed(self, spell: Callable[[OnnxNode], Results], layer: OnnxNode) -> Results:
+        """The outputs of an operator that is spelled out in others.  Raises RefusedError."""
+        try:
+            return spell(layer)
+        except UnknownError as error:
+            raise RefusedError(str(error), fix_remedy(self.writer.need(error.value))) from None
+
+    def layer(self, node: NodeProto, origin: Origin, inputs: list[Value | None], read: set[str]) -> OnnxNode:
+        """The node with its inputs, its attributes and names for its outputs up to the last that is read."""
+        last = max((i for i, name in enumerate(node.output) if name in read), default=0)
+        names = [name or f"{origin.layer}_{i}" for i, name in enumerate(node.output)][: last + 1]
+        return OnnxNode(origin, node.op_type, self.opset, inputs, names, len(node.output), self.attributes(node), self)
+
+    def makes_strings(self, node: NodeProto) -> bool:
+        """Whether an operator on numbers may give strings."""
+        if node.op_type != "Cast":
+            return node.op_type in MAKES_STRINGS
+        given = [self.bound(a) for a in node.attribute if a.name == "to"]
+        return any(a is not None and a.i == STRING for a in given)
+
+    def strings(self, node: NodeProto, origin: Origin, entries: Sequence[Entry], read: set[str]) -> Sequence[Entry]:
+        """The outputs of an operator that reads or makes strings.  Raises RefusedError."""
+        if node.op_type not in STRINGS:
+            able = ", ".join(STRINGS)
+            raise RefusedError(f"it reads strings, and Tenon has no {node.op_type} of strings", f"there are {able}")
+        inputs = [entry.bytes if isinstance(entry, Text) else entry for entry in entries]
+        known = [entry for entry in inputs if not isinstance(entry, Items)]
+        if len(known) < len(inputs) or not all(v is None or is_known(v) for v in known):
+            raise UntypedError
+        texts = {i for i, entry in enumerate(entries) if isinstance(entry, Text)}
+        layer = self.layer(node, origin, known, read)
+        try:
+            return STRINGS[node.op_type](layer, texts)
+        except UnknownError as error:
+            names = self.writer.need(error.value)
+            raise RefusedError(str(error), fix_remedy(names)) from None
+
+    def function(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None]) -> Sequence[Entry]:
+        """The outputs of a standard operator that is defined by others.  Raises RefusedError if it is none."""
+        function = functions.body(self.resolved(node), self.opset, inputs)
+        if function is None:
+            if node.domain not in _STANDARD:
+                what = f"the operator {node.op_type} of the domain '{node.domain}' is not supported"
+                raise RefusedError(what, REMEDIES.get(node.op_type, ""))
+            operator(node.op_type, {})
+            raise RefusedError("this operator is not supported")
+        return self.expand(function, node, origin, inputs)
+
+    def expand(
+        self, function: FunctionProto, node: NodeProto, origin: Origin, inputs: Sequence[Entry]
+    ) -> Sequence[Entry]:
+        """The outputs of a function's body on these inputs, with the attributes of ``node``."""
+        self.writer.charge(origin)
+        outside = self.opset, self.bindings
+        given = {a.name: self.bound(a) for a in node.attribute}
+        schema = _schema(node.domain, node.op_type, self.opset)
+        defaults = {} if schema is None else {k: a.default_value for k, a in schema.attributes.items()}
+        self.opset = functions.opset_of(function, self.opset)
+        self.bindings = {
+            **{k: a for k, a in defaults.items() if a.type},
+            **{a.name: a for a in function.attribute_proto},
+            **{k: a for k, a in given.items() if a is not None},
+        }
+        scope: Scope = ChainMap(dict.fromkeys(function.input))
+        scope.update(zip(function.input, inputs, strict=False))
+        before = len(self.writer.problems)
+        try:
+            names = [name for inner in function.node for name in reads(inner)]
+            self.nodes(function.node, {*names, *function.output}, scope)
+        finally:
+            self.opset, self.bindings = outside
+        for i, problem in enumerate(self.writer.problems[before:], before):
+            self.writer.problems[i] = problem._replace(where=f"{origin} / {problem.where}")
+        return [scope.get(name) for name in function.output]
+
+    def resolved(self, node: NodeProto) -> NodeProto:
+        """The node with its own attributes in place of references to those of the function it stands in."""
+        from onnx import NodeProto
+
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        del copy.attribute[:]
+        for given in node.attribute:
+            attribute = self.bound(given)
+            if attribute is not None:
+                copy.attribute.add().CopyFrom(attribute)
+                copy.attribute[-1].name = given.name
+        return copy
+
+    def bound(self, attribute: AttributeProto) -> AttributeProto | None:
+        """The attribute, or what it refers to in the function that is being expanded."""
+        return self.bindings.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+
+    def attributes(self, node: NodeProto) -> dict[str, Any]:
+        """The node's attributes, checked against its schema, with the defaults of the model's opset."""
+        schema = _schema("" if node.op_type in SAME else node.domain, node.op_type, self.opset)
+        values: dict[str, Any] = {}
+        for given in node.attribute:
+            attribute = self.bound(given)
+            if attribute is None or attribute.type in (5, 10):  # graphs: the node's importer reads them itself
+                continue
+            known = schema.attributes.get(given.name) if schema else None
+            if known is not None and attribute.type not in (0, known.type.value):  # type: ignore[attr-defined]
+                raise RefusedError(f"attribute '{given.name}' is of the wrong kind; the file is damaged")
+            values[given.name] = self.attribute(attribute)
+        return {**_defaults(schema), **values}
+
+    def attribute(self, attribute: AttributeProto) -> Any:
+        kind = _kind(attribute)
+        if kind == "t":
+            return array(attribute.t, self.file.folder)
+        if kind in ("f", "i"):
+            return getattr(attribute, kind)
+        if kind == "s":
+            return attribute.s.decode()
+        if kind in ("floats", "ints"):
+            return list(getattr(attribute, kind))
+        if kind == "strings":
+            return [s.decode() for s in attribute.strings]
+        raise RefusedError(f"attribute '{attribute.name}' is of a kind that Tenon does not read")
+
+    # ---------------------------------------------------------------------------- what upgrades make
+    def emit(self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+        return self.emit_node(type, inputs, f"{layer.outputs[0]}_{type.lower()}", layer.origin, **attributes)
+
+    def emit_node(
+        self, type: str, inputs: Sequence[Value | None], name: str, origin: Origin, **attributes: Any
+    ) -> Value:
+        """The first output of a new node."""
+        return self.writer.add(operator(type, attributes), inputs, [name], origin)[0]
+
+    def emit_all(
+        self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+    ) -> list[Value]:
+        """The first outputs of a new node."""
+        names = [f"{layer.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
+        return list(self.writer.add(operator(type, attributes), inputs, names, layer.origin))
+
+    def declared(self, layer: OnnxNode) -> tuple[int, ...] | None:
+        """The shape that the file states for the first output, if it states all of it."""
+        infos = (v for v in (*self.proto.output, *self.proto.value_info) if v.name == layer.outputs[0])
+        info = next((v.type.tensor_type for v in infos if v.type.tensor_type.HasField("shape")), None)
+        known = info is not None and all(d.HasField("dim_value") for d in info.shape.dim)
+        return tuple(d.dim_value for d in info.shape.dim) if info is not None and known else None
+
+    def found(self, layer: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
+        """The outputs of an operator whose last output counts what is found along these axes of the others."""
+        names = [f"{layer.outputs[0]}_{i}" for i in range(len(axes) + 1)]
+        *values, count = self.writer.add(operator(layer.type, layer.attributes), layer.inputs, names, layer.origin)
+        for value, axis in zip(values, axes, strict=True):
+            if axis is not None:
+                self.count(value, axis, count)
+        return values
+
+    def count(self, value: Value, axis: int, count: Value) -> None:
+        """Note that only ``count`` elements along an axis of a value are there; the rest is zeros."""
+        self.counted[value] = axis, count
+
+    def constant(self, layer: OnnxNode, stem: str, data: Array) -> Value:
+        return self.writer.constant(f"{layer.outputs[0]}_{stem}", data)
+
+
+def _tensors(entry: Entry) -> Sequence[Value | None]:
+    """The tensors that a name stands for."""
+    if isinstance(entry, Items):
+        return entry.values
+    return [entry.bytes if isinstance(entry, Text) else entry]
+
+
+_KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
+
+
+def _kind(attribute: AttributeProto) -> str:
+    """Which field holds the value; files before 2017 do not say, so the first that is there."""
+    if attribute.type:
+        return _KINDS.get(attribute.type, "")
+    for kind in _KINDS.values():
+        if kind.endswith("s") and len(kind) > 1:
+            if len(getattr(attribute, kind)):
+                return kind
+        elif attribute.HasField(kind):
+            return kind
+    return ""
+
+
+def _defaults(schema: OpSchema | None) -> dict[str, Any]:
+    from onnx.helper import get_attribute_value
+
+    found: dict[str, Any] = {}
+    for name, attribute in schema.attributes.items() if schema else ():
+        if attribute.default_value.type:
+            value = get_attribute_value(attribute.default_value)
+            found[name] = _text(value)
+    return found
+
+
+def _text(value: Any) -> Any:
+    """Bytes as strings."""
+    if isinstance(value, list):
+        return [_text(v) for v in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
+    """The operator of that name with these attributes.  Raises RefusedError."""
+    found = ops.lookup(type)
+    if found is None:
+        raise unknown(type, ops.registry(), "operator", REMEDIES.get(type, ""))
+    known = {f.name: f for f in fields(found)}
+    newest = _defaults(_schema("", type, 1 << 30))
+    foreign = [k for k, v in attributes.items() if k not in known and newest.get(k) != v]
+    if foreign:
+        shown = ", ".join(f"{k}={attributes[k]!r}" for k in foreign)
+        raise RefusedError(f"{type} with {shown[:200]} is not supported")
+    absent = [k for k, f in known.items() if f.default is f.default_factory is MISSING and k not in attributes]
+    if absent:
+        raise RefusedError(f"the attribute {', '.join(absent)} is missing")
+    return found(**{k: _frozen(v, str(known[k].type)) for k, v in attributes.items() if k in known})
+
+
+def _frozen(value: Any, annotation: str) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return float(value) if annotation == "float" else value
+
+
+def _constant(attributes: Mapping[str, Any]) -> Array:
+    """The data of a Constant node, whichever of its attributes holds it.  Raises RefusedError."""
+    for name, value in attributes.items():
+        if name == "value" and isinstance(value, np.ndarray):
+            return value
+        if name in ("value_float", "value_floats"):
+            return np.array(value, np.float32)
+        if name in ("value_int", "value_ints"):
+            return np.array(value, np.int64)
+        if name in ("value_string", "value_strings"):
+            return np.array(value, object)
+    raise RefusedError("its value is not a tensor", "sparse tensors are not supported")
+
+
+def _filled(layer: OnnxNode) -> Array:
+    """What ConstantOfShape gives, without spending memory on it.  Raises RefusedError."""
+    shape = layer.input(0).data
+    value = layer.attributes.get("value")
+    value = np.zeros(1, np.float32) if value is None else np.asarray(value)
+    if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or value.size != 1:
+        raise RefusedError("its shape or its value is malformed")
+    dims = tuple(int(d) for d in shape)
+    count = 1
+    for d in dims:
+        count *= d
+    if any(d < 0 for d in dims) or count > LARGEST_TENSOR:
+        raise RefusedError(f"a tensor of shape {list(dims)} is too large or impossible")
+    return np.broadcast_to(value.reshape(()), dims)

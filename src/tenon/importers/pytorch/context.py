@@ -1,0 +1,117 @@
+"""An ATen operator as the functions that spell it see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Emitter
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import DType
+
+TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
+         "int8": "i8", "uint8": "u8", "bool": "bool", "bfloat16": "bf16"}  # fmt: skip
+"""torch's element types, which bear NumPy's names, and ours."""
+
+
+class Context(Emitter):
+    """The operator about to be made: its arguments by name, the shape and the element type of its first result, and
+    which of several results are read."""
+
+    def __init__(
+        self, net: Net, name: str, arguments: dict[str, Any], result: tuple[tuple[int, ...], str],
+        read: Collection[int] = (0,),
+    ) -> None:  # fmt: skip
+        super().__init__(net)
+        self.name, self.arguments, self.read = name, arguments, read
+        self.shape, self.kind = result
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = self.arguments.get(name, default)
+        return default if found is None else found
+
+    def integer(self, name: str, default: int = 0) -> int:
+        return int(self.get(name, default))
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        return float(self.get(name, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.get(name, default))
+
+    def per_axis(self, name: str, count: int, default: int = 1) -> list[int]:
+        """One number per spatial axis; torch takes a single one for all."""
+        given = self.get(name, default)
+        numbers = [int(v) for v in given] if isinstance(given, list | tuple) else [int(given)]
+        return numbers * count if len(numbers) == 1 else numbers
+
+    @property
+    def x(self) -> Value:
+        for name in ("self", "input", "x"):
+            if isinstance(self.arguments.get(name), Value):
+                found: Value = self.arguments[name]
+                return found
+        raise RefusedError("its operand is not a tensor")
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.net.dims(self.x)
+
+    def dim(self, name: str = "dim", default: int = 0) -> int:
+        """An axis of ``x``, counted from the front; a scalar is taken for a vector of one."""
+        return self.axis(self.integer(name, default), max(1, len(self.dims)))
+
+    def axes(self, name: str = "dim") -> list[int]:
+        """Axes of ``x``; all of them where none are given."""
+        given = self.get(name, [])
+        rank = len(self.dims)
+        chosen = given if isinstance(given, list | tuple) else [given]
+        return [self.axis(int(a), max(1, rank)) for a in chosen if rank] or list(range(rank))
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The element type of the result."""
+        if self.kind not in TYPES:
+            raise RefusedError(f"elements of type {self.kind} are not supported")
+        return DType(TYPES[self.kind]).numpy
+
+    def cast(self, x: Value, to: np.dtype[Any] | None = None) -> Value:
+        """``x`` in another element type; that of the result unless one is given."""
+        wanted = TYPES[str(to or self.numpy)]
+        return x if self.net.type(x).dtype == wanted else self.add("Cast", x, to=wanted)
+
+    def full(self, number: Any, like: np.dtype[Any] | None = None) -> Array:
+        """A number of the result's element type, of rank 0."""
+        return np.array(number, like or self.numpy)
+
+    def operand(self, name: str, like: np.dtype[Any] | None = None) -> Value:
+        """A tensor, or a number, in the element type of the result or in the one given."""
+        found = self.arguments.get(name)
+        if isinstance(found, Value):
+            return self.cast(found, like)
+        value = self.value(self.full(found, like))
+        assert value is not None
+        return value
+
+    def pair(self, first: str = "self", second: str = "other") -> tuple[Value, Value]:
+        """Both operands of a comparison in the type that holds both; a number bends to the tensor's kind."""
+        given = [self.arguments.get(name) for name in (first, second)]
+        types = [self.net.type(v).dtype.numpy for v in given if isinstance(v, Value)]
+        common = np.result_type(*types)
+        fractions = any(isinstance(v, float) for v in given)
+        like = np.dtype(np.float32) if fractions and common.kind in "iub" else common
+        return self.operand(first, like), self.operand(second, like)
+
+
+def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
+    """One operator of ONNX, in the element type of the result."""
+    return lambda c: c.add(type, c.cast(c.x), **attributes)
+
+
+def kept(type: str) -> Callable[[Context], Value]:
+    """One operator of ONNX, in the element type of the operand."""
+    return lambda c: c.add(type, c.x)

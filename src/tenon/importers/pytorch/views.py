@@ -1,0 +1,75 @@
+"""Writing through views: ``x[:, 2:4] = y`` is a slice and a copy into it, which changes what it was cut from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError
+from tenon.importers.pytorch.context import Context
+from tenon.importers.pytorch.data_movement import select_scatter, slice_scatter
+from tenon.ir.graph import Value
+
+_PUT_BACK = {"slice": slice_scatter, "select": select_scatter}
+_RESHAPED = ("view", "unsqueeze", "squeeze", "alias", "detach")
+OTHERS = (
+    "as_strided", "chunk", "contiguous", "diagonal", "expand", "flatten", "permute", "reshape", "split",
+    "split_with_sizes", "t", "to", "transpose", "unbind", "unflatten", "unfold",
+)  # fmt: skip
+_REMEDY = "export the result of program.run_decompositions(), in which nothing is written to"
+
+
+@dataclass(frozen=True)
+class _View:
+    operator: str
+    base: str
+    arguments: Mapping[str, Any]
+
+
+class Views:
+    """Which tensors look into which, while the calls of a program are made one after the other."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.views: dict[str, _View] = {}
+        self.stale: set[str] = set()
+
+    def note(self, operator: str, base: str, arguments: Mapping[str, Any], results: Sequence[str]) -> None:
+        """A call that may give views of ``base``."""
+        if operator in _PUT_BACK or operator in _RESHAPED or operator in OTHERS:
+            self.views.update({name: _View(operator, base, arguments) for name in results})
+
+    def check(self, name: str) -> None:
+        """Raise RefusedError for a tensor that looks into what was written since."""
+        if name in self.stale:
+            raise RefusedError(f"reads '{name}', a part of a tensor that was written to since", _REMEDY)
+
+    def write(self, name: str, value: Value) -> None:
+        """Make ``value`` what ``name`` and all that it looks into hold from now on.  Raises RefusedError."""
+        chain = {name}
+        self.net[name] = value
+        while name in self.views:
+            view = self.views[name]
+            value = self._whole(view, value)
+            name = view.base
+            chain.add(name)
+            self.net[name] = value
+        self.stale |= {other for other in self.views if other not in chain and self._root(other) == name}
+
+    def _whole(self, view: _View, part: Value) -> Value:
+        base = self.net[view.base]
+        type = self.net.type(base)
+        if view.operator in _RESHAPED:
+            return self.net.add("Reshape", part, self.net.ints(*type.dims))
+        if view.operator not in _PUT_BACK:
+            raise RefusedError(f"writes through '{view.operator}' into '{view.base}'", _REMEDY)
+        arguments = {**view.arguments, "self": base, "src": part}
+        kind = type.dtype.numpy.name
+        return _PUT_BACK[view.operator](Context(self.net, view.operator, arguments, (type.dims, kind)))
+
+    def _root(self, name: str) -> str:
+        while name in self.views:
+            name = self.views[name].base
+        return name

@@ -1,0 +1,92 @@
+"""The graph that a program of ATen calls makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError, unknown
+from tenon.importers.pytorch.context import TYPES, Context
+from tenon.importers.pytorch.ops import MOVEMENT, OPERATORS
+from tenon.importers.pytorch.program import Call, Program, Ref, Shape
+from tenon.importers.pytorch.views import Views
+from tenon.ir.bind import Shapes
+from tenon.ir.graph import Graph, Value
+from tenon.ir.types import DType, TensorType
+from tenon.model_files.model_file import ModelFile
+
+
+def graph_of(
+    program: Program,
+    file: ModelFile,
+    shapes: Shapes,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    model_bytes: int = 0,
+) -> Graph:
+    """Outputs are called ``output``, or ``output_0``, ``output_1`` ...  See ``importers.load`` for errors."""
+    net = Net(file, program.name, shapes, inputs, outputs, model_bytes)
+    walk = _Walk(net, program)
+    net.inputs({name: _type(name, *given) for name, given in program.inputs.items()})
+    for call in program.calls:
+        walk.call(call)
+    return net.finish(walk.returned(program.outputs))
+
+
+def _type(name: str, shape: Shape, kind: str) -> TensorType:
+    if kind not in TYPES:
+        raise RefusedError(f"elements of type {kind} are not supported, and '{name}' has them")
+    dims = tuple(d if isinstance(d, int) else f"{name}_{d}" for d in shape)
+    return TensorType(DType(TYPES[kind]), dims)
+
+
+class _Walk:
+    def __init__(self, net: Net, program: Program) -> None:
+        self.net, self.program = net, program
+        self.views = Views(net)
+
+    def call(self, call: Call) -> None:
+        made = [name for name in call.results if name]
+        with self.net.layer(call.name, call.operator, *made):
+            name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
+            name = name.removesuffix("_") if inside else name
+            name = name.removesuffix("_copy") if name.removesuffix("_copy") in MOVEMENT else name
+            arguments = {key: self.value(given) for key, given in call.arguments.items()}
+            if name not in OPERATORS:
+                raise unknown(name, OPERATORS)
+            if not all(isinstance(d, int) for d in call.shape):
+                raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
+            read = [i for i, result in enumerate(call.results) if result]
+            shape = tuple(int(d) for d in call.shape)
+            found = OPERATORS[name](Context(self.net, name, arguments, (shape, call.kind), read))
+            for result, value in zip(call.results, [found] if isinstance(found, Value) else found, strict=False):
+                if result:
+                    self.net[result] = value
+            operand = next(_refs(call.arguments.values()), "")
+            if inside and made and self.net[made[0]] is not self.net[operand]:
+                self.views.write(operand, self.net[made[0]])
+            self.views.note(name, operand, arguments, made)
+
+    def value(self, given: Any) -> Any:
+        if isinstance(given, Ref):
+            if given.name not in self.net and given.name in self.program.constants:
+                self.net[given.name] = self.net.constant(self.program.constants[given.name](), given.name)
+            self.views.check(given.name)
+            return self.net[given.name]
+        return [self.value(item) for item in given] if isinstance(given, list | tuple) else given
+
+    def returned(self, results: Sequence[str]) -> list[str]:
+        names = ["output"] if len(results) == 1 else [f"output_{i}" for i in range(len(results))]
+        for result, name in zip(results, names, strict=True):
+            with self.net.layer(name, "output", name):
+                self.net[name] = self.net.add("Identity", self.value(Ref(result)))
+        return names
+
+
+def _refs(given: Iterable[Any]) -> Iterator[str]:
+    for item in given:
+        if isinstance(item, Ref):
+            yield item.name
+        elif isinstance(item, list | tuple):
+            yield from _refs(item)

@@ -1,0 +1,81 @@
+"""A node of a tmfile about to become operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Emitter, Made
+from tenon.importers.tengine.file import Node, Reader
+from tenon.ir.graph import Value
+
+
+class Context(Emitter):
+    """A node about to be made: its inputs, and its parameters as attributes of ``p``."""
+
+    def __init__(self, net: Net, reader: Reader, node: Node, inputs: Sequence[Value], fields: str) -> None:
+        super().__init__(net)
+        self.reader, self.node, self.inputs = reader, node, inputs
+        self.p = _parameters(reader, node, fields.split())
+
+    @property
+    def x(self) -> Value:
+        return self.inputs[0]
+
+    def input(self, i: int) -> Value:
+        if i >= len(self.inputs):
+            raise RefusedError(f"input {i} is missing")
+        return self.inputs[i]
+
+    def dims(self, i: int = 0) -> tuple[int, ...]:
+        return self.net.dims(self.input(i))
+
+    def along(self, name: str = "axis") -> int:
+        """The axis that a parameter names."""
+        return self.axis(self.p[name], len(self.dims()))
+
+    def numbers(self, i: int) -> list[int]:
+        """The integers of a constant input.  Raises RefusedError."""
+        value = self.input(i)
+        if not value.constant:
+            raise RefusedError(f"input {i} is computed at run time; it must be a constant")
+        return [int(n) for n in value.array.ravel()]
+
+    def spread(self, i: int, axis: int) -> Value:
+        """A vector or a block of the axes from ``axis`` on, shaped to broadcast against the input."""
+        rank, own = len(self.dims()), [d for d in self.dims(i) if d != 1] or [1]
+        return self.reshape(self.inputs[i], *own, *(1,) * max(0, rank - axis % rank - len(own)))
+
+    def matched(self) -> tuple[Value, Value]:
+        """Both inputs; a vector of as many elements as the other has channels lies along the channels."""
+        a, b = self.dims(0), self.dims(1)
+        if len(a) == 4 and len(b) == 1 and b[0] not in (1, a[3]):
+            return self.x, self.spread(1, 1)
+        return self.inputs[0], self.inputs[1]
+
+
+Layer = tuple[str, str, Callable[[Context], Made]]
+"""The name of an operator, its parameters in the file's order, and what it becomes."""
+
+
+def _parameters(reader: Reader, node: Node, fields: Sequence[str]) -> dict[str, Any]:
+    """Words by name: ``name`` an integer, ``name:f`` a float, ``name:I`` and ``name:F`` lists of either,
+    ``name:A`` a list of four floats each.
+
+    Parameters that a file of an old version lacks read as 0.
+    """
+    found: dict[str, Any] = {}
+    at = node.at
+    for i, field in enumerate(fields):
+        name, _, kind = field.partition(":")
+        inside = at and at + 4 * i + 4 <= node.end
+        if kind in ("I", "F", "A"):
+            offset = reader.integers(at + 4 * i, 1)[0] if inside else 0
+            found[name] = reader.vector(offset, "i" if kind == "I" else "f", 4 if kind == "A" else 1)
+        else:
+            word = reader.words(at + 4 * i, 1, kind or "i")[0] if inside else 0
+            found[name] = word if kind != "f" or math.isfinite(word) else 0.0
+    return found

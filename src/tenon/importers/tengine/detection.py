@@ -1,0 +1,113 @@
+"""Tengine's ends of detectors: boxes to begin with, proposals, pooling of regions, and what is found.
+
+Sources: source/device/cpu/op/{priorbox,detection_output,detection_postprocess,region,rpn,roipooling,...} of
+OAID/Tengine.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tenon.decompositions.layers import region_head
+from tenon.decompositions.prior_boxes import Places, prior_boxes, sizes, within
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Made
+from tenon.importers.tengine.context import Context, Layer
+from tenon.ir.graph import Value
+
+
+def prior_box(c: Context) -> Value:
+    """SSD's boxes and variances, [1, 2, 4 P, 1]; their order is Tengine's: smallest, largest, then each ratio."""
+    p, (h, w), (image_h, image_w) = c.p, c.dims()[2:], c.dims(1)[2:]
+    if p["img_h"] and p["img_w"]:
+        image_h, image_w = p["img_h"], p["img_w"]
+    step_h, step_w = (p["step_h"], p["step_w"]) if p["step_h"] and p["step_w"] else (image_h / h, image_w / w)
+    places = Places((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
+    boxes = prior_boxes(
+        places, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
+    )
+    return c.net.constant(boxes.reshape(1, 2, -1, 1), "priors")
+
+
+def detection_output(c: Context) -> Value:
+    if len(c.inputs) != 3:
+        raise RefusedError(f"it has {len(c.inputs)} inputs instead of 3")
+    p, count = c.p, math.prod(c.dims(2)) // 8
+    flat = [c.reshape(v, c.dims()[0], -1) for v in c.inputs[:2]]
+    priors = c.reshape(c.inputs[2], 1, 2, -1)
+    top = within(p["nms_top_k"], count)
+    return c.add("DetectionOutput", *flat, priors, classes=p["num_classes"], code_type="center_size", nms_top_k=top,
+                 confidence_threshold=p["confidence"], nms_threshold=p["nms"], keep_top_k=p["keep_top_k"])  # fmt: skip
+
+
+def post_process(c: Context) -> Made:
+    """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
+    p, turned = c.p, c.dims()[-1] != 4
+    boxes, scores = (c.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (c.x, c.input(1)))
+    made = c.net.adds(
+        "DetectionPostProcess", 4, boxes, scores, c.input(2), max_detections=p["max_detections"],
+        num_classes=p["num_classes"], max_classes_per_detection=p["max_classes"], score_threshold=p["score"],
+        iou_threshold=p["iou"], scales=p["scales"],
+    )  # fmt: skip
+    return [c.add("Transpose", made[0], perm=(0, 2, 1)) if turned else made[0], *made[1:]]
+
+
+def region(c: Context) -> Value:
+    return region_head(c, c.x, c.p["num_box"], c.p["num_classes"], c.p["coords"])
+
+
+def proposals(c: Context) -> Value:
+    """Faster R-CNN's regions [1, R, 4, 1] of scores, deltas and (height, width, scale); zeros past the last."""
+    p = c.p
+    anchors = np.array(p["anchors"][: len(p["anchors"]) // 4 * 4], np.float32).reshape(-1, 4)
+    rows = c.add(
+        "Proposal", c.x, c.input(1), c.reshape(c.input(2), 1, -1), anchors, feat_stride=p["stride"],
+        pre_nms=p["before"], post_nms=p["after"], nms_threshold=p["nms"], min_size=float(p["min_size"]),
+    )  # fmt: skip
+    return c.reshape(c.slice(rows, [1], [5], [1]), 1, -1, 4, 1)
+
+
+def _regions(c: Context) -> Value:
+    """Corners [R, 4]."""
+    return c.reshape(c.input(1), -1, 4)
+
+
+def _of_first_picture(c: Context) -> Value:
+    return c.add("Pad", _regions(c), c.ints(0, 1, 0, 0), 0.0)
+
+
+def roi_pooling(c: Context) -> Value:
+    shape = (c.p["rows"], c.p["columns"])
+    return c.add("MaxRoiPool", c.x, _of_first_picture(c), pooled_shape=shape, spatial_scale=c.p["scale"])
+
+
+def roi_align(c: Context) -> Value:
+    regions = _regions(c)
+    picture = np.zeros(c.net.dims(regions)[0], np.int64)
+    return c.add("RoiAlign", c.x, regions, picture, output_height=c.p["rows"], output_width=c.p["columns"],
+                 spatial_scale=c.p["scale"], coordinate_transformation_mode="output_half_pixel")  # fmt: skip
+
+
+def position_sensitive(c: Context) -> Value:
+    size, output = c.p["rows"], c.p["output"]
+    if size != c.p["columns"] or size * size * output != c.dims()[1]:
+        raise RefusedError(f"takes {c.dims()[1]} channels for {output} outputs of {size} x {c.p['columns']}")
+    return c.add("PsRoiPool", c.x, _of_first_picture(c), output_dim=output, group_size=size,
+                 spatial_scale=c.p["scale"])  # fmt: skip
+
+
+_PRIOR = ("min_size:F max_size:F variance:F ratios:F flip clip img_size img_h img_w step_w:f step_h:f offset:f "
+          "num_priors out_dim")  # fmt: skip
+
+LAYERS: dict[int, Layer] = {
+    7: ("DetectionOutput", "num_classes keep_top_k nms_top_k confidence:f nms:f", detection_output),
+    18: ("PriorBox", _PRIOR, prior_box),
+    19: ("Region", "num_classes side num_box coords confidence:f nms:f biases:F", region),
+    24: ("ROIPooling", "rows columns scale:f", roi_pooling),
+    25: ("RPN", "ratios:F scales:F stride base min_size before after nms:f anchors:A", proposals),
+    30: ("DetectionPostProcess", "max_detections max_classes score:f iou:f num_classes scales:F", post_process),
+    57: ("Roialign", "columns rows scale:f", roi_align),
+    58: ("Psroipooling", "columns rows scale:f output", position_sensitive),
+}

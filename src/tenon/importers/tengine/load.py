@@ -1,0 +1,120 @@
+"""Tengine's tmfiles, version 2.  Quantised ones are read as real numbers: their weights times their scales.
+
+The benchmark files of Tengine hold no weights; they can be inspected, not compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.errors import FormatError
+from tenon.graph_builder.builder import Net
+from tenon.graph_builder.errors import RefusedError, unknown
+from tenon.graph_builder.node_context import port
+from tenon.importers.tengine.context import Context
+from tenon.importers.tengine.file import DTYPES, Network, Node, Tensor, is_tmfile, read
+from tenon.ir.bind import Shapes
+from tenon.ir.graph import Graph, Value
+from tenon.ir.types import F32, I32, Dim, TensorType
+from tenon.model_files.model_file import ModelFile
+
+_CONST, _CONVOLUTION, _INPUT = 4, 5, 12
+
+
+def recognise(file: ModelFile) -> bool:
+    """Version 2.0, or the ending."""
+    return file.suffix == ".tmfile" or is_tmfile(file.data)
+
+
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
+    """See ``importers.load`` for errors."""
+    if not is_tmfile(file.data):
+        version = ".".join(str(n) for n in file.data[:6:2]) if len(file.data) >= 6 else "?"
+        raise FormatError(f"{file.name}: not a tmfile of version 2.0 (it says {version}), or damaged")
+    try:
+        network = read(file.data)
+    except FormatError as error:
+        raise FormatError(f"{file.name}: {error}") from error
+    if network.layout != 0:
+        raise FormatError(f"{file.name}: its tensors are NHWC; only NCHW is supported (convert the model again)")
+    return _build(Net(file, file.stem, shapes, inputs, outputs), network)
+
+
+def _build(net: Net, network: Network) -> Graph:
+    values: dict[int, Value] = {}
+    for node in network.nodes:
+        if node.type == _INPUT:
+            for i in node.outputs:
+                values[i] = _input(net, network, i)
+        elif node.type == _CONST:
+            continue
+        else:
+            _layer(net, network, node, values)
+    return net.finish([_at(network, i).name for n in network.outputs for i in _node(network, n).outputs])
+
+
+def _input(net: Net, network: Network, i: int) -> Value:
+    """Raises ShapeError when the shape is neither in the file nor given."""
+    tensor = _at(network, i)
+    dims: tuple[Dim, ...] = tensor.dims
+    if len(dims) < 2:
+        dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
+    named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
+    return port(net, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
+
+
+def _channels(network: Network, i: int) -> int:
+    """The channels that the first node to read a tensor expects, if it is a convolution; else 0."""
+    first = next((node for node in network.nodes if i in node.inputs), None)
+    if first is None or first.type != _CONVOLUTION or len(first.inputs) < 2:
+        return 0
+    weights = _at(network, first.inputs[1]).dims
+    return weights[1] if len(weights) == 4 else 0
+
+
+def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> None:
+    from tenon.importers.tengine.layers import LAYERS
+
+    name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
+    tops = [_at(network, i).name for i in node.outputs]
+    with net.layer(node.name, name, *tops):
+        inputs = [_read(net, network, i, values) for i in node.inputs]
+        if function is None:
+            raise unknown(name, [])
+        if not inputs:
+            raise RefusedError("it has no inputs")
+        if all(value.typed for value in inputs):
+            made = function(Context(net, network.reader, node, inputs, fields))
+            for top, value in zip(tops, [made] if isinstance(made, Value) else made, strict=False):
+                net[top] = value
+    for i, top in zip(node.outputs, tops, strict=True):
+        values[i] = net.scope[top]
+
+
+def _read(net: Net, network: Network, i: int, values: dict[int, Value]) -> Value:
+    """A tensor of the file as a value: a constant when its node is one."""
+    tensor = _at(network, i)
+    if tensor.constant and i not in values:
+        if tensor.data is not None:
+            values[i] = net.constant(tensor.data, "weights")
+        else:
+            if any(d < 0 for d in tensor.dims) or tensor.data_type not in DTYPES:
+                raise RefusedError(f"weights of the shape {list(tensor.dims)} are impossible")
+            values[i] = net.placeholder(tensor.dims)
+    if tensor.name in net:
+        return net[tensor.name]
+    if i not in values:
+        raise RefusedError(f"reads '{tensor.name}', which no node before it makes")
+    return values[i]
+
+
+def _at(network: Network, i: int) -> Tensor:
+    if not 0 <= i < len(network.tensors):
+        raise FormatError(f"tensor {i} of {len(network.tensors)}; the file is damaged")
+    return network.tensors[i]
+
+
+def _node(network: Network, i: int) -> Node:
+    if not 0 <= i < len(network.nodes):
+        raise FormatError(f"node {i} of {len(network.nodes)}; the file is damaged")
+    return network.nodes[i]

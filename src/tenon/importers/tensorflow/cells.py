@@ -1,0 +1,92 @@
+"""TensorFlow's recurrent cells that are one operator each: LSTMBlockCell, BlockLSTM, GRUBlockCell.
+
+Source of their meaning: the documentation of tf.raw_ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tenon.decompositions.recurrent_layers import LONGEST
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import Made
+from tenon.importers.tensorflow.importer import Layer
+from tenon.ir.graph import Value
+
+_LAYOUTS = {"LSTMBlockCell": "igfo", "BlockLSTM": "igfo", "BlockLSTMV2": "ifgo"}
+"""Where the gates stand in the matrix: input, candidate, forget, output."""
+
+PARTS = ("i", "cs", "f", "o", "ci", "co", "h")
+"""What a cell gives: gates, memory, candidate, squashed memory, output."""
+
+
+def _lstm(layer: Layer, sums: Value, memory: Value, first: int) -> dict[str, Value]:
+    """One step; the peepholes of input, forget and output gate are operands from ``first`` on."""
+    net = layer.net
+    size = net.dims(memory)[-1]
+    parts = dict(zip(_LAYOUTS[layer.node.op], net.split(sums, [size] * 4, 1), strict=True))
+
+    def gate(name: str, k: int, seen: Value) -> Value:
+        x = parts[name]
+        if layer.flag("use_peephole"):
+            x = net.add("Add", x, net.add("Mul", seen, layer.x(first + k)))
+        return net.add("Sigmoid", x)
+
+    bias = layer.number("forget_bias", 0.0 if layer.node.op == "BlockLSTMV2" else 1.0)
+    parts["f"] = net.add("Add", parts["f"], net.number(bias, sums)) if bias else parts["f"]
+    i, f, new = gate("i", 0, memory), gate("f", 1, memory), net.add("Tanh", parts["g"])
+    after = net.add("Add", net.add("Mul", f, memory), net.add("Mul", i, new))
+    limit = layer.number("cell_clip", 0.0 if layer.node.op == "BlockLSTMV2" else 3.0)
+    after = net.clip(after, -limit, limit) if limit > 0 else after
+    o, said = gate("o", 2, after), net.add("Tanh", after)
+    return dict(zip(PARTS, (i, after, f, o, new, said, net.add("Mul", o, said)), strict=True))
+
+
+def lstm_cell(layer: Layer) -> Made:
+    """Operands: x, memory, output before, weights [I + H, 4 H], three peepholes, bias."""
+    net = layer.net
+    joined = net.add("Concat", layer.x(0), layer.x(2), axis=1)
+    made = _lstm(layer, net.add("Gemm", joined, layer.x(3), layer.x(7)), layer.x(1), 4)
+    return [made[name] for name in PARTS]
+
+
+def block_lstm(layer: Layer) -> Made:
+    """Operands: how many steps count, x [T, B, I], memory, output before, weights, three peepholes, bias."""
+    net, x = layer.net, layer.x(1)
+    steps, batch, inputs = net.dims(x)
+    count = min(int(layer.array(0).item()), steps)
+    memory, output = layer.x(2), layer.x(3)
+    size = net.dims(memory)[-1]
+    if not 0 < count <= LONGEST:
+        raise RefusedError(f"runs over {count} steps; at most {LONGEST} are unrolled")
+    w, r = net.split(layer.x(4), [inputs, size], 0)
+    rows = net.add("Gemm", net.reshape(x, (steps * batch, inputs)), w, layer.x(8))
+    found: list[dict[str, Value]] = []
+    for t in range(count):
+        own = net.slice(rows, [t * batch], [(t + 1) * batch], [0])
+        found.append(_lstm(layer, net.add("Gemm", output, r, own), memory, 5))
+        memory, output = found[-1]["cs"], found[-1]["h"]
+    rest = steps - count
+    zeros = np.zeros((rest, batch, size), net.type(x).dtype.numpy)
+    blank = [net.constant(zeros, "zeros")] if rest else []
+    made = [net.pack([step[name] for step in found], 0) for name in PARTS]
+    return [net.add("Concat", part, *blank, axis=0) if blank else part for part in made]
+
+
+def gru_cell(layer: Layer) -> Made:
+    """Operands: x, output before, weights of reset and update gate and of the candidate, their biases."""
+    net, x, h = layer.net, layer.x(0), layer.x(1)
+    size = net.dims(h)[-1]
+    both = net.add("Gemm", net.add("Concat", x, h, axis=1), layer.x(2), layer.x(4))
+    r, u = net.split(net.add("Sigmoid", both), [size, size], 1)
+    seen = net.add("Concat", x, net.add("Mul", r, h), axis=1)
+    c = net.add("Tanh", net.add("Gemm", seen, layer.x(3), layer.x(5)))
+    kept = net.add("Mul", net.add("Sub", net.constant(np.array(1, np.float32), "one"), u), c)
+    return [r, u, c, net.add("Add", net.add("Mul", u, h), kept)]
+
+
+CELLS: dict[str, Callable[[Layer], Made]] = {
+    "LSTMBlockCell": lstm_cell, "BlockLSTM": block_lstm, "BlockLSTMV2": block_lstm, "GRUBlockCell": gru_cell,
+}  # fmt: skip

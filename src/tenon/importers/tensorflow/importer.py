@@ -1,0 +1,351 @@
+"""A node of a TensorFlow graph as the functions that spell it see it, and the walk over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tenon.decompositions.channels_last import ChannelsLast
+from tenon.errors import FormatError, InputError, Problem, UnsupportedError
+from tenon.graph_builder.errors import RefusedError, unknown
+from tenon.graph_builder.node_context import port
+from tenon.importers.shared.tensorflow_family import Operands
+from tenon.importers.tensorflow.schema import SCHEMA, array, element_type, shape_of
+from tenon.ir.bind import ANY_RANK
+from tenon.ir.graph import Array, Graph, Origin, Value
+from tenon.ir.types import DType, TensorType
+from tenon.ir.writer import is_known
+from tenon.wire.protobuf import Message
+
+MOST_STEPS = 1024
+"""Steps that a loop is unrolled to."""
+
+MOST_NODES = 200_000
+"""Nodes that may be evaluated in all, with loops unrolled."""
+
+DEEPEST_CALLS = 32
+
+SOURCES = frozenset({
+    "FIFOQueueV2", "IteratorGetNext", "Mfcc", "OneShotIterator", "QueueDequeueManyV2", "QueueDequeueUpToV2",
+    "QueueDequeueV2", "RandomShuffleQueueV2",
+})  # fmt: skip
+"""Where data comes into the graph: queues, data sets, and the audio features, which are computed outside."""
+
+SWITCHES = frozenset({"Switch", "RefSwitch"})
+
+_BARRIERS = frozenset({"Merge", "RefMerge", "Enter", "RefEnter", "NextIteration", "RefNextIteration"})
+"""Where what decides whether a node runs ends: behind these it is the branches or the loop that decide."""
+
+_SILENT = frozenset({"Const", "NoOp", "Assert", "Placeholder", "PlaceholderWithDefault", "SaveV2", "RestoreV2"})
+"""Operators that are no outputs of the model even if nothing reads them."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """A tensor array or list on its way through the graph: tensors by index."""
+
+    size: int
+    values: dict[int, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable's name."""
+
+    name: str
+
+
+class Dead:
+    """What comes out of the branch of a Switch that is not taken."""
+
+
+DEAD = Dead()
+
+Made = Value | Items | Variable | Dead
+
+
+@dataclass
+class Scope:
+    """Results by reference ("node", "node:1"); ``nodes`` are those that may be asked for.  ``merges`` is the state of a
+    loop being unrolled, ``calls`` counts how deep functions are nested."""
+
+    nodes: dict[str, Message]
+    values: dict[str, Made] = field(default_factory=dict)
+    outer: Scope | None = None
+    merges: dict[str, Made] = field(default_factory=dict)
+    calls: int = 0
+
+    @property
+    def main(self) -> bool:
+        return self.outer is None and not self.calls
+
+
+def split_reference(reference: str) -> tuple[str, int]:
+    """(node, output) of "node", "node:1" or, within functions, "node:name:1"."""
+    name, _, rest = reference.partition(":")
+    number = rest.rpartition(":")[2]
+    offset = {"indices": 1, "idx": 1}.get(rest.partition(":")[0], 0)
+    return name, (int(number) if number.isdigit() else 0) + offset
+
+
+def canonical(reference: str) -> str:
+    name, output = split_reference(reference)
+    return f"{name}:{output}" if output else name
+
+
+def data_inputs(node: Message) -> list[str]:
+    return [canonical(name) for name in node.input if not name.startswith("^")]
+
+
+def control_inputs(node: Message) -> list[str]:
+    return [name[1:] for name in node.input if name.startswith("^")]
+
+
+def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
+    """The outputs of Switches that a node waits for without reading them: it runs if they are in the branch taken.
+
+    A constant in a branch has no operands, and hangs on its branch by a control input alone.
+    """
+    found: list[str] = []
+    todo, seen = control_inputs(node), set[str]()
+    while todo:
+        one = nodes.get(name := todo.pop())
+        if one is None or name in seen or one.op in _BARRIERS:
+            continue
+        seen.add(name)
+        for reference in data_inputs(one):
+            maker = split_reference(reference)[0]
+            if maker in nodes and nodes[maker].op in SWITCHES:
+                found.append(reference)
+            else:
+                todo.append(maker)
+        todo += control_inputs(one)
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What nodes mean: operators, control flow, and which Enters an Exit of a loop needs."""
+
+    operators: Mapping[str, Callable[[Layer], Value | Sequence[Value]]]
+    control: Mapping[str, Callable[[Layer], Sequence[Made]]]
+    entries: Callable[[Message, Scope], list[Message]]
+
+
+class Importer:
+    """One graph on its way."""
+
+    def __init__(self, net: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: Vocabulary) -> None:
+        self.net, self.file, self.variables, self.vocabulary = net, net.file, variables, vocabulary
+        self.net.remember()
+        self.functions = {f.signature.name: f for f in graph.library.function}
+        self.left = MOST_NODES
+        self.conditional = any(node.op in SWITCHES for node in graph.node)
+        self.refused: dict[str, str] = {}  # loops and conditions that were reported, and the nodes they are reported at
+        self.top = Scope({node.name: node for node in graph.node})
+        if not self.top.nodes or "" in self.top.nodes:
+            raise FormatError(
+                f"{self.file.name}: the graph has no nodes, or one without a name; the file is truncated or damaged"
+            )
+
+    def run(self, inputs: Sequence[str], wanted: Sequence[str]) -> Graph:
+        """The graph from the inputs that the user chose to the outputs that the user or the file wants.
+
+        Raises ModelError listing every problem.
+        """
+        net = self.net
+        unknown = [n for n in (*inputs, *net.cut_outputs) if split_reference(n)[0] not in self.top.nodes]
+        if unknown:
+            raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
+        for name in inputs:
+            if name in net.shapes and not isinstance(net.shapes[name], int):
+                with net.layer(name, "input", name):
+                    net[name] = Value(name)
+                    self.top.values[name] = net[name]
+        wanted = net.cut_outputs or list(wanted) or self.ends()
+        self.demand(wanted, self.top)
+        other = next((name for name in wanted if not isinstance(self.top.values.get(name), Value)), None)
+        if other is not None:
+            raise FormatError(f"{self.file.name}: the output '{other}' is not a tensor")
+        return net.finish(wanted)
+
+    def ends(self) -> list[str]:
+        """The nodes that nothing reads."""
+        read = {split_reference(name)[0] for node in self.top.nodes.values() for name in data_inputs(node)}
+        return [n.name for n in self.top.nodes.values() if n.name not in read and n.op not in _SILENT]
+
+    def demand(self, references: Sequence[str], scope: Scope) -> None:
+        """Evaluate what is asked for, and before it all that it needs."""
+        todo, open_ = [canonical(r) for r in reversed(references)], set[str]()
+        while todo:
+            reference = todo[-1]
+            if reference in scope.values:
+                todo.pop()
+                continue
+            name = split_reference(reference)[0]
+            node = scope.nodes.get(name)
+            if node is None:
+                raise FormatError(f"{self.file.name}: '{name}' is read and not there; the file is damaged")
+            needs = [r for r in self.needs(node, scope) if r not in scope.values]
+            if needs and name in open_:
+                raise FormatError(f"{self.file.name}: '{name}' needs itself; the file is damaged")
+            open_.add(name)
+            if needs:
+                todo += reversed(needs)
+                continue
+            self.evaluate(node, scope)
+            if reference not in scope.values:
+                self.report_missing(node, reference, scope)
+            open_.discard(name)
+
+    def report_missing(self, node: Message, reference: str, scope: Scope) -> None:
+        """Note that a node has no such output, unless it failed altogether and that is noted."""
+        first = scope.values.get(node.name)
+        if isinstance(first, Dead):
+            scope.values[reference] = first
+            return
+        if not isinstance(first, Value) or first.typed:
+            origin = Origin(self.file.name, node.name, node.op)
+            self.net.writer.report(origin, f"'{reference}' is read, and it has no such output")
+        scope.values[reference] = Value(reference)
+
+    def needs(self, node: Message, scope: Scope) -> list[str]:
+        """The results that a node must have before it can be evaluated."""
+        if (node.op == "Merge" and node.name in scope.merges) or node.op in SOURCES:
+            return []
+        if node.op in ("Exit", "RefExit"):
+            return [name for enter in self.vocabulary.entries(node, scope) for name in data_inputs(enter)[:1]]
+        if scope.outer is not None and node.op in ("Enter", "RefEnter"):
+            return []
+        waits = guards(node, scope.nodes) if self.conditional else []
+        return [*data_inputs(node), *waits]
+
+    def evaluate(self, node: Message, scope: Scope) -> None:
+        """Add a node's results to the scope; what goes wrong is noted with the net."""
+        tops = [node.name] if scope.main else []
+        made: Sequence[Made] = []
+        self.left -= 1
+        if self.left < 0:
+            problem = Problem(f"{node.name} ({node.op})", f"loops and functions come to more than {MOST_NODES} nodes")
+            raise UnsupportedError(self.file.name, [problem])
+        with self.net.layer(node.name, node.op, *tops):
+            made = self.results(node, scope)
+            if scope.main:
+                made = [self.named(canonical(f"{node.name}:{i}"), value) for i, value in enumerate(made)]
+        if not made:
+            made = [self.net.scope.get(node.name, Value(node.name)) if scope.main else Value(node.name)]
+        for i, value in enumerate(made):
+            scope.values[canonical(f"{node.name}:{i}")] = value
+
+    def is_dead(self, layer: Layer) -> bool:
+        """Whether a node is in a branch that is not taken: what joins branches is not, one of them is taken."""
+        if layer.node.op in _BARRIERS or not self.conditional:
+            return False
+        return any(isinstance(layer.scope.values.get(r), Dead) for r in self.needs(layer.node, layer.scope))
+
+    def named(self, reference: str, value: Made) -> Made:
+        if isinstance(value, Value):
+            self.net[reference] = value
+            return self.net.scope[reference]
+        return value
+
+    def results(self, node: Message, scope: Scope) -> Sequence[Made]:
+        layer = Layer(self, node, scope)
+        if self.is_dead(layer):
+            return [DEAD] * 8
+        control = self.vocabulary.control.get(node.op)
+        if control is not None:
+            return control(layer)
+        spell = self.vocabulary.operators.get(node.op)
+        values = [] if node.op in SOURCES else [layer.made(k) for k in range(layer.count)]
+        if spell is None:
+            raise unknown(node.op, self.vocabulary.operators)
+        if any(isinstance(v, Value) and not is_known(v) for v in values):
+            return []  # the layer that did not make it has been reported
+        found = spell(layer)
+        return [found] if isinstance(found, Value) else list(found)
+
+    def input(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
+        """A new input of the graph; an unknown batch is one.  Raises ShapeError while other extents are unknown."""
+        if name in self.net.scope and self.net.scope[name] in self.net.graph.inputs:
+            return self.net.scope[name]
+        dims: tuple[int | str, ...] = (ANY_RANK,)
+        if shape is not None:
+            dims = tuple(n if n >= 0 else 1 if i == 0 else f"{name}_dim_{i}" for i, n in enumerate(shape))
+        return port(self.net, name, TensorType(dtype, dims))
+
+
+class Layer(Operands):
+    """A node of the file as the functions of ``tensorflow.ops`` see it."""
+
+    def __init__(self, importer: Importer, node: Message, scope: Scope) -> None:
+        self.importer, self.node, self.scope, self.net = importer, node, scope, importer.net
+        self.references = data_inputs(node)
+
+    @property
+    def count(self) -> int:
+        return len(self.references)
+
+    def attribute(self, name: str) -> Message:
+        found: Message = self.node.attr.get(name) or SCHEMA.new("Attribute")
+        return found
+
+    def ints(self, name: str) -> list[int]:
+        return list(self.attribute(name).list.i)
+
+    def text(self, name: str, default: str = "") -> str:
+        return bytes(self.attribute(name).s).decode("utf-8", "replace") or default
+
+    def flag(self, name: str) -> bool:
+        return bool(self.attribute(name).b)
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        return float(self.attribute(name).f) if name in self.node.attr else default
+
+    def integer(self, name: str, default: int = 0) -> int:
+        return int(self.attribute(name).i) if name in self.node.attr else default
+
+    def dtype(self, name: str) -> DType:
+        return element_type(self.attribute(name).type)
+
+    def made(self, k: int = 0) -> Made:
+        """Operand ``k``, whatever it is."""
+        if k >= self.count:
+            raise RefusedError(f"input {k} is missing")
+        reference = self.references[k]
+        self.note(reference)
+        return self.scope.values[reference]
+
+    def note(self, reference: str) -> None:
+        """Say that this node needs a result, or what stands for it where its node failed."""
+        name = reference if reference in self.net else split_reference(reference)[0]
+        if self.scope.main and name in self.net:
+            self.net[name]
+
+    def x(self, k: int = 0) -> Value:
+        """Operand ``k``, which must be a tensor."""
+        found = self.made(k)
+        if not isinstance(found, Value):
+            raise RefusedError(f"input {k} is not a tensor")
+        return found
+
+    def items(self, k: int) -> Items:
+        found = self.made(k)
+        if not isinstance(found, Items):
+            raise RefusedError(f"input {k} is not a tensor array")
+        return found
+
+    def constant(self) -> Value:
+        return self.net.constant(array(self.attribute("value").tensor), "value")
+
+    def declared(self, name: str) -> tuple[int, ...] | None:
+        """The shape that an attribute declares; None if it does not."""
+        return shape_of(self.attribute(name).shape) if name in self.node.attr else None
+
+    def input(self, reference: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
+        return self.importer.input(reference, dtype, shape)
+
+    def maker(self, k: int) -> Layer | None:
+        """The node that makes operand ``k``."""
+        node = self.scope.nodes.get(split_reference(self.references[k])[0]) if k < self.count else None
+        return None if node is None else Layer(self.importer, node, self.scope)

@@ -1,0 +1,342 @@
+"""Control flow and what goes with it, decided while importing: loops unrolled, conditions taken, functions inlined.
+
+A loop of TensorFlow 1 is a frame: Enter brings values in, Merge takes the first or the next one, Switch lets it go on
+while LoopCond holds, NextIteration carries it around, Exit lets it out.  A loop of TensorFlow 2 names two functions.
+Source: "Implementation of Control Flow in TensorFlow".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tenon.graph_builder.errors import RefusedError
+from tenon.importers.tensorflow.importer import (
+    DEAD,
+    DEEPEST_CALLS,
+    MOST_STEPS,
+    Dead,
+    Importer,
+    Items,
+    Layer,
+    Made,
+    Scope,
+    Variable,
+    canonical,
+    data_inputs,
+    split_reference,
+)
+from tenon.ir.graph import Value
+from tenon.wire.protobuf import Message
+
+_UNROLL = "only loops whose number of steps is known when compiling can be unrolled"
+
+
+class _OpenError(Exception):
+    """A condition that is not known when compiling."""
+
+    def __init__(self, value: Made) -> None:
+        super().__init__()
+        self.value = value
+
+
+def _truth(value: Made) -> bool:
+    if not isinstance(value, Value) or value.data is None or value.data.size != 1:
+        raise _OpenError(value)
+    return bool(value.data.item())
+
+
+def _refused(layer: Layer, key: str, what: str, error: _OpenError) -> list[Made]:
+    """Report a loop or a condition that is computed at run time, once for all the nodes that it needs.
+
+    Raises RefusedError for the first of them; the others are left without results.
+    """
+    importer, value = layer.importer, error.value
+    if key in importer.refused:
+        layer.note(importer.refused[key])
+        return []
+    importer.refused[key] = layer.node.name
+    if isinstance(value, Value) and not value.typed:
+        return []  # what the condition is computed from was refused, and that is reported
+    inputs = importer.net.writer.need(value)
+    fixed = " and ".join(f"--value {name}=..." for name in inputs)
+    remedy = f"fix {fixed}, or cut the model around it with --from and --to" if inputs else _UNROLL
+    raise RefusedError(f"{what} is computed at run time", remedy)
+
+
+# ----------------------------------------------------------------------------------------------------- frames
+def _node(reference: str, scope: Scope) -> Message:
+    name = split_reference(reference)[0]
+    if name not in scope.nodes:
+        raise RefusedError(f"reads '{name}', which is not there")
+    return scope.nodes[name]
+
+
+def _input(node: Message, i: int) -> str:
+    inputs = data_inputs(node)
+    if i >= len(inputs):
+        raise RefusedError(f"'{node.name}' ({node.op}) reads {len(inputs)} tensors, fewer than a loop needs")
+    return inputs[i]
+
+
+def _parts(exit: Message, scope: Scope) -> tuple[list[Message], str, Message]:
+    """The Merges of the frame that an Exit leaves, its name, and its LoopCond."""
+    switch = _node(_input(exit, 0), scope)
+    condition = _node(_input(switch, 1), scope)
+    frame = _frame(_node(_input(switch, 0), scope), scope)
+    merges = [n for n in scope.nodes.values() if n.op == "Merge" and _frame(n, scope) == frame]
+    if not frame or not merges:
+        raise RefusedError(f"the loop that '{exit.name}' leaves is malformed")
+    return merges, frame, condition
+
+
+def _frame(merge: Message, scope: Scope) -> str:
+    """The frame of a loop's Merge; empty for one that joins two branches."""
+    inputs = data_inputs(merge)
+    enter = scope.nodes.get(split_reference(inputs[0])[0]) if inputs else None
+    if enter is None or enter.op not in ("Enter", "RefEnter"):
+        return ""
+    return bytes(enter.attr["frame_name"].s).decode("utf-8", "replace") if "frame_name" in enter.attr else ""
+
+
+def entries(exit: Message, scope: Scope) -> list[Message]:
+    """The Enters of the frame that an Exit leaves."""
+    _, frame, _ = _parts(exit, scope)
+    name = frame.encode()
+    enters = [n for n in scope.nodes.values() if n.op in ("Enter", "RefEnter") and "frame_name" in n.attr]
+    return [n for n in enters if bytes(n.attr["frame_name"].s) == name]
+
+
+def _exit(layer: Layer) -> Sequence[Made]:
+    """Unrolls the loop and keeps what this Exit lets out."""
+    scope = layer.scope
+    merges, frame, condition = _parts(layer.node, scope)
+    for enter in entries(layer.node, scope):
+        layer.note(data_inputs(enter)[0])
+    try:
+        state = _unrolled(layer, merges, condition, {m.name: _entered(m, scope) for m in merges})
+    except _OpenError as error:
+        return _refused(layer, f"loop {frame}", f"the condition of the loop '{frame}'", error)
+    left = _node(data_inputs(_node(data_inputs(layer.node)[0], scope))[0], scope)
+    return [state[left.name]]
+
+
+def _unrolled(layer: Layer, merges: list[Message], condition: Message, state: dict[str, Made]) -> dict[str, Made]:
+    """What the Merges of a loop hold after its last step.  Raises _OpenError."""
+    importer, scope = layer.importer, layer.scope
+    for _ in range(MOST_STEPS):
+        inner = Scope(scope.nodes, {}, scope, dict(state), scope.calls)
+        importer.demand([data_inputs(condition)[0]], inner)
+        if not _truth(inner.values[data_inputs(condition)[0]]):
+            return state
+        nexts = [_node(data_inputs(m)[1], scope) for m in merges]
+        carried = [data_inputs(n)[0] for n in nexts]
+        importer.demand(carried, inner)
+        state = {m.name: inner.values[name] for m, name in zip(merges, carried, strict=True)}
+    raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
+
+
+def _entered(merge: Message, scope: Scope) -> Made:
+    enter = _node(data_inputs(merge)[0], scope)
+    return scope.values[data_inputs(enter)[0]]
+
+
+def _enter(layer: Layer) -> Sequence[Made]:
+    """Within a loop, the value from outside."""
+    outer = layer.scope.outer
+    if outer is None:
+        return [layer.made()]
+    return [outer.values[layer.references[0]]]
+
+
+def _merge(layer: Layer) -> Sequence[Made]:
+    """A loop's state, or that of two branches which was taken, and its number."""
+    if layer.node.name in layer.scope.merges:
+        return [layer.scope.merges[layer.node.name]]
+    alive = {i: v for i in range(layer.count) if not isinstance(v := layer.made(i), Dead)}
+    if any(isinstance(v, Value) and not v.typed for v in alive.values()):
+        return []  # a branch may be the one that is taken as long as its condition is not known
+    if len(alive) > 1:
+        names = " and ".join(repr(layer.references[i]) for i in alive)
+        raise RefusedError(f"joins {names}, and no condition says which of them is taken")
+    return [*alive.values(), *(layer.net.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
+
+
+def _switch(layer: Layer) -> Sequence[Made]:
+    value, condition = layer.made(0), _node(layer.references[1], layer.scope)
+    if condition.op == "LoopCond":
+        return [DEAD, value]
+    try:
+        taken = _truth(layer.made(1))
+    except _OpenError as error:
+        name = layer.references[1]
+        return _refused(layer, f"condition {name}", f"the condition '{name}'", error)
+    return [DEAD if taken else value, value if taken else DEAD]
+
+
+# -------------------------------------------------------------------------------------------------- functions
+def _call(importer: Importer, name: str, arguments: Sequence[Made], scope: Scope) -> list[Made]:
+    """The results of a function of the graph's library."""
+    function = importer.functions.get(name)
+    if function is None:
+        raise RefusedError(f"calls the function '{name}', which is not there")
+    if scope.calls >= DEEPEST_CALLS:
+        raise RefusedError(f"functions are nested more than {DEEPEST_CALLS} deep")
+    names = [argument.name for argument in function.signature.input]
+    inner = Scope({n.name: n for n in function.node}, calls=scope.calls + 1)
+    inner.values.update(zip(names, arguments, strict=True))
+    results = [function.ret[output.name] for output in function.signature.output]
+    wanted = [canonical(r) for r in results]
+    importer.demand(wanted, inner)
+    return [inner.values[name] for name in wanted]
+
+
+def _called(layer: Layer) -> Sequence[Made]:
+    name = layer.attribute("f").func.name
+    return _call(layer.importer, name, _pass_all(layer), layer.scope)
+
+
+def _while(layer: Layer) -> Sequence[Made]:
+    state = _pass_all(layer)
+    condition, body = (layer.attribute(k).func.name for k in ("cond", "body"))
+    for _ in range(MOST_STEPS):
+        try:
+            if not _truth(_call(layer.importer, condition, state, layer.scope)[0]):
+                return state
+        except _OpenError as error:
+            return _refused(layer, f"loop {layer.node.name}", f"the condition of the loop '{layer.node.name}'", error)
+        state = _call(layer.importer, body, state, layer.scope)
+    raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
+
+
+def _if(layer: Layer) -> Sequence[Made]:
+    try:
+        branch = "then_branch" if _truth(layer.made(0)) else "else_branch"
+    except _OpenError as error:
+        return _refused(layer, f"condition {layer.references[0]}", f"the condition '{layer.references[0]}'", error)
+    return _call(layer.importer, layer.attribute(branch).func.name, _pass_all(layer)[1:], layer.scope)
+
+
+# ----------------------------------------------------------------------------------------------- tensor arrays
+def _new_array(layer: Layer) -> Sequence[Made]:
+    (size,) = layer.numbers(0)
+    return [Items(size), Items(size)]
+
+
+def _reserve(layer: Layer) -> Sequence[Made]:
+    return [Items(layer.numbers(1)[0])]
+
+
+def _from_tensor(layer: Layer) -> Sequence[Made]:
+    parts = layer.net.unpack(layer.x(0), 0)
+    return [Items(len(parts), dict(enumerate(parts)))]
+
+
+def _scatter(layer: Layer) -> Sequence[Made]:
+    """Operands: array, indices, a tensor to unpack, flow."""
+    flow, parts = layer.items(3), layer.net.unpack(layer.x(2), 0)
+    return [Items(flow.size, {**flow.values, **dict(zip(layer.numbers(1), parts, strict=True))})]
+
+
+def _write(layer: Layer) -> Sequence[Made]:
+    """Operands: array, index, value, flow."""
+    flow = layer.items(3)
+    return [Items(flow.size, {**flow.values, layer.numbers(1)[0]: layer.x(2)})]
+
+
+def _set_item(layer: Layer) -> Sequence[Made]:
+    """Operands: list, index, value."""
+    items = layer.items(0)
+    return [Items(items.size, {**items.values, layer.numbers(1)[0]: layer.x(2)})]
+
+
+def _read(flow: int) -> Callable[[Layer], Sequence[Made]]:
+    def spell(layer: Layer) -> Sequence[Made]:
+        items, (index,) = layer.items(flow), layer.numbers(1)
+        if index not in items.values:
+            raise RefusedError(f"reads element {index} of a tensor array before it is written")
+        return [items.values[index]]
+
+    return spell
+
+
+def _gather(layer: Layer) -> Sequence[Made]:
+    """Operands: array, indices, flow."""
+    items, indices = layer.items(2), layer.numbers(1)
+    if any(i not in items.values for i in indices):
+        raise RefusedError("reads elements of a tensor array before they are written")
+    return [layer.net.pack([items.values[i] for i in indices], 0)]
+
+
+def _stack(layer: Layer) -> Sequence[Made]:
+    items = layer.items(0)
+    if len(items.values) != items.size:
+        raise RefusedError("reads elements of a list before they are written")
+    return [layer.net.pack([items.values[i] for i in range(items.size)], 0)]
+
+
+def _size(flow: int) -> Callable[[Layer], Sequence[Made]]:
+    return lambda layer: [layer.net.constant(np.array(layer.items(flow).size, np.int32), "size")]
+
+
+# --------------------------------------------------------------------------------------------------- variables
+def _variable(layer: Layer) -> Sequence[Made]:
+    return [Variable(layer.text("shared_name") or layer.node.name)]
+
+
+def _read_variable(layer: Layer) -> Sequence[Made]:
+    found = layer.made(0)
+    if isinstance(found, Value):  # frozen: a constant stands where the variable stood
+        return [found]
+    return _stored(layer, found.name if isinstance(found, Variable) else "")
+
+
+def _old_variable(layer: Layer) -> Sequence[Made]:
+    return _stored(layer, layer.node.name)
+
+
+def _stored(layer: Layer, name: str) -> Sequence[Made]:
+    data = layer.importer.variables.get(name)
+    if data is None:
+        remedy = "freeze the graph, or give the SavedModel's whole folder"
+        raise RefusedError("the variable has no value", remedy)
+    return [layer.net.constant(data, "value")]
+
+
+def _pass(layer: Layer) -> Sequence[Made]:
+    return [layer.made(0)]
+
+
+def _pass_all(layer: Layer) -> Sequence[Made]:
+    return [layer.made(k) for k in range(layer.count)]
+
+
+CONTROL: dict[str, Callable[[Layer], Sequence[Made]]] = {
+    **dict.fromkeys(("Enter", "RefEnter"), _enter),
+    **dict.fromkeys(("Exit", "RefExit"), _exit),
+    **dict.fromkeys(("Merge", "RefMerge"), _merge),
+    **dict.fromkeys(("Switch", "RefSwitch"), _switch),
+    **dict.fromkeys(("Identity", "LoopCond", "NextIteration", "PreventGradient", "StopGradient", "Snapshot"), _pass),
+    **dict.fromkeys(("CheckNumerics", "RefIdentity"), _pass),
+    "IdentityN": _pass_all,
+    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), _called),
+    **dict.fromkeys(("While", "StatelessWhile"), _while),
+    **dict.fromkeys(("If", "StatelessIf"), _if),
+    "TensorArrayV3": _new_array,
+    "TensorArrayScatterV3": _scatter,
+    "TensorArrayWriteV3": _write,
+    "TensorArrayReadV3": _read(2),
+    "TensorArrayGatherV3": _gather,
+    "TensorArraySizeV3": _size(1),
+    "TensorListReserve": _reserve,
+    "TensorListFromTensor": _from_tensor,
+    "TensorListSetItem": _set_item,
+    "TensorListGetItem": _read(0),
+    "TensorListStack": _stack,
+    "TensorListLength": _size(0),
+    "VarHandleOp": _variable,
+    "ReadVariableOp": _read_variable,
+    **dict.fromkeys(("Variable", "VariableV2"), _old_variable),
+}
+"""Operators that are decided while importing; their operands need not be tensors."""

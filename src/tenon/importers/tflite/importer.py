@@ -1,0 +1,320 @@
+"""An operator of a TFLite file as the functions that spell it see it, and the walk over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon.decompositions.channels_last import ChannelsLast
+from tenon.graph_builder.errors import RefusedError, unknown
+from tenon.importers.shared.tensorflow_family import Operands
+from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.types import WHOLE, DType, Quant, TensorType
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the file; ``data`` is set for constants.  ``broken`` says why it cannot be used."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    quant: Quant | None
+    data: Array | None
+    broken: str = ""
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape, quant=self.quant)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator of the file; operands are numbers of tensors, -1 is absent."""
+
+    type: str
+    options: Mapping[str, Any]
+    custom: bytes
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    intermediates: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Content:
+    """The main sub-graph of a file."""
+
+    name: str
+    tensors: list[Tensor]
+    operations: list[Operation]
+    inputs: list[int]
+    outputs: list[int]
+
+
+class Importer:
+    """One file on its way to a graph."""
+
+    def __init__(
+        self, net: ChannelsLast, content: Content, operators: Mapping[str, Spell], movers: Container[str]
+    ) -> None:
+        self.net, self.content, self.operators, self.movers = net, content, operators, movers
+        self.net.remember()
+        self.names = _unique([t.name for t in content.tensors])
+        self.reals: dict[Value, Value] = {}
+        self.counts: dict[Value, Value] = {}
+        self.stepped: set[Value] = set()
+        """Values that count steps of the tensor that they are about to become."""
+        self.tables: dict[str, Value] = {}
+        """Constants that operators share, by what they hold."""
+        self.kept: list[str] = []
+        """Outputs that are the next run's states."""
+
+    def run(self) -> Graph:
+        """Raises ModelError listing every problem."""
+        net, content = self.net, self.content
+        net.inputs({self.names[i]: content.tensors[i].type for i in dict.fromkeys(content.inputs)})
+        for operation in content.operations:
+            tops = [self.names[i] for i in operation.outputs if i >= 0]
+            with net.layer(tops[0] if tops else operation.type, operation.type, *tops):
+                self.operation(operation)
+        for i in content.outputs:
+            if self.names[i] not in net and content.tensors[i].data is not None:
+                with net.layer(self.names[i], "constant", self.names[i]):
+                    net[self.names[i]] = self.raw(i)
+        return net.finish([*(self.names[i] for i in content.outputs), *self.kept])
+
+    def operation(self, operation: Operation) -> None:
+        spell = self.operators.get(operation.type)
+        for name in (self.names[i] for i in operation.inputs if i >= 0):
+            if name in self.net:
+                self.net[name]  # the net shall know that it is read, even if the operator is refused
+        try:
+            if spell is None:
+                raise unknown(operation.type, self.operators)
+            layer = Layer(self, operation, operation.type in self.movers and self.alike(operation))
+            found = spell(layer)
+            made = [found] if isinstance(found, Value) else list(found)
+            if len(made) < len(operation.outputs):
+                raise RefusedError(f"it has {len(made)} outputs, and the file asks for {len(operation.outputs)}")
+        except RefusedError:
+            for i in operation.outputs:
+                if i >= 0:  # what follows can still be looked at
+                    self.net[self.names[i]] = Value(self.names[i], self.content.tensors[i].type)
+            raise
+        for i, value in zip(operation.outputs, made, strict=False):
+            if i >= 0:
+                self.store(i, value)
+
+    def alike(self, operation: Operation) -> bool:
+        """Whether all quantised operands share one quantisation, so that integers may be moved as they are."""
+        tensors = [self.content.tensors[i] for i in (*operation.inputs, *operation.outputs) if i >= 0]
+        quants = {(t.dtype, t.quant) for t in tensors if t.quant is not None and t.dtype is not DType.I32}
+        return len(quants) <= 1
+
+    def store(self, i: int, value: Value) -> None:
+        """Make ``value`` tensor ``i``, quantised if that is what the tensor is."""
+        tensor, net = self.content.tensors[i], self.net
+        dtype = net.type(value).dtype
+        if tensor.broken:
+            raise RefusedError(f"its output: {tensor.broken}")
+        if tensor.quant is not None and dtype.is_float and not tensor.dtype.is_float:
+            scale, zero = self.grid(tensor)
+            scale = net.scalar(1.0) if value in self.stepped else scale
+            value = net.add("QuantizeLinear", value, scale, zero, to=tensor.dtype.value)
+        elif dtype is not tensor.dtype:
+            value = net.add("Cast", value, to=tensor.dtype.value)
+        net[self.names[i]] = value
+
+    def grid(self, tensor: Tensor) -> tuple[Value, Value]:
+        """A tensor's scale and zero point, as operands."""
+        quant = tensor.quant
+        assert quant is not None
+        if len(quant.scale) > 1:
+            raise RefusedError("quantisation per channel of a tensor computed at run time is not supported")
+        info = np.iinfo(tensor.dtype.numpy.name)
+        if not info.min <= quant.zero_point[0] <= info.max or quant.scale[0] <= 0:
+            raise RefusedError(f"the quantisation of '{tensor.name}' is impossible")
+        zero = np.array(quant.zero_point[0], tensor.dtype.numpy)
+        return self.net.scalar(quant.scale[0]), self.net.constant(zero, "zero_point")
+
+    def raw(self, i: int) -> Value:
+        """Tensor ``i`` as it is stored."""
+        tensor, name = self.content.tensors[i], self.names[i]
+        if tensor.broken:
+            raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
+        if name not in self.net and tensor.data is not None:
+            return self.net.quantized(tensor.data, name, tensor.quant)
+        return self.net[name]
+
+    def real(self, i: int) -> Value:
+        """Tensor ``i`` as the numbers that it stands for."""
+        tensor = self.content.tensors[i]
+        if tensor.quant is None or tensor.dtype.is_float:
+            return self.raw(i)
+        if self.names[i] not in self.net and tensor.data is not None and not tensor.broken:
+            return self.net.quantized(dequantized(tensor.data, tensor.quant), f"{self.names[i]}_real", tensor.quant)
+        value = self.raw(i)
+        if value not in self.reals:
+            scale, zero = self.grid(tensor)
+            counted = self.counts.get(value)
+            self.reals[value] = (
+                self.net.add("DequantizeLinear", value, scale, zero)
+                if counted is None
+                else self.net.add("Mul", counted, scale)
+            )
+        return self.reals[value]
+
+    def counted(self, i: int) -> Value:
+        """Tensor ``i``, which is quantised, as f32 numbers of steps from its zero point."""
+        tensor = self.content.tensors[i]
+        assert tensor.quant is not None
+        if tensor.data is not None:
+            quant = Quant((1.0,) * len(tensor.quant.scale), tensor.quant.zero_point, tensor.quant.axis)
+            return self.net.quantized(dequantized(tensor.data, quant), f"{self.names[i]}_steps", WHOLE)
+        value = self.raw(i)
+        if value not in self.counts:
+            _, zero = self.grid(tensor)
+            self.counts[value] = self.net.add("DequantizeLinear", value, self.net.scalar(1.0), zero)
+        return self.counts[value]
+
+
+class Layer(Operands):
+    """An operator of the file as the functions of ``tflite.ops`` see it.
+
+    ``raw`` says that integers are moved as they are: then ``x`` gives what is stored, not what it stands for.
+    """
+
+    def __init__(self, importer: Importer, operation: Operation, raw: bool) -> None:
+        self.importer, self.operation, self.raw = importer, operation, raw
+        self.net = importer.net
+
+    def __getattr__(self, name: str) -> Any:
+        """A field of the operator's options."""
+        try:
+            return self.operation.options[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def integer(self, name: str, default: int = 0) -> int:
+        return int(self.operation.options.get(name, default))
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        return float(self.operation.options.get(name, default))
+
+    def flag(self, name: str) -> bool:
+        return bool(self.operation.options.get(name))
+
+    def ints(self, name: str) -> list[int]:
+        return list(self.operation.options.get(name, ()))
+
+    @property
+    def count(self) -> int:
+        return len(self.operation.inputs)
+
+    def has(self, k: int) -> bool:
+        return k < self.count and self.operation.inputs[k] >= 0
+
+    def index(self, k: int) -> int:
+        if not self.has(k):
+            raise RefusedError(f"input {k} is missing")
+        return self.operation.inputs[k]
+
+    def x(self, k: int = 0) -> Value:
+        """Operand ``k``.  Raises RefusedError if it is absent or its type is not known."""
+        found = self.importer.raw(self.index(k)) if self.raw else self.importer.real(self.index(k))
+        self.net.type(found)
+        return found
+
+    def optional(self, k: int) -> Value | None:
+        return self.x(k) if self.has(k) else None
+
+    def factors(self, x: int, w: int, bias: int, axis: int) -> tuple[Value, Value, Value | None, Array | None]:
+        """Operands of a product, and what one step of the result stands for.
+
+        Of 8-bit numbers these are the integers themselves, whose sums are exact in f32 (below 2**24) in any order, as
+        LiteRT has them; of others they are the real numbers, and the step is None.  ``axis`` is that of the weights
+        which tells the channels of the result apart.
+        """
+        tensors = self.importer.content.tensors
+        left, right = (tensors[self.index(k)] for k in (x, w))
+        added = tensors[self.index(bias)] if self.has(bias) else None
+        small = all(t.dtype in (DType.I8, DType.U8) and not t.broken for t in (left, right))
+        plain = added is None or (added.data is not None and added.dtype is DType.I32 and not added.broken)
+        if (
+            not small or not plain or left.quant is None or right.quant is None or left.data is not None
+            or right.data is None or len(left.quant.scale) > 1 or right.quant.axis not in (None, axis)
+        ):  # fmt: skip
+            return self.x(x), self.x(w), self.optional(bias), None
+        unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
+        steps = added.data.astype(np.float32) if added is not None and added.data is not None else None
+        whole = None if steps is None else self.net.constant(steps, "bias")
+        unit = unit if len(unit) > 1 else unit.reshape(())
+        return self.importer.counted(self.index(x)), self.importer.counted(self.index(w)), whole, unit
+
+    def stored(self, k: int) -> Value:
+        return self.importer.raw(self.index(k))
+
+    def state(self, k: int) -> Value:
+        """A variable that is kept between runs, as an input of the graph in f32."""
+        i = self.index(k)
+        name, tensor = self.importer.names[i], self.importer.content.tensors[i]
+        if tensor.broken:
+            raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
+        return self.net[name] if name in self.net else self.net.input(name, TensorType(DType.F32, tensor.shape))
+
+    def keep(self, k: int, value: Value) -> None:
+        """The variable's content after this run, as an output of the graph."""
+        name = f"{self.importer.names[self.index(k)]}_out"
+        self.net[name] = value
+        self.importer.kept.append(name)
+
+    def output(self, k: int = 0) -> Tensor:
+        outputs = self.operation.outputs
+        if k >= len(outputs) or outputs[k] < 0:
+            raise RefusedError(f"output {k} is missing")
+        return self.importer.content.tensors[outputs[k]]
+
+    def intermediate(self, k: int) -> Tensor:
+        """A tensor that says nothing but how numbers within the operator are quantised."""
+        numbers = self.operation.intermediates
+        if k >= len(numbers) or numbers[k] < 0 or self.importer.content.tensors[numbers[k]].quant is None:
+            raise RefusedError(f"its intermediate tensor {k} has no quantisation")
+        return self.importer.content.tensors[numbers[k]]
+
+    def zero(self, like: Value) -> Value | None:
+        """The stored number that stands for 0, where integers are padded."""
+        quant = self.output().quant
+        return self.net.number(quant.zero_point[0], like) if self.raw and quant is not None else None
+
+
+Spell = Callable[[Layer], Value | Sequence[Value]]
+
+
+def dequantized(data: Array, quant: Quant) -> Array:
+    """What the integers stand for, in f32."""
+    scale, zero = np.array(quant.scale, np.float32), np.array(quant.zero_point, np.int64)
+    if quant.axis is not None:
+        shape = [-1 if i == quant.axis else 1 for i in range(data.ndim)]
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    with np.errstate(over="ignore"):
+        result: Array = ((data.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32)
+    return result.reshape(data.shape)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names that are told apart by a number where the file repeats one."""
+    seen: dict[str, int] = {}
+    found = []
+    taken = set(names)
+    for name in names:
+        n = seen.get(name, 0)
+        seen[name] = n + 1
+        fresh = name
+        while n and fresh in taken:
+            fresh, n = f"{name}_{n}", n + 1
+        taken.add(fresh)
+        found.append(fresh)
+    return found

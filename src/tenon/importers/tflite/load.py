@@ -1,0 +1,166 @@
+"""TFLite models: float, half, dynamic-range and integer, as graphs.
+
+A quantised tensor keeps its integers and its scale in the graph.  An operator on quantised tensors reads them through
+DequantizeLinear, computes in f32 and writes through QuantizeLinear; operators that only move elements work on the
+integers.  Constants are dequantised here; their type keeps the quantisation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.decompositions.channels_last import ChannelsLast
+from tenon.errors import FormatError
+from tenon.graph_builder.errors import RefusedError
+from tenon.importers.tflite import schema
+from tenon.importers.tflite.importer import (
+    Content,
+    Importer,
+    Operation,
+    Tensor,
+)
+from tenon.ir.bind import Shapes
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import DType, Quant
+from tenon.ir.writer import LARGEST_TENSOR
+from tenon.model_files.model_file import ModelFile
+from tenon.wire.flatbuffer import Buffer, Table, options
+
+IDENTIFIER = b"TFL3"
+MOST_OPERATORS = 1 << 17
+
+
+def recognise(file: ModelFile) -> bool:
+    """Marked as TFL3, or named .tflite."""
+    return file.data[4:8] == IDENTIFIER or file.suffix == ".tflite"
+
+
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
+    """The graph of a TFLite model.  See ``importers.load`` for errors."""
+    from tenon.importers.tflite.ops import MOVERS, OPERATORS
+
+    try:
+        content = parse(file)
+        name = content.name if content.name != "main" else ""
+        return Importer(ChannelsLast(file, name, shapes, inputs, outputs), content, OPERATORS, MOVERS).run()
+    except RefusedError as error:
+        raise FormatError(f"{file.name}: {error.what}") from error
+
+
+# ---------------------------------------------------------------------------------------------- parsing
+def parse(file: ModelFile) -> Content:
+    """What the file says.  Raises FormatError."""
+    try:
+        return _parse(file.data)
+    except FormatError as error:
+        raise FormatError(f"{file.name}: not a readable TFLite model: {error}") from error
+
+
+def _parse(data: bytes) -> Content:
+    if data[4:8] != IDENTIFIER:
+        raise FormatError("its identifier is not TFL3")
+    model = Buffer(data).root()
+    version = model.get(schema.MODEL["version"], "u32")
+    if version != 3:
+        raise FormatError(f"it is of schema version {version}; Tenon reads version 3")
+    graphs = model.tables(schema.MODEL["subgraphs"])
+    if not graphs:
+        raise FormatError("it has no sub-graph")
+    codes = [_operator_type(code) for code in model.tables(schema.MODEL["operator_codes"])]
+    buffers = model.tables(schema.MODEL["buffers"])
+    main, slots = graphs[0], schema.SUBGRAPH
+    tensors = [_tensor(t, buffers, data, i) for i, t in enumerate(main.tables(slots["tensors"]))]
+    operators = main.tables(slots["operators"])
+    if len(operators) > MOST_OPERATORS:
+        raise FormatError(f"it has {len(operators)} operators; at most {MOST_OPERATORS} are possible")
+    operations = [_operation(o, codes, len(tensors)) for o in operators]
+    ends = [main.ints(slots["inputs"]), main.ints(slots["outputs"])]
+    if not all(0 <= i < len(tensors) for end in ends for i in end):
+        raise FormatError("an input or output is a tensor that is not there")
+    return Content(main.text(slots["name"]), tensors, operations, *ends)
+
+
+def _operator_type(code: Table) -> str:
+    slots = schema.OPERATOR_CODE
+    number = max(code.get(slots["old_code"], "i8"), code.get(slots["code"], "i32"))
+    name = schema.BUILTIN.get(number, f"operator {number}")
+    return code.text(slots["custom"]) if name == "CUSTOM" else name
+
+
+def _operation(table: Table, codes: Sequence[str], tensors: int) -> Operation:
+    slots = schema.OPERATOR
+    opcode = table.get(slots["opcode"], "u32")
+    ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
+    if opcode >= len(codes) or not all(-1 <= i < tensors for end in ends for i in end):
+        raise FormatError("an operator refers to what is not there")
+    found = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
+    custom = table.vector(slots["custom_options"], "u8").tobytes()
+    return Operation(codes[opcode], found, custom, *ends)
+
+
+def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> Tensor:
+    slots = schema.TENSOR
+    name = table.text(slots["name"]) or f"tensor_{number}"
+    shape, code = tuple(table.ints(slots["shape"])), table.get(slots["type"], "i8")
+    buffer = table.get(slots["buffer"], "u32")
+    if buffer >= len(buffers) and buffers:
+        raise FormatError(f"tensor '{name}' refers to a buffer that is not there")
+    dtype = schema.DTYPES.get(code, DType.F32)
+    quant, broken = _quant(table.table(slots["quantization"]), shape)
+    content = _content(buffers[buffer], data) if buffers else np.empty(0, np.uint8)
+    if code not in schema.DTYPES:
+        broken = f"element type {schema.OTHER_TYPES.get(code, code)} is not supported"
+    elif any(d < 0 for d in shape) or math.prod(shape) > LARGEST_TENSOR:
+        broken = f"the shape {list(shape)} is impossible"
+    elif table.table(slots["sparsity"]) is not None:
+        broken = "sparse tensors are not supported"
+    array = None
+    if content.size and not broken:
+        if content.size != math.prod(shape) * dtype.bytes:
+            broken = f"holds {content.size} bytes where {list(shape)} needs {math.prod(shape) * dtype.bytes}"
+        else:
+            array = content.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False).reshape(shape)
+    return Tensor(name, shape, dtype, quant, array, broken)
+
+
+def _content(buffer: Table, data: bytes) -> Array:
+    """A buffer's bytes; those of files above 2 GB lie behind the tables."""
+    slots = schema.BUFFER
+    offset, size = buffer.get(slots["offset"], "u64"), buffer.get(slots["size"], "u64")
+    if offset > 1:
+        if offset + size > len(data):
+            raise FormatError("a buffer lies outside the file")
+        return np.frombuffer(data, np.uint8, size, offset)
+    return buffer.vector(slots["data"], "u8")
+
+
+def _quant(table: Table | None, shape: tuple[int, ...]) -> tuple[Quant | None, str]:
+    """The quantisation and, if it makes no sense, why."""
+    if table is None:
+        return None, ""
+    slots = schema.QUANTIZATION
+    scale = table.vector(slots["scale"], "f32")
+    zero = table.ints(slots["zero_point"], "i64")
+    if not scale.size:
+        return None, ""
+    if not (np.isfinite(scale).all() and (scale >= 0).all()):
+        return None, "its quantisation has a scale that is not a positive number"
+    zero = zero or [0]
+    if any(abs(z) > 65535 for z in zero) or len(zero) not in (1, len(scale)):
+        return None, "its quantisation has impossible zero points"
+    scales = tuple(float(s) for s in scale)
+    if len(scales) == 1:
+        return Quant(scales, (zero[0],)), ""
+    axis, zeros = table.get(slots["axis"], "i32"), tuple(zero * len(scales) if len(zero) == 1 else zero)
+    if not 0 <= axis < len(shape) or shape[axis] != len(scales):
+        fitting = [i for i, n in enumerate(shape) if n == len(scales)]
+        if len(fitting) == 1 and not 0 <= axis < len(shape):
+            return Quant(scales, zeros, fitting[0]), ""
+        return None, (
+            f"its quantisation has {len(scales)} scales along axis {axis} (quantized_dimension), "
+            f"which does not fit its shape {list(shape)}"
+        )
+    return Quant(scales, zeros, axis), ""

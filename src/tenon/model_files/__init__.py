@@ -1,0 +1,1 @@
+"""Model files: opening them, finding the files that belong to them, fetching them over http(s)."""
