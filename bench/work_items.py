@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
 from tenon.codegen.count import count
-from tenon.codegen.threads import Sharing, meetings
+from tenon.codegen.threads import Sharing, barriers
 from tenon.kernels.parallel import MEETING, slowest
 from tenon.plan.program import Program
 
@@ -42,7 +42,7 @@ def parts(program: Program) -> Iterator[Part]:
     """The calls of a program, as threads share them out."""
     sharing = Sharing(program.threads)
     found = [sharing.part(call) for call in program.calls]
-    for part, meets in zip(found, meetings(found), strict=True):
+    for part, meets in zip(found, barriers(found), strict=True):
         items = part.slices.length if part.slices else 1
         kernel = part.call.kernel
         yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, meets)

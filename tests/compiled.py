@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lowered import Ask, NotLoweredError, make_site
 from tenon.codegen.bounds import prove
-from tenon.codegen.c import C
+from tenon.codegen.c.dialect import C
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.ir.work_items import Line, line

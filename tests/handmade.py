@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tenon.bundle import Bundle, Origin
+from tenon.codegen.backend import TextUnit
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.ir.preprocessing import Picture
@@ -53,7 +54,7 @@ def bundle(
     options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
     origin, pictures = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": picture} if picture else {}
-    return Bundle(program(name, shape), source, find(target), options, origin, pictures)
+    return Bundle(program(name, shape), TextUnit(source), find(target), options, origin, pictures)
 
 
 def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Program:

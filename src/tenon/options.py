@@ -25,7 +25,7 @@ from tenon.validation import MisfitError, Reader, least, matching, most, reader
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Emit = Literal["c", "header", "object", "weights", "library", "manifest", "exe"]
+Emit = Literal["c", "header", "object", "weights", "library", "manifest", "ir", "exe"]
 """A part of a bundle on disk."""
 
 EMIT: tuple[Emit, ...] = get_args(Emit)

@@ -16,7 +16,7 @@ from tenon import importers, passes
 from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
 from tenon.bundle.names import identifier
-from tenon.codegen.unit import source
+from tenon.codegen.backend import find as find_backend
 from tenon.errors import InputError, ModelError, guarded
 from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
@@ -129,8 +129,9 @@ def compile(
     progress("generate")
     origin = _origin(model, given)
     top = banner(first, target, chosen, origin, more=more)
-    text = source(first, f"{name}.h", profile=chosen.profile, more=more, banner=top)
-    return Bundle(first, text, target, chosen, origin, pictures, heads, tuple(more), tuned)
+    backend = find_backend(target.backend)
+    unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
+    return Bundle(first, unit, target, chosen, origin, pictures, heads, tuple(more), tuned)
 
 
 @guarded

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import handmade
+from tenon.codegen.backend import TextUnit
 from tenon.engine.emulate import Emulator, emulate
 from tenon.errors import InputError, ToolchainError
 from tenon.targets import find
@@ -53,7 +54,7 @@ def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatc
 def test_failure_of_the_network_is_told(target: str, cache: Path) -> None:
     _skip_without(target)
     bundle = handmade.bundle(target, cache)
-    bundle = replace(bundle, source=bundle.source.replace("return 0;", "return 7;"))
+    bundle = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", "return 7;")))
     with pytest.raises(ToolchainError, match=r"the network failed|returned 7"):
         emulate(bundle, X)
 
@@ -63,7 +64,7 @@ def test_arithmetic_that_a_small_processor_lacks() -> None:
     _skip_without("cortex-m7")
     bundle = handmade.bundle("cortex-m7")
     divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)(n / d);\n  return 0;"
-    answer = emulate(replace(bundle, source=bundle.source.replace("return 0;", divide)), X)
+    answer = emulate(replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", divide))), X)
     assert answer["y"][0, 0] == 14
 
 

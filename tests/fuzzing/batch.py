@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from fuzzing.generate import Sample
+from tenon.codegen.c import BACKEND
 from tenon.codegen.threads import phases
-from tenon.codegen.unit import source
 from tenon.ir.graph import Array, Graph
 from tenon.ops.base import Limits
 from tenon.passes import optimize
@@ -62,7 +62,7 @@ class Library:
     def __init__(self, plans: Sequence[Plan], compiler: Compiler, target: Target, folder: Path) -> None:
         """Raises CalledProcessError with the compiler's words if it refuses."""
         programs = [p.program for p in plans]
-        text = source(programs[0], "stdint.h", more=programs[1:])
+        text = BACKEND.program(programs, "stdint.h").text()
         (folder / "batch.c").write_text(text)
         command = [
             *compiler.command,

@@ -22,6 +22,7 @@ from tenon.bundle.checksum import checksum
 from tenon.bundle.header import header
 from tenon.bundle.names import LONGEST, identifier, unique
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.codegen.backend import TextUnit
 from tenon.errors import BundleError, InputError, InternalError, ToolchainError
 from tenon.ir.types import DType, tensor
 from tenon.options import Emit
@@ -274,7 +275,7 @@ def test_no_permission(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_compiler_errors_write_nothing(bundle: Bundle, tmp_path: Path) -> None:
     with pytest.raises(ToolchainError):
-        replace(bundle, source="int affine(").save(tmp_path / "out")
+        replace(bundle, unit=TextUnit("int affine(")).save(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from compiled import Library, built, steps
 from lowered import MACHINES, Ask, make_site, run_lowered, settle
-from tenon.codegen.c import C
+from tenon.codegen.c.dialect import C
 from tenon.errors import ToolchainError
 from tenon.kernels.machine import Machine
 from tenon.ops import registry

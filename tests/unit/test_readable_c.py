@@ -18,7 +18,7 @@ import tenon
 from compiled import steps
 from lowered import MACHINES, Ask
 from real import DIGITS
-from tenon.codegen.c import C
+from tenon.codegen.c.dialect import C
 from tenon.codegen.comments import harmless
 from tenon.codegen.printer import bare
 from tenon.ir.build import Builder

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, run_lowered
-from tenon.codegen.unit import source
+from tenon.codegen.c import BACKEND
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import F32, I64, TensorType
@@ -86,5 +86,5 @@ def test_the_text_has_no_warnings(mode: str, ratio: int, tmp_path: Path) -> None
     inputs = [graph.add_input(f"x{i}", type) for i, type in enumerate(types)]
     graph.outputs = list(graph.add(RoiAlign(mode=mode, sampling_ratio=ratio), inputs, ["y"], Origin("", "y")).outputs)
     program = plan(graph, Setting(find("x86-64").machine), "regions")
-    (tmp_path / "regions.c").write_text(source(program, "stdint.h"))
+    (tmp_path / "regions.c").write_text(BACKEND.program([program], "stdint.h").text())
     subprocess.run(["gcc", *BASE_FLAGS, "-fsyntax-only", "regions.c"], cwd=tmp_path, check=True)

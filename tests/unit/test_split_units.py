@@ -1,52 +1,79 @@
-"""Large programs compiled in pieces."""
+"""Large programs compiled as several translation units."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tenon
 from real import DIGITS, held_out_digits
-from tenon.codegen import split_units as module
-from tenon.codegen.split_units import pieces
+from tenon.codegen.c import split_units as module
+from tenon.codegen.c.unit import CUnit
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SIZE", 1 << 10)
+
+
+@pytest.fixture
+def unit() -> CUnit:
+    found = tenon.compile(DIGITS / "digits.onnx", name="net").unit
+    assert isinstance(found, CUnit)
+    return found
 
 
 def functions(text: str) -> list[str]:
     return re.findall(r"^(?:TENON_OUTLINE void|TENON_PIECE) (\w+)\(.*\{$", text, re.MULTILINE)
 
 
-def test_small_programs_stay_whole() -> None:
-    source = tenon.compile(DIGITS / "digits.onnx").source
-    assert pieces(source, "digits") == [source]
+def test_small_programs_stay_whole(unit: CUnit) -> None:
+    assert unit.split() == [unit.text()]
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_every_function_is_in_one_piece() -> None:
-    source = tenon.compile(DIGITS / "digits.onnx", name="net").source
-    units = pieces(source, "net")
-    assert len(units) > 2
-    assert sorted(name for unit in units for name in functions(unit)) == sorted(functions(source))
-    assert functions(units[0]) == []
-    assert "int net(" in units[0]
-    assert pieces(source, "net") == units
+@pytest.mark.usefixtures("small_units")
+def test_every_function_is_in_one_unit(unit: CUnit) -> None:
+    texts = unit.split()
+    assert len(texts) > 2
+    assert sorted(name for text in texts for name in functions(text)) == sorted(functions(unit.text()))
+    assert functions(texts[0]) == []
+    assert "int net(" in texts[0]
+    assert unit.split() == texts
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_pieces_compute_the_same_and_show_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_functions_are_those_in_their_text(unit: CUnit) -> None:
+    names = {f.name for f in unit.functions}
+    assert sum(len(f.calls) for f in unit.functions) > 3
+    for f in unit.functions:
+        called = dict.fromkeys(name for name in re.findall(r"(\w+)\(", f.text) if name in names)
+        assert f.calls == tuple(called)
+    entered = {name for name in re.findall(r"(\w+)\(", unit.entries) if name in names}
+    assert {step.function for program in unit.steps for step in program} == entered
+
+
+@pytest.mark.usefixtures("small_units")
+def test_what_a_text_looks_like_does_not_matter(unit: CUnit) -> None:
+    """Comments may hold anything, also what looks like the head of a function or a call of one."""
+    first, *rest = unit.functions
+    confusing = f"/* }}\nTENON_OUTLINE void {rest[-1].name}(void) {{ {rest[-1].name}(); }}\n */\n"
+    changed = replace(unit, functions=(replace(first, comment=confusing), *rest))
+    assert len(changed.split()) == len(unit.split())
+    for a, b in zip(changed.split(), unit.split(), strict=True):
+        assert a.replace(confusing, first.comment) == b
+
+
+@pytest.mark.usefixtures("small_units")
+def test_split_units_compute_the_same_and_show_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, _ = held_out_digits()
     parts = tenon.compile(DIGITS / "digits.onnx", name="net", cache=tmp_path / "one")
     again = tenon.compile(DIGITS / "digits.onnx", name="net", cache=tmp_path / "two")
     assert parts.object == again.object
     with tenon.open(parts) as engine:
         found = [engine.run(image)["probabilities"].tobytes() for image in images[:20]]
-        names = [f"net_{name}" for unit in pieces(parts.source, "net") for name in functions(unit)]
+        names = [f"net_{name}" for text in parts.unit.split() for name in functions(text)]
         assert any(name.encode() in parts.object for name in names)
         assert not any(hasattr(engine._library, name) for name in names)
     monkeypatch.undo()
@@ -56,8 +83,7 @@ def test_pieces_compute_the_same_and_show_nothing_new(tmp_path: Path, monkeypatc
         assert [engine.run(image)["probabilities"].tobytes() for image in images[:20]] == found
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_each_function_keeps_its_comment() -> None:
-    source = tenon.compile(DIGITS / "digits.onnx", name="net").source
-    parts = pieces(source, "net")
-    assert sum(part.count("*/\nTENON_") for part in parts) == source.count("*/\nTENON_OUTLINE void ") > 5
+@pytest.mark.usefixtures("small_units")
+def test_each_function_keeps_its_comment(unit: CUnit) -> None:
+    texts = unit.split()
+    assert sum(text.count("*/\nTENON_") for text in texts) == unit.text().count("*/\nTENON_OUTLINE void ") > 5

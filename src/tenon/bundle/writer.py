@@ -33,7 +33,8 @@ from tenon.bundle.manifest import (
 from tenon.bundle.names import identifier, library_name
 from tenon.bundle.preprocessing import pictures_source
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
-from tenon.codegen.split_units import pieces
+from tenon.codegen.backend import Unit
+from tenon.codegen.backend import find as find_backend
 from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError, guarded
 from tenon.ir.preprocessing import Heads, Picture
@@ -43,20 +44,21 @@ from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler, find
 from tenon.toolchain.size import sizes
 
+_ON_REQUEST: frozenset[Emit] = frozenset({"ir", "exe"})
 _COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
-    """A program, its C text and the target it was made for.
+    """A program, the unit it was printed as and the target it was made for.
 
-    ``source`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is made when it is
+    ``unit`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is made when it is
     first asked for.  ``more`` are the same network for other shapes of its inputs; the memory of ``program`` is
     enough for them, and its constants are those of all.
     """
 
     program: Program
-    source: str
+    unit: Unit
     target: Target
     options: Options
     origin: Origin | None = None
@@ -68,6 +70,12 @@ class Bundle:
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
             raise InternalError(f"'{self.name}' cannot name an entry point: use {identifier(self.name)}")
+
+    @classmethod
+    def of(cls, program: Program, target: Target, options: Options) -> Bundle:
+        """A program printed for a target, with nothing known of where it comes from."""
+        unit = find_backend(target.backend).program([program], f"{program.name}.h")
+        return cls(program, unit, target, options)
 
     def __repr__(self) -> str:
         about = self.manifest({}, compiled=False)
@@ -84,13 +92,18 @@ class Bundle:
 
     @property
     def parts(self) -> tuple[Emit, ...]:
-        """All that a bundle for its target can hold, but the executable."""
-        possible = [part for part in EMIT if part != "exe"]
+        """What a bundle for its target holds unless the user says otherwise: all but the executable and the loop IR."""
+        possible = [part for part in EMIT if part not in _ON_REQUEST]
         if self.target.object == "none":
             possible = [part for part in possible if part not in _COMPILED]
         elif library_name(self.name, self.target) is None:
             possible.remove("library")
         return tuple(possible)
+
+    @cached_property
+    def source(self) -> str:
+        """The text of the unit."""
+        return self.unit.text()
 
     @cached_property
     def header(self) -> str:
@@ -108,7 +121,7 @@ class Bundle:
     @cached_property
     def object(self) -> bytes:
         """Raises ToolchainError if there is no compiler, or it refuses the source."""
-        texts = pieces(self.source, self.name) if self.target.object == "elf" else [self.source]
+        texts = self.unit.split() if self.target.object == "elf" else [self.source]
         return link.object_of(self.compiler, self.target, self.name, texts, self.header)
 
     @cached_property
@@ -129,8 +142,8 @@ class Bundle:
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
         """Write the bundle and return its folder; repeated, it gives the same bytes.
 
-        ``emit`` says what it holds: "c", "header", "object", "weights", "library", "exe" (the manifest is always
-        there); () is what the options say, else everything that the target can have but the executable.  An older
+        ``emit`` says what it holds: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR;
+        the manifest is always there); () is what the options say, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
         """
@@ -200,7 +213,7 @@ class Bundle:
         possible = set(self.parts)
         if unknown := [part for part in emit if part not in EMIT]:
             raise InputError(f"cannot emit '{unknown[0]}': choose from {', '.join(EMIT)}")
-        if missing := set(emit) - possible - {"exe"}:
+        if missing := set(emit) - possible - _ON_REQUEST:
             raise InputError(f"target {self.target.name} has no {' or '.join(sorted(missing))} to emit")
         return set(emit) or possible
 
@@ -218,6 +231,9 @@ class Bundle:
                 files[f"{name}.weights.txt"] = weights_text(self.weights)
         if "library" in parts:
             files[library_name(name, self.target) or name] = self.library
+        if "ir" in parts:
+            programs = (self.program, *self.more)
+            files[f"{name}.ir"] = find_backend("ir_text").program(programs, f"{name}.h").text().encode()
         if "exe" in parts:
             files[name] = self.executable
         return files

@@ -45,11 +45,16 @@ def part_comment(kernel: str, about: str) -> str:
 
 
 def call_comment(call: Call) -> str:
+    """``call_facts`` as a comment of C."""
+    return f"/* {call_facts(call)} */"
+
+
+def call_facts(call: Call) -> str:
     """Which layer a kernel call is of: its name, its operator, its output's shape, attributes that matter."""
     facts = call.facts
     words = [f"{harmless(call.layer)}: {harmless(call.op)} -> {list(facts.output)}"]
     if call.clears:
-        return f"/* {words[0]}: zeros around the output */"
+        return f"{words[0]}: zeros around the output"
     if facts.filter:
         words.append("x".join(map(str, facts.filter)))
     for name, values, usual in (
@@ -61,7 +66,7 @@ def call_comment(call: Call) -> str:
             words.append(f"{name} {_alike(values)}")
     if facts.group > 1:
         words.append(f"groups {facts.group}")
-    return f"/* {', '.join(words)} */"
+    return ", ".join(words)
 
 
 def _alike(values: Sequence[int]) -> str:

@@ -32,6 +32,17 @@ class CodeLine:
         return f"{self.text} {names};" if names else ""
 
 
+@dataclass(frozen=True)
+class PrintedFunction:
+    """A function of a unit.  ``text`` begins with its parameter list; ``calls`` are the functions of the same unit that
+    it calls, in the order of their first calls."""
+
+    name: str
+    text: str
+    comment: str
+    calls: tuple[str, ...] = ()
+
+
 class Scope:
     """The inside of a loop (or of a function, when ``var`` is None): lines, and the pointers fixed there."""
 
@@ -55,6 +66,7 @@ class Function:
         self.made: dict[Ref | Var | Buffer, object] = {}  # the latest copy of each value, bound variable and array
         self.taken: set[object] = set()  # by the line being printed
         self.needed: set[object] = set()
+        self.calls: dict[str, None] = {}  # functions of the unit, in the order of their first calls
         self.depth = 1
 
     def fresh(self, name: str) -> str:

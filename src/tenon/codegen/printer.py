@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from tenon.codegen.comments import kernel_comment, part_comment
-from tenon.codegen.function import CodeLine, Function, Scope, Terms
+from tenon.codegen.function import CodeLine, Function, PrintedFunction, Scope, Terms
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
     Alloc,
@@ -52,8 +52,7 @@ class Printer(ABC):
     spaces: ClassVar[dict[str, str]] = {}  # words before a pointer's type, by space
 
     def __init__(self) -> None:
-        self.functions: dict[str, str] = {}  # text from the parameter list on -> name
-        self.comments: dict[str, str] = {}  # by function's name: lines above it
+        self.functions: dict[str, PrintedFunction] = {}  # by their text from the parameter list on
         self.taken: set[str] = set()
         self.helpers: dict[str, str] = {}
         self.vectors: dict[Type, str] = {}
@@ -348,9 +347,12 @@ class Printer(ABC):
             args.append(f"{pointer} + {base - at}" if base != at else pointer)
         text = f"({', '.join(head)}) {{\n{text}\n}}\n"
         if text not in self.functions:
-            name = self.functions[text] = self.unique(f"{self.kernel_name}_{s.name}")
-            self.comments[name] = part_comment(self.kernel_name, s.about or s.name)
-        self.line(f"{self.functions[text]}({', '.join(args)});")
+            name = self.unique(f"{self.kernel_name}_{s.name}")
+            comment = part_comment(self.kernel_name, s.about or s.name)
+            self.functions[text] = PrintedFunction(name, text, comment, tuple(inner.calls))
+        name = self.functions[text].name
+        self.f.calls[name] = None
+        self.line(f"{name}({', '.join(args)});")
 
     def on_loop(self, s: Loop) -> None:
         if s.kind == "unroll":
@@ -480,9 +482,8 @@ class Printer(ABC):
         if text in self.functions:
             self.taken.discard(name)
         else:
-            self.functions[text] = name
-            self.comments[name] = kernel_comment(k)
-        return self.functions[text]
+            self.functions[text] = PrintedFunction(name, text, kernel_comment(k), tuple(self.f.calls))
+        return self.functions[text].name
 
 
 def bare(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How threads share the calls of a program: which calls are dealt out, and where all must wait for each other."""
+"""How threads share the calls of a program: which calls are divided among them, and where all wait for each other."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tenon.ir.work_items import Line, line
 from tenon.plan.program import Call, Place, Program
 
 TINY = 2000
-"""Instructions of a kernel that is not worth dealing out: about the time that threads take to meet."""
+"""Instructions of a kernel that is not worth dividing: about the time that a barrier takes."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A call, and how its work items are dealt out; thread 0 alone runs it when ``slices`` is None."""
+    """A call, and how its work items are divided; thread 0 alone runs it when ``slices`` is None."""
 
     call: Call
     slices: Line | None
 
 
 class Sharing:
-    """Proves kernels and decides who runs them.
+    """Proves kernels and decides which threads run them.
 
-    A kernel whose parallel trips cannot be shown to keep apart is sound when one thread runs them all.
+    A kernel whose parallel iterations cannot be shown to be independent is correct when one thread runs them all.
     """
 
     def __init__(self, threads: int) -> None:
@@ -48,7 +48,7 @@ class Sharing:
 
 @lru_cache(maxsize=1024)
 def _apart(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
-    """Whether parallel trips keep apart.  Raises OutOfRangeError if not even one thread may run the kernel."""
+    """Whether parallel iterations are independent.  Raises OutOfRangeError if not even one thread may run it."""
     try:
         prove(kernel, dict(same))
     except ConflictError:
@@ -58,14 +58,14 @@ def _apart(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _items(kernel: Kernel) -> Line | None:
-    """The work items of a kernel that is worth dealing out."""
+    """The work items of a kernel that is worth dividing."""
     return line(kernel) if count(kernel).instructions >= TINY else None
 
 
-def meetings(parts: Sequence[Part]) -> Iterator[bool]:
+def barriers(parts: Sequence[Part]) -> Iterator[bool]:
     """For every call: must all threads have finished the calls before it?
 
-    Not if it depends on none of those since they last met, nor if both are thread 0's alone.
+    Not if it depends on none of those since the last barrier, nor if thread 0 alone runs both.
     """
     since: list[Part] = []
     for part in parts:
@@ -77,9 +77,9 @@ def meetings(parts: Sequence[Part]) -> Iterator[bool]:
 
 
 def phases(program: Program) -> int:
-    """How many times threads meet in a run."""
+    """How many phases a run has: parts of the program between barriers."""
     sharing = Sharing(program.threads)
-    return 1 + sum(meetings([sharing.part(call) for call in program.calls]))
+    return 1 + sum(barriers([sharing.part(call) for call in program.calls]))
 
 
 def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
@@ -96,7 +96,7 @@ def _overlap(a: Buffer, p: Place, b: Buffer, q: Place) -> bool:
 
 
 def _depends(later: Call, earlier: Call) -> bool:
-    """Does one write what the other reads or writes?  Clearing a halo and filling its inside do not meet."""
+    """Does one write what the other reads or writes?  Clearing a halo and filling its inside do not conflict."""
     clears = later.clears or earlier.clears
     for a, p in _arguments(later):
         for b, q in _arguments(earlier):

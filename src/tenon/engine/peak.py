@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.bundle import Bundle
-from tenon.codegen.unit import source
 from tenon.engine.engine import open_bundle
 from tenon.engine.timing import measure
 from tenon.ir.build import Builder
@@ -114,6 +113,5 @@ def _seconds(kernel: Kernel, data: Array, target: Target) -> float:
     call = Call(kernel, places, kernel.name, kernel.name)
     memory = Memory(data.nbytes, 64, 0, 0)
     program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
-    bundle = Bundle(program, source(program, f"{kernel.name}.h"), target, Options.from_environment())
-    with open_bundle(bundle) as engine:
+    with open_bundle(Bundle.of(program, target, Options.from_environment())) as engine:
         return min(measure(lambda: engine.run(copy=False), _ROUNDS).samples) / 1e3

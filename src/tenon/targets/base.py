@@ -23,6 +23,7 @@ class Target:
     flags: tuple[str, ...] = ()
     runner: tuple[str, ...] = ()
     object: str = "elf"
+    backend: str = "c"
     pointer: int = 8
     freestanding: bool = False  # no operating system: its own start-up code, weights inside
 

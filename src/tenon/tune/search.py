@@ -16,7 +16,6 @@ from time import perf_counter
 import numpy as np
 
 from tenon.bundle import Bundle
-from tenon.codegen.unit import source
 from tenon.engine.engine import Engine, open_bundle
 from tenon.ir.graph import Graph, Node, Value
 from tenon.options import Options
@@ -117,8 +116,7 @@ def measure(
 
     def build(choice: object) -> Engine:
         program = alone(job.node, replace(setting, choices={key(job.node): choice}))
-        bundle = Bundle(program, source(program, f"{program.name}.h"), target, options)
-        return open_bundle(bundle, threads=threads)
+        return open_bundle(Bundle.of(program, target, options), threads=threads)
 
     with ThreadPoolExecutor(2) as pool:
         engines = list(pool.map(build, job.candidates))

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenon.codegen import c_half
+from tenon.codegen.c import half
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
@@ -99,7 +99,7 @@ PORTABLE = {
     "reduce_add": "{tree} return v[0];",
     "reduce_max": "{tree} return v[0];",
     "reduce_min": "{tree} return v[0];",
-    "dot2": c_half.DOT2_VECTOR,
+    "dot2": half.DOT2_VECTOR,
     "dot4": (
         "union {{ {V} v; uint8_t u[4 * {N}]; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
         "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.u[i] * y.s[i];\n"
@@ -126,11 +126,11 @@ SCALAR = {
         "  const {E} r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
         "  return __builtin_copysign{S}(r, a);"
     ),
-    "dot2": c_half.DOT2_SCALAR,
+    "dot2": half.DOT2_SCALAR,
     "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
 }
 TAKES = {
-    "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": c_half.DOT2_TAKES,
+    "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": half.DOT2_TAKES,
     "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b", "dot4": "{V} acc, {V} a, {V} b",
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
@@ -347,19 +347,19 @@ class C(Printer):
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
             native.insert(0, _by_clang(name, t))
         if name == "dot2":
-            native += c_half.dot2_native(t.lanes)
+            native += half.dot2_native(t.lanes)
         return _first_of(native, portable)
 
     def conversion(self, source: Type, target: Type) -> str:
         """The function that turns a float of 16 bits into an f32, or back."""
         key = f"{target.dtype}_of_{source}"
         if key not in self.helpers:
-            found = c_half.CONVERSIONS[source.dtype, target.dtype]
-            wide, half = (target, source) if target.dtype is DType.F32 else (source, target)
+            found = half.CONVERSIONS[source.dtype, target.dtype]
+            wide, narrow = (target, source) if target.dtype is DType.F32 else (source, target)
             words = {
                 "F": self.type(wide),
                 "U": self.type(Type(DType.U32, wide.lanes)),
-                "H": self.type(Type(half.dtype, half.lanes)),
+                "H": self.type(Type(narrow.dtype, narrow.lanes)),
                 "N": wide.lanes,
             }
             native = found.native.get(wide.lanes, ()) + found.native.get(0, ()) if wide.lanes > 1 else ()
@@ -440,8 +440,8 @@ class C(Printer):
                 used.update(re.findall(r"\w+", text))
         return found[::-1]
 
-    def text(self) -> str:
-        """Everything printed so far: types, helpers, functions."""
+    def head(self) -> str:
+        """What stands before the functions printed so far: macros, types, helpers."""
         helpers = self.needed()
         body = "\n".join((*self.functions, *helpers))
         floats = "float" in body or "double" in body
@@ -453,8 +453,12 @@ class C(Printer):
                 f"typedef {element} {name} __attribute__((vector_size({t.bytes})));",
                 f"typedef {name} {name}_at __attribute__((aligned({t.dtype.bytes}), may_alias));",
             ]
-        functions = [f"{self.comments[name]}{self.outlined}{name}{text}" for text, name in self.functions.items()]
-        return "\n".join([*lines, "", *helpers, "", *functions])
+        return "\n".join([*lines, "", *helpers, ""])
+
+    def text(self) -> str:
+        """Everything printed so far: types, helpers, functions."""
+        functions = [f"{f.comment}{self.outlined}{f.name}{f.text}" for f in self.functions.values()]
+        return "\n".join([self.head(), *functions])
 
 
 def _strict(body: str) -> str:

@@ -1,0 +1,87 @@
+"""Backends: all print the same steps, and refuse what their machines do not have."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import tenon
+import tenon.codegen
+from real import DIGITS
+from tenon.codegen.backend import find
+from tenon.errors import InternalError
+from tenon.ir.build import Builder
+from tenon.ir.index import Index, Var
+from tenon.ir.loop_parse import parse
+from tenon.ir.loop_text import show
+from tenon.ir.loops import Alloc, Barrier, Buffer, Kernel, Loop, Stmt, Type
+from tenon.ir.types import DType
+
+BACKENDS = [
+    m.name
+    for m in pkgutil.iter_modules(tenon.codegen.__path__)
+    if hasattr(importlib.import_module(f"tenon.codegen.{m.name}"), "BACKEND")
+]
+
+
+def test_backends_are_found_by_name() -> None:
+    assert BACKENDS == ["c", "ir_text"]
+    with pytest.raises(InternalError, match="no backend 'novel'"):
+        find("novel")
+    with pytest.raises(InternalError, match="no backend 'bounds'"):
+        find("bounds")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_prints_a_kernel(name: str) -> None:
+    k = Builder("double")
+    x, y = k.param("x", 8), k.param("y", 8, out=True)
+    with k.loop("i", 8) as i:
+        y[i] = x[i] * 2.0
+    text = find(name).kernel(k.done())
+    assert re.search(r"\bdouble\(.*\bx\b.*\by\b", text)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_backends_agree_on_the_steps(threads: int) -> None:
+    program = tenon.compile(DIGITS / "digits.onnx", threads=threads, target="x86-64-avx2", no_tuning=True).program
+    (c,), (text,) = (find(name).program([program], "digits.h").steps for name in BACKENDS)
+    assert [(s.call, s.work_items, s.barrier) for s in c] == [(s.call, s.work_items, s.barrier) for s in text]
+    assert [s.call for s in c] == list(program.calls)
+    assert any(s.work_items for s in c) == any(s.barrier for s in c) == (threads > 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (Alloc(Buffer("tile", Type(DType.F32), (Index((), 4),), "shared")), "no shared memory"),
+        (Loop(Var("t", (Index((), 4),), 0), (), "thread.x"), "no thread.x loops"),
+        (Loop(Var("t", (Index((), 4),), 0), (Barrier(),)), "no barriers"),
+    ],
+)
+def test_what_a_processor_does_not_have_is_refused(statement: Stmt, words: str) -> None:
+    kernel = Kernel("gpu", (), (), (statement,))
+    with pytest.raises(InternalError, match=f"kernel gpu: .*{words}"):
+        find("c").kernel(kernel)
+    text = find("ir_text").kernel(kernel)
+    assert show(parse(text)) == text
+
+
+def test_the_loop_ir_of_a_bundle_can_be_read_back(tmp_path: Path) -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", threads=2, target="x86-64-avx2", no_tuning=True)
+    folder = bundle.save(tmp_path / "out", ("ir",))
+    assert {path.name for path in folder.iterdir()} == {"digits.ir", "manifest.json"}
+    text = (folder / "digits.ir").read_text()
+    kernels = re.findall(r"^kernel .*?^\}\n", text, re.DOTALL | re.MULTILINE)
+    names = [parse(kernel).name for kernel in kernels]
+    assert len(names) == len(set(names)) > 2
+    for kernel in kernels:
+        assert show(parse(kernel)) == kernel
+    called = re.findall(r"^  (\w+)\(x = ", text.partition("\nprogram digits() {\n")[2], re.MULTILINE)
+    assert called
+    assert set(called) <= set(names)
+    assert text.count("  barrier\n") == bundle.manifest({}, compiled=False).phases - 1 > 0
