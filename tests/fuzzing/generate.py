@@ -348,10 +348,14 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     if node.op.name == "Pow":  # C's pow(-inf, 0.5) is infinite, a square root is NaN
         return not np.isneginf(floats[0].astype(np.float64)).any() if floats else True
     result = node.output.type.dtype
-    if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # of NaN it may be any integer
-        return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
+    if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # others may be any integer
+        return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
     if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # zero by zero is NaN
         return False
+    if node.op.name == "Mod" and floats:  # its quotient is computed in f64
+        x, y = (a.astype(np.float64) for a in floats)
+        with np.errstate(all="ignore"):
+            return not (np.isfinite(x / y) & (np.abs(x / y) >= 2**29)).any()
     if node.op.name == "BitCast":  # the sign and the payload of NaN may be any
         return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
     if node.op.name == "Gelu":  # minus infinity times a number that rounds to zero

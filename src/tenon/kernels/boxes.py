@@ -192,7 +192,7 @@ class Kept:
         k = self.choice.k
         free = k.local("free", 1, dtype=I32, space="stack")
         free[0] = integer(1)
-        size = min(_GROUP, self.most)
+        size = max(1, min(_GROUP, self.most))
         with (
             k.bind("kept", self.count, self.most + 1) as kept,
             k.loop("g", -(-self.most // size), (kept + (size - 1)) // size) as g,

@@ -135,4 +135,5 @@ class DetectionPostProcess(Operator):
         inputs = ((1, 30, 4), (1, 30, 4), anchors)
         yield Case(cls(5, 3, 0.5, 0.2, scales), inputs, (2,), label="fast")
         yield Case(cls(5, 3, 0.5, 0.2, scales, detections_per_class=4, regular=1), inputs, (2,), label="regular")
+        yield Case(cls(5, 3, 0.5, 0.2, scales, detections_per_class=0, regular=1), inputs, (2,), label="nothing_kept")
         yield Case(cls(9, 4, 0.3, 0.9, scales, 2), inputs, (2,), label="two_classes")

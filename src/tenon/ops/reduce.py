@@ -60,12 +60,22 @@ class Function:
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
     """What the greatest of no elements is."""
-    return np.iinfo(dtype).min if dtype.kind in "iu" else False if dtype.kind == "b" else -math.inf
+    return np.iinfo(dtype).min if dtype.kind in "iu" else False if dtype.kind == "b" else _limit(dtype, -math.inf)
 
 
 def _highest(dtype: np.dtype[Any]) -> Any:
     """What the least of no elements is."""
-    return np.iinfo(dtype).max if dtype.kind in "iu" else True if dtype.kind == "b" else math.inf
+    return np.iinfo(dtype).max if dtype.kind in "iu" else True if dtype.kind == "b" else _limit(dtype, math.inf)
+
+
+def _limit(dtype: np.dtype[Any], infinity: float) -> Any:
+    """The infinity, or the finite number next to it where the type has none."""
+    if np.isinf(np.array(infinity).astype(dtype)):
+        return infinity
+    import ml_dtypes
+
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return limits.max if infinity > 0 else limits.min
 
 
 def _mean(x: Array, axis: Ints, keepdims: bool, dtype: Any = None) -> Any:
@@ -245,6 +255,12 @@ class ReduceMin(Reduce):
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.min, initial=_highest(x.dtype)))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from super().cases()
+        x = np.array([[3, -2.5, 7], [9, 1, 448]], DType.F8E4M3.numpy)  # a type without infinity
+        yield Case(cls(), (x, np.array([1], np.int64)), (1,), label="f8")
 
 
 @register
