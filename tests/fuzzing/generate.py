@@ -22,6 +22,7 @@ from tenon.ops import registry
 from tenon.ops.base import Case, Operator
 from tenon.ops.region import RoiAlign
 from tenon.passes import optimize
+from tenon.passes.tolerance import EXACT, UNIT
 from tenon.plan.lower import check
 from tenon.plan.lowering_context import Setting, site
 
@@ -350,6 +351,8 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     result = node.output.type.dtype
     if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # others may be any integer
         return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
+    if result.is_small_float and result not in UNIT and node.op.name not in EXACT | {"Cast", "QuantizeLinear"}:
+        return False  # ONNX computes in no type of 8 bits: where to round is not said
     if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # zero by zero is NaN
         return False
     if node.op.name == "Mod" and floats:  # its quotient is computed in f64
