@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
+from tenon.algorithms.estimate import BARRIER, slowest
 from tenon.codegen.count import count
 from tenon.codegen.threads import Sharing, barriers
-from tenon.kernels.parallel import MEETING, slowest
 from tenon.plan.program import Program
 
 
@@ -35,7 +35,7 @@ class Part:
 
     def time(self, threads: int) -> float:
         """Instructions of the thread that has the most to do, and those in the time of meeting."""
-        return self.work * slowest(self.items, threads) + (MEETING if self.meets and threads > 1 else 0)
+        return self.work * slowest(self.items, threads) + (BARRIER if self.meets and threads > 1 else 0)
 
 
 def parts(program: Program) -> Iterator[Part]:

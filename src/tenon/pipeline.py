@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tenon import importers, passes
+from tenon.algorithms.base import Limits
 from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
 from tenon.bundle.names import identifier
@@ -22,7 +23,6 @@ from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
-from tenon.ops.base import Limits
 from tenon.options import THREADS, Changes, Options, usual_limits, with_options
 from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
@@ -33,7 +33,7 @@ from tenon.plan.arithmetic import quickest
 from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe
 from tenon.plan.lower import Weighed, plan
-from tenon.plan.lowering_context import Setting, choice_text
+from tenon.plan.lowering_context import Setting
 from tenon.plan.program import Memory, Program
 from tenon.targets import Target, find
 from tenon.tune.probe import probed
@@ -232,8 +232,8 @@ def _prepared(
     times: Times = {}
     if not options.no_tuning and target.object != "none" and os.path.lexists(options.tuning):
         times = Table(options.tuning).nearest(kind_of(target, options, setting.threads))
-    choices = choose(graph, setting, times, options.max_weights)
-    return graph, replace(setting, choices=choices, measured=frozenset(choices.keys() & times.keys()))
+    chosen = choose(graph, setting, times, options.max_weights)
+    return graph, replace(setting, algorithms=chosen, measured=frozenset(chosen.keys() & times.keys()))
 
 
 def _named(program: Program, given: Graph) -> Program:
@@ -270,7 +270,7 @@ def _programs(
             continue
         other, chosen = _prepared(graph, target, options, None, progress)
         alike = choose_alike(other, chosen, optimised, setting)
-        chosen = replace(chosen, choices={**chosen.choices, **alike})
+        chosen = replace(chosen, algorithms={**chosen.algorithms, **alike})
         settings.append(chosen)
         found.append(_named(plan(other, chosen, f"{name}_{number}", weights), graph))
     last, memories = found[-1], [program.memory for program in found]
@@ -284,10 +284,10 @@ def _programs(
 
 def _tuned(settings: Sequence[Setting]) -> Tuned | None:
     """What a manifest says of the choices for which measured times counted."""
-    chosen = [(name, choice_text(s.choices[name])) for s in settings for name in sorted(s.measured)]
+    chosen = [(name, s.algorithms[name]) for s in settings for name in sorted(s.measured)]
     if not chosen:
         return None
-    text = "".join(f"{name}\t{choice}\n" for name, choice in chosen)
+    text = "".join(f"{name}\t{algorithm}\n" for name, algorithm in chosen)
     return Tuned(len(chosen), hashlib.sha256(text.encode()).hexdigest())
 
 
@@ -299,10 +299,10 @@ def _given(model: Model | Graph, shapes: Shapes | None, weights: Model | None, v
 
 
 def _setting(target: Target, options: Options) -> Setting:
-    most = math.inf if options.max_winograd_error is None else options.max_winograd_error
+    max_winograd_error = math.inf if options.max_winograd_error is None else options.max_winograd_error
     assert options.winograd is not None
     assert options.strassen is not None
-    limits = Limits(options.winograd, options.strassen, most)
+    limits = Limits(options.winograd, options.strassen, max_winograd_error)
     machine = replace(target.machine, threads=options.threads or 1)
     return Setting(machine, limits, threads=most_threads(target, options))
 

@@ -122,21 +122,21 @@ SWEEP_SHAPES: list[Shape] = list(
 )
 
 
-def ways(shape: Shape, machine: Machine, most: int) -> Iterator[Step]:
-    """The kernels of a convolution in each of its best ways."""
+def kernels_of(shape: Shape, machine: Machine, most: int) -> Iterator[Step]:
+    """The kernels of a convolution by each of the best algorithms."""
     kernel, image, (channels, filters), stride = shape
     op = Conv(pads=(kernel[0] // 2, kernel[1] // 2) * 2, strides=(stride, stride))
     arrays = [np.zeros((1, channels, *image), np.float32), np.full((filters, channels, *kernel), 0.1, np.float32)]
     site = make_site(op, arrays, machine, (1,))
-    for choice in op.candidates(site)[:most] or (None,):
-        yield from op.lower(settle(op, replace(site, choice=choice)))
+    for algorithm in op.candidates(site)[:most] or (None,):
+        yield from op.lower(settle(op, replace(site, algorithm=algorithm)))
 
 
 def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, name: str, folder: Path) -> int:
     """Kernels in one file, which a compiler takes with the flags of every bundle; returns how many."""
     library, row = Library(), targets()[target]
     for shape in shapes:
-        for step in ways(shape, row.machine, most):
+        for step in kernels_of(shape, row.machine, most):
             library.add(step.kernel)
     if name == "zig":  # knows every target; without optimisation, which costs most of the time and finds no more
         source = library.source().replace("#include <math.h>\n", "")  # not there without a system

@@ -12,9 +12,10 @@ import tenon
 from evaluate import evaluate
 from onnx_models import model, node
 from tenon import importers, passes
+from tenon.algorithms.base import Algorithm
+from tenon.algorithms.winograd import ERROR, Winograd
 from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
-from tenon.kernels.winograd import ERROR, Blocking
 from tenon.ops.base import Limits
 from tenon.options import Precision
 from tenon.passes.precision import precision
@@ -146,7 +147,7 @@ def test_no_answer_is_further_off_than_stated(form: str, name: Precision, target
 
 
 # -------------------------------------------------------------------------------------------- choices
-def planned(kernel: tuple[int, int], name: str, limits: Limits = Limits()) -> tuple[object, ...]:  # noqa: B008
+def planned(kernel: tuple[int, int], name: str, limits: Limits = Limits()) -> tuple[Algorithm, ...]:  # noqa: B008
     nodes, weights = conv(64, 64, kernel)(0, 1.0)
     graph = importers.load(model(nodes, {"x": [1, 64, 28, 28]}, ["y0"], weights).SerializeToString())
     passes.optimize(graph, narrow=precision(name, arithmetic=False))
@@ -158,16 +159,16 @@ def planned(kernel: tuple[int, int], name: str, limits: Limits = Limits()) -> tu
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
 @pytest.mark.parametrize("kernel", ERROR)
 def test_only_short_transforms_are_rounded_to_16_bits(kernel: tuple[int, int], name: str) -> None:
-    sizes = {c.m for c in planned(kernel, name) if isinstance(c, Blocking)}
+    sizes = {c.blocking.m for c in planned(kernel, name) if isinstance(c, Winograd)}
     assert sizes == ({2} if max(kernel) == 3 else set())
-    assert 4 in {c.m for c in planned(kernel, "fp32") if isinstance(c, Blocking)}
+    assert 4 in {c.blocking.m for c in planned(kernel, "fp32") if isinstance(c, Winograd)}
 
 
 def test_the_largest_error_that_is_allowed_counts_the_rounding_of_weights() -> None:
     for most, kept in ((1e-3, False), (1e-2, True)):
-        found = planned((3, 3), "fp16", Limits(error=most))
-        assert any(isinstance(c, Blocking) for c in found) == kept
-        assert any(isinstance(c, Blocking) for c in planned((3, 3), "fp32", Limits(error=most)))
+        found = planned((3, 3), "fp16", Limits(max_winograd_error=most))
+        assert any(isinstance(c, Winograd) for c in found) == kept
+        assert any(isinstance(c, Winograd) for c in planned((3, 3), "fp32", Limits(max_winograd_error=most)))
 
 
 def test_weights_that_f16_holds_are_not_scaled() -> None:

@@ -17,12 +17,14 @@ from interpret import interpret
 from lowered import MACHINES, Ask, make_site, run_site, settle
 from onnx_models import model, node, random
 from tenon import importers, passes
+from tenon.algorithms.direct import Direct
+from tenon.algorithms.winograd import Winograd
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, DType
 from tenon.kernels.conv import Tile
 from tenon.kernels.machine import Machine
-from tenon.kernels.winograd import Blocking
+from tenon.kernels.winograd import WinogradBlocking
 from tenon.ops.base import ROUNDED, Case, Site
 from tenon.ops.conv import Conv
 from tenon.options import Options
@@ -62,19 +64,21 @@ def test_every_algorithm_on_bf16(machine: str) -> None:
     """Winograd in pairs rounds its transforms to bf16 once more: 1.7e-2 of the RMS as measured, less of the maximum."""
     site = site_of(SQUARE, PAIRS[machine])
     (expected,) = SQUARE.op.evaluate(SQUARE.arrays())
-    for choice in (Tile(1, 5, 2), Blocking(2, 4, 3, 1, pairs=True), Blocking(4, 3, 2, 2)):
-        chosen = settle(SQUARE.op, replace(site, choice=choice), 1)
+    pairs = Winograd(WinogradBlocking(2, 4, 3, 1, pairs=True))
+    for algorithm in (Direct(Tile(1, 5, 2)), pairs, Winograd(WinogradBlocking(4, 3, 2, 2))):
+        chosen = settle(SQUARE.op, replace(site, algorithm=algorithm), 1)
         (got,) = run_site(SQUARE.op, chosen, SQUARE.arrays())
-        close(got, expected, 1.7e-2 if isinstance(choice, Blocking) and choice.pairs else ROUNDED)
+        close(got, expected, 1.7e-2 if algorithm is pairs else ROUNDED)
 
 
 def test_winograd_multiplies_pairs_in_small_tiles_only() -> None:
     found = SQUARE.op.candidates(site_of(SQUARE, PAIRS["lanes16"]))
-    blockings = [choice for choice in found if isinstance(choice, Blocking)]
+    blockings = [each.blocking for each in found if isinstance(each, Winograd)]
     assert blockings
     assert all(b.pairs == (b.m == 2) for b in blockings)
     alone = replace(SQUARE, dtypes=(F32, BF16))  # weights stored in bf16 to save memory are not kept as f32
-    assert all(c.m == 2 for c in alone.op.candidates(site_of(alone, MACHINES["lanes16"])) if hasattr(c, "m"))
+    stored = alone.op.candidates(site_of(alone, MACHINES["lanes16"]))
+    assert all(each.blocking.m == 2 for each in stored if isinstance(each, Winograd))
 
 
 def test_kernels_read_words_where_the_machine_has_pairs() -> None:

@@ -10,11 +10,12 @@ import pytest
 from evaluate import difference, evaluate, random_inputs
 from lowered import MACHINES, make_site, run_site
 from tenon import passes
+from tenon.algorithms.separable import Separable
 from tenon.codegen.bounds import prove
 from tenon.ir.graph import Graph
 from tenon.ir.types import F32, tensor
 from tenon.kernels.conv import Tile
-from tenon.kernels.strassen import Blocking
+from tenon.kernels.strassen import StrassenBlocking
 from tenon.ops.activation import Relu
 from tenon.ops.conv import Conv
 from tenon.ops.elementwise import Apply
@@ -27,20 +28,20 @@ from tenon.ops.separable import SeparableConv
 @pytest.mark.parametrize(
     "blocking",
     [
-        Blocking(0, 1, 2, 1, Tile(1, 2, 1)),
-        Blocking(0, 4, 2, 2, Tile(2, 1, 2)),
-        Blocking(1, 2, 2, 1, Tile(1, 2, 1)),
-        Blocking(2, 4, 2, 1, Tile(1, 1, 1)),
+        StrassenBlocking(0, 1, 2, 1, Tile(1, 2, 1)),
+        StrassenBlocking(0, 4, 2, 2, Tile(2, 1, 2)),
+        StrassenBlocking(1, 2, 2, 1, Tile(1, 2, 1)),
+        StrassenBlocking(2, 4, 2, 1, Tile(1, 1, 1)),
     ],
 )
-def test_every_blocking(name: str, blocking: Blocking) -> None:
+def test_every_blocking(name: str, blocking: StrassenBlocking) -> None:
     relu, add = (Apply(Relu(), (0,)),), (Apply(Add(), (0, 1)),)
     first = Fused(Conv(group=16, pads=(1, 0, 1, 1), strides=(1, 2)), 3, relu)
     op = SeparableConv(first, Fused(Conv(), 3, add), 3)
     shapes = (1, 16, 4, 4), (16, 1, 3, 3), (16,), (16, 16, 1, 1), (16,), (1, 16, 4, 2)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    site = replace(make_site(op, arrays, MACHINES[name], (1, 2, 3, 4)), choice=blocking)
+    site = replace(make_site(op, arrays, MACHINES[name], (1, 2, 3, 4)), algorithm=Separable(blocking))
     for step in op.lower(site):
         prove(step.kernel)
     (result,) = run_site(op, site, arrays)

@@ -10,18 +10,19 @@ import pytest
 
 from interpret import interpret
 from lowered import MACHINES
+from tenon.algorithms.strassen import best_blockings, divisible
 from tenon.codegen.bounds import prove
 from tenon.ir.types import Layout
 from tenon.kernels import strassen
 from tenon.kernels.conv import Conv, Tile
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.strassen import Blocking
+from tenon.kernels.strassen import StrassenBlocking
 from tenon.ops.conv import Conv as Operator
 
 
 def _error(
-    machine: Machine, b: Blocking, ins: int, outs: int, h: int, w: int, kernel: int = 1, stride: int = 1
+    machine: Machine, b: StrassenBlocking, ins: int, outs: int, h: int, w: int, kernel: int = 1, stride: int = 1
 ) -> float:
     """The largest error over the RMS of the output; channels are counted in blocks."""
     block, pad = machine.block, kernel // 2
@@ -35,7 +36,7 @@ def _error(
         Image(1, outs * block, h, w, block, 1, 0, 1, 0),
         kernel=(kernel,) * 2, stride=(stride,) * 2, top=pad, left=pad,
     )  # fmt: skip
-    assert strassen.applies(s, machine, b.levels)
+    assert divisible(s, machine, b.levels)
     assert b.divides
     built = strassen.strassen(s, machine, b)
     prove(built)
@@ -52,43 +53,43 @@ def _error(
 @pytest.mark.parametrize("name", MACHINES)
 def test_one_level(name: str) -> None:
     machine = MACHINES[name]
-    assert _error(machine, Blocking(1, 2, 3, 1, Tile(1, 2, 1)), 2, 2, 4, 3) < 5e-6
+    assert _error(machine, StrassenBlocking(1, 2, 3, 1, Tile(1, 2, 1)), 2, 2, 4, 3) < 5e-6
 
 
 @pytest.mark.parametrize("name", ["lanes4", "lanes1"])
 @pytest.mark.parametrize(
     ("blocking", "shape"),
     [
-        (Blocking(2, 4, 2, 1, Tile(1, 2, 1)), (4, 4, 4, 2)),
-        (Blocking(2, 1, 8, 2, Tile(1, 2, 1)), (4, 8, 1, 16)),
-        (Blocking(1, 2, 3, 2, Tile(1, 3, 1)), (2, 4, 2, 3, 3, 2)),
-        (Blocking(1, 1, 4, 1, Tile(1, 2, 1)), (2, 2, 2, 4, 1, 2)),
-        (Blocking(1, 2, 2, 1, Tile(1, 2, 1)), (2, 2, 2, 2, 3, 1)),
-        (Blocking(0, 1, 3, 1, Tile(1, 2, 1)), (1, 2, 2, 3)),
+        (StrassenBlocking(2, 4, 2, 1, Tile(1, 2, 1)), (4, 4, 4, 2)),
+        (StrassenBlocking(2, 1, 8, 2, Tile(1, 2, 1)), (4, 8, 1, 16)),
+        (StrassenBlocking(1, 2, 3, 2, Tile(1, 3, 1)), (2, 4, 2, 3, 3, 2)),
+        (StrassenBlocking(1, 1, 4, 1, Tile(1, 2, 1)), (2, 2, 2, 4, 1, 2)),
+        (StrassenBlocking(1, 2, 2, 1, Tile(1, 2, 1)), (2, 2, 2, 2, 3, 1)),
+        (StrassenBlocking(0, 1, 3, 1, Tile(1, 2, 1)), (1, 2, 2, 3)),
     ],
     ids=["two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level"],
 )
-def test_shapes(name: str, blocking: Blocking, shape: tuple[int, ...]) -> None:
+def test_shapes(name: str, blocking: StrassenBlocking, shape: tuple[int, ...]) -> None:
     assert _error(MACHINES[name], blocking, *shape) < 1e-5
 
 
 def test_what_has_no_halves_is_declined() -> None:
     machine = MACHINES["lanes4"]
     s = Conv(Image(1, 8, 4, 4, 4), Image(1, 8, 4, 4, 4))
-    assert strassen.applies(s, machine, 1)
-    assert not strassen.applies(s, machine, 2)
-    assert not strassen.applies(replace(s, x=replace(s.x, channels=12)), machine, 1)
-    assert not strassen.applies(replace(s, groups=2), machine, 1)
-    assert not Blocking(1, 3, 5, 1, Tile(1, 1, 1)).divides
+    assert divisible(s, machine, 1)
+    assert not divisible(s, machine, 2)
+    assert not divisible(replace(s, x=replace(s.x, channels=12)), machine, 1)
+    assert not divisible(replace(s, groups=2), machine, 1)
+    assert not StrassenBlocking(1, 3, 5, 1, Tile(1, 1, 1)).divides
 
 
 def test_blockings_fit_what_they_are_for() -> None:
     machine = MACHINES["lanes16"]
     s = Conv(Image(1, 512, 14, 14, 16), Image(1, 512, 14, 14, 16))
-    found = strassen.best_blockings(s, machine, 20)
+    found = best_blockings(s, machine, 20)
     assert found
     for b in found:
-        assert strassen.applies(s, machine, b.levels)
+        assert divisible(s, machine, b.levels)
         assert b.divides
         assert 14 // b.rows * b.groups >= 2, "two threads have something to do"
-    assert not strassen.best_blockings(replace(s, x=replace(s.x, h=7, w=7), y=replace(s.y, h=7, w=7)), machine, 1)
+    assert not best_blockings(replace(s, x=replace(s.x, h=7, w=7), y=replace(s.y, h=7, w=7)), machine, 1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tenon import ops
+from tenon.algorithms.direct import best_tiles
 from tenon.errors import FormatError
 from tenon.ir import loop_parse, loop_text
 from tenon.ir.build import Builder, guarded
@@ -14,7 +15,7 @@ from tenon.ir.loops import Kernel, cast, less, reduce_lanes, select
 from tenon.ir.operation_text import parse_operation, show_operation
 from tenon.ir.text import parse, parse_type, show, show_type
 from tenon.ir.types import BOOL, F32, I32, I64, DType, Layout, Quant, TensorType, tensor
-from tenon.kernels.conv import Conv, choose_tile, conv
+from tenon.kernels.conv import Conv, conv
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.ops.activation import Relu
@@ -126,7 +127,7 @@ def kernels() -> list[Kernel]:
         Conv(Image(1, 16, 12, 12, 8), Image(1, 20, 12, 12, 8), clear=True),
         Conv(Image(1, 8, 7, 9, 8, 1, 1, 1, 1), Image(1, 8, 7, 9, 8), (3, 3), top=1, left=1, groups=4, bias=False),
     ):
-        found.append(conv(s, machine, choose_tile(s, machine)))
+        found.append(conv(s, machine, best_tiles(s, machine, 1)[0]))
     k = Builder("everything")
     n = k.size("n", 9)
     x, y = k.param("x", n, 16), k.param("y", n, 16, out=True)

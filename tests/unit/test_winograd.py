@@ -10,13 +10,14 @@ import pytest
 import tenon
 from interpret import interpret
 from lowered import MACHINES, Ask, make_site, run_site, settle
+from tenon.algorithms.winograd import ERROR, Winograd
 from tenon.codegen.bounds import prove
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, tensor
 from tenon.kernels.cook_toom import Short
 from tenon.kernels.machine import Machine
-from tenon.kernels.winograd import ERROR, Blocking
+from tenon.kernels.winograd import WinogradBlocking
 from tenon.ops.activation import Relu, Sigmoid
 from tenon.ops.base import Operator
 from tenon.ops.conv import Conv
@@ -32,9 +33,9 @@ def padded(kernel: tuple[int, int]) -> Conv:
     return Conv(pads=(down, across, down, across))
 
 
-def run(op: Operator, arrays: list[Array | None], machine: Machine, b: Blocking, surplus: int = 0) -> Array:
+def run(op: Operator, arrays: list[Array | None], machine: Machine, b: WinogradBlocking, surplus: int = 0) -> Array:
     site = make_site(op, arrays, machine, (1, 2))
-    site = settle(op, replace(site, choice=b), surplus)
+    site = settle(op, replace(site, algorithm=Winograd(b)), surplus)
     for step in op.lower(site):
         assert step.kernel.name.startswith(f"winograd{b.m}") or step.kernel.name.startswith("halo")
         prove(step.kernel)
@@ -62,7 +63,7 @@ def arrays(c: int, m: int, h: int, w: int, batch: int = 1, *, kernel: tuple[int,
 def test_winograd(shape: tuple[int, ...], blocking: tuple[int, ...], m: int, machine: str, surplus: int) -> None:
     given = arrays(*shape)
     tiles, cols, vecs = blocking
-    got = run(PADDED, given, MACHINES[machine], Blocking(m, tiles, cols, vecs), surplus)
+    got = run(PADDED, given, MACHINES[machine], WinogradBlocking(m, tiles, cols, vecs), surplus)
     expected = PADDED.evaluate(given)[0]
     np.testing.assert_allclose(got, expected, atol=3e-5 * np.abs(expected).max(), rtol=0)
 
@@ -72,7 +73,7 @@ def test_epilogue_with_an_operand_and_cleared_lanes(machine: str) -> None:
     """Sigmoid makes 0.5 of nothing, so the channels past the last must be cleared (``run_site`` checks it)."""
     op = Fused(PADDED, 3, (Apply(Add(), (0, 1)), Apply(Relu(), (2,)), Apply(Sigmoid(), (3,))))
     given = [*arrays(6, 5, 6, 7), np.random.default_rng(1).standard_normal((1, 5, 6, 7)).astype(np.float32)]
-    got = run(op, given, MACHINES[machine], Blocking(4, 3, 3, 1))
+    got = run(op, given, MACHINES[machine], WinogradBlocking(4, 3, 3, 1))
     np.testing.assert_allclose(got, op.evaluate(given)[0], atol=2e-5, rtol=0)
 
 
@@ -86,7 +87,7 @@ def test_other_kernels(kernel: tuple[int, int], m: int, upright: bool) -> None:
     given = arrays(5, 6, 7, 6, kernel=turned)
     op = padded(turned)
     for tiles in (3, 40):
-        got, expected = run(op, given, MACHINES["lanes4"], Blocking(m, tiles, 2, 1)), op.evaluate(given)[0]
+        got, expected = run(op, given, MACHINES["lanes4"], WinogradBlocking(m, tiles, 2, 1)), op.evaluate(given)[0]
         np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
 
 
@@ -96,7 +97,7 @@ def test_stated_error(kernel: tuple[int, int], m: int) -> None:
     what is stated says something."""
     given, op = arrays(32, 8, 16, 16, kernel=kernel), padded(kernel)
     exact = op.evaluate([a if a is None else a.astype(np.float64) for a in given])[0]
-    got = run(op, given, MACHINES["lanes8"], Blocking(m, 16, 4, 1))
+    got = run(op, given, MACHINES["lanes8"], WinogradBlocking(m, 16, 4, 1))
     error = np.abs(got - exact).max() / np.sqrt((exact**2).mean())
     assert ERROR[kernel][m] / 10 < error < ERROR[kernel][m]
 

@@ -11,10 +11,11 @@ import tenon
 from evaluate import evaluate
 from onnx_models import model, node, random
 from tenon import importers
+from tenon.algorithms.estimate import slowest, work_items
 from tenon.codegen.count import count
 from tenon.codegen.threads import Sharing
 from tenon.ir.graph import Array
-from tenon.kernels.parallel import ENOUGH, deal, dealt, enough, slowest
+from tenon.kernels.parallel import ENOUGH, deal, enough
 from tenon.plan.program import Program
 
 
@@ -102,9 +103,9 @@ def test_more_threads_want_more_items() -> None:
     assert enough(16) > ENOUGH
     assert deal(40, 10)[0] == ["parallel", "serial"]
     assert deal(40, 10, threads=16)[0] == ["parallel", "parallel"]
-    assert dealt(40, 10) == 40
-    assert dealt(40, 10, threads=16) == 400
-    assert dealt(3, 2, inside=5) == 30
+    assert work_items(40, 10) == 40
+    assert work_items(40, 10, threads=16) == 400
+    assert work_items(3, 2, inside=5) == 30
 
 
 def test_the_slowest_thread_decides() -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
 
 import numpy as np
 
@@ -28,26 +27,9 @@ from tenon.ir.types import F32, I32, DType
 from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
-from tenon.kernels.parallel import deal, dealt, slowest, streamed
-from tenon.kernels.rounding import NARROW
+from tenon.kernels.parallel import deal
 from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
 from tenon.kernels.storage_types import loaded
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """Time of a step of the inner loop in multiply-adds of f32: of a product of vectors, and of widening a vector of
-    weights and a broadcast value before."""
-
-    product: float = 1.0
-    weight: float = 0.0
-    value: float = 0.0
-
-
-IN_F32 = Arithmetic()
-
-_WIDENED = 1.0
-"""Two instructions, of which one finds a unit that multiplies nothing."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +101,6 @@ class Conv:
     def row(self, machine: Machine) -> int:
         """Steps along a row of the kernel: its taps, or pairs of them."""
         return -(-self.kernel[1] // 2) if self.pairs(machine) == "taps" else self.kernel[1]
-
-    def arithmetic(self, machine: Machine) -> Arithmetic:
-        """What the inner loop takes besides loads."""
-        if self.pairs(machine):
-            return Arithmetic(machine.dot2)
-        return Arithmetic(1.0, *(_WIDENED * (dtype in NARROW) for dtype in (self.weights, self.x.dtype)))
-
-    def steps(self, machine: Machine) -> int:
-        """Steps of the inner loop for one position: taps and channels, or pairs of them."""
-        channels = -(-(self.x.channels // self.groups) // (2 if self.pairs(machine) == "channels" else 1))
-        return max(1, self.kernel[0] * self.row(machine) * channels)
 
     @property
     def padded(self) -> int:
@@ -265,87 +236,6 @@ def tiles(
                 for left, across, width in segments(extent[1], tile.cols):
                     with k.loop("j", across, kind=inside) as j:
                         yield o, i * height + top, j * width + left, height, width
-
-
-def choose_tile(s: Conv, machine: Machine) -> Tile:
-    """The tile with the least estimated time."""
-    return best_tiles(s, machine, 1)[0]
-
-
-def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
-    """The tile with the least estimated time, then the best others, each number of vectors represented.
-
-    A tile never spans groups that one vector would not: every further group multiplies zeros.
-    """
-    vectors = max(1, -(-s.y.channels // machine.lanes))
-    per_group = max(1, s.y.channels // s.groups // machine.lanes)
-    widest = vectors if s.groups == 1 else per_group
-    ranked = [tile for _, tile in _ranked(s.extent, vectors, widest, s.steps(machine), machine, s.arithmetic(machine))]
-    turns = zip_longest(*([t for t in ranked if t.vecs == vecs] for vecs in dict.fromkeys(t.vecs for t in ranked)))
-    return [tile for turn in turns for tile in turn if tile is not None][:count]
-
-
-def estimate(s: Conv, machine: Machine, tile: Tile) -> float:
-    """Time of the convolution, the unit being one multiply-add of a vector."""
-    vectors = max(1, -(-s.y.channels // machine.lanes))
-    weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
-    memory = weights / (machine.stream * streamed(machine.threads))
-    time = _time(s.extent, vectors, s.steps(machine), tile, machine, s.arithmetic(machine))
-    return overlapped(s.y.n * time, memory)
-
-
-def overlapped(compute: float, memory: float) -> float:
-    """Arithmetic and memory traffic at the same time: the longer, and some of the shorter that shows."""
-    return max(compute, memory) + 0.3 * min(compute, memory)
-
-
-def step_time(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) -> float:
-    """Time of one step of the inner loop: ``positions * vecs`` multiply-adds, ``vecs`` weight loads and
-    ``positions`` broadcasts, which a machine may fold into the multiply-add."""
-    loads: float = vecs + positions
-    if not machine.folds_broadcast:
-        loads *= 1.1
-    # More than two weights at a time leave the compiler less room; measured 2 % a vector.
-    adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2)) * a.product + vecs * a.weight + positions * a.value
-    return max(adds, loads, machine.chains) + 0.04 * loads
-
-
-def fits(positions: int, vecs: int, machine: Machine) -> bool:
-    """Do accumulators, weights and a broadcast value stay in registers, with one to spare?"""
-    folded = machine.folds_broadcast and vecs == 1
-    return positions * vecs + vecs + (not folded) <= machine.registers - 2
-
-
-def _time(
-    extent: tuple[int, int], vectors: int, steps: int, tile: Tile, machine: Machine, arithmetic: Arithmetic
-) -> float:
-    total, rows = 0.0, segments(extent[0], tile.rows)
-    items = dealt(
-        -(-vectors // tile.vecs), sum(n for _, n, _ in rows), inside=-(-extent[1] // tile.cols), threads=machine.threads
-    )
-    for vecs, trips in ((tile.vecs, vectors // tile.vecs), (vectors % tile.vecs, 1)):
-        if not vecs or not trips:
-            continue
-        for _, rn, height in rows:
-            for _, cn, width in segments(extent[1], tile.cols):
-                m = height * width
-                total += trips * rn * cn * (steps * step_time(m, vecs, machine, arithmetic) + 3.0 * m * vecs + 20)
-    return total * slowest(items, machine.threads)
-
-
-@lru_cache(maxsize=4096)
-def _ranked(
-    extent: tuple[int, int], vectors: int, widest: int, steps: int, machine: Machine, arithmetic: Arithmetic
-) -> list[tuple[float, Tile]]:
-    found = []
-    for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
-        for rows in range(1, min(extent[0], 8) + 1):
-            for cols in range(1, min(extent[1], 28) + 1):
-                if fits(rows * cols, vecs, machine) or rows * cols * vecs == 1:
-                    tile = Tile(rows, cols, vecs)
-                    # Wide tiles walk memory in order.
-                    found.append((_time(extent, vectors, steps, tile, machine, arithmetic) * (1 + 0.002 * rows), tile))
-    return sorted(found, key=lambda each: each[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,12 +24,9 @@ from tenon.kernels.parallel import enough
 from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
 from tenon.kernels.storage_types import loaded
 
-UNROLLED = 256
-"""Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""
-
 
 @dataclass(frozen=True)
-class Tile:
+class DepthwiseTile:
     """``rows x cols`` output positions; ``looped`` when the taps are loops and not unrolled."""
 
     rows: int
@@ -43,48 +40,6 @@ def pack(weights: Array, s: Conv, machine: Machine) -> Array:
     whole[: s.y.channels] = weights[:, 0]
     split = whole.reshape(-1, machine.lanes, *s.kernel)
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
-
-
-def choose_tile(s: Conv, machine: Machine) -> Tile:
-    """The tile with the least estimated time: multiply-adds, and half a slot for each vector loaded."""
-    return _best_tile(s.extent, s.kernel, s.stride, s.dilation, machine.registers)
-
-
-@lru_cache(maxsize=4096)
-def _best_tile(
-    extent: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
-    registers: int,
-) -> Tile:
-    taps = kernel[0] * kernel[1]
-    looped = taps > UNROLLED
-    best: tuple[float, Tile] = (float("inf"), Tile(1, 1, looped))
-    for rows, cols in product(range(1, min(extent[0], 8) + 1), range(1, min(extent[1], 16) + 1)):
-        n = rows * cols
-        if n + 2 > registers - 1 or (not looped and n * taps > UNROLLED):
-            continue
-        cost = 0.0
-        for _, rn, height in segments(extent[0], rows):
-            for _, cn, width in segments(extent[1], cols):
-                m = height * width
-                resident = not looped and taps + m + 1 <= registers
-                inputs = (
-                    m * taps
-                    if looped
-                    else _touched(height, 0, kernel, stride, dilation) * _touched(width, 1, kernel, stride, dilation)
-                )
-                loads = inputs + (0 if resident else taps if looped else m * taps / 2)
-                cost += rn * cn * (m * taps + 0.5 * loads + 4)
-        if cost < best[0]:
-            best = cost, Tile(rows, cols, looped)
-    return best[1]
-
-
-def _touched(n: int, axis: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> int:
-    """How many input rows (columns) ``n`` neighbouring outputs read."""
-    return len({p * stride[axis] + t * dilation[axis] for p in range(n) for t in range(kernel[axis])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +74,7 @@ class _Parts:
 
 
 @lru_cache(maxsize=512)
-def depthwise(s: Conv, machine: Machine, tile: Tile) -> Kernel:
+def depthwise(s: Conv, machine: Machine, tile: DepthwiseTile) -> Kernel:
     """Parameters: x, weights as ``pack`` makes them, bias (padded), mask when ``clear``, operands, y.
 
     ``s.depthwise`` must hold, and blocks be whole vectors.
@@ -163,7 +118,7 @@ class Tensors:
 
 
 def walk(
-    t: Tensors, s: Conv, machine: Machine, tile: Tile, n: Index, into: Index,
+    t: Tensors, s: Conv, machine: Machine, tile: DepthwiseTile, n: Index, into: Index,
     first: IndexLike = 0, kinds: tuple[str, str] = ("serial", "serial"),
 ) -> None:  # fmt: skip
     """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, to image ``into`` of y.
@@ -241,5 +196,5 @@ def _name(s: Conv) -> str:
     return f"depthwise{size}_{s.y.channels}_{s.y.h}x{s.y.w}"
 
 
-def _about(s: Conv, tile: Tile) -> str:
+def _about(s: Conv, tile: DepthwiseTile) -> str:
     return f"Depthwise: {described(s)}; tiles of {tile.rows} x {tile.cols} positions in registers"

@@ -44,6 +44,8 @@ FORMATS = {
     DType.F4E2M1: Format(4, 1, 1, 0x7, None),
 }
 
+NARROW = frozenset({DType.F16, DType.BF16})
+"""Types of 16 bits that weights and images are stored in, and computed with as f32."""
 
 INTEGERS = {DType.I4: (4, True), DType.U4: (4, False), DType.I2: (2, True), DType.U2: (2, False)}
 """Bits, and whether there is a sign."""

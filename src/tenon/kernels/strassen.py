@@ -8,12 +8,11 @@ stored.  Halves can be halved again: L levels multiply (7/8)^L of the time and m
 A block of positions goes through everything at once, so that what lies between stays in cache; threads share out
 blocks.  Strassen, "Gaussian elimination is not optimal" (1969); on the variant and orders of its products, Boyer,
 Dumas, Pernet and Zhou, "Memory efficient scheduling of Strassen-Winograd's matrix multiplication algorithm" (2009).
-The largest error over the RMS of the output, against exact arithmetic on random data: ``ERROR``.
+The largest error over the RMS of the output, against exact arithmetic on random data: ``algorithms.strassen.ERROR``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,38 +24,23 @@ from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Expr, Kernel
-from tenon.ir.types import F32, I32
+from tenon.ir.types import I32
 from tenon.kernels.conv import (
     Ahead,
     Conv,
     Tile,
-    best_tiles,
     described,
     multiply_add,
-    overlapped,
     pack,
-    step_time,
     unrolled,
 )
 from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
-from tenon.kernels.parallel import slowest, streamed
-
-_CACHE = 600_000
-"""Most bytes of quarters: they should stay near the processor, and every thread has its own."""
-
-
-ERROR = {1: 9e-6, 2: 1.9e-5}
-"""The largest error over the RMS of the output, by levels: measured against float64 on random data, 3x3 over 128
-channels (direct: 6e-6).  1x1 over 512 channels: 7e-6 and 1.2e-5 (direct: 4e-6)."""
-
-_SHARES = 2
-"""Threads that should find equally much to do."""
 
 
 @dataclass(frozen=True)
-class Blocking:
+class StrassenBlocking:
     """``levels`` of halving, of blocks of ``rows x cols`` positions and one of ``groups`` equal parts of the output
     channels; ``tile`` is what the innermost products keep in registers."""
 
@@ -79,15 +63,6 @@ class Blocking:
         return rows * cols << self.levels == self.rows * self.cols
 
 
-def applies(s: Conv, machine: Machine, levels: int) -> bool:
-    """Whether a convolution can be computed so."""
-    plain = s.y_step == (1, 1) and s.positions is None and s.groups == 1 and s.packed and not s.batch and s.taps > 0
-    whole = s.x.block % machine.lanes == 0 and s.y.block % machine.lanes == 0
-    single = {s.x.dtype, s.y.dtype, s.weights, *(i.dtype for i in s.operands)} == {F32}
-    halves = s.x.channels % (s.x.block << levels) == 0 and (not levels or s.y.channels % (s.y.block << levels) == 0)
-    return plain and whole and single and halves
-
-
 def _gathers(s: Conv) -> bool:
     """Sums of a kernel of one tap hold only the elements that it meets."""
     return s.kernel == (1, 1)
@@ -102,7 +77,7 @@ def _reach(s: Conv, extent: tuple[int, int]) -> tuple[int, int]:
     return rows, cols
 
 
-def scratch(s: Conv, b: Blocking) -> list[tuple[int, ...]]:
+def scratch(s: Conv, b: StrassenBlocking) -> list[tuple[int, ...]]:
     """Shapes of the sums of inputs [4][blocks][rows][cols][block] and of sums of products [2]..., level by level."""
     found: list[tuple[int, ...]] = []
     for level in range(1, b.levels + 1):
@@ -112,7 +87,7 @@ def scratch(s: Conv, b: Blocking) -> list[tuple[int, ...]]:
     return found
 
 
-def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> Array:
+def transform(weights: Array, s: Conv, machine: Machine, b: StrassenBlocking) -> Array:
     """[groups][7^levels][trips][blocks][kh][kw][block][vecs * lanes] from [out, in, kh, kw], summed in f64."""
     quarter = replace(
         s,
@@ -137,84 +112,6 @@ def _products(w: Array, levels: int) -> list[Array]:
     t2 = b22 - t1
     each = (b11, b21, t2, b22 - b12, t1, b22, b21 - t2)
     return [product for half in each for product in _products(half, levels - 1)]
-
-
-# -------------------------------------------------------------------------------------------- choice
-def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: int = 1) -> list[Blocking]:
-    """The ``count`` blockings with the least estimated time, best first, of ``least`` to ``most`` levels."""
-    found = []
-    for levels in range(least, most + 1):
-        if applies(s, machine, levels):
-            for rows, cols in _blocks(s.extent):
-                for groups in (
-                    g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1
-                ):
-                    found += _tiled(s, machine, Blocking(levels, rows, cols, groups, Tile(1, 1, 1)))
-    return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
-
-
-def _groups(machine: Machine) -> tuple[int, ...]:
-    """Into how many parts the output channels may be cut: each makes the sums of inputs for itself."""
-    return (1, 2) if machine.threads <= 2 else (1, 2, 4, 8)
-
-
-def _blocks(extent: tuple[int, int]) -> list[tuple[int, int]]:
-    """Sizes of blocks that tile an image: whole rows, or part of a single one."""
-    rows, cols = extent
-    if rows == 1:
-        return [(1, n) for n in range(2, cols + 1) if cols % n == 0]
-    return [(n, cols) for n in range(1, rows + 1) if rows % n == 0]
-
-
-def _tiled(s: Conv, machine: Machine, b: Blocking) -> list[Blocking]:
-    """Blockings with good tiles; none where the quarters are too large, or two threads would not share evenly."""
-    parts = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
-    uneven = machine.threads <= 2 and parts % 2 and parts < 4 * _SHARES
-    if uneven or not b.divides or 4 * sum(map(math.prod, scratch(s, b))) > _CACHE:
-        return []
-    leaf = _leaf(s, b)
-    vectors = leaf.padded // machine.lanes
-    return [replace(b, tile=t) for t in best_tiles(leaf, machine, 12) if vectors % t.vecs == 0][:3]
-
-
-def _leaf(s: Conv, b: Blocking) -> Conv:
-    """An innermost product as a convolution."""
-    rows, cols = b.extent(b.levels)
-    x = Image(1, s.x.channels >> b.levels, rows, cols, s.x.block)
-    y = Image(1, -(-s.y.channels // b.groups) >> b.levels, rows, cols, s.y.block)
-    return Conv(x, y, kernel=s.kernel)
-
-
-def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
-    """Time of the convolution, the unit being one multiply-add of a vector."""
-    leaf, lanes = _leaf(s, b), machine.lanes
-    trips = leaf.padded // lanes // b.tile.vecs
-    steps = leaf.taps * leaf.x.channels
-    products = 0.0
-    for _, rn, height in segments(leaf.y.h, b.tile.rows):
-        for _, cn, width in segments(leaf.y.w, b.tile.cols):
-            m = height * width
-            products += trips * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 4.0 * m * b.tile.vecs + 20)
-    blocks = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
-    shapes = scratch(s, b)
-    sums = sum(
-        float(7 ** (i // 2)) * math.prod(shape[1:]) / lanes * (_RESULT if i % 2 else _SUM)
-        for i, shape in enumerate(shapes)
-    )
-    weights = 4.0 * s.taps * s.x.channels * s.y.channels * 1.75**b.levels
-    passes = blocks // b.groups
-    again = 10 if weights < _CACHE else 2.5
-    memory = weights / machine.stream + (passes - 1) * weights / (again * machine.stream)
-    memory, shared = memory / streamed(machine.threads), slowest(blocks, machine.threads)
-    time = overlapped(blocks * float(7**b.levels) * products * shared, memory)
-    return time + blocks * sums * shared + b.levels * _CODE
-
-
-_SUM, _RESULT = 22.0, 5.0
-"""Time to make the four sums of a vector of inputs, and to keep what becomes two vectors of results."""
-
-_CODE = 30_000.0
-"""Time until the code of a level, of which no other layer has a use, has arrived."""
 
 
 # -------------------------------------------------------------------------------------------- kernel
@@ -275,7 +172,7 @@ Targets = tuple[Target, ...]
 
 
 @lru_cache(maxsize=512)
-def strassen(s: Conv, machine: Machine, b: Blocking) -> Kernel:
+def strassen(s: Conv, machine: Machine, b: StrassenBlocking) -> Kernel:
     """Parameters: x, transformed weights, bias (padded), mask when ``clear``, operands, ``scratch``, y."""
     k = Builder(
         f"strassen{b.levels}_{'x'.join(map(str, s.kernel))}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}",
@@ -291,7 +188,7 @@ def strassen(s: Conv, machine: Machine, b: Blocking) -> Kernel:
 
 
 @contextmanager
-def blocks(k: Builder, s: Conv, b: Blocking) -> Iterator[tuple[Index, Index, Index]]:
+def blocks(k: Builder, s: Conv, b: StrassenBlocking) -> Iterator[tuple[Index, Index, Index]]:
     """The parallel loop over blocks: (part of the output channels, first row, first column)."""
     down, across = s.y.h // b.rows, s.y.w // b.cols
     with k.loop("block", down * across * b.groups, kind="parallel") as block:
@@ -306,7 +203,7 @@ class Given:
     k: Builder
     s: Conv
     machine: Machine
-    b: Blocking
+    b: StrassenBlocking
     w: Tensor
     bias: Tensor | None
     mask: Tensor | None
@@ -315,7 +212,7 @@ class Given:
     y: Tensor
 
     @classmethod
-    def of(cls, k: Builder, s: Conv, machine: Machine, b: Blocking) -> Given:
+    def of(cls, k: Builder, s: Conv, machine: Machine, b: StrassenBlocking) -> Given:
         width = b.tile.vecs * machine.lanes
         trips, ins = (s.padded // b.groups >> b.levels) // width, s.x.blocks >> b.levels
         return cls(

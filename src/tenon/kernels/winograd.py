@@ -7,7 +7,8 @@ so that what lies between them stays in cache; threads share out blocks, or, whe
 each step.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).  Tiles of 2 and 4 need 2.25 and 4
-times fewer multiplications for 3x3 taps, and 1.75 and 2.8 times for 7 taps in a row.  ``ERROR`` says what that costs.
+times fewer multiplications for 3x3 taps, and 1.75 and 2.8 times for 7 taps in a row; the error that this adds is
+``algorithms.winograd.ERROR``.
 """
 
 from __future__ import annotations
@@ -24,48 +25,30 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike
 from tenon.ir.loops import Expr, Kernel, bitcast
 from tenon.ir.types import F32, I32, DType
-from tenon.kernels import rounding
 from tenon.kernels.conv import (
     Ahead,
-    Arithmetic,
     Conv,
     Run,
     described,
-    fits,
     multiply_add,
-    overlapped,
     pack,
     runs,
-    step_time,
     unrolled,
 )
 from tenon.kernels.cook_toom import Short
 from tenon.kernels.epilogue import finish
 from tenon.kernels.machine import Machine
-from tenon.kernels.parallel import MEETING, deal, dealt, slowest, streamed
-from tenon.kernels.storage_types import loaded, stored
+from tenon.kernels.parallel import deal
+from tenon.kernels.storage_types import NARROW, loaded, stored
 
-ERROR = {
-    (3, 3): {2: 3e-6, 4: 4.4e-5},
-    (5, 5): {2: 3.5e-5, 4: 5.4e-5},
-    (1, 3): {2: 3.3e-6, 4: 1e-5},
-    (1, 5): {2: 9e-6, 4: 1.1e-5},
-    (1, 7): {2: 9.5e-6, 4: 4.9e-5},
-}
-"""The largest error over the RMS of the output, by kernel (on its side or upright) and m: measured against float64 on
-random data (direct: 9e-6).  Numbers of 16 bits add to that (``rounding``)."""
-
-_GENTLE = 4
+_LONGEST_ROUNDED = 4
 """The longest side of a tile whose weights, and inputs, may be rounded to 16 bits: the transforms of longer ones
 multiply the error of that by 30 and more (tiles of 4 of 3x3 taps in pairs of bf16: 2.9e-1 of the RMS, directly
 1.0e-2)."""
 
-_CACHE = 600_000
-"""Bytes of transformed inputs and products that stay near the processor."""
-
 
 @dataclass(frozen=True)
-class Blocking:
+class WinogradBlocking:
     """``m``: outputs of a tile per axis that has taps.  ``tiles``: how many go through the three steps together.  The
     products keep ``cols`` tiles times ``vecs`` vectors of output channels in registers; ``pairs`` says that transformed
     inputs and weights are rounded to bf16, and multiplied two by two."""
@@ -75,30 +58,6 @@ class Blocking:
     cols: int
     vecs: int
     pairs: bool = False
-
-
-def applies(s: Conv, machine: Machine) -> bool:
-    """Whether a convolution can be computed so."""
-    plain = _taps(s) in ERROR and s.stride == s.dilation == s.y_step == (1, 1) and s.positions is None
-    whole = s.x.block % machine.lanes == 0 and s.y.block % machine.lanes == 0
-    return plain and whole and s.groups == 1 and s.packed and not s.batch
-
-
-def _taps(s: Conv) -> tuple[int, int]:
-    """Height and width of the kernel, the smaller first."""
-    return min(s.kernel), max(s.kernel)
-
-
-def error(s: Conv, b: Blocking, weights: Array | None) -> float:
-    """The largest error over the RMS of an output channel: that of the algorithm in f32, and what rounding ``weights``
-    [out, in, kh, kw], after they were transformed, and transformed inputs to 16 bits adds."""
-    exact, dtype = ERROR[_taps(s)][b.m], stored_as(s, b)
-    if weights is None or not (b.pairs or dtype in rounding.NARROW):
-        return exact
-    left, right = (axis.output_power() * axis.input_power() for axis in axes(s, b.m))
-    return exact + rounding.transformed(
-        _transformed(weights, s, b), dtype, DType.BF16 if b.pairs else F32, left, right, weights
-    )
 
 
 def axes(s: Conv, m: int) -> tuple[Short, Short]:
@@ -127,7 +86,7 @@ def overhang(s: Conv, m: int) -> tuple[int, int]:
     return max(0, below), max(0, cols * across.m + across.r - 1 - s.left - s.x.w)
 
 
-def between(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def between(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of the transformed inputs [elements][vectors in][tiles][lanes, or words] and of the products."""
     lanes = machine.lanes
     tiles = min(b.tiles, math.prod(grid(s, b.m)))
@@ -139,25 +98,19 @@ def between(s: Conv, machine: Machine, b: Blocking) -> tuple[tuple[int, ...], tu
     return (count, inputs, room, wide), (count, outputs, room, lanes)
 
 
-def gentle(s: Conv, m: int) -> bool:
+def roundable(s: Conv, m: int) -> bool:
     """Whether transformed weights may be rounded to 16 bits."""
-    return max(axis.side for axis in axes(s, m)) <= _GENTLE
+    return max(axis.side for axis in axes(s, m)) <= _LONGEST_ROUNDED
 
 
-def stored_as(s: Conv, b: Blocking) -> DType:
+def stored_as(s: Conv, b: WinogradBlocking) -> DType:
     """The type of transformed weights: as that of the weights, but that 16 bits are too coarse for larger tiles."""
-    return s.weights if s.weights not in rounding.NARROW or gentle(s, b.m) else F32
+    return s.weights if s.weights not in NARROW or roundable(s, b.m) else F32
 
 
-def offered(s: Conv, m: int) -> bool:
-    """Whether tiles of ``m`` are worth considering: weights in 16 bits that were asked for to save memory, with images
-    in f32, shall not be kept as f32."""
-    return gentle(s, m) or s.weights not in rounding.NARROW or s.x.dtype is not F32
-
-
-def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Array]:
+def transform(weights: Array, s: Conv, machine: Machine, b: WinogradBlocking) -> list[Array]:
     """G g G^T of [out, in, kh, kw], packed for the products: per run [elements][trips][blocks][block][vecs * lanes]."""
-    u = _transformed(weights, s, b).astype(np.float32)
+    u = transformed(weights, s, b).astype(np.float32)
     s = replace(s, weights=stored_as(s, b))
     u = u.reshape(-1, *weights.shape[:2], 1, 1)
     product = replace(s, kernel=(1, 1), top=0, left=0)
@@ -165,78 +118,12 @@ def transform(weights: Array, s: Conv, machine: Machine, b: Blocking) -> list[Ar
     return [np.stack(parts)[:, :, :, 0, 0] for parts in zip(*packed, strict=True)]
 
 
-def _transformed(weights: Array, s: Conv, b: Blocking) -> Array:
+def transformed(weights: Array, s: Conv, b: WinogradBlocking) -> Array:
     """G g G^T, f64 [rows, cols, out, in]."""
     down, across = axes(s, b.m)
     # einsum(optimize=True) would call BLAS, whose sums depend on the processor: a bundle's bytes must not.
     u: Array = np.einsum("ai,ocij,bj->aboc", down.taps(), weights.astype(np.float64), across.taps())
     return u
-
-
-def best_blockings(
-    s: Conv, machine: Machine, count: int, most: int = 4, most_error: float = math.inf
-) -> list[Blocking]:
-    """The ``count`` blockings with the least estimated time, best first, with m at most ``most`` and an error of at
-    most ``most_error``."""
-    vectors = s.padded // machine.lanes
-    found = []
-    for m in (m for m, e in ERROR[_taps(s)].items() if m <= most and e <= most_error and offered(s, m)):
-        pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
-        total = math.prod(grid(s, m))
-        for tiles in _shared_evenly(total, machine.threads):
-            for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
-                for cols in range(1, tiles + 1):
-                    if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
-                        found.append(Blocking(m, tiles, cols, vecs, pairs))
-    return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
-
-
-def _shared_evenly(total: int, threads: int) -> set[int]:
-    """How many of ``total`` tiles may be a block, so that two threads have about as many blocks each; more threads
-    choose for themselves (``estimate``)."""
-    sizes = {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56, *(-(-total // n) for n in (2, 4, 6, 8)))}
-    if threads > 2:
-        sizes |= {-(-total // (n * threads)) for n in (1, 2, 3, 4)}
-        return {t for t in sizes if t <= 64}
-    return {t for t in sizes if t <= 64 and ((blocks := -(-total // t)) == 1 or blocks % 2 == 0 or blocks > 16)}
-
-
-def estimate(s: Conv, machine: Machine, b: Blocking) -> float:
-    """Time of the convolution, the unit being one multiply-add of a vector."""
-    total, inputs, outputs = math.prod(grid(s, b.m)), s.x.blocks * s.x.block, s.padded // machine.lanes
-    steps = inputs // 2 if b.pairs else inputs
-    # Transformed inputs are as the products want them; only weights may have to be widened.
-    arithmetic = (
-        Arithmetic(machine.dot2)
-        if b.pairs
-        else replace(s, x=replace(s.x, dtype=F32), weights=stored_as(s, b)).arithmetic(machine)
-    )
-    count = elements(s, b.m)
-    turns = 0.7 * sum(axis.side for axis in axes(s, b.m) if not axis.trivial)
-    transforms = total * (inputs // machine.lanes + outputs) * turns * count
-    products = 0.0
-    for vecs, trips in ((b.vecs, outputs // b.vecs), (outputs % b.vecs, 1)):
-        for _, n, cols in segments(min(b.tiles, total), b.cols):
-            if vecs:
-                products += n * trips * (steps * step_time(cols, vecs, machine, arithmetic) + 2.0 * cols * vecs + 20)
-    products *= count * -(-total // b.tiles)
-    weights = stored_as(s, b).bytes * count * s.x.channels * s.padded
-    kept = 4.0 * count * (steps + s.padded) * min(b.tiles, total)
-    passes = -(-total // b.tiles)
-    threads = machine.threads
-    memory = weights / machine.stream + (passes - 1) * weights / (10 * machine.stream)
-    spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
-    meetings = 0.0
-    if threads > 1:
-        memory /= streamed(threads)
-        shares = slowest(dealt(s.y.n, passes, threads=threads), threads)
-        if in_phases(s, b):
-            shares = slowest(dealt(count, -(-outputs // b.vecs), threads=threads), threads)
-            vectors = min(inputs // machine.lanes, outputs)
-            transforms *= slowest(dealt(vectors, total, threads=threads), threads) / shares
-            meetings = 2 * MEETING
-        transforms, spill, products = transforms * shares, spill * shares, products * shares
-    return s.y.n * (transforms + spill) + meetings + overlapped(s.y.n * products, memory)
 
 
 # ----------------------------------------------------------------------------------------- kernels
@@ -247,7 +134,7 @@ class _Parts:
     k: Builder
     s: Conv
     machine: Machine
-    b: Blocking
+    b: WinogradBlocking
 
     @property
     def total(self) -> int:
@@ -304,7 +191,7 @@ class _Finish:
     operands: list[Tensor]
 
 
-def in_phases(s: Conv, b: Blocking) -> bool:
+def in_phases(s: Conv, b: WinogradBlocking) -> bool:
     """Whether the three steps are kernels of their own: where all tiles are one block, threads share out the work
     within each step, and the memory between steps is theirs together."""
     return s.y.n == 1 and math.prod(grid(s, b.m)) <= b.tiles
@@ -314,17 +201,17 @@ _SERIAL = ("serial", "serial")
 """Loops that the threads do not share out."""
 
 
-def _about(s: Conv, b: Blocking) -> str:
+def _about(s: Conv, b: WinogradBlocking) -> str:
     """What the kernel computes, for readers of generated code."""
     return f"{described(s)}, by Winograd's algorithm with {b.m} outputs of a tile per axis, {b.tiles} tiles at a time"
 
 
-def _name(s: Conv, b: Blocking) -> str:
+def _name(s: Conv, b: WinogradBlocking) -> str:
     return f"winograd{b.m}" + ("" if s.kernel == (3, 3) else f"_{s.kernel[0]}x{s.kernel[1]}")
 
 
 @lru_cache(maxsize=512)
-def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
+def winograd(s: Conv, machine: Machine, b: WinogradBlocking) -> Kernel:
     """Parameters: x, transformed weights of each run, bias (padded), mask when ``clear``, operands, scratch for
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
     k = Builder(f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}", _about(s, b))
@@ -346,7 +233,7 @@ def winograd(s: Conv, machine: Machine, b: Blocking) -> Kernel:
 
 
 @lru_cache(maxsize=512)
-def phases(s: Conv, machine: Machine, b: Blocking) -> tuple[Kernel, Kernel, Kernel]:
+def phases(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[Kernel, Kernel, Kernel]:
     """The steps of one block of one image.  Parameters: x, inputs; inputs, transformed weights of each run, products;
     products, bias (padded), mask when ``clear``, operands, y."""
     name = f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"

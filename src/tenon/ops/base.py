@@ -10,7 +10,6 @@ those of the newest ONNX; an importer spells everything else out in them.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,9 +17,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from tenon.algorithms.base import Algorithm, Arg, Cost, Input, Limits, Output, Scratch, Step, Weights, lane_mask
 from tenon.errors import InternalError, ShapeError, UnknownError
 from tenon.ir.graph import Array, Value
-from tenon.ir.loops import Kernel
 from tenon.ir.types import PLAIN, DType, Layout, TensorType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
@@ -28,78 +27,13 @@ from tenon.kernels.machine import Machine
 
 # ------------------------------------------------------------------------------------------- lowering
 @dataclass(frozen=True)
-class Input:
-    """The buffer of the node's input ``i``."""
-
-    i: int
-
-
-@dataclass(frozen=True)
-class Output:
-    """The buffer of the node's output ``i``."""
-
-    i: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """An array stored with the model's weights, as it is."""
-
-    data: Array
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Bytes of the arena that live only while this node runs; equal names are the same bytes.
-
-    ``per_thread`` says that every thread needs its own (the kernel's parameter is in the space "scratch").
-    """
-
-    name: str
-    nbytes: int
-    per_thread: bool = False
-
-
-Arg = Input | Output | Weights | Scratch
-
-
-@dataclass(frozen=True)
-class Step:
-    """A kernel and what to call it with, one argument per parameter."""
-
-    kernel: Kernel
-    args: tuple[Arg, ...]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a choice of algorithm may cost.  ``winograd``: the largest tile of Winograd's algorithm, 0 for none, and
-    ``error`` the largest error over the RMS of an output channel that it may add (see ``kernels.winograd``).
-    ``strassen``: how often Strassen's may halve a product, 0 for never; each time makes weights 7/4 as large (see
-    ``kernels.strassen``)."""
-
-    winograd: int = 4
-    strassen: int = 2
-    error: float = math.inf
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What computing a node in one way costs: ``time`` in multiply-adds of a vector, by estimate; ``weights`` in
-    bytes, as packed."""
-
-    time: float = 0.0
-    weights: int = 0
-
-
-@dataclass(frozen=True)
 class Site:
     """A node about to be lowered: all that layouts, aliases and lowering may know of where it stands.
 
     ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``clears`` says that
     the epilogue makes something of nothing, so that padding lanes must be zeroed (see ``needs_clear``).
     ``placed`` are the inputs that already lie where the output wants them (a concatenation in place).
-    ``choice`` is one of the operator's ``candidates``, when a search has found it best; else None.
+    ``algorithm`` is the one that a search or a budget has chosen; None leaves the choice to the operator.
     """
 
     inputs: tuple[TensorType | None, ...]
@@ -110,8 +44,8 @@ class Site:
     extras: tuple[int, ...] = ()
     clears: bool = False
     placed: frozenset[int] = frozenset()
-    choice: object | None = None
-    limits: Limits = Limits()
+    algorithm: Algorithm | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def input(self, i: int) -> TensorType:
         found = self.inputs[i]
@@ -254,26 +188,26 @@ class Operator(ABC):
         alike = operand.dtype in (DType.F32, DType.BF16) and operand.rank == output.rank and 2 <= output.rank <= 4
         return alike and all(a in (1, b) for a, b in zip(operand.dims, output.dims, strict=True))
 
-    def candidates(self, site: Site) -> tuple[object, ...]:
-        """Ways to compute the node, best first by estimate; () where there is only one.  The site's layouts are
-        not assigned yet."""
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        """Algorithms for the node, best first by estimate; () where there is no choice.  The site's layouts are not
+        assigned yet."""
         return ()
 
-    def packed_like(self, site: Site, other: Site) -> object | None:
-        """A choice for ``site`` that packs its weights as they are at ``other``, the same node for inputs of another
-        shape; None if there is none."""
+    def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
+        """An algorithm for ``site`` that packs its weights as they are at ``other``, the same node for inputs of
+        another shape; None if there is none."""
         candidates = self.candidates(other)
-        chosen = other.choice if other.choice is not None else next(iter(candidates), None)
+        chosen = other.algorithm if other.algorithm is not None else next(iter(candidates), None)
         return chosen if chosen is not None and chosen in self.candidates(site) else None
 
     def cost(self, site: Site) -> Cost:
-        """What ``site.choice``, or the best candidate by estimate, costs."""
+        """What ``site.algorithm``, or the best candidate by estimate, costs."""
         return Cost()
 
     def error(self, site: Site) -> float:
         """The largest error over the RMS of an output channel, on random data, that is more than direct sums of the
-        model's weights in f32 have: that of ``site.choice`` or of the best candidate by estimate, and of numbers kept
-        in 16 bits (see ``kernels.rounding``)."""
+        model's weights in f32 have: that of ``site.algorithm`` or of the best candidate by estimate, and of numbers
+        kept in 16 bits (see ``algorithms.rounding``)."""
         return 0.0
 
     def lower(self, site: Site) -> list[Step]:
@@ -344,10 +278,7 @@ def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
 
 def padding_mask(type: TensorType) -> Array:
     """i32, one per channel of the whole blocks of ``type``: -1 for a real channel, 0 for a padding lane."""
-    channels, block = type.dims[1], type.layout.block
-    mask = np.zeros(-(-channels // block) * block, np.int32)
-    mask[:channels] = -1
-    return mask
+    return lane_mask(type.dims[1], type.layout.block)
 
 
 def needs_clear(site: Site) -> bool:
@@ -363,7 +294,7 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 
 __all__ = [
-    "REGISTRY", "ROUNDED", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts", "Limits",
-    "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_dims", "broadcast_shapes", "const_input",
-    "conv_images", "field", "needs_clear", "padding_mask", "register", "typed", "widened",
+    "REGISTRY", "ROUNDED", "Algorithm", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts",
+    "Limits", "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_dims", "broadcast_shapes",
+    "const_input", "conv_images", "field", "needs_clear", "padding_mask", "register", "typed", "widened",
 ]  # fmt: skip

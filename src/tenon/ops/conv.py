@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import product, starmap
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
+from tenon.algorithms import rounding
+from tenon.algorithms.base import Algorithm, Stage
+from tenon.algorithms.registry import best, candidates, packed_alike
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, DType, Layout, TensorType
 from tenon.kernels import conv as dense
-from tenon.kernels import depthwise, rounding, strassen, winograd
 from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
-from tenon.kernels.rows import LONGEST_PRODUCT
 from tenon.ops.base import (
     ROUNDED,
-    Arg,
     Case,
     Cost,
     Input,
     Layouts,
-    Limits,
     Operator,
-    Output,
-    Scratch,
     Site,
     Step,
-    Weights,
     conv_images,
     needs_clear,
-    padding_mask,
     register,
     typed,
     widened,
@@ -82,96 +74,6 @@ def geometry(site: Site, x: Image, *, bias: bool = True) -> dense.Conv:
         x, Image.of(site.output), bias=bias, operands=conv_images(site), epilogue=site.epilogue,
         clear=needs_clear(site), weights=site.input(1).dtype,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class Described:
-    """A convolution at its site: weights [channels out, channels in / groups, kh, kw], bias, the epilogue's operands
-    by their input."""
-
-    conv: dense.Conv
-    weights: Array
-    bias: Array | None
-    extras: tuple[int, ...]
-
-
-def steps(site: Site, s: dense.Conv, weights: Array, bias: Array | None, choice: object | None = None) -> list[Step]:
-    """Kernels for the convolution ``s``; ``weights`` are [channels out, channels in / groups, kh, kw]."""
-    machine = site.machine
-    if isinstance(choice, winograd.Blocking):
-        return _winograd(site, s, choice, weights, bias)
-    scratch: list[Arg] = []
-    if isinstance(choice, strassen.Blocking):
-        kernel = strassen.strassen(s, machine, choice)
-        packed = [strassen.transform(weights, s, machine, choice)]
-        sizes = enumerate(map(math.prod, strassen.scratch(s, choice)))
-        scratch = [Scratch(f"quarters{i}", 4 * size, per_thread=True) for i, size in sizes]
-    elif s.depthwise and s.taps and s.y.block % machine.lanes == 0:
-        kernel = depthwise.depthwise(s, machine, depthwise.choose_tile(s, machine))
-        packed = [depthwise.pack(weights.astype(np.float32), s, machine)]
-    else:
-        s = s.flattened()
-        tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(s, machine)
-        kernel = dense.conv(s, machine, tile)
-        packed = dense.pack(weights, s, machine, tile.vecs)
-    return [Step(kernel, (Input(0), *map(Weights, packed), *_finish(site, s, bias), *scratch, Output()))]
-
-
-def _finish(site: Site, s: dense.Conv, bias: Array | None) -> Iterator[Arg]:
-    """What every convolution applies before it stores: bias, mask of padding lanes, the epilogue's operands."""
-    if bias is not None:
-        yield Weights(np.pad(bias.astype(np.float32), (0, s.padded - s.y.channels)))
-    if s.clear:
-        yield Weights(padding_mask(site.output))
-    yield from map(Input, site.extras)
-
-
-def _winograd(site: Site, s: dense.Conv, choice: winograd.Blocking, weights: Array, bias: Array | None) -> list[Step]:
-    machine, shared = site.machine, winograd.in_phases(s, choice)
-    packed = map(Weights, winograd.transform(weights, s, machine, choice))
-    inputs, products = (
-        Scratch(name, 4 * math.prod(shape), per_thread=not shared)
-        for name, shape in zip(("inputs", "products"), winograd.between(s, machine, choice), strict=True)
-    )
-    finish = _finish(site, s, bias)
-    if not shared:
-        kernel = winograd.winograd(s, machine, choice)
-        return [Step(kernel, (Input(0), *packed, *finish, inputs, products, Output()))]
-    args = (Input(0), inputs), (inputs, *packed, products), (products, *finish, Output())
-    return list(starmap(Step, zip(winograd.phases(s, machine, choice), args, strict=True)))
-
-
-EVERY = 1 << 16
-"""More ways than there are."""
-
-
-def _packing(choice: object) -> tuple[object, ...]:
-    """What the packed weights of a convolution depend on, besides the weights."""
-    if isinstance(choice, winograd.Blocking):
-        return "winograd", choice.m, choice.vecs, choice.pairs
-    if isinstance(choice, strassen.Blocking):
-        return "strassen", choice.levels, choice.groups, choice.tile.vecs
-    return "direct", choice.vecs if isinstance(choice, dense.Tile) else None
-
-
-@lru_cache(maxsize=1024)
-def _candidates(s: dense.Conv, machine: Machine, limits: Limits) -> tuple[object, ...]:
-    """Tiles of the direct algorithm, blockings of Winograd's and of Strassen's, best first by estimate."""
-    found: list[tuple[float, object]] = [
-        (dense.estimate(s, machine, tile), tile) for tile in dense.best_tiles(s.flattened(), machine, 8)
-    ]
-    if s.x.channels // s.groups <= LONGEST_PRODUCT:  # only the direct algorithm cuts longer sums into blocks
-        if limits.winograd and winograd.applies(s, machine):
-            blockings = winograd.best_blockings(s, machine, 8, limits.winograd, limits.error)
-            found += [(winograd.estimate(s, machine, b), b) for b in blockings]
-        quarters = strassen.best_blockings(s, machine, 6, limits.strassen)
-        found += [(strassen.estimate(s, machine, b), b) for b in quarters]
-    return tuple(choice for _, choice in sorted(found, key=lambda each: each[0]))
-
-
-def _tiles(found: Iterable[object]) -> dict[int, winograd.Blocking]:
-    """A blocking of Winograd's algorithm for each size of its tiles."""
-    return {c.m: c for c in found if isinstance(c, winograd.Blocking)}
 
 
 def planes(weights: Array) -> Array:
@@ -227,21 +129,22 @@ class Conv(Operator):
         x, block = site.input(0), site.machine.block
         axes = self.axes(x.dims, site.input(1).dims)
         halo = tuple((a.before, a.reach) for a in axes)
-        choice = self.choice(site)
-        if isinstance(choice, winograd.Blocking):
-            over = winograd.overhang(self.problem(site), choice.m)[-len(halo) :]
-            halo = tuple((before, max(after, more)) for (before, after), more in zip(halo, over, strict=True))
         first = self.is_first(x)
+        image, output = Layout(1 if first else block, halo), Layout(block, ((0, 0),) * len(axes))
+        algorithm = self.algorithm(site)
+        if algorithm is not None:
+            image, output = algorithm.layouts((self.problem(site),), image, output)
         if first and x.dtype is DType.BF16:  # taps are multiplied two by two: an odd number reads one more column
-            halo = (*halo[:-1], (halo[-1][0], halo[-1][1] + 1))
-        output = Layout(block, ((0, 0),) * len(axes))
-        return Layouts((Layout(1 if first else block, halo), *extra_layouts(site, output)), (output,))
+            *outer, (before, after) = image.halo
+            image = replace(image, halo=(*outer, (before, after + 1)))
+        return Layouts((image, *extra_layouts(site, output)), (output,))
 
     def supported(self, site: Site) -> str:
         negative = any(p < 0 for p in self.pads)
         return "negative pads: crop the input with Slice instead" if negative else check_compiled(site)
 
-    def described(self, site: Site) -> Described:
+    def stage(self, site: Site) -> Stage:
+        """The convolution where it stands."""
         weights = site.constants[1]
         assert weights is not None
         axes = self.axes(site.input(0).dims, weights.shape)
@@ -252,13 +155,12 @@ class Conv(Operator):
             kernel=planar(tuple(a.kernel for a in axes), 1), stride=planar(tuple(a.stride for a in axes), 1),
             dilation=planar(tuple(a.dilation for a in axes), 1), groups=self.group, top=top, left=left,
         )  # fmt: skip
-        return Described(s, planes(weights), bias, site.extras)
+        return Stage(s, planes(weights), bias, tuple(map(Input, site.extras)))
 
     def lower(self, site: Site) -> list[Step]:
-        d, choice = self.described(site), self.choice(site)
-        if isinstance(choice, dense.Tile) and d.conv.flattened().extent != self.problem(site).flattened().extent:
-            choice = None  # a halo keeps the rows apart, so a tile of the one long row does not fit
-        return steps(site, d.conv, d.weights, d.bias, choice)
+        problem = (self.problem(site),)
+        algorithm = self.algorithm(site) or best(problem, site.machine)
+        return algorithm.lower(problem, (self.stage(site),), site.machine)
 
     def is_first(self, x: TensorType) -> bool:
         """So few channels that blocks of one waste nothing."""
@@ -277,64 +179,34 @@ class Conv(Operator):
             dilation=planar(tuple(a.dilation for a in axes), 1), top=top, left=left, groups=self.group,
         )  # fmt: skip
 
-    def candidates(self, site: Site) -> tuple[object, ...]:
-        problem = self.problem(site)
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        problem, weights = self.problem(site), site.constants[1]
         if problem.depthwise:
             return ()
-        found = _candidates(problem, site.machine, site.limits)
-        if site.limits.error == math.inf or self.is_wide(site):
-            return found
-        fit = {m: self.added(site, b) <= site.limits.error for m, b in _tiles(found).items()}
-        return tuple(c for c in found if not isinstance(c, winograd.Blocking) or fit[c.m])
+        return candidates((problem,), site.machine, site.limits, None if weights is None else planes(weights))
+
+    def algorithm(self, site: Site) -> Algorithm | None:
+        """The one that was chosen, or the best by estimate; None where there is no choice."""
+        if site.algorithm is not None or site.input(0).rank > 4:
+            return site.algorithm
+        return next(iter(self.candidates(site)), None)
+
+    def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
+        algorithm = None if self.problem(site).depthwise else self.algorithm(other)
+        return None if algorithm is None else packed_alike((self.problem(site),), site.machine, algorithm)
 
     def cost(self, site: Site) -> Cost:
-        problem, choice = self.problem(site), self.choice(site)
-        count = problem.padded * problem.taps * problem.x.channels // self.group
-        weights = count * problem.weights.bytes
-        if isinstance(choice, winograd.Blocking):
-            size = winograd.stored_as(problem, choice).bytes
-            grown = count * size * winograd.elements(problem, choice.m) // problem.taps
-            return Cost(winograd.estimate(problem, site.machine, choice), grown)
-        if isinstance(choice, strassen.Blocking):
-            grown = weights * 7**choice.levels // 4**choice.levels
-            return Cost(strassen.estimate(problem, site.machine, choice), grown)
-        tile = choice if isinstance(choice, dense.Tile) else dense.choose_tile(problem, site.machine)
-        return Cost(dense.estimate(problem.flattened(), site.machine, tile), weights)
+        problem = (self.problem(site),)
+        return (self.algorithm(site) or best(problem, site.machine)).cost(problem, site.machine)
 
     def error(self, site: Site) -> float:
-        choice, weights = self.choice(site), site.constants[1]
-        if isinstance(choice, strassen.Blocking):
-            return strassen.ERROR[choice.levels]
-        stored = 0.0
-        if weights is not None and not self.is_wide(site):
-            stored = rounding.direct(weights, site.input(0).dtype, site.output.dtype)
-        return stored + (self.added(site, choice) if isinstance(choice, winograd.Blocking) else 0.0)
-
-    def is_wide(self, site: Site) -> bool:
-        """Whether every number is f32."""
-        return {site.input(0).dtype, site.input(1).dtype, site.output.dtype} == {F32}
-
-    def added(self, site: Site, choice: winograd.Blocking) -> float:
-        """The error of Winograd's algorithm."""
-        weights = site.constants[1]
-        return winograd.error(self.problem(site), choice, None if weights is None else planes(weights))
-
-    def packed_like(self, site: Site, other: Site) -> object | None:
-        if self.problem(site).depthwise:
-            return None
-        s, machine, wanted = self.problem(site), site.machine, _packing(self.choice(other))
-        ways = (
-            *dense.best_tiles(s.flattened(), machine, EVERY),
-            *(winograd.best_blockings(s, machine, EVERY) if winograd.applies(s, machine) else ()),
-            *strassen.best_blockings(s, machine, EVERY, 2),
-        )
-        return next((way for way in ways if _packing(way) == wanted), None)
-
-    def choice(self, site: Site) -> object | None:
-        """What the search chose, or the best by estimate."""
-        if site.choice is not None or site.input(0).rank > 4:
-            return site.choice
-        return next(iter(self.candidates(site)), None)
+        algorithm, weights = self.algorithm(site), site.constants[1]
+        added = 0.0
+        if algorithm is not None:
+            added = algorithm.error((self.problem(site),), None if weights is None else planes(weights))
+        if weights is None or {site.input(0).dtype, site.input(1).dtype, site.output.dtype} == {F32}:
+            return added
+        return rounding.direct(weights, site.input(0).dtype, site.output.dtype) + added
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None
@@ -484,7 +356,8 @@ class ConvTranspose(Operator):
                 shared, kernel=kernel, dilation=(p.step, q.step), top=p.before, left=q.before,
                 y_start=(p.start, q.start), positions=(p.count, q.count),
             )  # fmt: skip
-            made += steps(site, s, taps, bias)
+            stage = Stage(s, taps, bias, tuple(map(Input, site.extras)))
+            made += best((s,), site.machine).lower((s,), (stage,), site.machine)
         return made
 
     def error(self, site: Site) -> float:

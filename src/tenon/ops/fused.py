@@ -15,7 +15,7 @@ import numpy as np
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.types import BOOL, F32, I32, DType, TensorType
 from tenon.ops.activation import Clip, Relu, Sigmoid
-from tenon.ops.base import ROUNDED, Case, Cost, Layouts, Operator, Site, Step, register
+from tenon.ops.base import ROUNDED, Algorithm, Case, Cost, Layouts, Operator, Site, Step, register
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import (
     Apply,
@@ -106,11 +106,11 @@ class Fused(Operator):
             return self.base.supported(replace(site, inputs=site.inputs[own], constants=site.constants[own]))
         return self.base.supported(self.inner(site))
 
-    def candidates(self, site: Site) -> tuple[object, ...]:
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         return () if isinstance(self.base, Pointwise) else self.base.candidates(self.inner(site))
 
-    def packed_like(self, site: Site, other: Site) -> object | None:
-        return None if isinstance(self.base, Pointwise) else self.base.packed_like(self.inner(site), self.inner(other))
+    def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
+        return None if isinstance(self.base, Pointwise) else self.base.packed_alike(self.inner(site), self.inner(other))
 
     def cost(self, site: Site) -> Cost:
         return Cost() if isinstance(self.base, Pointwise) else self.base.cost(self.inner(site))

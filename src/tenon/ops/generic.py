@@ -18,7 +18,20 @@ from tenon.ir.types import F32, PLAIN, DType, TensorType
 from tenon.kernels import storage_types
 from tenon.kernels.contraction import Contraction, Factor, contraction
 from tenon.kernels.move import Affine, Piece, along, move
-from tenon.ops.base import Arg, Case, Input, Layouts, Operator, Output, Scratch, Site, Step, Weights, register
+from tenon.ops.base import (
+    Algorithm,
+    Arg,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Scratch,
+    Site,
+    Step,
+    Weights,
+    register,
+)
 from tenon.ops.conv import Conv, ConvTranspose
 from tenon.ops.matmul import MatMul, _matrices
 from tenon.ops.pool import AveragePool, MaxPool, Pooling
@@ -97,7 +110,7 @@ class Direct:
     def supported(self, site: Site) -> str:
         return ""
 
-    def candidates(self, site: Site) -> tuple[object, ...]:
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         return ()
 
 

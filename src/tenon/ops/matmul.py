@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from tenon.algorithms import rounding
+from tenon.algorithms.base import Algorithm, Stage
+from tenon.algorithms.direct import Direct
+from tenon.algorithms.registry import packed_alike
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr
 from tenon.ir.types import F32, DType, TensorType, tensor
-from tenon.kernels import rounding
-from tenon.kernels.conv import Conv, Tile, best_tiles, choose_tile, conv, estimate, pack
+from tenon.kernels.conv import Conv
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.move import Piece, along, move, whole
 from tenon.ops.base import (
@@ -24,11 +27,9 @@ from tenon.ops.base import (
     Cost,
     Input,
     Operator,
-    Output,
     Scratch,
     Site,
     Step,
-    Weights,
     broadcast_shapes,
     register,
     typed,
@@ -83,14 +84,14 @@ class Product:
             batch=self.batch, weights=F32 if self.weights is None else site.input(1).dtype,
         )  # fmt: skip
 
-    def tile(self, site: Site) -> Tile:
-        """What was chosen, or the best by estimate."""
-        return site.choice if isinstance(site.choice, Tile) else choose_tile(self.problem(site), site.machine)
+    def algorithm(self, site: Site) -> Algorithm:
+        """The one that was chosen, or the best by estimate."""
+        return site.algorithm or Direct.best(self.problem(site), site.machine)
 
     def cost(self, site: Site) -> Cost:
         s = self.problem(site)
         weights = 0 if self.weights is None else self.weights.size * s.weights.bytes
-        return Cost(estimate(s, site.machine, self.tile(site)), weights)
+        return replace(self.algorithm(site).cost((s,), site.machine), weights=weights)
 
     def error(self, site: Site) -> float:
         """That of numbers in 16 bits."""
@@ -100,27 +101,18 @@ class Product:
         return rounding.direct(self.weights.T, x, y)
 
     def lower(self, site: Site) -> Step:
-        s, tile = self.problem(site), self.tile(site)
-        args = [self.left]
-        if self.weights is not None:
-            args += map(
-                Weights, pack(np.ascontiguousarray(self.weights.T)[:, :, None, None], s, site.machine, tile.vecs)
-            )
-        else:
-            assert self.right is not None
-            args.append(self.right)
-        if self.bias is not None:
-            args.append(Weights(self.bias))
-        args += (arg for arg, _ in self.operands)
-        return Step(conv(s, site.machine, tile), (*args, Output()))
+        s = self.problem(site)
+        weights = None if self.weights is None else np.ascontiguousarray(self.weights.T)[:, :, None, None]
+        stage = Stage(s, weights, self.bias, tuple(arg for arg, _ in self.operands), self.left, self.right)
+        (step,) = self.algorithm(site).lower((s,), (stage,), site.machine)
+        return step
 
 
-def packed_alike(site: Site, product: Product, other: Site, there: Product) -> Tile | None:
-    """A tile for ``product`` that packs its weights as they are ``there``."""
+def product_packed_alike(site: Site, product: Product, other: Site, there: Product) -> Algorithm | None:
+    """An algorithm for ``product`` that packs its weights as they are ``there``."""
     if product.weights is None or there.weights is None:
         return None
-    tiles = best_tiles(product.problem(site), site.machine, 1 << 16)
-    return next((tile for tile in tiles if tile.vecs == there.tile(other).vecs), None)
+    return packed_alike((product.problem(site),), site.machine, there.algorithm(other))
 
 
 def site_operands(site: Site) -> tuple[tuple[Arg, Image], ...]:
@@ -216,8 +208,8 @@ class Gemm(Operator):
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
         return operand_image(operand, output.dims) is not None
 
-    def packed_like(self, site: Site, other: Site) -> object | None:
-        return packed_alike(site, self.product(site)[1], other, self.product(other)[1])
+    def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
+        return product_packed_alike(site, self.product(site)[1], other, self.product(other)[1])
 
     def cost(self, site: Site) -> Cost:
         return self.product(site)[1].cost(site)
@@ -318,8 +310,8 @@ class MatMul(Operator):
         matrices = all(t is not None and t.rank >= 2 for t in inputs[:2])
         return matrices and operand_image(operand, output.dims) is not None
 
-    def packed_like(self, site: Site, other: Site) -> object | None:
-        return packed_alike(site, self.product(site), other, self.product(other))
+    def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
+        return product_packed_alike(site, self.product(site), other, self.product(other))
 
     def cost(self, site: Site) -> Cost:
         return self.product(site).cost(site)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tenon.algorithms.base import Algorithm, Problem, Stage
+from tenon.algorithms.registry import candidates
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import Layout, TensorType
-from tenon.kernels import conv as dense
-from tenon.kernels import depthwise, separable, strassen
-from tenon.kernels.machine import Machine
+from tenon.kernels.image import identity
 from tenon.ops.activation import Clip, Relu, Sigmoid
 from tenon.ops.base import (
     Arg,
@@ -22,17 +20,14 @@ from tenon.ops.base import (
     Cost,
     Input,
     Layouts,
-    Limits,
     Operator,
     Output,
     Scratch,
     Site,
     Step,
-    Weights,
-    padding_mask,
     register,
 )
-from tenon.ops.conv import Conv, Described
+from tenon.ops.conv import Conv
 from tenon.ops.elementwise import Apply
 from tenon.ops.fused import Fused
 from tenon.ops.pointwise import Add
@@ -78,13 +73,19 @@ class SeparableConv(Operator):
         """The sites of both; what lies between them has no halo."""
         middle = _middle(self, site.inputs).with_layout(Layout(site.machine.block, ((0, 0), (0, 0))))
         n, inputs, constants = self.count, site.inputs, site.constants
-        first = replace(site, inputs=inputs[:n], constants=constants[:n], outputs=(middle,), choice=None)
-        second = replace(site, inputs=(middle, *inputs[n:]), constants=(None, *constants[n:]), choice=None)
+        first = replace(site, inputs=inputs[:n], constants=constants[:n], outputs=(middle,), algorithm=None)
+        second = replace(site, inputs=(middle, *inputs[n:]), constants=(None, *constants[n:]), algorithm=None)
         return first, second
 
-    def described(self, site: Site) -> tuple[Described, Described]:
+    def stages(self, site: Site) -> tuple[Stage, Stage]:
+        """Both convolutions where they stand; operands are inputs of the whole."""
         first, second = self.sites(site)
-        return _described(self.first, first), _described(self.second, second)
+        (one, _), (two, extras) = _stage(self.first, first), _stage(self.second, second)
+        return one, replace(two, operands=tuple(Input(i + self.count - 1) for i in extras))
+
+    def problem(self, site: Site) -> Problem:
+        """Both without epilogues."""
+        return tuple(replace(stage.conv, epilogue=identity) for stage in self.stages(site))
 
     def layouts(self, site: Site) -> Layouts:
         first, second = self.sites(site)
@@ -99,44 +100,29 @@ class SeparableConv(Operator):
         first, second = self.sites(site)
         return self.first.supported(first) or self.second.supported(second)
 
-    def candidates(self, site: Site) -> tuple[object, ...]:
-        first, second = (replace(d.conv, epilogue=_nothing) for d in self.described(site))
-        return _candidates(first, second, site.machine, site.limits)
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        return candidates(self.problem(site), site.machine, site.limits)
 
     def cost(self, site: Site) -> Cost:
-        first, second = (d.conv for d in self.described(site))
-        b = self.choice(site)
-        if not isinstance(b, strassen.Blocking):
-            return Cost()
-        weights = 4 * second.padded * second.x.channels * 7**b.levels // 4**b.levels + 4 * first.padded * first.taps
-        return Cost(separable.estimate(first, second, site.machine, b), weights)
+        algorithm = self.algorithm(site)
+        return Cost() if algorithm is None else algorithm.cost(self.problem(site), site.machine)
 
     def error(self, site: Site) -> float:
-        b = self.choice(site)
-        if isinstance(b, strassen.Blocking):
-            return strassen.ERROR.get(b.levels, 0.0)
+        algorithm = self.algorithm(site)
+        if algorithm is not None:
+            return algorithm.error(self.problem(site), site.constants[self.count])
         first, second = self.sites(site)
         return max(self.first.error(first), self.second.error(second))
 
-    def choice(self, site: Site) -> object | None:
-        return site.choice or next(iter(self.candidates(site)), None)
+    def algorithm(self, site: Site) -> Algorithm | None:
+        """The one that was chosen, or the best by estimate; None where only one after the other will do."""
+        return site.algorithm or next(iter(self.candidates(site)), None)
 
     def lower(self, site: Site) -> list[Step]:
-        first, second = self.described(site)
-        b = self.choice(site)
-        if not isinstance(b, strassen.Blocking):
+        algorithm = self.algorithm(site)
+        if algorithm is None:
             return self.apart(site)
-        machine, s = site.machine, second.conv
-        packed = depthwise.pack(first.weights.astype(np.float32), first.conv, machine)
-        args: list[Arg] = [Input(0), Weights(packed), *_bias(first)]
-        shapes = separable.scratch(first.conv, s, b)
-        own = [Scratch(f"own{i}", 4 * math.prod(shape), per_thread=True) for i, shape in enumerate(shapes)]
-        args += [own[0], Weights(strassen.transform(second.weights, s, machine, b)), *_bias(second)]
-        if s.clear:
-            args.append(Weights(padding_mask(site.output)))
-        args += [Input(i + self.count - 1) for i in second.extras]
-        kernel = separable.separable(first.conv, s, machine, b)
-        return [Step(kernel, (*args, *own[1:], Output()))]
+        return algorithm.lower(self.problem(site), self.stages(site), site.machine)
 
     def apart(self, site: Site) -> list[Step]:
         """One after the other, with all that lies between them in scratch memory."""
@@ -179,23 +165,8 @@ def _middle(op: SeparableConv, inputs: Sequence[TensorType | None]) -> TensorTyp
     return op.first.infer([None if t is None else Value("x", t) for t in inputs[: op.count]])[0]
 
 
-def _described(op: Operator, site: Site) -> Described:
+def _stage(op: Operator, site: Site) -> tuple[Stage, tuple[int, ...]]:
+    """The convolution, and which inputs its epilogue reads."""
     base, site = (op.base, op.inner(site)) if isinstance(op, Fused) else (op, site)
     assert isinstance(base, Conv)
-    return base.described(site)
-
-
-def _bias(d: Described) -> list[Arg]:
-    if d.bias is None:
-        return []
-    return [Weights(np.pad(d.bias.astype(np.float32), (0, d.conv.padded - d.conv.y.channels)))]
-
-
-def _nothing(result: Any, *_: Any) -> Any:
-    return result
-
-
-@lru_cache(maxsize=1024)
-def _candidates(first: dense.Conv, second: dense.Conv, machine: Machine, limits: Limits) -> tuple[object, ...]:
-    """Blockings of the products, best first by estimate."""
-    return tuple(separable.best_blockings(first, second, machine, 8, limits.strassen))
+    return base.stage(site), site.extras

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tenon.algorithms.registry import parse
 from tenon.errors import InternalError
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.operation_text import show_operation
@@ -16,13 +17,16 @@ from tenon.ops.base import Layouts, Limits, Operator, Site, Step
 
 @dataclass(frozen=True)
 class Setting:
-    """What a whole plan is made for: the machine, what algorithms may cost, what a search has chosen, by ``key`` of
-    the site, and the most threads that may run it together.  ``measured`` are the keys of choices for which measured
-    times counted."""
+    """What a whole plan is made for: the machine, what algorithms may cost, and the most threads that may run it
+    together.
+
+    ``algorithms`` are those that a search or a budget has chosen, as ``Algorithm.key`` by ``key`` of the layer: text,
+    as tables and manifests keep it.  ``measured`` are the layers for which measured times counted.
+    """
 
     machine: Machine
     limits: Limits = field(default_factory=Limits)
-    choices: Mapping[str, object] = field(default_factory=dict)
+    algorithms: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
     measured: frozenset[str] = frozenset()
 
@@ -53,6 +57,7 @@ def operator(node: Node) -> Operator:
 
 def site(node: Node, setting: Setting, placed: frozenset[int] = frozenset()) -> Site:
     """The site of a node, with the layouts that its values have now."""
+    chosen = setting.algorithms.get(key(node)) if setting.algorithms else None
     return Site(
         inputs=tuple(None if v is None else v.type for v in node.inputs),
         outputs=tuple(v.type for v in node.outputs),
@@ -60,12 +65,12 @@ def site(node: Node, setting: Setting, placed: frozenset[int] = frozenset()) -> 
         machine=setting.machine,
         placed=placed,
         limits=setting.limits,
-        choice=setting.choices.get(key(node)) if setting.choices else None,
+        algorithm=None if chosen is None else parse(chosen),
     )
 
 
 def key(node: Node) -> str:
-    """What the best way to compute a node depends on, besides the machine: its operator and logical types."""
+    """What the best algorithm for a node depends on, besides the machine: its operator and logical types."""
 
     def shown(value: object) -> str:
         return "-" if value is None else str(value)
@@ -73,19 +78,3 @@ def key(node: Node) -> str:
     types = [None if v is None else f"{v.type.dtype}{list(v.type.shape)}{'c' * v.constant}" for v in node.inputs]
     results = [f"{v.type.dtype}{list(v.type.shape)}" for v in node.outputs]
     return f"{show_operation(node.op)}({', '.join(map(shown, types))}) -> {', '.join(results)}"
-
-
-def choice_text(choice: object) -> str:
-    """A candidate as text that tables keep: ``winograd m=4 tiles=12 cols=6 vecs=2``."""
-    return " ".join([type(choice).__module__.rpartition(".")[2], *_fields(choice, "")])
-
-
-def _fields(value: object, prefix: str) -> list[str]:
-    if not is_dataclass(value):
-        return [f"{prefix.rstrip('.') or 'value'}={value}"]
-    return [
-        text
-        for f in fields(value)
-        for each in [getattr(value, f.name)]
-        for text in (_fields(each, f"{prefix}{f.name}.") if is_dataclass(each) else [f"{prefix}{f.name}={each}"])
-    ]

@@ -15,12 +15,13 @@ from time import perf_counter
 
 import numpy as np
 
+from tenon.algorithms.base import Algorithm
 from tenon.bundle import Bundle
 from tenon.engine.engine import Engine, open_bundle
 from tenon.ir.graph import Graph, Node, Value
 from tenon.options import Options
 from tenon.plan.lower import plan
-from tenon.plan.lowering_context import Setting, choice_text, key, operator, site
+from tenon.plan.lowering_context import Setting, key, operator, site
 from tenon.plan.program import Program
 from tenon.targets import Target
 from tenon.tune.table import Kind, Table, generator_version
@@ -56,7 +57,7 @@ class Job:
     """A layer to measure: a node that stands for ``count`` equal ones."""
 
     node: Node
-    candidates: tuple[object, ...]
+    candidates: tuple[Algorithm, ...]
     count: int
 
 
@@ -92,13 +93,13 @@ def search(
     for i, job in enumerate(work):
         name = key(job.node)
         progress(i, len(work), name)
-        seconds = {c: t for c, t in known.get(name, {}).items() if c in set(map(choice_text, job.candidates))}
-        missing = [c for c in job.candidates if choice_text(c) not in seconds]
+        seconds = {c: t for c, t in known.get(name, {}).items() if c in {each.key for each in job.candidates}}
+        missing = [each for each in job.candidates if each.key not in seconds]
         if missing:
             # A candidate measured alone would be compared with times from another hour: all are measured together.
             seconds = measure(job, target, setting, options, threads, repeat)
             table.put(kind, name, seconds)
-        yield Found(name, job.count, seconds, choice_text(job.candidates[0]))
+        yield Found(name, job.count, seconds, job.candidates[0].key)
     progress(len(work), len(work), "")
 
 
@@ -114,8 +115,8 @@ def measure(
 ) -> dict[str, float]:
     """Seconds of every candidate, the least of ``repeat`` interleaved runs."""
 
-    def build(choice: object) -> Engine:
-        program = alone(job.node, replace(setting, choices={key(job.node): choice}))
+    def build(algorithm: Algorithm) -> Engine:
+        program = alone(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
         return open_bundle(Bundle.of(program, target, options), threads=threads)
 
     with ThreadPoolExecutor(2) as pool:
@@ -130,7 +131,7 @@ def measure(
             contenders = [i for i in contenders if best[i] < 1.5 * fastest]
     for engine in engines:
         engine.close()
-    return {choice_text(c): t for c, t in zip(job.candidates, best, strict=True)}
+    return {each.key: t for each, t in zip(job.candidates, best, strict=True)}
 
 
 def _timed(engine: Engine) -> float:

@@ -26,7 +26,7 @@ _SCHEMA = """
     ) without rowid
 """
 _PACKAGE = Path(__file__).resolve().parents[1]
-_GENERATOR = ("ir", "kernels", "ops", "plan", "codegen", "runtime")
+_GENERATOR = ("ir", "kernels", "algorithms", "ops", "plan", "codegen", "runtime")
 """Packages that decide which code a candidate becomes, beside the compiler's flags."""
 
 

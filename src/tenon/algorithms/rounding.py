@@ -18,8 +18,6 @@ SIGMAS = 5.0
 _BITS = {DType.F16: (11, -14), DType.BF16: (8, -126)}
 """Bits of a number, and the exponent of the least that has them all."""
 
-NARROW = frozenset(_BITS)
-
 
 def relative(dtype: DType) -> float:
     """By how much rounding moves a number, over the number: the root of the mean square."""

@@ -1,0 +1,79 @@
+"""All algorithms, and the choice among them by estimate."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from tenon.algorithms.base import Algorithm, Limits, Problem
+from tenon.algorithms.depthwise import Depthwise
+from tenon.algorithms.direct import Direct
+from tenon.algorithms.separable import Separable
+from tenon.algorithms.strassen import Strassen
+from tenon.algorithms.winograd import Winograd
+from tenon.ir.graph import Array
+from tenon.kernels.machine import Machine
+
+ALGORITHMS: tuple[type[Algorithm], ...] = (Direct, Depthwise, Winograd, Strassen, Separable)
+"""Of candidates with equal times the first is taken."""
+
+EVERY = 1 << 16
+"""More candidates than there are."""
+
+
+def candidates(
+    problem: Problem, machine: Machine, limits: Limits, weights: Array | None = None
+) -> tuple[Algorithm, ...]:
+    """Ways to compute a problem, best first by estimate; () if no algorithm applies.
+
+    ``weights``, [channels out, channels in / groups, kh, kw], are those of the last convolution: how far transformed
+    weights are off in 16 bits depends on them.
+    """
+    allowed: dict[tuple[str | int, ...], bool] = {}
+    found = []
+    for algorithm in _sorted(problem, machine, limits):
+        most, numerics = algorithm.most_error(limits), algorithm.numerics
+        if numerics not in allowed:
+            allowed[numerics] = most == math.inf or algorithm.error(problem, weights) <= most
+        if allowed[numerics]:
+            found.append(algorithm)
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorithm, ...]:
+    kinds = [kind for kind in ALGORITHMS if kind.applies(problem, machine)]
+    found = [each for kind in kinds for each in kind.candidates(problem, machine, limits, kind.offered)]
+    return tuple(sorted(found, key=lambda each: each.compared(problem, machine)))
+
+
+def best(problem: Problem, machine: Machine) -> Algorithm:
+    """The best of the algorithm that always applies to one convolution: direct sums, by channels where it is a
+    depthwise one."""
+    kind = Depthwise if Depthwise.applies(problem, machine) else Direct
+    return kind.candidates(problem, machine, Limits(), 1)[0]
+
+
+def packed_alike(problem: Problem, machine: Machine, other: Algorithm) -> Algorithm | None:
+    """An algorithm that packs the weights of ``problem`` as ``other`` packs those of the same layer in another shape;
+    None if there is none."""
+    kind = type(other)
+    if not kind.applies(problem, machine):
+        return None
+    found = kind.candidates(problem, machine, Limits(), EVERY)
+    return next((each for each in found if each.packing == other.packing), None)
+
+
+@lru_cache(maxsize=1024)
+def parse(key: str) -> Algorithm:
+    """The algorithm that ``Algorithm.key`` is the text of.  Raises ValueError if there is none."""
+    name, *pairs = key.split(" ")
+    kind = next((kind for kind in ALGORITHMS if kind.name == name), None)
+    try:
+        numbers = {field: int(number) for field, _, number in (pair.partition("=") for pair in pairs)}
+        found = None if kind is None else kind.of_numbers(numbers)
+    except (KeyError, ValueError):
+        found = None
+    if found is None or found.key != key:
+        raise ValueError(f"'{key}' is no algorithm; there are {', '.join(kind.name for kind in ALGORITHMS)}")
+    return found

@@ -1,0 +1,165 @@
+"""What every algorithm promises: a key that says all of it, packed weights that depend on nothing else, and that adding
+one takes a class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowered import MACHINES, make_site, settle
+from tenon.algorithms import registry
+from tenon.algorithms.base import Algorithm, Limits, Problem, Step, Weights
+from tenon.algorithms.direct import Direct
+from tenon.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
+from tenon.algorithms.winograd import ERROR
+from tenon.ir.types import F32, DType
+from tenon.kernels.conv import Conv
+from tenon.kernels.image import Image
+from tenon.kernels.machine import Machine
+from tenon.ops import conv as operator
+from tenon.ops.base import Operator, Site
+
+MACHINE = MACHINES["lanes4"]
+TAPS = ((1, 1), (3, 3), (5, 5), (1, 7), (3, 1))
+
+
+def convolution(
+    blocks: tuple[int, int], extent: tuple[int, int], kernel: tuple[int, int] = (3, 3), dtype: DType = F32
+) -> Conv:
+    x, y = (Image(1, n * MACHINE.block, *extent, MACHINE.block) for n in blocks)
+    return Conv(x, y, kernel, top=kernel[0] // 2, left=kernel[1] // 2, weights=dtype)
+
+
+def separable(channels: int = 16, size: int = 12) -> Problem:
+    image = Image(1, channels, size, size, MACHINE.block)
+    return Conv(image, image, (3, 3), top=1, left=1, groups=channels), Conv(image, image)
+
+
+def depthwise(channels: int = 16, size: int = 12) -> Problem:
+    return separable(channels, size)[:1]
+
+
+PROBLEMS: dict[str, Problem] = {
+    "direct": (convolution((3, 5), (7, 5)),),
+    "depthwise": depthwise(),
+    "winograd": (convolution((4, 4), (12, 12)),),
+    "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
+    "separable": separable(),
+}
+"""A problem to which the algorithm of that name applies."""
+
+
+def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -> Sequence[Algorithm]:
+    return kind.candidates(problem, machine, Limits(), EVERY) if kind.applies(problem, machine) else ()
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
+def test_keys_are_read_back(kind: type[Algorithm]) -> None:
+    found = every(kind, PROBLEMS[kind.name])
+    assert found
+    assert len({each.key for each in found}) == len(set(found)) == len(found)
+    for each in found:
+        assert parse(each.key) == each
+        assert each.key.split()[0] == kind.name
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 9)), st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.sampled_from(TAPS), st.sampled_from([F32, DType.F16]), st.sampled_from([1, 2, 5]),
+)  # fmt: skip
+def test_keys_of_any_problem_are_read_back(
+    blocks: tuple[int, int], extent: tuple[int, int], kernel: tuple[int, int], dtype: DType, threads: int
+) -> None:
+    machine, problem = replace(MACHINE, threads=threads), (convolution(blocks, extent, kernel, dtype),)
+    found = candidates(problem, machine, Limits())
+    assert found
+    assert [parse(each.key) for each in found] == list(found)
+    times = [each.compared(problem, machine) for each in found]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "direct", "direct rows=1 cols=2", "direct rows=1 cols=2 vecs=x", "direct cols=2 rows=1 vecs=1", "fourier n=1",
+     "direct rows=1 cols=2 vecs=1 more=1", "direct rows=01 cols=2 vecs=1"],
+)  # fmt: skip
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(ValueError, match=f"'{key}' is no algorithm; there are direct, depthwise, winograd"):
+        parse(key)
+
+
+def lowered(op: Operator, site: Site, algorithm: Algorithm) -> list[Step]:
+    return op.lower(settle(op, replace(site, algorithm=algorithm)))
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+def test_equal_packings_give_equal_weights(kernel: tuple[int, int]) -> None:
+    """Layers of several shapes share packed weights because of it."""
+    op = operator.Conv(pads=(kernel[0] // 2, kernel[1] // 2) * 2)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((1, 32, 8, 8), (32, 32, *kernel))]
+    site = make_site(op, arrays, MACHINE, (1,))
+    seen: dict[tuple[str | int, ...], list[bytes]] = {}
+    repeated = 0
+    for each in op.candidates(site):
+        packed = [a.data.tobytes() for s in lowered(op, site, each) for a in s.args if isinstance(a, Weights)]
+        repeated += each.packing in seen
+        assert seen.setdefault(each.packing, packed) == packed, each.key
+    assert repeated
+    assert len({tuple(packed) for packed in seen.values()}) == len(seen) > 2
+
+
+def test_another_shape_is_packed_alike() -> None:
+    large, small = (convolution((8, 8), (28, 28)),), (convolution((8, 8), (10, 6)),)
+    for each in candidates(large, MACHINE, Limits()):
+        other = packed_alike(small, MACHINE, each)
+        if other is not None:
+            assert other.packing == each.packing
+    assert all(packed_alike(large, MACHINE, each) is not None for each in candidates(large, MACHINE, Limits()))
+    (turned,) = large
+    assert packed_alike(depthwise(), MACHINE, Direct.best(turned, MACHINE)) is None
+
+
+@pytest.mark.parametrize("most", [1e-6, 1e-5, 1e-3])
+def test_limits_are_kept(most: float) -> None:
+    for kernel in TAPS:
+        problem = (convolution((4, 4), (12, 12), kernel),)
+        found = candidates(problem, MACHINE, Limits(max_winograd_error=most, strassen=0))
+        assert {each.name for each in found} <= {"direct", "winograd"}
+        assert all(each.error(problem, None) <= most for each in found)
+        sizes = {m for m, e in ERROR.get((min(kernel), max(kernel)), {}).items() if e <= most}
+        assert ({"winograd"} <= {each.name for each in found}) == bool(sizes)
+    without = candidates(PROBLEMS["winograd"], MACHINE, Limits(winograd=0, strassen=0))
+    assert {each.name for each in without} == {"direct"}
+
+
+@dataclass(frozen=True)
+class Reversed(Direct):
+    """Direct sums under another name, said to take no time."""
+
+    name: ClassVar[str] = "reversed"
+
+    def compared(self, problem: Problem, machine: Machine) -> float:
+        return -1.0
+
+
+def test_an_algorithm_is_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is listed it is a candidate, can be named by its key and computes convolutions."""
+    monkeypatch.setattr(registry, "ALGORITHMS", (*ALGORITHMS, Reversed))
+    op = operator.Conv()
+    arrays = [np.ones(shape, np.float32) for shape in ((1, 8, 3, 5), (12, 8, 1, 1))]
+    registry._sorted.cache_clear()
+    try:
+        found = op.candidates(make_site(op, arrays, MACHINE, (1,)))
+        assert isinstance(found[0], Reversed)
+        assert parse(found[0].key) == found[0]
+        assert op.lower(make_site(op, arrays, MACHINE, (1,)))[0].kernel.name.startswith("conv1x1")
+    finally:
+        registry._sorted.cache_clear()
