@@ -76,7 +76,7 @@ def eltwise(e: Emitter, type: str, values: Sequence[Value], coefficients: Sequen
 
 def mean_variance(e: Emitter, x: Value, *, across_channels: bool, eps: float | None) -> Value:
     """Every plane (or picture) less its mean and over its standard deviation plus ``eps``; None leaves that out."""
-    axes = e.ints(*range(1 if across_channels else 2, len(e.net.dims(x))))
+    axes = e.ints(*range(1 if across_channels else 2, len(e.builder.dims(x))))
     centred = e.add("Sub", x, e.add("ReduceMean", x, axes))
     if eps is None:
         return centred
@@ -96,8 +96,14 @@ def local_response(e: Emitter, x: Value, size: int, alpha: float, beta: float, k
     if not within:
         return e.add("LRN", x, size=size, alpha=alpha, beta=beta, bias=k)
     low, high = size // 2, (size - 1) // 2
-    mean = e.add("AveragePool", e.square(x), kernel_shape=(size, size), strides=(1, 1), pads=(low, low, high, high),
-                 count_include_pad=1)  # fmt: skip
+    mean = e.add(
+        "AveragePool",
+        e.square(x),
+        kernel_shape=(size, size),
+        strides=(1, 1),
+        pads=(low, low, high, high),
+        count_include_pad=1,
+    )
     return e.add("Div", x, e.add("Pow", affine(e, mean, alpha, k), beta))
 
 
@@ -105,7 +111,7 @@ def cut(e: Emitter, x: Value, axis: int, points: Sequence[int], count: int) -> S
     """The ``count`` parts between points on an axis; without points they are equal.  Raises RefusedError."""
     if not points:
         return e.equal_parts(x, axis, count)
-    extent = e.net.dims(x)[axis]
+    extent = e.builder.dims(x)[axis]
     sizes = [b - a for a, b in zip([0, *points], [*points, extent], strict=True)]
     if len(sizes) != count or min(sizes) < 1:
         raise RefusedError(f"an axis of {extent} is cut at {list(points)} to make {count} parts")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.decompositions.recurrent_layers import unrolled
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType, Quant, TensorType
@@ -53,7 +53,7 @@ def same_padding(size: int, kernel: int, stride: int, dilation: int = 1) -> tupl
     return total // 2, total - total // 2
 
 
-class ChannelsLast(Net):
+class ChannelsLast(GraphBuilder):
     """A net with the vocabulary of TensorFlow.  All values that are passed in must have bound types."""
 
     _batched: dict[Value, Batched]
@@ -268,7 +268,7 @@ class ChannelsLast(Net):
             return None
         y = self.conv(
             source.x, found.weights, found.bias, dilations=block, padding=[*before, *after], group=found.group
-        )  # fmt: skip
+        )
         for node in reversed(chain):
             old, attributes = x, {f.name: getattr(node.op, f.name) for f in fields(cast(Pointwise, node.op))}
             y = self.add(node.op.name, *(y if v is old else v for v in node.inputs), **attributes)
@@ -289,9 +289,16 @@ class ChannelsLast(Net):
         return (*(before for before, _ in pairs), *(after for _, after in pairs))
 
     def conv(
-        self, x: Value, weights: Value, bias: Value | None = None, *, strides: Ints = (), dilations: Ints = (),
-        padding: Padding = "VALID", group: int = 1,
-    ) -> Value:  # fmt: skip
+        self,
+        x: Value,
+        weights: Value,
+        bias: Value | None = None,
+        *,
+        strides: Ints = (),
+        dilations: Ints = (),
+        padding: Padding = "VALID",
+        group: int = 1,
+    ) -> Value:
         """A convolution of channels-last ``x`` with weights [out, in / group, kernel...]."""
         kernel = self.dims(weights)[2:]
         ones = (1,) * len(kernel)
@@ -299,10 +306,17 @@ class ChannelsLast(Net):
         pads = self.pads(x, kernel, strides, dilations, padding)
         made = self.last(
             self.add(
-                "Conv", self.first(x), weights, bias,
-                strides=strides, dilations=dilations, pads=pads, kernel_shape=kernel, group=group,
+                "Conv",
+                self.first(x),
+                weights,
+                bias,
+                strides=strides,
+                dilations=dilations,
+                pads=pads,
+                kernel_shape=kernel,
+                group=group,
             )
-        )  # fmt: skip
+        )
         source = self._batched.get(x)
         if source is not None and strides == dilations == ones:
             half = len(kernel)
@@ -310,9 +324,17 @@ class ChannelsLast(Net):
         return made
 
     def conv_transpose(
-        self, x: Value, weights: Value, bias: Value | None, sizes: Ints, *, strides: Ints, padding: Padding,
-        dilations: Ints = (), group: int = 1,
-    ) -> Value:  # fmt: skip
+        self,
+        x: Value,
+        weights: Value,
+        bias: Value | None,
+        sizes: Ints,
+        *,
+        strides: Ints,
+        padding: Padding,
+        dilations: Ints = (),
+        group: int = 1,
+    ) -> Value:
         """The gradient of a convolution that made ``x`` from an image of ``sizes``.
 
         Weights are [in, out / group, kernel...].
@@ -320,9 +342,7 @@ class ChannelsLast(Net):
         kernel = self.dims(weights)[2:]
         dilations = tuple(dilations) or (1,) * len(kernel)
         before, after, extra = [], [], []
-        for i, (n, out, k, s, d) in enumerate(
-            zip(self.dims(x)[1:-1], sizes, kernel, strides, dilations, strict=True)
-        ):  # fmt: skip
+        for i, (n, out, k, s, d) in enumerate(zip(self.dims(x)[1:-1], sizes, kernel, strides, dilations, strict=True)):
             first = padding[i] if not isinstance(padding, str) else 0
             if padding == "SAME":
                 first, _ = same_padding(out, k, s, d)
@@ -332,10 +352,18 @@ class ChannelsLast(Net):
             extra.append(max(0, -rest))
         return self.last(
             self.add(
-                "ConvTranspose", self.first(x), weights, bias, kernel_shape=kernel, strides=tuple(strides),
-                dilations=dilations, pads=(*before, *after), output_padding=tuple(extra), group=group,
+                "ConvTranspose",
+                self.first(x),
+                weights,
+                bias,
+                kernel_shape=kernel,
+                strides=tuple(strides),
+                dilations=dilations,
+                pads=(*before, *after),
+                output_padding=tuple(extra),
+                group=group,
             )
-        )  # fmt: skip
+        )
 
     def pool(self, kind: str, x: Value, kernel: Ints, strides: Ints, padding: Padding) -> Value:
         """MaxPool or AveragePool; an average is over what lies inside the image."""

@@ -21,16 +21,16 @@ class Integers:
     Floats may be added, multiplied and compared alike.
     """
 
-    net: ChannelsLast
+    builder: ChannelsLast
     value: Value
 
     @property
     def dtype(self) -> DType:
-        return self.net.type(self.value).dtype
+        return self.builder.type(self.value).dtype
 
     @property
     def dims(self) -> list[int]:
-        return list(self.net.dims(self.value))
+        return list(self.builder.dims(self.value))
 
     def to(self, dtype: DType) -> Integers:
         """Cut to, or widened to another type."""
@@ -39,11 +39,11 @@ class Integers:
     def node(self, type: str, *others: Operand, **attributes: Any) -> Integers:
         """Any operator whose first operand this is."""
         operands = (self._operand(other) for other in others)
-        return Integers(self.net, self.net.add(type, self.value, *operands, **attributes))
+        return Integers(self.builder, self.builder.add(type, self.value, *operands, **attributes))
 
     def like(self, numbers: Array | int) -> Integers:
         """Constants of the same type."""
-        return Integers(self.net, self.net.constant(np.asarray(numbers).astype(self.dtype.numpy), "numbers"))
+        return Integers(self.builder, self.builder.constant(np.asarray(numbers).astype(self.dtype.numpy), "numbers"))
 
     def _operand(self, other: Operand) -> Value:
         if not isinstance(other, Integers):
@@ -88,22 +88,22 @@ class Integers:
 
     def where(self, condition: Integers, other: Operand) -> Integers:
         """Itself where a comparison holds, else the other."""
-        return Integers(self.net, self.net.add("Where", condition.value, self.value, self._operand(other)))
+        return Integers(self.builder, self.builder.add("Where", condition.value, self.value, self._operand(other)))
 
     def sum(self, axis: int) -> Integers:
-        return Integers(self.net, self.net.reduce("Sum", self.value, [axis], keep=False))
+        return Integers(self.builder, self.builder.reduce("Sum", self.value, [axis], keep=False))
 
     def reshape(self, *dims: int) -> Integers:
-        return Integers(self.net, self.net.reshape(self.value, dims))
+        return Integers(self.builder, self.builder.reshape(self.value, dims))
 
     def take(self, indices: Array | Integers, axis: int = 0) -> Integers:
         """Elements along an axis, by their numbers."""
-        at = indices.value if isinstance(indices, Integers) else self.net.constant(indices, "indices")
-        return Integers(self.net, self.net.add("Gather", self.value, at, axis=axis))
+        at = indices.value if isinstance(indices, Integers) else self.builder.constant(indices, "indices")
+        return Integers(self.builder, self.builder.add("Gather", self.value, at, axis=axis))
 
     def parts(self, axis: int) -> list[Integers]:
         """The slices along an axis."""
-        return [Integers(self.net, v) for v in self.net.unpack(self.value, axis)]
+        return [Integers(self.builder, v) for v in self.builder.unpack(self.value, axis)]
 
     def bits(self, width: int) -> Integers:
         """How many bits a number has that is not negative, by comparing it with ``width`` powers of two."""
@@ -122,5 +122,5 @@ def joined(values: list[Integers], axis: int) -> Integers:
 
 def stacked(values: list[Integers], axis: int) -> Integers:
     """Side by side along a new axis."""
-    net = values[0].net
-    return Integers(net, net.pack([v.value for v in values], axis))
+    builder = values[0].builder
+    return Integers(builder, builder.pack([v.value for v in values], axis))

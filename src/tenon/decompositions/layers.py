@@ -36,7 +36,7 @@ def finite(e: Emitter, x: Value) -> Value:
 
 def adaptive_pool(e: Emitter, x: Value, sizes: Sequence[int], *, average: bool) -> Value:
     """Pooled to these sizes: bin i of k on an axis of n is floor(i n / k) .. ceil((i + 1) n / k), as PyTorch has it."""
-    dims = e.net.dims(x)[2:]
+    dims = e.builder.dims(x)[2:]
     if len(dims) != len(sizes) or not all(0 < k < MOST_BINS for k in sizes):
         raise RefusedError(f"{list(dims)} cannot be pooled to {list(sizes)}")
     if all(k == 1 for k in sizes):
@@ -50,7 +50,7 @@ def adaptive_pool(e: Emitter, x: Value, sizes: Sequence[int], *, average: bool) 
 
 
 def _bins(e: Emitter, x: Value, axis: int, count: int, reduce: str) -> Value:
-    n = e.net.dims(x)[axis]
+    n = e.builder.dims(x)[axis]
     bounds = [(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
     if all(b - a == 1 and a == i for i, (a, b) in enumerate(bounds)):
         return x
@@ -60,7 +60,7 @@ def _bins(e: Emitter, x: Value, axis: int, count: int, reduce: str) -> Value:
 
 def group_norm(e: Emitter, x: Value, groups: int, gamma: Operand, beta: Operand, epsilon: float) -> Value:
     """Groups of channels made to mean 0 and variance 1, then scaled channel by channel where vectors are given."""
-    n, channels, *rest = e.net.dims(x)
+    n, channels, *rest = e.builder.dims(x)
     if groups < 1 or channels % groups:
         raise RefusedError(f"{channels} channels do not make {groups} groups")
     ones = np.ones(groups, np.float32)
@@ -74,7 +74,7 @@ def space_to_batch(e: Emitter, x: Value, block: tuple[int, int], pads: Sequence[
     """Positions modulo ``block`` move to the front of the batch; ``pads`` are top, left, bottom, right."""
     if any(pads):
         x = e.add("Pad", x, e.ints(0, 0, *pads[:2], 0, 0, *pads[2:]), 0.0)
-    (n, channels, h, w), (down, across) = e.net.dims(x), block
+    (n, channels, h, w), (down, across) = e.builder.dims(x), block
     if min(block) < 1 or h % down or w % across:
         raise RefusedError(f"an image of {h}x{w} does not divide into blocks of {down}x{across}")
     apart = e.reshape(x, n, channels, h // down, down, w // across, across)
@@ -84,7 +84,7 @@ def space_to_batch(e: Emitter, x: Value, block: tuple[int, int], pads: Sequence[
 
 def batch_to_space(e: Emitter, x: Value, block: tuple[int, int], crops: Sequence[int]) -> Value:
     """The inverse; ``crops`` are top, left, bottom, right."""
-    (n, channels, h, w), (down, across) = e.net.dims(x), block
+    (n, channels, h, w), (down, across) = e.builder.dims(x), block
     if min(block) < 1 or n % (down * across):
         raise RefusedError(f"a batch of {n} does not divide into blocks of {down}x{across}")
     apart = e.reshape(x, down, across, n // (down * across), channels, h, w)
@@ -114,12 +114,12 @@ def _line(n: int, corners: bool) -> np.ndarray:
 def sampled(e: Emitter, x: Value, grid: Value, mode: str, padding: str, *, corners: bool) -> Value:
     """ONNX's GridSample on a grid [N, h, w, 2] of places -1 .. 1; linear, nearest or cubic."""
     options = {"mode": mode, "padding_mode": padding, "align_corners": int(corners)}
-    return spelled(e.net, "GridSample", [x, grid], 1, **options)[0]
+    return spelled(e.builder, "GridSample", [x, grid], 1, **options)[0]
 
 
 def region_head(e: Emitter, x: Value, boxes: int, classes: int, coords: int = 4, *, softmax: bool = True) -> Value:
     """YOLO v2's head: logistic centre and objectness, softmax (or logistic) classes; sizes stay raw."""
-    dims = e.net.dims(x)
+    dims = e.builder.dims(x)
     if len(dims) != 4 or dims[1] != boxes * (coords + 1 + classes) or coords < 3 or classes < 1:
         raise RefusedError(f"takes {list(dims)} for {boxes} boxes of {coords} numbers and {classes} classes")
     parts = e.reshape(x, dims[0], boxes, coords + 1 + classes, math.prod(dims[2:]))
@@ -131,7 +131,7 @@ def region_head(e: Emitter, x: Value, boxes: int, classes: int, coords: int = 4,
 
 def mirrored(e: Emitter, x: Value, widths: Sequence[tuple[int, int]]) -> Value:
     """Padded before and after each axis by what lies behind a mirror on the edge, the edge itself included."""
-    dims = e.net.dims(x)
+    dims = e.builder.dims(x)
     for axis, ((before, after), n) in enumerate(zip(widths, dims, strict=True)):
         if not (0 <= before <= n and 0 <= after <= n):
             raise RefusedError(f"an axis of {n} cannot be mirrored by {before} and {after}")
@@ -153,7 +153,7 @@ def unfolded(
         raise RefusedError(f"windows of {list(kernel)} with strides {list(strides)} are not supported")
     if any(pads):
         x = e.add("Pad", x, e.ints(0, 0, *pads[:2], 0, 0, *pads[2:]), 0.0)
-    n, channels, *sizes = e.net.dims(x)
+    n, channels, *sizes = e.builder.dims(x)
     rows, columns = (
         (m - (k - 1) * d - 1) // s + 1 for m, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
     )
@@ -172,7 +172,7 @@ def deformed(e: Emitter, inputs: Sequence[Value | None], window: dict[str, objec
 
     ``window`` has ONNX's strides, pads, dilations and group.
     """
-    return spelled(e.net, "DeformConv", inputs, 1, **window, offset_group=offset_group)[0]
+    return spelled(e.builder, "DeformConv", inputs, 1, **window, offset_group=offset_group)[0]
 
 
 def kept_of_each_class(
@@ -183,14 +183,19 @@ def kept_of_each_class(
     ``scores`` are [n], -inf for what is no candidate, ``classes`` f32 [n]; None lets all compete.  To keep classes
     apart, boxes are moved apart by two extents of all of them for each number.
     """
-    count = e.net.dims(boxes)[0]
+    count = e.builder.dims(boxes)[0]
     if classes is not None:
         low, high = (e.add(kind, boxes, keepdims=0) for kind in ("ReduceMin", "ReduceMax"))
         span = e.add("Max", e.add("Sub", high, low), 1e-12)
         placed = e.add("Div", e.add("Sub", boxes, low), span)
         boxes = e.add("Add", placed, e.reshape(e.add("Mul", classes, 2.0), count, 1))
-    rows, found = e.net.adds(
-        "NonMaxSuppression", 2, e.reshape(boxes, 1, count, 4), e.reshape(scores, 1, 1, count), e.ints(count),
-        e.net.floats(overlap), e.net.floats(float(np.finfo(np.float32).min)),
-    )  # fmt: skip
+    rows, found = e.builder.adds(
+        "NonMaxSuppression",
+        2,
+        e.reshape(boxes, 1, count, 4),
+        e.reshape(scores, 1, 1, count),
+        e.ints(count),
+        e.builder.floats(overlap),
+        e.builder.floats(float(np.finfo(np.float32).min)),
+    )
     return e.reshape(e.slice(rows, [2], [3], [1]), count), found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.decompositions.onnx.node import OnnxNode
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array, Value
 
@@ -15,14 +15,18 @@ _NEWEST = 22
 """The operator set whose spelling of these operators is meant."""
 
 
-def spelled(net: Net, type: str, inputs: Sequence[Value | None], results: int = 1, /, **attributes: Any) -> list[Value]:
+def spelled(
+    builder: GraphBuilder, type: str, inputs: Sequence[Value | None], results: int = 1, /, **attributes: Any
+) -> list[Value]:
     """What ONNX's operator of these inputs makes.  Absent attributes have ONNX's defaults.  Raises RefusedError."""
     from tenon.decompositions.onnx.compose import COMPOSED
 
-    layer = OnnxNode(net.origin, type, _NEWEST, list(inputs), [net.origin.layer], results, attributes, _Maker(net))
+    layer = OnnxNode(
+        builder.origin, type, _NEWEST, list(inputs), [builder.origin.layer], results, attributes, _Maker(builder)
+    )
     made = COMPOSED[type](layer)
     if made is None:
-        return list(net.adds(type, results, *inputs, **attributes))
+        return list(builder.adds(type, results, *inputs, **attributes))
     return [value for value in made if isinstance(value, Value)]
 
 
@@ -30,18 +34,18 @@ def spelled(net: Net, type: str, inputs: Sequence[Value | None], results: int = 
 class _Maker:
     """How ONNX's spellings add their nodes to a net."""
 
-    net: Net
+    builder: GraphBuilder
 
     def emit(self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        return self.net.add(type, *inputs, **attributes)
+        return self.builder.add(type, *inputs, **attributes)
 
     def emit_all(
         self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
     ) -> list[Value]:
-        return list(self.net.adds(type, count, *inputs, **attributes))
+        return list(self.builder.adds(type, count, *inputs, **attributes))
 
     def constant(self, layer: OnnxNode, stem: str, data: Array) -> Value:
-        return self.net.constant(data, stem)
+        return self.builder.constant(data, stem)
 
     def declared(self, layer: OnnxNode) -> tuple[int, ...] | None:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.decompositions.onnx_operator import spelled
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter, Operand
 from tenon.ir.graph import Value
@@ -25,12 +25,12 @@ CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """The order of cuDNN, MXNet, Paddle and PyTorch: input, forget, cell, output; reset, update, new."""
 
 
-def unrolled(net: Net, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
+def unrolled(builder: GraphBuilder, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
     """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
-    steps = net.dims(inputs[0])[0] if inputs[0] is not None else 0
+    steps = builder.dims(inputs[0])[0] if inputs[0] is not None else 0
     if not 0 < steps <= LONGEST:
         raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
-    return spelled(net, kind, inputs, 3, **attributes)
+    return spelled(builder, kind, inputs, 3, **attributes)
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,14 @@ class Recurrent:
 
 
 def run(
-    e: Emitter, kind: str, x: Value, layers: Sequence[Sequence[Direction]], order: Sequence[int],
-    states: Sequence[Value | None] = (), **attributes: Any,
-) -> Recurrent:  # fmt: skip
+    e: Emitter,
+    kind: str,
+    x: Value,
+    layers: Sequence[Sequence[Direction]],
+    order: Sequence[int],
+    states: Sequence[Value | None] = (),
+    **attributes: Any,
+) -> Recurrent:
     """Layers over each other, each of one direction or of two, over x [T, N, I].
 
     ``states`` are the first hidden (and cell) states [layers * D, N, H], absent where they are zeros.  The reset gate
@@ -63,19 +68,21 @@ def run(
     lasts: list[list[Value]] = []
     for at, directions in enumerate(layers):
         sides = len(directions)
-        w, r = (_joined(e, [_ordered(e, m, kind, order) for m in side]) for side in zip(
-            *((d.w, d.r) for d in directions), strict=True))  # fmt: skip
+        w, r = (
+            _joined(e, [_ordered(e, m, kind, order) for m in side])
+            for side in zip(*((d.w, d.r) for d in directions), strict=True)
+        )
         biases = [
             e.add("Concat", *(_ordered(e, b, kind, order) for b in (d.input_bias, d.state_bias)), axis=0)
             for d in directions
         ]
         first = [_part(e, state, at * sides, sides) for state in states]
-        hidden = e.net.dims(r)[2]
+        hidden = e.builder.dims(r)[2]
         options = {"hidden_size": hidden, "direction": "bidirectional" if sides == 2 else "forward", **attributes}
         if kind == "GRU":
             options["linear_before_reset"] = 1
-        y, *last = unrolled(e.net, kind, [x, w, r, _joined(e, biases), None, *first], **options)
-        steps, _, batch, _ = e.net.dims(y)
+        y, *last = unrolled(e.builder, kind, [x, w, r, _joined(e, biases), None, *first], **options)
+        steps, _, batch, _ = e.builder.dims(y)
         x = e.reshape(e.add("Transpose", y, perm=(0, 2, 1, 3)), steps, batch, sides * hidden)
         lasts.append(last)
     final = [_together(e, parts) for parts in zip(*lasts, strict=True)]
@@ -103,6 +110,6 @@ def _together(e: Emitter, parts: Sequence[Value]) -> Value:
 
 
 def _part(e: Emitter, state: Value | None, first: int, count: int) -> Value | None:
-    if state is None or e.net.dims(state)[0] == count:
+    if state is None or e.builder.dims(state)[0] == count:
         return state
     return e.slice(state, [first], [first + count], [0])

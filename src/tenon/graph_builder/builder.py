@@ -1,23 +1,23 @@
 """Building a graph from a list of layers: what importers other than ONNX's share.
 
-    net = Net(file, name, shapes, inputs, outputs)
-    net.input("data", TensorType(F32, (1, 3, "h", 224)))     # bound by the user's shapes where they say so
+    builder = GraphBuilder(file, name, shapes, inputs, outputs)
+    builder.input("data", TensorType(F32, (1, 3, "h", 224)))    # bound by the user's shapes where they say so
     for layer in file's layers, in an order in which they can run:
-        with net.layer(layer.name, layer.type, layer.top):   # what goes wrong inside becomes a Problem of this layer
-            x = net[layer.bottom]                            # a Value; RefusedError if no layer made it
-            w = net.constant(array, "weights")
-            y = net.add("Conv", x, w, strides=(2, 2))        # an operator of ops/ by its ONNX name; one Value
-            a, b = net.adds("Split", 2, y, sizes, axis=1)    # several outputs
-            net[layer.top] = y                               # name it; a second assignment shadows the first
-    return net.finish(["prob"])                              # the graph, cut and pruned; raises every Problem at once
+        with builder.layer(layer.name, layer.type, layer.top):  # errors inside become Problems of this layer
+            x = builder[layer.bottom]                           # a Value; RefusedError if no layer made it
+            w = builder.constant(array, "weights")
+            y = builder.add("Conv", x, w, strides=(2, 2))       # an operator of ops/ by its ONNX name; one Value
+            a, b = builder.adds("Split", 2, y, sizes, axis=1)   # several outputs
+            builder[layer.top] = y                              # name it; a second assignment shadows the first
+    return builder.finish(["prob"])                             # the graph, cut and pruned; raises all Problems
 
-Values are typed as they come whenever the input's shape is bound: ``net.dims(x)`` gives integers or refuses with a
-remedy.  ``net.ints`` and ``net.floats`` make small constants.  Refuse what cannot be imported with ``RefusedError``
-(what, remedy).  Cutting is done here: a tensor that the user named with ``inputs`` becomes an input of the graph as
-soon as it is assigned, and problems of layers that the chosen outputs do not need are dropped.
+Values are typed as they come whenever the input's shape is bound: ``builder.dims(x)`` gives integers, or raises with a
+remedy.  ``builder.ints`` and ``builder.floats`` make small constants.  Nodes that cannot be imported raise
+``RefusedError(what, remedy)``.  Cutting is done here: a tensor that the user named with ``inputs`` becomes an input of
+the graph as soon as it is assigned, and problems of layers that the chosen outputs do not need are dropped.
 
-A net whose weights were not given is read for its shape alone: use ``net.placeholder(shape)`` for its weights, which
-marks the graph as incomplete (``compile`` refuses it and says why).
+Without a weights file the graph has shapes only: ``builder.placeholder(shape)`` stands for weights and marks the graph
+as incomplete (``compile`` refuses it and says why).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Layer:
     problems: list[Problem] = field(default_factory=list)
 
 
-class Net:
+class GraphBuilder:
     """A graph under construction.  ``shapes``, ``inputs`` and ``outputs`` are what the user asked for."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Value
@@ -26,21 +26,25 @@ Made = Value | Sequence[Value]
 
 
 class Emitter:
-    """Adds operators to ``net`` on behalf of one layer."""
+    """Adds operators to ``builder`` on behalf of one layer."""
 
-    def __init__(self, net: Net) -> None:
-        self.net = net
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
 
     def add(self, type: str, *inputs: Operand, **attributes: Any) -> Value:
-        return self.net.add(type, *map(self.value, inputs), **attributes)
+        return self.builder.add(type, *map(self.value, inputs), **attributes)
 
     def value(self, given: Operand) -> Value | None:
         if isinstance(given, Value) or given is None:
             return given
-        return self.net.constant(given, "weights") if isinstance(given, np.ndarray) else self.net.scalar(float(given))
+        return (
+            self.builder.constant(given, "weights")
+            if isinstance(given, np.ndarray)
+            else self.builder.scalar(float(given))
+        )
 
     def ints(self, *numbers: int) -> Value:
-        return self.net.ints(*numbers)
+        return self.builder.ints(*numbers)
 
     def reshape(self, x: Value, *dims: int) -> Value:
         return self.add("Reshape", x, self.ints(*dims))
@@ -64,10 +68,10 @@ class Emitter:
         return total
 
     def split(self, x: Value, axis: int, sizes: Sequence[int]) -> Sequence[Value]:
-        return self.net.adds("Split", len(sizes), x, self.ints(*sizes), axis=axis)
+        return self.builder.adds("Split", len(sizes), x, self.ints(*sizes), axis=axis)
 
     def equal_parts(self, x: Value, axis: int, count: int) -> Sequence[Value]:
-        size = self.net.dims(x)[axis]
+        size = self.builder.dims(x)[axis]
         if count == 1:
             return [x]
         if not 0 < count <= MOST_PARTS or size % count:
@@ -80,17 +84,18 @@ class Emitter:
 
     def unstacked(self, x: Value, axis: int) -> Sequence[Value]:
         """The tensors along an axis."""
-        dims = self.net.dims(x)
+        dims = self.builder.dims(x)
         axis = self.axis(axis, len(dims))
         return [self.add("Squeeze", part, self.ints(axis)) for part in self.equal_parts(x, axis, dims[axis])]
 
     def swapped(self, x: Value, wanted: bool = True) -> Value:
         """The matrices of the last two axes transposed, where that is ``wanted``."""
-        rank = len(self.net.dims(x)) if wanted else 0
+        rank = len(self.builder.dims(x)) if wanted else 0
         return self.add("Transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2)) if rank > 1 else x
 
-    def slice(self, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int],
-              steps: Sequence[int] = ()) -> Value:  # fmt: skip
+    def slice(
+        self, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] = ()
+    ) -> Value:
         given = [self.ints(*starts), self.ints(*ends), self.ints(*axes), *([self.ints(*steps)] if steps else [])]
         return self.add("Slice", x, *given)
 
@@ -102,14 +107,14 @@ class Emitter:
 
     def image(self, x: Value) -> tuple[int, int, int, int]:
         """N, C, H and W.  Raises RefusedError for what is no image."""
-        dims = self.net.dims(x)
+        dims = self.builder.dims(x)
         if len(dims) != 4:
             raise RefusedError(f"it needs an image, not {list(dims)}")
         return dims[0], dims[1], dims[2], dims[3]
 
     def as_matrix(self, x: Value, axis: int = 1) -> Value:
         """[what stands before the axis, the rest]."""
-        dims = self.net.dims(x)
+        dims = self.builder.dims(x)
         axis = axis + len(dims) if axis < 0 else axis
         if len(dims) == 2 and axis == 1:
             return x
@@ -117,7 +122,7 @@ class Emitter:
 
     def channels(self, vector: Operand, x: Value, axis: int = 1) -> Operand:
         """A vector shaped to broadcast along one axis of ``x``."""
-        rank = len(self.net.dims(x))
+        rank = len(self.builder.dims(x))
         shape = (-1, *(1,) * (rank - 1 - self.axis(axis, rank)))
         if isinstance(vector, Value):
             return self.reshape(vector, *shape)
@@ -125,7 +130,7 @@ class Emitter:
 
     def resized(self, x: Value, height: int, width: int, mode: str, centre: str) -> Value:
         """Images [N, C, H, W] of another size; nearest neighbours are rounded down."""
-        dims = self.net.dims(x)
+        dims = self.builder.dims(x)
         if len(dims) != 4 or not (0 < height < 1 << 16 and 0 < width < 1 << 16):
             raise RefusedError(f"{list(dims)} cannot be resized to {height}x{width}")
         options = {"mode": mode, "coordinate_transformation_mode": centre, "nearest_mode": "floor"}
@@ -133,7 +138,7 @@ class Emitter:
 
     def shuffled(self, x: Value, groups: int) -> Value:
         """Channels dealt out of ``groups`` hands."""
-        n, channels, *rest = self.net.dims(x)
+        n, channels, *rest = self.builder.dims(x)
         if groups < 1 or channels % groups:
             raise RefusedError(f"{channels} channels do not make {groups} groups")
         split = self.reshape(x, n, groups, channels // groups, *rest)
@@ -142,7 +147,7 @@ class Emitter:
 
     def broadcast(self, a: Value, b: Value, axis: int) -> tuple[Value, Value]:
         """Two values of which the second lies along the first's axes from ``axis`` on (-1: the last ones)."""
-        first, second = self.net.dims(a), self.net.dims(b)
+        first, second = self.builder.dims(a), self.builder.dims(b)
         tail = len(first) - axis - len(second)
         if axis < 0 or tail <= 0 or not second:
             return a, b
@@ -181,10 +186,10 @@ def full_windows(sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[
     return [*pads[:half], *after]
 
 
-def port(net: Net, name: str, type: TensorType) -> Value:
+def port(builder: GraphBuilder, name: str, type: TensorType) -> Value:
     """A graph input in a format whose layers need shapes.  Raises ShapeError while its shape is not all known."""
-    value = net.input(name, type)
+    value = builder.input(name, type)
     if not value.type.bound:
         hint = remedy(name, value.type)
-        raise ShapeError(f"{net.file.name}: the file does not say the shape of '{name}': {hint}")
+        raise ShapeError(f"{builder.file.name}: the file does not say the shape of '{name}': {hint}")
     return value

@@ -72,50 +72,69 @@ FORMATS = (
     Foreign("weights in GGUF", "it holds no network that is read here: " + _ONNX, (".gguf",), _begins(b"GGUF")),
     Foreign("weights in safetensors", f"it holds no network: {_TORCH}", (".safetensors",), _is_safetensors),
     Foreign(
-        "parameters of MXNet", "give NAME-symbol.json, with the parameters beside it or named with --weights",
-        (".params",), _begins(struct.pack("<QQ", 0x112, 0)),
+        "parameters of MXNet",
+        "give NAME-symbol.json, with the parameters beside it or named with --weights",
+        (".params",),
+        _begins(struct.pack("<QQ", 0x112, 0)),
     ),
     Foreign(
-        "parameters of Paddle", "give the program (.pdmodel, .json, __model__), with these beside it or with --weights",
-        (".pdiparams",), _begins(bytes(16)),
+        "parameters of Paddle",
+        "give the program (.pdmodel, .json, __model__), with these beside it or with --weights",
+        (".pdiparams",),
+        _begins(bytes(16)),
     ),
     Foreign("weights of Darknet", "give the .cfg, with the weights beside it or named with --weights", (".weights",)),
     Foreign(
         "a checkpoint of MegEngine, a pickle, which is never opened",
-        "dump the network: megengine.jit.trace(...).dump('net.mge', optimize_for_inference=...)", (".mge",),
+        "dump the network: megengine.jit.trace(...).dump('net.mge', optimize_for_inference=...)",
+        (".mge",),
     ),
     Foreign(
-        "a checkpoint of Paddle, a pickle, which is never opened", "save with paddle.jit.save or paddle.static",
+        "a checkpoint of Paddle, a pickle, which is never opened",
+        "save with paddle.jit.save or paddle.static",
         (".pdparams", ".pdopt"),
     ),
     Foreign(
-        "a file of PyTorch, a pickle, which is never opened", _TORCH, (".pt", ".pth", ".ckpt", ".torchscript"),
+        "a file of PyTorch, a pickle, which is never opened",
+        _TORCH,
+        (".pt", ".pth", ".ckpt", ".torchscript"),
         lambda h: h[:4] == b"PK\x03\x04" and (b"data.pkl" in h or (b"/version" in h and b"code/" in h)),
     ),
     Foreign(
-        "a checkpoint of TensorFlow", "give a SavedModel's folder, or freeze the graph (.pb)",
+        "a checkpoint of TensorFlow",
+        "give a SavedModel's folder, or freeze the graph (.pb)",
         (".ckpt", ".index", ".meta", ".data-00000-of-00001"),
     ),
     Foreign(
-        "a model of TensorFlow.js", "give the SavedModel or the .h5 that it was made from", (),
+        "a model of TensorFlow.js",
+        "give the SavedModel or the .h5 that it was made from",
+        (),
         lambda h: _is_json(h, b'"modelTopology"') or _is_json(h, b'"weightsManifest"'),
     ),
     Foreign(
-        "a description of a Keras model without its weights", "give the .keras or .h5 file", (),
+        "a description of a Keras model without its weights",
+        "give the .keras or .h5 file",
+        (),
         lambda h: _is_json(h, b'"class_name"', b'"config"'),
     ),
     Foreign("a pickle, which is never opened", _TORCH, (".pkl", ".pickle", ".joblib"), _is_pickle),
-    Foreign("an array of NumPy", "a model is needed; arrays are inputs: --input NAME=FILE", (".npy", ".npz"),
-            _begins(b"\x93NUMPY")),
-)  # fmt: skip
+    Foreign(
+        "an array of NumPy",
+        "a model is needed; arrays are inputs: --input NAME=FILE",
+        (".npy", ".npz"),
+        _begins(b"\x93NUMPY"),
+    ),
+)
 """Formats by their endings, which few others have, else by their content."""
 
 LAST = (
     Foreign(
-        "JSON that is neither a symbol of MXNet nor a program of Paddle 3", "give the model's own file", (".json",),
+        "JSON that is neither a symbol of MXNet nor a program of Paddle 3",
+        "give the model's own file",
+        (".json",),
     ),
     Foreign("weights alone", "give the file that describes the network (.param of ncnn, .xml ...) instead", (".bin",)),
-)  # fmt: skip
+)
 """What ends as many files do, where the content says nothing."""
 
 

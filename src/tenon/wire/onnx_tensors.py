@@ -28,9 +28,12 @@ STRING = 8
 """TensorProto.DataType of strings, which are held as bytes (see ``decompositions.strings.text``)."""
 
 _FIELD = {
-    DType.F32: "float_data", DType.F64: "double_data", DType.I64: "int64_data",
-    DType.U64: "uint64_data", DType.U32: "uint64_data",
-}  # fmt: skip
+    DType.F32: "float_data",
+    DType.F64: "double_data",
+    DType.I64: "int64_data",
+    DType.U64: "uint64_data",
+    DType.U32: "uint64_data",
+}
 
 
 _PACKED = {DType.U4: 4, DType.I4: 4, DType.F4E2M1: 4, DType.U2: 2, DType.I2: 2}

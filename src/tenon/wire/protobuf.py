@@ -56,12 +56,22 @@ class Scalar:
 
 
 SCALARS = {
-    "int32": Scalar(VARINT, 0), "int64": Scalar(VARINT, 0), "uint32": Scalar(VARINT, 0), "uint64": Scalar(VARINT, 0),
-    "sint32": Scalar(VARINT, 0), "sint64": Scalar(VARINT, 0), "bool": Scalar(VARINT, False),
-    "fixed32": Scalar(FIXED32, 0, "<u4"), "sfixed32": Scalar(FIXED32, 0, "<i4"), "float": Scalar(FIXED32, 0.0, "<f4"),
-    "fixed64": Scalar(FIXED64, 0, "<u8"), "sfixed64": Scalar(FIXED64, 0, "<i8"), "double": Scalar(FIXED64, 0.0, "<f8"),
-    "string": Scalar(BYTES, ""), "bytes": Scalar(BYTES, memoryview(b"")),
-}  # fmt: skip
+    "int32": Scalar(VARINT, 0),
+    "int64": Scalar(VARINT, 0),
+    "uint32": Scalar(VARINT, 0),
+    "uint64": Scalar(VARINT, 0),
+    "sint32": Scalar(VARINT, 0),
+    "sint64": Scalar(VARINT, 0),
+    "bool": Scalar(VARINT, False),
+    "fixed32": Scalar(FIXED32, 0, "<u4"),
+    "sfixed32": Scalar(FIXED32, 0, "<i4"),
+    "float": Scalar(FIXED32, 0.0, "<f4"),
+    "fixed64": Scalar(FIXED64, 0, "<u8"),
+    "sfixed64": Scalar(FIXED64, 0, "<i8"),
+    "double": Scalar(FIXED64, 0.0, "<f8"),
+    "string": Scalar(BYTES, ""),
+    "bytes": Scalar(BYTES, memoryview(b"")),
+}
 
 
 @dataclass(frozen=True)

@@ -111,10 +111,15 @@ def _attention(layer: OnnxNode) -> Results:
 def _q_attention(layer: OnnxNode) -> Results:
     """Inputs: x, weights, bias, their scales, mask, their zero points, past; x and weights are of eight bits."""
     x, w = (
-        layer.emit("DequantizeLinear", layer.input(i), layer.input(i + 3),
-                   layer.input(i + 6) if layer.has(i + 6) else None, to="f32")
+        layer.emit(
+            "DequantizeLinear",
+            layer.input(i),
+            layer.input(i + 3),
+            layer.input(i + 6) if layer.has(i + 6) else None,
+            to="f32",
+        )
         for i in (0, 1)
-    )  # fmt: skip
+    )
     return _attended(layer, layer.emit("Add", layer.emit("MatMul", x, w), layer.input(2)), 8, 5, len(layer.inputs))
 
 

@@ -275,9 +275,14 @@ def _col2im(layer: OnnxNode) -> Results:
         for d, i in enumerate(image)
     ]
     y = layer.emit(
-        "ConvTranspose", x, layer.constant("weights", weights), strides=strides, dilations=dilations, pads=pads,
+        "ConvTranspose",
+        x,
+        layer.constant("weights", weights),
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
         output_padding=extra,
-    )  # fmt: skip
+    )
     return [layer.emit("Reshape", y, layer.ints("image", [n, channels, *image]))]
 
 

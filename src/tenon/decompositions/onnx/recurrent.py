@@ -164,9 +164,13 @@ def _batch_first(
 
 
 def _steps(
-    layer: OnnxNode, cells: Sequence[Cell], x: Value, starts: Sequence[Sequence[Value | None]], step: Step,
+    layer: OnnxNode,
+    cells: Sequence[Cell],
+    x: Value,
+    starts: Sequence[Sequence[Value | None]],
+    step: Step,
     prepare: Callable[[Cell], Value | None],
-) -> list[Value]:  # fmt: skip
+) -> list[Value]:
     length, batch, _ = x.type.dims
     lengths = layer.input(4) if layer.has(4) else None
     if lengths is not None and lengths.data is not None and (lengths.data == length).all():

@@ -48,7 +48,7 @@ def convolution(layer: Layer) -> Value:
 def inner_product(layer: Layer) -> Value:
     p, dims, axis = layer.p, layer.dims(), layer.along(layer.p.axis)
     rows, output = layer.as_matrix(layer.x, axis), p.num_output
-    size = layer.net.dims(rows)[1]
+    size = layer.builder.dims(rows)[1]
     w = layer.weights(0, (size, output) if p.transpose else (output, size), p.weight_filler)
     y = layer.add("Gemm", rows, w, layer.bias(output), transB=int(not p.transpose))
     return y if axis == 1 else layer.reshape(y, *dims[:axis], output)
@@ -69,7 +69,7 @@ def pooling(layer: Layer) -> Tops:
     ceil = p.ceil_mode and p.round_mode == "CEIL"
     if p.pool != "MAX" or len(layer.message.top) == 1:
         return pooled(layer, p.pool, layer.x, window(layer), ceil)
-    y, places = layer.net.adds("MaxPoolWithIndices", 2, layer.x, **rounded(layer, layer.x, window(layer), ceil))
+    y, places = layer.builder.adds("MaxPoolWithIndices", 2, layer.x, **rounded(layer, layer.x, window(layer), ceil))
     return [y, layer.add("Cast", layer.add("Mod", places, np.array(h * w, np.int64)), to="f32")]
 
 
@@ -109,10 +109,12 @@ def spatial_pyramid(layer: Layer) -> Value:
 
 
 LAYERS: Table = {
-    **dict.fromkeys(("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution",
-                     "DeconvolutionDepthwise"), ("convolution_param", convolution)),
+    **dict.fromkeys(
+        ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution", "DeconvolutionDepthwise"),
+        ("convolution_param", convolution),
+    ),
     "Embed": ("embed_param", embed),
     "InnerProduct": ("inner_product_param", inner_product),
     "Pooling": ("pooling_param", pooling),
     "SPP": ("spp_param", spatial_pyramid),
-}  # fmt: skip
+}

@@ -133,12 +133,12 @@ def arg_max(layer: Layer) -> Value:
 def _largest(layer: Layer, x: Value, axis: int) -> tuple[Value, Value]:
     """(indices as floats, values) of the ``top_k`` largest elements along an axis."""
     count = layer.p.top_k
-    if not 0 < count <= layer.net.dims(x)[axis]:
-        raise RefusedError(f"takes the {count} largest of {layer.net.dims(x)[axis]}")
+    if not 0 < count <= layer.builder.dims(x)[axis]:
+        raise RefusedError(f"takes the {count} largest of {layer.builder.dims(x)[axis]}")
     if count == 1:
         where, most = layer.add("ArgMax", x, axis=axis), layer.add("ReduceMax", x, layer.ints(axis))
     else:
-        most, where = layer.net.adds("TopK", 2, x, layer.ints(count), axis=axis)
+        most, where = layer.builder.adds("TopK", 2, x, layer.ints(count), axis=axis)
     return layer.add("Cast", where, to="f32"), most
 
 

@@ -20,7 +20,7 @@ def prior_box(layer: Layer) -> Value:
     steps = p.step_h or p.step or size[0] / h, p.step_w or p.step or size[1] / w
     boxes = sizes(p.min_size.tolist(), p.max_size.tolist(), _ratios(p.aspect_ratio.tolist(), p.flip), False)
     found = prior_boxes(Places((h, w), size, steps, p.offset), boxes, p.variance.tolist() or [0.1], p.clip)
-    return layer.net.constant(found[None], "priors")
+    return layer.builder.constant(found[None], "priors")
 
 
 def _ratios(given: Sequence[float], flip: bool) -> list[float]:

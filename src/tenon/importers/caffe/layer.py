@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter
 from tenon.ir.graph import Array, Value
@@ -26,9 +26,9 @@ class Layer(Emitter):
     bottoms: list[Value]
 
     def __init__(
-        self, net: Net, message: Message, blobs: Mapping[str, list[Array]] | None, shared: dict[str, Array]
+        self, builder: GraphBuilder, message: Message, blobs: Mapping[str, list[Array]] | None, shared: dict[str, Array]
     ) -> None:
-        super().__init__(net)
+        super().__init__(builder)
         self.message, self.blobs, self.shared = message, blobs, shared
         self.type: str = message.type
 
@@ -43,7 +43,7 @@ class Layer(Emitter):
         return self.bottoms[i]
 
     def dims(self, i: int = 0) -> tuple[int, ...]:
-        return self.net.dims(self.bottom(i))
+        return self.builder.dims(self.bottom(i))
 
     def along(self, axis: int) -> int:
         """An axis of the first bottom counted from the front."""
@@ -82,7 +82,7 @@ class Layer(Emitter):
     def weights(self, i: int, shape: Sequence[int], filler: Message | None = None) -> Value:
         """Blob ``i`` as a constant; a placeholder when there is no weights file."""
         found = self.array(i, shape, filler)
-        return self.net.placeholder(shape) if found is None else self.net.constant(found, f"blob{i}")
+        return self.builder.placeholder(shape) if found is None else self.builder.constant(found, f"blob{i}")
 
     def bias(self, size: int) -> Value | None:
         """The second blob, unless the parameters do without."""

@@ -30,13 +30,13 @@ def import_layer(layer: Layer) -> None:
     _check_names(message)
     field, spell = LAYERS[message.type]
     layer.p = getattr(message, field) if field else message
-    layer.bottoms = [layer.net[name] for name in message.bottom]
+    layer.bottoms = [layer.builder[name] for name in message.bottom]
     made = spell(layer)
     tops = [made] if isinstance(made, Value) else made
     if len(tops) < len(message.top):
         raise RefusedError(f"its top '{message.top[len(tops)]}' is not supported")
     for name, value in zip(message.top, tops, strict=False):
-        layer.net[name] = value
+        layer.builder[name] = value
 
 
 def _check_names(message: Message) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import FormatError, ShapeError
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.importers.caffe.schema import SCHEMA
 from tenon.importers.caffe.upgrade import V0_NAMES, Input, layers_of, modernised
 from tenon.ir.bind import Shapes, remedy
@@ -111,41 +111,41 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     if not layers:
         raise FormatError(f"{where.name}: a Caffe net without layers; the file is truncated or damaged")
     size = len(file.data) + (len(file.weights.data) if file.weights else 0)
-    net = Net(where, described.name, shapes, inputs, outputs, max(size, 1 << 24))
-    _declare(net, ports, shapes)
-    centred = {port.name for port in ports if _less_mean_image(net, port)}
-    net.graph.pictures.update(
+    builder = GraphBuilder(where, described.name, shapes, inputs, outputs, max(size, 1 << 24))
+    _declare(builder, ports, shapes)
+    centred = {port.name for port in ports if _less_mean_image(builder, port)}
+    builder.graph.pictures.update(
         {port.name: _pixels(port.transform) for port in ports if _says(port.transform) or port.name in centred}
     )
     blobs = blobs_by_layer(weights, where.name) if weights else None
     shared: dict[str, Array] = {}
     for layer in layers:
-        with net.layer(layer.name, layer.type, *layer.top):
-            import_layer(Layer(net, layer, blobs, shared))
-    return net.finish(outputs_of(ports, layers))
+        with builder.layer(layer.name, layer.type, *layer.top):
+            import_layer(Layer(builder, layer, blobs, shared))
+    return builder.finish(outputs_of(ports, layers))
 
 
-def _less_mean_image(net: Net, port: Input) -> bool:
+def _less_mean_image(builder: GraphBuilder, port: Input) -> bool:
     """Subtract the mean of every pixel from an input whose ``mean_file`` lies beside the net; whether it does.
 
     As Caffe has it, the middle of a larger mean image is taken.  Raises FormatError for one that does not fit.
     """
-    name, folder = port.transform.mean_file.replace("\\", "/").rpartition("/")[2], net.file.folder
+    name, folder = port.transform.mean_file.replace("\\", "/").rpartition("/")[2], builder.file.folder
     path = folder / name if folder is not None and name not in ("", ".", "..") else None
     if path is None or path.is_symlink() or not path.is_file():
         return False
     mean = blob_array(SCHEMA.parse("BlobProto", path.read_bytes(), name), name)
-    value = net.scope[port.name]
+    value = builder.scope[port.name]
     channels, height, width = mean.shape[-3:] if mean.ndim >= 3 else (0, 0, 0)
     h, w = value.type.dims[-2:]
     if value.type.dims[1:] != (channels, h, w) or mean.size != channels * height * width or height < h or width < w:
         shapes = f"a mean image {list(mean.shape)} for the input '{port.name}' {list(value.type.dims)}"
-        raise FormatError(f"{net.file.name}: {name} is {shapes}; remove mean_file from its transform_param")
+        raise FormatError(f"{builder.file.name}: {name} is {shapes}; remove mean_file from its transform_param")
     top, left = (height - h) // 2, (width - w) // 2
     middle = mean.reshape(1, channels, height, width)[:, :, top : top + h, left : left + w]
-    with net.layer(port.name, "mean_file"):
-        scaled = net.constant(np.ascontiguousarray(middle * np.float32(port.transform.scale)), "mean")
-        net.scope[port.name] = net.add("Sub", value, scaled)
+    with builder.layer(port.name, "mean_file"):
+        scaled = builder.constant(np.ascontiguousarray(middle * np.float32(port.transform.scale)), "mean")
+        builder.scope[port.name] = builder.add("Sub", value, scaled)
     return True
 
 
@@ -161,7 +161,7 @@ def _pixels(transform: Message) -> Picture:
     return Picture(mean, (float(transform.scale) or 1.0,), "bgr", fit)
 
 
-def _declare(net: Net, ports: Sequence[Input], shapes: Shapes) -> None:
+def _declare(builder: GraphBuilder, ports: Sequence[Input], shapes: Shapes) -> None:
     """Make the graph's inputs.  Raises ShapeError for those whose shapes neither the file nor the user tells."""
     names = ("n", "c", "h", "w")
     types = {}
@@ -170,12 +170,12 @@ def _declare(net: Net, ports: Sequence[Input], shapes: Shapes) -> None:
         named = [d if d > 0 else f"{port.name}_{names[i] if i < 4 else i}" for i, d in enumerate(dims)]
         types[port.name] = TensorType(F32, tuple(named))
         if any(d >= 2**31 for d in dims):
-            raise FormatError(f"{net.file.name}: input '{port.name}' has the impossible shape {list(dims)}")
-    net.inputs(types)
-    unbound = [v for v in net.graph.inputs if not v.type.bound]
+            raise FormatError(f"{builder.file.name}: input '{port.name}' has the impossible shape {list(dims)}")
+    builder.inputs(types)
+    unbound = [v for v in builder.graph.inputs if not v.type.bound]
     if unbound:
         lines = [f"  - input '{v.name}': the file does not say its shape ({remedy(v.name, v.type)})" for v in unbound]
-        raise ShapeError("\n".join([f"{net.file.name}: dimensions without a value", *lines]))
+        raise ShapeError("\n".join([f"{builder.file.name}: dimensions without a value", *lines]))
 
 
 def outputs_of(ports: Sequence[Input], layers: Sequence[Message]) -> list[str]:

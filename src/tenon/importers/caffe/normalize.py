@@ -56,7 +56,7 @@ def _operand(layer: Layer, initial: Message) -> Value:
 
 def _spread(layer: Layer, value: Value) -> Value:
     """``value``, aligned with the first bottom's axes from the given one on, in a shape that broadcasts."""
-    dims, rank = layer.net.dims(value), len(layer.dims())
+    dims, rank = layer.builder.dims(value), len(layer.dims())
     first = layer.along(layer.p.axis) if dims else rank
     after = rank - first - len(dims)
     if after < 0:
@@ -69,7 +69,7 @@ def scale(layer: Layer) -> Value:
     y = layer.add("Mul", layer.x, _spread(layer, factor))
     if not layer.p.bias_term:
         return y
-    added = layer.weights(int(len(layer.bottoms) == 1), layer.net.dims(factor), layer.p.bias_filler)
+    added = layer.weights(int(len(layer.bottoms) == 1), layer.builder.dims(factor), layer.p.bias_filler)
     return layer.add("Add", y, _spread(layer, added))
 
 

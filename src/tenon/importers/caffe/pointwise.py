@@ -28,9 +28,17 @@ def dropout(layer: Layer) -> Value:
 
 
 LAYERS: Table = {
-    **{theirs: simple(ours) for theirs, ours in (
-        ("AbsVal", "Abs"), ("BNLL", "Softplus"), ("HSwish", "HardSwish"), ("Mish", "Mish"), ("Sigmoid", "Sigmoid"),
-        ("TanH", "Tanh"))},
+    **{
+        theirs: simple(ours)
+        for theirs, ours in (
+            ("AbsVal", "Abs"),
+            ("BNLL", "Softplus"),
+            ("HSwish", "HardSwish"),
+            ("Mish", "Mish"),
+            ("Sigmoid", "Sigmoid"),
+            ("TanH", "Tanh"),
+        )
+    },
     "Axpy": ("", axpy),
     "Clip": ("clip_param", lambda c: c.add("Clip", c.x, c.p.min, c.p.max)),
     "Dropout": ("dropout_param", dropout),
@@ -44,4 +52,4 @@ LAYERS: Table = {
     "ReLU6": ("relu6_param", lambda c: c.add("Clip", c.x, 0.0, c.p.threshold)),
     "Swish": ("swish_param", lambda c: c.add("Swish", c.x, alpha=c.p.beta)),
     "Threshold": ("threshold_param", lambda c: family.exceeds(c, c.x, c.p.threshold)),
-}  # fmt: skip
+}

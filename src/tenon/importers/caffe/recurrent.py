@@ -38,7 +38,7 @@ class _Sequence:
 
     def times(self, rows: Value, i: int, size: int, bias: Value | None = None) -> Value:
         """Rows times blob ``i``."""
-        w = self.layer.weights(i, (size, self.layer.net.dims(rows)[1]), self.layer.p.weight_filler)
+        w = self.layer.weights(i, (size, self.layer.builder.dims(rows)[1]), self.layer.p.weight_filler)
         return self.layer.add("Gemm", rows, w, bias, transB=1)
 
     def hidden(self, i: int, rows: int) -> Value:

@@ -17,8 +17,16 @@ from tenon.ir.graph import Value
 from tenon.ir.types import DType
 from tenon.ir.writer import is_known
 
-_TYPES = {"FLOAT": DType.F32, "INT32": DType.I32, "BOOL": DType.BOOL, "UINT8": DType.U8, "INT8": DType.I8,
-          "INT64": DType.I64, "FLOAT16": DType.F16, "DOUBLE": DType.F64}  # fmt: skip
+_TYPES = {
+    "FLOAT": DType.F32,
+    "INT32": DType.I32,
+    "BOOL": DType.BOOL,
+    "UINT8": DType.U8,
+    "INT8": DType.I8,
+    "INT64": DType.I64,
+    "FLOAT16": DType.F16,
+    "DOUBLE": DType.F64,
+}
 _NUMBERS = {1: "FLOAT", 2: "INT32", 5: "BOOL", 6: "UINT8", 7: "INT8", 10: "INT64", 12: "FLOAT16", 13: "DOUBLE"}
 
 
@@ -43,7 +51,7 @@ def cast(c: Arguments) -> Value:
 def logit(c: Arguments) -> Value:
     eps = c.number("eps", 1e-6)
     x = c.add("Clip", c.x, eps, 1 - eps)
-    return c.add("Log", c.add("Div", x, c.add("Sub", c.net.scalar(1.0), x)))
+    return c.add("Log", c.add("Div", x, c.add("Sub", c.builder.scalar(1.0), x)))
 
 
 def replaced(c: Arguments) -> Value:
@@ -76,7 +84,7 @@ def norm(c: Arguments) -> Value:
 
 def _rows(c: Arguments, i: int) -> Value:
     x = c.input(i)
-    return c.reshape(x, c.net.dims(x)[0], -1)
+    return c.reshape(x, c.builder.dims(x)[0], -1)
 
 
 def dot(c: Arguments) -> Value:
@@ -110,7 +118,7 @@ def tiled(c: Arguments) -> Value:
 
 
 def top(c: Arguments) -> Made:
-    return c.net.adds("TopK", 2, c.x, c.ints(c.integer("k", 1)), axis=c.integer("axis", -1))
+    return c.builder.adds("TopK", 2, c.x, c.ints(c.integer("k", 1)), axis=c.integer("axis", -1))
 
 
 def picked(c: Arguments, axis: int) -> Value:
@@ -141,7 +149,7 @@ def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[Argument
         if sparse:
             numbers = c.reshape(c.add("Cast", c.input(2 if weighted else 1), to="i64"), -1)
             rows = c.add("Gather", rows, numbers, axis=0)
-        dims = c.net.dims(rows)
+        dims = c.builder.dims(rows)
         rows = c.reshape(rows, dims[0], -1)
         if weighted:
             rows = c.add("Mul", rows, c.reshape(c.input(1), -1, 1))
@@ -157,24 +165,59 @@ def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[Argument
 
 
 ELEMENTS: dict[str, Callable[[Arguments], Made]] = {
-    **{name: simple(name) for name in (
-        "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Erf", "Sign", "Reciprocal", "Not", "Round")},
-    **{name: binary(type) for name, type in (
-        ("Add", "Add"), ("Sub", "Sub"), ("Mul", "Mul"), ("Div", "Div"), ("EQ", "Equal"), ("LT", "Less"),
-        ("LE", "LessOrEqual"), ("GT", "Greater"), ("GE", "GreaterOrEqual"), ("And", "And"), ("Or", "Or"),
-        ("Xor", "Xor"))},
-    "NE": binary("Equal", "Not"), "Cast": cast, "Logit": logit, "ReplaceNaN": replaced, "Mean": mean,
-    "Rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"), "Cube": lambda c: c.add("Mul", c.square(c.x), c.x),
+    **{
+        name: simple(name)
+        for name in ("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Erf", "Sign", "Reciprocal", "Not", "Round")
+    },
+    **{
+        name: binary(type)
+        for name, type in (
+            ("Add", "Add"),
+            ("Sub", "Sub"),
+            ("Mul", "Mul"),
+            ("Div", "Div"),
+            ("EQ", "Equal"),
+            ("LT", "Less"),
+            ("LE", "LessOrEqual"),
+            ("GT", "Greater"),
+            ("GE", "GreaterOrEqual"),
+            ("And", "And"),
+            ("Or", "Or"),
+            ("Xor", "Xor"),
+        )
+    },
+    "NE": binary("Equal", "Not"),
+    "Cast": cast,
+    "Logit": logit,
+    "ReplaceNaN": replaced,
+    "Mean": mean,
+    "Rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"),
+    "Cube": lambda c: c.add("Mul", c.square(c.x), c.x),
     "HardSigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("alpha", 0.2), beta=c.number("beta", 0.5)),
     "ThresholdedRelu": lambda c: c.add("ThresholdedRelu", c.x, alpha=c.number("alpha", 1.0)),
-    "Where": lambda c: c.add("Where", *c.inputs), "LpNorm": norm, "DotProduct": dot, "SquaredL2Distance": distance,
-    "CosineSimilarity": cosine, "Expand": expanded, "Tile": tiled, "TopK": top, "MergeDim": merged,
-    "PrependDim": prepended, "ResizeLike": lambda c: c.reshape(c.x, *c.net.dims(c.input(1))),
-    "Gather": lambda c: picked(c, 0), "BatchGather": lambda c: picked(c, 1), "CumSum": lambda c: c.add(
-        "CumSum", c.x, c.ints(c.integer("axis"))),
+    "Where": lambda c: c.add("Where", *c.inputs),
+    "LpNorm": norm,
+    "DotProduct": dot,
+    "SquaredL2Distance": distance,
+    "CosineSimilarity": cosine,
+    "Expand": expanded,
+    "Tile": tiled,
+    "TopK": top,
+    "MergeDim": merged,
+    "PrependDim": prepended,
+    "ResizeLike": lambda c: c.reshape(c.x, *c.builder.dims(c.input(1))),
+    "Gather": lambda c: picked(c, 0),
+    "BatchGather": lambda c: picked(c, 1),
+    "CumSum": lambda c: c.add("CumSum", c.x, c.ints(c.integer("axis"))),
     "RowMul": lambda c: c.add("Mul", c.x, c.reshape(c.input(1), -1, *[1] * (len(c.dims) - 1))),
-    **{f"Reduce{where}{kind}": ends(f"Reduce{kind}", front=where == "Front")
-       for where in ("Front", "Back") for kind in ("Sum", "Mean", "Max")},
-    **{f"{sparse}Lengths{weighted}{kind}": pooled(sparse=bool(sparse), weighted=bool(weighted), average=kind == "Mean")
-       for sparse in ("Sparse", "") for weighted, kind in (("Weighted", "Sum"), ("", "Sum"), ("", "Mean"))},
-}  # fmt: skip
+    **{
+        f"Reduce{where}{kind}": ends(f"Reduce{kind}", front=where == "Front")
+        for where in ("Front", "Back")
+        for kind in ("Sum", "Mean", "Max")
+    },
+    **{
+        f"{sparse}Lengths{weighted}{kind}": pooled(sparse=bool(sparse), weighted=bool(weighted), average=kind == "Mean")
+        for sparse in ("Sparse", "")
+        for weighted, kind in (("Weighted", "Sum"), ("", "Sum"), ("", "Mean"))
+    },
+}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.caffe2.ops import OPERATORS, Context, looks_like_name
@@ -24,14 +24,30 @@ from tenon.wire.protobuf import Message, Schema, raw_fields
 
 SCHEMA = Schema(
     {
-        "Argument": {"name": (1, "string"), "f": (2, "float"), "i": (3, "int64"), "s": (4, "bytes"),
-                     "floats": (5, "*float"), "ints": (6, "*int64"), "strings": (7, "*bytes")},
-        "Operator": {"input": (1, "*string"), "output": (2, "*string"), "name": (3, "string"), "type": (4, "string"),
-                     "arg": (5, "*Argument")},
-        "Net": {"name": (1, "string"), "op": (2, "*Operator"), "external_input": (7, "*string"),
-                "external_output": (8, "*string")},
+        "Argument": {
+            "name": (1, "string"),
+            "f": (2, "float"),
+            "i": (3, "int64"),
+            "s": (4, "bytes"),
+            "floats": (5, "*float"),
+            "ints": (6, "*int64"),
+            "strings": (7, "*bytes"),
+        },
+        "Operator": {
+            "input": (1, "*string"),
+            "output": (2, "*string"),
+            "name": (3, "string"),
+            "type": (4, "string"),
+            "arg": (5, "*Argument"),
+        },
+        "Net": {
+            "name": (1, "string"),
+            "op": (2, "*Operator"),
+            "external_input": (7, "*string"),
+            "external_output": (8, "*string"),
+        },
     }
-)  # fmt: skip
+)
 """The part of caffe2/proto/caffe2.proto that networks use."""
 
 _FILLS = {
@@ -78,8 +94,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     else:
         found = file.find_partner("the init net", *_names(file, "predict", "init"), fits=_fits_predict(given))
         init = SCHEMA.parse("Net", found.data, found.name) if found and not found.is_folder else None
-    net = Net(predict_file, predict.name or predict_file.stem, shapes, inputs, outputs, 1 << 24)
-    return _build(net, predict, init)
+    builder = GraphBuilder(predict_file, predict.name or predict_file.stem, shapes, inputs, outputs, 1 << 24)
+    return _build(builder, predict, init)
 
 
 def _names(file: ModelFile, old: str, new: str) -> tuple[str, ...]:
@@ -112,34 +128,34 @@ def _belong_together(predict: Message, init: Message) -> bool:
     return bool(wanted & made) and len(wanted - made) <= max(3, len(wanted) // 4)
 
 
-def _build(net: Net, predict: Message, init: Message | None) -> Graph:
+def _build(builder: GraphBuilder, predict: Message, init: Message | None) -> Graph:
     filled: dict[str, Message] = {name: op for op in (init.op if init else ()) for name in op.output}
     made = {name for op in predict.op for name in op.output}
     external = list(dict.fromkeys([*predict.external_input, *(n for op in predict.op for n in op.input)]))
     open_names = [n for n in external if n not in filled and n not in made]
-    ports = [n for n in external if n in net.shapes and n in filled] + open_names
+    ports = [n for n in external if n in builder.shapes and n in filled] + open_names
     if not ports and init is not None and predict.external_input:
         ports = [predict.external_input[0]]
     blind = init is None and len(open_names) > 1
-    net.graph.incomplete = MISSING_WEIGHTS if blind else ""
+    builder.graph.incomplete = MISSING_WEIGHTS if blind else ""
     for name in ports:
-        _input(net, name, filled.get(name), blind)
+        _input(builder, name, filled.get(name), blind)
     for name in external:
-        if name in filled and name not in net:
-            with net.layer(name, filled[name].type, name):
-                net[name] = net.constant(fill(filled[name]), "weights")
-    context = Context(net, blind)
+        if name in filled and name not in builder:
+            with builder.layer(name, filled[name].type, name):
+                builder[name] = builder.constant(fill(filled[name]), "weights")
+    context = Context(builder, blind)
     for i, op in enumerate(predict.op):
-        _operator(net, context, op, op.name or f"{op.type}_{i}")
+        _operator(builder, context, op, op.name or f"{op.type}_{i}")
     firsts = {op.output[0] for op in predict.op if op.output}
     wanted = [name for name in predict.external_output if name in firsts]
-    return net.finish(wanted or (list(predict.op[-1].output[:1]) if predict.op else []))
+    return builder.finish(wanted or (list(predict.op[-1].output[:1]) if predict.op else []))
 
 
-def _operator(net: Net, context: Context, op: Message, name: str) -> None:
-    with net.layer(name, op.type, *op.output):
+def _operator(builder: GraphBuilder, context: Context, op: Message, name: str) -> None:
+    with builder.layer(name, op.type, *op.output):
         if op.type in _FILLS and not op.input and op.output:
-            net[op.output[0]] = net.constant(fill(op), "filled")
+            builder[op.output[0]] = builder.constant(fill(op), "filled")
             return
         known = context.begin(op)
         if op.type not in OPERATORS:
@@ -147,10 +163,10 @@ def _operator(net: Net, context: Context, op: Message, name: str) -> None:
         if known:
             made = OPERATORS[op.type](context)
             for top, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):
-                net[top] = value
+                builder[top] = value
 
 
-def _input(net: Net, name: str, fill_op: Message | None, blind: bool) -> None:
+def _input(builder: GraphBuilder, name: str, fill_op: Message | None, blind: bool) -> None:
     """Raises ShapeError for an input whose shape is neither given nor filled.
 
     Exporters fill inputs with one number to have something there: such a shape says nothing.
@@ -158,12 +174,12 @@ def _input(net: Net, name: str, fill_op: Message | None, blind: bool) -> None:
     type = TensorType(F32, (ANY_RANK,))
     if fill_op is not None:
         data = fill(fill_op)
-        given = not isinstance(net.shapes.get(name, 1), int) or name in net.file.values
+        given = not isinstance(builder.shapes.get(name, 1), int) or name in builder.file.values
         type = TensorType(DType.of(data.dtype), (ANY_RANK,) if given or data.shape in ((), (1,)) else data.shape)
     if blind:
-        net.input(name, type)
+        builder.input(name, type)
     else:
-        port(net, name, type)
+        port(builder, name, type)
 
 
 def fill(op: Message) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.decompositions.layers import batch_to_space, group_norm, space_to_batch, unfolded
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made, full_windows, same, simple
 from tenon.importers.caffe2.data_movement import ELEMENTS
@@ -29,8 +29,8 @@ def looks_like_name(data: bytes) -> bool:
 class Context(Arguments):
     """The operator about to be made.  ``blind`` says that weights are in no file, so that shapes are not known."""
 
-    def __init__(self, net: Net, blind: bool) -> None:
-        super().__init__(net)
+    def __init__(self, builder: GraphBuilder, blind: bool) -> None:
+        super().__init__(builder)
         self.blind = blind
 
     def begin(self, op: Message) -> bool:
@@ -112,8 +112,9 @@ def batch_norm(c: Context) -> Value:
 
 
 def lrn(c: Context) -> Value:
-    return c.add("LRN", c.x, size=c.integer("size"), alpha=c.number("alpha"), beta=c.number("beta"),
-                 bias=c.number("bias", 1.0))  # fmt: skip
+    return c.add(
+        "LRN", c.x, size=c.integer("size"), alpha=c.number("alpha"), beta=c.number("beta"), bias=c.number("bias", 1.0)
+    )
 
 
 def concat(c: Context) -> Value:
@@ -195,22 +196,34 @@ def blocks(c: Context) -> Value:
 
 # --------------------------------------------------------------------------------------------- regions
 def roi_pool(c: Context) -> Value:
-    return c.add("MaxRoiPool", c.x, c.input(1), pooled_shape=(c.integer("pooled_h", 1), c.integer("pooled_w", 1)),
-                 spatial_scale=c.number("spatial_scale", 1.0))  # fmt: skip
+    return c.add(
+        "MaxRoiPool",
+        c.x,
+        c.input(1),
+        pooled_shape=(c.integer("pooled_h", 1), c.integer("pooled_w", 1)),
+        spatial_scale=c.number("spatial_scale", 1.0),
+    )
 
 
 def roi_align(c: Context) -> Value:
     """Regions [R, 5] with the number of their picture first, or [R, 4] of the only one."""
-    count, width = c.net.dims(c.input(1))
+    count, width = c.builder.dims(c.input(1))
     picture = c.value(np.zeros(count, np.int64))
     if width == 5:
         picture = c.reshape(c.add("Cast", c.slice(c.input(1), [0], [1], [1]), to="i64"), count)
     regions = c.slice(c.input(1), [width - 4], [width], [1])
     centre = "half_pixel" if c.integer("aligned") else "output_half_pixel"
-    return c.add("RoiAlign", c.x, regions, picture, output_height=c.integer("pooled_h", 1),
-                 output_width=c.integer("pooled_w", 1), spatial_scale=c.number("spatial_scale", 1.0),
-                 sampling_ratio=max(0, c.integer("sampling_ratio", -1)),
-                 coordinate_transformation_mode=centre)  # fmt: skip
+    return c.add(
+        "RoiAlign",
+        c.x,
+        regions,
+        picture,
+        output_height=c.integer("pooled_h", 1),
+        output_width=c.integer("pooled_w", 1),
+        spatial_scale=c.number("spatial_scale", 1.0),
+        sampling_ratio=max(0, c.integer("sampling_ratio", -1)),
+        coordinate_transformation_mode=centre,
+    )
 
 
 # ----------------------------------------------------------------------------------- eight-bit integers
@@ -264,49 +277,120 @@ def softmax(c: Context) -> Value:
 
 
 OPERATORS: dict[str, Callable[[Context], Made]] = {
-    **ELEMENTS, "Conv": images(convolution), "ConvTranspose": images(deconvolution),
-    "FC": fully_connected, "FCTransposed": fully_connected,
+    **ELEMENTS,
+    "Conv": images(convolution),
+    "ConvTranspose": images(deconvolution),
+    "FC": fully_connected,
+    "FCTransposed": fully_connected,
     "MaxPool": images(pooling("MaxPool", "GlobalMaxPool")),
-    "AveragePool": images(pooling("AveragePool", "GlobalAveragePool")), "SpatialBN": images(batch_norm),
-    "LRN": images(lrn), "InstanceNorm": images(
-        lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.number("epsilon", 1e-5))),
-    "GroupNorm": images(lambda c: group_norm(c, c.x, c.integer("group", 32), c.input(1), c.input(2),
-                                             c.number("epsilon", 1e-5))),
-    "LayerNorm": layer_norm, "AffineChannel": images(affine), "Im2Col": images(columns),
-    "SpaceToBatch": images(blocks), "BatchToSpace": images(blocks), "RoIPool": images(roi_pool),
+    "AveragePool": images(pooling("AveragePool", "GlobalAveragePool")),
+    "SpatialBN": images(batch_norm),
+    "LRN": images(lrn),
+    "InstanceNorm": images(lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.number("epsilon", 1e-5))),
+    "GroupNorm": images(
+        lambda c: group_norm(c, c.x, c.integer("group", 32), c.input(1), c.input(2), c.number("epsilon", 1e-5))
+    ),
+    "LayerNorm": layer_norm,
+    "AffineChannel": images(affine),
+    "Im2Col": images(columns),
+    "SpaceToBatch": images(blocks),
+    "BatchToSpace": images(blocks),
+    "RoIPool": images(roi_pool),
     "RoIAlign": images(roi_align),
-    "Relu": simple("Relu"), "LeakyRelu": lambda c: c.add("LeakyRelu", c.x, alpha=c.number("alpha", 0.01)),
-    "PRelu": lambda c: c.add("PRelu", c.x, c.channels(c.input(1), c.x)), "Sigmoid": simple("Sigmoid"),
-    "Tanh": simple("Tanh"), "Elu": lambda c: c.add("Elu", c.x, alpha=c.number("alpha", 1.0)),
+    "Relu": simple("Relu"),
+    "LeakyRelu": lambda c: c.add("LeakyRelu", c.x, alpha=c.number("alpha", 0.01)),
+    "PRelu": lambda c: c.add("PRelu", c.x, c.channels(c.input(1), c.x)),
+    "Sigmoid": simple("Sigmoid"),
+    "Tanh": simple("Tanh"),
+    "Elu": lambda c: c.add("Elu", c.x, alpha=c.number("alpha", 1.0)),
     "Selu": lambda c: c.add("Selu", c.x, alpha=c.number("alpha", 1.6732632), gamma=c.number("scale", 1.050701)),
-    "Softplus": simple("Softplus"), "Softsign": simple("Softsign"), "Swish": simple("Swish"),
+    "Softplus": simple("Softplus"),
+    "Softsign": simple("Softsign"),
+    "Swish": simple("Swish"),
     "Gelu": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer("fast_gelu") else "none"),
-    "Exp": simple("Exp"), "Log": simple("Log"), "Sqrt": simple("Sqrt"), "Abs": simple("Abs"), "Floor": simple("Floor"),
-    "Ceil": simple("Ceil"), "Negative": simple("Neg"), "Sqr": lambda c: c.add("Mul", c.x, c.x), "Sin": simple("Sin"),
-    "Cos": simple("Cos"), "Clip": clip, "Scale": lambda c: c.add("Mul", c.x, c.number("scale", 1.0)),
+    "Exp": simple("Exp"),
+    "Log": simple("Log"),
+    "Sqrt": simple("Sqrt"),
+    "Abs": simple("Abs"),
+    "Floor": simple("Floor"),
+    "Ceil": simple("Ceil"),
+    "Negative": simple("Neg"),
+    "Sqr": lambda c: c.add("Mul", c.x, c.x),
+    "Sin": simple("Sin"),
+    "Cos": simple("Cos"),
+    "Clip": clip,
+    "Scale": lambda c: c.add("Mul", c.x, c.number("scale", 1.0)),
     "Pow": lambda c: c.add("Pow", c.x, c.number("exponent") if "exponent" in c.arguments else c.input(1)),
-    "Sum": lambda c: c.fold("Add", c.inputs), "Max": lambda c: c.fold("Max", c.inputs),
-    "Min": lambda c: c.fold("Min", c.inputs), "MatMul": matmul, "BatchMatMul": matmul,
-    "Concat": concat, "DepthConcat": concat, "Split": split, "DepthSplit": split, "Reshape": reshape,
-    "Transpose": transpose, "Slice": slices, "PadImage": images(pad_image), "Flatten": lambda c: c.as_matrix(c.x),
+    "Sum": lambda c: c.fold("Add", c.inputs),
+    "Max": lambda c: c.fold("Max", c.inputs),
+    "Min": lambda c: c.fold("Min", c.inputs),
+    "MatMul": matmul,
+    "BatchMatMul": matmul,
+    "Concat": concat,
+    "DepthConcat": concat,
+    "Split": split,
+    "DepthSplit": split,
+    "Reshape": reshape,
+    "Transpose": transpose,
+    "Slice": slices,
+    "PadImage": images(pad_image),
+    "Flatten": lambda c: c.as_matrix(c.x),
     "FlattenToVec": lambda c: c.reshape(c.x, -1),
     "ExpandDims": lambda c: c.add("Unsqueeze", c.x, c.ints(*c.integers("dims"))),
     "Squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.integers("dims"))),
     "ChannelShuffle": images(lambda c: c.shuffled(c.x, c.integer("group", 1))),
-    "ResizeNearest": images(resize("nearest")), "UpsampleNearest": images(resize("nearest")),
-    "UpsampleBilinear": images(resize("linear")), "ResizeBilinear": images(resize("linear")), "Normalize": normalize,
-    "Softmax": softmax, "ArgMax": arg("ArgMax"), "ArgMin": arg("ArgMin"), "ReduceMean": reduce("ReduceMean"),
-    "ReduceSum": reduce("ReduceSum"), "ReduceMax": reduce("ReduceMax"), "ReduceMin": reduce("ReduceMin"),
-    "ReduceL1": reduce("ReduceL1"), "ReduceL2": reduce("ReduceL2"), "Dropout": same, "Copy": same, "Alias": same,
-    "StopGradient": same, "EnsureCPUOutput": same, "CopyGPUToCPU": same, "CopyCPUToGPU": same,
+    "ResizeNearest": images(resize("nearest")),
+    "UpsampleNearest": images(resize("nearest")),
+    "UpsampleBilinear": images(resize("linear")),
+    "ResizeBilinear": images(resize("linear")),
+    "Normalize": normalize,
+    "Softmax": softmax,
+    "ArgMax": arg("ArgMax"),
+    "ArgMin": arg("ArgMin"),
+    "ReduceMean": reduce("ReduceMean"),
+    "ReduceSum": reduce("ReduceSum"),
+    "ReduceMax": reduce("ReduceMax"),
+    "ReduceMin": reduce("ReduceMin"),
+    "ReduceL1": reduce("ReduceL1"),
+    "ReduceL2": reduce("ReduceL2"),
+    "Dropout": same,
+    "Copy": same,
+    "Alias": same,
+    "StopGradient": same,
+    "EnsureCPUOutput": same,
+    "CopyGPUToCPU": same,
+    "CopyCPUToGPU": same,
     "NCHW2NHWC": lambda c: c.add("Transpose", c.x, perm=(0, 2, 3, 1)),
     "NHWC2NCHW": lambda c: c.add("Transpose", c.x, perm=(0, 3, 1, 2)),
-}  # fmt: skip
+}
 OPERATORS |= {f"{name}Relu": _then_relu(OPERATORS[name]) for name in ("Conv", "FC", "Sum", "Add")}
-OPERATORS |= {f"Int8{name}": quantised(OPERATORS[name]) for name in (
-    "Conv", "ConvRelu", "ConvTranspose", "FC", "FCRelu", "Sum", "SumRelu", "Add", "AddRelu", "MaxPool", "AveragePool",
-    "Relu", "LeakyRelu", "Sigmoid", "Softmax", "Concat", "Reshape", "Flatten", "Slice", "Transpose", "ResizeNearest",
-    "ChannelShuffle")}  # fmt: skip
+OPERATORS |= {
+    f"Int8{name}": quantised(OPERATORS[name])
+    for name in (
+        "Conv",
+        "ConvRelu",
+        "ConvTranspose",
+        "FC",
+        "FCRelu",
+        "Sum",
+        "SumRelu",
+        "Add",
+        "AddRelu",
+        "MaxPool",
+        "AveragePool",
+        "Relu",
+        "LeakyRelu",
+        "Sigmoid",
+        "Softmax",
+        "Concat",
+        "Reshape",
+        "Flatten",
+        "Slice",
+        "Transpose",
+        "ResizeNearest",
+        "ChannelShuffle",
+    )
+}
 OPERATORS |= {
     "Int8Quantize": lambda c: rounded(c, c.x),
     "Int8Dequantize": same,

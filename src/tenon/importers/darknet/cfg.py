@@ -125,5 +125,7 @@ class Parameters:
         """Raise FormatError if floats are left."""
         left = self._floats.size - self._at
         if left:
-            raise FormatError(f"{left} of the {self._floats.size} numbers in the weights are not used by this .cfg; "
-                              "the two files do not belong together")  # fmt: skip
+            raise FormatError(
+                f"{left} of the {self._floats.size} numbers in the weights are not used by this .cfg; "
+                "the two files do not belong together"
+            )

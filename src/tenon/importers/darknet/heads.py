@@ -121,7 +121,7 @@ def _found(
 ) -> Detections:
     boxes = grid.listed(layer, yolo_grid.corners(layer, center, layer.add("Mul", size, 0.5)), 4)
     scores = layer.add("Mul", probabilities, objectness)
-    return Detections(raw, boxes, grid.listed(layer, scores, layer.net.dims(scores)[2]))
+    return Detections(raw, boxes, grid.listed(layer, scores, layer.builder.dims(scores)[2]))
 
 
 def region(layer: Layer) -> Detections:
@@ -155,7 +155,7 @@ def detection(layer: Layer) -> Detections:
     section = layer.section
     side, count, classes = section.integer("side", 7), section.integer("num", 1), section.integer("classes", 1)
     grid, x = _Grid(count, 5, side, side), layer.flat()
-    length = layer.net.dims(x)[1]
+    length = layer.builder.dims(x)[1]
     if min(side, count, classes) < 1 or length != grid.cells * (classes + count * 5):
         raise RefusedError(f"it reads {grid.cells} cells from {length} numbers, which do not fit")
     sizes = [grid.cells * classes, grid.cells * count, grid.cells * count * 4]
@@ -174,5 +174,8 @@ def detection(layer: Layer) -> Detections:
 
 
 HEADS: dict[str, Callable[[Layer], Detections]] = {
-    "yolo": yolo, "Gaussian_yolo": gaussian_yolo, "region": region, "detection": detection,
-}  # fmt: skip
+    "yolo": yolo,
+    "Gaussian_yolo": gaussian_yolo,
+    "region": region,
+    "detection": detection,
+}

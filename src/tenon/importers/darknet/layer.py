@@ -8,7 +8,7 @@ from functools import cached_property
 from glob import escape
 from pathlib import PurePosixPath
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter
 from tenon.importers.darknet.cfg import Parameters, Section
@@ -20,7 +20,7 @@ from tenon.ir.types import F32, tensor
 class Network:
     """What the layers of a network share: their sections, their weights, the height and width of pictures."""
 
-    net: Net
+    builder: GraphBuilder
     sections: Sequence[Section]
     parameters: Parameters
     picture: tuple[int, int]
@@ -36,14 +36,14 @@ class Layer(Emitter):
     """A layer about to be made: ``x`` is the result of the one before it."""
 
     def __init__(self, network: Network, index: int) -> None:
-        super().__init__(network.net)
+        super().__init__(network.builder)
         self.network, self.index, self.names = network, index, network.names
         self.section, self.parameters = network.sections[index], network.parameters
-        self.x = self.net[self.names[index - 1] if index else "data"]
+        self.x = self.builder[self.names[index - 1] if index else "data"]
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
     def planes(self, value: Value | None = None) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
@@ -58,22 +58,22 @@ class Layer(Emitter):
         at = int(index) + (self.index if index < 0 else 0)
         if not 0 <= at < self.index:
             raise RefusedError(f"it reads layer {at}, which does not come before it")
-        value = self.net[self.names[at]]
-        self.net.type(value)
+        value = self.builder[self.names[at]]
+        self.builder.type(value)
         return value
 
     def beside(self, path: str) -> bytes | None:
         """A file that the .cfg names, looked for beside it whatever its folder was; None if it is not there."""
         name = PurePosixPath(path).name
-        found = self.net.file.matching(escape(name)) if name else []
+        found = self.builder.file.matching(escape(name)) if name else []
         return found[0].data if found else None
 
     def state(self, name: str, *dims: int) -> Value:
         """A new input of the graph: what the layer remembers."""
-        return self.net.input(f"{self.names[self.index]}_{name}", tensor(F32, *dims))
+        return self.builder.input(f"{self.names[self.index]}_{name}", tensor(F32, *dims))
 
     def next_state(self, name: str, value: Value) -> None:
         """What the state will be in the next step: a new output of the graph."""
         full = f"{self.names[self.index]}_{name}_out"
-        self.net[full] = value
+        self.builder[full] = value
         self.network.states.append(full)

@@ -69,17 +69,30 @@ def _one(type: str, **attributes: Any) -> Spell:
 
 
 ACTIVATIONS: dict[str, Spell] = {
-    "linear": lambda e, x: x, "logistic": _one("Sigmoid"), "relu": _one("Relu"), "tanh": _one("Tanh"),
+    "linear": lambda e, x: x,
+    "logistic": _one("Sigmoid"),
+    "relu": _one("Relu"),
+    "tanh": _one("Tanh"),
     "loggy": lambda e, x: family.affine(e, e.add("Sigmoid", x), 2.0, -1.0),
-    "relu6": lambda e, x: e.add("Clip", x, 0.0, 6.0), "hardtan": lambda e, x: e.add("Clip", x, -1.0, 1.0),
-    "relie": _one("LeakyRelu", alpha=0.01), "leaky": _one("LeakyRelu", alpha=0.1), "ramp": _ramp,
-    "elu": _one("Elu", alpha=1.0), "selu": _one("Selu", alpha=1.6732, gamma=1.0507),
-    "gelu": _one("Gelu", approximate="tanh"), "swish": _one("Swish"), "silu": _one("Swish"), "mish": _one("Mish"),
-    "lhtan": _pieces(0.0, 1.0, 0.001, 1.0, 0.0), "plse": _pieces(-4.0, 4.0, 0.01, 0.125, 0.5), "stair": _stair,
-    "hard_mish": _hard_mish, "normalize_channels": _over_channels,
+    "relu6": lambda e, x: e.add("Clip", x, 0.0, 6.0),
+    "hardtan": lambda e, x: e.add("Clip", x, -1.0, 1.0),
+    "relie": _one("LeakyRelu", alpha=0.01),
+    "leaky": _one("LeakyRelu", alpha=0.1),
+    "ramp": _ramp,
+    "elu": _one("Elu", alpha=1.0),
+    "selu": _one("Selu", alpha=1.6732, gamma=1.0507),
+    "gelu": _one("Gelu", approximate="tanh"),
+    "swish": _one("Swish"),
+    "silu": _one("Swish"),
+    "mish": _one("Mish"),
+    "lhtan": _pieces(0.0, 1.0, 0.001, 1.0, 0.0),
+    "plse": _pieces(-4.0, 4.0, 0.01, 0.125, 0.5),
+    "stair": _stair,
+    "hard_mish": _hard_mish,
+    "normalize_channels": _over_channels,
     "normalize_channels_softmax": _one("Softmax", axis=1),
     "normalize_channels_softmax_maxval": _one("Softmax", axis=1),
-}  # fmt: skip
+}
 
 
 _FOREIGN = ("xnor", "binary", "share_index", "cbn", "coordconv", "sway", "rotate", "stretch", "stretch_sway")
@@ -202,7 +215,7 @@ def matrix(layer: Layer, inputs: int, outputs: int) -> Matrix:
 
 def connected(layer: Layer) -> Value:
     x = layer.flat()
-    stored = matrix(layer, layer.net.dims(x)[1], layer.section.integer("output", 1))
+    stored = matrix(layer, layer.builder.dims(x)[1], layer.section.integer("output", 1))
     return activate(layer, stored.apply(layer, x), "logistic")
 
 
@@ -219,8 +232,15 @@ def local(layer: Layer) -> Value:
     bias, weights = take(filters, high, wide), take(places, filters, terms)
     taps = np.tile(np.eye(size * size, dtype=np.float32).reshape(-1, 1, size, size), (channels, 1, 1, 1))
     ends = [(n - 1) * stride + size - m - pad for n, m in ((high, height), (wide, width))]
-    windows = layer.add("Conv", layer.x, taps, group=channels, kernel_shape=(size, size), strides=(stride, stride),
-                        pads=(pad, pad, max(0, ends[0]), max(0, ends[1])))  # fmt: skip
+    windows = layer.add(
+        "Conv",
+        layer.x,
+        taps,
+        group=channels,
+        kernel_shape=(size, size),
+        strides=(stride, stride),
+        pads=(pad, pad, max(0, ends[0]), max(0, ends[1])),
+    )
     columns = layer.add("Transpose", layer.reshape(windows, terms, places, 1), perm=(1, 0, 2))
     product = layer.add("Transpose", layer.add("MatMul", weights, columns), perm=(2, 1, 0))
     x = layer.add("Add", layer.reshape(product, 1, filters, high, wide), bias[None])
@@ -364,8 +384,9 @@ def upsample(layer: Layer) -> Value:
         raise RefusedError(f"stride={stride} is impossible")
     if stride > 0:
         factors = np.array([1, 1, stride, stride], np.float32)
-        x = layer.add("Resize", layer.x, None, factors, coordinate_transformation_mode="asymmetric",
-                      nearest_mode="floor")  # fmt: skip
+        x = layer.add(
+            "Resize", layer.x, None, factors, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
     else:
         x = layer.add("AveragePool", layer.x, kernel_shape=(-stride, -stride), strides=(-stride, -stride))
         scale *= stride * stride
@@ -424,15 +445,37 @@ def same(layer: Layer) -> Value:
 
 
 LAYERS: dict[str, Callable[[Layer], Value]] = {
-    "convolutional": convolutional, "conv": convolutional,
-    "deconvolutional": deconvolutional, "deconv": deconvolutional,
-    "connected": connected, "conn": connected, "local": local, "batchnorm": batchnorm,
-    "shortcut": shortcut, "route": route, "scale_channels": scale_channels, "sam": sam,
-    "maxpool": maxpool, "max": maxpool, "local_avgpool": local_avgpool, "local_avg": local_avgpool,
-    "avgpool": avgpool, "avg": avgpool, "upsample": upsample, "reorg": reorg, "reorg3d": reorg3d, "crop": crop,
-    "softmax": softmax, "soft": softmax, "normalization": lrn, "lrn": lrn,
+    "convolutional": convolutional,
+    "conv": convolutional,
+    "deconvolutional": deconvolutional,
+    "deconv": deconvolutional,
+    "connected": connected,
+    "conn": connected,
+    "local": local,
+    "batchnorm": batchnorm,
+    "shortcut": shortcut,
+    "route": route,
+    "scale_channels": scale_channels,
+    "sam": sam,
+    "maxpool": maxpool,
+    "max": maxpool,
+    "local_avgpool": local_avgpool,
+    "local_avg": local_avgpool,
+    "avgpool": avgpool,
+    "avg": avgpool,
+    "upsample": upsample,
+    "reorg": reorg,
+    "reorg3d": reorg3d,
+    "crop": crop,
+    "softmax": softmax,
+    "soft": softmax,
+    "normalization": lrn,
+    "lrn": lrn,
     "activation": lambda layer: activate(layer, layer.x, "linear"),
     "logistic": lambda layer: layer.add("Sigmoid", layer.x),
-    "dropout": same, "cost": same, "empty": same, "silence": same,
-}  # fmt: skip
+    "dropout": same,
+    "cost": same,
+    "empty": same,
+    "silence": same,
+}
 """By section; [crnn], [rnn], [gru], [lstm] and the detection heads are in files of their own."""

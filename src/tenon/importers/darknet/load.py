@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.importers.darknet.cfg import Parameters, Section, is_cfg, sections
 from tenon.importers.darknet.heads import HEADS, Detections
@@ -57,42 +57,42 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     try:
         parameters = Parameters(weights.data if weights else None)
         options, *layers = sections(cfg.data)
-        net = Net(cfg, cfg.stem, shapes, inputs, outputs, len(weights.data) if weights else 1 << 20)
-        return _build(net, options, layers, parameters)
+        builder = GraphBuilder(cfg, cfg.stem, shapes, inputs, outputs, len(weights.data) if weights else 1 << 20)
+        return _build(builder, options, layers, parameters)
     except FormatError as error:
         raise type(error)(str(error) if cfg.name in str(error) else f"{cfg.name}: {error}") from error
 
 
-def _build(net: Net, options: Section, layers: Sequence[Section], parameters: Parameters) -> Graph:
+def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], parameters: Parameters) -> Graph:
     if not parameters.given:
-        net.graph.incomplete = MISSING_WEIGHTS
-    network = Network(net, layers, parameters, _input(net, options))
-    net.graph.pictures["data"] = _pixels(options, layers)
+        builder.graph.incomplete = MISSING_WEIGHTS
+    network = Network(builder, layers, parameters, _input(builder, options))
+    builder.graph.pictures["data"] = _pixels(options, layers)
     if not layers:
         raise FormatError("it has no layers; the file is truncated")
     found: dict[str, Detections] = {}
     for index, (name, section) in enumerate(zip(network.names, layers, strict=True)):
-        with net.layer(name, section.type, name):
+        with builder.layer(name, section.type, name):
             made = _made(network, index)
             if isinstance(made, Detections):
                 found[name], made = made, made.raw
-            net[name] = made
-    if not net.writer.problems:
+            builder[name] = made
+    if not builder.writer.problems:
         parameters.finish()
-    return net.finish(_outputs(network, found))
+    return builder.finish(_outputs(network, found))
 
 
-def _input(net: Net, options: Section) -> tuple[int, int]:
+def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
     """Make the input; the height and width of pictures."""
     c, h, w = (options.integer(key) for key in ("channels", "height", "width"))
     size = options.integer("inputs", c * h * w)
     if min(c, h, w) > 0:
-        value = net.input("data", tensor(F32, 1, c, h, w))
+        value = builder.input("data", tensor(F32, 1, c, h, w))
         h, w = value.type.dims[2:] if value.type.rank == 4 else (h, w)
         return h, w
     if size < 1:
         raise FormatError("[net] says neither height, width and channels nor inputs")
-    net.input("data", tensor(F32, 1, size))
+    builder.input("data", tensor(F32, 1, size))
     return 1, 1
 
 
@@ -110,22 +110,22 @@ def _made(network: Network, index: int) -> Value | Detections:
     if kind not in _SPELLS:
         raise unknown(kind, _SPELLS, "layer")
     check(layer.section)
-    network.net.type(layer.x)
+    network.builder.type(layer.x)
     return _SPELLS[kind](layer)
 
 
 def _outputs(network: Network, found: Mapping[str, Detections]) -> list[str]:
     """Names of the graph's outputs: the last result, or those of the heads and what all of them found together."""
-    net, kinds = network.net, [section.type for section in network.sections]
+    builder, kinds = network.builder, [section.type for section in network.sections]
     last = next((i for i in reversed(range(len(kinds))) if kinds[i] not in _SILENT), 0)
     rest = [network.names[last]] if network.names[last] not in found else []
     if not found:
         return [*rest, *network.states]
-    with net.layer("detections", "detections", "boxes", "scores"):
+    with builder.layer("detections", "detections", "boxes", "scores"):
         for name in found:
-            _ = net[name]
+            _ = builder[name]
         for name in ("boxes", "scores"):
             parts = [getattr(head, name) for head in found.values()]
-            net[name] = parts[0] if len(parts) == 1 else net.add("Concat", *parts, axis=1)
-    net.graph.heads = Heads("boxes", ("boxes", "scores"), pixels=False)
+            builder[name] = parts[0] if len(parts) == 1 else builder.add("Concat", *parts, axis=1)
+    builder.graph.heads = Heads("boxes", ("boxes", "scores"), pixels=False)
     return [*rest, *found, "boxes", "scores", *network.states]

@@ -33,7 +33,7 @@ def rnn(layer: Layer) -> Value:
     outputs = section.integer("output", 1)
     hidden = section.integer("hidden", outputs)
     state = layer.state("state", 1, hidden)
-    a = matrix(layer, layer.net.dims(x)[1], hidden)
+    a = matrix(layer, layer.builder.dims(x)[1], hidden)
     b, c = matrix(layer, hidden, hidden), matrix(layer, hidden, outputs)
     own = _SELF.get(section.integer("logistic"))
     echo = b.apply(layer, state)
@@ -68,7 +68,7 @@ def gru(layer: Layer) -> Value:
     """y = z state + (1 - z) h.  AlexeyAB stores the three matrices of the input first, pjreddie those of the state."""
     outputs, x = layer.section.integer("output", 1), layer.flat()
     state = layer.state("state", 1, outputs)
-    inputs, first = layer.net.dims(x)[1], layer.parameters.alexey
+    inputs, first = layer.builder.dims(x)[1], layer.parameters.alexey
     stored = [matrix(layer, n, outputs) for n in ([inputs] * 3 + [outputs] * 3)[:: 1 if first else -1]]
     own, echo = (stored[:3], stored[3:]) if first else (stored[3:], stored[:3])
 
@@ -92,7 +92,7 @@ def lstm(layer: Layer) -> Value:
     state, cell = layer.state("state", 1, outputs), layer.state("cell", 1, outputs)
     order = _LSTM_ORDER[layer.parameters.alexey]
     from_state = {gate: matrix(layer, outputs, outputs).apply(layer, state) for gate in order}
-    from_input = {gate: matrix(layer, layer.net.dims(x)[1], outputs).apply(layer, x) for gate in order}
+    from_input = {gate: matrix(layer, layer.builder.dims(x)[1], outputs).apply(layer, x) for gate in order}
     total = {gate: layer.add("Add", from_state[gate], from_input[gate]) for gate in order}
     f, i, o = (layer.add("Sigmoid", total[gate]) for gate in "fio")
     new = layer.add("Add", layer.add("Mul", f, cell), layer.add("Mul", i, layer.add("Tanh", total["g"])))

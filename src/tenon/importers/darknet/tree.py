@@ -50,7 +50,7 @@ def tree(layer: Layer) -> Tree | None:
 
 def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
     """The probability of each class once its parent is certain."""
-    classes = layer.net.dims(x)[axis]
+    classes = layer.builder.dims(x)[axis]
     if classes != len(found.parents):
         raise RefusedError(f"its tree has {len(found.parents)} classes, and it reads {classes}")
     parts: Sequence[Value] = [x] if len(found.groups) == 1 else layer.split(x, axis, found.groups)
@@ -60,7 +60,7 @@ def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
 
 def whole(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
     """The product of the probabilities from a root down to each class."""
-    dims, total = layer.net.dims(x), x
+    dims, total = layer.builder.dims(x), x
     one = np.ones([1 if i == axis else n for i, n in enumerate(dims)], np.float32)
     above = layer.ints(*(len(found.parents) if parent < 0 else parent for parent in found.parents))
     for _ in range(found.depth - 1):

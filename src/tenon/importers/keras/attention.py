@@ -17,7 +17,7 @@ from tenon.ir.graph import Array, Value
 
 
 def _product(layer: Layer, equation: str, *values: Value) -> Value:
-    return layer.net.add("Einsum", *values, equation=equation)
+    return layer.builder.add("Einsum", *values, equation=equation)
 
 
 def _sources(layer: Layer) -> tuple[Value, Value, Value]:
@@ -32,9 +32,9 @@ def _unseen(layer: Layer, scores: Value) -> Value:
     """What lies later than a query counts nothing, where the call says so."""
     if not layer.get("use_causal_mask"):
         return scores
-    dims = layer.net.dims(scores)[-2:]
-    return layer.net.add(
-        "Add", scores, layer.net.constant(np.where(np.tri(dims[0], dims[1]), 0, -1e9).astype(np.float32), "mask")
+    dims = layer.builder.dims(scores)[-2:]
+    return layer.builder.add(
+        "Add", scores, layer.builder.constant(np.where(np.tri(dims[0], dims[1]), 0, -1e9).astype(np.float32), "mask")
     )
 
 
@@ -55,21 +55,24 @@ def _multi_head(layer: Layer) -> Made:
     query, value, key = _sources(layer)
     if layer.get("attention_axes") not in (None, 1, [1]) or layer.rank != 3:
         raise RefusedError("attention over other axes than the second of three is not supported")
-    net = layer.net
+    builder = layer.builder
     made = []
     for x, name in ((query, "query"), (key, "key"), (value, "value")):
         kernel, *bias = _projection(layer, name)
-        y = _product(layer, "btd,dhn->bhtn", x, net.constant(kernel, "kernel"))
-        made.append(net.add("Add", y, net.constant(b[:, None], "bias")) if (b := bias[0] if bias else None) is not None
-                    else y)  # fmt: skip
+        y = _product(layer, "btd,dhn->bhtn", x, builder.constant(kernel, "kernel"))
+        made.append(
+            builder.add("Add", y, builder.constant(b[:, None], "bias"))
+            if (b := bias[0] if bias else None) is not None
+            else y
+        )
     q, k, v = made
-    q = net.add("Mul", q, net.scalar(1 / math.sqrt(net.dims(q)[3])))
-    shares = net.add("Softmax", _unseen(layer, _product(layer, "bhqn,bhkn->bhqk", q, k)), axis=3)
+    q = builder.add("Mul", q, builder.scalar(1 / math.sqrt(builder.dims(q)[3])))
+    shares = builder.add("Softmax", _unseen(layer, _product(layer, "bhqn,bhkn->bhqk", q, k)), axis=3)
     kernel, *bias = _projection(layer, "attention_output", "output")
     if kernel.ndim != 3:
         raise RefusedError("a result of other than three axes is not supported")
-    y = _product(layer, "bhqk,bhkn,hnd->bqd", shares, v, net.constant(kernel, "kernel"))
-    return net.add("Add", y, net.constant(bias[0], "bias")) if bias else y
+    y = _product(layer, "bhqk,bhkn,hnd->bqd", shares, v, builder.constant(kernel, "kernel"))
+    return builder.add("Add", y, builder.constant(bias[0], "bias")) if bias else y
 
 
 def _attention(layer: Layer) -> Made:
@@ -82,38 +85,38 @@ def _attention(layer: Layer) -> Made:
     found = dict(zip(roles, layer.arrays(*roles) if roles else [], strict=True))
 
     def scaled(x: Value, role: str) -> Value:
-        return layer.net.add("Mul", x, layer.net.constant(found[role], role)) if role in found else x
+        return layer.builder.add("Mul", x, layer.builder.constant(found[role], role)) if role in found else x
 
     if mode == "dot":
         scores = scaled(_product(layer, "bqd,bkd->bqk", query, key), "scale")
     else:
-        bent = layer.net.add("Tanh", scaled(_pairs(layer, query, key), "scale"))
-        scores = scaled(layer.net.reduce("Sum", bent, [3], False), "concat_score_weight")
-    return _product(layer, "bqk,bkd->bqd", layer.net.add("Softmax", _unseen(layer, scores), axis=2), value)
+        bent = layer.builder.add("Tanh", scaled(_pairs(layer, query, key), "scale"))
+        scores = scaled(layer.builder.reduce("Sum", bent, [3], False), "concat_score_weight")
+    return _product(layer, "bqk,bkd->bqd", layer.builder.add("Softmax", _unseen(layer, scores), axis=2), value)
 
 
 def _pairs(layer: Layer, query: Value, key: Value) -> Value:
     """The sum of each query with each key."""
-    net, (n, q, width), (_, k, _) = layer.net, layer.net.dims(query), layer.net.dims(key)
-    return net.add("Add", net.reshape(query, (n, q, 1, width)), net.reshape(key, (n, 1, k, width)))
+    builder, (n, q, width), (_, k, _) = layer.builder, layer.builder.dims(query), layer.builder.dims(key)
+    return builder.add("Add", builder.reshape(query, (n, q, 1, width)), builder.reshape(key, (n, 1, k, width)))
 
 
 def _additive(layer: Layer) -> Made:
     """Bahdanau's, by sums."""
     query, value, key = _sources(layer)
-    net = layer.net
-    both = net.add("Tanh", _pairs(layer, query, key))
-    scale = layer.arrays("scale")[0] if layer.get("use_scale", True) else np.ones(net.dims(key)[2], np.float32)
-    scores = _product(layer, "bqkd,d->bqk", both, net.constant(scale, "scale"))
-    return _product(layer, "bqk,bkd->bqd", net.add("Softmax", _unseen(layer, scores), axis=2), value)
+    builder = layer.builder
+    both = builder.add("Tanh", _pairs(layer, query, key))
+    scale = layer.arrays("scale")[0] if layer.get("use_scale", True) else np.ones(builder.dims(key)[2], np.float32)
+    scores = _product(layer, "bqkd,d->bqk", both, builder.constant(scale, "scale"))
+    return _product(layer, "bqk,bkd->bqd", builder.add("Softmax", _unseen(layer, scores), axis=2), value)
 
 
 def einsum_dense(layer: Layer) -> Value:
     """The product and the bias; the activation is not included."""
     bias_axes, equation = layer.get("bias_axes"), str(layer.get("equation", ""))
     kernel, *bias = layer.arrays("kernel", "bias") if bias_axes else layer.arrays("kernel")
-    y = _product(layer, equation, layer.x, layer.net.constant(kernel, "kernel"))
-    return layer.net.add("Add", y, layer.net.constant(bias[0], "bias")) if bias else y
+    y = _product(layer, equation, layer.x, layer.builder.constant(kernel, "kernel"))
+    return layer.builder.add("Add", y, layer.builder.constant(bias[0], "bias")) if bias else y
 
 
 def _dot(layer: Layer) -> Made:
@@ -125,23 +128,25 @@ def _dot(layer: Layer) -> Made:
     texts, letters = [], iter(string.ascii_lowercase[2:])
     values = list(layer.inputs)
     for i, (x, axis) in enumerate(zip(values, pair, strict=True)):
-        rank = layer.net.type(x).rank
+        rank = layer.builder.type(x).rank
         if layer.get("normalize", False):
             values[i] = unit(layer, x, [int(axis)])
         texts.append("".join("a" if n == 0 else "b" if n == int(axis) % rank else next(letters) for n in range(rank)))
     free = "a" + "".join(c for text in texts for c in text if c not in "ab")
     y = _product(layer, f"{texts[0]},{texts[1]}->{free}", *values)
-    return layer.net.reshape(y, (-1, 1)) if free == "a" else y
+    return layer.builder.reshape(y, (-1, 1)) if free == "a" else y
 
 
 def unit(layer: Layer, x: Value, axes: list[int]) -> Value:
     """Divided by its length along some axes."""
-    net = layer.net
-    total = net.add("ReduceSumSquare", x, net.ints(*axes), keepdims=1)
-    return net.add("Div", x, net.add("Sqrt", net.add("Max", total, net.scalar(1e-12))))
+    builder = layer.builder
+    total = builder.add("ReduceSumSquare", x, builder.ints(*axes), keepdims=1)
+    return builder.add("Div", x, builder.add("Sqrt", builder.add("Max", total, builder.scalar(1e-12))))
 
 
 ATTENTION: dict[str, Spell] = {
-    "AdditiveAttention": _additive, "Attention": _attention, "Dot": _dot,
+    "AdditiveAttention": _additive,
+    "Attention": _attention,
+    "Dot": _dot,
     "MultiHeadAttention": _multi_head,
-}  # fmt: skip
+}

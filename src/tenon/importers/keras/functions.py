@@ -19,8 +19,8 @@ def _operands(layer: Layer) -> list[Value]:
         tensor = next(tensors, None) if isinstance(given, dict) else None
         if tensor is not None:
             found.append(tensor)
-        elif isinstance(given, int | float) and (layer.net.type(layer.x).dtype.is_float or isinstance(given, int)):
-            found.append(layer.net.number(given, layer.x))
+        elif isinstance(given, int | float) and (layer.builder.type(layer.x).dtype.is_float or isinstance(given, int)):
+            found.append(layer.builder.number(given, layer.x))
         else:
             raise RefusedError(f"the argument {given} is not supported")
     return found
@@ -31,7 +31,7 @@ def _same_as(op: str, count: int, **attributes: object) -> Spell:
         found, settings = _operands(layer), set(layer.config) - {"name", "args", "kwargs", "dtype"}
         if len(found) != count or settings:
             raise RefusedError(f"{len(found)} arguments and the settings {sorted(settings)} are not supported")
-        return layer.net.add(op, *found, **attributes)
+        return layer.builder.add(op, *found, **attributes)
 
     return spell
 
@@ -42,19 +42,19 @@ def _axes(layer: Layer) -> Sequence[int]:
 
 
 def _reduced(op: str) -> Spell:
-    return lambda layer: layer.net.reduce(op, layer.x, _axes(layer), bool(layer.get("keepdims", False)))
+    return lambda layer: layer.builder.reduce(op, layer.x, _axes(layer), bool(layer.get("keepdims", False)))
 
 
 def _gelu(layer: Layer) -> Made:
-    return layer.net.add("Gelu", layer.x, approximate="tanh" if layer.get("approximate", True) else "none")
+    return layer.builder.add("Gelu", layer.x, approximate="tanh" if layer.get("approximate", True) else "none")
 
 
 def _softmax(layer: Layer) -> Made:
-    return layer.net.add("Softmax", layer.x, axis=int(layer.get("axis", -1)))
+    return layer.builder.add("Softmax", layer.x, axis=int(layer.get("axis", -1)))
 
 
 def _transposed(layer: Layer) -> Made:
-    return layer.net.transpose(layer.x, [int(a) for a in layer.get("axes", range(layer.rank)[::-1])])
+    return layer.builder.transpose(layer.x, [int(a) for a in layer.get("axes", range(layer.rank)[::-1])])
 
 
 _ONE = (
@@ -67,11 +67,13 @@ FUNCTIONS: dict[str, Spell] = {
     **{f"ops.{name}": _same_as(op, 1) for name, _, op in (pair.partition(":") for pair in _ONE.split())},
     **{f"ops.{name}": _same_as(op, 2) for name, _, op in (pair.partition(":") for pair in _TWO.split())},
     **{f"ops.{name}": _reduced(name) for name in ("Max", "Mean", "Min", "Prod", "Sum")},
-    "ops.Concatenate": lambda layer: layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
+    "ops.Concatenate": lambda layer: layer.builder.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
     "ops.Gelu": _gelu,
-    "ops.Relu6": lambda layer: layer.net.clip(layer.x, 0, 6),
-    "ops.Reshape": lambda layer: layer.net.reshape(layer.x, [1 if n is None else n for n in layer.get("newshape", [])]),
+    "ops.Relu6": lambda layer: layer.builder.clip(layer.x, 0, 6),
+    "ops.Reshape": lambda layer: layer.builder.reshape(
+        layer.x, [1 if n is None else n for n in layer.get("newshape", [])]
+    ),
     "ops.Softmax": _softmax,
-    "ops.Square": lambda layer: layer.net.square(layer.x),
+    "ops.Square": lambda layer: layer.builder.square(layer.x),
     "ops.Transpose": _transposed,
 }

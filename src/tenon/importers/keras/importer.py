@@ -24,10 +24,10 @@ DEEPEST = 16
 class Importer:
     """One file on its way to a graph."""
 
-    def __init__(self, net: ChannelsLast, version: int, spells: Mapping[str, Spell]) -> None:
-        self.net, self.file, self.version, self.spells = net, net.file, version, spells
+    def __init__(self, builder: ChannelsLast, version: int, spells: Mapping[str, Spell]) -> None:
+        self.builder, self.file, self.version, self.spells = builder, builder.file, version, spells
         self.names: dict[Value, str] = {}
-        self.net.remember()
+        self.builder.remember()
 
     def run(self, config: Mapping[str, Any], weights: Weights) -> Graph:
         """Raises ModelError listing every problem."""
@@ -38,27 +38,27 @@ class Importer:
             )
         outputs = list[Value]()
         for value in self.model(config, weights, None, "", 0):
-            outputs.append(self.again(value) if value in outputs or value in self.net.graph.inputs else value)
-        return self.net.finish([self.name_of(value) for value in outputs])
+            outputs.append(self.again(value) if value in outputs or value in self.builder.graph.inputs else value)
+        return self.builder.finish([self.name_of(value) for value in outputs])
 
     def again(self, value: Value) -> Value:
         """A copy, for an output that is given more than once or is an input."""
-        copy = self.net.add("Identity", value)
-        self.net[copy.name] = copy
+        copy = self.builder.add("Identity", value)
+        self.builder[copy.name] = copy
         return copy
 
     def name_of(self, value: Value) -> str:
         """What the net calls a value."""
         names = self.names
-        if value not in names or self.net.scope.get(names[value]) is not value:
-            names.update({found: name for name, found in self.net.scope.items()})
+        if value not in names or self.builder.scope.get(names[value]) is not value:
+            names.update({found: name for name, found in self.builder.scope.items()})
         return names.get(value, value.name)
 
     def read(self, values: Sequence[Value]) -> None:
         """Tell the net what the present layer reads."""
         for name in map(self.name_of, values):
-            if name in self.net:
-                self.net[name]
+            if name in self.builder:
+                self.builder[name]
 
     def model(
         self, model: Mapping[str, Any], weights: Weights, inputs: Sequence[Value] | None, prefix: str, depth: int
@@ -81,7 +81,7 @@ class Importer:
         if not all(isinstance(d, str) or (isinstance(d, int) and d > 0) for d in dims):
             raise FormatError(f"{self.file.name}: input '{name}' has the impossible shape {list(shape)}")
         known = {t.numpy.name: t for t in DType if t is not DType.Q8}
-        value = self.net.input(name, TensorType(known.get(dtype, DType.F32), tuple(dims)))
+        value = self.builder.input(name, TensorType(known.get(dtype, DType.F32), tuple(dims)))
         if not value.type.bound:
             why = f"input '{name}' has dimensions without a value: {value.type}"
             raise ShapeError(f"{self.file.name}: {why} ({remedy(name, value.type)})")
@@ -170,7 +170,7 @@ class _Walk:
     """Applying the layers of one model."""
 
     def __init__(self, importer: Importer, layers: Sequence[_Entry], prefix: str, depth: int) -> None:
-        self.importer, self.net, self.layers = importer, importer.net, layers
+        self.importer, self.builder, self.layers = importer, importer.builder, layers
         self.prefix, self.depth = prefix, depth
         self.made: dict[tuple[str, int], list[Value]] = {}
 
@@ -266,13 +266,13 @@ class _Walk:
             return self.importer.model(layer.entry, inner, values, f"{name}/", self.depth + 1)
         made: list[Value] = []
         names = [name]
-        with self.net.layer(name, layer.kind, name):
+        with self.builder.layer(name, layer.kind, name):
             self.importer.read(values)
             made = self.results(layer, values, call)
             names += [f"{name}:{i}" for i in range(1, len(made))]
             for key, value in zip(names, made, strict=False):
-                self.net[key] = value
-        return [self.net.scope[key] for key in names if key in self.net.scope]
+                self.builder[key] = value
+        return [self.builder.scope[key] for key in names if key in self.builder.scope]
 
     def results(self, layer: _Entry, values: list[Value], call: int) -> list[Value]:
         spells = self.importer.spells
@@ -313,7 +313,7 @@ class Layer:
         self, importer: Importer, kind: str, config: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]
     ) -> None:
         self.importer, self.kind, self.config, self.weights = importer, kind, config, weights
-        self.net, self.inputs = importer.net, list(inputs)
+        self.builder, self.inputs = importer.builder, list(inputs)
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.config.get(name)
@@ -327,7 +327,7 @@ class Layer:
 
     @property
     def rank(self) -> int:
-        return self.net.type(self.x).rank
+        return self.builder.type(self.x).rank
 
     def arrays(self, *roles: str) -> list[Array]:
         """The weights of these roles, in the order in which Keras makes them.  Raises RefusedError."""

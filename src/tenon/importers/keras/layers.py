@@ -48,54 +48,58 @@ def activated(layer: Layer, y: Value, given: Any = None) -> Value:
 
 def _hard_sigmoid(layer: Layer, y: Value) -> Value:
     alpha = 1 / 6 if layer.importer.version >= 3 else 0.2
-    return layer.net.add("HardSigmoid", y, alpha=alpha, beta=0.5)
+    return layer.builder.add("HardSigmoid", y, alpha=alpha, beta=0.5)
 
 
 def _gated(layer: Layer, y: Value) -> Value:
-    n = layer.net.dims(y)[-1]
+    n = layer.builder.dims(y)[-1]
     if n % 2:
         raise RefusedError(f"{n} channels have no halves")
-    half, gate = layer.net.split(y, [n // 2, n // 2], layer.net.type(y).rank - 1)
-    return layer.net.add("Mul", half, layer.net.add("Sigmoid", gate))
+    half, gate = layer.builder.split(y, [n // 2, n // 2], layer.builder.type(y).rank - 1)
+    return layer.builder.add("Mul", half, layer.builder.add("Sigmoid", gate))
 
 
 def _sparse_plus(layer: Layer, y: Value) -> Value:
     """A parabola between -1 and 1, and the straight line from there on."""
-    net, one = layer.net, layer.net.scalar(1.0)
-    bent = net.square(net.clip(net.add("Add", y, one), 0, 2))
-    return net.add("Add", net.add("Mul", bent, net.scalar(0.25)), net.add("Relu", net.add("Sub", y, one)))
+    builder, one = layer.builder, layer.builder.scalar(1.0)
+    bent = builder.square(builder.clip(builder.add("Add", y, one), 0, 2))
+    return builder.add(
+        "Add", builder.add("Mul", bent, builder.scalar(0.25)), builder.add("Relu", builder.add("Sub", y, one))
+    )
 
 
 def _square_plus(layer: Layer, y: Value) -> Value:
-    net = layer.net
-    root = net.add("Sqrt", net.add("Add", net.square(y), net.scalar(4.0)))
-    return net.add("Mul", net.add("Add", y, root), net.scalar(0.5))
+    builder = layer.builder
+    root = builder.add("Sqrt", builder.add("Add", builder.square(y), builder.scalar(4.0)))
+    return builder.add("Mul", builder.add("Add", y, root), builder.scalar(0.5))
 
 
 def _soft_shrink(layer: Layer, y: Value) -> Value:
-    net, half = layer.net, layer.net.scalar(0.5)
-    above, below = net.add("Sub", y, half), net.add("Sub", net.add("Neg", y), half)
-    return net.add("Sub", net.add("Relu", above), net.add("Relu", below))
+    builder, half = layer.builder, layer.builder.scalar(0.5)
+    above, below = builder.add("Sub", y, half), builder.add("Sub", builder.add("Neg", y), half)
+    return builder.add("Sub", builder.add("Relu", above), builder.add("Relu", below))
 
 
 def _hard_shrink(layer: Layer, y: Value) -> Value:
-    net = layer.net
-    return net.add("Where", net.add("Greater", net.add("Abs", y), net.scalar(0.5)), y, net.scalar(0.0))
+    builder = layer.builder
+    return builder.add(
+        "Where", builder.add("Greater", builder.add("Abs", y), builder.scalar(0.5)), y, builder.scalar(0.0)
+    )
 
 
 def _log_sigmoid(layer: Layer, y: Value) -> Value:
-    return layer.net.add("Neg", layer.net.add("Softplus", layer.net.add("Neg", y)))
+    return layer.builder.add("Neg", layer.builder.add("Softplus", layer.builder.add("Neg", y)))
 
 
 def _plain(op: str, **attributes: object) -> Callable[[Layer, Value], Value]:
-    return lambda layer, y: layer.net.add(op, y, **attributes)
+    return lambda layer, y: layer.builder.add(op, y, **attributes)
 
 
 ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
     "linear": lambda layer, y: y,
     "NoOpActivation": lambda layer, y: y,
     "relu": _plain("Relu"),
-    "relu6": lambda layer, y: layer.net.clip(y, 0, 6),
+    "relu6": lambda layer, y: layer.builder.clip(y, 0, 6),
     "softmax": _plain("Softmax", axis=-1),
     "log_softmax": _plain("LogSoftmax", axis=-1),
     "sigmoid": _plain("Sigmoid"),
@@ -114,48 +118,48 @@ ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
     "celu": _plain("Elu"),
     "glu": _gated,
     "hard_shrink": _hard_shrink,
-    "hard_tanh": lambda layer, y: layer.net.clip(y, -1, 1),
+    "hard_tanh": lambda layer, y: layer.builder.clip(y, -1, 1),
     "log_sigmoid": _log_sigmoid,
     "soft_shrink": _soft_shrink,
     "sparse_plus": _sparse_plus,
     "sparse_sigmoid": _plain("HardSigmoid", alpha=0.5, beta=0.5),
     "squareplus": _square_plus,
-    "tanh_shrink": lambda layer, y: layer.net.add("Sub", y, layer.net.add("Tanh", y)),
+    "tanh_shrink": lambda layer, y: layer.builder.add("Sub", y, layer.builder.add("Tanh", y)),
 }
 
 
 def _relu(layer: Layer) -> Made:
     top, slope = layer.get("max_value"), float(layer.get("negative_slope", 0.0))
     if threshold := float(layer.get("threshold", 0.0)):
-        net, least = layer.net, layer.net.scalar(threshold)
-        low = net.add("Mul", net.add("Sub", layer.x, least), net.scalar(slope))
-        high = layer.x if top is None else net.clip(layer.x, None, float(top))
-        return net.add("Where", net.add("GreaterOrEqual", layer.x, least), high, low)
+        builder, least = layer.builder, layer.builder.scalar(threshold)
+        low = builder.add("Mul", builder.add("Sub", layer.x, least), builder.scalar(slope))
+        high = layer.x if top is None else builder.clip(layer.x, None, float(top))
+        return builder.add("Where", builder.add("GreaterOrEqual", layer.x, least), high, low)
     if slope:
-        y = layer.net.add("LeakyRelu", layer.x, alpha=slope)
-        return y if top is None else layer.net.clip(y, None, float(top))
-    return layer.net.add("Relu", layer.x) if top is None else layer.net.clip(layer.x, 0, float(top))
+        y = layer.builder.add("LeakyRelu", layer.x, alpha=slope)
+        return y if top is None else layer.builder.clip(y, None, float(top))
+    return layer.builder.add("Relu", layer.x) if top is None else layer.builder.clip(layer.x, 0, float(top))
 
 
 def _leaky_relu(layer: Layer) -> Made:
-    return layer.net.add("LeakyRelu", layer.x, alpha=float(layer.get("alpha", layer.get("negative_slope", 0.3))))
+    return layer.builder.add("LeakyRelu", layer.x, alpha=float(layer.get("alpha", layer.get("negative_slope", 0.3))))
 
 
 def _prelu(layer: Layer) -> Made:
     (alpha,) = layer.arrays("alpha")
-    return layer.net.add("PRelu", layer.x, layer.net.constant(alpha, "alpha"))
+    return layer.builder.add("PRelu", layer.x, layer.builder.constant(alpha, "alpha"))
 
 
 def _softmax(layer: Layer) -> Made:
     axis = layer.get("axis", -1)
     axes = sorted(int(a) % layer.rank for a in (axis if isinstance(axis, list) else [axis]))
     if len(axes) == 1:
-        return layer.net.add("Softmax", layer.x, axis=axes[0])
-    net, perm = layer.net, [*(i for i in range(layer.rank) if i not in axes), *axes]
-    turned = net.transpose(layer.x, perm)
-    rows = net.reshape(turned, (*net.dims(turned)[: -len(axes)], -1))
-    y = net.reshape(net.add("Softmax", rows, axis=-1), net.dims(turned))
-    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+        return layer.builder.add("Softmax", layer.x, axis=axes[0])
+    builder, perm = layer.builder, [*(i for i in range(layer.rank) if i not in axes), *axes]
+    turned = builder.transpose(layer.x, perm)
+    rows = builder.reshape(turned, (*builder.dims(turned)[: -len(axes)], -1))
+    y = builder.reshape(builder.add("Softmax", rows, axis=-1), builder.dims(turned))
+    return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
 # ------------------------------------------------------------------------------------------------------ products
@@ -164,21 +168,21 @@ def _biased(layer: Layer, *roles: str) -> tuple[list[Array], Value | None]:
     if not layer.get("use_bias", True):
         return layer.arrays(*roles), None
     *found, bias = layer.arrays(*roles, "bias")
-    return found, layer.net.constant(bias, "bias")
+    return found, layer.builder.constant(bias, "bias")
 
 
 def _dense(layer: Layer) -> Made:
     (kernel,), bias = _biased(layer, "kernel")
-    return activated(layer, layer.net.matmul(layer.x, _kernel(layer, kernel, "kernel"), bias))
+    return activated(layer, layer.builder.matmul(layer.x, _kernel(layer, kernel, "kernel"), bias))
 
 
 def _kernel(layer: Layer, data: Array, role: str) -> Value:
     """A kernel as a constant; within a wrapper of quantisation-aware training, rounded to its grid."""
     low, high = layer.weights.find(f"{role}_min"), layer.weights.find(f"{role}_max")
     if low is None or high is None:
-        return layer.net.constant(data, role)
+        return layer.builder.constant(data, role)
     rounded, quant = on_grid(data, low, high)
-    return layer.net.quantized(rounded, role, quant)
+    return layer.builder.quantized(rounded, role, quant)
 
 
 def on_grid(data: Array, low: Array, high: Array) -> tuple[Array, Quant]:
@@ -196,11 +200,11 @@ def on_grid(data: Array, low: Array, high: Array) -> tuple[Array, Quant]:
 
 # ------------------------------------------------------------------------------------------------------- windows
 def _image(layer: Layer) -> Value:
-    return layer.net.last(layer.x) if layer.first else layer.x
+    return layer.builder.last(layer.x) if layer.first else layer.x
 
 
 def _back(layer: Layer, y: Value) -> Value:
-    return layer.net.first(y) if layer.first else y
+    return layer.builder.first(y) if layer.first else y
 
 
 def _padding(layer: Layer) -> str:
@@ -209,8 +213,8 @@ def _padding(layer: Layer) -> str:
 
 def _channels_first(layer: Layer, kernel: Value) -> Value:
     """[out, in, spatial...] of Keras's [spatial..., in, out]."""
-    spatial = layer.net.type(kernel).rank - 2
-    return layer.net.transpose(kernel, (spatial + 1, spatial, *range(spatial)))
+    spatial = layer.builder.type(kernel).rank - 2
+    return layer.builder.transpose(kernel, (spatial + 1, spatial, *range(spatial)))
 
 
 def _conv(layer: Layer) -> Made:
@@ -220,22 +224,32 @@ def _conv(layer: Layer) -> Made:
     padding: str | list[int] = _padding(layer)
     if padding == "CAUSAL":
         padding = [(kernel.shape[0] - 1) * dilations[0], 0]
-    y = layer.net.conv(
-        _image(layer), w, bias, strides=layer.ints("strides", spatial), dilations=dilations, padding=padding,
+    y = layer.builder.conv(
+        _image(layer),
+        w,
+        bias,
+        strides=layer.ints("strides", spatial),
+        dilations=dilations,
+        padding=padding,
         group=int(layer.get("groups", 1)),
-    )  # fmt: skip
+    )
     return activated(layer, _back(layer, y))
 
 
 def _depthwise(layer: Layer, x: Value, kernel: Value, bias: Value | None) -> Value:
     """``kernel`` is [kernel..., channels, multiplier]."""
-    net, spatial = layer.net, layer.net.type(x).rank - 2
-    *sizes, channels, multiplier = net.dims(kernel)
-    w = _channels_first(layer, net.reshape(kernel, (*sizes, 1, channels * multiplier)))
-    return net.conv(
-        x, w, bias, strides=layer.ints("strides", spatial), dilations=layer.ints("dilation_rate", spatial),
-        padding=_padding(layer), group=channels,
-    )  # fmt: skip
+    builder, spatial = layer.builder, layer.builder.type(x).rank - 2
+    *sizes, channels, multiplier = builder.dims(kernel)
+    w = _channels_first(layer, builder.reshape(kernel, (*sizes, 1, channels * multiplier)))
+    return builder.conv(
+        x,
+        w,
+        bias,
+        strides=layer.ints("strides", spatial),
+        dilations=layer.ints("dilation_rate", spatial),
+        padding=_padding(layer),
+        group=channels,
+    )
 
 
 def _depthwise_conv(layer: Layer) -> Made:
@@ -245,11 +259,11 @@ def _depthwise_conv(layer: Layer) -> Made:
 
 
 def _separable_conv(layer: Layer) -> Made:
-    net = layer.net
+    builder = layer.builder
     (depthwise, pointwise), bias = _biased(layer, "depthwise_kernel", "pointwise_kernel")
-    y = _depthwise(layer, _image(layer), net.constant(depthwise, "depthwise"), None)
-    w = _channels_first(layer, net.constant(pointwise, "pointwise"))
-    return activated(layer, _back(layer, net.conv(y, w, bias)))
+    y = _depthwise(layer, _image(layer), builder.constant(depthwise, "depthwise"), None)
+    w = _channels_first(layer, builder.constant(pointwise, "pointwise"))
+    return activated(layer, _back(layer, builder.conv(y, w, bias)))
 
 
 def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int | None) -> int:
@@ -260,14 +274,14 @@ def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int 
 
 
 def _conv_transpose(layer: Layer) -> Made:
-    net, x, spatial, padding = layer.net, _image(layer), layer.rank - 2, _padding(layer)
+    builder, x, spatial, padding = layer.builder, _image(layer), layer.rank - 2, _padding(layer)
     (kernel,), bias = _biased(layer, "kernel")
     w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
     strides, dilations = layer.ints("strides", spatial), layer.ints("dilation_rate", spatial)
     extra = layer.ints("output_padding", spatial) if layer.get("output_padding") is not None else [None] * spatial
-    settings = zip(net.dims(x)[1:-1], kernel.shape, strides, dilations, extra, strict=False)
+    settings = zip(builder.dims(x)[1:-1], kernel.shape, strides, dilations, extra, strict=False)
     sizes = [_transposed_size(n, (k - 1) * d + 1, s, padding, more) for n, k, s, d, more in settings]
-    y = net.conv_transpose(x, w, bias, sizes, strides=strides, dilations=dilations, padding=padding)
+    y = builder.conv_transpose(x, w, bias, sizes, strides=strides, dilations=dilations, padding=padding)
     return activated(layer, _back(layer, y))
 
 
@@ -276,7 +290,7 @@ def _pool(kind: str) -> Spell:
         spatial = layer.rank - 2
         kernel = layer.ints("pool_size", spatial, 2)
         strides = layer.ints("strides", spatial) if layer.get("strides") is not None else kernel
-        return _back(layer, layer.net.pool(kind, _image(layer), kernel, strides, _padding(layer)))
+        return _back(layer, layer.builder.pool(kind, _image(layer), kernel, strides, _padding(layer)))
 
     return spell
 
@@ -284,7 +298,7 @@ def _pool(kind: str) -> Spell:
 def _global_pool(kind: str) -> Spell:
     def spell(layer: Layer) -> Made:
         axes = range(2, layer.rank) if layer.first else range(1, layer.rank - 1)
-        return layer.net.reduce(kind, layer.x, tuple(axes), bool(layer.get("keepdims", False)))
+        return layer.builder.reduce(kind, layer.x, tuple(axes), bool(layer.get("keepdims", False)))
 
     return spell
 
@@ -303,43 +317,43 @@ def _zero_padding(layer: Layer) -> Made:
     pads = np.zeros((layer.rank, 2), np.int64)
     start = 2 if layer.first else 1
     pads[start : start + layer.rank - 2] = _pairs(layer, "padding")
-    return layer.net.pad(layer.x, pads)
+    return layer.builder.pad(layer.x, pads)
 
 
 def _cropping(layer: Layer) -> Made:
-    start, pairs, dims = 2 if layer.first else 1, _pairs(layer, "cropping"), layer.net.dims(layer.x)
+    start, pairs, dims = 2 if layer.first else 1, _pairs(layer, "cropping"), layer.builder.dims(layer.x)
     axes = range(start, start + len(pairs))
     ends = [dims[axis] - after for axis, (_, after) in zip(axes, pairs, strict=True)]
-    return layer.net.slice(layer.x, [before for before, _ in pairs], ends, axes)
+    return layer.builder.slice(layer.x, [before for before, _ in pairs], ends, axes)
 
 
 def _center_crop(layer: Layer) -> Made:
     """The middle; of what is too small, the middle of the wanted proportions, enlarged."""
     first = 2 if layer.first else 1
-    sizes, wanted = layer.net.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
+    sizes, wanted = layer.builder.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
     if any(n < m for n, m in zip(sizes, wanted, strict=True)):
         return _resized(layer, _proportioned(layer, _image(layer), wanted), wanted, "bilinear", half_pixel=True)
     starts = [(n - m) // 2 for n, m in zip(sizes, wanted, strict=True)]
     ends = [a + m for a, m in zip(starts, wanted, strict=True)]
-    return layer.net.slice(layer.x, starts, ends, range(first, first + 2))
+    return layer.builder.slice(layer.x, starts, ends, range(first, first + 2))
 
 
 def _proportioned(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
     """The middle of an image that has the proportions of ``wanted``."""
-    (height, width), (rows, columns) = layer.net.dims(x)[-3:-1], wanted
+    (height, width), (rows, columns) = layer.builder.dims(x)[-3:-1], wanted
     kept = [min(height, width * rows // columns), min(width, height * columns // rows)]
     starts = [(height - kept[0]) // 2, (width - kept[1]) // 2]
-    return layer.net.slice(x, starts, [a + n for a, n in zip(starts, kept, strict=True)], (1, 2))
+    return layer.builder.slice(x, starts, [a + n for a, n in zip(starts, kept, strict=True)], (1, 2))
 
 
 def _surrounded(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
     """An image in the middle of a larger one that has the proportions of ``wanted``; of an odd rest one is left out."""
     if layer.get("fill_mode", "constant") != "constant":
         raise RefusedError(f"fill_mode={layer.get('fill_mode')} is not supported")
-    (height, width), (rows, columns) = layer.net.dims(x)[-3:-1], wanted
+    (height, width), (rows, columns) = layer.builder.dims(x)[-3:-1], wanted
     spare = [max(height, width * rows // columns) - height, max(width, height * columns // rows) - width]
     pads = np.array([[0, 0], *([n // 2, n // 2] for n in spare), [0, 0]])
-    return layer.net.pad(x, pads, layer.net.number(float(layer.get("fill_value", 0.0)), x))
+    return layer.builder.pad(x, pads, layer.builder.number(float(layer.get("fill_value", 0.0)), x))
 
 
 def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None) -> Made:
@@ -349,7 +363,7 @@ def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half
         raise RefusedError(f"the interpolation {name} is not supported")
     mode = _INTERPOLATIONS[name]
     centred = mode != "nearest" if half_pixel is None else half_pixel
-    return _back(layer, layer.net.resize(x, sizes, mode, align_corners=False, half_pixel=centred))
+    return _back(layer, layer.builder.resize(x, sizes, mode, align_corners=False, half_pixel=centred))
 
 
 _INTERPOLATIONS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
@@ -357,7 +371,7 @@ _INTERPOLATIONS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic
 
 def _up_sampling(layer: Layer) -> Made:
     x, factors = _image(layer), layer.ints("size", layer.rank - 2, 2)
-    sizes = [n * f for n, f in zip(layer.net.dims(x)[1:-1], factors, strict=True)]
+    sizes = [n * f for n, f in zip(layer.builder.dims(x)[1:-1], factors, strict=True)]
     return _resized(layer, x, sizes, "nearest")
 
 
@@ -375,7 +389,7 @@ def _merge(op: str) -> Spell:
     def spell(layer: Layer) -> Made:
         total, *rest = layer.inputs
         for value in rest:
-            total = layer.net.add(op, total, value)
+            total = layer.builder.add(op, total, value)
         return total
 
     return spell
@@ -383,57 +397,59 @@ def _merge(op: str) -> Spell:
 
 # ---------------------------------------------------------------------------------------------- moving elements
 def _same(layer: Layer) -> Made:
-    return layer.net.add("Identity", layer.x)
+    return layer.builder.add("Identity", layer.x)
 
 
 def _flatten(layer: Layer) -> Made:
     x = _image(layer) if layer.rank > 2 else layer.x
-    return layer.net.reshape(x, (layer.net.dims(x)[0], -1))
+    return layer.builder.reshape(x, (layer.builder.dims(x)[0], -1))
 
 
 def _reshape(layer: Layer) -> Made:
     if "newshape" in layer.config:
         return FUNCTIONS["ops.Reshape"](layer)
-    return layer.net.reshape(layer.x, (layer.net.dims(layer.x)[0], *layer.get("target_shape", [])))
+    return layer.builder.reshape(layer.x, (layer.builder.dims(layer.x)[0], *layer.get("target_shape", [])))
 
 
 def _repeat_vector(layer: Layer) -> Made:
-    n, width = layer.net.dims(layer.x)
-    wide = layer.net.reshape(layer.x, (n, 1, width))
-    return layer.net.add("Tile", wide, layer.net.ints(1, int(layer.get("n", 1)), 1))
+    n, width = layer.builder.dims(layer.x)
+    wide = layer.builder.reshape(layer.x, (n, 1, width))
+    return layer.builder.add("Tile", wide, layer.builder.ints(1, int(layer.get("n", 1)), 1))
 
 
 def _layer_scale(layer: Layer) -> Made:
     """Of keras.applications' ConvNeXt."""
-    return layer.net.add("Mul", layer.x, layer.net.constant(layer.arrays("gamma")[0], "gamma"))
+    return layer.builder.add("Mul", layer.x, layer.builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
 def _scaled_sum(layer: Layer) -> Made:
     """Of keras.applications' InceptionResNetV2."""
     if len(layer.inputs) != 2:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
-    return layer.net.add("Add", layer.x, layer.net.add("Mul", layer.inputs[1], layer.net.scalar(layer.get("scale"))))
+    return layer.builder.add(
+        "Add", layer.x, layer.builder.add("Mul", layer.inputs[1], layer.builder.scalar(layer.get("scale")))
+    )
 
 
 def _embedding(layer: Layer) -> Made:
     (table,) = layer.arrays("embeddings")
-    indices = layer.net.add("Cast", layer.x, to="i32")
-    return layer.net.add("Gather", layer.net.constant(table, "embeddings"), indices, axis=0)
+    indices = layer.builder.add("Cast", layer.x, to="i32")
+    return layer.builder.add("Gather", layer.builder.constant(table, "embeddings"), indices, axis=0)
 
 
 # ------------------------------------------------------------------------------------------------------ wrappers
 def _time_distributed(layer: Layer) -> Made:
     """The inner layer sees all steps as one batch."""
-    net, entry = layer.net, layer.get("layer")
-    n, steps, *rest = net.dims(layer.x)
-    made = _inner(layer, entry, layer.weights.wrapped(), [net.reshape(layer.x, (n * steps, *rest))])
-    return net.reshape(made[0], (n, steps, *net.dims(made[0])[1:]))
+    builder, entry = layer.builder, layer.get("layer")
+    n, steps, *rest = builder.dims(layer.x)
+    made = _inner(layer, entry, layer.weights.wrapped(), [builder.reshape(layer.x, (n * steps, *rest))])
+    return builder.reshape(made[0], (n, steps, *builder.dims(made[0])[1:]))
 
 
 def _inner(layer: Layer, entry: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]) -> list[Value]:
     kind = str(entry["class_name"])
     if kind in MODELS:
-        return layer.importer.model(entry, weights, inputs, f"{layer.net.origin.layer}/", 1)
+        return layer.importer.model(entry, weights, inputs, f"{layer.builder.origin.layer}/", 1)
     if kind not in LAYERS:
         raise RefusedError(f"the layer {kind} within it is not supported")
     made = LAYERS[kind](layer.inner(entry, weights, inputs))
@@ -453,7 +469,7 @@ def _ranged(layer: Layer, y: Value, stem: str, quantizer: Any = None) -> Value:
     config = quantizer.get("config", {}) if isinstance(quantizer, dict) else {}
     bits, narrow = int(config.get("num_bits", 8)), bool(config.get("narrow_range", False))
     least, most = min(0.0, float(low.item())), max(0.0, float(high.item()))
-    return layer.net.fake_quant(y, least, most, bits, narrow=narrow) if least < most else y
+    return layer.builder.fake_quant(y, least, most, bits, narrow=narrow) if least < most else y
 
 
 def _quantize_layer(layer: Layer) -> Made:
@@ -485,18 +501,24 @@ def _quantize_annotate(layer: Layer) -> Made:
 _MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
 _AXES = ("1D", "2D", "3D")
 _NOTHING = (
-    "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity", "InputLayer",
+    "ActivityRegularization",
+    "AlphaDropout",
+    "Dropout",
+    "GaussianDropout",
+    "GaussianNoise",
+    "Identity",
+    "InputLayer",
     *(f"Random{what}" for what in ("Brightness", "Contrast", "Flip", "Rotation", "Translation", "Zoom")),
-)  # fmt: skip
+)
 """Layers that do nothing when a network answers."""
 
 LAYERS: dict[str, Spell] = {
     **dict.fromkeys(_NOTHING, _same),
     "Activation": lambda layer: activated(layer, layer.x),
-    "Average": lambda layer: layer.net.add("Mean", *layer.inputs),
+    "Average": lambda layer: layer.builder.add("Mean", *layer.inputs),
     **{f"AveragePooling{d}": _pool("AveragePool") for d in _AXES},
     "CenterCrop": _center_crop,
-    "Concatenate": lambda layer: layer.net.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
+    "Concatenate": lambda layer: layer.builder.add("Concat", *layer.inputs, axis=int(layer.get("axis", -1))),
     **{f"Conv{d}": _conv for d in _AXES},
     **{f"Conv{d}Transpose": _conv_transpose for d in _AXES},
     **{f"Cropping{d}": _cropping for d in _AXES},
@@ -504,7 +526,7 @@ LAYERS: dict[str, Spell] = {
     "Dense": _dense,
     "DepthwiseConv1D": _depthwise_conv,
     "DepthwiseConv2D": _depthwise_conv,
-    "ELU": lambda layer: layer.net.add("Elu", layer.x, alpha=float(layer.get("alpha", 1.0))),
+    "ELU": lambda layer: layer.builder.add("Elu", layer.x, alpha=float(layer.get("alpha", 1.0))),
     "Embedding": _embedding,
     "Flatten": _flatten,
     **{f"GlobalAveragePooling{d}": _global_pool("Mean") for d in _AXES},
@@ -514,7 +536,7 @@ LAYERS: dict[str, Spell] = {
     **{f"MaxPooling{d}": _pool("MaxPool") for d in _AXES},
     **{name: _merge(op) for name, op in _MERGES.items()},
     "PReLU": _prelu,
-    "Permute": lambda layer: layer.net.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", [])))),
+    "Permute": lambda layer: layer.builder.transpose(layer.x, (0, *(int(d) for d in layer.get("dims", [])))),
     "QuantizeAnnotate": _quantize_annotate,
     "QuantizeLayer": _quantize_layer,
     "QuantizeWrapper": _quantize_wrapper,
@@ -528,7 +550,9 @@ LAYERS: dict[str, Spell] = {
     "Softmax": _softmax,
     **{f"SpatialDropout{d}": _same for d in _AXES},
     "SpectralNormalization": _spectral_normalization,
-    "ThresholdedReLU": lambda layer: layer.net.add("ThresholdedRelu", layer.x, alpha=float(layer.get("theta", 1.0))),
+    "ThresholdedReLU": lambda layer: layer.builder.add(
+        "ThresholdedRelu", layer.x, alpha=float(layer.get("theta", 1.0))
+    ),
     "TimeDistributed": _time_distributed,
     **{f"UpSampling{d}": _up_sampling for d in _AXES},
     **{f"ZeroPadding{d}": _zero_padding for d in _AXES},

@@ -39,8 +39,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
     try:
         config, weights, version = read(file)
-        net = ChannelsLast(file, "", shapes, inputs, outputs)
-        return Importer(net, version, LAYERS).run(config, weights)
+        builder = ChannelsLast(file, "", shapes, inputs, outputs)
+        return Importer(builder, version, LAYERS).run(config, weights)
     except (ModelError, InputError):
         raise
     except RefusedError as error:

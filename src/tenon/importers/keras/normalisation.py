@@ -22,69 +22,69 @@ def _affine(layer: Layer, *others: str) -> dict[str, Array]:
 
 
 def _batch_normalization(layer: Layer) -> Made:
-    net, found = layer.net, _affine(layer, "moving_mean", "moving_variance")
+    builder, found = layer.builder, _affine(layer, "moving_mean", "moving_variance")
     mean, variance = found["moving_mean"], found["moving_variance"]
     parts = (found.get("gamma", np.ones_like(mean)), found.get("beta", np.zeros_like(mean)), mean, variance)
     axis = layer.get("axis", -1)
     axis = (axis[0] if isinstance(axis, list) else axis) % layer.rank
     perm = [0, axis, *(i for i in range(1, layer.rank) if i != axis)] if layer.rank > 1 else [0]
-    x = net.transpose(layer.x, perm)
-    constants = [net.constant(p.astype(np.float32), "statistics") for p in parts]
-    y = net.add("BatchNormalization", x, *constants, epsilon=float(layer.get("epsilon", 1e-3)))
-    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+    x = builder.transpose(layer.x, perm)
+    constants = [builder.constant(p.astype(np.float32), "statistics") for p in parts]
+    y = builder.add("BatchNormalization", x, *constants, epsilon=float(layer.get("epsilon", 1e-3)))
+    return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
 def _layer_normalization(layer: Layer) -> Made:
     """Over other axes than the last ones these are moved to the end and back."""
-    given, net = layer.get("axis", -1), layer.net
+    given, builder = layer.get("axis", -1), layer.builder
     axes = sorted(int(a) % layer.rank for a in (given if isinstance(given, list) else [given]))
     perm = [*(i for i in range(layer.rank) if i not in axes), *axes]
-    x, epsilon = net.transpose(layer.x, perm), float(layer.get("epsilon", 1e-3))
+    x, epsilon = builder.transpose(layer.x, perm), float(layer.get("epsilon", 1e-3))
     if layer.get("rms_scaling", False):
         y = _scaled_by_spread(layer, x, len(axes), epsilon)
     else:
-        found, dims = _affine(layer), net.dims(x)[-len(axes) :]
-        gamma = net.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
-        beta = net.constant(found["beta"], "beta") if "beta" in found else None
-        y = net.add("LayerNormalization", x, gamma, beta, axis=-len(axes), epsilon=epsilon)
-    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+        found, dims = _affine(layer), builder.dims(x)[-len(axes) :]
+        gamma = builder.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
+        beta = builder.constant(found["beta"], "beta") if "beta" in found else None
+        y = builder.add("LayerNormalization", x, gamma, beta, axis=-len(axes), epsilon=epsilon)
+    return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
 def _scaled_by_spread(layer: Layer, x: Value, count: int, epsilon: float) -> Value:
     """Divided by the standard deviation over the last axes, the mean left as it is, and scaled as was learnt."""
-    net, axes = layer.net, layer.net.ints(*range(-count, 0))
-    apart = net.add("Sub", x, net.add("ReduceMean", x, axes, keepdims=1))
-    variance = net.add("ReduceMean", net.square(apart), axes, keepdims=1)
-    y = net.add("Div", x, net.add("Sqrt", net.add("Add", variance, net.scalar(epsilon))))
-    return net.add("Mul", y, net.constant(layer.arrays("gamma")[0], "gamma"))
+    builder, axes = layer.builder, layer.builder.ints(*range(-count, 0))
+    apart = builder.add("Sub", x, builder.add("ReduceMean", x, axes, keepdims=1))
+    variance = builder.add("ReduceMean", builder.square(apart), axes, keepdims=1)
+    y = builder.add("Div", x, builder.add("Sqrt", builder.add("Add", variance, builder.scalar(epsilon))))
+    return builder.add("Mul", y, builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
 def _group_normalization(layer: Layer) -> Made:
-    net, axis = layer.net, int(layer.get("axis", -1)) % layer.rank
+    builder, axis = layer.builder, int(layer.get("axis", -1)) % layer.rank
     perm = [*(i for i in range(layer.rank) if i != axis), axis]
-    turned = net.transpose(layer.x, perm)
-    dims, groups = net.dims(turned), int(layer.get("groups", 32))
+    turned = builder.transpose(layer.x, perm)
+    dims, groups = builder.dims(turned), int(layer.get("groups", 32))
     groups = dims[-1] if groups == -1 else groups
     if axis == 0 or groups < 1 or dims[-1] % groups:
         raise RefusedError(f"{groups} groups of {dims[-1]} channels are not supported")
-    found, axes = _affine(layer), net.ints(1, 3)
-    x = net.reshape(turned, (dims[0], -1, groups, dims[-1] // groups))
-    x = net.add("Sub", x, net.add("ReduceMean", x, axes, keepdims=1))
-    spread = net.add("ReduceMean", net.square(x), axes, keepdims=1)
-    epsilon = net.scalar(float(layer.get("epsilon", 1e-3)))
-    y = net.reshape(net.add("Div", x, net.add("Sqrt", net.add("Add", spread, epsilon))), dims)
+    found, axes = _affine(layer), builder.ints(1, 3)
+    x = builder.reshape(turned, (dims[0], -1, groups, dims[-1] // groups))
+    x = builder.add("Sub", x, builder.add("ReduceMean", x, axes, keepdims=1))
+    spread = builder.add("ReduceMean", builder.square(x), axes, keepdims=1)
+    epsilon = builder.scalar(float(layer.get("epsilon", 1e-3)))
+    y = builder.reshape(builder.add("Div", x, builder.add("Sqrt", builder.add("Add", spread, epsilon))), dims)
     for role, op in (("gamma", "Mul"), ("beta", "Add")):
-        y = net.add(op, y, net.constant(found[role], role)) if role in found else y
-    return net.transpose(y, [int(i) for i in np.argsort(perm)])
+        y = builder.add(op, y, builder.constant(found[role], role)) if role in found else y
+    return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
 def _rms_normalization(layer: Layer) -> Made:
-    net, axis = layer.net, layer.get("axis", -1)
-    axes = net.ints(*(int(a) for a in (axis if isinstance(axis, list) else [axis])))
-    mean = net.add("ReduceMean", net.square(layer.x), axes, keepdims=1)
-    epsilon = net.scalar(float(layer.get("epsilon", 1e-6)))
-    y = net.add("Div", layer.x, net.add("Sqrt", net.add("Add", mean, epsilon)))
-    return net.add("Mul", y, net.constant(layer.arrays("scale")[0], "scale"))
+    builder, axis = layer.builder, layer.get("axis", -1)
+    axes = builder.ints(*(int(a) for a in (axis if isinstance(axis, list) else [axis])))
+    mean = builder.add("ReduceMean", builder.square(layer.x), axes, keepdims=1)
+    epsilon = builder.scalar(float(layer.get("epsilon", 1e-6)))
+    y = builder.add("Div", layer.x, builder.add("Sqrt", builder.add("Add", mean, epsilon)))
+    return builder.add("Mul", y, builder.constant(layer.arrays("scale")[0], "scale"))
 
 
 def _unit_normalization(layer: Layer) -> Made:
@@ -98,20 +98,24 @@ def _normalization(layer: Layer) -> Made:
     mean, variance = layer.arrays("mean", "variance") if given[0] is None else (np.array(v, np.float32) for v in given)
     axis = layer.config.get("axis", -1)
     axes = {a % layer.rank for a in (axis if isinstance(axis, list) else [] if axis is None else [axis])}
-    shape = [n if i in axes else 1 for i, n in enumerate(layer.net.dims(layer.x))]
+    shape = [n if i in axes else 1 for i, n in enumerate(layer.builder.dims(layer.x))]
     shape = shape if mean.size == np.prod(shape) else [1] * layer.rank
     length = np.maximum(np.sqrt(variance.reshape(shape)), np.float32(1e-7))
-    offset = layer.net.constant(mean.reshape(shape), "mean")
+    offset = layer.builder.constant(mean.reshape(shape), "mean")
     if layer.get("invert", False):
-        return layer.net.add("Add", layer.net.add("Mul", layer.x, layer.net.constant(length, "deviation")), offset)
-    return layer.net.add("Div", layer.net.add("Sub", layer.x, offset), layer.net.constant(length, "deviation"))
+        return layer.builder.add(
+            "Add", layer.builder.add("Mul", layer.x, layer.builder.constant(length, "deviation")), offset
+        )
+    return layer.builder.add(
+        "Div", layer.builder.add("Sub", layer.x, offset), layer.builder.constant(length, "deviation")
+    )
 
 
 def _rescaling(layer: Layer) -> Made:
     x = layer.x
     scale, offset = (np.array(layer.get(k, d), np.float32) for k, d in (("scale", 1.0), ("offset", 0.0)))
-    y = layer.net.add("Mul", x, layer.net.constant(scale, "scale"))
-    return layer.net.add("Add", y, layer.net.constant(offset, "offset")) if offset.any() else y
+    y = layer.builder.add("Mul", x, layer.builder.constant(scale, "scale"))
+    return layer.builder.add("Add", y, layer.builder.constant(offset, "offset")) if offset.any() else y
 
 
 NORMALISATION: dict[str, Spell] = {

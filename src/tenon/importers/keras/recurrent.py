@@ -82,20 +82,22 @@ def _attributes(layer: Layer, units: int) -> dict[str, Any]:
 def _passed(layer: Layer, weights: Weights, x: Value, states: Sequence[Value]) -> tuple[Value, list[Value]]:
     """What the layer answers, in the order in which it reads the steps, and its last states."""
     _check(layer)
-    net, kind = layer.net, _kind(layer)
+    builder, kind = layer.builder, _kind(layer)
     if kind not in _GATES:
         raise RefusedError(f"the layer {layer.kind} is not one that can be run over steps here")
-    x = net.reverse(x, [1]) if layer.get("go_backwards", False) else x
+    x = builder.reverse(x, [1]) if layer.get("go_backwards", False) else x
     arrays = _weights(layer, weights)
-    constants = [net.constant(np.ascontiguousarray(a, np.float32), "weights") for a in arrays]
-    initial = [net.reshape(s, (1, *net.dims(s))) for s in states]
+    constants = [builder.constant(np.ascontiguousarray(a, np.float32), "weights") for a in arrays]
+    initial = [builder.reshape(s, (1, *builder.dims(s))) for s in states]
     attributes = _attributes(layer, arrays[1].shape[2])
-    y, *last = net.recurrent(_OPS[kind], [net.transpose(x, (1, 0, 2)), *constants, None, *initial], **attributes)
-    steps, _, n, units = net.dims(y)
-    last = [net.reshape(v, (n, units)) for v in last[: 2 if kind == "LSTM" else 1]]
+    y, *last = builder.recurrent(
+        _OPS[kind], [builder.transpose(x, (1, 0, 2)), *constants, None, *initial], **attributes
+    )
+    steps, _, n, units = builder.dims(y)
+    last = [builder.reshape(v, (n, units)) for v in last[: 2 if kind == "LSTM" else 1]]
     if not layer.get("return_sequences", False):
         return last[0], last
-    return net.transpose(net.reshape(y, (steps, n, units)), (1, 0, 2)), last
+    return builder.transpose(builder.reshape(y, (steps, n, units)), (1, 0, 2)), last
 
 
 def _recurrent(layer: Layer) -> list[Value]:
@@ -103,7 +105,7 @@ def _recurrent(layer: Layer) -> list[Value]:
     made, last = _passed(layer, layer.weights, x, states)
     if not layer.get("return_state", False):
         return [made]
-    return [made, *(layer.net.add("Identity", v) if v is made else v for v in last)]
+    return [made, *(layer.builder.add("Identity", v) if v is made else v for v in last)]
 
 
 def _of_cell(layer: Layer) -> list[Value]:
@@ -119,7 +121,7 @@ def _of_cell(layer: Layer) -> list[Value]:
 
 def _bidirectional(layer: Layer) -> list[Value]:
     """One layer over the steps and another against them; the outputs joined as the layer says."""
-    net, entry = layer.net, layer.get("layer")
+    builder, entry = layer.builder, layer.get("layer")
     turned = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
     entries = {"forward": entry, "backward": layer.get("backward_layer", turned)}
     x, *states = layer.inputs
@@ -128,9 +130,9 @@ def _bidirectional(layer: Layer) -> list[Value]:
         weights = layer.weights.part(side, str(entries[side]["config"].get("name", side)))
         made, ends = _passed(inner := layer.inner(entries[side], weights, [x]), weights, x, given)
         if side == "backward" and inner.get("return_sequences", False):
-            made = net.reverse(made, [1])
+            made = builder.reverse(made, [1])
         halves.append(made)
-        last += [net.add("Identity", v) if v is made else v for v in ends]
+        last += [builder.add("Identity", v) if v is made else v for v in ends]
     joined = _joined(layer, halves)
     return [*joined, *last] if layer.inner(entry, layer.weights, []).get("return_state", False) else joined
 
@@ -140,10 +142,10 @@ def _joined(layer: Layer, halves: list[Value]) -> list[Value]:
     if mode is None:
         return halves
     if mode == "concat":
-        return [layer.net.add("Concat", *halves, axis=-1)]
+        return [layer.builder.add("Concat", *halves, axis=-1)]
     if mode not in ("sum", "mul", "ave"):
         raise RefusedError(f"the merge mode {mode} is not supported")
-    return [layer.net.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *halves)]
+    return [layer.builder.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *halves)]
 
 
 RECURRENT: dict[str, Callable[[Layer], list[Value]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.shared.named_arguments import Arguments
 from tenon.ir.graph import Value
@@ -17,8 +17,8 @@ _FILTERS = {100: (3, 2, 0, 1), 101: (0, 1, 2, 3), 102: (2, 3, 0, 1), 103: (0, 3,
 class Context(Arguments):
     """The operator about to be made."""
 
-    def __init__(self, net: Net, op: Message, defaults: dict[str, Message]) -> None:
-        super().__init__(net)
+    def __init__(self, builder: GraphBuilder, op: Message, defaults: dict[str, Message]) -> None:
+        super().__init__(builder)
         self.read(op)
         self.defaults = defaults
         self.known = all(is_known(v) for v in self.inputs)
@@ -35,7 +35,7 @@ class Context(Arguments):
         """Input 1 as OIHW."""
         kind = self.arguments.get("filter_format", self.defaults.get("filter_format"))
         order = _FILTERS.get(int(kind.i) if kind is not None else 101)
-        if order is None or len(self.net.dims(self.input(1))) != 4:
+        if order is None or len(self.builder.dims(self.input(1))) != 4:
             raise RefusedError("its filters are of an unknown format")
         return self.add("Transpose", self.input(1), perm=order)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.mace.context import Context
@@ -27,24 +27,51 @@ def _schema(net: dict[str, int], operator: dict[str, int]) -> Schema:
     """The messages with these numbers of the fields that have moved."""
     return Schema(
         {
-            "Argument": {"name": (1, "string"), "f": (2, "float"), "i": (3, "int64"), "s": (4, "bytes"),
-                         "floats": (5, "*float"), "ints": (6, "*int64")},
+            "Argument": {
+                "name": (1, "string"),
+                "f": (2, "float"),
+                "i": (3, "int64"),
+                "s": (4, "bytes"),
+                "floats": (5, "*float"),
+                "ints": (6, "*int64"),
+            },
             "Shape": {"dims": (1, "*int64")},
-            "Tensor": {"dims": (1, "*int64"), "data_type": (2, "int32", 1), "float_data": (3, "*float"),
-                       "int32_data": (4, "*int32"), "name": (5, "string"), "offset": (6, "int64"),
-                       "data_size": (7, "int64"), "scale": (8, "float"), "zero_point": (9, "int32"),
-                       "quantized": (12, "bool")},
-            "Info": {"name": (1, "string"), "dims": (3, "*int32"), "data_type": (5, "int32", 1),
-                     "data_format": (6, "int32", 1)},
-            "Operator": {"input": (1, "*string"), "output": (2, "*string"), "name": (3, "string"),
-                         "type": (4, "string"), "arg": (operator["arg"], "*Argument"),
-                         "output_shape": (operator["output_shape"], "*Shape")},
-            "Net": {"op": (net["op"], "*Operator"), "arg": (net["arg"], "*Argument"),
-                    "tensors": (net["tensors"], "*Tensor"), "input_info": (100, "*Info"),
-                    "output_info": (101, "*Info")},
+            "Tensor": {
+                "dims": (1, "*int64"),
+                "data_type": (2, "int32", 1),
+                "float_data": (3, "*float"),
+                "int32_data": (4, "*int32"),
+                "name": (5, "string"),
+                "offset": (6, "int64"),
+                "data_size": (7, "int64"),
+                "scale": (8, "float"),
+                "zero_point": (9, "int32"),
+                "quantized": (12, "bool"),
+            },
+            "Info": {
+                "name": (1, "string"),
+                "dims": (3, "*int32"),
+                "data_type": (5, "int32", 1),
+                "data_format": (6, "int32", 1),
+            },
+            "Operator": {
+                "input": (1, "*string"),
+                "output": (2, "*string"),
+                "name": (3, "string"),
+                "type": (4, "string"),
+                "arg": (operator["arg"], "*Argument"),
+                "output_shape": (operator["output_shape"], "*Shape"),
+            },
+            "Net": {
+                "op": (net["op"], "*Operator"),
+                "arg": (net["arg"], "*Argument"),
+                "tensors": (net["tensors"], "*Tensor"),
+                "input_info": (100, "*Info"),
+                "output_info": (101, "*Info"),
+            },
             "Multi": {"net_def": (3, "*Net")},
         }
-    )  # fmt: skip
+    )
 
 
 NEW = _schema({"op": 1, "arg": 2, "tensors": 3}, {"arg": 6, "output_shape": 7})
@@ -94,15 +121,15 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     nets = _read(graph.data, graph.name)
     if nets is None:
         raise FormatError(f"{graph.name}: not a readable model of MACE; it is truncated or damaged")
-    net = Net(graph, graph.stem, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
-    return _Model(net, nets, found.data if found is not None and not found.is_folder else None).load()
+    builder = GraphBuilder(graph, graph.stem, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
+    return _Model(builder, nets, found.data if found is not None and not found.is_folder else None).load()
 
 
 class _Model:
     """The walk over the operators of all networks."""
 
-    def __init__(self, net: Net, nets: Sequence[Message], data: bytes | None) -> None:
-        self.net, self.nets, self.data = net, nets, data
+    def __init__(self, builder: GraphBuilder, nets: Sequence[Message], data: bytes | None) -> None:
+        self.builder, self.nets, self.data = builder, nets, data
 
     def load(self) -> Graph:
         read = {name for part in self.nets for op in part.op for name in op.input}
@@ -112,27 +139,27 @@ class _Model:
         for part in self.nets:
             end = base
             for info in part.input_info:
-                if info.name not in made and info.name not in self.net:
+                if info.name not in made and info.name not in self.builder:
                     self.input(info)
             for tensor in part.tensors:
-                with self.net.layer(tensor.name, "tensor", tensor.name):
+                with self.builder.layer(tensor.name, "tensor", tensor.name):
                     if tensor.name in read:
-                        self.net[tensor.name] = self.constant(tensor, base)
+                        self.builder[tensor.name] = self.constant(tensor, base)
                 end = max(end, base + tensor.offset + tensor.data_size * 4) if len(self.nets) > 1 else end
             for op in part.op:
                 self.operator(op, {a.name: a for a in part.arg})
             results = [info.name for info in part.output_info] or [part.op[-1].output[0]]
             base = end
-        return self.net.finish(results)
+        return self.builder.finish(results)
 
     def input(self, info: Message) -> None:
         """Images given as NCHW are turned at once."""
         dims = tuple(d if d > 0 else f"{info.name}_{axis}" for axis, d in enumerate(info.dims))
         kind = I32 if info.data_type == 4 else F32
-        value = port(self.net, info.name, TensorType(kind, dims))
+        value = port(self.builder, info.name, TensorType(kind, dims))
         if info.data_format == 2 and value.type.rank == 4:
-            with self.net.layer(info.name, "input"):
-                self.net.scope[info.name] = self.net.add("Transpose", value, perm=(0, 2, 3, 1))
+            with self.builder.layer(info.name, "input"):
+                self.builder.scope[info.name] = self.builder.add("Transpose", value, perm=(0, 2, 3, 1))
 
     def constant(self, tensor: Message, base: int) -> Value:
         dims = tuple(tensor.dims)
@@ -143,11 +170,11 @@ class _Model:
             numbers = np.asarray(tensor.float_data) if len(tensor.float_data) else np.array(tensor.int32_data, np.int32)
             if numbers.size != count:
                 raise FormatError(f"{numbers.size} numbers for a tensor of shape {list(dims)}; the file is damaged")
-            return self.net.constant(numbers.reshape(dims), "data")
+            return self.builder.constant(numbers.reshape(dims), "data")
         if self.data is None:
-            self.net.graph.incomplete = MISSING_WEIGHTS
-            return self.net.placeholder(dims)
-        return self.net.constant(self.stored(tensor, base + tensor.offset, count).reshape(dims), "data")
+            self.builder.graph.incomplete = MISSING_WEIGHTS
+            return self.builder.placeholder(dims)
+        return self.builder.constant(self.stored(tensor, base + tensor.offset, count).reshape(dims), "data")
 
     def stored(self, tensor: Message, at: int, count: int) -> Array:
         """Numbers out of the .data file, halves and quantised ones as f32.  Raises FormatError."""
@@ -166,13 +193,13 @@ class _Model:
         return data.astype(np.float32) if dtype.kind == "f" else data
 
     def operator(self, op: Message, defaults: dict[str, Message]) -> None:
-        with self.net.layer(op.name or op.output[0], op.type, *op.output):
+        with self.builder.layer(op.name or op.output[0], op.type, *op.output):
             from tenon.importers.mace.ops import OPERATORS
 
-            context = Context(self.net, op, defaults)
+            context = Context(self.builder, op, defaults)
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
             if context.known:
                 made = OPERATORS[op.type](context)
                 for name, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):
-                    self.net[name] = value
+                    self.builder[name] = value

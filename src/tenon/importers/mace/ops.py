@@ -27,12 +27,16 @@ def activated(c: Context, x: Value) -> Value:
     if kind == "PRELU":
         return c.add("PRelu", x, c.input(len(c.inputs) - 1))
     made: dict[str, Callable[[], Value]] = {
-        "RELU": lambda: c.add("Relu", x), "RELUX": lambda: c.add("Clip", x, 0.0, c.number("max_limit", 6.0)),
-        "TANH": lambda: c.add("Tanh", x), "SIGMOID": lambda: c.add("Sigmoid", x),
-        "LEAKYRELU": lambda: c.add("LeakyRelu", x, alpha=slope), "ELU": lambda: c.add("Elu", x, alpha=slope or 1.0),
-        "HARDSIGMOID": lambda: c.add("HardSigmoid", x, alpha=c.number("hardsigmoid_alpha", 1 / 6),
-                                     beta=c.number("hardsigmoid_beta", 0.5)),
-    }  # fmt: skip
+        "RELU": lambda: c.add("Relu", x),
+        "RELUX": lambda: c.add("Clip", x, 0.0, c.number("max_limit", 6.0)),
+        "TANH": lambda: c.add("Tanh", x),
+        "SIGMOID": lambda: c.add("Sigmoid", x),
+        "LEAKYRELU": lambda: c.add("LeakyRelu", x, alpha=slope),
+        "ELU": lambda: c.add("Elu", x, alpha=slope or 1.0),
+        "HARDSIGMOID": lambda: c.add(
+            "HardSigmoid", x, alpha=c.number("hardsigmoid_alpha", 1 / 6), beta=c.number("hardsigmoid_beta", 0.5)
+        ),
+    }
     if kind not in made:
         raise RefusedError(f"the activation {kind} is not supported")
     return made[kind]()
@@ -60,7 +64,7 @@ def convolution(c: Context) -> Value:
 def depthwise(c: Context) -> Value:
     """Filters are [multiplier, channels, h, w]."""
     filters = c.filters()
-    multiplier, channels, h, w = c.net.dims(filters)
+    multiplier, channels, h, w = c.builder.dims(filters)
     kernel = c.reshape(c.add("Transpose", filters, perm=(1, 0, 2, 3)), channels * multiplier, 1, h, w)
     x = c.add("Conv", c.channels_first(), kernel, *c.bias(), **_window(c), group=channels)
     return activated(c, c.channels_last(x))
@@ -74,7 +78,7 @@ def deconvolution(c: Context) -> Value:
     shape = [int(n) for n in c.op.output_shape[0].dims] if c.op.output_shape else []
     if len(shape) == 4 and "pads" not in window:
         window["output_shape"] = shape[1:3]
-    bias = [v for v in c.inputs[2:] if len(c.net.dims(v)) == 1 and c.net.type(v).dtype.is_float][:1]
+    bias = [v for v in c.inputs[2:] if len(c.builder.dims(v)) == 1 and c.builder.type(v).dtype.is_float][:1]
     x = c.add("ConvTranspose", c.channels_first(), kernel, *bias, **window)
     return activated(c, c.channels_last(x))
 
@@ -82,7 +86,7 @@ def deconvolution(c: Context) -> Value:
 def fully_connected(c: Context) -> Value:
     """A convolution whose window is the whole image."""
     filters = c.filters()
-    outputs, *inner = c.net.dims(filters)
+    outputs, *inner = c.builder.dims(filters)
     x = c.channels_first() if len(c.dims) == 4 else c.x
     flat = c.reshape(x, c.dims[0], -1)
     y = c.add("Gemm", flat, c.reshape(filters, outputs, int(np.prod(inner))), *c.bias(), transB=1)
@@ -178,7 +182,7 @@ def reshape(c: Context) -> Value:
 def _flattened(c: Context) -> Value:
     """Caffe's: the axes of an image are counted with its channels first."""
     x = c.channels_first() if c.integer("has_data_format") and len(c.dims) == 4 else c.x
-    dims = c.net.dims(x)
+    dims = c.builder.dims(x)
     first, last = (c.axis(c.integer(name, default), len(dims)) for name, default in (("axis", 1), ("end_axis", -1)))
     return c.reshape(x, *dims[:first], -1, *dims[last + 1 :])
 
@@ -275,8 +279,16 @@ def rearranged(type: str, **attributes: Any) -> Callable[[Context], Value]:
 
 def local_response(c: Context) -> Value:
     size = 2 * c.integer("depth_radius", 5) + 1
-    return c.channels_last(c.add("LRN", c.channels_first(), size=size, alpha=c.number("alpha", 1.0) * size,
-                                 beta=c.number("beta", 0.5), bias=c.number("bias", 1.0)))  # fmt: skip
+    return c.channels_last(
+        c.add(
+            "LRN",
+            c.channels_first(),
+            size=size,
+            alpha=c.number("alpha", 1.0) * size,
+            beta=c.number("beta", 0.5),
+            bias=c.number("bias", 1.0),
+        )
+    )
 
 
 def arg(c: Context) -> Value:
@@ -297,7 +309,7 @@ def space_to_batch(c: Context) -> Value:
     """The rows and columns of the blocks become pictures of their own, row by row, before the pictures there are."""
     down, across, (top, bottom, left, right) = _blocks(c, "paddings")
     x = c.add("Pad", c.x, c.ints(0, top, left, 0, 0, bottom, right, 0))
-    n, h, w, channels = c.net.dims(x)
+    n, h, w, channels = c.builder.dims(x)
     if h % down or w % across:
         raise RefusedError(f"{h} x {w} pixels do not make whole blocks of {down} x {across}")
     x = c.reshape(x, n, h // down, down, w // across, across, channels)
@@ -317,7 +329,7 @@ def batch_to_space(c: Context) -> Value:
 
 def crop(c: Context) -> Value:
     """To the extents of a second input, from an offset on, where that is not negative."""
-    offsets, wanted = c.integers("offset"), c.net.dims(c.input(1))
+    offsets, wanted = c.integers("offset"), c.builder.dims(c.input(1))
     if len(offsets) != len(c.dims) or len(wanted) != len(c.dims):
         raise RefusedError(f"offsets {offsets} for {list(c.dims)} are not supported")
     axes = [i for i, offset in enumerate(offsets) if offset >= 0]
@@ -335,28 +347,58 @@ def one_hot(c: Context) -> Value:
 
 
 OPERATORS: dict[str, Callable[[Context], Made]] = {
-    "Activation": lambda c: activated(c, c.x), "AddN": lambda c: c.fold("Add", c.inputs), "ArgMax": arg,
+    "Activation": lambda c: activated(c, c.x),
+    "AddN": lambda c: c.fold("Add", c.inputs),
+    "ArgMax": arg,
     "BatchToSpaceND": batch_to_space,
-    "BatchNorm": batch_norm, "BiasAdd": lambda c: c.add("Add", c.x, c.input(1)), "Cast": same,
-    "ChannelShuffle": channel_shuffle, "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.integer("axis", 3)),
-    "Conv2D": convolution, "Cumsum": cumulative, "Deconv2D": deconvolution, "DepthwiseDeconv2d": deconvolution,
-    "Dequantize": same, "GroupNorm": normalised_groups, "MVNorm": mean_variance, "Quantize": same,
-    "ResizeBicubic": resize("cubic"), "ScalarMath": eltwise, "Slice": slices, **DETECTION, **SPEECH,
+    "BatchNorm": batch_norm,
+    "BiasAdd": lambda c: c.add("Add", c.x, c.input(1)),
+    "Cast": same,
+    "ChannelShuffle": channel_shuffle,
+    "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.integer("axis", 3)),
+    "Conv2D": convolution,
+    "Cumsum": cumulative,
+    "Deconv2D": deconvolution,
+    "DepthwiseDeconv2d": deconvolution,
+    "Dequantize": same,
+    "GroupNorm": normalised_groups,
+    "MVNorm": mean_variance,
+    "Quantize": same,
+    "ResizeBicubic": resize("cubic"),
+    "ScalarMath": eltwise,
+    "Slice": slices,
+    **DETECTION,
+    **SPEECH,
     "DepthToSpace": rearranged("DepthToSpace", mode="DCR"),
-    "DepthwiseConv2d": depthwise, "Eltwise": eltwise,
-    "ExpandDims": lambda c: c.add("Unsqueeze", c.x, c.ints(c.integer("axis"))), "FullyConnected": fully_connected,
+    "DepthwiseConv2d": depthwise,
+    "Eltwise": eltwise,
+    "ExpandDims": lambda c: c.add("Unsqueeze", c.x, c.ints(c.integer("axis"))),
+    "FullyConnected": fully_connected,
     "Gather": lambda c: c.add("Gather", c.x, c.add("Cast", c.input(1), to="i64"), axis=c.integer("axis")),
-    "Identity": same, "LocalResponseNorm": local_response, "MatMul": matmul, "Pad": pad, "Pooling": pooling,
-    "Reduce": reduce, "Reshape": reshape, "ResizeBilinear": resize("linear"),
-    "ResizeNearestNeighbor": resize("nearest"), "Crop": crop, "Reverse": reverse,
-    "OneHot": one_hot, "SpaceToBatchND": space_to_batch, "Unstack": lambda c: c.unstacked(c.x, c.integer("axis")),
+    "Identity": same,
+    "LocalResponseNorm": local_response,
+    "MatMul": matmul,
+    "Pad": pad,
+    "Pooling": pooling,
+    "Reduce": reduce,
+    "Reshape": reshape,
+    "ResizeBilinear": resize("linear"),
+    "ResizeNearestNeighbor": resize("nearest"),
+    "Crop": crop,
+    "Reverse": reverse,
+    "OneHot": one_hot,
+    "SpaceToBatchND": space_to_batch,
+    "Unstack": lambda c: c.unstacked(c.x, c.integer("axis")),
     "Fill": lambda c: c.add("Expand", c.input(1), c.add("Cast", c.x, to="i64")),
     "Shape": lambda c: c.add("Cast", c.add("Shape", c.x), to="i32"),
     "Softmax": lambda c: c.add("LogSoftmax" if c.integer("use_log") else "Softmax", c.x, axis=-1),
-    "SpaceToDepth": rearranged("SpaceToDepth"), "Split": split, "SqrDiffMean": squared_difference_mean,
+    "SpaceToDepth": rearranged("SpaceToDepth"),
+    "Split": split,
+    "SqrDiffMean": squared_difference_mean,
     "Squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.integers("axis")) if c.integers("axis") else None),
-    "Stack": lambda c: c.stacked(c.inputs, c.integer("axis")), "StridedSlice": strided_slice,
+    "Stack": lambda c: c.stacked(c.inputs, c.integer("axis")),
+    "StridedSlice": strided_slice,
     "Tile": lambda c: c.add("Tile", c.x, c.add("Cast", c.input(1), to="i64")),
     "Transpose": lambda c: c.add("Transpose", c.x, perm=c.integers("dims")),
     "Unsqueeze": lambda c: c.add("Unsqueeze", c.x, c.ints(*c.integers("axis"))),
-}  # fmt: skip
+}

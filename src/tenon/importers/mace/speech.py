@@ -20,7 +20,7 @@ LONGEST = 4096
 
 def _frames(c: Context, x: Value, numbers: Sequence[int]) -> Value:
     """Those frames, in that order."""
-    count = c.net.dims(x)[-2]
+    count = c.builder.dims(x)[-2]
     if not numbers or not all(0 <= i < count for i in numbers):
         raise RefusedError(f"needs the frames {list(numbers)} of {count}")
     return c.add("Gather", x, np.array(numbers, np.int64), axis=-2)
@@ -140,7 +140,7 @@ def statistics(c: Context) -> Value:
 def _cell(c: Context, gates: Value, memory: Value, peepholes: Value, scales: Value | None) -> tuple[Value, Value]:
     """Kaldi's LSTM: gates [.., 4 C] input, forget, cell, output; the memory before, [.., C]; three peepholes, [3, C];
     factors of input, forget and output [.., 3].  Gives the memory and what the cell says."""
-    axis, size = len(c.net.dims(gates)) - 1, c.net.dims(memory)[-1]
+    axis, size = len(c.builder.dims(gates)) - 1, c.builder.dims(memory)[-1]
     i, f, g, o = c.split(gates, axis, [size] * 4)
     peeps = [c.add("Gather", peepholes, np.array(k, np.int64), axis=0) for k in range(3)]
     factors = c.split(scales, axis, [1, 1, 1]) if scales is not None else (None,) * 3
@@ -178,8 +178,10 @@ def dynamic_lstm(c: Context) -> Sequence[Value]:
     if min(delays) < 1 or max(*delays, len(numbers)) > LONGEST:
         raise RefusedError(f"{len(numbers)} frames with delays of {delays} are not supported")
     frames = _frames(c, c.reshape(x, -1, *c.dims[-2:]), numbers)
-    said, kept = ([c.add("Squeeze", part, c.ints(1)) for part in c.split(c.reshape(v, -1, n, c.net.dims(v)[-1]), 1,
-                   [1] * n)] for v, n in zip(c.inputs[1:3], delays, strict=True))  # fmt: skip
+    said, kept = (
+        [c.add("Squeeze", part, c.ints(1)) for part in c.split(c.reshape(v, -1, n, c.builder.dims(v)[-1]), 1, [1] * n)]
+        for v, n in zip(c.inputs[1:3], delays, strict=True)
+    )
     offset, size = c.integer("prev_out_offset"), c.integer("prev_out_dim")
     outputs, echoes, memories = [], [], []
     for i, frame in enumerate(c.split(frames, 1, [1] * len(numbers))):
@@ -194,14 +196,16 @@ def dynamic_lstm(c: Context) -> Sequence[Value]:
         outputs.append(output)
         echoes.append(echo)
         memories.append(memory)
-    caches = [[listed[k] for k in c.integers(f"{name}_cache_indexes")]
-              for name, listed in (("out", echoes), ("cell", memories))]  # fmt: skip
+    caches = [
+        [listed[k] for k in c.integers(f"{name}_cache_indexes")]
+        for name, listed in (("out", echoes), ("cell", memories))
+    ]
     return [_stacked(c, part) for part in (outputs, *caches) if part]
 
 
 def _stacked(c: Context, rows: Sequence[Value]) -> Value:
     whole = c.add("Concat", *(c.add("Unsqueeze", row, c.ints(1)) for row in rows), axis=1)
-    return c.reshape(whole, *c.dims[:-2], len(rows), c.net.dims(rows[0])[-1])
+    return c.reshape(whole, *c.dims[:-2], len(rows), c.builder.dims(rows[0])[-1])
 
 
 SPEECH: dict[str, Callable[[Context], Value | Sequence[Value]]] = {

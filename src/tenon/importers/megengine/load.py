@@ -15,7 +15,7 @@ import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import Emitter, port, same
 from tenon.ir.bind import Shapes
@@ -56,17 +56,17 @@ def recognise(file: ModelFile) -> bool:
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """See ``importers.load`` for errors."""
-    net = Net(file, file.stem, shapes, inputs, outputs)
+    builder = GraphBuilder(file, file.stem, shapes, inputs, outputs)
     try:
         if _NEWER in (file.data[4:8], file.data[8:12]):
-            return _Dump(net, Buffer(file.data[0 if file.data[4:8] == _NEWER else 4 :]).root(), b"", _SECOND).load()
+            return _Dump(builder, Buffer(file.data[0 if file.data[4:8] == _NEWER else 4 :]).root(), b"", _SECOND).load()
         if file.data[:4] != _MAGIC or len(file.data) < _HEADER + 16:
             raise FormatError("not a dump of MegEngine that is known; dump it with dump_format='FBS' or 'FBS_V2'")
         (offset,) = struct.unpack_from("<Q", file.data, 8)
         begin = _HEADER + offset + 4  # past the size of the FlatBuffer
         if begin + 8 > len(file.data) or file.data[begin + 4 : begin + 8] != _IDENTIFIER:
             raise FormatError("its graph is not where its header says; the file is truncated or damaged")
-        return _Dump(net, Buffer(file.data[begin:]).root(), file.data[: begin - 4], _FIRST).load()
+        return _Dump(builder, Buffer(file.data[begin:]).root(), file.data[: begin - 4], _FIRST).load()
     except FormatError as error:
         raise FormatError(str(error) if file.name in str(error) else f"{file.name}: {error}") from error
 
@@ -74,8 +74,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 class _Dump:
     """The walk over the operators; their outputs are numbered one after the other."""
 
-    def __init__(self, net: Net, graph: Table, weights: bytes, slots: _Slots) -> None:
-        self.net, self.graph, self.weights, self.at, self.slots = net, graph, weights, _HEADER, slots
+    def __init__(self, builder: GraphBuilder, graph: Table, weights: bytes, slots: _Slots) -> None:
+        self.builder, self.graph, self.weights, self.at, self.slots = builder, graph, weights, _HEADER, slots
         self.names: list[str] = []
 
     def load(self) -> Graph:
@@ -88,7 +88,7 @@ class _Dump:
             names = [name, *(f"{name}_{k}" for k in range(1, count))]
             self.names += names
             self.operator(operator, names)
-        return self.net.finish([self.named(i) for i in wanted])
+        return self.builder.finish([self.named(i) for i in wanted])
 
     def outputs(self) -> list[int]:
         if self.slots is _SECOND:
@@ -128,22 +128,24 @@ class _Dump:
         tensors, sources = operator.tables(self.slots.tensors), operator.ints(self.slots.inputs, "u32")
         if kind == "Host2DeviceCopy" and tensors:
             self.names[-1] = tensors[0].text(0) or name
-            port(self.net, self.names[-1], self.type(tensors[0]))
+            port(self.builder, self.names[-1], self.type(tensors[0]))
             return
-        with self.net.layer(name, kind or f"{operator.get(self.slots.type, 'u64'):#x}", *names):
+        with self.builder.layer(name, kind or f"{operator.get(self.slots.type, 'u64'):#x}", *names):
             if tensors and not sources:
                 for top, tensor in zip(names, tensors, strict=False):
-                    self.net[top] = self.net.constant(self.stored(tensor), "data")
+                    self.builder[top] = self.builder.constant(self.stored(tensor), "data")
                 return
-            inputs = [self.net[self.named(i)] for i in sources]
+            inputs = [self.builder[self.named(i)] for i in sources]
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
             if all(is_known(v) for v in inputs):
                 parameters = operator.table(self.slots.parameters)
-                made = OPERATORS[kind](Context(self.net, parameters, inputs, _wanted(operator.table(self.slots.dtype))))
+                made = OPERATORS[kind](
+                    Context(self.builder, parameters, inputs, _wanted(operator.table(self.slots.dtype)))
+                )
                 values = [made] if isinstance(made, Value) else made
                 for top, value in zip(names[-len(values) :], values, strict=False):
-                    self.net[top] = value
+                    self.builder[top] = value
 
     def type(self, tensor: Table) -> TensorType:
         dims, code = tuple(tensor.ints(1, "u32")), _dtype(tensor)
@@ -218,9 +220,9 @@ class Context(Emitter):
     """The operator about to be made and the slots of its parameters."""
 
     def __init__(
-        self, net: Net, parameters: Table | None, inputs: Sequence[Value], wanted: DType | None = None
+        self, builder: GraphBuilder, parameters: Table | None, inputs: Sequence[Value], wanted: DType | None = None
     ) -> None:
-        super().__init__(net)
+        super().__init__(builder)
         self.parameters, self.inputs, self.wanted = parameters, inputs, wanted
 
     def get(self, slot: int, kind: str, default: int = 0) -> int:
@@ -250,7 +252,7 @@ class Context(Emitter):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
 
 _SINGLES = {0: "Relu", 1: "Abs", 2: "Acos", 3: "Asin", 4: "Ceil", 5: "Cos", 6: "Exp", 8: "Floor", 9: "Log", 11: "Neg",
@@ -284,7 +286,7 @@ def elemwise(c: Context) -> Value:
     if mode == 34 and len(given) == 3:
         return c.add("Mul", c.add("Cast", c.add("LessOrEqual", *given[:2]), to="f32"), given[2])
     if mode == 47:
-        return c.add("Sub", c.net.scalar(1.0), c.add("Erf", c.x))
+        return c.add("Sub", c.builder.scalar(1.0), c.add("Erf", c.x))
     if mode == 35 and len(given) == 3:
         return c.add("Add", c.add("Mul", *given[:2]), given[2])
     if mode == 36 and len(given) == 4:
@@ -317,8 +319,16 @@ def convolution(c: Context) -> Value:
     """Weights of five axes are those of groups."""
     weights, group = _grouped(c, c.get(0, "u32"))
     bias = [c.reshape(value, -1) for value in c.inputs[2:3]]
-    return c.add("Conv", c.x, weights, *bias, group=group, pads=_pair(c, 1, 0) * 2, strides=_pair(c, 3, 1),
-                 dilations=_pair(c, 5, 1))  # fmt: skip
+    return c.add(
+        "Conv",
+        c.x,
+        weights,
+        *bias,
+        group=group,
+        pads=_pair(c, 1, 0) * 2,
+        strides=_pair(c, 3, 1),
+        dilations=_pair(c, 5, 1),
+    )
 
 
 def pooling(c: Context) -> Value:
@@ -360,9 +370,17 @@ def conv_bias(c: Context) -> Value:
         raise RefusedError(f"activation {kind} in format {c.get(3, 'u32')} is not supported")
     weights, group = _grouped(c, c.get(1, "u32"))
     bias = c.inputs[2] if len(c.inputs) > 2 else None
-    flat = bias is not None and math.prod(c.net.dims(bias)) == c.net.dims(weights)[0]
-    x = c.add("Conv", c.x, weights, c.reshape(bias, -1) if bias is not None and flat else None, group=group,
-              pads=_pair(c, 4, 0) * 2, strides=_pair(c, 6, 1), dilations=_pair(c, 8, 1))  # fmt: skip
+    flat = bias is not None and math.prod(c.builder.dims(bias)) == c.builder.dims(weights)[0]
+    x = c.add(
+        "Conv",
+        c.x,
+        weights,
+        c.reshape(bias, -1) if bias is not None and flat else None,
+        group=group,
+        pads=_pair(c, 4, 0) * 2,
+        strides=_pair(c, 6, 1),
+        dilations=_pair(c, 8, 1),
+    )
     for more in [*([] if flat or bias is None else [bias]), *c.inputs[3:]]:
         x = c.add("Add", x, more)
     return c.add(kinds[kind], x) if kinds[kind] else x
@@ -371,7 +389,7 @@ def conv_bias(c: Context) -> Value:
 def _grouped(c: Context, mode: int, at: int = 1) -> tuple[Value, int]:
     """Weights of four axes and how many groups they are of; those of five axes are of groups."""
     weights = c.inputs[at]
-    dims = c.net.dims(weights)
+    dims = c.builder.dims(weights)
     if mode != 0 or len(dims) not in (4, 5):
         raise RefusedError("only cross-correlation of images is supported")
     if len(dims) == 4:
@@ -385,12 +403,24 @@ def deconvolution(c: Context) -> Value:
     pads, strides, dilations = _pair(c, 1, 0), _pair(c, 3, 1), _pair(c, 5, 1)
     more = (0, 0)
     if len(c.inputs) > 2:
-        size, kernel, given = c.net.dims(c.inputs[2])[2:], c.net.dims(weights)[2:], c.net.dims(c.inputs[1])[2:]
+        size, kernel, given = (
+            c.builder.dims(c.inputs[2])[2:],
+            c.builder.dims(weights)[2:],
+            c.builder.dims(c.inputs[1])[2:],
+        )
         spans = zip(size, given, kernel, pads, strides, dilations, strict=True)
         rest = [n - ((m - 1) * s + (k - 1) * d + 1 - 2 * p) for n, m, k, p, s, d in spans]
         more = (rest[0], rest[1])
-    return c.add("ConvTranspose", c.inputs[1], weights, group=group, pads=pads * 2, strides=strides,
-                 dilations=dilations, output_padding=more)  # fmt: skip
+    return c.add(
+        "ConvTranspose",
+        c.inputs[1],
+        weights,
+        group=group,
+        pads=pads * 2,
+        strides=strides,
+        dilations=dilations,
+        output_padding=more,
+    )
 
 
 def adaptive(c: Context) -> Value:
@@ -415,7 +445,7 @@ def layer_norm(c: Context) -> Sequence[Value]:
         raise RefusedError(f"{count} axes of {len(c.dims)} are not supported")
     scale = c.inputs[1] if len(c.inputs) > 1 else np.ones(c.dims[axis:], np.float32)
     y = c.add("LayerNormalization", c.x, scale, *c.inputs[2:3], axis=axis, epsilon=c.number(1, 1e-5))
-    return [y, *[c.net.constant(np.zeros(0, np.float32))] * 2]
+    return [y, *[c.builder.constant(np.zeros(0, np.float32))] * 2]
 
 
 def _axes_of_structs(c: Context) -> Value:
@@ -472,7 +502,7 @@ def split(c: Context) -> Sequence[Value]:
 
 def shape_of(c: Context) -> Value:
     axis = c.get(0, "i32", 7)
-    return c.net.constant(np.array(c.dims if axis == 7 else [c.dims[axis]], np.int32), "shape")
+    return c.builder.constant(np.array(c.dims if axis == 7 else [c.dims[axis]], np.int32), "shape")
 
 
 def top(c: Context) -> Sequence[Value]:
@@ -480,13 +510,13 @@ def top(c: Context) -> Sequence[Value]:
     count = int(c.known(1).item())
     if c.get(0, "u32") == 0 or not count:
         raise RefusedError("the values and numbers of the greatest or least are supported")
-    values, numbers = c.net.adds("TopK", 2, c.x, c.ints(abs(count)), axis=len(c.dims) - 1, largest=int(count < 0))
+    values, numbers = c.builder.adds("TopK", 2, c.x, c.ints(abs(count)), axis=len(c.dims) - 1, largest=int(count < 0))
     return [values, c.add("Cast", numbers, to="i32")]
 
 
 def sorted_(c: Context) -> Sequence[Value]:
     size, axis = c.dims[-1], len(c.dims) - 1
-    values, numbers = c.net.adds("TopK", 2, c.x, c.ints(size), axis=axis, largest=c.get(0, "u32"))
+    values, numbers = c.builder.adds("TopK", 2, c.x, c.ints(size), axis=axis, largest=c.get(0, "u32"))
     return [values, c.add("Cast", numbers, to="i32")]
 
 
@@ -495,8 +525,13 @@ def arg(type: str) -> Callable[[Context], Value]:
 
 
 def cumsum(c: Context) -> Value:
-    return c.add("CumSum", c.x, c.ints(c.axis(c.get(0, "i32", 2**31 - 1), len(c.dims))),
-                 exclusive=c.get(1, "bool", 1), reverse=c.get(2, "bool"))  # fmt: skip
+    return c.add(
+        "CumSum",
+        c.x,
+        c.ints(c.axis(c.get(0, "i32", 2**31 - 1), len(c.dims))),
+        exclusive=c.get(1, "bool", 1),
+        reverse=c.get(2, "bool"),
+    )
 
 
 _FORMATS = {0: True, 1: False}
@@ -531,10 +566,17 @@ def roi_align(c: Context) -> Value:
     offset = c.number(3)
     if offset not in (0.0, 0.5):
         raise RefusedError(f"an offset of {offset:g} is not supported")
-    return c.add("RoiAlign", c.x, regions, c.reshape(c.add("Cast", picture, to="i64"), -1),
-                 spatial_scale=c.number(2, 1.0), output_height=c.get(4, "u32", 1), output_width=c.get(5, "u32", 1),
-                 sampling_ratio=c.get(6, "u32", 2),
-                 coordinate_transformation_mode="half_pixel" if offset else "output_half_pixel")  # fmt: skip
+    return c.add(
+        "RoiAlign",
+        c.x,
+        regions,
+        c.reshape(c.add("Cast", picture, to="i64"), -1),
+        spatial_scale=c.number(2, 1.0),
+        output_height=c.get(4, "u32", 1),
+        output_width=c.get(5, "u32", 1),
+        sampling_ratio=c.get(6, "u32", 2),
+        coordinate_transformation_mode="half_pixel" if offset else "output_half_pixel",
+    )
 
 
 def lrn(c: Context) -> Value:
@@ -550,20 +592,42 @@ def converted(c: Context) -> Value:
 
 
 OPERATORS: dict[str, Callable[[Context], Value | Sequence[Value]]] = {
-    "Elemwise": elemwise, "MatrixMul": matrix_mul, "BatchedMatrixMul": matrix_mul, "Reduce": reduce,
-    "Convolution": convolution, "Pooling": pooling, "Dimshuffle": dimshuffle, "Reshape": reshape,
+    "Elemwise": elemwise,
+    "MatrixMul": matrix_mul,
+    "BatchedMatrixMul": matrix_mul,
+    "Reduce": reduce,
+    "Convolution": convolution,
+    "Pooling": pooling,
+    "Dimshuffle": dimshuffle,
+    "Reshape": reshape,
     "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.get(0, "i32")),
     "PowC": lambda c: c.add("Pow", c.x, c.number(0)),
     "Softmax": lambda c: c.add("Softmax", c.x, axis=c.get(0, "i32", -1)),
-    "ConvBiasForward": conv_bias, "ConvolutionBackwardData": deconvolution, "AdaptivePooling": adaptive,
-    "BatchNorm": batch_norm, "LayerNorm": layer_norm, "AxisAddRemove": _axes_of_structs, "Subtensor": subtensor,
-    "IndexingMultiAxisVec": picked, "IndexingOneHot": one_hot_picked, "Split": split, "GetVarShape": shape_of,
+    "ConvBiasForward": conv_bias,
+    "ConvolutionBackwardData": deconvolution,
+    "AdaptivePooling": adaptive,
+    "BatchNorm": batch_norm,
+    "LayerNorm": layer_norm,
+    "AxisAddRemove": _axes_of_structs,
+    "Subtensor": subtensor,
+    "IndexingMultiAxisVec": picked,
+    "IndexingOneHot": one_hot_picked,
+    "Split": split,
+    "GetVarShape": shape_of,
     "Broadcast": lambda c: c.add("Expand", c.x, c.ints(*(int(n) for n in c.known(1).ravel()))),
-    "TopK": top, "Argsort": sorted_, "Argmax": arg("ArgMax"), "Argmin": arg("ArgMin"), "Cumsum": cumsum,
-    "Resize": resize, "Padding": pad, "ROIAlign": roi_align, "LRN": lrn, "TypeCvt": converted,
+    "TopK": top,
+    "Argsort": sorted_,
+    "Argmax": arg("ArgMax"),
+    "Argmin": arg("ArgMin"),
+    "Cumsum": cumsum,
+    "Resize": resize,
+    "Padding": pad,
+    "ROIAlign": roi_align,
+    "LRN": lrn,
+    "TypeCvt": converted,
     "Where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), *c.inputs[1:]),
     **dict.fromkeys(("Copy", "Identity", "Dropout", "MarkNoBroadcastElemwise"), same),
-}  # fmt: skip
+}
 
 _HOLDERS = ("ImmutableTensor", "SharedDeviceTensor", "MultipleDeviceTensorHolder")
 _TYPES = {

@@ -5,24 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
-LABELLED = frozenset({"SoftmaxOutput", "Softmax", "LinearRegressionOutput", "LogisticRegressionOutput",
-                      "MAERegressionOutput", "SVMOutput", "softmax_cross_entropy"})  # fmt: skip
+LABELLED = frozenset(
+    {
+        "SoftmaxOutput",
+        "Softmax",
+        "LinearRegressionOutput",
+        "LogisticRegressionOutput",
+        "MAERegressionOutput",
+        "SVMOutput",
+        "softmax_cross_entropy",
+    }
+)
 """Losses, whose second input is the label and which pass on their first when the network runs."""
 
 
 class Context(Emitter):
     """The operator about to be made.  Without stored parameters their shapes follow from the operator."""
 
-    def __init__(self, net: Net, kind: str, names: Sequence[str], attributes: dict[str, str], bare: bool) -> None:
-        super().__init__(net)
+    def __init__(
+        self, builder: GraphBuilder, kind: str, names: Sequence[str], attributes: dict[str, str], bare: bool
+    ) -> None:
+        super().__init__(builder)
         self.kind, self.names, self.attributes, self.bare = kind, list(names), attributes, bare
-        self.inputs = [None if bare and name not in net else net[name] for name in names]
+        self.inputs = [None if bare and name not in builder else builder[name] for name in names]
         self.known = all(value is None or is_known(value) for value in self.inputs)
 
     @property
@@ -31,7 +42,7 @@ class Context(Emitter):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
     @property
     def values(self) -> list[Value]:
@@ -45,9 +56,9 @@ class Context(Emitter):
         if value is None:
             if not shape or min(shape) < 1 or max(shape) >= 2**31:
                 raise RefusedError(f"'{self.names[i]}' is not stored", "name the parameters with --weights")
-            if self.names[i] not in self.net:
-                self.net[self.names[i]] = self.net.placeholder(shape)
-            value = self.inputs[i] = self.net[self.names[i]]
+            if self.names[i] not in self.builder:
+                self.builder[self.names[i]] = self.builder.placeholder(shape)
+            value = self.inputs[i] = self.builder[self.names[i]]
         return value
 
     def text(self, name: str, default: str = "") -> str:

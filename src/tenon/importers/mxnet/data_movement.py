@@ -31,7 +31,7 @@ def _whole(c: Context, value: Value) -> Value:
 def _filled(c: Context, dims: Sequence[int], number: float) -> Value:
     if any(d < 0 for d in dims) or math.prod(dims) > MOST:
         raise RefusedError(f"the shape {list(dims)} is impossible")
-    return c.net.constant(np.full(tuple(dims), number, _NUMPY.get(c.text("dtype", "float32"), "f4")), "filled")
+    return c.builder.constant(np.full(tuple(dims), number, _NUMPY.get(c.text("dtype", "float32"), "f4")), "filled")
 
 
 def filled(number: float | None) -> Callable[[Context], Value]:
@@ -49,7 +49,7 @@ def counted(c: Context) -> Value:
     if not step or repeat < 1 or abs((stop - start) / step) * repeat > MOST:
         raise RefusedError(f"a range from {start} to {stop} by {step} is impossible")
     numbers = np.repeat(np.arange(start, stop, step), repeat)
-    return c.net.constant(numbers.astype(_NUMPY.get(c.text("dtype", "float32"), "f4")), "range")
+    return c.builder.constant(numbers.astype(_NUMPY.get(c.text("dtype", "float32"), "f4")), "range")
 
 
 def counted_like(c: Context) -> Value:
@@ -58,18 +58,18 @@ def counted_like(c: Context) -> Value:
     every = c.text("axis", "None") == "None"
     count = math.prod(c.dims) if every else c.dims[c.axis(c.integer("axis"), len(c.dims))]
     numbers = (start + step * (np.arange(count) // repeat)).astype(np.float32)
-    return c.net.constant(numbers.reshape(c.dims) if every else numbers, "range")
+    return c.builder.constant(numbers.reshape(c.dims) if every else numbers, "range")
 
 
 # ------------------------------------------------------------------------------------------------- shapes of others
 def slice_like(c: Context) -> Value:
-    like, rank = c.net.dims(c.parameter(1)), len(c.dims)
+    like, rank = c.builder.dims(c.parameter(1)), len(c.dims)
     axes = [c.axis(a, rank) for a in c.numbers("axes")] or list(range(rank))
     return c.slice(c.x, [0] * len(axes), [like[a] for a in axes], axes)
 
 
 def broadcast_like(c: Context) -> Value:
-    like, dims = c.net.dims(c.parameter(1)), list(c.dims)
+    like, dims = c.builder.dims(c.parameter(1)), list(c.dims)
     ours, theirs = c.numbers("lhs_axes", range(len(dims))), c.numbers("rhs_axes", range(len(like)))
     for a, b in zip(ours, theirs, strict=True):
         dims[a] = like[b]
@@ -91,7 +91,7 @@ def repeat(c: Context) -> Value:
     times = c.integer("repeats", 1)
     every = c.text("axis", "None") == "None"
     x = c.reshape(c.x, -1) if every else c.x
-    dims = c.net.dims(x)
+    dims = c.builder.dims(x)
     axis = 0 if every else c.axis(c.integer("axis"), len(dims))
     if not 0 < times * math.prod(dims) <= MOST:
         raise RefusedError(f"{times} times {list(dims)} is too much")
@@ -113,7 +113,7 @@ def pick(c: Context) -> Value:
     """One element of every line of an axis; numbers past its ends mean the ends."""
     axis = c.axis(c.integer("axis", -1), len(c.dims))
     index = c.parameter(1)
-    if len(c.net.dims(index)) < len(c.dims):
+    if len(c.builder.dims(index)) < len(c.dims):
         index = c.add("Unsqueeze", index, c.ints(axis))
     index = _whole(c, c.add("Clip", c.add("Cast", index, to="f32"), 0.0, float(c.dims[axis] - 1)))
     found = c.add("GatherElements", c.x, index, axis=axis)
@@ -125,12 +125,12 @@ def top_k(c: Context) -> Made:
     every = c.text("axis", "-1") == "None"
     x = c.reshape(c.x, -1) if every else c.x
     axis = 0 if every else c.axis(c.integer("axis", -1), len(c.dims))
-    size, kind = c.net.dims(x)[axis], c.text("ret_typ", "indices")
+    size, kind = c.builder.dims(x)[axis], c.text("ret_typ", "indices")
     k = c.integer("k", 1)
     ascending = {"largest": int(not c.flag("is_ascend"))}
-    values, places = c.net.adds("TopK", 2, x, c.ints(k if 0 < k < size else size), axis=axis, **ascending)
+    values, places = c.builder.adds("TopK", 2, x, c.ints(k if 0 < k < size else size), axis=axis, **ascending)
     if kind == "mask":
-        zeros, ones = np.zeros(c.net.dims(x), np.float32), np.ones(c.net.dims(places), np.float32)
+        zeros, ones = np.zeros(c.builder.dims(x), np.float32), np.ones(c.builder.dims(places), np.float32)
         return c.add("ScatterElements", zeros, places, ones, axis=axis)
     numbers = c.add("Cast", places, to="f32")
     if kind not in ("value", "indices", "both"):
@@ -144,7 +144,7 @@ def ordered(which: int) -> Callable[[Context], Value]:
     def made(c: Context) -> Value:
         axis = c.axis(c.integer("axis", -1), len(c.dims))
         largest = {"largest": int(not c.flag("is_ascend", True))}
-        found = c.net.adds("TopK", 2, c.x, c.ints(c.dims[axis]), axis=axis, **largest)[which]
+        found = c.builder.adds("TopK", 2, c.x, c.ints(c.dims[axis]), axis=axis, **largest)[which]
         return c.add("Cast", found, to="f32") if which else found
 
     return made
@@ -152,7 +152,7 @@ def ordered(which: int) -> Callable[[Context], Value]:
 
 def _places(c: Context, value: Value) -> Value:
     """Coordinates that stand along the first axis, moved to the last."""
-    rank = len(c.net.dims(value))
+    rank = len(c.builder.dims(value))
     return c.add("Transpose", _whole(c, value), perm=(*range(1, rank), 0))
 
 
@@ -255,9 +255,11 @@ def deformable(c: Context) -> Value:
     weights = c.parameter(at, outputs, c.dims[1] // group, *kernel)
     bias = None if c.flag("no_bias") or len(c.names) <= at + 1 else c.parameter(at + 1, outputs)
     window: dict[str, Any] = {
-        "strides": c.numbers("stride", ones), "dilations": c.numbers("dilate", ones), "group": group,
+        "strides": c.numbers("stride", ones),
+        "dilations": c.numbers("dilate", ones),
+        "group": group,
         "pads": c.numbers("pad", [0] * len(kernel)) * 2,
-    }  # fmt: skip
+    }
     offsets, factors = (c.parameter(1), c.parameter(2)) if modulated else _within(c, window)
     inputs = [c.x, weights, offsets, bias, factors]
     return deformed(c, inputs, window, max(1, c.integer("num_deformable_group", 1)))
@@ -267,7 +269,7 @@ def _within(c: Context, window: Mapping[str, Any]) -> tuple[Value, Value]:
     """The offsets of the first version, and factors: places outside of the picture count nothing there, and what lies
     in its last row or column is not mixed with what is beyond."""
     offsets, kernel = c.parameter(1), c.numbers("kernel")
-    n, channels, *out = c.net.dims(offsets)
+    n, channels, *out = c.builder.dims(offsets)
     taps = math.prod(kernel)
     if len(kernel) != 2 or channels % (2 * taps):
         raise RefusedError(f"{channels} offsets do not fit windows of {kernel}")
@@ -280,14 +282,15 @@ def _within(c: Context, window: Mapping[str, Any]) -> tuple[Value, Value]:
     there = c.add("And", c.add("GreaterOrEqual", place, 0.0), c.add("Less", place, last + 1))
     inside = c.add("Min", c.add("Max", place, 0.0), last)
     factors = c.add("ReduceProd", c.add("Cast", there, to="f32"), c.ints(3), keepdims=0)
-    return c.reshape(c.add("Sub", inside, base), *c.net.dims(offsets)), c.reshape(factors, n, channels // 2, *out)
+    return c.reshape(c.add("Sub", inside, base), *c.builder.dims(offsets)), c.reshape(factors, n, channels // 2, *out)
 
 
 def columns(c: Context) -> Value:
     kernel = c.numbers("kernel")
     ones = [1] * len(kernel)
-    return unfolded(c, c.x, kernel, c.numbers("stride", ones), c.numbers("pad", [0] * len(kernel)) * 2,
-                    c.numbers("dilate", ones))  # fmt: skip
+    return unfolded(
+        c, c.x, kernel, c.numbers("stride", ones), c.numbers("pad", [0] * len(kernel)) * 2, c.numbers("dilate", ones)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- attention
@@ -304,7 +307,7 @@ def _heads(c: Context, count: int, of: int, which: Sequence[int]) -> list[Value]
 def attention_scores(c: Context) -> Value:
     """Queries times keys that lie beside values, over the root of their length."""
     queries, keys = _heads(c, c.integer("heads", 1), 3, (0, 1))
-    scaled = c.add("Mul", queries, 1 / math.sqrt(c.net.dims(queries)[-1]))
+    scaled = c.add("Mul", queries, 1 / math.sqrt(c.builder.dims(queries)[-1]))
     return c.add("MatMul", scaled, c.add("Transpose", keys, perm=(0, 2, 1)))
 
 
@@ -319,7 +322,7 @@ def product(c: Context) -> Value:
     """linalg_gemm2, and linalg_gemm with a third matrix added."""
     sides = []
     for value, name in zip((c.x, c.parameter(1)), ("transpose_a", "transpose_b"), strict=True):
-        rank = len(c.net.dims(value))
+        rank = len(c.builder.dims(value))
         swap = (*range(rank - 2), rank - 1, rank - 2)
         sides.append(c.add("Transpose", value, perm=swap) if c.flag(name) else value)
     y = c.add("Mul", c.add("MatMul", *sides), c.number("alpha", 1.0))
@@ -327,21 +330,41 @@ def product(c: Context) -> Value:
 
 
 ELEMENTS: dict[str, Callable[[Context], Made]] = {
-    **dict.fromkeys(("_zeros", "_zeros_without_dtype"), filled(0.0)), "_ones": filled(1.0), "_full": filled(None),
-    "zeros_like": filled_like(0.0), "ones_like": filled_like(1.0), "_arange": counted,
-    "_contrib_arange_like": counted_like, "slice_like": slice_like, "broadcast_like": broadcast_like,
-    **dict.fromkeys(("broadcast_axis", "broadcast_axes"), broadcast_axis), "broadcast_to": broadcast_to,
-    "reshape_like": lambda c: c.reshape(c.x, *c.net.dims(c.parameter(1))),
-    "shape_array": lambda c: c.net.constant(np.array(c.dims, np.int64), "shape"),
-    "size_array": lambda c: c.net.constant(np.array([math.prod(c.dims)], np.int64), "size"),
-    "repeat": repeat, **dict.fromkeys(("reverse", "flip"), reverse), "one_hot": one_hot, "pick": pick, "topk": top_k,
-    "sort": ordered(0), "argsort": ordered(1), "gather_nd": gather_nd, "scatter_nd": scatter_nd,
-    "batch_take": batch_take, "SequenceMask": sequence_mask, "SequenceReverse": sequence_reverse,
-    "SequenceLast": sequence_last, "_contrib_AdaptiveAvgPooling2D": adaptive, "GridGenerator": grid,
-    "BilinearSampler": bilinear_sampler, "SpatialTransformer": spatial_transformer, "im2col": columns,
+    **dict.fromkeys(("_zeros", "_zeros_without_dtype"), filled(0.0)),
+    "_ones": filled(1.0),
+    "_full": filled(None),
+    "zeros_like": filled_like(0.0),
+    "ones_like": filled_like(1.0),
+    "_arange": counted,
+    "_contrib_arange_like": counted_like,
+    "slice_like": slice_like,
+    "broadcast_like": broadcast_like,
+    **dict.fromkeys(("broadcast_axis", "broadcast_axes"), broadcast_axis),
+    "broadcast_to": broadcast_to,
+    "reshape_like": lambda c: c.reshape(c.x, *c.builder.dims(c.parameter(1))),
+    "shape_array": lambda c: c.builder.constant(np.array(c.dims, np.int64), "shape"),
+    "size_array": lambda c: c.builder.constant(np.array([math.prod(c.dims)], np.int64), "size"),
+    "repeat": repeat,
+    **dict.fromkeys(("reverse", "flip"), reverse),
+    "one_hot": one_hot,
+    "pick": pick,
+    "topk": top_k,
+    "sort": ordered(0),
+    "argsort": ordered(1),
+    "gather_nd": gather_nd,
+    "scatter_nd": scatter_nd,
+    "batch_take": batch_take,
+    "SequenceMask": sequence_mask,
+    "SequenceReverse": sequence_reverse,
+    "SequenceLast": sequence_last,
+    "_contrib_AdaptiveAvgPooling2D": adaptive,
+    "GridGenerator": grid,
+    "BilinearSampler": bilinear_sampler,
+    "SpatialTransformer": spatial_transformer,
+    "im2col": columns,
     **dict.fromkeys(("_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"), deformable),
     "_contrib_div_sqrt_dim": lambda c: c.add("Mul", c.x, 1 / math.sqrt(c.dims[-1])),
     "_contrib_interleaved_matmul_selfatt_qk": attention_scores,
     "_contrib_interleaved_matmul_selfatt_valatt": attention_values,
     **dict.fromkeys(("linalg_gemm2", "_linalg_gemm2", "linalg_gemm", "_linalg_gemm"), product),
-}  # fmt: skip
+}

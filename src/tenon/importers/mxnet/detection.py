@@ -35,7 +35,7 @@ def multibox_prior(c: Context) -> Value:
     down, across = (1 / n if step <= 0 else step for step, n in zip(steps, (h, w), strict=True))
     places = Places((h, w), (1.0, 1.0), (down, across), (offsets[0], offsets[1]))
     boxes = multibox(places, _floats(c, "sizes", (1,)), _floats(c, "ratios", (1,)), c.flag("clip"))
-    return c.net.constant(boxes.reshape(1, -1, 4), "priors")
+    return c.builder.constant(boxes.reshape(1, -1, 4), "priors")
 
 
 def multibox_detection(c: Context) -> Value:
@@ -55,15 +55,21 @@ def multibox_detection(c: Context) -> Value:
     spread = np.resize(np.array(variances, np.float32), 4 * count).reshape(1, 1, -1)
     priors = c.add("Concat", c.reshape(c.parameter(2), 1, 1, -1), spread, axis=1)
     rows = c.add(
-        "DetectionOutput", c.reshape(c.parameter(1), 1, -1), c.reshape(alone, 1, -1), priors, classes=classes,
-        code_type="center_size", confidence_threshold=c.number("threshold", 0.01),
-        nms_threshold=c.number("nms_threshold", 0.5), nms_top_k=within(c.integer("nms_topk", -1), count),
+        "DetectionOutput",
+        c.reshape(c.parameter(1), 1, -1),
+        c.reshape(alone, 1, -1),
+        priors,
+        classes=classes,
+        code_type="center_size",
+        confidence_threshold=c.number("threshold", 0.01),
+        nms_threshold=c.number("nms_threshold", 0.5),
+        nms_top_k=within(c.integer("nms_topk", -1), count),
         keep_top_k=count,
-    )  # fmt: skip
+    )
     rows = c.reshape(rows, -1, 7)
-    found = c.net.dims(rows)[0]
+    found = c.builder.dims(rows)[0]
     score = c.reshape(c.slice(rows, [2], [3], [1]), found)
-    _, order = c.net.adds("TopK", 2, score, c.ints(min(found, count)))
+    _, order = c.builder.adds("TopK", 2, score, c.ints(min(found, count)))
     rows = c.add("Gather", c.slice(rows, [1], [7], [1]), order)
     kind, rest = c.split(rows, 1, [1, 5])
     if c.flag("clip", True):
@@ -73,7 +79,7 @@ def multibox_detection(c: Context) -> Value:
     made = c.add("Concat", c.add("Max", c.add("Sub", kind, 1.0), np.array(-1, np.float32)), rest, axis=1)
     if found < count:
         made = c.add("Pad", made, c.ints(0, 0, count - found, 0), -1.0)
-    c.net.graph.heads = Heads("rows", (c.net.origin.layer,), pixels=False)
+    c.builder.graph.heads = Heads("rows", (c.builder.origin.layer,), pixels=False)
     return c.reshape(made, 1, count, 6)
 
 
@@ -94,7 +100,7 @@ def box_nms(c: Context) -> Value:
         valid = c.add("And", valid, foreground)
     ranked = c.add("Where", valid, score, -np.inf)
     most = within(c.integer("topk", -1), count)
-    best, order = c.net.adds("TopK", 2, ranked, c.ints(most))
+    best, order = c.builder.adds("TopK", 2, ranked, c.ints(most))
     rows = c.add("Gather", rows, order)
     boxes = c.slice(rows, [start], [start + 4], [1])
     if c.text("in_format", "corner") == "center":
@@ -113,7 +119,7 @@ def box_nms(c: Context) -> Value:
 def box_iou(c: Context) -> Value:
     """The intersection of each two boxes over their union, [.., N, M]."""
     a, b = c.x, c.parameter(1)
-    if c.text("format", "corner") != "corner" or len(c.dims) != 2 or len(c.net.dims(b)) != 2:
+    if c.text("format", "corner") != "corner" or len(c.dims) != 2 or len(c.builder.dims(b)) != 2:
         raise RefusedError("only corners [n, 4] are supported")
     pairs = [c.split(c.reshape(v, *dims, 4), 2, [2, 2]) for v, dims in ((a, (-1, 1)), (b, (1, -1)))]
     low, high = c.add("Max", pairs[0][0], pairs[1][0]), c.add("Min", pairs[0][1], pairs[1][1])
@@ -130,11 +136,18 @@ def proposal(c: Context) -> Value:
     stride = c.integer("feature_stride", 16)
     known = anchors(stride, _floats(c, "ratios", (0.5, 1, 2)), _floats(c, "scales", (4, 8, 16, 32)))
     return c.add(
-        "Proposal", c.x, c.parameter(1), c.parameter(2), known, feat_stride=stride,
-        pre_nms=c.integer("rpn_pre_nms_top_n", 6000), post_nms=c.integer("rpn_post_nms_top_n", 300),
-        nms_threshold=c.number("threshold", 0.7), min_size=c.number("rpn_min_size", 16.0),
+        "Proposal",
+        c.x,
+        c.parameter(1),
+        c.parameter(2),
+        known,
+        feat_stride=stride,
+        pre_nms=c.integer("rpn_pre_nms_top_n", 6000),
+        post_nms=c.integer("rpn_post_nms_top_n", 300),
+        nms_threshold=c.number("threshold", 0.7),
+        min_size=c.number("rpn_min_size", 16.0),
         inclusive=1,
-    )  # fmt: skip
+    )
 
 
 def roi_pooling(c: Context) -> Value:
@@ -147,11 +160,16 @@ def roi_align(c: Context) -> Value:
     rows, columns = _pooled(c)
     picture, regions = c.split(c.parameter(1), 1, [1, 4])
     return c.add(
-        "RoiAlign", c.x, regions, c.add("Cast", c.reshape(picture, -1), to="i64"),
-        output_height=rows, output_width=columns, sampling_ratio=max(0, c.integer("sample_ratio", -1)),
+        "RoiAlign",
+        c.x,
+        regions,
+        c.add("Cast", c.reshape(picture, -1), to="i64"),
+        output_height=rows,
+        output_width=columns,
+        sampling_ratio=max(0, c.integer("sample_ratio", -1)),
         spatial_scale=c.number("spatial_scale"),
         coordinate_transformation_mode="half_pixel" if c.flag("aligned") else "output_half_pixel",
-    )  # fmt: skip
+    )
 
 
 def psroi_pooling(c: Context) -> Value:

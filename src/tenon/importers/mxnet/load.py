@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.mxnet.context import LABELLED, Context
@@ -62,11 +62,11 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         symbol, found = _symbol_of(file) or file, weights
     stored = read_parameters(found) if found is not None and not found.is_folder else None
     name = symbol.stem.removesuffix("-symbol")
-    net = Net(symbol, name, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
+    builder = GraphBuilder(symbol, name, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
     if stored is None:
-        net.graph.incomplete = MISSING_WEIGHTS
+        builder.graph.incomplete = MISSING_WEIGHTS
     try:
-        return _Symbol(net, parse(symbol), stored).load()
+        return _Symbol(builder, parse(symbol), stored).load()
     except (TypeError, KeyError, IndexError, AttributeError, ValueError) as error:
         raise FormatError(f"{symbol.name}: not the JSON of a symbol; the file is damaged ({reason(error)})") from error
 
@@ -165,8 +165,8 @@ def _array(cursor: _Cursor) -> Array:
 class _Symbol:
     """The walk over the nodes of a symbol."""
 
-    def __init__(self, net: Net, symbol: dict[str, Any], stored: dict[str, Array] | None) -> None:
-        self.net, self.stored = net, stored
+    def __init__(self, builder: GraphBuilder, symbol: dict[str, Any], stored: dict[str, Array] | None) -> None:
+        self.builder, self.stored = builder, stored
         self.nodes: list[dict[str, Any]] = symbol["nodes"]
         heads = symbol.get("heads") or [[len(self.nodes) - 1, 0]]
         self.heads = [(int(head[0]), int(head[1])) for head in heads]
@@ -180,7 +180,7 @@ class _Symbol:
                     self.variable(i, node)
             else:
                 self.operator(i, node)
-        return self.net.finish([self.tensor(i, k) for i, k in self.heads])
+        return self.builder.finish([self.tensor(i, k) for i, k in self.heads])
 
     def tensor(self, node: int, output: int) -> str:
         """Outputs of a node are called as it is, the second and later ones with a number."""
@@ -198,33 +198,33 @@ class _Symbol:
     def variable(self, i: int, node: dict[str, Any]) -> None:
         name = self.names[i]
         if self.stored is not None and name in self.stored:
-            with self.net.layer(name, "variable", name):
-                self.net[name] = self.net.constant(self.stored[name], "data")
+            with self.builder.layer(name, "variable", name):
+                self.builder[name] = self.builder.constant(self.stored[name], "data")
         elif _PARAMETERS.search(name):
             if self.stored is not None:
-                with self.net.layer(name, "variable", name):
+                with self.builder.layer(name, "variable", name):
                     raise RefusedError("the parameters do not hold it", "the two files do not belong together")
         else:
             text = str(_attributes(node).get("__shape__", ""))
             dims = [int(n) for n in re.findall(r"\d+", text)]
             told = bool(dims) and all(dims)
-            port(self.net, name, TensorType(F32, tuple(dims) if told else (ANY_RANK,)))
+            port(self.builder, name, TensorType(F32, tuple(dims) if told else (ANY_RANK,)))
 
     def operator(self, i: int, node: dict[str, Any]) -> None:
         from tenon.importers.mxnet.ops import OPERATORS
 
         kind, sources = str(node["op"]), [(int(s[0]), int(s[1])) for s in node.get("inputs", ())]
-        with self.net.layer(self.names[i], kind, self.names[i]):
+        with self.builder.layer(self.names[i], kind, self.names[i]):
             names = [self.tensor(*source) for source in sources]
             if kind in LABELLED:
                 names = names[:1]
-            context = Context(self.net, kind, names, _attributes(node), self.stored is None)
+            context = Context(self.builder, kind, names, _attributes(node), self.stored is None)
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
             if context.known:
                 made = OPERATORS[kind](context)
                 for k, value in enumerate([made] if isinstance(made, Value) else made):
-                    self.net[self.tensor(i, k)] = value
+                    self.builder[self.tensor(i, k)] = value
 
 
 def _attributes(node: dict[str, Any]) -> dict[str, str]:

@@ -24,8 +24,13 @@ from tenon.ir.graph import Value
 def _window(c: Context) -> dict[str, Any]:
     kernel = c.numbers("kernel")
     ones = [1] * len(kernel)
-    return {"kernel_shape": kernel, "strides": c.numbers("stride", ones), "dilations": c.numbers("dilate", ones),
-            "pads": c.numbers("pad", [0] * len(kernel)) * 2, "group": max(1, c.integer("num_group", 1))}  # fmt: skip
+    return {
+        "kernel_shape": kernel,
+        "strides": c.numbers("stride", ones),
+        "dilations": c.numbers("dilate", ones),
+        "pads": c.numbers("pad", [0] * len(kernel)) * 2,
+        "group": max(1, c.integer("num_group", 1)),
+    }
 
 
 def _biased(c: Context, outputs: int) -> Value | None:
@@ -56,7 +61,7 @@ def deconvolution(c: Context) -> Value:
 def fully_connected(c: Context) -> Value:
     outputs, flatten = c.integer("num_hidden", 1), c.flag("flatten", True)
     x = c.as_matrix(c.x, 1 if flatten else len(c.dims) - 1)
-    weights = c.parameter(1, outputs, c.net.dims(x)[1])
+    weights = c.parameter(1, outputs, c.builder.dims(x)[1])
     y = c.add("Gemm", x, weights, _biased(c, outputs), transB=1)
     return y if flatten else c.reshape(y, *c.dims[:-1], outputs)
 
@@ -191,7 +196,7 @@ def normalised_groups(c: Context) -> Value:
     vectors = []
     for i in (1, 2):
         vector = c.parameter(i, channels)
-        if c.net.dims(vector) == (groups,) != (channels,):
+        if c.builder.dims(vector) == (groups,) != (channels,):
             vector = c.add("Gather", vector, np.repeat(np.arange(groups), channels // max(1, groups)).astype(np.int64))
         vectors.append(vector)
     gamma, beta = vectors
@@ -211,7 +216,7 @@ def reduce(type: str) -> Callable[[Context], Value]:
 
 def _at_least_one(c: Context, y: Value) -> Value:
     """But for the operators named after NumPy's, MXNet has no tensors of rank 0."""
-    return y if c.net.dims(y) or c.kind.startswith("_np") else c.reshape(y, 1)
+    return y if c.builder.dims(y) or c.kind.startswith("_np") else c.reshape(y, 1)
 
 
 def softmax(c: Context) -> Value:
@@ -270,8 +275,14 @@ def layer_norm(c: Context) -> Value:
 
 
 def lrn(c: Context) -> Value:
-    return c.add("LRN", c.x, size=c.integer("nsize", 5), alpha=c.number("alpha", 1e-4), beta=c.number("beta", 0.75),
-                 bias=c.number("knorm", 2.0))  # fmt: skip
+    return c.add(
+        "LRN",
+        c.x,
+        size=c.integer("nsize", 5),
+        alpha=c.number("alpha", 1e-4),
+        beta=c.number("beta", 0.75),
+        bias=c.number("knorm", 2.0),
+    )
 
 
 def dot(c: Context) -> Value:
@@ -367,7 +378,7 @@ def pad(c: Context) -> Value:
 
 def crop(c: Context) -> Value:
     """To h_w or to the size of the second input, from an offset or the middle."""
-    high, wide = c.net.dims(c.parameter(1))[2:] if len(c.names) > 1 else c.numbers("h_w")
+    high, wide = c.builder.dims(c.parameter(1))[2:] if len(c.names) > 1 else c.numbers("h_w")
     h, w = c.dims[2:]
     top, left = ((h - high) // 2, (w - wide) // 2) if c.flag("center_crop") else c.numbers("offset", (0, 0))
     return c.slice(c.x, [top, left], [top + high, left + wide], [2, 3])
@@ -383,8 +394,15 @@ def upsampling(c: Context) -> Value:
         return c.add("Concat", *parts, axis=1)
     size, channels = 2 * factor - factor % 2, c.dims[1]
     pad = (factor - 1 + 1) // 2 if factor > 1 else 0
-    return c.add("ConvTranspose", c.x, c.parameter(1, channels, 1, size, size), group=channels,
-                 kernel_shape=(size, size), strides=(factor, factor), pads=(pad,) * 4)  # fmt: skip
+    return c.add(
+        "ConvTranspose",
+        c.x,
+        c.parameter(1, channels, 1, size, size),
+        group=channels,
+        kernel_shape=(size, size),
+        strides=(factor, factor),
+        pads=(pad,) * 4,
+    )
 
 
 def bilinear(c: Context) -> Value:
@@ -446,79 +464,197 @@ _SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", 
 
 OPERATORS: dict[str, Callable[[Context], Made]] = {
     **DETECTION,
-    **{f"{prefix}{name}": binary(type) for name, type in _PAIRS.items()
-       for prefix in ("broadcast_", "elemwise_", "_", "_np_", "_npi_")},
-    **{name: binary(type) for name, type in (
-        ("_Plus", "Add"), ("_Minus", "Sub"), ("_Mul", "Mul"), ("_Div", "Div"), ("_Power", "Pow"), ("_grad_add", "Add"),
-        ("_maximum", "Max"), ("_minimum", "Min"), ("dot_product", "MatMul"))},
+    **{
+        f"{prefix}{name}": binary(type)
+        for name, type in _PAIRS.items()
+        for prefix in ("broadcast_", "elemwise_", "_", "_np_", "_npi_")
+    },
+    **{
+        name: binary(type)
+        for name, type in (
+            ("_Plus", "Add"),
+            ("_Minus", "Sub"),
+            ("_Mul", "Mul"),
+            ("_Div", "Div"),
+            ("_Power", "Pow"),
+            ("_grad_add", "Add"),
+            ("_maximum", "Max"),
+            ("_minimum", "Min"),
+            ("dot_product", "MatMul"),
+        )
+    },
     **{f"{prefix}{name}_scalar": scalar(type) for name, type in _PAIRS.items() for prefix in ("_", "_npi_")},
-    **{name: scalar(type) for name, type in (
-        ("_PlusScalar", "Add"), ("_MinusScalar", "Sub"), ("_MulScalar", "Mul"), ("_DivScalar", "Div"),
-        ("_PowerScalar", "Pow"))},
-    **{name: scalar(type, True) for name, type in (
-        ("_rminus_scalar", "Sub"), ("_rdiv_scalar", "Div"), ("_rpower_scalar", "Pow"), ("_RMinusScalar", "Sub"),
-        ("_RDivScalar", "Div"))},
+    **{
+        name: scalar(type)
+        for name, type in (
+            ("_PlusScalar", "Add"),
+            ("_MinusScalar", "Sub"),
+            ("_MulScalar", "Mul"),
+            ("_DivScalar", "Div"),
+            ("_PowerScalar", "Pow"),
+        )
+    },
+    **{
+        name: scalar(type, True)
+        for name, type in (
+            ("_rminus_scalar", "Sub"),
+            ("_rdiv_scalar", "Div"),
+            ("_rpower_scalar", "Pow"),
+            ("_RMinusScalar", "Sub"),
+            ("_RDivScalar", "Div"),
+        )
+    },
     **{f"{prefix}{name}": compare(type) for name, type in _COMPARISONS.items() for prefix in ("broadcast_", "_")},
     **{f"_{name}_scalar": compare(type, scalar=True) for name, type in _COMPARISONS.items()},
     **dict.fromkeys(("broadcast_mod", "_mod", "_Mod"), lambda c: remainder(c, c.x, c.parameter(1))),
     "_mod_scalar": lambda c: remainder(c, c.x, c.number("scalar")),
     "_rmod_scalar": lambda c: remainder(c, c.number("scalar"), c.x),
     "_hypot_scalar": lambda c: c.add("Sqrt", c.add("Add", c.add("Mul", c.x, c.x), c.number("scalar") ** 2)),
-    **dict.fromkeys(("broadcast_hypot", "_hypot"), lambda c: c.add("Sqrt", c.add(
-        "Add", c.square(c.x), c.square(c.parameter(1))))),
+    **dict.fromkeys(
+        ("broadcast_hypot", "_hypot"), lambda c: c.add("Sqrt", c.add("Add", c.square(c.x), c.square(c.parameter(1))))
+    ),
     **{name: simple(type) for name, type in _SINGLES.items()},
-    **{name: reduce(f"Reduce{type}") for name, type in (
-        ("mean", "Mean"), ("sum", "Sum"), ("sum_axis", "Sum"), ("max", "Max"), ("min", "Min"), ("prod", "Prod"))},
+    **{
+        name: reduce(f"Reduce{type}")
+        for name, type in (
+            ("mean", "Mean"),
+            ("sum", "Sum"),
+            ("sum_axis", "Sum"),
+            ("max", "Max"),
+            ("min", "Min"),
+            ("prod", "Prod"),
+        )
+    },
     **ELEMENTS,
-    **{name: simple(type) for name, type in (
-        ("tan", "Tan"), ("arcsin", "Asin"), ("arccos", "Acos"), ("arctan", "Atan"), ("sinh", "Sinh"), ("cosh", "Cosh"),
-        ("arcsinh", "Asinh"), ("arccosh", "Acosh"), ("arctanh", "Atanh"), ("rint", "Round"))},
+    **{
+        name: simple(type)
+        for name, type in (
+            ("tan", "Tan"),
+            ("arcsin", "Asin"),
+            ("arccos", "Acos"),
+            ("arctan", "Atan"),
+            ("sinh", "Sinh"),
+            ("cosh", "Cosh"),
+            ("arcsinh", "Asinh"),
+            ("arccosh", "Acosh"),
+            ("arctanh", "Atanh"),
+            ("rint", "Round"),
+        )
+    },
     **{name: truth_of(type) for name, type in (("_contrib_isnan", "IsNaN"), ("_contrib_isinf", "IsInf"))},
     "_contrib_isfinite": lambda c: c.add("Cast", finite(c, c.x), to="f32"),
     "logical_not": lambda c: c.add("Cast", c.add("Equal", c.x, 0.0), to="f32"),
-    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
-    "log2": logarithm(2), "log10": logarithm(10), **dict.fromkeys(("trunc", "fix"), lambda c: truncated(c, c.x)),
-    **dict.fromkeys(("cbrt", "rcbrt"), root_of_three), "smooth_l1": smooth_l1, "norm": norm,
+    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0),
+    "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
+    "log2": logarithm(2),
+    "log10": logarithm(10),
+    **dict.fromkeys(("trunc", "fix"), lambda c: truncated(c, c.x)),
+    **dict.fromkeys(("cbrt", "rcbrt"), root_of_three),
+    "smooth_l1": smooth_l1,
+    "norm": norm,
     "degrees": lambda c: c.add("Mul", c.x, float(np.rad2deg(1))),
     "radians": lambda c: c.add("Mul", c.x, float(np.deg2rad(1))),
     "softmin": lambda c: c.add("Softmax", c.add("Neg", c.x), axis=c.integer("axis", -1)),
-    "GroupNorm": normalised_groups, "amp_multicast": lambda c: c.values,
+    "GroupNorm": normalised_groups,
+    "amp_multicast": lambda c: c.values,
     **dict.fromkeys(("amp_cast", "_copyto", "_CrossDeviceCopy", "IdentityAttachKLSparseReg"), same),
-    **dict.fromkeys(("Dropout", "_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss",
-                     "LinearRegressionOutput", "MAERegressionOutput", "SVMOutput"), same),
-    "LogisticRegressionOutput": simple("Sigmoid"), "Convolution": convolution, "Convolution_v1": convolution,
-    "Deconvolution": deconvolution, "FullyConnected": fully_connected, "BatchNorm": batch_norm,
-    "BatchNorm_v1": batch_norm, "_contrib_SyncBatchNorm": batch_norm, "Pooling": pooling, "Pooling_v1": pooling,
-    "Activation": activation, "LeakyReLU": leaky, "Concat": concat, "concat": concat,
+    **dict.fromkeys(
+        (
+            "Dropout",
+            "_copy",
+            "identity",
+            "BlockGrad",
+            "stop_gradient",
+            "MakeLoss",
+            "make_loss",
+            "LinearRegressionOutput",
+            "MAERegressionOutput",
+            "SVMOutput",
+        ),
+        same,
+    ),
+    "LogisticRegressionOutput": simple("Sigmoid"),
+    "Convolution": convolution,
+    "Convolution_v1": convolution,
+    "Deconvolution": deconvolution,
+    "FullyConnected": fully_connected,
+    "BatchNorm": batch_norm,
+    "BatchNorm_v1": batch_norm,
+    "_contrib_SyncBatchNorm": batch_norm,
+    "Pooling": pooling,
+    "Pooling_v1": pooling,
+    "Activation": activation,
+    "LeakyReLU": leaky,
+    "Concat": concat,
+    "concat": concat,
     "stack": lambda c: c.stacked(c.values, c.integer("axis")),
-    "Flatten": lambda c: c.as_matrix(c.x), "flatten": lambda c: c.as_matrix(c.x),
-    "Reshape": reshape, "reshape": reshape,
-    "SoftmaxOutput": softmax_output, "Softmax": softmax_output, "softmax": softmax, "log_softmax": softmax,
-    "SoftmaxActivation": softmax_activation, "ElementWiseSum": lambda c: c.fold("Add", c.values),
-    "add_n": lambda c: c.fold("Add", c.values), "square": lambda c: c.add("Mul", c.x, c.x),
+    "Flatten": lambda c: c.as_matrix(c.x),
+    "flatten": lambda c: c.as_matrix(c.x),
+    "Reshape": reshape,
+    "reshape": reshape,
+    "SoftmaxOutput": softmax_output,
+    "Softmax": softmax_output,
+    "softmax": softmax,
+    "log_softmax": softmax,
+    "SoftmaxActivation": softmax_activation,
+    "ElementWiseSum": lambda c: c.fold("Add", c.values),
+    "add_n": lambda c: c.fold("Add", c.values),
+    "square": lambda c: c.add("Mul", c.x, c.x),
     "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"),
     "clip": lambda c: c.add("Clip", c.x, c.number("a_min"), c.number("a_max")),
     "hard_sigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("alpha", 0.2), beta=c.number("beta", 0.5)),
-    "L2Normalization": l2_normalization, "InstanceNorm": instance_norm, "LayerNorm": layer_norm, "LRN": lrn,
+    "L2Normalization": l2_normalization,
+    "InstanceNorm": instance_norm,
+    "LayerNorm": layer_norm,
+    "LRN": lrn,
     "_split_v2": split,
-    "SliceChannel": slice_channel, "split": slice_channel, "slice_axis": slice_axis, "slice": slices, "crop": slices,
-    "transpose": transpose, "SwapAxis": swap_axis, "swapaxes": swap_axis, "Pad": pad, "pad": pad, "Crop": crop,
+    "SliceChannel": slice_channel,
+    "split": slice_channel,
+    "slice_axis": slice_axis,
+    "slice": slices,
+    "crop": slices,
+    "transpose": transpose,
+    "SwapAxis": swap_axis,
+    "swapaxes": swap_axis,
+    "Pad": pad,
+    "pad": pad,
+    "Crop": crop,
     "expand_dims": lambda c: c.add("Unsqueeze", c.x, c.ints(c.integer("axis"))),
     "squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.numbers("axis")) if c.numbers("axis") else None),
-    "UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear, "Embedding": embedding, "take": take,
-    "dot": dot, "batch_dot": dot, "Cast": cast, "cast": cast, "argmax": arg("ArgMax"), "argmin": arg("ArgMin"),
+    "UpSampling": upsampling,
+    "_contrib_BilinearResize2D": bilinear,
+    "Embedding": embedding,
+    "take": take,
+    "dot": dot,
+    "batch_dot": dot,
+    "Cast": cast,
+    "cast": cast,
+    "argmax": arg("ArgMax"),
+    "argmin": arg("ArgMin"),
     "tile": tile,
     "depth_to_space": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("block_size", 1)),
     "space_to_depth": lambda c: c.add("SpaceToDepth", c.x, blocksize=c.integer("block_size", 1)),
-    "RNN": rnn, "_rnn_param_concat": concat,
+    "RNN": rnn,
+    "_rnn_param_concat": concat,
     "where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.parameter(1), c.parameter(2)),
-}  # fmt: skip
+}
 OPERATORS |= {
-    ours: OPERATORS[theirs] for ours, theirs in (
-        ("_npx_activation", "Activation"), ("_npx_batch_norm", "BatchNorm"), ("_npx_convolution", "Convolution"),
-        ("_npx_deconvolution", "Deconvolution"), ("_npx_dropout", "Dropout"), ("_npx_embedding", "Embedding"),
-        ("_npx_fully_connected", "FullyConnected"), ("_npx_layer_norm", "LayerNorm"), ("_npx_leaky_relu", "LeakyReLU"),
-        ("_npx_log_softmax", "log_softmax"), ("_npx_pooling", "Pooling"), ("_npx_relu", "relu"),
-        ("_npx_sigmoid", "sigmoid"), ("_npx_softmax", "softmax"))
-}  # fmt: skip
+    ours: OPERATORS[theirs]
+    for ours, theirs in (
+        ("_npx_activation", "Activation"),
+        ("_npx_batch_norm", "BatchNorm"),
+        ("_npx_convolution", "Convolution"),
+        ("_npx_deconvolution", "Deconvolution"),
+        ("_npx_dropout", "Dropout"),
+        ("_npx_embedding", "Embedding"),
+        ("_npx_fully_connected", "FullyConnected"),
+        ("_npx_layer_norm", "LayerNorm"),
+        ("_npx_leaky_relu", "LeakyReLU"),
+        ("_npx_log_softmax", "log_softmax"),
+        ("_npx_pooling", "Pooling"),
+        ("_npx_relu", "relu"),
+        ("_npx_sigmoid", "sigmoid"),
+        ("_npx_softmax", "softmax"),
+    )
+}
 """MXNet 2 has new names for these."""

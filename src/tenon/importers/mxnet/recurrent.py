@@ -50,8 +50,8 @@ def _shapes(rows: int, size: int, inputs: int, depth: int, sides: int) -> list[t
 
 
 def _cut(c: Context, vector: Value, shapes: Sequence[tuple[int, int]], total: int) -> list[Value]:
-    if c.net.dims(vector) != (total,):
-        raise RefusedError(f"it needs {total} parameters, and '{c.names[1]}' is {list(c.net.dims(vector))}")
+    if c.builder.dims(vector) != (total,):
+        raise RefusedError(f"it needs {total} parameters, and '{c.names[1]}' is {list(c.builder.dims(vector))}")
     ends = np.cumsum([0, *(rows * columns for rows, columns in shapes)]).tolist()
     parts = [c.slice(vector, [a], [b], [0]) for a, b in pairwise(ends)]
     return [

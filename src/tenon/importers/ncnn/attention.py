@@ -165,7 +165,9 @@ def gemm(c: Context) -> Value:
         if stored[1] is not None and scales[1] is not None:
             stored[1] = c.scaled(stored[1], scales[1])
     a, b = (
-        c.swapped(_matrix(c, blobs.pop(0)) if m is None else c.net.constant(np.ascontiguousarray(m), "matrix"), turn)
+        c.swapped(
+            _matrix(c, blobs.pop(0)) if m is None else c.builder.constant(np.ascontiguousarray(m), "matrix"), turn
+        )
         for m, turn in zip(stored, turned, strict=True)
     )
     x = c.add("MatMul", a, b)
@@ -189,7 +191,7 @@ def _added(c: Context, kind: int, rows: int, columns: int) -> Value:
     shapes = {0: (1, 1), 1: (rows, 1), 2: (rows, 1), 3: (rows, columns), 4: (1, columns)}
     if kind not in shapes:
         raise RefusedError(f"constant_broadcast_type_C {kind} is unknown")
-    return c.net.constant(_rows(c, *shapes[kind]), "added")
+    return c.builder.constant(_rows(c, *shapes[kind]), "added")
 
 
 def _fitted(c: Context, x: Value, high: int, wide: int) -> Value:
@@ -231,6 +233,11 @@ def rms_norm(c: Context) -> Value:
 
 
 ATTENTION: dict[str, Callable[[Context], Made]] = {
-    "MultiHeadAttention": multi_head_attention, "SDPA": scaled_attention, "RotaryEmbed": rotary, "Gemm": gemm,
-    "Einsum": einsum, "Embed": embed, "RMSNorm": rms_norm,
-}  # fmt: skip
+    "MultiHeadAttention": multi_head_attention,
+    "SDPA": scaled_attention,
+    "RotaryEmbed": rotary,
+    "Gemm": gemm,
+    "Einsum": einsum,
+    "Embed": embed,
+    "RMSNorm": rms_norm,
+}

@@ -29,7 +29,7 @@ def greatest(c: Context) -> Value:
     flat = c.reshape(c.x, 1, 1, -1)
     if not 0 < count <= c.dims(flat)[2]:
         raise RefusedError(f"it wants {count} of {c.dims(flat)[2]}")
-    values, places = c.net.adds("TopK", 2, flat, c.ints(count), axis=2)
+    values, places = c.builder.adds("TopK", 2, flat, c.ints(count), axis=2)
     numbers = c.add("Cast", places, to=str(F32))
     return c.add("Concat", values, numbers, axis=1) if c.integer(0) else numbers
 
@@ -113,9 +113,17 @@ def roi_align(c: Context) -> Value:
     if c.integer(5) != 1:
         raise RefusedError("version 0, which clips bins before it samples them, is not supported")
     centre = "half_pixel" if c.integer(4) else "output_half_pixel"
-    return c.add("RoiAlign", c.x, _region(c), np.zeros(1, np.int64), output_height=c.integer(1),
-                 output_width=c.integer(0), spatial_scale=c.number(2, 1.0), sampling_ratio=c.integer(3),
-                 coordinate_transformation_mode=centre)  # fmt: skip
+    return c.add(
+        "RoiAlign",
+        c.x,
+        _region(c),
+        np.zeros(1, np.int64),
+        output_height=c.integer(1),
+        output_width=c.integer(0),
+        spatial_scale=c.number(2, 1.0),
+        sampling_ratio=c.integer(3),
+        coordinate_transformation_mode=centre,
+    )
 
 
 # ---------------------------------------------------------------------------------------------- sound
@@ -132,7 +140,7 @@ def spectrogram(c: Context) -> Value:
     if c.dims(x)[1] < n:
         raise RefusedError(f"{c.dims(x)[1]} samples are less than a window of {n}")
     window = c.value(_window(n, size, c.integer(4), c.integer(7)))
-    found = spelled(c.net, "STFT", [x, c.ints(hop), window], 1, onesided=int(c.integer(8, 1)))[0]
+    found = spelled(c.builder, "STFT", [x, c.ints(hop), window], 1, onesided=int(c.integer(8, 1)))[0]
     found = c.add("Transpose", found, perm=(0, 2, 1, 3))
     if not power:
         return found
@@ -150,7 +158,14 @@ def _window(n: int, size: int, kind: int, normal: int) -> Array:
 
 
 PLACES: dict[str, Callable[[Context], Made]] = {
-    "ArgMax": greatest, "CopyTo": copy_to, "CumulativeSum": lambda c: c.add("CumSum", c.x, c.ints(c.along(0))),
-    "Diag": diagonal, "Flip": flip, "GridSample": grid_sample, "ROIPooling": roi_pooling,
-    "PSROIPooling": position_sensitive, "ROIAlign": roi_align, "Spectrogram": spectrogram,
-}  # fmt: skip
+    "ArgMax": greatest,
+    "CopyTo": copy_to,
+    "CumulativeSum": lambda c: c.add("CumSum", c.x, c.ints(c.along(0))),
+    "Diag": diagonal,
+    "Flip": flip,
+    "GridSample": grid_sample,
+    "ROIPooling": roi_pooling,
+    "PSROIPooling": position_sensitive,
+    "ROIAlign": roi_align,
+    "Spectrogram": spectrogram,
+}

@@ -42,7 +42,7 @@ def prior_box(c: Context) -> Value:
     variance = [c.number(id, v) for id, v in ((3, 0.1), (4, 0.1), (5, 0.2), (6, 0.2))]
     places = Places((h, w), (image[0], image[1]), (steps[0], steps[1]), c.number(13))
     boxes = prior_boxes(places, sizes(least, most, ratios, bool(c.integer(7, 1))), variance, clip)
-    return c.net.constant(boxes[None], "priors")
+    return c.builder.constant(boxes[None], "priors")
 
 
 def _multibox(c: Context, least: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool) -> Value:
@@ -50,7 +50,7 @@ def _multibox(c: Context, least: Sequence[float], ratios: Sequence[float], plane
     given = c.number(12, AUTOMATIC), c.number(11, AUTOMATIC)
     down, across = (1 / n if s == AUTOMATIC else s for s, n in zip(given, plane, strict=True))
     places = Places(plane, (1.0, 1.0), (down, across), c.number(13))
-    return c.net.constant(multibox(places, least, ratios, clip), "priors")
+    return c.builder.constant(multibox(places, least, ratios, clip), "priors")
 
 
 def detection_output(c: Context) -> Value:
@@ -70,18 +70,25 @@ def detection_output(c: Context) -> Value:
         whole = c.reshape(priors, 1, 1, -1)
         priors = c.add("Concat", whole, spread.astype(np.float32).reshape(1, 1, -1), axis=1)
     rows = c.add(
-        "DetectionOutput", location, confidence, c.reshape(priors, 1, 2, -1), classes=classes, code_type="center_size",
-        nms_threshold=c.number(1, 0.05), nms_top_k=within(c.integer(2, 300), count), keep_top_k=c.integer(3, 100),
+        "DetectionOutput",
+        location,
+        confidence,
+        c.reshape(priors, 1, 2, -1),
+        classes=classes,
+        code_type="center_size",
+        nms_threshold=c.number(1, 0.05),
+        nms_top_k=within(c.integer(2, 300), count),
+        keep_top_k=c.integer(3, 100),
         confidence_threshold=c.number(4, 0.5),
-    )  # fmt: skip
+    )
     rows = c.slice(c.reshape(rows, -1, 7), [1], [7], [1])
     most = c.dims(rows)[0]
-    _, order = c.net.adds("TopK", 2, c.reshape(c.slice(rows, [1], [2], [1]), most), c.ints(most), axis=0)
+    _, order = c.builder.adds("TopK", 2, c.reshape(c.slice(rows, [1], [2], [1]), most), c.ints(most), axis=0)
     return _end(c, c.reshape(c.add("Gather", rows, order, axis=0), 1, most, 6))
 
 
 def _end(c: Context, rows: Value) -> Value:
-    c.net.graph.heads = Heads("rows", c.layer.tops[:1], pixels=False, background=0)
+    c.builder.graph.heads = Heads("rows", c.layer.tops[:1], pixels=False, background=0)
     return rows
 
 
@@ -141,9 +148,9 @@ def _thinned(c: Context, boxes: Value, scores: Value) -> Value:
     rows = c.add("Squeeze", c.add("Concat", kinds, best, boxes, axis=2), c.ints(0))
     most = min(MOST, c.dims(boxes)[1])
     least = np.nextafter(np.float32(c.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
-    limits = c.ints(most), c.net.floats(c.number(3, 0.45)), c.net.floats(float(least))
+    limits = c.ints(most), c.builder.floats(c.number(3, 0.45)), c.builder.floats(float(least))
     turned = c.add("Transpose", best, perm=(0, 2, 1))
-    chosen, count = c.net.adds("NonMaxSuppression", 2, boxes, turned, *limits)
+    chosen, count = c.builder.adds("NonMaxSuppression", 2, boxes, turned, *limits)
     picked = c.add("Gather", rows, c.reshape(c.slice(chosen, [2], [3], [1]), most), axis=0)
     real = c.add("Less", np.arange(most, dtype=np.int64).reshape(-1, 1), count)
     return _end(c, c.reshape(c.add("Where", real, picked, np.zeros((most, 6), np.float32)), 1, most, 6))

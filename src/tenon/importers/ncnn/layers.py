@@ -45,7 +45,7 @@ def memory_data(c: Context) -> Value:
     if any(d < 0 for d in dims):
         raise RefusedError(f"the shape {dims} is impossible")
     stored = c.weights.floats if c.integer(21, 1) else c.weights.array
-    return c.net.constant(stored(math.prod(dims)).reshape(1, *dims), "data")
+    return c.builder.constant(stored(math.prod(dims)).reshape(1, *dims), "data")
 
 
 def normalization(c: Context) -> Value:
@@ -63,8 +63,14 @@ def layer_norm(c: Context) -> Value:
     affine = c.integer(2, 1)
     gamma = c.weights.floats(size) if affine else np.ones(size, np.float32)
     beta = c.weights.floats(size) if affine else np.zeros(size, np.float32)
-    return c.add("LayerNormalization", c.x, gamma.reshape(shape), beta.reshape(shape), axis=axes.start,
-                 epsilon=c.number(1, 0.001))  # fmt: skip
+    return c.add(
+        "LayerNormalization",
+        c.x,
+        gamma.reshape(shape),
+        beta.reshape(shape),
+        axis=axes.start,
+        epsilon=c.number(1, 0.001),
+    )
 
 
 def normalize(c: Context) -> Value:
@@ -160,9 +166,10 @@ def crop(c: Context) -> Value:
         starts = [0 if a == -233 else a for a in starts]
         return c.slice(c.x, starts, [2**31 - 1 if e == -233 else e for e in ends], axes)
     low = [c.integer(id) for id in c.by_axis(0, 1, 13, 2)]
-    high = [n - c.integer(behind) if c.integer(size) in (0, -233) else a + c.integer(size)
-            for n, a, size, behind in zip(dims[1:], low, c.by_axis(3, 4, 14, 5), c.by_axis(6, 7, 15, 8), strict=True)
-            ]  # fmt: skip
+    high = [
+        n - c.integer(behind) if c.integer(size) in (0, -233) else a + c.integer(size)
+        for n, a, size, behind in zip(dims[1:], low, c.by_axis(3, 4, 14, 5), c.by_axis(6, 7, 15, 8), strict=True)
+    ]
     return c.slice(c.x, low, high, range(1, len(dims)))
 
 
@@ -279,13 +286,38 @@ def matmul(c: Context) -> Value:
 
 
 LAYERS: dict[str, Callable[[Context], Made]] = {
-    **POINTWISE, **WINDOWS, **PLACES, **ATTENTION, **DETECTION, **RECURRENT, "InnerProduct": inner_product,
-    "MemoryData": memory_data, "GroupNorm": normalization, "InstanceNorm": normalization, "LayerNorm": layer_norm,
-    "Normalize": normalize, "MVN": mvn, "LRN": lrn, "Reshape": reshape, "Permute": permute,
-    "Flatten": lambda c: c.reshape(c.x, 1, -1), "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.along(0)),
-    "Slice": slice, "Split": lambda c: [c.x] * len(c.layer.tops), "Crop": crop, "Padding": padding,
-    "Squeeze": squeeze, "ExpandDims": expand_dims, "Softmax": lambda c: c.add("Softmax", c.x, axis=c.along(0)),
-    "Interp": interp, "ShuffleChannel": shuffle_channel, "Reorg": reorg, "Tile": tile, "GLU": glu, "MatMul": matmul,
-    "PixelShuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer(0, 1),
-                                    mode="DCR" if c.integer(1) else "CRD"),
-}  # fmt: skip
+    **POINTWISE,
+    **WINDOWS,
+    **PLACES,
+    **ATTENTION,
+    **DETECTION,
+    **RECURRENT,
+    "InnerProduct": inner_product,
+    "MemoryData": memory_data,
+    "GroupNorm": normalization,
+    "InstanceNorm": normalization,
+    "LayerNorm": layer_norm,
+    "Normalize": normalize,
+    "MVN": mvn,
+    "LRN": lrn,
+    "Reshape": reshape,
+    "Permute": permute,
+    "Flatten": lambda c: c.reshape(c.x, 1, -1),
+    "Concat": lambda c: c.add("Concat", *c.inputs, axis=c.along(0)),
+    "Slice": slice,
+    "Split": lambda c: [c.x] * len(c.layer.tops),
+    "Crop": crop,
+    "Padding": padding,
+    "Squeeze": squeeze,
+    "ExpandDims": expand_dims,
+    "Softmax": lambda c: c.add("Softmax", c.x, axis=c.along(0)),
+    "Interp": interp,
+    "ShuffleChannel": shuffle_channel,
+    "Reorg": reorg,
+    "Tile": tile,
+    "GLU": glu,
+    "MatMul": matmul,
+    "PixelShuffle": lambda c: c.add(
+        "DepthToSpace", c.x, blocksize=c.integer(0, 1), mode="DCR" if c.integer(1) else "CRD"
+    ),
+}

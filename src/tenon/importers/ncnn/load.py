@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.ncnn.file import Layer, Weights, is_param, layers
@@ -45,45 +45,45 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     else:
         param = _param_of(file)
     assert param is not None
-    net = Net(
+    builder = GraphBuilder(
         param, param.stem.removesuffix(".param"), shapes, inputs, outputs, len(weights.data) if weights else 1 << 20
     )
     if weights is None:
-        net.graph.incomplete = MISSING_WEIGHTS
+        builder.graph.incomplete = MISSING_WEIGHTS
     try:
-        return _build(net, layers(param.data), Weights(weights.data if weights else None))
+        return _build(builder, layers(param.data), Weights(weights.data if weights else None))
     except FormatError as error:
         raise FormatError(str(error) if param.name in str(error) else f"{param.name}: {error}") from error
 
 
-def _build(net: Net, found: Sequence[Layer], weights: Weights) -> Graph:
+def _build(builder: GraphBuilder, found: Sequence[Layer], weights: Weights) -> Graph:
     for layer in found:
         if layer.type == "Input":
             for top in layer.tops:
-                _input(net, layer, top, found)
+                _input(builder, layer, top, found)
         else:
-            with net.layer(layer.name, layer.type, *layer.tops):
-                _make(net, layer, weights)
-    if not net.writer.problems:
+            with builder.layer(layer.name, layer.type, *layer.tops):
+                _make(builder, layer, weights)
+    if not builder.writer.problems:
         weights.finish()
     read = {name for layer in found for name in layer.bottoms}
-    return net.finish([top for layer in found for top in layer.tops if top not in read])
+    return builder.finish([top for layer in found for top in layer.tops if top not in read])
 
 
-def _make(net: Net, layer: Layer, weights: Weights) -> None:
+def _make(builder: GraphBuilder, layer: Layer, weights: Weights) -> None:
     from tenon.importers.ncnn.layers import LAYERS
 
-    context = Context(net, layer, weights)
+    context = Context(builder, layer, weights)
     if layer.type not in LAYERS:
         raise unknown(layer.type, LAYERS, "layer")
     for value in context.inputs:
-        net.type(value)
+        builder.type(value)
     made = LAYERS[layer.type](context)
     for top, value in zip(layer.tops, [made] if isinstance(made, Value) else made, strict=False):
-        net[top] = value
+        builder[top] = value
 
 
-def _input(net: Net, layer: Layer, top: str, found: Sequence[Layer]) -> None:
+def _input(builder: GraphBuilder, layer: Layer, top: str, found: Sequence[Layer]) -> None:
     """Raises ShapeError when the shape is neither in the file nor given."""
     told = [layer.integer(id) for id in (2, 11, 1, 0)]
     dims: list[Dim] = [d for d in told if d > 0]
@@ -91,10 +91,10 @@ def _input(net: Net, layer: Layer, top: str, found: Sequence[Layer]) -> None:
         channels = _channels(found, top)
         dims = [channels or f"{top}_c", f"{top}_h", f"{top}_w"]
     type = TensorType(F32, (1, *dims))
-    given = net.shapes.get(top)
+    given = builder.shapes.get(top)
     if not type.bound and not isinstance(given, int) and given is not None and len(given) != len(type.shape):
         type = TensorType(F32, (ANY_RANK,))
-    port(net, top, type)
+    port(builder, top, type)
 
 
 def _channels(found: Sequence[Layer], top: str) -> int:

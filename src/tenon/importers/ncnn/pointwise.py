@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.decompositions import caffe_family as family
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter, Made, same, simple
 from tenon.importers.ncnn.file import Layer, Weights
@@ -24,10 +24,10 @@ AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 class Context(Emitter):
     """The layer about to be made: ``x`` is its first input."""
 
-    def __init__(self, net: Net, layer: Layer, weights: Weights) -> None:
-        super().__init__(net)
+    def __init__(self, builder: GraphBuilder, layer: Layer, weights: Weights) -> None:
+        super().__init__(builder)
         self.layer, self.weights = layer, weights
-        self.inputs = [net[name] for name in layer.bottoms]
+        self.inputs = [builder[name] for name in layer.bottoms]
         self.integer, self.number = layer.integer, layer.number
 
     @property
@@ -37,7 +37,7 @@ class Context(Emitter):
         return self.inputs[0]
 
     def dims(self, value: Value | None = None) -> tuple[int, ...]:
-        return self.net.dims(self.x if value is None else value)
+        return self.builder.dims(self.x if value is None else value)
 
     def inner(self, axis: int, rank: int) -> int:
         """An axis of a blob counted with the batch in front."""
@@ -153,7 +153,7 @@ def binary(c: Context) -> Value:
     if kind not in _BINARY:
         raise RefusedError(f"op_type {kind} is not supported")
     if c.integer(1):
-        a, b = c.x, c.net.scalar(c.number(2))
+        a, b = c.x, c.builder.scalar(c.number(2))
     elif len(c.inputs) != 2:
         raise RefusedError(f"it has {len(c.inputs)} inputs instead of 2")
     else:
@@ -225,12 +225,21 @@ def reduction(c: Context) -> Value:
 
 
 POINTWISE: dict[str, Callable[[Context], Made]] = {
-    "AbsVal": simple("Abs"), "BNLL": simple("Softplus"), "Sigmoid": simple("Sigmoid"), "TanH": simple("Tanh"),
-    "Mish": simple("Mish"), "Swish": simple("Swish"), "Softplus": simple("Softplus"), "Erf": simple("Erf"),
+    "AbsVal": simple("Abs"),
+    "BNLL": simple("Softplus"),
+    "Sigmoid": simple("Sigmoid"),
+    "TanH": simple("Tanh"),
+    "Mish": simple("Mish"),
+    "Swish": simple("Swish"),
+    "Softplus": simple("Softplus"),
+    "Erf": simple("Erf"),
     **dict.fromkeys(("Noop", "DeepCopy", "Packing", "Cast"), same),
-    "ReLU": lambda c: family.rectified(c, c.x, c.number(0)), "PReLU": prelu,
+    "ReLU": lambda c: family.rectified(c, c.x, c.number(0)),
+    "PReLU": prelu,
     "Clip": lambda c: c.add("Clip", c.x, c.number(0, -3.4028234e38), c.number(1, 3.4028234e38)),
-    "HardSwish": hard_swish, "Power": _of_line(family.power, 1.0), "Exp": _of_line(family.exponential, -1.0),
+    "HardSwish": hard_swish,
+    "Power": _of_line(family.power, 1.0),
+    "Exp": _of_line(family.exponential, -1.0),
     "Log": _of_line(family.logarithm, -1.0),
     "HardSigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number(0, 0.2), beta=c.number(1, 0.5)),
     "ELU": lambda c: c.add("Elu", c.x, alpha=c.number(0, 0.1)),
@@ -239,7 +248,12 @@ POINTWISE: dict[str, Callable[[Context], Made]] = {
     "GELU": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer(0) else "none"),
     "Threshold": lambda c: family.exceeds(c, c.x, c.number(0)),
     "UnaryOp": unary,
-    "BinaryOp": binary, "Eltwise": eltwise, "Scale": scale, "BatchNorm": batch_norm, "Reduction": reduction,
-    "Bias": bias, "Shrink": shrink,
+    "BinaryOp": binary,
+    "Eltwise": eltwise,
+    "Scale": scale,
+    "BatchNorm": batch_norm,
+    "Reduction": reduction,
+    "Bias": bias,
+    "Shrink": shrink,
     "Dropout": lambda c: family.affine(c, c.x, c.number(0, 1.0), 0.0),
-}  # fmt: skip
+}

@@ -35,9 +35,11 @@ def _window(c: Context, axes: int) -> dict[str, Any]:
     top, right, front = c.integer(14, left), c.integer(15, left), c.integer(24, left)
     before, after = (front, top, left), (c.integer(17, front), c.integer(16, top), right)
     window: dict[str, Any] = {
-        "kernel_shape": _each(c, axes, 1), "dilations": _each(c, axes, 2, 1), "strides": _each(c, axes, 3, 1),
+        "kernel_shape": _each(c, axes, 1),
+        "dilations": _each(c, axes, 2, 1),
+        "strides": _each(c, axes, 3, 1),
         "group": c.integer(7, 1) if "DepthWise" in c.layer.type else 1,
-    }  # fmt: skip
+    }
     if left in _SAME:
         return window | {"auto_pad": _SAME[left]}
     return window | {"pads": (*before[3 - axes :], *after[3 - axes :])}
@@ -78,7 +80,7 @@ def convolution(c: Context, axes: int = 2) -> Value:
     else:
         outputs, inputs, kernel = _filters(c, window)
         raw, offset = weights(c, c.integer(6), outputs, 5)
-        filters = c.net.constant(raw.reshape(outputs, inputs, *kernel), "weights")
+        filters = c.builder.constant(raw.reshape(outputs, inputs, *kernel), "weights")
     x, vector = c.x, axes == 2 and len(c.dims()) == 2
     if vector and window["kernel_shape"] == (1, 1):
         x = c.reshape(x, 1, -1, 1, 1)
@@ -227,17 +229,24 @@ def fold(c: Context) -> Value:
     if len(c.dims()) != 3 or min(*kernel, *size, *window["strides"], *window["dilations"]) < 1 or pads is None:
         raise RefusedError(f"{list(c.dims())} does not fold by windows of {list(kernel)} into {list(size)}")
     options = {name: window[name] for name in ("strides", "dilations", "pads")}
-    return spelled(c.net, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], 1, **options)[0]
+    return spelled(c.builder, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], 1, **options)[0]
 
 
 _OVER_AXES = {
-    "Convolution": convolution, "ConvolutionDepthWise": convolution, "Deconvolution": deconvolution,
-    "DeconvolutionDepthWise": deconvolution, "Pooling": pooling,
-}  # fmt: skip
+    "Convolution": convolution,
+    "ConvolutionDepthWise": convolution,
+    "Deconvolution": deconvolution,
+    "DeconvolutionDepthWise": deconvolution,
+    "Pooling": pooling,
+}
 """Layers over two axes, which have others of the same name over one and three."""
 
 WINDOWS: dict[str, Callable[[Context], Made]] = {
     **_OVER_AXES,
     **{f"{name}{axes}D": partial(spell, axes=axes) for name, spell in _OVER_AXES.items() for axes in (1, 3)},
-    "DeformableConv2D": deformable, "SPP": pyramid, "StatisticsPooling": statistics, "Fold": fold, "Unfold": unfold,
-}  # fmt: skip
+    "DeformableConv2D": deformable,
+    "SPP": pyramid,
+    "StatisticsPooling": statistics,
+    "Fold": fold,
+    "Unfold": unfold,
+}

@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, group_norm, sampled, unfolded
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import Emitter, Made, same, simple
 from tenon.ir.bind import Shapes
@@ -61,9 +61,9 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         found, returned = parse(file.data)
     except FormatError as error:
         raise FormatError(f"{file.name}: {error}") from error
-    net = Net(file, file.stem, shapes, inputs, outputs, 1 << 24)
+    builder = GraphBuilder(file, file.stem, shapes, inputs, outputs, 1 << 24)
     folder = file.weights.folder if file.weights is not None and file.weights.is_folder else file.folder
-    return _Job(net, folder).load(found, returned)
+    return _Job(builder, folder).load(found, returned)
 
 
 # ------------------------------------------------------------------------------------------------ text
@@ -146,8 +146,8 @@ def _type(text: str) -> TensorType:
 class Context(Emitter):
     """The operation about to be made."""
 
-    def __init__(self, net: Net, operation: Operation, inputs: Sequence[Value]) -> None:
-        super().__init__(net)
+    def __init__(self, builder: GraphBuilder, operation: Operation, inputs: Sequence[Value]) -> None:
+        super().__init__(builder)
         self.operation, self.inputs, self.attributes = operation, inputs, operation.attributes
 
     @property
@@ -158,7 +158,7 @@ class Context(Emitter):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
     def number(self, name: str, default: float = 0.0) -> float:
         value = self.attributes.get(name, default)
@@ -175,41 +175,42 @@ class Context(Emitter):
 class _Job:
     """The walk over the operations."""
 
-    def __init__(self, net: Net, folder: Path | None) -> None:
-        self.net, self.folder = net, folder
+    def __init__(self, builder: GraphBuilder, folder: Path | None) -> None:
+        self.builder, self.folder = builder, folder
         self.names: dict[str, str] = {}
 
     def load(self, operations: Sequence[Operation], returned: Sequence[str]) -> Graph:
         for operation in operations:
-            self.names |= {r: operation.name if i == 0 else f"{operation.name}_{i}"
-                           for i, r in enumerate(operation.results)}  # fmt: skip
+            self.names |= {
+                r: operation.name if i == 0 else f"{operation.name}_{i}" for i, r in enumerate(operation.results)
+            }
             if operation.type == "input" and operation.types:
-                self.net.input(operation.name, operation.types[0])
+                self.builder.input(operation.name, operation.types[0])
                 continue
-            with self.net.layer(operation.name, operation.type, *(self.names[r] for r in operation.results)):
+            with self.builder.layer(operation.name, operation.type, *(self.names[r] for r in operation.results)):
                 self.operation(operation)
-        return self.net.finish([self.names.get(name, name) for name in returned])
+        return self.builder.finish([self.names.get(name, name) for name in returned])
 
     def operation(self, operation: Operation) -> None:
         if operation.type == "variable" and operation.types and operation.results:
-            self.net[operation.name] = self.variable(operation)
+            self.builder[operation.name] = self.variable(operation)
             return
-        inputs = [self.net[self.names.get(name, name)] for name in operation.operands]
+        inputs = [self.builder[self.names.get(name, name)] for name in operation.operands]
         if operation.type not in OPERATORS:
             raise unknown(operation.type, OPERATORS, "operation")
         if all(is_known(v) for v in inputs):
-            made = OPERATORS[operation.type](Context(self.net, operation, inputs))
+            made = OPERATORS[operation.type](Context(self.builder, operation, inputs))
             for result, value in zip(operation.results, [made] if isinstance(made, Value) else made, strict=False):
-                self.net[self.names[result]] = value
+                self.builder[self.names[result]] = value
 
     def variable(self, operation: Operation) -> Value:
         """The variable's folder beside the job, or zeros."""
         type = operation.types[0]
         path = self.folder / operation.name / "out" if self.folder is not None and _plain(operation.name) else None
         if path is None or not path.is_file() or path.is_symlink():
-            self.net.graph.incomplete = MISSING_WEIGHTS
-            return self.net.placeholder(type.dims, type.dtype)
-        return self.net.constant(_stored(path, type), "data")
+            self.builder.graph.incomplete = MISSING_WEIGHTS
+            return self.builder.placeholder(type.dims, type.dtype)
+        return self.builder.constant(_stored(path, type), "data")
 
 
 def _plain(name: str) -> bool:
@@ -257,7 +258,7 @@ def scalar(type: str, *, turned: bool = False) -> Callable[[Context], Value]:
 
 def _operand(c: Context) -> Array:
     number = c.number("float_operand") if c.flag("has_float_operand") else c.number("int_operand")
-    return np.array(number, c.net.type(c.x).dtype.numpy)
+    return np.array(number, c.builder.type(c.x).dtype.numpy)
 
 
 def matmul(c: Context) -> Value:
@@ -277,15 +278,27 @@ def perceptron(c: Context) -> Value:
 
 def convolution(c: Context) -> Value:
     _first_channels(c)
-    return c.add("Conv", *c.inputs[:3], group=int(c.number("groups", 1)), strides=c.numbers("strides"),
-                 dilations=c.numbers("dilation_rate"), pads=c.numbers("padding_before") * 2)  # fmt: skip
+    return c.add(
+        "Conv",
+        *c.inputs[:3],
+        group=int(c.number("groups", 1)),
+        strides=c.numbers("strides"),
+        dilations=c.numbers("dilation_rate"),
+        pads=c.numbers("padding_before") * 2,
+    )
 
 
 def deconvolution(c: Context) -> Value:
     _first_channels(c)
-    return c.add("ConvTranspose", *c.inputs[:3], group=int(c.number("groups", 1)), strides=c.numbers("strides"),
-                 dilations=c.numbers("dilation_rate"), pads=c.numbers("padding_before") * 2,
-                 output_padding=c.numbers("output_padding") or [0] * (len(c.dims) - 2))  # fmt: skip
+    return c.add(
+        "ConvTranspose",
+        *c.inputs[:3],
+        group=int(c.number("groups", 1)),
+        strides=c.numbers("strides"),
+        dilations=c.numbers("dilation_rate"),
+        pads=c.numbers("padding_before") * 2,
+        output_padding=c.numbers("output_padding") or [0] * (len(c.dims) - 2),
+    )
 
 
 def _first_channels(c: Context) -> None:
@@ -300,8 +313,16 @@ def pooling(type: str) -> Callable[[Context], Value]:
         if c.number("divisor_override"):
             raise RefusedError("a divisor of its own is not supported")
         rest = {"dilations": c.numbers("dilation")} if type[0] == "M" and c.numbers("dilation") else {}
-        return c.add(type, c.x, kernel_shape=c.numbers("kernel_size"), strides=c.numbers("stride"),
-                     pads=c.numbers("padding") * 2, ceil_mode=int(c.flag("ceil_mode")), **include, **rest)  # fmt: skip
+        return c.add(
+            type,
+            c.x,
+            kernel_shape=c.numbers("kernel_size"),
+            strides=c.numbers("stride"),
+            pads=c.numbers("padding") * 2,
+            ceil_mode=int(c.flag("ceil_mode")),
+            **include,
+            **rest,
+        )
 
     return made
 
@@ -326,8 +347,9 @@ def layer_norm(c: Context) -> Value:
     beta = rest.pop(0) if c.flag("center") and rest else None
     gamma = rest.pop(0) if c.flag("scale") and rest else None
     ones = np.ones(c.dims[first:], np.float32)
-    return c.add("LayerNormalization", c.x, ones if gamma is None else gamma, beta, axis=first,
-                 epsilon=c.number("epsilon", 1e-5))  # fmt: skip
+    return c.add(
+        "LayerNormalization", c.x, ones if gamma is None else gamma, beta, axis=first, epsilon=c.number("epsilon", 1e-5)
+    )
 
 
 def grouped(c: Context) -> Value:
@@ -338,7 +360,7 @@ def grouped(c: Context) -> Value:
 
 def rms_norm(c: Context) -> Value:
     """Over as many of the last axes as the weights have, or as are named."""
-    count = len(c.numbers("normalized_shape")) or (len(c.net.dims(c.inputs[1])) if len(c.inputs) > 1 else 1)
+    count = len(c.numbers("normalized_shape")) or (len(c.builder.dims(c.inputs[1])) if len(c.inputs) > 1 else 1)
     mean = c.add("ReduceMean", c.square(c.x), c.ints(*range(-count, 0)), keepdims=1)
     x = c.add("Div", c.x, c.add("Sqrt", c.add("Add", mean, c.number("epsilon", 1e-6))))
     return c.add("Mul", x, c.inputs[1]) if len(c.inputs) > 1 else x
@@ -381,8 +403,9 @@ def resized(mode: str) -> Callable[[Context], Value]:
 
 def pad(c: Context) -> Value:
     before, after = c.numbers("padding_before"), c.numbers("padding_after")
-    return c.add("Pad", c.x, c.ints(*before, *after), c.number("floating_constant_value") or
-                 c.number("integral_constant_value"))  # fmt: skip
+    return c.add(
+        "Pad", c.x, c.ints(*before, *after), c.number("floating_constant_value") or c.number("integral_constant_value")
+    )
 
 
 def pad_ends(mode: str) -> Callable[[Context], Value]:
@@ -410,11 +433,11 @@ def sliced(c: Context) -> Value:
 
 def bounded(c: Context) -> Value:
     """Between what is named, numbers of integers or of floats."""
-    whole = c.net.type(c.x).dtype is not DType.F32
+    whole = c.builder.type(c.x).dtype is not DType.F32
     low, high = (c.attributes.get(f"{'integral' if whole else 'floating'}_{end}") for end in ("min", "max"))
     kind = c.operation.type.removeprefix("clip_by_scalar")
     ends = (None if kind == "_max" else low, None if kind == "_min" else high)
-    numbers = (None if end is None else np.array(end, c.net.type(c.x).dtype.numpy) for end in ends)
+    numbers = (None if end is None else np.array(end, c.builder.type(c.x).dtype.numpy) for end in ends)
     return c.add("Clip", c.x, *numbers)
 
 
@@ -431,7 +454,7 @@ def filled(c: Context) -> Value:
     else:
         value = c.number("floating_value") if c.flag("is_floating_value") else c.number("integer_value")
         data = np.full(type.dims, value)
-    return c.net.constant(data.astype(type.dtype.numpy), "constant")
+    return c.builder.constant(data.astype(type.dtype.numpy), "constant")
 
 
 def expanded(c: Context) -> Value:
@@ -450,7 +473,7 @@ def cast(c: Context) -> Value:
 
 def top(c: Context) -> Value:
     """The numbers of the greatest along the last axis."""
-    values = c.net.adds("TopK", 2, c.x, c.ints(int(c.number("k", 1))), axis=len(c.dims) - 1)
+    values = c.builder.adds("TopK", 2, c.x, c.ints(int(c.number("k", 1))), axis=len(c.dims) - 1)
     return c.add("Cast", values[1], to="i64")
 
 
@@ -462,7 +485,7 @@ def masked(c: Context) -> Value:
     """Where the mask holds, a number."""
     value = c.number("float_operand") if c.flag("has_float_operand") else c.number("int_operand")
     mask = c.add("Cast", c.inputs[1], to="bool")
-    return c.add("Where", mask, np.array(value, c.net.type(c.x).dtype.numpy), c.x)
+    return c.add("Where", mask, np.array(value, c.builder.type(c.x).dtype.numpy), c.x)
 
 
 def triangle(c: Context) -> Value:
@@ -471,7 +494,7 @@ def triangle(c: Context) -> Value:
     places = np.ones(c.dims[-2:], bool)
     fill = c.number("floating_fill_value") if c.flag("is_floating_fill_value") else c.number("integer_fill_value")
     kept = np.tril(places, first) if lower else np.triu(places, first)
-    return c.add("Where", kept, c.x, np.array(fill, c.net.type(c.x).dtype.numpy))
+    return c.add("Where", kept, c.x, np.array(fill, c.builder.type(c.x).dtype.numpy))
 
 
 def grid_sample(c: Context) -> Value:
@@ -517,28 +540,50 @@ _SINGLES = {
     "acosh": "Acosh", "atanh": "Atanh",
 }  # fmt: skip
 _PAIRS = {
-    **{f"broadcast_{name}": type for name, type in (
-        ("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("maximum", "Max"), ("minimum", "Min"),
-        ("pow", "Pow"))},
-    "add_n2": "Add", "add_n": "Sum", "multiply": "Mul", "elementwise_maximum": "Max", "elementwise_minimum": "Min",
-    "scalar_add_by_tensor": "Add", "scalar_sub_by_tensor": "Sub", "scalar_mul_by_tensor": "Mul",
+    **{
+        f"broadcast_{name}": type
+        for name, type in (
+            ("add", "Add"),
+            ("sub", "Sub"),
+            ("mul", "Mul"),
+            ("div", "Div"),
+            ("maximum", "Max"),
+            ("minimum", "Min"),
+            ("pow", "Pow"),
+        )
+    },
+    "add_n2": "Add",
+    "add_n": "Sum",
+    "multiply": "Mul",
+    "elementwise_maximum": "Max",
+    "elementwise_minimum": "Min",
+    "scalar_add_by_tensor": "Add",
+    "scalar_sub_by_tensor": "Sub",
+    "scalar_mul_by_tensor": "Mul",
     "scalar_div_by_tensor": "Div",
-}  # fmt: skip
+}
 _COMPARED = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less",
              "less_equal": "LessOrEqual"}  # fmt: skip
 
 OPERATORS: dict[str, Callable[[Context], Made]] = {
     **dict.fromkeys(("output", "identity", "dropout", "amp_white_identity", "amp_black_identity"), same),
-    **{name: simple(type) for name, type in _SINGLES.items()}, **{name: binary(type) for name, type in _PAIRS.items()},
+    **{name: simple(type) for name, type in _SINGLES.items()},
+    **{name: binary(type) for name, type in _PAIRS.items()},
     **{f"broadcast_{name}": compared(type) for name, type in _COMPARED.items()},
     **{f"scalar_logical_{name}": compared(type) for name, type in _COMPARED.items()},
     "broadcast_not_equal": lambda c: _told(c, c.chain(c.add("Equal", *c.inputs), "Not")),
-    **{f"scalar_{name}": scalar(type) for name, type in (
-        ("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("pow", "Pow"))},
-    "scalar_reverse_pow": scalar("Pow", turned=True), "square": lambda c: c.square(c.x),
-    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
-    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "quick_gelu": quick_gelu,
-    "fast_gelu": simple("Gelu", approximate="tanh"), "hardsigmoid": simple("HardSigmoid", alpha=1 / 6),
+    **{
+        f"scalar_{name}": scalar(type)
+        for name, type in (("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("pow", "Pow"))
+    },
+    "scalar_reverse_pow": scalar("Pow", turned=True),
+    "square": lambda c: c.square(c.x),
+    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"),
+    "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
+    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0),
+    "quick_gelu": quick_gelu,
+    "fast_gelu": simple("Gelu", approximate="tanh"),
+    "hardsigmoid": simple("HardSigmoid", alpha=1 / 6),
     "logsigmoid": lambda c: c.add("Neg", c.chain(c.x, "Neg", "Softplus")),
     "leaky_relu": lambda c: c.add("LeakyRelu", c.x, alpha=c.number("alpha", 0.01)),
     "elu": lambda c: c.add("Elu", c.x, alpha=c.number("alpha", 1.0)),
@@ -546,38 +591,76 @@ OPERATORS: dict[str, Callable[[Context], Made]] = {
     "prelu": lambda c: c.add("PRelu", c.x, c.channels(c.inputs[1], c.x)),
     "hardtanh": lambda c: c.add("Clip", c.x, c.number("min_val", -1.0), c.number("max_val", 1.0)),
     **dict.fromkeys(("clip_by_scalar", "clip_by_scalar_min", "clip_by_scalar_max"), bounded),
-    **dict.fromkeys(("matmul", "batch_matmul", "broadcast_matmul"), matmul), "cublas_fused_mlp": perceptron,
+    **dict.fromkeys(("matmul", "batch_matmul", "broadcast_matmul"), matmul),
+    "cublas_fused_mlp": perceptron,
     "fused_matmul_bias": lambda c: c.add("Add", c.add("MatMul", c.x, c.swapped(c.inputs[1])), c.inputs[2]),
-    "bias_add": biased(""), "fused_bias_add_gelu": biased("Gelu"),
+    "bias_add": biased(""),
+    "fused_bias_add_gelu": biased("Gelu"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), convolution),
     **dict.fromkeys(("deconv1d", "deconv2d", "deconv3d"), deconvolution),
-    **{f"{kind}{gap}pool_{n}d": pooling(type) for kind, type in (("max", "MaxPool"), ("avg", "AveragePool"))
-       for gap in ("", "_") for n in (1, 2, 3)},
+    **{
+        f"{kind}{gap}pool_{n}d": pooling(type)
+        for kind, type in (("max", "MaxPool"), ("avg", "AveragePool"))
+        for gap in ("", "_")
+        for n in (1, 2, 3)
+    },
     **{f"adaptive_{kind}_pool{n}d": adaptive(kind == "avg") for kind in ("avg", "max") for n in (1, 2, 3)},
     **dict.fromkeys(("normalization", "normalization_infer"), normalization),
-    "normalization_add_relu": lambda c: c.add("Relu", normalization(c)), "layer_norm": layer_norm,
-    "group_norm": grouped, "rms_norm": rms_norm,
-    "softmax": simple("Softmax", axis=-1), "log_softmax": simple("LogSoftmax", axis=-1),
+    "normalization_add_relu": lambda c: c.add("Relu", normalization(c)),
+    "layer_norm": layer_norm,
+    "group_norm": grouped,
+    "rms_norm": rms_norm,
+    "softmax": simple("Softmax", axis=-1),
+    "log_softmax": simple("LogSoftmax", axis=-1),
     **{f"reduce_{kind}": reduce(f"Reduce{kind.title()}") for kind in ("mean", "sum", "max", "min", "prod")},
-    "var": variance, "argmax": argmax, "top_k": top,
-    **{f"upsample_{name}": resized(mode) for name, mode in (
-        ("nearest_1d", "nearest"), ("nearest_2d", "nearest"), ("nearest_3d", "nearest"), ("linear_1d", "linear"),
-        ("bilinear_2d", "linear"), ("bicubic_2d", "cubic"), ("trilinear_3d", "linear"))},
-    "pad": pad, "constant_pad": pad_ends("constant"),
-    **{f"{kind}_pad{n}d": pad_ends(mode) for kind, mode, most in (
-        ("reflection", "reflect", 2), ("replication", "edge", 3), ("constant", "constant", 3))
-       for n in range(1, most + 1)},
-    "grid_sample": grid_sample, "unfold": windows, "flatten": flatten, "concat": joined, "cat": joined,
-    "stack": lambda c: c.stacked(c.inputs, int(c.number("axis"))), "slice": sliced, "narrow": narrow, "flip": flipped,
-    "reshape": lambda c: c.reshape(c.x, *c.numbers("shape")), "cast": cast, "constant": filled, "arange": filled,
+    "var": variance,
+    "argmax": argmax,
+    "top_k": top,
+    **{
+        f"upsample_{name}": resized(mode)
+        for name, mode in (
+            ("nearest_1d", "nearest"),
+            ("nearest_2d", "nearest"),
+            ("nearest_3d", "nearest"),
+            ("linear_1d", "linear"),
+            ("bilinear_2d", "linear"),
+            ("bicubic_2d", "cubic"),
+            ("trilinear_3d", "linear"),
+        )
+    },
+    "pad": pad,
+    "constant_pad": pad_ends("constant"),
+    **{
+        f"{kind}_pad{n}d": pad_ends(mode)
+        for kind, mode, most in (("reflection", "reflect", 2), ("replication", "edge", 3), ("constant", "constant", 3))
+        for n in range(1, most + 1)
+    },
+    "grid_sample": grid_sample,
+    "unfold": windows,
+    "flatten": flatten,
+    "concat": joined,
+    "cat": joined,
+    "stack": lambda c: c.stacked(c.inputs, int(c.number("axis"))),
+    "slice": sliced,
+    "narrow": narrow,
+    "flip": flipped,
+    "reshape": lambda c: c.reshape(c.x, *c.numbers("shape")),
+    "cast": cast,
+    "constant": filled,
+    "arange": filled,
     "transpose": lambda c: c.add("Transpose", c.x, perm=c.numbers("perm")),
-    "expand": expanded, "broadcast_like": expanded, "reshape_like": lambda c: c.reshape(
-        c.x, *c.net.dims(c.inputs[1])),
+    "expand": expanded,
+    "broadcast_like": expanded,
+    "reshape_like": lambda c: c.reshape(c.x, *c.builder.dims(c.inputs[1])),
     "expand_dims": lambda c: c.add("Unsqueeze", c.x, c.ints(int(c.number("axis")))),
     "squeeze": lambda c: c.add("Squeeze", c.x, c.ints(*c.numbers("axes"))),
-    "where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), *c.inputs[1:]), "masked_fill": masked,
+    "where": lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), *c.inputs[1:]),
+    "masked_fill": masked,
     "gather": lambda c: c.add("Gather", *c.inputs, axis=int(c.number("axis"))),
     "dim_gather": lambda c: c.add("GatherElements", *c.inputs, axis=int(c.number("dim"))),
-    "gather_nd": binary("GatherND"), "embedding": lambda c: c.add("Gather", *c.inputs, axis=0),
-    "cumsum": lambda c: c.add("CumSum", c.x, c.ints(int(c.number("dim")))), "tril": triangle, "triu": triangle,
-}  # fmt: skip
+    "gather_nd": binary("GatherND"),
+    "embedding": lambda c: c.add("Gather", *c.inputs, axis=0),
+    "cumsum": lambda c: c.add("CumSum", c.x, c.ints(int(c.number("dim")))),
+    "tril": triangle,
+    "triu": triangle,
+}

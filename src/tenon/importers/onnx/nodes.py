@@ -126,9 +126,11 @@ class Importer:
             return
         if all(v.type.size for v in self.graph.inputs if v.type.bound):
             self.writer.report(
-                f"output '{name}'", f"it is empty, {value.type}; the file says {stated}",
-                "bind the shapes that the model is meant for with --shape", shape=True,
-            )  # fmt: skip
+                f"output '{name}'",
+                f"it is empty, {value.type}; the file says {stated}",
+                "bind the shapes that the model is meant for with --shape",
+                shape=True,
+            )
 
     def deliver_extents(self) -> None:
         """Give the true extents of outputs that depend on data beside them."""

@@ -27,7 +27,7 @@ def _floats(c: Context, name: str) -> list[float]:
 
 def prior_box(c: Context) -> dict[str, Value]:
     """[H, W, boxes, 4] and their variances, constants: they follow from the shapes of the map and of the picture."""
-    (h, w), (high, wide) = c.dims[2:], c.net.dims(c.input("Image"))[2:]
+    (h, w), (high, wide) = c.dims[2:], c.builder.dims(c.input("Image"))[2:]
     least, most, ratios = (_floats(c, f"{name}s") for name in ("min_size", "max_size", "aspect_ratio"))
     known = [1.0]
     for ratio in ratios:
@@ -45,8 +45,10 @@ def prior_box(c: Context) -> dict[str, Value]:
     places = Places((h, w), (high, wide), (down, across), c.number("offset", 0.5))
     boxes, spread = prior_boxes(places, sizes, _floats(c, "variances"), bool(c.integer("clip")))
     dims = (h, w, len(sizes), 4)
-    return {"Boxes": c.net.constant(boxes.reshape(dims), "boxes"),
-            "Variances": c.net.constant(spread.reshape(dims), "variances")}  # fmt: skip
+    return {
+        "Boxes": c.builder.constant(boxes.reshape(dims), "boxes"),
+        "Variances": c.builder.constant(spread.reshape(dims), "variances"),
+    }
 
 
 def box_coder(c: Context) -> Value:
@@ -55,8 +57,8 @@ def box_coder(c: Context) -> Value:
         raise RefusedError("only decoding is supported")
     target, priors = c.input("TargetBox"), c.reshape(c.input("PriorBox"), -1, 4)
     extra = 0.0 if c.integer("box_normalized", 1) else 1.0
-    if len(c.net.dims(target)) == 2:
-        target = c.reshape(target, *c.net.dims(target)[:1], 1, 4)
+    if len(c.builder.dims(target)) == 2:
+        target = c.reshape(target, *c.builder.dims(target)[:1], 1, 4)
     along = c.integer("axis")
     shape = (1, -1, 4) if along == 0 else (-1, 1, 4)
     low, high = c.split(c.reshape(priors, *shape), 2, [2, 2])
@@ -64,7 +66,7 @@ def box_coder(c: Context) -> Value:
     centre = c.add("Add", low, c.add("Mul", size, 0.5))
     spread = c.get("PriorBoxVar")
     if spread is not None:
-        factors = c.reshape(spread, *shape) if len(c.net.dims(spread)) > 1 else spread
+        factors = c.reshape(spread, *shape) if len(c.builder.dims(spread)) > 1 else spread
         target = c.add("Mul", target, factors)
     elif _floats(c, "variance"):
         target = c.add("Mul", target, np.array(_floats(c, "variance"), np.float32))
@@ -76,7 +78,7 @@ def box_coder(c: Context) -> Value:
 
 def _overlaps(c: Context, boxes: Value, extra: float) -> Value:
     """[C, k, k]: the intersection of each two boxes [C, k, 4] over their union."""
-    classes, count, _ = c.net.dims(boxes)
+    classes, count, _ = c.builder.dims(boxes)
     row, column = (c.reshape(boxes, classes, *dims, 4) for dims in ((count, 1), (1, count)))
     pairs = [c.split(v, 3, [2, 2]) for v in (row, column)]
     low = c.add("Max", pairs[0][0], pairs[1][0])
@@ -92,9 +94,11 @@ def matrix_nms(c: Context) -> dict[str, Value]:
     """Scores fade with what better boxes of the class cover.  Rows (class, score, 4 corners), the best first, -1 past
     the last, and how many count."""
     boxes, scores = c.input("BBoxes"), c.input("Scores")
-    items, classes, count = c.net.dims(scores)
-    if items != 1 or c.net.dims(boxes) != (1, count, 4):
-        raise RefusedError(f"boxes {list(c.net.dims(boxes))} with scores {[items, classes, count]} are not supported")
+    items, classes, count = c.builder.dims(scores)
+    if items != 1 or c.builder.dims(boxes) != (1, count, 4):
+        raise RefusedError(
+            f"boxes {list(c.builder.dims(boxes))} with scores {[items, classes, count]} are not supported"
+        )
     real = [k for k in range(classes) if k != c.integer("background_label")]
     top = within(c.integer("nms_top_k", -1), count)
     if not real or len(real) * top * top > MOST_PAIRS:
@@ -102,7 +106,7 @@ def matrix_nms(c: Context) -> dict[str, Value]:
     least, after = c.number("score_threshold"), c.number("post_threshold")
     rows = c.reshape(scores, classes, count)
     rows = rows if len(real) == classes else c.add("Gather", rows, np.array(real, np.int64), axis=0)
-    certain, order = c.net.adds("TopK", 2, rows, c.ints(top), axis=1)
+    certain, order = c.builder.adds("TopK", 2, rows, c.ints(top), axis=1)
     chosen = c.add("Gather", c.reshape(boxes, count, 4), order)  # [C, top, 4]
     upper = np.triu(np.ones((top, top), np.float32), 1)
     overlap = c.add("Mul", _overlaps(c, chosen, 0.0 if c.integer("normalized", 1) else 1.0), upper)
@@ -119,21 +123,24 @@ def matrix_nms(c: Context) -> dict[str, Value]:
     valid = c.add("And", c.add("Greater", certain, least), c.add("Greater", faded, after))
     flat = c.reshape(c.add("Where", valid, faded, -1.0), -1)
     keep = within(c.integer("keep_top_k", -1), len(real) * top)
-    best, places = c.net.adds("TopK", 2, flat, c.ints(keep))
+    best, places = c.builder.adds("TopK", 2, flat, c.ints(keep))
     kinds = np.repeat(np.array(real, np.float32), top)
-    listed = [c.reshape(c.add("Gather", kinds, places), keep, 1), c.reshape(best, keep, 1),
-              c.add("Gather", c.reshape(chosen, -1, 4), places)]  # fmt: skip
+    listed = [
+        c.reshape(c.add("Gather", kinds, places), keep, 1),
+        c.reshape(best, keep, 1),
+        c.add("Gather", c.reshape(chosen, -1, 4), places),
+    ]
     there = c.reshape(c.add("GreaterOrEqual", best, 0.0), keep, 1)
     made = c.add("Where", there, c.add("Concat", *listed, axis=1), -1.0)
     number = c.add("ReduceSum", c.add("Cast", there, to="i32"), c.ints(0, 1), keepdims=0)
-    c.net.graph.heads = Heads("rows", tuple(c.outputs.get("Out", [])[:1]), pixels=None)
+    c.builder.graph.heads = Heads("rows", tuple(c.outputs.get("Out", [])[:1]), pixels=None)
     return {"Out": made, "RoisNum": c.reshape(number, 1)}
 
 
 # ------------------------------------------------------------------------------------------------------- regions
 def _single(c: Context) -> int:
     """How many regions there are.  Raises RefusedError for those of several pictures."""
-    regions = c.net.dims(c.input("ROIs"))
+    regions = c.builder.dims(c.input("ROIs"))
     if c.dims[0] != 1 or len(regions) != 2 or regions[1] != 4:
         raise RefusedError(f"regions {list(regions)} of {c.dims[0]} pictures are not supported; those of one are")
     return regions[0]
@@ -147,11 +154,16 @@ def _numbered(c: Context) -> Value:
 def roi_align(c: Context) -> Value:
     picture = np.zeros(_single(c), np.int64)
     return c.add(
-        "RoiAlign", c.x, c.input("ROIs"), picture, output_height=c.integer("pooled_height", 1),
-        output_width=c.integer("pooled_width", 1), spatial_scale=c.number("spatial_scale", 1.0),
+        "RoiAlign",
+        c.x,
+        c.input("ROIs"),
+        picture,
+        output_height=c.integer("pooled_height", 1),
+        output_width=c.integer("pooled_width", 1),
+        spatial_scale=c.number("spatial_scale", 1.0),
         sampling_ratio=max(0, c.integer("sampling_ratio", -1)),
         coordinate_transformation_mode="half_pixel" if c.integer("aligned") else "output_half_pixel",
-    )  # fmt: skip
+    )
 
 
 def roi_pool(c: Context) -> Value:
@@ -163,8 +175,14 @@ def position_sensitive(c: Context) -> Value:
     size = c.integer("pooled_height", 1)
     if size != c.integer("pooled_width", 1):
         raise RefusedError("results that are not square are not supported")
-    return c.add("PsRoiPool", c.x, _numbered(c), output_dim=c.integer("output_channels", 1), group_size=size,
-                 spatial_scale=c.number("spatial_scale", 1.0))  # fmt: skip
+    return c.add(
+        "PsRoiPool",
+        c.x,
+        _numbered(c),
+        output_dim=c.integer("output_channels", 1),
+        group_size=size,
+        spatial_scale=c.number("spatial_scale", 1.0),
+    )
 
 
 def box_clip(c: Context) -> Value:
@@ -178,6 +196,11 @@ def box_clip(c: Context) -> Value:
 
 
 BOXES: dict[str, Callable[[Context], Value | dict[str, Value]]] = {
-    "prior_box": prior_box, "box_coder": box_coder, "matrix_nms": matrix_nms, "roi_align": roi_align,
-    "roi_pool": roi_pool, "psroi_pool": position_sensitive, "box_clip": box_clip,
-}  # fmt: skip
+    "prior_box": prior_box,
+    "box_coder": box_coder,
+    "matrix_nms": matrix_nms,
+    "roi_align": roi_align,
+    "roi_pool": roi_pool,
+    "psroi_pool": position_sensitive,
+    "box_clip": box_clip,
+}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter
 from tenon.importers.paddle.program import Operation
@@ -36,11 +36,11 @@ class Context(Emitter):
     """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program, and
     ``read`` are the names that any of them reads or the program returns."""
 
-    def __init__(self, net: Net, op: Operation, others: frozenset[str], read: frozenset[str]) -> None:
-        super().__init__(net)
+    def __init__(self, builder: GraphBuilder, op: Operation, others: frozenset[str], read: frozenset[str]) -> None:
+        super().__init__(builder)
         self.others, self.read = others, read
         self.type = op.type
-        every = {slot: [net[name] for name in names] for slot, names in op.inputs.items()}
+        every = {slot: [builder[name] for name in names] for slot, names in op.inputs.items()}
         self.slots = {slot: values for slot, values in every.items() if not slot.endswith("=")}
         self.outputs = op.outputs
         self.attributes: dict[str, Any] = dict(op.attributes)
@@ -74,7 +74,7 @@ class Context(Emitter):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
     def integer(self, name: str, default: int = 0) -> int:
         value = self._single(name, default)

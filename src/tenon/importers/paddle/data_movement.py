@@ -21,7 +21,7 @@ MOST = 1 << 26
 
 
 def _constant(c: Context, data: Array, code: int) -> Value:
-    return c.net.constant(data.astype(numpy_type(code)), "values")
+    return c.builder.constant(data.astype(numpy_type(code)), "values")
 
 
 def _known(c: Context, *slots: str) -> Array | None:
@@ -39,13 +39,13 @@ def top_k(c: Context) -> Result:
     k = _known(c, "K")
     count = int(k.item()) if k is not None else c.integer("k", 1)
     options = {"axis": c.integer("axis", -1), "largest": c.integer("largest", 1), "sorted": c.integer("sorted", 1)}
-    values, places = c.net.adds("TopK", 2, c.x, c.ints(count), **options)
+    values, places = c.builder.adds("TopK", 2, c.x, c.ints(count), **options)
     return {"Out": values, "Indices": places}
 
 
 def argsort(c: Context) -> Result:
     axis = c.axis(c.integer("axis", -1), len(c.dims))
-    values, places = c.net.adds("TopK", 2, c.x, c.ints(c.dims[axis]), axis=axis, largest=c.integer("descending"))
+    values, places = c.builder.adds("TopK", 2, c.x, c.ints(c.dims[axis]), axis=axis, largest=c.integer("descending"))
     return {"Out": values, "Indices": places}
 
 
@@ -60,7 +60,7 @@ def scatter(c: Context) -> Value:
     updates = c.input("Updates")
     if c.integer("overwrite", 1):
         return c.add("ScatterND", c.x, ids, updates)
-    cleared = c.add("ScatterND", c.x, ids, np.zeros(c.net.dims(updates), c.net.type(updates).dtype.numpy))
+    cleared = c.add("ScatterND", c.x, ids, np.zeros(c.builder.dims(updates), c.builder.type(updates).dtype.numpy))
     return c.add("ScatterND", cleared, ids, updates, reduction="add")
 
 
@@ -80,14 +80,14 @@ def put_along_axis(c: Context) -> Value:
     if kind not in how:
         raise RefusedError(f"Reduce {kind} is not supported")
     index, values = c.add("Cast", c.input("Index"), to="i64"), c.input("Value")
-    values = c.add("Expand", values, c.ints(*c.net.dims(index)))
+    values = c.add("Expand", values, c.ints(*c.builder.dims(index)))
     return c.add("ScatterElements", c.input("Input", "X"), index, values, axis=c.integer("Axis"), reduction=how[kind])
 
 
 def set_value(c: Context) -> Value:
     """A slice with constant bounds overwritten by one number or by a tensor."""
     x = c.input("Input", "X")
-    dims, axes = c.net.dims(x), c.numbers("axes")
+    dims, axes = c.builder.dims(x), c.numbers("axes")
     lists = [c.numbers(name) for name in ("starts", "ends", "steps")]
     ranges = [range(n) for n in dims]
     for axis, start, end, step in zip(axes, *lists, strict=True):
@@ -99,7 +99,7 @@ def set_value(c: Context) -> Value:
         numbers = next((np.asarray(v) for v in (*kept, c.attributes.get("values", [])) if len(np.atleast_1d(v))), None)
         if numbers is None:
             raise RefusedError("it has no values")
-        value = c.net.constant(numbers.astype(c.net.type(x).dtype.numpy).reshape(c.numbers("shape")), "values")
+        value = c.builder.constant(numbers.astype(c.builder.type(x).dtype.numpy).reshape(c.numbers("shape")), "values")
     lost = [a for a in c.numbers("decrease_axes") if a not in c.numbers("none_axes")]
     shape = [n for a, n in enumerate(places.shape[:-1]) if a not in lost]
     value = c.reshape(c.add("Expand", value, c.ints(*shape)), *places.shape[:-1])
@@ -118,9 +118,9 @@ def roll(c: Context) -> Value:
     if not axes:
         x, axes = c.reshape(x, -1), [0]
     for shift, axis in zip(shifts, axes, strict=True):
-        n = c.net.dims(x)[axis]
+        n = c.builder.dims(x)[axis]
         if n and shift % n:
-            ends = c.split(x, c.axis(axis, len(c.net.dims(x))), [n - shift % n, shift % n])
+            ends = c.split(x, c.axis(axis, len(c.builder.dims(x))), [n - shift % n, shift % n])
             x = c.add("Concat", *ends[::-1], axis=axis)
     return c.reshape(x, *c.dims)
 
@@ -129,12 +129,12 @@ def triangle(c: Context) -> Value:
     (rows, columns), offset = c.dims[-2:], c.integer("diagonal")
     lower = np.tri(rows, columns, offset if c.integer("lower") else offset - 1, dtype=bool)
     kept = lower if c.integer("lower") else ~lower
-    return c.add("Where", kept, c.x, c.net.constant(np.zeros((), c.net.type(c.x).dtype.numpy), "zero"))
+    return c.add("Where", kept, c.x, c.builder.constant(np.zeros((), c.builder.type(c.x).dtype.numpy), "zero"))
 
 
 def mesh(c: Context) -> Sequence[Value]:
     values = c.slots["X"]
-    shape = [math.prod(c.net.dims(v)) for v in values]
+    shape = [math.prod(c.builder.dims(v)) for v in values]
     lines = [c.reshape(v, *(n if a == i else 1 for a, n in enumerate(shape))) for i, v in enumerate(values)]
     return [c.add("Expand", line, c.ints(*shape)) for line in lines]
 
@@ -146,7 +146,7 @@ def unbind(c: Context) -> Sequence[Value]:
 
 def expand_as(c: Context) -> Value:
     like = c.get("Y") or c.get("target_tensor")
-    shape = c.numbers("target_shape") or list(c.net.dims(like) if like is not None else ())
+    shape = c.numbers("target_shape") or list(c.builder.dims(like) if like is not None else ())
     if c.type == "expand_as" and like is not None:  # whole times of every axis
         return c.add("Tile", c.x, c.ints(*(n // m for n, m in zip(shape, c.dims, strict=True))))
     return c.add("Expand", c.x, c.ints(*shape))
@@ -178,13 +178,13 @@ def index_add(c: Context) -> Value:
     axis = c.axis(c.integer("axis"), len(c.dims))
     updates = c.input("AddValue")
     index = c.channels(c.add("Cast", c.input("Index"), to="i64"), c.x, axis)
-    index = c.add("Expand", index, c.ints(*c.net.dims(updates)))
+    index = c.add("Expand", index, c.ints(*c.builder.dims(updates)))
     return c.add("ScatterElements", c.x, index, updates, axis=axis, reduction="add")
 
 
 def kronecker(c: Context) -> Value:
     """Each element of the first times the whole second."""
-    first, second = c.dims, c.net.dims(c.input("Y"))
+    first, second = c.dims, c.builder.dims(c.input("Y"))
     rank = max(len(first), len(second))
     first, second = (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second
     a = c.reshape(c.x, *(n for m in first for n in (m, 1)))
@@ -221,7 +221,7 @@ def counted(c: Context) -> Value:
         raise RefusedError("its range is impossible")
     numbers = np.arange(start.item(), end.item(), step.item())
     code = c.integer("dtype", -1)
-    return c.net.constant(numbers.astype(start.dtype if code < 0 else numpy_type(code)), "range")
+    return c.builder.constant(numbers.astype(start.dtype if code < 0 else numpy_type(code)), "range")
 
 
 def linspace(c: Context) -> Value:
@@ -244,7 +244,7 @@ def fill_like(c: Context) -> Value:
     data = np.full(c.dims, c.number("value"))
     if code >= 0 and c.type != "fill_zeros_like":
         return _constant(c, data, code)
-    return c.net.constant(data.astype(c.net.type(c.x).dtype.numpy), "values")
+    return c.builder.constant(data.astype(c.builder.type(c.x).dtype.numpy), "values")
 
 
 def fill_batch(c: Context) -> Value:
@@ -286,9 +286,11 @@ def deformable_convolution(c: Context) -> Value:
     pads = c.numbers("paddings")
     pads = pads * 2 if len(pads) == 2 else [*pads[::2], *pads[1::2]]
     window: dict[str, object] = {
-        "strides": c.numbers("strides"), "dilations": c.numbers("dilations"), "pads": pads,
+        "strides": c.numbers("strides"),
+        "dilations": c.numbers("dilations"),
+        "pads": pads,
         "group": max(1, c.integer("groups", 1)),
-    }  # fmt: skip
+    }
     inputs = [c.input("Input"), c.input("Filter"), c.input("Offset"), None, c.get("Mask")]
     return deformed(c, inputs, window, max(1, c.integer("deformable_groups", 1)))
 
@@ -304,7 +306,7 @@ def max_with_places(c: Context) -> Result:
         window = {"kernel_shape": list(dims[2:]), "strides": [1, 1]}
     else:
         window = {"kernel_shape": size, "strides": c.numbers("strides"), "pads": c.numbers("paddings") * 2}
-    values, places = c.net.adds("MaxPoolWithIndices", 2, c.x, **window)
+    values, places = c.builder.adds("MaxPoolWithIndices", 2, c.x, **window)
     plane = np.array(math.prod(dims[2:]), np.int64)
     return {"Out": values, "Mask": c.add("Cast", c.add("Mod", places, plane), to="i32")}
 
@@ -313,33 +315,60 @@ def unpool(c: Context) -> Value:
     """Places count in the planes of the result."""
     n, channels, *_ = c.dims
     window = {name: c.numbers(name) for name in ("ksize", "strides", "paddings")}
-    sizes = c.numbers("output_size") if c.numbers("output_size") else [
-        (m - 1) * s - 2 * p + k for m, k, s, p in zip(c.dims[2:], *window.values(), strict=True)]  # fmt: skip
+    sizes = (
+        c.numbers("output_size")
+        if c.numbers("output_size")
+        else [(m - 1) * s - 2 * p + k for m, k, s, p in zip(c.dims[2:], *window.values(), strict=True)]
+    )
     plane = np.arange(n * channels).reshape(n, channels, 1, 1) * math.prod(sizes[-2:])
     at = c.add("Add", c.add("Cast", c.input("Indices"), to="i64"), plane.astype(np.int64))
     shape = c.ints(n, channels, *sizes[-2:])
     kernel = {"kernel_shape": window["ksize"], "strides": window["strides"], "pads": window["paddings"] * 2}
-    return spelled(c.net, "MaxUnpool", [c.x, at, shape], 1, **kernel)[0]
+    return spelled(c.builder, "MaxUnpool", [c.x, at, shape], 1, **kernel)[0]
 
 
 ELEMENTS: dict[str, Callable[[Context], Result]] = {
-    **dict.fromkeys(("top_k", "top_k_v2"), top_k), "argsort": argsort, "gather_nd": gather_nd, "scatter": scatter,
-    "scatter_nd_add": scatter_nd_add, "index_sample": along_axis, "take_along_axis": along_axis,
+    **dict.fromkeys(("top_k", "top_k_v2"), top_k),
+    "argsort": argsort,
+    "gather_nd": gather_nd,
+    "scatter": scatter,
+    "scatter_nd_add": scatter_nd_add,
+    "index_sample": along_axis,
+    "take_along_axis": along_axis,
     "index_select": lambda c: c.add("Gather", c.x, c.add("Cast", c.input("Index"), to="i64"), axis=c.integer("dim")),
-    "put_along_axis": put_along_axis, "set_value": set_value, "flip": flip, "reverse": flip, "roll": roll,
-    "tril_triu": triangle, "meshgrid": mesh, "unbind": unbind,
+    "put_along_axis": put_along_axis,
+    "set_value": set_value,
+    "flip": flip,
+    "reverse": flip,
+    "roll": roll,
+    "tril_triu": triangle,
+    "meshgrid": mesh,
+    "unbind": unbind,
     **dict.fromkeys(("expand_as", "expand_as_v2"), expand_as),
-    "diagonal": diagonal_of_two_axes, "index_add": index_add, "kron": kronecker,
-    "diag_v2": diagonal, "unfold": windows, "temporal_shift": temporal_shift, "range": counted, "linspace": linspace,
-    "eye": eye, **dict.fromkeys(("fill_any_like", "fill_zeros_like"), fill_like),
-    "fill_constant_batch_size_like": fill_batch, **dict.fromkeys(("one_hot", "one_hot_v2"), one_hot),
-    "grid_sampler": grid_sample, "affine_grid": grid_of_affine,
+    "diagonal": diagonal_of_two_axes,
+    "index_add": index_add,
+    "kron": kronecker,
+    "diag_v2": diagonal,
+    "unfold": windows,
+    "temporal_shift": temporal_shift,
+    "range": counted,
+    "linspace": linspace,
+    "eye": eye,
+    **dict.fromkeys(("fill_any_like", "fill_zeros_like"), fill_like),
+    "fill_constant_batch_size_like": fill_batch,
+    **dict.fromkeys(("one_hot", "one_hot_v2"), one_hot),
+    "grid_sampler": grid_sample,
+    "affine_grid": grid_of_affine,
     **dict.fromkeys(("deformable_conv", "deformable_conv_v1"), deformable_convolution),
-    "max_pool2d_with_index": max_with_places, "unpool": unpool,
+    "max_pool2d_with_index": max_with_places,
+    "unpool": unpool,
     "space_to_depth": lambda c: c.add("SpaceToDepth", c.x, blocksize=c.integer("blocksize", 1)),
     "cumsum": lambda c: c.add(
-        "CumSum", c.reshape(c.x, -1) if c.integer("flatten") else c.x,
+        "CumSum",
+        c.reshape(c.x, -1) if c.integer("flatten") else c.x,
         np.array(0 if c.integer("flatten") else c.integer("axis", -1), np.int64),
-        exclusive=c.integer("exclusive"), reverse=c.integer("reverse")),
-    "size": lambda c: c.net.constant(np.array(math.prod(c.dims), np.int64), "size"),
-}  # fmt: skip
+        exclusive=c.integer("exclusive"),
+        reverse=c.integer("reverse"),
+    ),
+    "size": lambda c: c.builder.constant(np.array(math.prod(c.dims), np.int64), "size"),
+}

@@ -41,8 +41,10 @@ def yolo_box(c: Context) -> dict[str, Value]:
     boxes = c.add("Where", real, _corners(c, xy, wh, (count, h, w)), 0.0)
     scores = c.add("Where", real, c.add("Mul", sure, c.add("Sigmoid", kinds)), 0.0)
     listed = (c.add("Transpose", part, perm=(0, 1, 3, 2)) for part in (boxes, scores))
-    return {slot: c.reshape(part, n, count * cells, k)
-            for slot, part, k in zip(("Boxes", "Scores"), listed, (4, classes), strict=True)}  # fmt: skip
+    return {
+        slot: c.reshape(part, n, count * cells, k)
+        for slot, part, k in zip(("Boxes", "Scores"), listed, (4, classes), strict=True)
+    }
 
 
 def _confidence(c: Context, objectness: Value, overlap: Value | None) -> Value:
@@ -78,20 +80,27 @@ def multiclass_nms(c: Context) -> dict[str, Value]:
     compared.
     """
     boxes, scores = c.input("BBoxes"), c.input("Scores")
-    dims, (items, classes, count) = c.net.dims(boxes), (0, 0, *c.net.dims(scores))[-3:]
+    dims, (items, classes, count) = c.builder.dims(boxes), (0, 0, *c.builder.dims(scores))[-3:]
     if dims != (1, count, 4) or items != 1:
-        shapes = f"boxes {list(dims)} with scores {list(c.net.dims(scores))}"
+        shapes = f"boxes {list(dims)} with scores {list(c.builder.dims(scores))}"
         raise RefusedError(f"{shapes}: one picture, whose classes share its boxes [1, n, 4], is supported")
     whole = not c.integer("normalized", 1)
     pixel = np.array([0, 0, 1, 1], np.float32)
     rows = c.add(
-        "DetectionOutput", c.reshape(c.add("Add", boxes, pixel) if whole else boxes, 1, -1),
-        c.reshape(c.add("Transpose", scores, perm=(0, 2, 1)), 1, -1), np.zeros((1, 2, 4 * count), np.float32),
-        classes=classes, background=c.integer("background_label"), code_type="corner", variance_in_target=1,
-        confidence_threshold=c.number("score_threshold"), nms_threshold=c.number("nms_threshold", 0.3),
-        eta=c.number("nms_eta", 1.0), nms_top_k=within(c.integer("nms_top_k", -1), count),
+        "DetectionOutput",
+        c.reshape(c.add("Add", boxes, pixel) if whole else boxes, 1, -1),
+        c.reshape(c.add("Transpose", scores, perm=(0, 2, 1)), 1, -1),
+        np.zeros((1, 2, 4 * count), np.float32),
+        classes=classes,
+        background=c.integer("background_label"),
+        code_type="corner",
+        variance_in_target=1,
+        confidence_threshold=c.number("score_threshold"),
+        nms_threshold=c.number("nms_threshold", 0.3),
+        eta=c.number("nms_eta", 1.0),
+        nms_top_k=within(c.integer("nms_top_k", -1), count),
         keep_top_k=c.integer("keep_top_k", -1),
-    )  # fmt: skip
+    )
     rows = c.reshape(c.slice(rows, [1], [7], [3]), -1, 6)
     real = c.add("GreaterOrEqual", c.slice(rows, [0], [1], [1]), 0.0)
     if whole:
@@ -99,11 +108,13 @@ def multiclass_nms(c: Context) -> dict[str, Value]:
     found = c.add("ReduceSum", c.add("Cast", real, to="i32"), c.ints(0, 1), keepdims=0)
     names = c.outputs.get("Out", [])
     pixels = True if whole or "yolo_box" in c.others else None
-    c.net.graph.heads = Heads("rows", tuple(names[:1]), pixels=pixels)
+    c.builder.graph.heads = Heads("rows", tuple(names[:1]), pixels=pixels)
     return {"Out": rows, "NmsRoisNum": c.reshape(found, 1)}
 
 
 DETECTION: dict[str, Callable[[Context], dict[str, Value]]] = {
-    "yolo_box": yolo_box, "multiclass_nms": multiclass_nms, "multiclass_nms2": multiclass_nms,
+    "yolo_box": yolo_box,
+    "multiclass_nms": multiclass_nms,
+    "multiclass_nms2": multiclass_nms,
     "multiclass_nms3": multiclass_nms,
-}  # fmt: skip
+}

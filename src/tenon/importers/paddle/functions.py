@@ -94,14 +94,14 @@ def truth(kind: str) -> Callable[[Context], Value]:
 def modulo(c: Context) -> Value:
     """The remainder with the divisor's sign."""
     a, b = c.broadcast(c.x, c.input("Y"), c.integer("axis", -1))
-    if not c.net.type(a).dtype.is_float:
+    if not c.builder.type(a).dtype.is_float:
         return c.add("Mod", a, b)
     return remainder(c, a, b)
 
 
 def floor_division(c: Context) -> Value:
     a, b = c.broadcast(c.x, c.input("Y"), c.integer("axis", -1))
-    if not c.net.type(a).dtype.is_float:
+    if not c.builder.type(a).dtype.is_float:
         return c.add("Div", c.add("Sub", a, c.add("Mod", a, b)), b)
     return c.add("Floor", c.add("Div", a, b))
 
@@ -131,7 +131,7 @@ def _scale(c: Context, value: Value, rank: int) -> tuple[Value, int]:
     """One step of the grid, shaped to broadcast, and how many steps there are on either side."""
     most = (1 << (c.integer("bit_length", 8) - 1)) - 1
     step = c.add("Div", value, float(most))
-    count, axis = math.prod(c.net.dims(value)), c.integer("quant_axis", -1)
+    count, axis = math.prod(c.builder.dims(value)), c.integer("quant_axis", -1)
     if count == 1 or axis < 0:
         return c.reshape(step, *(1,) * (0 if count == 1 else rank - 1), *(() if count == 1 else (-1,))), most
     return c.reshape(step, -1, *(1,) * (rank - 1 - axis)), most
@@ -180,46 +180,80 @@ def dequantize_max(c: Context) -> Value:
     x, axis = c.x, c.integer("quant_axis", 1 if len(c.slots["Scales"]) > 1 else 0)
     for bits, scale in zip(c.numbers("quant_bits"), c.slots["Scales"], strict=False):
         step = c.add("Div", c.reshape(scale, -1), float((1 << (bits - 1)) - 1))
-        one = math.prod(c.net.dims(scale)) == 1
+        one = math.prod(c.builder.dims(scale)) == 1
         x = c.add("Mul", x, step if one else c.channels(step, x, axis))
     return x
 
 
 FUNCTIONS: dict[str, Callable[[Context], Result]] = {
-    **{name: _one(type) for name, type in (
-        ("acos", "Acos"), ("acosh", "Acosh"), ("asin", "Asin"), ("asinh", "Asinh"), ("atan", "Atan"),
-        ("atanh", "Atanh"), ("cosh", "Cosh"), ("sinh", "Sinh"), ("tan", "Tan"), ("isnan_v2", "IsNaN"),
-        ("isinf_v2", "IsInf"), ("bitwise_not", "BitwiseNot"))},
-    **{name: _two(type) for name, type in (
-        ("logical_xor", "Xor"), ("bitwise_and", "BitwiseAnd"), ("bitwise_or", "BitwiseOr"),
-        ("bitwise_xor", "BitwiseXor"))},
+    **{
+        name: _one(type)
+        for name, type in (
+            ("acos", "Acos"),
+            ("acosh", "Acosh"),
+            ("asin", "Asin"),
+            ("asinh", "Asinh"),
+            ("atan", "Atan"),
+            ("atanh", "Atanh"),
+            ("cosh", "Cosh"),
+            ("sinh", "Sinh"),
+            ("tan", "Tan"),
+            ("isnan_v2", "IsNaN"),
+            ("isinf_v2", "IsInf"),
+            ("bitwise_not", "BitwiseNot"),
+        )
+    },
+    **{
+        name: _two(type)
+        for name, type in (
+            ("logical_xor", "Xor"),
+            ("bitwise_and", "BitwiseAnd"),
+            ("bitwise_or", "BitwiseOr"),
+            ("bitwise_xor", "BitwiseXor"),
+        )
+    },
     "mv": lambda c: c.add("MatMul", c.x, c.input("Vec")),
     "not_equal": lambda c: c.add("Not", c.add("Equal", c.x, c.input("Y"))),
-    "softplus": softplus, "softshrink": soft_shrink, "hard_shrink": hard_shrink, "maxout": maxout,
+    "softplus": softplus,
+    "softshrink": soft_shrink,
+    "hard_shrink": hard_shrink,
+    "maxout": maxout,
     "tanh_shrink": lambda c: c.add("Sub", c.x, c.add("Tanh", c.x)),
     "logsigmoid": lambda c: c.add("Neg", c.add("Softplus", c.add("Neg", c.x))),
-    "stanh": lambda c: c.add("Mul", c.add("Tanh", c.add("Mul", c.x, c.number("scale_a", 0.67))),
-                             c.number("scale_b", 1.7159)),
+    "stanh": lambda c: c.add(
+        "Mul", c.add("Tanh", c.add("Mul", c.x, c.number("scale_a", 0.67))), c.number("scale_b", 1.7159)
+    ),
     "brelu": lambda c: c.add("Clip", c.x, c.number("t_min"), c.number("t_max", 24.0)),
     "hardtanh": lambda c: c.add("Clip", c.x, c.number("t_min", -1.0), c.number("t_max", 1.0)),
-    "soft_relu": lambda c: c.add("Softplus", c.add("Clip", c.x, -c.number("threshold", 40.0),
-                                                   c.number("threshold", 40.0))),
+    "soft_relu": lambda c: c.add(
+        "Softplus", c.add("Clip", c.x, -c.number("threshold", 40.0), c.number("threshold", 40.0))
+    ),
     "thresholded_relu": thresholded,
-    "celu": lambda c: c.add("Celu", c.x, alpha=c.number("alpha", 1.0)), "logit": logit,
-    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0), "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
+    "celu": lambda c: c.add("Celu", c.x, alpha=c.number("alpha", 1.0)),
+    "logit": logit,
+    "expm1": lambda c: c.add("Sub", c.add("Exp", c.x), 1.0),
+    "log1p": lambda c: c.add("Log", c.add("Add", c.x, 1.0)),
     "log2": lambda c: c.add("Mul", c.add("Log", c.x), 1 / math.log(2)),
     "log10": lambda c: c.add("Mul", c.add("Log", c.x), 1 / math.log(10)),
-    "isfinite_v2": lambda c: finite(c, c.x), "elementwise_mod": modulo, "elementwise_floordiv": floor_division,
-    "reduce_all": truth("ReduceMin"), "reduce_any": truth("ReduceMax"), "p_norm": norm,
+    "isfinite_v2": lambda c: finite(c, c.x),
+    "elementwise_mod": modulo,
+    "elementwise_floordiv": floor_division,
+    "reduce_all": truth("ReduceMin"),
+    "reduce_any": truth("ReduceMax"),
+    "p_norm": norm,
     "frobenius_norm": lambda c: c.add("ReduceL2", c.x, _axes(c, "dim"), keepdims=c.integer("keep_dim")),
     "logsumexp": lambda c: c.add("ReduceLogSumExp", c.x, _axes(c), keepdims=c.integer("keepdim")),
     "squared_l2_norm": lambda c: c.reshape(c.add("ReduceSumSquare", c.x, keepdims=0), 1),
-    "addmm": weighted_product, "dot": dot, "lerp": in_between,
-    "quantize_linear": quantize, "dequantize_linear": dequantize,
+    "addmm": weighted_product,
+    "dot": dot,
+    "lerp": in_between,
+    "quantize_linear": quantize,
+    "dequantize_linear": dequantize,
     **dict.fromkeys(("fake_quantize_moving_average_abs_max", "fake_quantize_range_abs_max"), quantize),
     "fake_quantize_dequantize_moving_average_abs_max": round_trip,
-    **dict.fromkeys(("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max"),
-                    round_trip_of_itself),
+    **dict.fromkeys(
+        ("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max"), round_trip_of_itself
+    ),
     **dict.fromkeys(("fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"), dequantize_max),
     "moving_average_abs_max_scale": lambda c: c.x,
-}  # fmt: skip
+}

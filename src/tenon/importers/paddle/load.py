@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, Net
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.paddle import pir
@@ -29,10 +29,24 @@ from tenon.wire.protobuf import Message, Schema, raw_fields
 
 SCHEMA = Schema(
     {
-        "Attr": {"name": (1, "string"), "type": (2, "int32"), "i": (3, "int32"), "f": (4, "float"), "s": (5, "string"),
-                 "ints": (6, "*int32"), "floats": (7, "*float"), "strings": (8, "*string"), "b": (10, "bool"),
-                 "bools": (11, "*bool"), "l": (13, "int64"), "longs": (15, "*int64"), "float64s": (16, "*double"),
-                 "float64": (19, "double"), "scalar": (20, "Scalar"), "scalars": (21, "*Scalar")},
+        "Attr": {
+            "name": (1, "string"),
+            "type": (2, "int32"),
+            "i": (3, "int32"),
+            "f": (4, "float"),
+            "s": (5, "string"),
+            "ints": (6, "*int32"),
+            "floats": (7, "*float"),
+            "strings": (8, "*string"),
+            "b": (10, "bool"),
+            "bools": (11, "*bool"),
+            "l": (13, "int64"),
+            "longs": (15, "*int64"),
+            "float64s": (16, "*double"),
+            "float64": (19, "double"),
+            "scalar": (20, "Scalar"),
+            "scalars": (21, "*Scalar"),
+        },
         "Scalar": {"type": (1, "int32"), "b": (2, "bool"), "i": (3, "int64"), "r": (4, "double")},
         "Slot": {"parameter": (1, "string"), "arguments": (2, "*string")},
         "Op": {"inputs": (1, "*Slot"), "outputs": (2, "*Slot"), "type": (3, "string"), "attrs": (4, "*Attr")},
@@ -43,7 +57,7 @@ SCHEMA = Schema(
         "Block": {"vars": (3, "*Var"), "ops": (4, "*Op")},
         "Program": {"blocks": (1, "*Block")},
     }
-)  # fmt: skip
+)
 """The part of paddle/fluid/framework/framework.proto that inference programs use."""
 
 _FIELDS = {0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 9: "l", 11: "longs",
@@ -92,8 +106,15 @@ def _is_tensor(data: bytes) -> bool:
 
 
 def _program_of(file: ModelFile) -> ModelFile | None:
-    return file.find_partner("the program", "{stem}.pdmodel", "{stem}.json", "__model__", "*.pdmodel", "*.json",
-                             fits=lambda other: is_program(other.data))  # fmt: skip
+    return file.find_partner(
+        "the program",
+        "{stem}.pdmodel",
+        "{stem}.json",
+        "__model__",
+        "*.pdmodel",
+        "*.json",
+        fits=lambda other: is_program(other.data),
+    )
 
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
@@ -105,9 +126,15 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         parameters = file
     elif program.parameters and (file.weights is None or not file.weights.is_folder):
         parameters = file.find_partner("the parameters", *_PATTERNS, fits=lambda other: _is_tensor(other.data))
-    net = Net(program_file, program_file.stem.strip("_"), shapes, inputs, outputs,
-              len(parameters.data) if parameters else 1 << 22)  # fmt: skip
-    return _Walk(net, program).load(_stored(program_file, program, parameters))
+    builder = GraphBuilder(
+        program_file,
+        program_file.stem.strip("_"),
+        shapes,
+        inputs,
+        outputs,
+        len(parameters.data) if parameters else 1 << 22,
+    )
+    return _Walk(builder, program).load(_stored(program_file, program, parameters))
 
 
 def _read(file: ModelFile) -> Program:
@@ -191,8 +218,10 @@ def _combined(file: ModelFile, known: dict[str, Variable]) -> dict[str, Array]:
         found[name], at = tensor(file.data, at, file.name)
         dims = known[name].dims
         if found[name].shape != dims and -1 not in dims:
-            raise FormatError(f"{file.name}: '{name}' is {list(found[name].shape)} there and {list(dims)} in the "
-                              "program; the two files do not belong together")  # fmt: skip
+            raise FormatError(
+                f"{file.name}: '{name}' is {list(found[name].shape)} there and {list(dims)} in the "
+                "program; the two files do not belong together"
+            )
     if at != len(file.data):
         raise FormatError(f"{file.name}: {len(file.data) - at} bytes belong to no parameter of the program")
     return found
@@ -238,12 +267,12 @@ def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Val
 class _Walk:
     """The walk over the operators of a program."""
 
-    def __init__(self, net: Net, program: Program) -> None:
-        self.net, self.program = net, program
+    def __init__(self, builder: GraphBuilder, program: Program) -> None:
+        self.builder, self.program = builder, program
         self.types = frozenset(op.type for op in program.operations)
         read = (name for op in program.operations for names in op.inputs.values() for name in names)
         self.read = frozenset({*read, *program.results})
-        self.needed = set(net.cut_outputs or program.results)
+        self.needed = set(builder.cut_outputs or program.results)
         for op in reversed(program.operations):
             if not self.needed.isdisjoint(op.made):
                 self.needed.update(name for names in op.inputs.values() for name in names)
@@ -253,46 +282,46 @@ class _Walk:
             self.feed(variable)
         for v in self.program.parameters:
             if v.name in self.read:
-                with self.net.layer(v.name, "parameter", v.name):
-                    self.net[v.name] = self.parameter(v, stored.get(v.name))
+                with self.builder.layer(v.name, "parameter", v.name):
+                    self.builder[v.name] = self.parameter(v, stored.get(v.name))
         for i, op in enumerate(self.program.operations):
             self.operator(op, i)
-        graph = self.net.finish(self.program.results)
+        graph = self.builder.finish(self.program.results)
         if graph.heads is not None:  # by the name that the program returns it under
-            graph.heads = graph.heads._replace(outputs=tuple(self.net.scope[n].name for n in graph.heads.outputs))
+            graph.heads = graph.heads._replace(outputs=tuple(self.builder.scope[n].name for n in graph.heads.outputs))
         return graph
 
     def parameter(self, variable: Variable, data: Array | None) -> Value:
         if data is not None:
-            return self.net.constant(data, "data")
+            return self.builder.constant(data, "data")
         if any(d < 0 for d in variable.dims) or variable.dtype not in DTYPES:
             raise RefusedError(f"a parameter of shape {list(variable.dims)} is impossible")
-        self.net.graph.incomplete = MISSING_WEIGHTS
-        return self.net.placeholder(variable.dims)
+        self.builder.graph.incomplete = MISSING_WEIGHTS
+        return self.builder.placeholder(variable.dims)
 
     def operator(self, op: Operation, index: int) -> None:
         tops = op.made
-        with self.net.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
+        with self.builder.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
             from tenon.importers.paddle.ops import OPERATORS
 
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
-            context = Context(self.net, op, self.types, self.read)
+            context = Context(self.builder, op, self.types, self.read)
             if context.begin():
                 made = OPERATORS[op.type](context)
                 for name, value in _named(dict(op.outputs), made):
-                    self.net[name] = value
+                    self.builder[name] = value
                 self.check_results(op)
 
     def check_results(self, op: Operation) -> None:
         """Raises RefusedError for an output that the program's results need and that was not made."""
         for slot, names in op.outputs.items():
-            if any(name in self.needed and name not in self.net for name in names):
+            if any(name in self.needed and name not in self.builder for name in names):
                 raise RefusedError(f"its output {slot} is not supported")
 
     def feed(self, variable: Variable) -> None:
         if variable.dtype not in DTYPES:
-            raise FormatError(f"{self.net.file.name}: the input '{variable.name}' has no type that is supported")
+            raise FormatError(f"{self.builder.file.name}: the input '{variable.name}' has no type that is supported")
         name = variable.name
         dims = tuple(d if d > 0 else 1 if axis == 0 else f"{name}_{axis}" for axis, d in enumerate(variable.dims))
-        port(self.net, name, TensorType(DType.of(np.dtype(DTYPES[variable.dtype])), dims))
+        port(self.builder, name, TensorType(DType.of(np.dtype(DTYPES[variable.dtype])), dims))

@@ -47,8 +47,9 @@ def _convolution_window(c: Context) -> dict[str, Any]:
     dilations = c.numbers("dilations")
     if c.text("padding_algorithm") == "SAME":
         dilations = [1] * len(dilations)
-    return _padding(c, {"strides": c.numbers("strides"), "dilations": dilations,
-                        "group": max(1, c.integer("groups", 1))})  # fmt: skip
+    return _padding(
+        c, {"strides": c.numbers("strides"), "dilations": dilations, "group": max(1, c.integer("groups", 1))}
+    )
 
 
 def convolution(c: Context) -> Value:
@@ -59,9 +60,9 @@ def convolution(c: Context) -> Value:
 def deconvolution(c: Context) -> Value:
     """Padding to the same size is that of a convolution of the input."""
     window, size = _convolution_window(c), c.numbers("output_size")
-    x, kernel = c.input("Input"), c.net.dims(c.input("Filter"))[2:]
+    x, kernel = c.input("Input"), c.builder.dims(c.input("Filter"))[2:]
     if window.pop("auto_pad", "") == "SAME_UPPER":
-        each = list(zip(c.net.dims(x)[2:], kernel, window["strides"], strict=True))
+        each = list(zip(c.builder.dims(x)[2:], kernel, window["strides"], strict=True))
         total = [max(0, (-(-n // s) - 1) * s + k - n) for n, k, s in each]
         window["pads"] = [*(p // 2 for p in total), *(p - p // 2 for p in total)]
     if size:
@@ -88,8 +89,13 @@ def layer_norm(c: Context) -> Value:
 def instance_norm(c: Context) -> Value:
     ones = np.ones(c.dims[1], np.float32)
     scale, bias = c.get("Scale"), c.get("Bias")
-    return c.add("InstanceNormalization", c.x, scale if scale is not None else ones,
-                 bias if bias is not None else 0 * ones, epsilon=c.number("epsilon", 1e-5))  # fmt: skip
+    return c.add(
+        "InstanceNormalization",
+        c.x,
+        scale if scale is not None else ones,
+        bias if bias is not None else 0 * ones,
+        epsilon=c.number("epsilon", 1e-5),
+    )
 
 
 def normalised_groups(c: Context) -> Value:
@@ -128,14 +134,14 @@ def matrix_product(c: Context) -> Value:
     """``mul``: both operands made matrices first."""
     y, columns = c.input("Y"), c.integer("x_num_col_dims", 1)
     left, right = c.as_matrix(c.x, columns), c.as_matrix(y, c.integer("y_num_col_dims", 1))
-    tail = c.net.dims(y)[c.integer("y_num_col_dims", 1) :]
+    tail = c.builder.dims(y)[c.integer("y_num_col_dims", 1) :]
     return c.reshape(c.add("Gemm", left, right), *c.dims[:columns], *tail)
 
 
 def fully_connected(c: Context) -> Value:
     weights, columns = c.input("W"), c.integer("in_num_col_dims", 1)
     x = c.add("Gemm", c.as_matrix(c.x, columns), weights, c.get("Bias"))
-    x = c.reshape(x, *c.dims[:columns], c.net.dims(weights)[1])
+    x = c.reshape(x, *c.dims[:columns], c.builder.dims(weights)[1])
     return c.add("Relu", x) if c.text("activation_type") == "relu" else x
 
 
@@ -150,7 +156,7 @@ def scale(c: Context) -> Value:
     if c.get("ScaleTensor") is not None:
         raise RefusedError("a scale computed at run time is not supported")
     factor, offset, after = c.number("scale", 1.0), c.number("bias"), c.integer("bias_after_scale", 1)
-    kind = c.net.type(c.x).dtype.numpy
+    kind = c.builder.type(c.x).dtype.numpy
     x = c.x if after or not offset else c.add("Add", c.x, np.array(offset, kind))
     x = x if factor == 1 else c.add("Mul", x, np.array(factor, kind))
     return c.add("Add", x, np.array(offset, kind)) if after and offset else x
@@ -165,7 +171,7 @@ def clip(c: Context) -> Value:
 
 def reduce(type: str) -> Callable[[Context], Value]:
     def made(c: Context) -> Value:
-        x = c.add("Cast", c.x, to="i64") if c.net.type(c.x).dtype is BOOL else c.x
+        x = c.add("Cast", c.x, to="i64") if c.builder.type(c.x).dtype is BOOL else c.x
         return c.add(type, x, c.ints(*c.reduced), keepdims=c.integer("keep_dim"))
 
     return made
@@ -317,8 +323,9 @@ def interpolate(c: Context) -> Value:
         raise RefusedError(f"{list(dims)} cannot be resized to {out}")
     rounding = "round_prefer_ceil" if centre == "align_corners" else "floor"
     sizes = c.ints(*dims[:2], *out) if exact is None else None
-    return c.add("Resize", c.x, None, exact, sizes, mode=mode,
-                 coordinate_transformation_mode=centre, nearest_mode=rounding)  # fmt: skip
+    return c.add(
+        "Resize", c.x, None, exact, sizes, mode=mode, coordinate_transformation_mode=centre, nearest_mode=rounding
+    )
 
 
 def pixel_unshuffle(c: Context) -> Value:
@@ -348,10 +355,13 @@ def crop(c: Context) -> Value:
 def fold(c: Context) -> Value:
     """Windows summed where they overlap."""
     pads = c.numbers("paddings")
-    window: dict[str, Any] = {"strides": c.numbers("strides"), "dilations": c.numbers("dilations"),
-                              "pads": pads * 2 if len(pads) == 2 else pads}  # fmt: skip
+    window: dict[str, Any] = {
+        "strides": c.numbers("strides"),
+        "dilations": c.numbers("dilations"),
+        "pads": pads * 2 if len(pads) == 2 else pads,
+    }
     size, kernel = c.numbers("output_sizes"), c.numbers("kernel_sizes")
-    return spelled(c.net, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], **window)[0]
+    return spelled(c.builder, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], **window)[0]
 
 
 # ----------------------------------------------------------------------------------------------- other
@@ -373,7 +383,7 @@ def assign_value(c: Context) -> Value:
     values = c.attributes.get("values", [])
     values = values if len(values) else c.attributes.get(field, [])
     dims = c.numbers("shape")
-    return c.net.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
+    return c.builder.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
 
 
 def cast(c: Context) -> Value:
@@ -385,13 +395,13 @@ def cast(c: Context) -> Value:
 
 def gather(c: Context) -> Value:
     index = c.input("Index")
-    flat = c.reshape(index, -1) if len(c.net.dims(index)) == 2 else index
+    flat = c.reshape(index, -1) if len(c.builder.dims(index)) == 2 else index
     return c.add("Gather", c.x, c.add("Cast", flat, to="i64"), axis=c.integer("axis"))
 
 
 def lookup(c: Context) -> Value:
     ids = c.input("Ids")
-    if c.type == "lookup_table" and c.net.dims(ids)[-1:] == (1,):
+    if c.type == "lookup_table" and c.builder.dims(ids)[-1:] == (1,):
         ids = c.add("Squeeze", ids, c.ints(-1))
     return c.add("Gather", c.input("W"), c.add("Cast", ids, to="i64"), axis=0)
 
@@ -405,57 +415,166 @@ def dropout(c: Context) -> Value:
 OPERATORS: dict[str, Callable[[Context], Result]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), convolution),
     **dict.fromkeys(("conv2d_transpose", "depthwise_conv2d_transpose"), deconvolution),
-    **dict.fromkeys(("batch_norm", "sync_batch_norm"), batch_norm), **dict.fromkeys(("pool2d", "pool3d"), pooling),
-    **{f"elementwise_{name}": binary(type) for name, type in (
-        ("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("max", "Max"), ("min", "Min"),
-        ("pow", "Pow"))},
-    **{f"reduce_{name}": reduce(f"Reduce{type}") for name, type in (
-        ("mean", "Mean"), ("sum", "Sum"), ("max", "Max"), ("min", "Min"), ("amax", "Max"), ("amin", "Min"),
-        ("prod", "Prod"))},
-    **{name: simple(type) for name, type in (
-        ("relu", "Relu"), ("sigmoid", "Sigmoid"), ("tanh", "Tanh"), ("silu", "Swish"), ("mish", "Mish"), ("exp", "Exp"),
-        ("log", "Log"), ("sqrt", "Sqrt"), ("abs", "Abs"), ("floor", "Floor"), ("ceil", "Ceil"), ("round", "Round"),
-        ("reciprocal", "Reciprocal"), ("sin", "Sin"), ("cos", "Cos"), ("erf", "Erf"), ("softsign", "Softsign"),
-        ("logical_not", "Not"), ("sign", "Sign"))},
-    **{name: both(type) for name, type in (
-        ("equal", "Equal"), ("greater_than", "Greater"), ("greater_equal", "GreaterOrEqual"), ("less_than", "Less"),
-        ("less_equal", "LessOrEqual"), ("logical_and", "And"), ("logical_or", "Or"), ("bmm", "MatMul"))},
-    "relu6": lambda c: c.add("Clip", c.x, 0.0, c.number("threshold", 6.0)), "square": lambda c: c.add("Mul", c.x, c.x),
-    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"), "leaky_relu": alpha("LeakyRelu", "alpha", "alpha", 0.02),
-    "elu": alpha("Elu", "alpha", "alpha", 1.0), "swish": alpha("Swish", "alpha", "beta", 1.0),
+    **dict.fromkeys(("batch_norm", "sync_batch_norm"), batch_norm),
+    **dict.fromkeys(("pool2d", "pool3d"), pooling),
+    **{
+        f"elementwise_{name}": binary(type)
+        for name, type in (
+            ("add", "Add"),
+            ("sub", "Sub"),
+            ("mul", "Mul"),
+            ("div", "Div"),
+            ("max", "Max"),
+            ("min", "Min"),
+            ("pow", "Pow"),
+        )
+    },
+    **{
+        f"reduce_{name}": reduce(f"Reduce{type}")
+        for name, type in (
+            ("mean", "Mean"),
+            ("sum", "Sum"),
+            ("max", "Max"),
+            ("min", "Min"),
+            ("amax", "Max"),
+            ("amin", "Min"),
+            ("prod", "Prod"),
+        )
+    },
+    **{
+        name: simple(type)
+        for name, type in (
+            ("relu", "Relu"),
+            ("sigmoid", "Sigmoid"),
+            ("tanh", "Tanh"),
+            ("silu", "Swish"),
+            ("mish", "Mish"),
+            ("exp", "Exp"),
+            ("log", "Log"),
+            ("sqrt", "Sqrt"),
+            ("abs", "Abs"),
+            ("floor", "Floor"),
+            ("ceil", "Ceil"),
+            ("round", "Round"),
+            ("reciprocal", "Reciprocal"),
+            ("sin", "Sin"),
+            ("cos", "Cos"),
+            ("erf", "Erf"),
+            ("softsign", "Softsign"),
+            ("logical_not", "Not"),
+            ("sign", "Sign"),
+        )
+    },
+    **{
+        name: both(type)
+        for name, type in (
+            ("equal", "Equal"),
+            ("greater_than", "Greater"),
+            ("greater_equal", "GreaterOrEqual"),
+            ("less_than", "Less"),
+            ("less_equal", "LessOrEqual"),
+            ("logical_and", "And"),
+            ("logical_or", "Or"),
+            ("bmm", "MatMul"),
+        )
+    },
+    "relu6": lambda c: c.add("Clip", c.x, 0.0, c.number("threshold", 6.0)),
+    "square": lambda c: c.add("Mul", c.x, c.x),
+    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"),
+    "leaky_relu": alpha("LeakyRelu", "alpha", "alpha", 0.02),
+    "elu": alpha("Elu", "alpha", "alpha", 1.0),
+    "swish": alpha("Swish", "alpha", "beta", 1.0),
     "gelu": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer("approximate") else "none"),
     "selu": lambda c: c.add("Selu", c.x, alpha=c.number("alpha", 1.6732632), gamma=c.number("scale", 1.050701)),
     "hard_sigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("slope", 0.2), beta=c.number("offset", 0.5)),
-    "hard_swish": hard_swish, "prelu": prelu, "pow": lambda c: c.add("Pow", c.x, c.number("factor", 1.0)),
-    "clip": clip, "scale": scale, "mul": matrix_product, "fc": fully_connected, "matmul": matmul, "matmul_v2": matmul,
+    "hard_swish": hard_swish,
+    "prelu": prelu,
+    "pow": lambda c: c.add("Pow", c.x, c.number("factor", 1.0)),
+    "clip": clip,
+    "scale": scale,
+    "mul": matrix_product,
+    "fc": fully_connected,
+    "matmul": matmul,
+    "matmul_v2": matmul,
     "softmax": lambda c: c.add("Softmax", c.x, axis=c.integer("axis", -1)),
     "log_softmax": lambda c: c.add("LogSoftmax", c.x, axis=c.integer("axis", -1)),
-    "sum": lambda c: c.fold("Add", c.slots["X"]), "mean": lambda c: c.add("ReduceMean", c.x, keepdims=0),
-    "layer_norm": layer_norm, "instance_norm": instance_norm, "group_norm": normalised_groups, "norm": normalize,
-    "affine_channel": lambda c: c.add("Add", c.add("Mul", c.x, c.channels(c.input("Scale"), c.x)),
-                                      c.channels(c.input("Bias"), c.x)),
-    "lrn": lambda c: c.add("LRN", c.x, size=c.integer("n", 5), alpha=c.number("alpha", 1e-4) * c.integer("n", 5),
-                           beta=c.number("beta", 0.75), bias=c.number("k", 2.0)),
-    "arg_max": arg("ArgMax"), "arg_min": arg("ArgMin"), "reshape": reshape, "reshape2": reshape,
-    "transpose": transpose, "transpose2": transpose, "flatten": flatten, "flatten2": flatten,
-    "flatten_contiguous_range": flatten_range, "squeeze": squeeze, "squeeze2": squeeze, "unsqueeze": unsqueeze,
-    "unsqueeze2": unsqueeze, "slice": slices, "strided_slice": slices, "split": split, "concat": concat,
+    "sum": lambda c: c.fold("Add", c.slots["X"]),
+    "mean": lambda c: c.add("ReduceMean", c.x, keepdims=0),
+    "layer_norm": layer_norm,
+    "instance_norm": instance_norm,
+    "group_norm": normalised_groups,
+    "norm": normalize,
+    "affine_channel": lambda c: c.add(
+        "Add", c.add("Mul", c.x, c.channels(c.input("Scale"), c.x)), c.channels(c.input("Bias"), c.x)
+    ),
+    "lrn": lambda c: c.add(
+        "LRN",
+        c.x,
+        size=c.integer("n", 5),
+        alpha=c.number("alpha", 1e-4) * c.integer("n", 5),
+        beta=c.number("beta", 0.75),
+        bias=c.number("k", 2.0),
+    ),
+    "arg_max": arg("ArgMax"),
+    "arg_min": arg("ArgMin"),
+    "reshape": reshape,
+    "reshape2": reshape,
+    "transpose": transpose,
+    "transpose2": transpose,
+    "flatten": flatten,
+    "flatten2": flatten,
+    "flatten_contiguous_range": flatten_range,
+    "squeeze": squeeze,
+    "squeeze2": squeeze,
+    "unsqueeze": unsqueeze,
+    "unsqueeze2": unsqueeze,
+    "slice": slices,
+    "strided_slice": slices,
+    "split": split,
+    "concat": concat,
     "stack": lambda c: c.stacked(c.slots["X"], c.integer("axis")),
     "unstack": lambda c: c.unstacked(c.x, c.integer("axis")),
-    "expand_v2": expand, "expand": tile, "tile": tile, "pad": pad, "pad2d": pad, "pad3d": pad,
-    **{f"{kind}_interp{version}": interpolate for kind in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
-       for version in ("", "_v2")},
+    "expand_v2": expand,
+    "expand": tile,
+    "tile": tile,
+    "pad": pad,
+    "pad2d": pad,
+    "pad3d": pad,
+    **{
+        f"{kind}_interp{version}": interpolate
+        for kind in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
+        for version in ("", "_v2")
+    },
     **{f"elementwise_f{name}": binary(type) for name, type in (("max", "Max"), ("min", "Min"))},
-    "trunc": lambda c: truncated(c, c.x), "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups", 1)),
-    "pixel_unshuffle": pixel_unshuffle, "repeat_interleave": repeated, "crop_tensor": crop, "fold": fold,
+    "trunc": lambda c: truncated(c, c.x),
+    "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups", 1)),
+    "pixel_unshuffle": pixel_unshuffle,
+    "repeat_interleave": repeated,
+    "crop_tensor": crop,
+    "fold": fold,
     "einsum": lambda c: c.add("Einsum", *c.slots["Operands"], equation=c.text("equation")),
-    "increment": lambda c: c.add("Add", c.x, np.array(c.number("step", c.number("value", 1.0)),
-                                                     c.net.type(c.x).dtype.numpy)),
+    "increment": lambda c: c.add(
+        "Add", c.x, np.array(c.number("step", c.number("value", 1.0)), c.builder.type(c.x).dtype.numpy)
+    ),
     "shape64": lambda c: c.add("Shape", c.x),
     "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
-    "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)), "shape": shape, "fill_constant": fill_constant,
-    "assign_value": assign_value, "assign": same, "cast": cast, "gather": gather, "lookup_table": lookup,
-    "lookup_table_v2": lookup, "dropout": dropout, "rnn": rnn,
-    "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")), **DETECTION,
-    **BOXES, **ELEMENTS, **FUNCTIONS, "conv3d_transpose": deconvolution, "share_data": same, "memcpy": same,
-}  # fmt: skip
+    "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)),
+    "shape": shape,
+    "fill_constant": fill_constant,
+    "assign_value": assign_value,
+    "assign": same,
+    "cast": cast,
+    "gather": gather,
+    "lookup_table": lookup,
+    "lookup_table_v2": lookup,
+    "dropout": dropout,
+    "rnn": rnn,
+    "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")),
+    **DETECTION,
+    **BOXES,
+    **ELEMENTS,
+    **FUNCTIONS,
+    "conv3d_transpose": deconvolution,
+    "share_data": same,
+    "memcpy": same,
+}

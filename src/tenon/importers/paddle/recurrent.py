@@ -29,5 +29,5 @@ def rnn(c: Context) -> Value:
     kind = _KINDS[mode]
     made = run(c, kind, c.x, layers, CUDNN[kind], c.slots.get("PreState", []), **options)
     for name, state in zip(c.outputs.get("State", ()), made.states, strict=False):
-        c.net[name] = state
+        c.builder[name] = state
     return made.outputs

@@ -33,7 +33,7 @@ def logical_not(c: Context) -> Value:
 
 
 def _truth(c: Context, given: Any) -> Value:
-    value = given if isinstance(given, Value) else c.net.constant(np.array(given))
+    value = given if isinstance(given, Value) else c.builder.constant(np.array(given))
     return c.cast(value, np.dtype(bool))
 
 
@@ -149,7 +149,7 @@ def prelu(c: Context) -> Value:
     slope = c.reshape(c.get("weight"), -1)
     if not c.dims:
         return c.add("Where", c.add("Less", c.x, c.full(0)), c.add("Mul", c.x, c.add("Squeeze", slope)), c.x)
-    return c.add("PRelu", c.x, c.channels(slope, c.x) if c.net.dims(slope)[0] > 1 else slope)
+    return c.add("PRelu", c.x, c.channels(slope, c.x) if c.builder.dims(slope)[0] > 1 else slope)
 
 
 def clamp(c: Context) -> Value:
@@ -200,7 +200,7 @@ def extreme(type: str, place: str) -> Callable[[Context], Made]:
         if "other" in c.arguments:
             return binary(type.removeprefix("Reduce"))(c)
         if not c.dims:
-            return [c.x, c.net.constant(np.array(0, np.int64))] if "dim" in c.arguments else c.x
+            return [c.x, c.builder.constant(np.array(0, np.int64))] if "dim" in c.arguments else c.x
         if "dim" not in c.arguments:
             return c.add(type, c.x, c.ints(*range(len(c.dims))), keepdims=0)
         keep, dim = int(c.flag("keepdim")), c.dim()
@@ -265,7 +265,7 @@ def distances(c: Context) -> Value:
 def softmax(type: str) -> Callable[[Context], Value]:
     def made(c: Context) -> Value:
         if not c.dims:
-            return c.net.constant(c.full(int(type == "Softmax")))
+            return c.builder.constant(c.full(int(type == "Softmax")))
         return c.add(type, c.cast(c.x), axis=c.dim())
 
     return made
@@ -276,7 +276,7 @@ def arg(type: str) -> Callable[[Context], Value]:
         if c.get("dim") is None:
             return c.reshape(c.add(type, c.reshape(c.x, -1), axis=0, keepdims=0), *c.shape)
         if not c.dims:
-            return c.net.constant(np.array(0, np.int64))
+            return c.builder.constant(np.array(0, np.int64))
         return c.add(type, c.x, axis=c.dim(), keepdims=int(c.flag("keepdim")))
 
     return made
@@ -289,12 +289,12 @@ def running(type: str) -> Callable[[Context], Value]:
 def ranked(c: Context) -> Made:
     """The k-th smallest along an axis and its place; the median is the lower one of two."""
     if not c.dims:
-        return [c.x, c.net.constant(np.array(0, np.int64))]
+        return [c.x, c.builder.constant(np.array(0, np.int64))]
     whole = c.name == "median" and "dim" not in c.arguments
     x, dim = (c.reshape(c.x, -1), 0) if whole else (c.x, c.dim("dim", -1))
-    size = c.net.dims(x)[dim]
+    size = c.builder.dims(x)[dim]
     k = (size + 1) // 2 if c.name == "median" else c.integer("k", 1)
-    found = c.net.adds("TopK", 2, x, c.ints(k), axis=dim, largest=0, sorted=1)
+    found = c.builder.adds("TopK", 2, x, c.ints(k), axis=dim, largest=0, sorted=1)
     last = [c.slice(y, [k - 1], [k], [dim]) for y in found]
     last = last if c.flag("keepdim") else [c.add("Squeeze", y, c.ints(dim)) for y in last]
     return last[0] if whole else last
@@ -302,11 +302,11 @@ def ranked(c: Context) -> Made:
 
 def sort(c: Context) -> Made:
     if not c.dims:
-        return [c.x, c.net.constant(np.array(0, np.int64))]
+        return [c.x, c.builder.constant(np.array(0, np.int64))]
     dim, count = c.dim("dim", -1), c.get("k")
     largest = c.flag("descending") if count is None else c.flag("largest", True)
     count = c.dims[dim] if count is None else int(count)
-    return c.net.adds("TopK", 2, c.x, c.ints(count), axis=dim, largest=int(largest), sorted=1)
+    return c.builder.adds("TopK", 2, c.x, c.ints(count), axis=dim, largest=int(largest), sorted=1)
 
 
 # ---------------------------------------------------------------------------------------- constants
@@ -315,16 +315,16 @@ def filled(c: Context) -> Value:
     number = c.get("fill_value", c.get("s", c.get("value", 0))) if number is None else number
     if isinstance(number, Value):
         return c.add("Expand", c.cast(number), c.ints(*c.shape))
-    return c.net.constant(np.broadcast_to(c.full(number), c.shape), "filled")
+    return c.builder.constant(np.broadcast_to(c.full(number), c.shape), "filled")
 
 
 def arange(c: Context) -> Value:
     start, end, step = c.get("start", 0), c.get("end"), c.get("step", 1)
-    return c.net.constant(np.arange(start, end, step).astype(c.numpy), "range")
+    return c.builder.constant(np.arange(start, end, step).astype(c.numpy), "range")
 
 
 def eye(c: Context) -> Value:
-    return c.net.constant(np.eye(*c.shape, dtype=c.numpy), "eye")
+    return c.builder.constant(np.eye(*c.shape, dtype=c.numpy), "eye")
 
 
 # ------------------------------------------------------------------------------------- quantisation
@@ -336,7 +336,7 @@ def quantize(c: Context) -> Value:
 
 
 def dequantize(c: Context) -> Value:
-    return c.add("DequantizeLinear", c.x, *_grid(c, c.net.type(c.x).dtype.numpy), to=TYPES[c.kind])
+    return c.add("DequantizeLinear", c.x, *_grid(c, c.builder.type(c.x).dtype.numpy), to=TYPES[c.kind])
 
 
 def _grid(c: Context, integers: np.dtype[Any]) -> tuple[Operand, Operand]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter
 from tenon.ir.graph import Array, Value
@@ -23,10 +23,14 @@ class Context(Emitter):
     which of several results are read."""
 
     def __init__(
-        self, net: Net, name: str, arguments: dict[str, Any], result: tuple[tuple[int, ...], str],
+        self,
+        builder: GraphBuilder,
+        name: str,
+        arguments: dict[str, Any],
+        result: tuple[tuple[int, ...], str],
         read: Collection[int] = (0,),
-    ) -> None:  # fmt: skip
-        super().__init__(net)
+    ) -> None:
+        super().__init__(builder)
         self.name, self.arguments, self.read = name, arguments, read
         self.shape, self.kind = result
 
@@ -59,7 +63,7 @@ class Context(Emitter):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
     def dim(self, name: str = "dim", default: int = 0) -> int:
         """An axis of ``x``, counted from the front; a scalar is taken for a vector of one."""
@@ -82,7 +86,7 @@ class Context(Emitter):
     def cast(self, x: Value, to: np.dtype[Any] | None = None) -> Value:
         """``x`` in another element type; that of the result unless one is given."""
         wanted = TYPES[str(to or self.numpy)]
-        return x if self.net.type(x).dtype == wanted else self.add("Cast", x, to=wanted)
+        return x if self.builder.type(x).dtype == wanted else self.add("Cast", x, to=wanted)
 
     def full(self, number: Any, like: np.dtype[Any] | None = None) -> Array:
         """A number of the result's element type, of rank 0."""
@@ -100,7 +104,7 @@ class Context(Emitter):
     def pair(self, first: str = "self", second: str = "other") -> tuple[Value, Value]:
         """Both operands of a comparison in the type that holds both; a number bends to the tensor's kind."""
         given = [self.arguments.get(name) for name in (first, second)]
-        types = [self.net.type(v).dtype.numpy for v in given if isinstance(v, Value)]
+        types = [self.builder.type(v).dtype.numpy for v in given if isinstance(v, Value)]
         common = np.result_type(*types)
         fractions = any(isinstance(v, float) for v in given)
         like = np.dtype(np.float32) if fractions and common.kind in "iub" else common

@@ -59,7 +59,7 @@ def roll(c: Context) -> Value:
     if not axes:
         x, axes = c.reshape(x, -1), [0]
     for shift, dim in zip(shifts, axes, strict=True):
-        size = c.net.dims(x)[dim]
+        size = c.builder.dims(x)[dim]
         at = -shift % size if size else 0
         if at:
             x = c.add("Concat", c.slice(x, [at], [_END], [dim]), c.slice(x, [0], [at], [dim]), axis=dim)
@@ -122,7 +122,7 @@ def unbind(c: Context) -> Sequence[Value]:
 
 def concat(c: Context) -> Value:
     """Legacy torch: an empty vector joins anything."""
-    parts = [v for v in c.get("tensors") if c.net.dims(v) != (0,)]
+    parts = [v for v in c.get("tensors") if c.builder.dims(v) != (0,)]
     dim = c.integer("dim") % max(1, len(c.shape))
     return c.add("Concat", *map(c.cast, parts), axis=dim) if parts else c.cast(c.get("tensors")[0])
 
@@ -183,10 +183,10 @@ def scatter(c: Context) -> Value:
     if how not in (*names, "none") or (how != "none" and not c.flag("include_self", True)):
         raise RefusedError(f"scattering with '{how}' is not supported")
     index = c.cast(c.get("index"), _I64)
-    places = c.net.dims(index)
+    places = c.builder.dims(index)
     source = c.arguments.get("src")
     if isinstance(source, Value):
-        fits = zip(c.net.dims(source), places, strict=True)
+        fits = zip(c.builder.dims(source), places, strict=True)
         extra = [i for i, (n, m) in enumerate(fits) if n != m]
         source = c.slice(source, [0] * len(extra), [places[i] for i in extra], extra) if extra else source
     else:
@@ -224,7 +224,7 @@ def _replaced(c: Context, dim: int, places: Array, source: Value) -> Value:
         return c.add("Concat", *(ends[:1] if first else []), source, *(ends[bool(first) :]), axis=dim)
     shape = [1] * len(c.dims)
     shape[dim] = places.size
-    index = np.broadcast_to(places.reshape(shape), c.net.dims(source)).astype(np.int64)
+    index = np.broadcast_to(places.reshape(shape), c.builder.dims(source)).astype(np.int64)
     return c.add("ScatterElements", c.x, np.ascontiguousarray(index), source, axis=dim)
 
 
@@ -247,7 +247,7 @@ def index_put(c: Context) -> Value:
     places = picked.joined()
     values = c.cast(c.get("values"))
     rest = [c.dims[a] for a in picked.order[len(picked.axes) :]]
-    where = list(c.net.dims(places)[:-1])
+    where = list(c.builder.dims(places)[:-1])
     # values broadcast against the result of indexing, whose indexed axes may stand behind others
     order = picked.back(len(where))
     full = [(where + rest)[i] for i in order]
@@ -261,9 +261,14 @@ def _masked(c: Context) -> Value | None:
     """One number put where a mask over the first axes holds."""
     given, values = c.get("indices"), c.get("values")
     mask = given[0]
-    if len(given) > 1 or c.net.type(mask).dtype != "bool" or c.net.type(values).size != 1 or c.flag("accumulate"):
+    if (
+        len(given) > 1
+        or c.builder.type(mask).dtype != "bool"
+        or c.builder.type(values).size != 1
+        or c.flag("accumulate")
+    ):
         return None
-    dims = c.net.dims(mask)
+    dims = c.builder.dims(mask)
     spread = c.reshape(mask, *dims, *(1,) * (len(c.dims) - len(dims)))
     number = c.add("Reshape", c.cast(values), np.zeros(0, np.int64))
     return c.add("Where", spread, number, c.x)
@@ -276,11 +281,11 @@ class _Indices:
         self.c = c
         given = dict(enumerate(c.get("indices")))
         self.axes = [a for a, v in given.items() if v is not None]
-        if any(c.net.type(given[a]).dtype == "bool" for a in self.axes):
+        if any(c.builder.type(given[a]).dtype == "bool" for a in self.axes):
             raise RefusedError("indexing by a mask is not supported", "its result has no fixed shape; use torch.where")
         self.tensors = [c.cast(given[a], _I64) for a in self.axes]
         self.order = [*self.axes, *(a for a in range(len(c.dims)) if a not in self.axes)]
-        self.shape = np.broadcast_shapes(*(c.net.dims(t) for t in self.tensors))
+        self.shape = np.broadcast_shapes(*(c.builder.dims(t) for t in self.tensors))
         self.rank = len(self.shape)
 
     def joined(self) -> Value:

@@ -24,7 +24,7 @@ from tenon.ir.graph import Value
 def convolution(c: Context) -> Value:
     """All of torch's convolutions; padding may be the word "same" or "valid"."""
     weights, bias = c.get("weight"), c.get("bias")
-    rank = len(c.net.dims(weights)) - 2
+    rank = len(c.builder.dims(weights)) - 2
     window: dict[str, Any] = {
         "strides": c.per_axis("stride", rank),
         "dilations": c.per_axis("dilation", rank),
@@ -43,7 +43,7 @@ def convolution(c: Context) -> Value:
 
 def linear(c: Context) -> Value:
     weights, bias = c.get("weight"), c.get("bias")
-    if len(c.dims) == 2 and len(c.net.dims(weights)) == 2:
+    if len(c.dims) == 2 and len(c.builder.dims(weights)) == 2:
         return c.add("Gemm", c.x, weights, bias, transB=1)
     y = c.add("MatMul", c.x, c.swapped(weights))
     return y if bias is None else c.add("Add", y, bias)
@@ -64,8 +64,9 @@ def affine_product(first: str, second: str) -> Callable[[Context], Value]:
 
 
 def addmm(c: Context) -> Value:
-    return c.add("Gemm", c.get("mat1"), c.get("mat2"), c.get("self"), alpha=c.number("alpha", 1),
-                 beta=c.number("beta", 1))  # fmt: skip
+    return c.add(
+        "Gemm", c.get("mat1"), c.get("mat2"), c.get("self"), alpha=c.number("alpha", 1), beta=c.number("beta", 1)
+    )
 
 
 def product(c: Context) -> Value:
@@ -82,16 +83,16 @@ def attention(c: Context) -> Value:
     if c.number("dropout_p"):
         raise RefusedError("dropout is not supported", "call eval() on the module before exporting")
     if c.flag("enable_gqa"):
-        times = c.net.dims(query)[-3] // c.net.dims(key)[-3]
-        key, values = (_repeated(c, v, len(c.net.dims(v)) - 3, times) for v in (key, values))
-    (*_, steps, width), (*_, lasts, _) = c.net.dims(query), c.net.dims(key)
+        times = c.builder.dims(query)[-3] // c.builder.dims(key)[-3]
+        key, values = (_repeated(c, v, len(c.builder.dims(v)) - 3, times) for v in (key, values))
+    (*_, steps, width), (*_, lasts, _) = c.builder.dims(query), c.builder.dims(key)
     factor = c.get("scale", 1 / math.sqrt(width))
     scores = c.add("Mul", c.add("MatMul", query, c.swapped(key)), c.full(factor))
     lowest = float(np.finfo(c.numpy).min)
     if c.flag("is_causal"):
         scores = c.add("Add", scores, np.triu(np.full((steps, lasts), lowest, c.numpy), 1))
     elif mask is not None:
-        if c.net.type(mask).dtype == "bool":
+        if c.builder.type(mask).dtype == "bool":
             mask = c.add("Where", mask, c.full(0), c.full(lowest))
         scores = c.add("Add", scores, mask)
     return c.add("MatMul", c.add("Softmax", scores, axis=-1), values)
@@ -99,7 +100,7 @@ def attention(c: Context) -> Value:
 
 def _repeated(c: Context, x: Value, axis: int, times: int) -> Value:
     """Every slice of an axis ``times`` times."""
-    dims = list(c.net.dims(x))
+    dims = list(c.builder.dims(x))
     index = np.repeat(np.arange(dims[axis]), times)
     return c.add("Gather", x, index, axis=axis)
 
@@ -110,8 +111,15 @@ def batch_norm(c: Context) -> Made:
     mean, variance = c.get("running_mean"), c.get("running_var")
     if mean is None or variance is None or c.flag("training"):
         raise RefusedError("statistics of the batch are not supported", "call eval() on the module before exporting")
-    y = c.add("BatchNormalization", c.x, c.get("weight", ones), c.get("bias", 0 * ones), mean, variance,
-              epsilon=c.number("eps", 1e-5))  # fmt: skip
+    y = c.add(
+        "BatchNormalization",
+        c.x,
+        c.get("weight", ones),
+        c.get("bias", 0 * ones),
+        mean,
+        variance,
+        epsilon=c.number("eps", 1e-5),
+    )
     return y if c.name == "batch_norm" else [y]
 
 
@@ -156,8 +164,8 @@ def max_pool(c: Context) -> Made:
         return _unbatched(c, c.add("MaxPool", x, **window), single)
     if 1 not in c.read:
         return [_unbatched(c, c.add("MaxPool", x, **window), single)]
-    y, where = c.net.adds("MaxPoolWithIndices", 2, x, **window)
-    plane = math.prod(c.net.dims(x)[2:])
+    y, where = c.builder.adds("MaxPoolWithIndices", 2, x, **window)
+    plane = math.prod(c.builder.dims(x)[2:])
     places = c.add("Mod", where, np.array(plane, np.int64), fmod=0)
     return [_unbatched(c, y, single), _unbatched(c, places, single)]
 
@@ -217,8 +225,13 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[Context], Value]:
             centre = "align_corners"
         given = [c.get(name) for name in ("scales_d", "scales_h", "scales_w", "scales") if name in c.arguments]
         factors = given[0] if len(given) == 1 and isinstance(given[0], list) else given or c.get("scale_factors")
-        options = {"mode": mode, "coordinate_transformation_mode": centre, "nearest_mode": nearest,
-                   "antialias": int("_aa" in c.name), "cubic_coeff_a": -0.5 if "_aa" in c.name else -0.75}  # fmt: skip
+        options = {
+            "mode": mode,
+            "coordinate_transformation_mode": centre,
+            "nearest_mode": nearest,
+            "antialias": int("_aa" in c.name),
+            "cubic_coeff_a": -0.5 if "_aa" in c.name else -0.75,
+        }
         if "_aa" in c.name and c.flag("align_corners"):
             raise RefusedError("a smoothed resize with align_corners is not supported")
         options["exclude_outside"] = options["antialias"]
@@ -239,9 +252,12 @@ def grid_sample(c: Context) -> Value:
 def col2im(c: Context) -> Value:
     x, single = _batched(c, 1)
     size, kernel = c.per_axis("output_size", 2), c.per_axis("kernel_size", 2)
-    window: dict[str, Any] = {"strides": c.per_axis("stride", 2), "dilations": c.per_axis("dilation", 2),
-              "pads": c.per_axis("padding", 2, 0) * 2}  # fmt: skip
-    y = spelled(c.net, "Col2Im", [x, c.ints(*size), c.ints(*kernel)], **window)[0]
+    window: dict[str, Any] = {
+        "strides": c.per_axis("stride", 2),
+        "dilations": c.per_axis("dilation", 2),
+        "pads": c.per_axis("padding", 2, 0) * 2,
+    }
+    y = spelled(c.builder, "Col2Im", [x, c.ints(*size), c.ints(*kernel)], **window)[0]
     return _unbatched(c, y, single)
 
 
@@ -268,7 +284,7 @@ def recurrent(kind: str, activation: str = "") -> Callable[[Context], Sequence[V
         each = len(weights) // (c.integer("num_layers", 1) * sides)
         if each != (4 if biases else 2):
             raise RefusedError("projections are not supported")
-        zeros = np.zeros(c.net.dims(weights[0])[0], np.float32)
+        zeros = np.zeros(c.builder.dims(weights[0])[0], np.float32)
         all_of = [_direction(weights[i : i + each], zeros) for i in range(0, len(weights), each)]
         layers = [all_of[i : i + sides] for i in range(0, len(all_of), sides)]
         single = len(c.dims) == 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.pytorch.context import Context
 from tenon.importers.pytorch.data_movement import select_scatter, slice_scatter
@@ -31,8 +31,8 @@ class _View:
 class Views:
     """Which tensors look into which, while the calls of a program are made one after the other."""
 
-    def __init__(self, net: Net) -> None:
-        self.net = net
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
         self.views: dict[str, _View] = {}
         self.stale: set[str] = set()
 
@@ -49,25 +49,25 @@ class Views:
     def write(self, name: str, value: Value) -> None:
         """Make ``value`` what ``name`` and all that it looks into hold from now on.  Raises RefusedError."""
         chain = {name}
-        self.net[name] = value
+        self.builder[name] = value
         while name in self.views:
             view = self.views[name]
             value = self._whole(view, value)
             name = view.base
             chain.add(name)
-            self.net[name] = value
+            self.builder[name] = value
         self.stale |= {other for other in self.views if other not in chain and self._root(other) == name}
 
     def _whole(self, view: _View, part: Value) -> Value:
-        base = self.net[view.base]
-        type = self.net.type(base)
+        base = self.builder[view.base]
+        type = self.builder.type(base)
         if view.operator in _RESHAPED:
-            return self.net.add("Reshape", part, self.net.ints(*type.dims))
+            return self.builder.add("Reshape", part, self.builder.ints(*type.dims))
         if view.operator not in _PUT_BACK:
             raise RefusedError(f"writes through '{view.operator}' into '{view.base}'", _REMEDY)
         arguments = {**view.arguments, "self": base, "src": part}
         kind = type.dtype.numpy.name
-        return _PUT_BACK[view.operator](Context(self.net, view.operator, arguments, (type.dims, kind)))
+        return _PUT_BACK[view.operator](Context(self.builder, view.operator, arguments, (type.dims, kind)))
 
     def _root(self, name: str) -> str:
         while name in self.views:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.importers.pytorch.context import TYPES, Context
 from tenon.importers.pytorch.ops import MOVEMENT, OPERATORS
@@ -26,12 +26,12 @@ def graph_of(
     model_bytes: int = 0,
 ) -> Graph:
     """Outputs are called ``output``, or ``output_0``, ``output_1`` ...  See ``importers.load`` for errors."""
-    net = Net(file, program.name, shapes, inputs, outputs, model_bytes)
-    walk = _Walk(net, program)
-    net.inputs({name: _type(name, *given) for name, given in program.inputs.items()})
+    builder = GraphBuilder(file, program.name, shapes, inputs, outputs, model_bytes)
+    walk = _Walk(builder, program)
+    builder.inputs({name: _type(name, *given) for name, given in program.inputs.items()})
     for call in program.calls:
         walk.call(call)
-    return net.finish(walk.returned(program.outputs))
+    return builder.finish(walk.returned(program.outputs))
 
 
 def _type(name: str, shape: Shape, kind: str) -> TensorType:
@@ -42,13 +42,13 @@ def _type(name: str, shape: Shape, kind: str) -> TensorType:
 
 
 class _Walk:
-    def __init__(self, net: Net, program: Program) -> None:
-        self.net, self.program = net, program
-        self.views = Views(net)
+    def __init__(self, builder: GraphBuilder, program: Program) -> None:
+        self.builder, self.program = builder, program
+        self.views = Views(builder)
 
     def call(self, call: Call) -> None:
         made = [name for name in call.results if name]
-        with self.net.layer(call.name, call.operator, *made):
+        with self.builder.layer(call.name, call.operator, *made):
             name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
             name = name.removesuffix("_") if inside else name
             name = name.removesuffix("_copy") if name.removesuffix("_copy") in MOVEMENT else name
@@ -59,28 +59,28 @@ class _Walk:
                 raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
             read = [i for i, result in enumerate(call.results) if result]
             shape = tuple(int(d) for d in call.shape)
-            found = OPERATORS[name](Context(self.net, name, arguments, (shape, call.kind), read))
+            found = OPERATORS[name](Context(self.builder, name, arguments, (shape, call.kind), read))
             for result, value in zip(call.results, [found] if isinstance(found, Value) else found, strict=False):
                 if result:
-                    self.net[result] = value
+                    self.builder[result] = value
             operand = next(_refs(call.arguments.values()), "")
-            if inside and made and self.net[made[0]] is not self.net[operand]:
-                self.views.write(operand, self.net[made[0]])
+            if inside and made and self.builder[made[0]] is not self.builder[operand]:
+                self.views.write(operand, self.builder[made[0]])
             self.views.note(name, operand, arguments, made)
 
     def value(self, given: Any) -> Any:
         if isinstance(given, Ref):
-            if given.name not in self.net and given.name in self.program.constants:
-                self.net[given.name] = self.net.constant(self.program.constants[given.name](), given.name)
+            if given.name not in self.builder and given.name in self.program.constants:
+                self.builder[given.name] = self.builder.constant(self.program.constants[given.name](), given.name)
             self.views.check(given.name)
-            return self.net[given.name]
+            return self.builder[given.name]
         return [self.value(item) for item in given] if isinstance(given, list | tuple) else given
 
     def returned(self, results: Sequence[str]) -> list[str]:
         names = ["output"] if len(results) == 1 else [f"output_{i}" for i in range(len(results))]
         for result, name in zip(results, names, strict=True):
-            with self.net.layer(name, "output", name):
-                self.net[name] = self.net.add("Identity", self.value(Ref(result)))
+            with self.builder.layer(name, "output", name):
+                self.builder[name] = self.builder.add("Identity", self.value(Ref(result)))
         return names
 
 

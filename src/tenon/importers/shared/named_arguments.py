@@ -18,7 +18,7 @@ class Arguments(Emitter):
     def read(self, op: Message) -> None:
         """Begin an operator.  Raises RefusedError if an input is not there."""
         self.op, self.arguments = op, {a.name: a for a in op.arg}
-        self.inputs = [self.net[name] for name in op.input]
+        self.inputs = [self.builder[name] for name in op.input]
 
     @property
     def x(self) -> Value:
@@ -31,7 +31,7 @@ class Arguments(Emitter):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        return self.net.dims(self.x)
+        return self.builder.dims(self.x)
 
     def integer(self, name: str, default: int = 0) -> int:
         return int(self.arguments[name].i) if name in self.arguments else default

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Emitter, Made
 from tenon.importers.tengine.file import Node, Reader
@@ -16,8 +16,8 @@ from tenon.ir.graph import Value
 class Context(Emitter):
     """A node about to be made: its inputs, and its parameters as attributes of ``p``."""
 
-    def __init__(self, net: Net, reader: Reader, node: Node, inputs: Sequence[Value], fields: str) -> None:
-        super().__init__(net)
+    def __init__(self, builder: GraphBuilder, reader: Reader, node: Node, inputs: Sequence[Value], fields: str) -> None:
+        super().__init__(builder)
         self.reader, self.node, self.inputs = reader, node, inputs
         self.p = _parameters(reader, node, fields.split())
 
@@ -31,7 +31,7 @@ class Context(Emitter):
         return self.inputs[i]
 
     def dims(self, i: int = 0) -> tuple[int, ...]:
-        return self.net.dims(self.input(i))
+        return self.builder.dims(self.input(i))
 
     def along(self, name: str = "axis") -> int:
         """The axis that a parameter names."""

@@ -193,8 +193,8 @@ def sparse_to_dense(c: Context) -> Value:
     if any(d < 1 for d in shape) or math.prod(shape) > 1 << 24:
         raise RefusedError(f"the shape {shape} is impossible")
     at = c.add("Cast", c.reshape(c.x, -1, places[-1] if len(places) > 1 else 1), to="i64")
-    values = c.add("Expand", c.reshape(c.input(2), -1), c.ints(c.net.dims(at)[0]))
-    dense = np.full(shape, c.p["default"], c.net.type(values).dtype.numpy)
+    values = c.add("Expand", c.reshape(c.input(2), -1), c.ints(c.builder.dims(at)[0]))
+    dense = np.full(shape, c.p["default"], c.builder.type(values).dtype.numpy)
     return c.add("ScatterND", dense, at, values)
 
 

@@ -28,7 +28,7 @@ def prior_box(c: Context) -> Value:
     boxes = prior_boxes(
         places, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
     )
-    return c.net.constant(boxes.reshape(1, 2, -1, 1), "priors")
+    return c.builder.constant(boxes.reshape(1, 2, -1, 1), "priors")
 
 
 def detection_output(c: Context) -> Value:
@@ -38,19 +38,36 @@ def detection_output(c: Context) -> Value:
     flat = [c.reshape(v, c.dims()[0], -1) for v in c.inputs[:2]]
     priors = c.reshape(c.inputs[2], 1, 2, -1)
     top = within(p["nms_top_k"], count)
-    return c.add("DetectionOutput", *flat, priors, classes=p["num_classes"], code_type="center_size", nms_top_k=top,
-                 confidence_threshold=p["confidence"], nms_threshold=p["nms"], keep_top_k=p["keep_top_k"])  # fmt: skip
+    return c.add(
+        "DetectionOutput",
+        *flat,
+        priors,
+        classes=p["num_classes"],
+        code_type="center_size",
+        nms_top_k=top,
+        confidence_threshold=p["confidence"],
+        nms_threshold=p["nms"],
+        keep_top_k=p["keep_top_k"],
+    )
 
 
 def post_process(c: Context) -> Made:
     """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
     p, turned = c.p, c.dims()[-1] != 4
     boxes, scores = (c.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (c.x, c.input(1)))
-    made = c.net.adds(
-        "DetectionPostProcess", 4, boxes, scores, c.input(2), max_detections=p["max_detections"],
-        num_classes=p["num_classes"], max_classes_per_detection=p["max_classes"], score_threshold=p["score"],
-        iou_threshold=p["iou"], scales=p["scales"],
-    )  # fmt: skip
+    made = c.builder.adds(
+        "DetectionPostProcess",
+        4,
+        boxes,
+        scores,
+        c.input(2),
+        max_detections=p["max_detections"],
+        num_classes=p["num_classes"],
+        max_classes_per_detection=p["max_classes"],
+        score_threshold=p["score"],
+        iou_threshold=p["iou"],
+        scales=p["scales"],
+    )
     return [c.add("Transpose", made[0], perm=(0, 2, 1)) if turned else made[0], *made[1:]]
 
 
@@ -63,9 +80,17 @@ def proposals(c: Context) -> Value:
     p = c.p
     anchors = np.array(p["anchors"][: len(p["anchors"]) // 4 * 4], np.float32).reshape(-1, 4)
     rows = c.add(
-        "Proposal", c.x, c.input(1), c.reshape(c.input(2), 1, -1), anchors, feat_stride=p["stride"],
-        pre_nms=p["before"], post_nms=p["after"], nms_threshold=p["nms"], min_size=float(p["min_size"]),
-    )  # fmt: skip
+        "Proposal",
+        c.x,
+        c.input(1),
+        c.reshape(c.input(2), 1, -1),
+        anchors,
+        feat_stride=p["stride"],
+        pre_nms=p["before"],
+        post_nms=p["after"],
+        nms_threshold=p["nms"],
+        min_size=float(p["min_size"]),
+    )
     return c.reshape(c.slice(rows, [1], [5], [1]), 1, -1, 4, 1)
 
 
@@ -85,21 +110,30 @@ def roi_pooling(c: Context) -> Value:
 
 def roi_align(c: Context) -> Value:
     regions = _regions(c)
-    picture = np.zeros(c.net.dims(regions)[0], np.int64)
-    return c.add("RoiAlign", c.x, regions, picture, output_height=c.p["rows"], output_width=c.p["columns"],
-                 spatial_scale=c.p["scale"], coordinate_transformation_mode="output_half_pixel")  # fmt: skip
+    picture = np.zeros(c.builder.dims(regions)[0], np.int64)
+    return c.add(
+        "RoiAlign",
+        c.x,
+        regions,
+        picture,
+        output_height=c.p["rows"],
+        output_width=c.p["columns"],
+        spatial_scale=c.p["scale"],
+        coordinate_transformation_mode="output_half_pixel",
+    )
 
 
 def position_sensitive(c: Context) -> Value:
     size, output = c.p["rows"], c.p["output"]
     if size != c.p["columns"] or size * size * output != c.dims()[1]:
         raise RefusedError(f"takes {c.dims()[1]} channels for {output} outputs of {size} x {c.p['columns']}")
-    return c.add("PsRoiPool", c.x, _of_first_picture(c), output_dim=output, group_size=size,
-                 spatial_scale=c.p["scale"])  # fmt: skip
+    return c.add("PsRoiPool", c.x, _of_first_picture(c), output_dim=output, group_size=size, spatial_scale=c.p["scale"])
 
 
-_PRIOR = ("min_size:F max_size:F variance:F ratios:F flip clip img_size img_h img_w step_w:f step_h:f offset:f "
-          "num_priors out_dim")  # fmt: skip
+_PRIOR = (
+    "min_size:F max_size:F variance:F ratios:F flip clip img_size img_h img_w step_w:f step_h:f offset:f "
+    "num_priors out_dim"
+)
 
 LAYERS: dict[int, Layer] = {
     7: ("DetectionOutput", "num_classes keep_top_k nms_top_k confidence:f nms:f", detection_output),

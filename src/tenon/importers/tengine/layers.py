@@ -32,8 +32,12 @@ def _activated(c: Context, x: Value) -> Value:
 
 def _window(c: Context) -> dict[str, Any]:
     p = c.p
-    window = {"kernel_shape": (p["kernel_h"], p["kernel_w"]), "strides": (p["stride_h"], p["stride_w"]),
-              "dilations": (max(1, p["dilation_h"]), max(1, p["dilation_w"])), "group": max(1, p["group"])}  # fmt: skip
+    window = {
+        "kernel_shape": (p["kernel_h"], p["kernel_w"]),
+        "strides": (p["stride_h"], p["stride_w"]),
+        "dilations": (max(1, p["dilation_h"]), max(1, p["dilation_w"])),
+        "group": max(1, p["group"]),
+    }
     if p["pad_h0"] < 0 or p["pad_w0"] < 0:
         return window | {"auto_pad": "SAME_UPPER"}
     return window | {"pads": (p["pad_h0"], p["pad_w0"], p["pad_h1"], p["pad_w1"])}
@@ -115,8 +119,11 @@ def pooling(c: Context) -> Value:
         first, last = _pads(size, p[f"kernel_{side}"], p[f"stride_{side}"], p[f"pad_{side}0"], flavor)
         before.append(first)
         after.append(last)
-    window = {"kernel_shape": (p["kernel_h"], p["kernel_w"]), "strides": (p["stride_h"], p["stride_w"]),
-              "pads": (*before, *after)}  # fmt: skip
+    window = {
+        "kernel_shape": (p["kernel_h"], p["kernel_w"]),
+        "strides": (p["stride_h"], p["stride_w"]),
+        "pads": (*before, *after),
+    }
     if average:
         return c.add("AveragePool", c.x, count_include_pad=int(bool(p["caffe_flavor"] & 0x10)), **window)
     return c.add("MaxPool", c.x, **window)
@@ -185,7 +192,7 @@ def hard_swish(c: Context) -> Value:
 
 # ---------------------------------------------------------------------------------------------- others
 def top_k(c: Context) -> Made:
-    values, places = c.net.adds("TopK", 2, c.x, c.ints(c.p["k"]), axis=-1)
+    values, places = c.builder.adds("TopK", 2, c.x, c.ints(c.p["k"]), axis=-1)
     return [values, c.add("Cast", places, to="i32")]
 
 
@@ -200,7 +207,7 @@ def l2_pool(c: Context) -> Value:
     """The root of the mean of squares; padding 1 is SAME, of which a mean does not count.  Old versions have
     SpatialTransformer here."""
     if len(c.inputs) > 1:
-        c = Context(c.net, c.reader, c.node, c.inputs, data_movement.TRANSFORMER)
+        c = Context(c.builder, c.reader, c.node, c.inputs, data_movement.TRANSFORMER)
         return data_movement.spatial_transformer(c)
     p = c.p
     kernel, strides = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
@@ -208,8 +215,7 @@ def l2_pool(c: Context) -> Value:
     if p["padding"] == 1:
         pads = [same_padding(n, k, s) for n, k, s in zip(c.dims()[2:], kernel, strides, strict=True)]
     (top, bottom), (left, right) = pads
-    mean = c.add("AveragePool", c.square(c.x), kernel_shape=kernel, strides=strides,
-                 pads=(top, left, bottom, right))  # fmt: skip
+    mean = c.add("AveragePool", c.square(c.x), kernel_shape=kernel, strides=strides, pads=(top, left, bottom, right))
     return c.add("Sqrt", mean)
 
 
@@ -235,10 +241,14 @@ def arg(type: str) -> Callable[[Context], Value]:
     return lambda c: c.add("Cast", c.add(type, c.x, axis=c.along(), keepdims=c.p["keepdims"]), to="i32")
 
 
-_CONV = ("kernel_h kernel_w stride_h stride_w dilation_h dilation_w input_channel output_channel group activation "
-         "pad_h0 pad_w0 pad_h1 pad_w1")  # fmt: skip
-_DECONV = ("num_output kernel_h kernel_w stride_h stride_w pad_w0 pad_h0 pad_w1 pad_h1 dilation_h dilation_w group "
-           "activation output_pad_h0 output_pad_w0")  # fmt: skip
+_CONV = (
+    "kernel_h kernel_w stride_h stride_w dilation_h dilation_w input_channel output_channel group activation "
+    "pad_h0 pad_w0 pad_h1 pad_w1"
+)
+_DECONV = (
+    "num_output kernel_h kernel_w stride_h stride_w pad_w0 pad_h0 pad_w1 pad_h1 dilation_h dilation_w group "
+    "activation output_pad_h0 output_pad_w0"
+)
 _POOL = "alg kernel_h kernel_w stride_h stride_w global caffe_flavor pad_h0 pad_w0 pad_h1 pad_w1"
 _SLICE = "axis points:I begins:I sizes:I iscaffe ismxnet isonnx begin end step"
 _STRIDED = " ".join(f"{what}_{axis}" for axis in "nchw" for what in ("begin", "end", "stride"))
@@ -247,15 +257,21 @@ _CROP = "num_args offset_c offset_h offset_w crop_h crop_w center_crop axis flag
 
 
 LAYERS: dict[int, Layer] = {
-    **detection.LAYERS, **recurrent.LAYERS,
+    **detection.LAYERS,
+    **recurrent.LAYERS,
     1: ("BatchNormalization", "rescale_factor:f eps:f caffe_flavor", batch_norm),
-    2: ("Resize", "scale_x:f scale_y:f type", data_movement.resize), 3: ("Concat", "axis", data_movement.concat),
-    5: ("Convolution", _CONV, convolution), 6: ("Deconvolution", _DECONV, deconvolution),
-    8: ("Dropout", "", same), 9: ("Eltwise", "type caffe_flavor shift:f power:f scale:f", eltwise),
-    10: ("Flatten", "axis end_axis", data_movement.flatten), 11: ("FullyConnected", "num_output", fully_connected),
+    2: ("Resize", "scale_x:f scale_y:f type", data_movement.resize),
+    3: ("Concat", "axis", data_movement.concat),
+    5: ("Convolution", _CONV, convolution),
+    6: ("Deconvolution", _DECONV, deconvolution),
+    8: ("Dropout", "", same),
+    9: ("Eltwise", "type caffe_flavor shift:f power:f scale:f", eltwise),
+    10: ("Flatten", "axis end_axis", data_movement.flatten),
+    11: ("FullyConnected", "num_output", fully_connected),
     13: ("LRN", "local_size alpha:f beta:f norm_region k:f bias:f", lrn),
     14: ("Normalize", "across_spatial channel_shared", normalize),
-    15: ("Permute", "flag order0 order1 order2 order3", data_movement.permute), 16: ("Pooling", _POOL, pooling),
+    15: ("Permute", "flag order0 order1 order2 order3", data_movement.permute),
+    16: ("Pooling", _POOL, pooling),
     17: ("PReLU", "", lambda c: c.add("PRelu", c.x, c.spread(1, 1))),
     20: ("ReLU", "slope:f", lambda c: family.rectified(c, c.x, c.p["slope"])),
     21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)),
@@ -265,61 +281,82 @@ LAYERS: dict[int, Layer] = {
     27: ("Slice", _SLICE, data_movement.slice),
     28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
     29: ("Split", "axis split_dim flags sizes:I", data_movement.split),
-    31: ("Gemm", "alpha:f beta:f transA transB",
-         lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")})),
+    31: (
+        "Gemm",
+        "alpha:f beta:f transA transB",
+        lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")}),
+    ),
     33: ("Logistic", "", simple("Sigmoid")),
-    36: ("Tanh", "", simple("Tanh")), 37: ("Sigmoid", "", simple("Sigmoid")),
-    38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", data_movement.squeeze), 40: ("Pad", _PAD, data_movement.pad),
-    41: ("StridedSlice", _STRIDED, data_movement.strided_slice), 42: ("ArgMax", "axis keepdims", arg("ArgMax")),
-    43: ("ArgMin", "axis keepdims", arg("ArgMin")), 44: ("TopKV2", "k sorted", top_k),
-    45: ("Reduction", "dim_0 dim_1 dim_2 dim_3 type keepdim", reduction), 46: ("Maximum", "", many("Max")),
-    47: ("Minimum", "", many("Min")), 49: ("Addn", "axis", many("Add")),
+    36: ("Tanh", "", simple("Tanh")),
+    37: ("Sigmoid", "", simple("Sigmoid")),
+    38: ("Squeeze", "dim_0 dim_1 dim_2 dim_3", data_movement.squeeze),
+    40: ("Pad", _PAD, data_movement.pad),
+    41: ("StridedSlice", _STRIDED, data_movement.strided_slice),
+    42: ("ArgMax", "axis keepdims", arg("ArgMax")),
+    43: ("ArgMin", "axis keepdims", arg("ArgMin")),
+    44: ("TopKV2", "k sorted", top_k),
+    45: ("Reduction", "dim_0 dim_1 dim_2 dim_3 type keepdim", reduction),
+    46: ("Maximum", "", many("Max")),
+    47: ("Minimum", "", many("Min")),
+    49: ("Addn", "axis", many("Add")),
     50: ("SwapAxis", "dim_0 dim_1", data_movement.swap_axis),
     52: ("SpaceToBatchND", "wide high top bottom left right", data_movement.blocks(space_to_batch)),
     53: ("BatchToSpaceND", "wide high top bottom left right", data_movement.blocks(batch_to_space)),
     51: ("Upsample", "scale:f", data_movement.upsample),
     54: ("Resize", "scale_x:f scale_y:f type", data_movement.resize),
     55: ("ShuffleChannel", "group", lambda c: c.shuffled(c.x, c.p["group"])),
-    56: ("Crop", _CROP, data_movement.crop), 59: ("Unary", "type", lambda c: family.unary(c, c.x, c.p["type"])),
+    56: ("Crop", _CROP, data_movement.crop),
+    59: ("Unary", "type", lambda c: family.unary(c, c.x, c.p["type"])),
     60: ("ExpandDims", "axis", lambda c: c.add("Unsqueeze", c.x, c.ints(c.p["axis"]))),
-    61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))), 62: ("Noop", "", same),
+    61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))),
+    62: ("Noop", "", same),
     63: ("Threshold", "threshold:f", lambda c: family.exceeds(c, c.x, c.p["threshold"])),
     64: ("HardSigmoid", "alpha:f beta:f", lambda c: c.add("HardSigmoid", c.x, alpha=c.p["alpha"], beta=c.p["beta"])),
     65: ("Embedding", "num_output input_dim bias_term size", embedding),
     66: ("InstanceNorm", "eps:f", lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.p["eps"])),
     67: ("MVN", "across_channels normalize_variance eps:f", mvn),
-    68: ("AbsVal", "", simple("Abs")), 69: ("Cast", "from to", lambda c: c.x),
+    68: ("AbsVal", "", simple("Abs")),
+    69: ("Cast", "from to", lambda c: c.x),
     70: ("HardSwish", "alpha:f beta:f", hard_swish),
     71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", data_movement.interp),
     72: ("SELU", "alpha:f lambda:f", lambda c: c.add("Selu", c.x, alpha=c.p["alpha"], gamma=c.p["lambda"])),
     73: ("ELU", "alpha:f", lambda c: c.add("Elu", c.x, alpha=c.p["alpha"])),
     74: ("BroadMul", "", lambda c: c.add("Mul", *c.matched())),
     76: ("Gather", "axis indices_num is_onnx", data_movement.gather),
-    75: ("Logical", "type", logical), 77: ("Transpose", "shape:I", data_movement.transpose),
+    75: ("Logical", "type", logical),
+    77: ("Transpose", "shape:I", data_movement.transpose),
     78: ("Comparison", "type", comparison),
     79: ("SpaceToDepth", "block", lambda c: c.add("SpaceToDepth", c.x, blocksize=c.p["block"])),
     80: ("DepthToSpace", "block", lambda c: c.add("DepthToSpace", c.x, blocksize=c.p["block"])),
     81: ("Reverse", "", data_movement.reverse),
     82: ("SparseToDense", "rows columns default", data_movement.sparse_to_dense),
-    86: ("ZerosLike", "", lambda c: c.net.constant(np.zeros(c.dims(), np.float32), "zeros")),
-    83: ("Ceil", "", simple("Ceil")), 84: ("SquaredDifference", "", lambda c: c.square(c.add("Sub", *c.matched()))),
+    86: ("ZerosLike", "", lambda c: c.builder.constant(np.zeros(c.dims(), np.float32), "zeros")),
+    83: ("Ceil", "", simple("Ceil")),
+    84: ("SquaredDifference", "", lambda c: c.square(c.add("Sub", *c.matched()))),
     85: ("Round", "", simple("Round")),
     87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
     88: ("Unsqueeze", "axes:I", lambda c: c.add("Unsqueeze", c.x, c.ints(*map(int, c.p["axes"])))),
     89: ("ReduceL2", "axis keepdim", lambda c: c.add("ReduceL2", c.x, c.ints(c.p["axis"]), keepdims=c.p["keepdim"])),
-    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)), 91: ("MatMul", "shape:I", data_movement.expand),
+    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)),
+    91: ("MatMul", "shape:I", data_movement.expand),
     92: ("Expand", "shape:I", data_movement.expand),
-    93: ("Scatter", "axis", lambda c: c.add("ScatterElements", c.x, c.add("Cast", c.input(1), to="i64"), c.input(2),
-                                            axis=c.along())),
+    93: (
+        "Scatter",
+        "axis",
+        lambda c: c.add("ScatterElements", c.x, c.add("Cast", c.input(1), to="i64"), c.input(2), axis=c.along()),
+    ),
     94: ("Shape", "", lambda c: c.add("Cast", c.add("Shape", c.x), to="i32")),
     95: ("Where", "", lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.input(1), c.input(2))),
     96: ("Tile", "frame size times:I", data_movement.tile),
-    97: ("Mish", "", simple("Mish")), 98: ("L2Pool", "padding kernel_h kernel_w stride_h stride_w", l2_pool),
+    97: ("Mish", "", simple("Mish")),
+    98: ("L2Pool", "padding kernel_h kernel_w stride_h stride_w", l2_pool),
     99: ("LogSoftmax", "axis", lambda c: c.add("LogSoftmax", c.x, axis=c.p["axis"])),
-    100: ("ReLU1", "", lambda c: c.add("Clip", c.x, -1.0, 1.0)), 101: ("L2Normalization", "", l2_normalization),
-    102: ("Softplus", "", simple("Softplus")), 103: ("Reciprocal", "", simple("Reciprocal")),
+    100: ("ReLU1", "", lambda c: c.add("Clip", c.x, -1.0, 1.0)),
+    101: ("L2Normalization", "", l2_normalization),
+    102: ("Softplus", "", simple("Softplus")),
+    103: ("Reciprocal", "", simple("Reciprocal")),
     105: ("SpatialTransformer", data_movement.TRANSFORMER, data_movement.spatial_transformer),
     106: ("GELU", "", simple("Gelu")),
     107: ("LayerNorm", "eps:f", lambda c: c.add("LayerNormalization", *c.inputs, axis=-1, epsilon=c.p["eps"])),
-}  # fmt: skip
+}
 """Number: name, parameters, function.  12 and 4, inputs and constants, are not layers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import Net
+from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.tengine.context import Context
@@ -37,30 +37,30 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         raise FormatError(f"{file.name}: {error}") from error
     if network.layout != 0:
         raise FormatError(f"{file.name}: its tensors are NHWC; only NCHW is supported (convert the model again)")
-    return _build(Net(file, file.stem, shapes, inputs, outputs), network)
+    return _build(GraphBuilder(file, file.stem, shapes, inputs, outputs), network)
 
 
-def _build(net: Net, network: Network) -> Graph:
+def _build(builder: GraphBuilder, network: Network) -> Graph:
     values: dict[int, Value] = {}
     for node in network.nodes:
         if node.type == _INPUT:
             for i in node.outputs:
-                values[i] = _input(net, network, i)
+                values[i] = _input(builder, network, i)
         elif node.type == _CONST:
             continue
         else:
-            _layer(net, network, node, values)
-    return net.finish([_at(network, i).name for n in network.outputs for i in _node(network, n).outputs])
+            _layer(builder, network, node, values)
+    return builder.finish([_at(network, i).name for n in network.outputs for i in _node(network, n).outputs])
 
 
-def _input(net: Net, network: Network, i: int) -> Value:
+def _input(builder: GraphBuilder, network: Network, i: int) -> Value:
     """Raises ShapeError when the shape is neither in the file nor given."""
     tensor = _at(network, i)
     dims: tuple[Dim, ...] = tensor.dims
     if len(dims) < 2:
         dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
     named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
-    return port(net, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
+    return port(builder, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
 
 
 def _channels(network: Network, i: int) -> int:
@@ -72,37 +72,37 @@ def _channels(network: Network, i: int) -> int:
     return weights[1] if len(weights) == 4 else 0
 
 
-def _layer(net: Net, network: Network, node: Node, values: dict[int, Value]) -> None:
+def _layer(builder: GraphBuilder, network: Network, node: Node, values: dict[int, Value]) -> None:
     from tenon.importers.tengine.layers import LAYERS
 
     name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
     tops = [_at(network, i).name for i in node.outputs]
-    with net.layer(node.name, name, *tops):
-        inputs = [_read(net, network, i, values) for i in node.inputs]
+    with builder.layer(node.name, name, *tops):
+        inputs = [_read(builder, network, i, values) for i in node.inputs]
         if function is None:
             raise unknown(name, [])
         if not inputs:
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):
-            made = function(Context(net, network.reader, node, inputs, fields))
+            made = function(Context(builder, network.reader, node, inputs, fields))
             for top, value in zip(tops, [made] if isinstance(made, Value) else made, strict=False):
-                net[top] = value
+                builder[top] = value
     for i, top in zip(node.outputs, tops, strict=True):
-        values[i] = net.scope[top]
+        values[i] = builder.scope[top]
 
 
-def _read(net: Net, network: Network, i: int, values: dict[int, Value]) -> Value:
+def _read(builder: GraphBuilder, network: Network, i: int, values: dict[int, Value]) -> Value:
     """A tensor of the file as a value: a constant when its node is one."""
     tensor = _at(network, i)
     if tensor.constant and i not in values:
         if tensor.data is not None:
-            values[i] = net.constant(tensor.data, "weights")
+            values[i] = builder.constant(tensor.data, "weights")
         else:
             if any(d < 0 for d in tensor.dims) or tensor.data_type not in DTYPES:
                 raise RefusedError(f"weights of the shape {list(tensor.dims)} are impossible")
-            values[i] = net.placeholder(tensor.dims)
-    if tensor.name in net:
-        return net[tensor.name]
+            values[i] = builder.placeholder(tensor.dims)
+    if tensor.name in builder:
+        return builder[tensor.name]
     if i not in values:
         raise RefusedError(f"reads '{tensor.name}', which no node before it makes")
     return values[i]

@@ -42,7 +42,7 @@ def _run(c: Context, kind: str, **attributes: int) -> Sequence[Value]:
     given += [c.reshape(state, w[0], -1, hidden) for state in states[:2]]
     given += [c.reshape(peep, w[0], -1) for peep in states[2:]]
     direction = "bidirectional" if w[0] == 2 else "forward"
-    return unrolled(c.net, kind, given, hidden_size=hidden, direction=direction, **attributes)
+    return unrolled(c.builder, kind, given, hidden_size=hidden, direction=direction, **attributes)
 
 
 def lstm(c: Context) -> Made:
@@ -71,7 +71,7 @@ def rnn(c: Context) -> Made:
     if len(c.dims(1)) == 3:
         return _run(c, "RNN")
     x, (rows, hidden) = _sequence(c), c.dims(1)
-    steps, _, width = c.net.dims(x)
+    steps, _, width = c.builder.dims(x)
     if rows != width + hidden:
         raise RefusedError(f"its matrix {[rows, hidden]} does not fit inputs of {width} numbers")
     if c.p["has_clip"] or c.p["activation"]:
@@ -80,20 +80,33 @@ def rnn(c: Context) -> Made:
     rest = list(c.inputs[2:])
     bias = rest.pop(0) if c.p["has_bias"] and rest else None
     whole = None if bias is None else c.add("Pad", c.reshape(bias, 1, hidden), c.ints(0, 0, 0, hidden))
-    first = c.add("Expand", c.reshape(rest[0], 1, -1, hidden), c.ints(1, c.net.dims(x)[1], hidden)) if rest else None
+    first = (
+        c.add("Expand", c.reshape(rest[0], 1, -1, hidden), c.ints(1, c.builder.dims(x)[1], hidden)) if rest else None
+    )
     given = [x, c.reshape(w, 1, hidden, width), c.reshape(r, 1, hidden, hidden), whole, None, first]
-    outputs, *_ = unrolled(c.net, "RNN", given, hidden_size=hidden, direction="forward")
+    outputs, *_ = unrolled(c.builder, "RNN", given, hidden_size=hidden, direction="forward")
     y = c.add("Squeeze", outputs, c.ints(1))
     kept = c.p["output_len"]
     return y if not 0 < kept < steps else c.slice(y, [steps - kept], [steps], [0])
 
 
 LAYERS: dict[int, Layer] = {
-    34: ("LSTM", "forget_bias:f clip:f output_len sequence_len input_size hidden_size cell_size has_peephole "
-                 "has_projection has_clip has_bias has_init_state forget_act input_act output_act cellin_act "
-                 "cellout_act mxnet_flag", lstm),
-    35: ("RNN", "clip:f output_len sequence_len input_size hidden_size has_clip has_bias has_init_state activation",
-         rnn),
-    48: ("GRU", "clip:f output_len sequence_len input_size hidden_size has_clip has_gate_bias has_candidate_bias "
-                "has_init_state mxnet_flag", gru),
-}  # fmt: skip
+    34: (
+        "LSTM",
+        "forget_bias:f clip:f output_len sequence_len input_size hidden_size cell_size has_peephole "
+        "has_projection has_clip has_bias has_init_state forget_act input_act output_act cellin_act "
+        "cellout_act mxnet_flag",
+        lstm,
+    ),
+    35: (
+        "RNN",
+        "clip:f output_len sequence_len input_size hidden_size has_clip has_bias has_init_state activation",
+        rnn,
+    ),
+    48: (
+        "GRU",
+        "clip:f output_len sequence_len input_size hidden_size has_clip has_gate_bias has_candidate_bias "
+        "has_init_state mxnet_flag",
+        gru,
+    ),
+}

@@ -24,69 +24,72 @@ PARTS = ("i", "cs", "f", "o", "ci", "co", "h")
 
 def _lstm(layer: Layer, sums: Value, memory: Value, first: int) -> dict[str, Value]:
     """One step; the peepholes of input, forget and output gate are operands from ``first`` on."""
-    net = layer.net
-    size = net.dims(memory)[-1]
-    parts = dict(zip(_LAYOUTS[layer.node.op], net.split(sums, [size] * 4, 1), strict=True))
+    builder = layer.builder
+    size = builder.dims(memory)[-1]
+    parts = dict(zip(_LAYOUTS[layer.node.op], builder.split(sums, [size] * 4, 1), strict=True))
 
     def gate(name: str, k: int, seen: Value) -> Value:
         x = parts[name]
         if layer.flag("use_peephole"):
-            x = net.add("Add", x, net.add("Mul", seen, layer.x(first + k)))
-        return net.add("Sigmoid", x)
+            x = builder.add("Add", x, builder.add("Mul", seen, layer.x(first + k)))
+        return builder.add("Sigmoid", x)
 
     bias = layer.number("forget_bias", 0.0 if layer.node.op == "BlockLSTMV2" else 1.0)
-    parts["f"] = net.add("Add", parts["f"], net.number(bias, sums)) if bias else parts["f"]
-    i, f, new = gate("i", 0, memory), gate("f", 1, memory), net.add("Tanh", parts["g"])
-    after = net.add("Add", net.add("Mul", f, memory), net.add("Mul", i, new))
+    parts["f"] = builder.add("Add", parts["f"], builder.number(bias, sums)) if bias else parts["f"]
+    i, f, new = gate("i", 0, memory), gate("f", 1, memory), builder.add("Tanh", parts["g"])
+    after = builder.add("Add", builder.add("Mul", f, memory), builder.add("Mul", i, new))
     limit = layer.number("cell_clip", 0.0 if layer.node.op == "BlockLSTMV2" else 3.0)
-    after = net.clip(after, -limit, limit) if limit > 0 else after
-    o, said = gate("o", 2, after), net.add("Tanh", after)
-    return dict(zip(PARTS, (i, after, f, o, new, said, net.add("Mul", o, said)), strict=True))
+    after = builder.clip(after, -limit, limit) if limit > 0 else after
+    o, said = gate("o", 2, after), builder.add("Tanh", after)
+    return dict(zip(PARTS, (i, after, f, o, new, said, builder.add("Mul", o, said)), strict=True))
 
 
 def lstm_cell(layer: Layer) -> Made:
     """Operands: x, memory, output before, weights [I + H, 4 H], three peepholes, bias."""
-    net = layer.net
-    joined = net.add("Concat", layer.x(0), layer.x(2), axis=1)
-    made = _lstm(layer, net.add("Gemm", joined, layer.x(3), layer.x(7)), layer.x(1), 4)
+    builder = layer.builder
+    joined = builder.add("Concat", layer.x(0), layer.x(2), axis=1)
+    made = _lstm(layer, builder.add("Gemm", joined, layer.x(3), layer.x(7)), layer.x(1), 4)
     return [made[name] for name in PARTS]
 
 
 def block_lstm(layer: Layer) -> Made:
     """Operands: how many steps count, x [T, B, I], memory, output before, weights, three peepholes, bias."""
-    net, x = layer.net, layer.x(1)
-    steps, batch, inputs = net.dims(x)
+    builder, x = layer.builder, layer.x(1)
+    steps, batch, inputs = builder.dims(x)
     count = min(int(layer.array(0).item()), steps)
     memory, output = layer.x(2), layer.x(3)
-    size = net.dims(memory)[-1]
+    size = builder.dims(memory)[-1]
     if not 0 < count <= LONGEST:
         raise RefusedError(f"runs over {count} steps; at most {LONGEST} are unrolled")
-    w, r = net.split(layer.x(4), [inputs, size], 0)
-    rows = net.add("Gemm", net.reshape(x, (steps * batch, inputs)), w, layer.x(8))
+    w, r = builder.split(layer.x(4), [inputs, size], 0)
+    rows = builder.add("Gemm", builder.reshape(x, (steps * batch, inputs)), w, layer.x(8))
     found: list[dict[str, Value]] = []
     for t in range(count):
-        own = net.slice(rows, [t * batch], [(t + 1) * batch], [0])
-        found.append(_lstm(layer, net.add("Gemm", output, r, own), memory, 5))
+        own = builder.slice(rows, [t * batch], [(t + 1) * batch], [0])
+        found.append(_lstm(layer, builder.add("Gemm", output, r, own), memory, 5))
         memory, output = found[-1]["cs"], found[-1]["h"]
     rest = steps - count
-    zeros = np.zeros((rest, batch, size), net.type(x).dtype.numpy)
-    blank = [net.constant(zeros, "zeros")] if rest else []
-    made = [net.pack([step[name] for step in found], 0) for name in PARTS]
-    return [net.add("Concat", part, *blank, axis=0) if blank else part for part in made]
+    zeros = np.zeros((rest, batch, size), builder.type(x).dtype.numpy)
+    blank = [builder.constant(zeros, "zeros")] if rest else []
+    made = [builder.pack([step[name] for step in found], 0) for name in PARTS]
+    return [builder.add("Concat", part, *blank, axis=0) if blank else part for part in made]
 
 
 def gru_cell(layer: Layer) -> Made:
     """Operands: x, output before, weights of reset and update gate and of the candidate, their biases."""
-    net, x, h = layer.net, layer.x(0), layer.x(1)
-    size = net.dims(h)[-1]
-    both = net.add("Gemm", net.add("Concat", x, h, axis=1), layer.x(2), layer.x(4))
-    r, u = net.split(net.add("Sigmoid", both), [size, size], 1)
-    seen = net.add("Concat", x, net.add("Mul", r, h), axis=1)
-    c = net.add("Tanh", net.add("Gemm", seen, layer.x(3), layer.x(5)))
-    kept = net.add("Mul", net.add("Sub", net.constant(np.array(1, np.float32), "one"), u), c)
-    return [r, u, c, net.add("Add", net.add("Mul", u, h), kept)]
+    builder, x, h = layer.builder, layer.x(0), layer.x(1)
+    size = builder.dims(h)[-1]
+    both = builder.add("Gemm", builder.add("Concat", x, h, axis=1), layer.x(2), layer.x(4))
+    r, u = builder.split(builder.add("Sigmoid", both), [size, size], 1)
+    seen = builder.add("Concat", x, builder.add("Mul", r, h), axis=1)
+    c = builder.add("Tanh", builder.add("Gemm", seen, layer.x(3), layer.x(5)))
+    kept = builder.add("Mul", builder.add("Sub", builder.constant(np.array(1, np.float32), "one"), u), c)
+    return [r, u, c, builder.add("Add", builder.add("Mul", u, h), kept)]
 
 
 CELLS: dict[str, Callable[[Layer], Made]] = {
-    "LSTMBlockCell": lstm_cell, "BlockLSTM": block_lstm, "BlockLSTMV2": block_lstm, "GRUBlockCell": gru_cell,
-}  # fmt: skip
+    "LSTMBlockCell": lstm_cell,
+    "BlockLSTM": block_lstm,
+    "BlockLSTMV2": block_lstm,
+    "GRUBlockCell": gru_cell,
+}

@@ -25,10 +25,18 @@ MOST_NODES = 200_000
 
 DEEPEST_CALLS = 32
 
-SOURCES = frozenset({
-    "FIFOQueueV2", "IteratorGetNext", "Mfcc", "OneShotIterator", "QueueDequeueManyV2", "QueueDequeueUpToV2",
-    "QueueDequeueV2", "RandomShuffleQueueV2",
-})  # fmt: skip
+SOURCES = frozenset(
+    {
+        "FIFOQueueV2",
+        "IteratorGetNext",
+        "Mfcc",
+        "OneShotIterator",
+        "QueueDequeueManyV2",
+        "QueueDequeueUpToV2",
+        "QueueDequeueV2",
+        "RandomShuffleQueueV2",
+    }
+)
 """Where data comes into the graph: queues, data sets, and the audio features, which are computed outside."""
 
 SWITCHES = frozenset({"Switch", "RefSwitch"})
@@ -135,9 +143,11 @@ class Vocabulary:
 class Importer:
     """One graph on its way."""
 
-    def __init__(self, net: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: Vocabulary) -> None:
-        self.net, self.file, self.variables, self.vocabulary = net, net.file, variables, vocabulary
-        self.net.remember()
+    def __init__(
+        self, builder: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: Vocabulary
+    ) -> None:
+        self.builder, self.file, self.variables, self.vocabulary = builder, builder.file, variables, vocabulary
+        self.builder.remember()
         self.functions = {f.signature.name: f for f in graph.library.function}
         self.left = MOST_NODES
         self.conditional = any(node.op in SWITCHES for node in graph.node)
@@ -153,21 +163,21 @@ class Importer:
 
         Raises ModelError listing every problem.
         """
-        net = self.net
-        unknown = [n for n in (*inputs, *net.cut_outputs) if split_reference(n)[0] not in self.top.nodes]
+        builder = self.builder
+        unknown = [n for n in (*inputs, *builder.cut_outputs) if split_reference(n)[0] not in self.top.nodes]
         if unknown:
             raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
         for name in inputs:
-            if name in net.shapes and not isinstance(net.shapes[name], int):
-                with net.layer(name, "input", name):
-                    net[name] = Value(name)
-                    self.top.values[name] = net[name]
-        wanted = net.cut_outputs or list(wanted) or self.ends()
+            if name in builder.shapes and not isinstance(builder.shapes[name], int):
+                with builder.layer(name, "input", name):
+                    builder[name] = Value(name)
+                    self.top.values[name] = builder[name]
+        wanted = builder.cut_outputs or list(wanted) or self.ends()
         self.demand(wanted, self.top)
         other = next((name for name in wanted if not isinstance(self.top.values.get(name), Value)), None)
         if other is not None:
             raise FormatError(f"{self.file.name}: the output '{other}' is not a tensor")
-        return net.finish(wanted)
+        return builder.finish(wanted)
 
     def ends(self) -> list[str]:
         """The nodes that nothing reads."""
@@ -206,7 +216,7 @@ class Importer:
             return
         if not isinstance(first, Value) or first.typed:
             origin = Origin(self.file.name, node.name, node.op)
-            self.net.writer.report(origin, f"'{reference}' is read, and it has no such output")
+            self.builder.writer.report(origin, f"'{reference}' is read, and it has no such output")
         scope.values[reference] = Value(reference)
 
     def needs(self, node: Message, scope: Scope) -> list[str]:
@@ -228,12 +238,12 @@ class Importer:
         if self.left < 0:
             problem = Problem(f"{node.name} ({node.op})", f"loops and functions come to more than {MOST_NODES} nodes")
             raise UnsupportedError(self.file.name, [problem])
-        with self.net.layer(node.name, node.op, *tops):
+        with self.builder.layer(node.name, node.op, *tops):
             made = self.results(node, scope)
             if scope.main:
                 made = [self.named(canonical(f"{node.name}:{i}"), value) for i, value in enumerate(made)]
         if not made:
-            made = [self.net.scope.get(node.name, Value(node.name)) if scope.main else Value(node.name)]
+            made = [self.builder.scope.get(node.name, Value(node.name)) if scope.main else Value(node.name)]
         for i, value in enumerate(made):
             scope.values[canonical(f"{node.name}:{i}")] = value
 
@@ -245,8 +255,8 @@ class Importer:
 
     def named(self, reference: str, value: Made) -> Made:
         if isinstance(value, Value):
-            self.net[reference] = value
-            return self.net.scope[reference]
+            self.builder[reference] = value
+            return self.builder.scope[reference]
         return value
 
     def results(self, node: Message, scope: Scope) -> Sequence[Made]:
@@ -267,19 +277,19 @@ class Importer:
 
     def input(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
         """A new input of the graph; an unknown batch is one.  Raises ShapeError while other extents are unknown."""
-        if name in self.net.scope and self.net.scope[name] in self.net.graph.inputs:
-            return self.net.scope[name]
+        if name in self.builder.scope and self.builder.scope[name] in self.builder.graph.inputs:
+            return self.builder.scope[name]
         dims: tuple[int | str, ...] = (ANY_RANK,)
         if shape is not None:
             dims = tuple(n if n >= 0 else 1 if i == 0 else f"{name}_dim_{i}" for i, n in enumerate(shape))
-        return port(self.net, name, TensorType(dtype, dims))
+        return port(self.builder, name, TensorType(dtype, dims))
 
 
 class Layer(Operands):
     """A node of the file as the functions of ``tensorflow.ops`` see it."""
 
     def __init__(self, importer: Importer, node: Message, scope: Scope) -> None:
-        self.importer, self.node, self.scope, self.net = importer, node, scope, importer.net
+        self.importer, self.node, self.scope, self.builder = importer, node, scope, importer.builder
         self.references = data_inputs(node)
 
     @property
@@ -318,9 +328,9 @@ class Layer(Operands):
 
     def note(self, reference: str) -> None:
         """Say that this node needs a result, or what stands for it where its node failed."""
-        name = reference if reference in self.net else split_reference(reference)[0]
-        if self.scope.main and name in self.net:
-            self.net[name]
+        name = reference if reference in self.builder else split_reference(reference)[0]
+        if self.scope.main and name in self.builder:
+            self.builder[name]
 
     def x(self, k: int = 0) -> Value:
         """Operand ``k``, which must be a tensor."""
@@ -336,7 +346,7 @@ class Layer(Operands):
         return found
 
     def constant(self) -> Value:
-        return self.net.constant(array(self.attribute("value").tensor), "value")
+        return self.builder.constant(array(self.attribute("value").tensor), "value")
 
     def declared(self, name: str) -> tuple[int, ...] | None:
         """The shape that an attribute declares; None if it does not."""

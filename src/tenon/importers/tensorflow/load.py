@@ -59,9 +59,9 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
             graph, wanted, variables = read(file)
         else:
             graph, wanted, variables = SCHEMA.parse("GraphDef", file.data, file.name), [], {}
-        net = ChannelsLast(file, "", shapes, inputs, outputs)
+        builder = ChannelsLast(file, "", shapes, inputs, outputs)
         words = Vocabulary(OPERATORS, CONTROL, entries)
-        return Importer(net, graph, variables, words).run(inputs or (), wanted)
+        return Importer(builder, graph, variables, words).run(inputs or (), wanted)
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except RecursionError as error:

@@ -59,7 +59,7 @@ def _refused(layer: Layer, key: str, what: str, error: _OpenError) -> list[Made]
     importer.refused[key] = layer.node.name
     if isinstance(value, Value) and not value.typed:
         return []  # what the condition is computed from was refused, and that is reported
-    inputs = importer.net.writer.need(value)
+    inputs = importer.builder.writer.need(value)
     fixed = " and ".join(f"--value {name}=..." for name in inputs)
     remedy = f"fix {fixed}, or cut the model around it with --from and --to" if inputs else _UNROLL
     raise RefusedError(f"{what} is computed at run time", remedy)
@@ -160,7 +160,7 @@ def _merge(layer: Layer) -> Sequence[Made]:
     if len(alive) > 1:
         names = " and ".join(repr(layer.references[i]) for i in alive)
         raise RefusedError(f"joins {names}, and no condition says which of them is taken")
-    return [*alive.values(), *(layer.net.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
+    return [*alive.values(), *(layer.builder.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
 
 
 def _switch(layer: Layer) -> Sequence[Made]:
@@ -229,13 +229,13 @@ def _reserve(layer: Layer) -> Sequence[Made]:
 
 
 def _from_tensor(layer: Layer) -> Sequence[Made]:
-    parts = layer.net.unpack(layer.x(0), 0)
+    parts = layer.builder.unpack(layer.x(0), 0)
     return [Items(len(parts), dict(enumerate(parts)))]
 
 
 def _scatter(layer: Layer) -> Sequence[Made]:
     """Operands: array, indices, a tensor to unpack, flow."""
-    flow, parts = layer.items(3), layer.net.unpack(layer.x(2), 0)
+    flow, parts = layer.items(3), layer.builder.unpack(layer.x(2), 0)
     return [Items(flow.size, {**flow.values, **dict(zip(layer.numbers(1), parts, strict=True))})]
 
 
@@ -266,18 +266,18 @@ def _gather(layer: Layer) -> Sequence[Made]:
     items, indices = layer.items(2), layer.numbers(1)
     if any(i not in items.values for i in indices):
         raise RefusedError("reads elements of a tensor array before they are written")
-    return [layer.net.pack([items.values[i] for i in indices], 0)]
+    return [layer.builder.pack([items.values[i] for i in indices], 0)]
 
 
 def _stack(layer: Layer) -> Sequence[Made]:
     items = layer.items(0)
     if len(items.values) != items.size:
         raise RefusedError("reads elements of a list before they are written")
-    return [layer.net.pack([items.values[i] for i in range(items.size)], 0)]
+    return [layer.builder.pack([items.values[i] for i in range(items.size)], 0)]
 
 
 def _size(flow: int) -> Callable[[Layer], Sequence[Made]]:
-    return lambda layer: [layer.net.constant(np.array(layer.items(flow).size, np.int32), "size")]
+    return lambda layer: [layer.builder.constant(np.array(layer.items(flow).size, np.int32), "size")]
 
 
 # --------------------------------------------------------------------------------------------------- variables
@@ -301,7 +301,7 @@ def _stored(layer: Layer, name: str) -> Sequence[Made]:
     if data is None:
         remedy = "freeze the graph, or give the SavedModel's whole folder"
         raise RefusedError("the variable has no value", remedy)
-    return [layer.net.constant(data, "value")]
+    return [layer.builder.constant(data, "value")]
 
 
 def _pass(layer: Layer) -> Sequence[Made]:

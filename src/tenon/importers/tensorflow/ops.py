@@ -42,8 +42,9 @@ def _dequeued(layer: Layer) -> Made:
     queue = layer.maker(0)
     if queue is None:
         raise RefusedError("its queue is not there")
-    return _inputs(layer, queue.attribute("component_types"), queue.attribute("shapes"),
-                   batched=layer.node.op != "QueueDequeueV2")  # fmt: skip
+    return _inputs(
+        layer, queue.attribute("component_types"), queue.attribute("shapes"), batched=layer.node.op != "QueueDequeueV2"
+    )
 
 
 def _next(layer: Layer) -> Made:
@@ -73,36 +74,36 @@ def _mfcc(layer: Layer) -> Made:
 
 # ------------------------------------------------------------------------------------------------ normalisation
 def _fused_batch_norm(layer: Layer) -> Made:
-    if layer.flag("is_training") or layer.net.type(layer.x(3)).size == 0:
+    if layer.flag("is_training") or layer.builder.type(layer.x(3)).size == 0:
         return _batch_statistics(layer)
     return _normalized(layer, layer.x(1), layer.x(2), layer.x(3), layer.x(4), layer.number("epsilon", 1e-4))
 
 
 def _batch_statistics(layer: Layer) -> Made:
     """Of a graph in training mode: normalised by what the batch itself is like."""
-    net, x = layer.net, windows.image(layer)
-    axes = list(range(net.type(x).rank - 1))
-    mean = net.reduce("Mean", x, axes, keep=True)
-    apart = net.add("Sub", x, mean)
-    variance = net.reduce("Mean", net.square(apart), axes, keep=True)
-    deviation = net.add("Sqrt", net.add("Add", variance, net.number(layer.number("epsilon", 1e-4), x)))
-    y = net.add("Add", net.add("Mul", net.add("Div", apart, deviation), layer.x(1)), layer.x(2))
-    flat = (net.reshape(v, (-1,)) for v in (mean, variance, mean, variance))
+    builder, x = layer.builder, windows.image(layer)
+    axes = list(range(builder.type(x).rank - 1))
+    mean = builder.reduce("Mean", x, axes, keep=True)
+    apart = builder.add("Sub", x, mean)
+    variance = builder.reduce("Mean", builder.square(apart), axes, keep=True)
+    deviation = builder.add("Sqrt", builder.add("Add", variance, builder.number(layer.number("epsilon", 1e-4), x)))
+    y = builder.add("Add", builder.add("Mul", builder.add("Div", apart, deviation), layer.x(1)), layer.x(2))
+    flat = (builder.reshape(v, (-1,)) for v in (mean, variance, mean, variance))
     return [windows.back(layer, y), *flat]
 
 
 def _normalized(layer: Layer, scale: Value, offset: Value, mean: Value, variance: Value, epsilon: float) -> Value:
-    net, x = layer.net, layer.x(0)
-    x = x if windows.first(layer) else net.first(x)
-    y = net.add("BatchNormalization", x, scale, offset, mean, variance, epsilon=epsilon)
-    return y if windows.first(layer) else net.last(y)
+    builder, x = layer.builder, layer.x(0)
+    x = x if windows.first(layer) else builder.first(x)
+    y = builder.add("BatchNormalization", x, scale, offset, mean, variance, epsilon=epsilon)
+    return y if windows.first(layer) else builder.last(y)
 
 
 def _global_batch_norm(layer: Layer) -> Made:
     """Operands: data, mean, variance, beta, gamma."""
     scale = layer.x(4)
     if not layer.flag("scale_after_normalization"):
-        scale = layer.net.constant(np.ones(layer.net.dims(scale), np.float32), "ones")
+        scale = layer.builder.constant(np.ones(layer.builder.dims(scale), np.float32), "ones")
     return _normalized(layer, scale, layer.x(3), layer.x(1), layer.x(2), layer.number("variance_epsilon", 1e-3))
 
 
@@ -116,14 +117,14 @@ def _fused_matmul(layer: Layer) -> Made:
 def _bias_add(layer: Layer) -> Made:
     bias = layer.x(1)
     if layer.text("data_format") == "NCHW":
-        bias = layer.net.reshape(bias, (-1, *(1,) * (layer.net.type(layer.x()).rank - 2)))
-    return layer.net.add("Add", layer.x(), bias)
+        bias = layer.builder.reshape(bias, (-1, *(1,) * (layer.builder.type(layer.x()).rank - 2)))
+    return layer.builder.add("Add", layer.x(), bias)
 
 
 # --------------------------------------------------------------------------------------------------- pointwise
 def _cast(layer: Layer) -> Made:
     x, to = layer.x(), layer.dtype("DstT")
-    return x if layer.net.type(x).dtype is to else layer.net.add("Cast", x, to=to.value)
+    return x if layer.builder.type(x).dtype is to else layer.builder.add("Cast", x, to=to.value)
 
 
 def _fake_quant_vars(layer: Layer) -> Made:
@@ -135,18 +136,18 @@ def _fake_quant_vars(layer: Layer) -> Made:
 
 def _fake_quant_channels(layer: Layer) -> Made:
     """Rounding to a grid of its own for each of the last axis' elements, the zeros moved to grid points."""
-    net, x, bits = layer.net, layer.x(), layer.integer("num_bits", 8)
+    builder, x, bits = layer.builder, layer.x(), layer.integer("num_bits", 8)
     low, high = (layer.array(k).astype(np.float32).ravel() for k in (1, 2))
     if bits not in range(2, 17) or not (low <= 0).all() or not (high >= 0).all() or not (low < high).all():
         raise RefusedError(f"ranges of {low.tolist()} to {high.tolist()} in {bits} bits are not supported")
     least, most = int(layer.flag("narrow_range")), (1 << bits) - 1
     scale = (high - low) / np.float32(most - least)
     zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most)
-    begin, end = (net.constant(((bound - zero) * scale).astype(np.float32), "range") for bound in (least, most))
-    step = net.constant(scale, "step")
-    inside = net.add("Sub", net.add("Min", net.add("Max", x, begin), end), begin)
-    counted = net.add("Floor", net.add("Add", net.add("Div", inside, step), net.number(0.5, x)))
-    return net.add("Add", net.add("Mul", counted, step), begin)
+    begin, end = (builder.constant(((bound - zero) * scale).astype(np.float32), "range") for bound in (least, most))
+    step = builder.constant(scale, "step")
+    inside = builder.add("Sub", builder.add("Min", builder.add("Max", x, begin), end), begin)
+    counted = builder.add("Floor", builder.add("Add", builder.add("Div", inside, step), builder.number(0.5, x)))
+    return builder.add("Add", builder.add("Mul", counted, step), begin)
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
@@ -155,32 +156,32 @@ def _concat(layer: Layer) -> Made:
     at = 0 if layer.node.op == "Concat" else len(values) - 1
     (axis,) = layer.numbers(at)
     del values[at]
-    return layer.net.add("Concat", *values, axis=axis) if len(values) > 1 else values[0]
+    return layer.builder.add("Concat", *values, axis=axis) if len(values) > 1 else values[0]
 
 
 def _pad(layer: Layer) -> Made:
-    return layer.net.pad(layer.x(), layer.array(1), layer.x(2) if layer.count > 2 else None)
+    return layer.builder.pad(layer.x(), layer.array(1), layer.x(2) if layer.count > 2 else None)
 
 
 def _gather(layer: Layer) -> Made:
     axis = layer.numbers(2)[0] if layer.count > 2 else 0
-    return elements.gather(layer.net, layer.x(), layer.x(1), axis, layer.integer("batch_dims"))
+    return elements.gather(layer.builder, layer.x(), layer.x(1), axis, layer.integer("batch_dims"))
 
 
 # --------------------------------------------------------------------------------------------------- reductions
 def _arg(op: str) -> Spell:
     def spell(layer: Layer) -> Made:
         axis = layer.numbers(1)[0] if layer.count > 1 else 0
-        y = layer.net.add(op, layer.x(), axis=axis, keepdims=0)
+        y = layer.builder.add(op, layer.x(), axis=axis, keepdims=0)
         to = layer.dtype("output_type").value if "output_type" in layer.node.attr else "i64"
-        return y if to == "i64" else layer.net.add("Cast", y, to=to)
+        return y if to == "i64" else layer.builder.add("Cast", y, to=to)
 
     return spell
 
 
 def _top_k(layer: Layer) -> Made:
-    values, indices = layer.net.adds("TopK", 2, layer.x(), layer.net.ints(*layer.numbers(1)))
-    return values, layer.net.add("Cast", indices, to="i32")
+    values, indices = layer.builder.adds("TopK", 2, layer.x(), layer.builder.ints(*layer.numbers(1)))
+    return values, layer.builder.add("Cast", indices, to="i32")
 
 
 def _suppression(layer: Layer) -> Made:
@@ -193,9 +194,9 @@ def _suppression(layer: Layer) -> Made:
 def _combined_suppression(layer: Layer) -> Made:
     (per_class,), (total,) = layer.numbers(2), layer.numbers(3)
     if layer.flag("pad_per_class"):
-        total = min(total, per_class * layer.net.dims(layer.x(1))[2])
+        total = min(total, per_class * layer.builder.dims(layer.x(1))[2])
     clip = "clip_boxes" not in layer.node.attr or layer.flag("clip_boxes")
-    return combined(layer.net, layer.x(0), layer.x(1), per_class, total, layer.x(4), layer.x(5), clip=clip)
+    return combined(layer.builder, layer.x(0), layer.x(1), per_class, total, layer.x(4), layer.x(5), clip=clip)
 
 
 # ---------------------------------------------------------------------------------------------------- constants
@@ -204,22 +205,22 @@ def _out_type(layer: Layer) -> str:
 
 
 def _shape(layer: Layer) -> Made:
-    return layer.net.constant(np.array(layer.net.dims(layer.x()), _out_type(layer)), "shape")
+    return layer.builder.constant(np.array(layer.builder.dims(layer.x()), _out_type(layer)), "shape")
 
 
 def _size(layer: Layer) -> Made:
-    return layer.net.constant(np.array(layer.net.type(layer.x()).size, _out_type(layer)), "size")
+    return layer.builder.constant(np.array(layer.builder.type(layer.x()).size, _out_type(layer)), "size")
 
 
 def _range(layer: Layer) -> Made:
     start, stop, step = (layer.array(k) for k in range(3))
     if step.item() == 0 or abs((stop.item() - start.item()) / step.item()) > 2**24:
         raise RefusedError("its range is not possible")
-    return layer.net.constant(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype), "range")
+    return layer.builder.constant(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype), "range")
 
 
 def _invert_permutation(layer: Layer) -> Made:
-    return layer.net.constant(np.argsort(layer.array(0)).astype(layer.array(0).dtype), "inverse")
+    return layer.builder.constant(np.argsort(layer.array(0)).astype(layer.array(0).dtype), "inverse")
 
 
 OPERATORS: dict[str, Spell] = {
@@ -229,35 +230,44 @@ OPERATORS: dict[str, Spell] = {
     **dict.fromkeys(("Placeholder", "PlaceholderV2"), _placeholder),
     "PlaceholderWithDefault": _placeholder_with_default,
     **dict.fromkeys(("QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"), _dequeued),
-    "IteratorGetNext": _next, "Mfcc": _mfcc,
-    **WINDOWS, **ELEMENTS, **CELLS,
+    "IteratorGetNext": _next,
+    "Mfcc": _mfcc,
+    **WINDOWS,
+    **ELEMENTS,
+    **CELLS,
     # normalisation
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _fused_batch_norm),
     "BatchNormWithGlobalNormalization": _global_batch_norm,
     "LRN": lambda layer: family.lrn(layer, layer.integer("depth_radius", 5)),
     # products
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), family.matmul),
-    "Einsum": lambda layer: layer.net.add("Einsum", *layer.xs(), equation=layer.text("equation")),
+    "Einsum": lambda layer: layer.builder.add("Einsum", *layer.xs(), equation=layer.text("equation")),
     "_FusedMatMul": _fused_matmul,
     **dict.fromkeys(("BiasAdd", "BiasAddV1"), _bias_add),
     # pointwise
-    **each(one, """
+    **each(
+        one,
+        """
         Erf:Erf Inv:Reciprocal Reciprocal:Reciprocal Rint:Round Selu:Selu Sigmoid:Sigmoid Softplus:Softplus
         Softsign:Softsign Tan:Tan
-    """),
+    """,
+    ),
     **each(two, "Add:Add AddV2:Add Sub:Sub Mul:Mul RealDiv:Div Div:Div"),
-    "Softmax": one("Softmax", axis=-1), "Mod": SHARED["FloorMod"],
-    "ClipByValue": lambda layer: layer.net.add("Min", layer.net.add("Max", layer.x(0), layer.x(1)), layer.x(2)),
-    "Cast": _cast, "FakeQuantWithMinMaxVars": _fake_quant_vars,
+    "Softmax": one("Softmax", axis=-1),
+    "Mod": SHARED["FloorMod"],
+    "ClipByValue": lambda layer: layer.builder.add("Min", layer.builder.add("Max", layer.x(0), layer.x(1)), layer.x(2)),
+    "Cast": _cast,
+    "FakeQuantWithMinMaxVars": _fake_quant_vars,
     "FakeQuantWithMinMaxVarsPerChannel": _fake_quant_channels,
     "FakeQuantWithMinMaxArgs": lambda layer: family.fake_quant(layer, layer.number("min", -6), layer.number("max", 6)),
     # moving elements
-    "Reshape": lambda layer: layer.net.reshape(layer.x(), layer.numbers(1)),
+    "Reshape": lambda layer: layer.builder.reshape(layer.x(), layer.numbers(1)),
     **dict.fromkeys(("Concat", "ConcatV2"), _concat),
     "Split": lambda layer: family.split(layer, layer.integer("num_split", 1)),
     **dict.fromkeys(("Pad", "PadV2"), _pad),
-    "MirrorPad": lambda layer: layer.net.mirror_pad(
-        layer.x(), layer.array(1), edges=layer.text("mode") == "SYMMETRIC"),
+    "MirrorPad": lambda layer: layer.builder.mirror_pad(
+        layer.x(), layer.array(1), edges=layer.text("mode") == "SYMMETRIC"
+    ),
     **dict.fromkeys(("Gather", "GatherV2"), _gather),
     # reductions
     **each(family.reduce, "Max:Max Min:Min Prod:Prod"),
@@ -267,6 +277,9 @@ OPERATORS: dict[str, Spell] = {
     **dict.fromkeys(("NonMaxSuppressionV4", "NonMaxSuppressionV5"), _suppression),
     "CombinedNonMaxSuppression": _combined_suppression,
     # constants
-    "Shape": _shape, "Size": _size, "OnesLike": family.like(1), "Range": _range,
+    "Shape": _shape,
+    "Size": _size,
+    "OnesLike": family.like(1),
+    "Range": _range,
     "InvertPermutation": _invert_permutation,
-}  # fmt: skip
+}

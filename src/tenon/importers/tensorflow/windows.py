@@ -32,11 +32,11 @@ def first(layer: Layer) -> bool:
 
 
 def image(layer: Layer, k: int = 0) -> Value:
-    return layer.net.last(layer.x(k)) if first(layer) else layer.x(k)
+    return layer.builder.last(layer.x(k)) if first(layer) else layer.x(k)
 
 
 def back(layer: Layer, y: Value) -> Value:
-    return layer.net.first(y) if first(layer) else y
+    return layer.builder.first(y) if first(layer) else y
 
 
 def spatial(layer: Layer, name: str) -> list[int]:
@@ -57,61 +57,74 @@ def padding(layer: Layer) -> str | list[int]:
 
 
 def _convolved(layer: Layer, x: Value, weights: Value, group: int) -> Made:
-    y = layer.net.conv(
-        x, weights, strides=spatial(layer, "strides"), dilations=spatial(layer, "dilations"),
-        padding=padding(layer), group=group,
-    )  # fmt: skip
+    y = layer.builder.conv(
+        x,
+        weights,
+        strides=spatial(layer, "strides"),
+        dilations=spatial(layer, "dilations"),
+        padding=padding(layer),
+        group=group,
+    )
     return back(layer, y)
 
 
 def _conv(layer: Layer) -> Made:
-    net, x = layer.net, image(layer)
-    rank = net.type(x).rank
-    w = net.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2)))
-    return _convolved(layer, x, w, net.dims(x)[-1] // max(1, net.dims(w)[1]))
+    builder, x = layer.builder, image(layer)
+    rank = builder.type(x).rank
+    w = builder.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2)))
+    return _convolved(layer, x, w, builder.dims(x)[-1] // max(1, builder.dims(w)[1]))
 
 
 def _depthwise_conv(layer: Layer) -> Made:
-    h, w, c, m = layer.net.dims(layer.x(1))
-    weights = layer.net.transpose(layer.net.reshape(layer.x(1), (h, w, 1, c * m)), (3, 2, 0, 1))
+    h, w, c, m = layer.builder.dims(layer.x(1))
+    weights = layer.builder.transpose(layer.builder.reshape(layer.x(1), (h, w, 1, c * m)), (3, 2, 0, 1))
     return _convolved(layer, image(layer), weights, c)
 
 
 def _backprop(layer: Layer, weights: Value, group: int = 1) -> Made:
     """The gradient of a convolution: operands are the extents of the result, weights and the image."""
     sizes, x = layer.numbers(0), image(layer, 2)
-    whole = len(sizes) == layer.net.type(x).rank
-    y = layer.net.conv_transpose(
-        x, weights, None, _inner(layer, sizes) if whole else sizes, strides=spatial(layer, "strides"),
-        dilations=spatial(layer, "dilations") if layer.ints("dilations") else (), padding=padding(layer), group=group,
-    )  # fmt: skip
+    whole = len(sizes) == layer.builder.type(x).rank
+    y = layer.builder.conv_transpose(
+        x,
+        weights,
+        None,
+        _inner(layer, sizes) if whole else sizes,
+        strides=spatial(layer, "strides"),
+        dilations=spatial(layer, "dilations") if layer.ints("dilations") else (),
+        padding=padding(layer),
+        group=group,
+    )
     return back(layer, y)
 
 
 def _conv_backprop(layer: Layer) -> Made:
-    rank = layer.net.type(layer.x(1)).rank
-    return _backprop(layer, layer.net.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2))))
+    rank = layer.builder.type(layer.x(1)).rank
+    return _backprop(layer, layer.builder.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2))))
 
 
 def _depthwise_backprop(layer: Layer) -> Made:
-    h, w, c, m = layer.net.dims(layer.x(1))
-    weights = layer.net.transpose(layer.net.reshape(layer.x(1), (h, w, c * m, 1)), (2, 3, 0, 1))
+    h, w, c, m = layer.builder.dims(layer.x(1))
+    weights = layer.builder.transpose(layer.builder.reshape(layer.x(1), (h, w, c * m, 1)), (2, 3, 0, 1))
     return _backprop(layer, weights, c)
 
 
 def _pool(kind: str) -> Spell:
     def spell(layer: Layer) -> Made:
         kernel, strides = spatial(layer, "ksize"), spatial(layer, "strides")
-        return back(layer, layer.net.pool(kind, image(layer), kernel, strides, padding(layer)))
+        return back(layer, layer.builder.pool(kind, image(layer), kernel, strides, padding(layer)))
 
     return spell
 
 
 def _resize(mode: str) -> Spell:
-    return lambda layer: layer.net.resize(
-        layer.net.add("Cast", layer.x(), to="f32") if mode != "nearest" else layer.x(),
-        layer.numbers(1), mode, align_corners=layer.flag("align_corners"), half_pixel=layer.flag("half_pixel_centers"),
-    )  # fmt: skip
+    return lambda layer: layer.builder.resize(
+        layer.builder.add("Cast", layer.x(), to="f32") if mode != "nearest" else layer.x(),
+        layer.numbers(1),
+        mode,
+        align_corners=layer.flag("align_corners"),
+        half_pixel=layer.flag("half_pixel_centers"),
+    )
 
 
 _FUSED = {"Relu": "Relu", "Elu": "Elu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "Gelu": "Gelu", "GeluExact": "Gelu"}
@@ -119,25 +132,25 @@ _FUSED = {"Relu": "Relu", "Elu": "Elu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "G
 
 def fused(layer: Layer, y: Value) -> Value:
     """What a fused operator of the graph optimiser does with its product; further operands are its parameters."""
-    net, at, channels = layer.net, 2, 1 if first(layer) else -1
+    builder, at, channels = layer.builder, 2, 1 if first(layer) else -1
     for name in (bytes(s).decode() for s in layer.attribute("fused_ops").list.s):
         if name == "BiasAdd":
-            y = net.add("Add", y, _along(layer, layer.x(at), y, channels))
+            y = builder.add("Add", y, _along(layer, layer.x(at), y, channels))
             at += 1
         elif name == "FusedBatchNorm":
             scale, offset, mean, variance = (layer.x(at + k) for k in range(4))
-            epsilon = net.number(layer.number("epsilon", 1e-4), y)
-            factor = net.add("Div", scale, net.add("Sqrt", net.add("Add", variance, epsilon)))
-            shift = net.add("Sub", offset, net.add("Mul", mean, factor))
-            scaled = net.add("Mul", y, _along(layer, factor, y, channels))
-            y, at = net.add("Add", scaled, _along(layer, shift, y, channels)), at + 4
+            epsilon = builder.number(layer.number("epsilon", 1e-4), y)
+            factor = builder.add("Div", scale, builder.add("Sqrt", builder.add("Add", variance, epsilon)))
+            shift = builder.add("Sub", offset, builder.add("Mul", mean, factor))
+            scaled = builder.add("Mul", y, _along(layer, factor, y, channels))
+            y, at = builder.add("Add", scaled, _along(layer, shift, y, channels)), at + 4
         elif name == "Relu6":
-            y = net.clip(y, 0, 6)
+            y = builder.clip(y, 0, 6)
         elif name == "LeakyRelu":
-            y = net.add("LeakyRelu", y, alpha=layer.number("leakyrelu_alpha", 0.2))
+            y = builder.add("LeakyRelu", y, alpha=layer.number("leakyrelu_alpha", 0.2))
         elif name in _FUSED:
             options = {"approximate": "tanh"} if name == "GeluApproximate" else {}
-            y = net.add(_FUSED[name], y, **options)
+            y = builder.add(_FUSED[name], y, **options)
         else:
             raise RefusedError(f"the fused operator {name} is not supported")
     return y
@@ -145,8 +158,8 @@ def fused(layer: Layer, y: Value) -> Value:
 
 def _along(layer: Layer, vector: Value, like: Value, axis: int) -> Value:
     """A vector that broadcasts along one axis."""
-    rank = layer.net.type(like).rank
-    return layer.net.reshape(vector, (-1, *(1,) * (rank - 1 - axis % rank)))
+    rank = layer.builder.type(like).rank
+    return layer.builder.reshape(vector, (-1, *(1,) * (rank - 1 - axis % rank)))
 
 
 def _with_fused(spell: Spell) -> Spell:
@@ -163,89 +176,92 @@ def _pool_with_sizes(kind: str) -> Spell:
 
     def spell(layer: Layer) -> Made:
         kernel, strides = (_inner(layer, layer.numbers(k)) for k in (1, 2))
-        return back(layer, layer.net.pool(kind, image(layer), kernel, strides, padding(layer)))
+        return back(layer, layer.builder.pool(kind, image(layer), kernel, strides, padding(layer)))
 
     return spell
 
 
 def _pool_with_places(layer: Layer) -> Made:
     """Places count (row, column, channel), and pictures where the graph says so."""
-    net, x = layer.net, layer.x()
-    n, h, w, c = net.dims(x)
+    builder, x = layer.builder, layer.x()
+    n, h, w, c = builder.dims(x)
     kernel, strides = spatial(layer, "ksize"), spatial(layer, "strides")
-    pads = net.pads(x, kernel, strides, (1, 1), padding(layer))
+    pads = builder.pads(x, kernel, strides, (1, 1), padding(layer))
     window = {"kernel_shape": tuple(kernel), "strides": tuple(strides), "pads": pads}
-    y, places = (net.last(v) for v in net.adds("MaxPoolWithIndices", 2, net.first(x), **window))
+    y, places = (builder.last(v) for v in builder.adds("MaxPoolWithIndices", 2, builder.first(x), **window))
     plane = np.arange(n).reshape(n, 1, 1, 1) * c + np.arange(c)
     offset = np.arange(c) + (
         np.arange(n).reshape(n, 1, 1, 1) * h * w * c if layer.flag("include_batch_in_index") else 0
     )
-    inside = net.add("Sub", places, net.constant((plane * h * w).astype(np.int64), "planes"))
-    numbers = net.add("Mul", inside, net.constant(np.array(c, np.int64), "channels"))
-    numbers = net.add("Add", numbers, net.constant(np.asarray(offset, np.int64), "offset"))
+    inside = builder.add("Sub", places, builder.constant((plane * h * w).astype(np.int64), "planes"))
+    numbers = builder.add("Mul", inside, builder.constant(np.array(c, np.int64), "channels"))
+    numbers = builder.add("Add", numbers, builder.constant(np.asarray(offset, np.int64), "offset"))
     to = layer.dtype("Targmax").value if "Targmax" in layer.node.attr else "i64"
-    return y, numbers if to == "i64" else net.add("Cast", numbers, to=to)
+    return y, numbers if to == "i64" else builder.add("Cast", numbers, to=to)
 
 
 def _taps(layer: Layer, x: Value, kernel: tuple[int, int], names: tuple[str, str], fill: float) -> list[Value]:
     """What each place of a window sees, row by row: [N, rows, columns, C] each."""
-    net, strides, rates = layer.net, *(tuple(spatial(layer, name)) for name in names)
+    builder, strides, rates = layer.builder, *(tuple(spatial(layer, name)) for name in names)
     if kernel[0] * kernel[1] > MOST_TAPS:
         raise RefusedError(f"windows of {list(kernel)} are not supported")
-    pads = net.pads(x, kernel, strides, rates, padding(layer))
+    pads = builder.pads(x, kernel, strides, rates, padding(layer))
     widths = np.array([(0, 0), (pads[0], pads[2]), (pads[1], pads[3]), (0, 0)])
-    wide = net.pad(x, widths, net.number(fill, x)) if any(pads) else x
+    wide = builder.pad(x, widths, builder.number(fill, x)) if any(pads) else x
     counts = [
-        (n - (k - 1) * r - 1) // s + 1 for n, k, s, r in zip(net.dims(wide)[1:3], kernel, strides, rates, strict=True)
+        (n - (k - 1) * r - 1) // s + 1
+        for n, k, s, r in zip(builder.dims(wide)[1:3], kernel, strides, rates, strict=True)
     ]
     found = []
     for place in product(*map(range, kernel)):
         begin = [p * r for p, r in zip(place, rates, strict=True)]
         end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, counts, strides, strict=True)]
-        found.append(net.slice(wide, begin, end, [1, 2], strides))
+        found.append(builder.slice(wide, begin, end, [1, 2], strides))
     return found
 
 
 def _patches(layer: Layer) -> Made:
     high, wide = spatial(layer, "ksizes")
     parts = _taps(layer, layer.x(), (high, wide), ("strides", "rates"), 0)
-    return layer.net.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
+    return layer.builder.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
 
 
 def _dilation(layer: Layer) -> Made:
     """The greatest sum of a picture and a filter [h, w, C] in every window; what lies outside never wins."""
-    net, w = layer.net, layer.x(1)
-    high, wide, _ = net.dims(w)
+    builder, w = layer.builder, layer.x(1)
+    high, wide, _ = builder.dims(w)
     parts = _taps(layer, layer.x(), (high, wide), ("strides", "rates"), float(np.finfo(np.float32).min))
-    rows = net.unpack(net.reshape(w, (high * wide, -1)), 0)
-    sums = [net.add("Add", part, row) for part, row in zip(parts, rows, strict=True)]
-    return net.add("Max", *sums)
+    rows = builder.unpack(builder.reshape(w, (high * wide, -1)), 0)
+    sums = [builder.add("Add", part, row) for part, row in zip(parts, rows, strict=True)]
+    return builder.add("Max", *sums)
 
 
 def _crop_and_resize(layer: Layer) -> Made:
     """Boxes (y0, x0, y1, x1) over the picture, corners on corners: bins of one sample with their centres there."""
-    net, x = layer.net, layer.x()
+    builder, x = layer.builder, layer.x()
     if layer.text("method", "bilinear") != "bilinear":
         raise RefusedError("only linear sampling is supported")
-    (rows, columns), (_, h, w, _) = layer.numbers(3), net.dims(x)
+    (rows, columns), (_, h, w, _) = layer.numbers(3), builder.dims(x)
     if not (0 < rows < 1 << 12 and 0 < columns < 1 << 12):
         raise RefusedError(f"pictures of {rows}x{columns} are impossible")
-    edges = net.add("Mul", layer.x(1), net.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
-    low, high = net.split(edges, [2, 2], 1)
+    edges = builder.add("Mul", layer.x(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
+    low, high = builder.split(edges, [2, 2], 1)
     count = np.array([rows, columns], np.float32)
-    step = net.add("Mul", net.add("Sub", high, low), net.constant(1 / np.maximum(count - 1, 1), "share"))
-    middle = net.add("Mul", net.add("Add", low, high), net.number(0.5, low))
-    begin = net.add("Where", net.constant(count > 1, "several"), low, middle)
-    begin = net.add("Add", net.add("Sub", begin, net.add("Mul", step, net.number(0.5, step))), net.number(0.5, step))
-    end = net.add("Add", begin, net.add("Mul", step, net.constant(count, "count")))
-    corners = net.add("Gather", net.add("Concat", begin, end, axis=1), net.ints(1, 0, 3, 2), axis=1)
-    numbers = net.add("Cast", layer.x(2), to="i64")
-    made = net.add(
-        "RoiAlign", net.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
+    step = builder.add("Mul", builder.add("Sub", high, low), builder.constant(1 / np.maximum(count - 1, 1), "share"))
+    middle = builder.add("Mul", builder.add("Add", low, high), builder.number(0.5, low))
+    begin = builder.add("Where", builder.constant(count > 1, "several"), low, middle)
+    begin = builder.add(
+        "Add", builder.add("Sub", begin, builder.add("Mul", step, builder.number(0.5, step))), builder.number(0.5, step)
     )
-    at = (net.add("Where", net.constant(count > 1, "several"), low, middle), step)
-    outside = net.number(layer.number("extrapolation_value", 0.0), x)
-    return net.add("Where", _inside(layer, *at, (rows, columns), (h, w)), net.last(made), outside)
+    end = builder.add("Add", begin, builder.add("Mul", step, builder.constant(count, "count")))
+    corners = builder.add("Gather", builder.add("Concat", begin, end, axis=1), builder.ints(1, 0, 3, 2), axis=1)
+    numbers = builder.add("Cast", layer.x(2), to="i64")
+    made = builder.add(
+        "RoiAlign", builder.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
+    )
+    at = (builder.add("Where", builder.constant(count > 1, "several"), low, middle), step)
+    outside = builder.number(layer.number("extrapolation_value", 0.0), x)
+    return builder.add("Where", _inside(layer, *at, (rows, columns), (h, w)), builder.last(made), outside)
 
 
 _ROUNDING = 1e-5
@@ -254,17 +270,17 @@ _ROUNDING = 1e-5
 
 def _inside(layer: Layer, first: Value, step: Value, counts: tuple[int, int], extents: tuple[int, int]) -> Value:
     """[boxes, rows, columns, 1]: which samples, from ``first`` on and ``step`` apart, lie in the picture."""
-    net, sides = layer.net, list[Value]()
+    builder, sides = layer.builder, list[Value]()
     for axis, (count, extent) in enumerate(zip(counts, extents, strict=True)):
-        begin, gap = (net.split(v, [1, 1], 1)[axis] for v in (first, step))
-        places = net.constant(np.arange(count, dtype=np.float32)[None], "places")
-        at = net.add("Add", begin, net.add("Mul", gap, places))
-        middle = net.number((extent - 1) / 2, at)
-        reach = net.number((extent - 1) / 2 + _ROUNDING * extent, at)
-        within = net.add("LessOrEqual", net.add("Abs", net.add("Sub", at, middle)), reach)
+        begin, gap = (builder.split(v, [1, 1], 1)[axis] for v in (first, step))
+        places = builder.constant(np.arange(count, dtype=np.float32)[None], "places")
+        at = builder.add("Add", begin, builder.add("Mul", gap, places))
+        middle = builder.number((extent - 1) / 2, at)
+        reach = builder.number((extent - 1) / 2 + _ROUNDING * extent, at)
+        within = builder.add("LessOrEqual", builder.add("Abs", builder.add("Sub", at, middle)), reach)
         shape = (-1, count, 1, 1) if axis == 0 else (-1, 1, count, 1)
-        sides.append(net.reshape(within, shape))
-    return net.add("And", *sides)
+        sides.append(builder.reshape(within, shape))
+    return builder.add("And", *sides)
 
 
 def _area(n: int, count: int) -> Array:
@@ -276,33 +292,43 @@ def _area(n: int, count: int) -> Array:
 
 
 def _resize_area(layer: Layer) -> Made:
-    net, x = layer.net, layer.net.add("Cast", layer.x(), to="f32")
-    n, h, w, c = net.dims(x)
+    builder, x = layer.builder, layer.builder.add("Cast", layer.x(), to="f32")
+    n, h, w, c = builder.dims(x)
     high, wide = layer.numbers(1)
     if layer.flag("align_corners") or not (0 < high < 1 << 14 and 0 < wide < 1 << 14):
         raise RefusedError(f"an image of {h}x{w} cannot be made one of {high}x{wide} by areas")
-    y = net.reshape(net.add("MatMul", net.constant(_area(h, high).T.copy(), "rows"), net.reshape(x, (n, h, w * c))),
-                    (n * high, w, c))  # fmt: skip
-    return net.reshape(net.add("MatMul", net.constant(_area(w, wide).T.copy(), "columns"), y), (n, high, wide, c))
+    y = builder.reshape(
+        builder.add("MatMul", builder.constant(_area(h, high).T.copy(), "rows"), builder.reshape(x, (n, h, w * c))),
+        (n * high, w, c),
+    )
+    return builder.reshape(
+        builder.add("MatMul", builder.constant(_area(w, wide).T.copy(), "columns"), y), (n, high, wide, c)
+    )
 
 
 def _blocks(layer: Layer) -> tuple[list[int], Array]:
     size = layer.integer("block_size")
-    if not 0 < size < math.prod(layer.net.dims(layer.x())) + 1:
+    if not 0 < size < math.prod(layer.builder.dims(layer.x())) + 1:
         raise RefusedError(f"blocks of {size} are impossible")
     return [size, size], layer.array(1)
 
 
 WINDOWS: dict[str, Spell] = {
     **dict.fromkeys(("Conv2D", "Conv3D"), _conv),
-    "DepthwiseConv2dNative": _depthwise_conv, "Conv2DBackpropInput": _conv_backprop,
-    "Conv3DBackpropInputV2": _conv_backprop, "DepthwiseConv2dNativeBackpropInput": _depthwise_backprop,
-    "_FusedConv2D": _with_fused(_conv), "_FusedDepthwiseConv2dNative": _with_fused(_depthwise_conv),
+    "DepthwiseConv2dNative": _depthwise_conv,
+    "Conv2DBackpropInput": _conv_backprop,
+    "Conv3DBackpropInputV2": _conv_backprop,
+    "DepthwiseConv2dNativeBackpropInput": _depthwise_backprop,
+    "_FusedConv2D": _with_fused(_conv),
+    "_FusedDepthwiseConv2dNative": _with_fused(_depthwise_conv),
     **each(_pool, "AvgPool:AveragePool AvgPool3D:AveragePool MaxPool:MaxPool MaxPool3D:MaxPool"),
-    "MaxPoolV2": _pool_with_sizes("MaxPool"), "MaxPoolWithArgmax": _pool_with_places,
+    "MaxPoolV2": _pool_with_sizes("MaxPool"),
+    "MaxPoolWithArgmax": _pool_with_places,
     **each(_resize, "ResizeBilinear:linear ResizeNearestNeighbor:nearest ResizeBicubic:cubic"),
-    "ResizeArea": _resize_area, "CropAndResize": _crop_and_resize, "ExtractImagePatches": _patches,
+    "ResizeArea": _resize_area,
+    "CropAndResize": _crop_and_resize,
+    "ExtractImagePatches": _patches,
     "Dilation2D": _dilation,
-    "SpaceToBatch": lambda layer: layer.net.space_to_batch(layer.x(), *_blocks(layer)),
-    "BatchToSpace": lambda layer: layer.net.batch_to_space(layer.x(), *_blocks(layer)),
-}  # fmt: skip
+    "SpaceToBatch": lambda layer: layer.builder.space_to_batch(layer.x(), *_blocks(layer)),
+    "BatchToSpace": lambda layer: layer.builder.batch_to_space(layer.x(), *_blocks(layer)),
+}

@@ -58,10 +58,10 @@ class Importer:
     """One file on its way to a graph."""
 
     def __init__(
-        self, net: ChannelsLast, content: Content, operators: Mapping[str, Spell], movers: Container[str]
+        self, builder: ChannelsLast, content: Content, operators: Mapping[str, Spell], movers: Container[str]
     ) -> None:
-        self.net, self.content, self.operators, self.movers = net, content, operators, movers
-        self.net.remember()
+        self.builder, self.content, self.operators, self.movers = builder, content, operators, movers
+        self.builder.remember()
         self.names = _unique([t.name for t in content.tensors])
         self.reals: dict[Value, Value] = {}
         self.counts: dict[Value, Value] = {}
@@ -74,23 +74,23 @@ class Importer:
 
     def run(self) -> Graph:
         """Raises ModelError listing every problem."""
-        net, content = self.net, self.content
-        net.inputs({self.names[i]: content.tensors[i].type for i in dict.fromkeys(content.inputs)})
+        builder, content = self.builder, self.content
+        builder.inputs({self.names[i]: content.tensors[i].type for i in dict.fromkeys(content.inputs)})
         for operation in content.operations:
             tops = [self.names[i] for i in operation.outputs if i >= 0]
-            with net.layer(tops[0] if tops else operation.type, operation.type, *tops):
+            with builder.layer(tops[0] if tops else operation.type, operation.type, *tops):
                 self.operation(operation)
         for i in content.outputs:
-            if self.names[i] not in net and content.tensors[i].data is not None:
-                with net.layer(self.names[i], "constant", self.names[i]):
-                    net[self.names[i]] = self.raw(i)
-        return net.finish([*(self.names[i] for i in content.outputs), *self.kept])
+            if self.names[i] not in builder and content.tensors[i].data is not None:
+                with builder.layer(self.names[i], "constant", self.names[i]):
+                    builder[self.names[i]] = self.raw(i)
+        return builder.finish([*(self.names[i] for i in content.outputs), *self.kept])
 
     def operation(self, operation: Operation) -> None:
         spell = self.operators.get(operation.type)
         for name in (self.names[i] for i in operation.inputs if i >= 0):
-            if name in self.net:
-                self.net[name]  # the net shall know that it is read, even if the operator is refused
+            if name in self.builder:
+                self.builder[name]  # the net shall know that it is read, even if the operator is refused
         try:
             if spell is None:
                 raise unknown(operation.type, self.operators)
@@ -102,7 +102,7 @@ class Importer:
         except RefusedError:
             for i in operation.outputs:
                 if i >= 0:  # what follows can still be looked at
-                    self.net[self.names[i]] = Value(self.names[i], self.content.tensors[i].type)
+                    self.builder[self.names[i]] = Value(self.names[i], self.content.tensors[i].type)
             raise
         for i, value in zip(operation.outputs, made, strict=False):
             if i >= 0:
@@ -116,17 +116,17 @@ class Importer:
 
     def store(self, i: int, value: Value) -> None:
         """Make ``value`` tensor ``i``, quantised if that is what the tensor is."""
-        tensor, net = self.content.tensors[i], self.net
-        dtype = net.type(value).dtype
+        tensor, builder = self.content.tensors[i], self.builder
+        dtype = builder.type(value).dtype
         if tensor.broken:
             raise RefusedError(f"its output: {tensor.broken}")
         if tensor.quant is not None and dtype.is_float and not tensor.dtype.is_float:
             scale, zero = self.grid(tensor)
-            scale = net.scalar(1.0) if value in self.stepped else scale
-            value = net.add("QuantizeLinear", value, scale, zero, to=tensor.dtype.value)
+            scale = builder.scalar(1.0) if value in self.stepped else scale
+            value = builder.add("QuantizeLinear", value, scale, zero, to=tensor.dtype.value)
         elif dtype is not tensor.dtype:
-            value = net.add("Cast", value, to=tensor.dtype.value)
-        net[self.names[i]] = value
+            value = builder.add("Cast", value, to=tensor.dtype.value)
+        builder[self.names[i]] = value
 
     def grid(self, tensor: Tensor) -> tuple[Value, Value]:
         """A tensor's scale and zero point, as operands."""
@@ -138,32 +138,32 @@ class Importer:
         if not info.min <= quant.zero_point[0] <= info.max or quant.scale[0] <= 0:
             raise RefusedError(f"the quantisation of '{tensor.name}' is impossible")
         zero = np.array(quant.zero_point[0], tensor.dtype.numpy)
-        return self.net.scalar(quant.scale[0]), self.net.constant(zero, "zero_point")
+        return self.builder.scalar(quant.scale[0]), self.builder.constant(zero, "zero_point")
 
     def raw(self, i: int) -> Value:
         """Tensor ``i`` as it is stored."""
         tensor, name = self.content.tensors[i], self.names[i]
         if tensor.broken:
             raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
-        if name not in self.net and tensor.data is not None:
-            return self.net.quantized(tensor.data, name, tensor.quant)
-        return self.net[name]
+        if name not in self.builder and tensor.data is not None:
+            return self.builder.quantized(tensor.data, name, tensor.quant)
+        return self.builder[name]
 
     def real(self, i: int) -> Value:
         """Tensor ``i`` as the numbers that it stands for."""
         tensor = self.content.tensors[i]
         if tensor.quant is None or tensor.dtype.is_float:
             return self.raw(i)
-        if self.names[i] not in self.net and tensor.data is not None and not tensor.broken:
-            return self.net.quantized(dequantized(tensor.data, tensor.quant), f"{self.names[i]}_real", tensor.quant)
+        if self.names[i] not in self.builder and tensor.data is not None and not tensor.broken:
+            return self.builder.quantized(dequantized(tensor.data, tensor.quant), f"{self.names[i]}_real", tensor.quant)
         value = self.raw(i)
         if value not in self.reals:
             scale, zero = self.grid(tensor)
             counted = self.counts.get(value)
             self.reals[value] = (
-                self.net.add("DequantizeLinear", value, scale, zero)
+                self.builder.add("DequantizeLinear", value, scale, zero)
                 if counted is None
-                else self.net.add("Mul", counted, scale)
+                else self.builder.add("Mul", counted, scale)
             )
         return self.reals[value]
 
@@ -173,11 +173,11 @@ class Importer:
         assert tensor.quant is not None
         if tensor.data is not None:
             quant = Quant((1.0,) * len(tensor.quant.scale), tensor.quant.zero_point, tensor.quant.axis)
-            return self.net.quantized(dequantized(tensor.data, quant), f"{self.names[i]}_steps", WHOLE)
+            return self.builder.quantized(dequantized(tensor.data, quant), f"{self.names[i]}_steps", WHOLE)
         value = self.raw(i)
         if value not in self.counts:
             _, zero = self.grid(tensor)
-            self.counts[value] = self.net.add("DequantizeLinear", value, self.net.scalar(1.0), zero)
+            self.counts[value] = self.builder.add("DequantizeLinear", value, self.builder.scalar(1.0), zero)
         return self.counts[value]
 
 
@@ -189,7 +189,7 @@ class Layer(Operands):
 
     def __init__(self, importer: Importer, operation: Operation, raw: bool) -> None:
         self.importer, self.operation, self.raw = importer, operation, raw
-        self.net = importer.net
+        self.builder = importer.builder
 
     def __getattr__(self, name: str) -> Any:
         """A field of the operator's options."""
@@ -225,7 +225,7 @@ class Layer(Operands):
     def x(self, k: int = 0) -> Value:
         """Operand ``k``.  Raises RefusedError if it is absent or its type is not known."""
         found = self.importer.raw(self.index(k)) if self.raw else self.importer.real(self.index(k))
-        self.net.type(found)
+        self.builder.type(found)
         return found
 
     def optional(self, k: int) -> Value | None:
@@ -244,13 +244,19 @@ class Layer(Operands):
         small = all(t.dtype in (DType.I8, DType.U8) and not t.broken for t in (left, right))
         plain = added is None or (added.data is not None and added.dtype is DType.I32 and not added.broken)
         if (
-            not small or not plain or left.quant is None or right.quant is None or left.data is not None
-            or right.data is None or len(left.quant.scale) > 1 or right.quant.axis not in (None, axis)
-        ):  # fmt: skip
+            not small
+            or not plain
+            or left.quant is None
+            or right.quant is None
+            or left.data is not None
+            or right.data is None
+            or len(left.quant.scale) > 1
+            or right.quant.axis not in (None, axis)
+        ):
             return self.x(x), self.x(w), self.optional(bias), None
         unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
         steps = added.data.astype(np.float32) if added is not None and added.data is not None else None
-        whole = None if steps is None else self.net.constant(steps, "bias")
+        whole = None if steps is None else self.builder.constant(steps, "bias")
         unit = unit if len(unit) > 1 else unit.reshape(())
         return self.importer.counted(self.index(x)), self.importer.counted(self.index(w)), whole, unit
 
@@ -263,12 +269,16 @@ class Layer(Operands):
         name, tensor = self.importer.names[i], self.importer.content.tensors[i]
         if tensor.broken:
             raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
-        return self.net[name] if name in self.net else self.net.input(name, TensorType(DType.F32, tensor.shape))
+        return (
+            self.builder[name]
+            if name in self.builder
+            else self.builder.input(name, TensorType(DType.F32, tensor.shape))
+        )
 
     def keep(self, k: int, value: Value) -> None:
         """The variable's content after this run, as an output of the graph."""
         name = f"{self.importer.names[self.index(k)]}_out"
-        self.net[name] = value
+        self.builder[name] = value
         self.importer.kept.append(name)
 
     def output(self, k: int = 0) -> Tensor:
@@ -287,7 +297,7 @@ class Layer(Operands):
     def zero(self, like: Value) -> Value | None:
         """The stored number that stands for 0, where integers are padded."""
         quant = self.output().quant
-        return self.net.number(quant.zero_point[0], like) if self.raw and quant is not None else None
+        return self.builder.number(quant.zero_point[0], like) if self.raw and quant is not None else None
 
 
 Spell = Callable[[Layer], Value | Sequence[Value]]

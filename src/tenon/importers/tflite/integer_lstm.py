@@ -92,7 +92,7 @@ class IntegerLstm:
     cell: Cell
 
     def __post_init__(self) -> None:
-        self.net, self.gates = self.layer.net, self.cell.gates(self.layer)
+        self.builder, self.gates = self.layer.builder, self.cell.gates(self.layer)
         self.h, self.c = (self.tensor(k) for k in self.cell.states)
         self.power = round(math.log2(_scale(self.c)))
         if 2.0**self.power != _scale(self.c) or not -15 <= self.power <= -9:
@@ -114,8 +114,8 @@ class IntegerLstm:
         """The same constant for all layers."""
         tables = self.layer.importer.tables
         if name not in tables:
-            tables[name] = self.net.constant(data, name)
-        return Integers(self.net, tables[name])
+            tables[name] = self.builder.constant(data, name)
+        return Integers(self.builder, tables[name])
 
     def looked_up(self, table: Integers, x: Integers) -> Integers:
         return table.take(x + 32768).to(DType.I64)
@@ -126,7 +126,9 @@ class IntegerLstm:
         exact = 255 * np.abs(rows).sum(1).max(initial=0) < _EXACT
         matrix = rows.T.astype(np.float32 if exact else np.int32)
         left = x.to(DType.F32 if exact else DType.I32).value
-        total = Integers(self.net, self.net.add("MatMul", left, self.net.constant(matrix, "weights"))).to(DType.I64)
+        total = Integers(self.builder, self.builder.add("MatMul", left, self.builder.constant(matrix, "weights"))).to(
+            DType.I64
+        )
         given = [k for k in bias if self.layer.has(k)]
         return total + np.concatenate([self.numbers(k) for k in given]) if given else total
 
@@ -147,9 +149,13 @@ class IntegerLstm:
         forget = self.looked_up(self.sigmoid, self.gate(sums, 1, c))
         new = self.looked_up(self.tanh, self.gate(sums, 2))
         enter = self.looked_up(self.sigmoid, self.gate(sums, 0, c)) if 0 in sums else -forget + 32767
-        kept, added = (_limited(divided(a * b, np.array(n))) for a, b, n in (
-            (forget, c, 15), (enter, new, 30 + self.power),
-        ))  # fmt: skip
+        kept, added = (
+            _limited(divided(a * b, np.array(n)))
+            for a, b, n in (
+                (forget, c, 15),
+                (enter, new, 30 + self.power),
+            )
+        )
         c = _limited(kept + added)
         if self.layer.cell_clip > 0:
             most = min(int(self.layer.cell_clip / 2.0**self.power), 32767)
@@ -175,27 +181,27 @@ class IntegerLstm:
     def start(self, k: int, shape: tuple[int, ...], given: Value | None) -> Integers:
         """A state as steps from its zero point: of what is kept between runs, or zeros."""
         if given is None:
-            return Integers(self.net, self.net.constant(np.zeros(shape, np.int64), "zeros"))
+            return Integers(self.builder, self.builder.constant(np.zeros(shape, np.int64), "zeros"))
         one = self.tensor(k)
         scale, zero = self.layer.importer.grid(one)
-        stored = self.net.add("QuantizeLinear", given, scale, zero, to=one.dtype.value)
-        return Integers(self.net, stored).to(DType.I64) - _zero(one)
+        stored = self.builder.add("QuantizeLinear", given, scale, zero, to=one.dtype.value)
+        return Integers(self.builder, stored).to(DType.I64) - _zero(one)
 
     def real(self, k: int, x: Integers) -> Value:
         """A state as the numbers that it stands for."""
-        return self.net.add("Mul", x.to(DType.F32).value, self.net.scalar(_scale(self.tensor(k))))
+        return self.builder.add("Mul", x.to(DType.F32).value, self.builder.scalar(_scale(self.tensor(k))))
 
     def run(self, x: Value, states: tuple[Value, Value] | None) -> tuple[Value, Value, Value]:
         """``x`` [time, batch, numbers] or [batch, numbers] counts steps from its zero point.
 
         Returns what is stored of the outputs [time, batch, numbers], and the last state and memory in f32.
         """
-        net, cell = self.net, self.cell
-        dims = net.dims(x)
+        builder, cell = self.builder, self.cell
+        dims = builder.dims(x)
         length, batch = (dims[0] if len(dims) == 3 else 1), dims[-2]
         w, r = ([kind[k] for k in self.gates] for kind in (cell.w, cell.r))
         size, width = self.tensor(r[0]).shape
-        rows = Integers(net, net.reshape(x, (-1, dims[-1])))
+        rows = Integers(builder, builder.reshape(x, (-1, dims[-1])))
         first = self.sums(rows, w, [cell.bias[k] for k in self.gates])
         own = _limited(scaled(first, self.factors(w, _scale(self.tensor(0))))).reshape(length, batch, -1).parts(0)
         factors = self.factors(r, _scale(self.h))
@@ -204,10 +210,10 @@ class IntegerLstm:
         outputs = []
         for t in range(length):
             gates = _limited(scaled(self.sums(h, r), factors) + own[t])
-            parts = net.split(gates.value, [size] * len(w), 1) if len(w) > 1 else [gates.value]
-            h, c = self.step({k: Integers(net, v) for k, v in zip(self.gates, parts, strict=True)}, c)
+            parts = builder.split(gates.value, [size] * len(w), 1) if len(w) > 1 else [gates.value]
+            h, c = self.step({k: Integers(builder, v) for k, v in zip(self.gates, parts, strict=True)}, c)
             outputs.append((h + _zero(self.h)).to(DType.I8).value)
-        return net.pack(outputs, 0), self.real(cell.states[0], h), self.real(cell.states[1], c)
+        return builder.pack(outputs, 0), self.real(cell.states[0], h), self.real(cell.states[1], c)
 
 
 def _scale(tensor: Tensor) -> float:

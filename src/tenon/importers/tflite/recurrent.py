@@ -23,14 +23,14 @@ from tenon.ir.graph import Array, Value
 
 def _activation(layer: Layer, x: Value) -> Value:
     """The operator's own activation, which here is not applied to its result."""
-    code, net = layer.activation, layer.net
+    code, builder = layer.activation, layer.builder
     name = schema.ACTIVATIONS[code] if 0 <= code < len(schema.ACTIVATIONS) else str(code)
     if name == "RELU6":
-        return net.clip(x, 0, 6)
+        return builder.clip(x, 0, 6)
     kinds = {"TANH": "Tanh", "RELU": "Relu", "NONE": ""}
     if name not in kinds:
         raise RefusedError(f"the activation {name} is not supported")
-    return net.add(kinds[name], x) if kinds[name] else x
+    return builder.add(kinds[name], x) if kinds[name] else x
 
 
 def _real(layer: Layer, k: int) -> Array:
@@ -43,11 +43,11 @@ def _real(layer: Layer, k: int) -> Array:
 
 def _matrix(layer: Layer, numbers: Sequence[int]) -> Value:
     """The rows of several matrices after each other."""
-    return layer.net.constant(np.concatenate([_real(layer, k) for k in numbers]), "matrix")
+    return layer.builder.constant(np.concatenate([_real(layer, k) for k in numbers]), "matrix")
 
 
 def _optional(layer: Layer, k: int) -> Value | None:
-    return layer.net.constant(_real(layer, k), "weights") if layer.has(k) else None
+    return layer.builder.constant(_real(layer, k), "weights") if layer.has(k) else None
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class _Steps:
 
     def part(self, rows: Value, t: int) -> Value:
         begin = t * self.batch
-        return self.layer.net.slice(rows, [begin], [begin + self.batch], [0]) if self.steps > 1 else rows
+        return self.layer.builder.slice(rows, [begin], [begin + self.batch], [0]) if self.steps > 1 else rows
 
     def joined(self, outputs: Sequence[Value]) -> Value:
         """[steps, batch, numbers]."""
-        return self.layer.net.pack(outputs, 0)
+        return self.layer.builder.pack(outputs, 0)
 
     @property
     def order(self) -> range:
@@ -73,15 +73,15 @@ class _Steps:
 
 def _rows(layer: Layer, x: Value) -> tuple[_Steps, Value]:
     """A sequence [time, batch, numbers], or of one step [batch, numbers], as rows."""
-    dims = layer.net.dims(x)
+    dims = layer.builder.dims(x)
     steps = dims[0] if len(dims) == 3 else 1
     if len(dims) not in (2, 3) or not 0 < steps <= LONGEST:
         raise RefusedError(f"runs over {list(dims)}; at most {LONGEST} steps are unrolled")
-    return _Steps(layer, steps, dims[-2]), layer.net.reshape(x, (-1, dims[-1]))
+    return _Steps(layer, steps, dims[-2]), layer.builder.reshape(x, (-1, dims[-1]))
 
 
 def _zeros(layer: Layer, batch: int, size: int) -> Value:
-    return layer.net.constant(np.zeros((batch, size), np.float32), "zeros")
+    return layer.builder.constant(np.zeros((batch, size), np.float32), "zeros")
 
 
 # ------------------------------------------------------------------------------------------------------ LSTM
@@ -105,49 +105,49 @@ class _Lstm:
         self, layer: Layer, x: Value, states: tuple[Value, Value] | None, *, backwards: bool = False
     ) -> tuple[Value, Value, Value]:
         """Outputs [time, batch, numbers], the last output and the last memory."""
-        net, gates, normed = layer.net, self.gates(layer), any(layer.has(k) for k in self.norms)
+        builder, gates, normed = layer.builder, self.gates(layer), any(layer.has(k) for k in self.norms)
         time, rows = _rows(layer, x)
         bias = None if normed else _matrix(layer, [self.bias[k] for k in gates])
-        own = net.add("Gemm", rows, _matrix(layer, [self.w[k] for k in gates]), bias, transB=1)
+        own = builder.add("Gemm", rows, _matrix(layer, [self.w[k] for k in gates]), bias, transB=1)
         echo = _matrix(layer, [self.r[k] for k in gates])
-        size, width = net.dims(echo)[0] // len(gates), net.dims(echo)[1]
+        size, width = builder.dims(echo)[0] // len(gates), builder.dims(echo)[1]
         h, c = states or (_zeros(layer, time.batch, width), _zeros(layer, time.batch, size))
         outputs = []
         for t in reversed(time.order) if backwards else time.order:
-            sums = net.add("Gemm", h, echo, time.part(own, t), transB=1)
-            split = dict(zip(gates, net.split(sums, [size] * len(gates), 1), strict=True))
+            sums = builder.add("Gemm", h, echo, time.part(own, t), transB=1)
+            split = dict(zip(gates, builder.split(sums, [size] * len(gates), 1), strict=True))
             h, c = self._step(layer, split, c)
             outputs.append(h)
         return time.joined(outputs[::-1] if backwards else outputs), h, c
 
     def _step(self, layer: Layer, sums: dict[int, Value], c: Value) -> tuple[Value, Value]:
-        net = layer.net
-        forget = net.add("Sigmoid", self._gate(layer, sums, 1, c))
-        enter = net.add("Sigmoid", self._gate(layer, sums, 0, c)) if 0 in sums else None
-        enter = net.add("Sub", net.number(1, c), forget) if enter is None else enter
-        new = net.add("Mul", enter, _activation(layer, self._gate(layer, sums, 2, None)))
-        c = _clipped(layer, net.add("Add", net.add("Mul", forget, c), new), layer.cell_clip)
-        out = net.add("Sigmoid", self._gate(layer, sums, 3, c))
-        h = net.add("Mul", out, _activation(layer, c))
+        builder = layer.builder
+        forget = builder.add("Sigmoid", self._gate(layer, sums, 1, c))
+        enter = builder.add("Sigmoid", self._gate(layer, sums, 0, c)) if 0 in sums else None
+        enter = builder.add("Sub", builder.number(1, c), forget) if enter is None else enter
+        new = builder.add("Mul", enter, _activation(layer, self._gate(layer, sums, 2, None)))
+        c = _clipped(layer, builder.add("Add", builder.add("Mul", forget, c), new), layer.cell_clip)
+        out = builder.add("Sigmoid", self._gate(layer, sums, 3, c))
+        h = builder.add("Mul", out, _activation(layer, c))
         weights = _optional(layer, self.projection[0]) if self.projection else None
         if weights is not None:
-            h = net.add("Gemm", h, weights, _optional(layer, self.projection[1]), transB=1)
+            h = builder.add("Gemm", h, weights, _optional(layer, self.projection[1]), transB=1)
             h = _clipped(layer, h, layer.proj_clip)
         return h, c
 
     def _gate(self, layer: Layer, sums: dict[int, Value], k: int, seen: Value | None) -> Value:
         """A gate's sum, with what it sees of the memory, normalised where the layer does that."""
-        net, total = layer.net, sums[k]
+        builder, total = layer.builder, sums[k]
         if seen is not None and self.peepholes and layer.has(self.peepholes[k]):
-            total = net.add("Add", total, net.add("Mul", seen, _matrix(layer, [self.peepholes[k]])))
+            total = builder.add("Add", total, builder.add("Mul", seen, _matrix(layer, [self.peepholes[k]])))
         if not self.norms or not layer.has(self.norms[k]):
             return total
         scale, offset = (_matrix(layer, [numbers[k]]) for numbers in (self.norms, self.bias))
-        return net.add("LayerNormalization", total, scale, offset, axis=-1, epsilon=1e-8)
+        return builder.add("LayerNormalization", total, scale, offset, axis=-1, epsilon=1e-8)
 
 
 def _clipped(layer: Layer, x: Value, limit: float) -> Value:
-    return layer.net.clip(x, -limit, limit) if limit > 0 else x
+    return layer.builder.clip(x, -limit, limit) if limit > 0 else x
 
 
 _ONE = _Lstm(range(1, 5), range(5, 9), (9, 10, -1, 11), range(12, 16), (16, 17), range(20, 24), (18, 19))
@@ -157,7 +157,7 @@ _BACKWARD = _Lstm(range(18, 22), range(22, 26), (26, 27, -1, 28), range(29, 33),
 
 def _in_time(layer: Layer, x: Value) -> Value:
     """[time, batch, numbers], and back."""
-    return x if layer.time_major else layer.net.transpose(x, (1, 0, 2))
+    return x if layer.time_major else layer.builder.transpose(x, (1, 0, 2))
 
 
 def sequence_lstm(layer: Layer) -> Made:
@@ -169,7 +169,7 @@ def sequence_lstm(layer: Layer) -> Made:
 
 def _merged(layer: Layer, sides: Sequence[Value]) -> Made:
     sides = [_in_time(layer, side) for side in sides]
-    return layer.net.add("Concat", *sides, axis=-1) if layer.merge_outputs else sides
+    return layer.builder.add("Concat", *sides, axis=-1) if layer.merge_outputs else sides
 
 
 def both_ways_lstm(layer: Layer) -> Made:
@@ -191,31 +191,31 @@ def lstm(layer: Layer) -> Made:
         sequence, h, c = _ONE.run(layer, layer.x(), states)
     layer.keep(18, h)
     layer.keep(19, c)
-    return [*[h] * (len(layer.operation.outputs) - 1), layer.net.reshape(sequence, layer.net.dims(h))]
+    return [*[h] * (len(layer.operation.outputs) - 1), layer.builder.reshape(sequence, layer.builder.dims(h))]
 
 
 def _basic_lstm(layer: Layer) -> Made:
     """Gates input, new, forget, output.  Gives the output, the memory, and two buffers that nobody reads."""
-    net = layer.net
-    joined = net.add("Concat", layer.x(0), layer.x(1), axis=-1)
-    sums = net.matmul(joined, layer.x(2), layer.optional(3), transposed=True)
-    size = net.dims(sums)[-1] // 4
-    i, g, f, o = net.split(sums, [size] * 4, net.type(sums).rank - 1)
-    new = net.add("Mul", net.add("Sigmoid", i), net.add("Tanh", g))
-    c = net.add("Add", net.add("Mul", net.add("Sigmoid", f), layer.x(4)), new)
-    return [net.add("Mul", net.add("Sigmoid", o), net.add("Tanh", c)), c, joined, sums]
+    builder = layer.builder
+    joined = builder.add("Concat", layer.x(0), layer.x(1), axis=-1)
+    sums = builder.matmul(joined, layer.x(2), layer.optional(3), transposed=True)
+    size = builder.dims(sums)[-1] // 4
+    i, g, f, o = builder.split(sums, [size] * 4, builder.type(sums).rank - 1)
+    new = builder.add("Mul", builder.add("Sigmoid", i), builder.add("Tanh", g))
+    c = builder.add("Add", builder.add("Mul", builder.add("Sigmoid", f), layer.x(4)), new)
+    return [builder.add("Mul", builder.add("Sigmoid", o), builder.add("Tanh", c)), c, joined, sums]
 
 
 # ------------------------------------------------------------------------------------------------- plain cells
 def _plain(layer: Layer, x: Value, first: int, state: Value | None, *, backwards: bool = False) -> tuple[Value, Value]:
     """Operands from ``first`` on: weights of the input and of the state, bias."""
-    net = layer.net
+    builder = layer.builder
     time, rows = _rows(layer, x)
-    own = net.add("Gemm", rows, _matrix(layer, [first]), _optional(layer, first + 2), transB=1)
+    own = builder.add("Gemm", rows, _matrix(layer, [first]), _optional(layer, first + 2), transB=1)
     echo = _matrix(layer, [first + 1])
-    h, outputs = state or _zeros(layer, time.batch, net.dims(echo)[0]), []
+    h, outputs = state or _zeros(layer, time.batch, builder.dims(echo)[0]), []
     for t in reversed(time.order) if backwards else time.order:
-        h = _activation(layer, net.add("Gemm", h, echo, time.part(own, t), transB=1))
+        h = _activation(layer, builder.add("Gemm", h, echo, time.part(own, t), transB=1))
         outputs.append(h)
     return time.joined(outputs[::-1] if backwards else outputs), h
 
@@ -239,24 +239,28 @@ def both_ways_rnn(layer: Layer) -> Made:
 
 def svdf(layer: Layer) -> Made:
     """Features of the input, remembered for as many steps as the filters over time are long."""
-    net, features, filters = layer.net, _real(layer, 1), _real(layer, 2)
+    builder, features, filters = layer.builder, _real(layer, 1), _real(layer, 2)
     count, memory = filters.shape
     if layer.rank < 1 or count % layer.rank:
         raise RefusedError(f"{count} filters do not make units of {layer.rank}")
-    x = net.reshape(layer.x(), (-1, features.shape[1]))
-    batch = net.dims(x)[0]
-    fresh = net.reshape(net.add("Gemm", x, net.constant(features, "features"), transB=1), (batch, count, 1))
-    before = net.reshape(layer.state(4), (batch, count, memory))
-    after = net.add("Concat", net.slice(before, [1], [memory], [2]), fresh, axis=2) if memory > 1 else fresh
-    layer.keep(4, net.reshape(after, (batch, count * memory)))
-    seen = net.add("Mul", after, net.constant(filters, "filters"))
-    y = net.reduce("Sum", net.reshape(seen, (batch, count // layer.rank, layer.rank * memory)), [2], keep=False)
-    y = net.add("Add", y, layer.x(3)) if layer.has(3) else y
+    x = builder.reshape(layer.x(), (-1, features.shape[1]))
+    batch = builder.dims(x)[0]
+    fresh = builder.reshape(builder.add("Gemm", x, builder.constant(features, "features"), transB=1), (batch, count, 1))
+    before = builder.reshape(layer.state(4), (batch, count, memory))
+    after = builder.add("Concat", builder.slice(before, [1], [memory], [2]), fresh, axis=2) if memory > 1 else fresh
+    layer.keep(4, builder.reshape(after, (batch, count * memory)))
+    seen = builder.add("Mul", after, builder.constant(filters, "filters"))
+    y = builder.reduce("Sum", builder.reshape(seen, (batch, count // layer.rank, layer.rank * memory)), [2], keep=False)
+    y = builder.add("Add", y, layer.x(3)) if layer.has(3) else y
     return _activation(layer, y)
 
 
 RECURRENT: dict[str, Callable[[Layer], Made]] = {
-    "BIDIRECTIONAL_SEQUENCE_LSTM": both_ways_lstm, "BIDIRECTIONAL_SEQUENCE_RNN": both_ways_rnn, "LSTM": lstm,
-    "RNN": rnn, "SVDF": svdf, "UNIDIRECTIONAL_SEQUENCE_LSTM": sequence_lstm,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": both_ways_lstm,
+    "BIDIRECTIONAL_SEQUENCE_RNN": both_ways_rnn,
+    "LSTM": lstm,
+    "RNN": rnn,
+    "SVDF": svdf,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": sequence_lstm,
     "UNIDIRECTIONAL_SEQUENCE_RNN": sequence_rnn,
-}  # fmt: skip
+}

@@ -45,9 +45,9 @@ def _shift(layer: Layer, name: str) -> int:
 def operand(layer: Layer, k: int, dtype: DType) -> Integers:
     """Operand ``k``, which is stored in this type."""
     found = layer.stored(k)
-    if layer.net.type(found).dtype is not dtype:
-        raise RefusedError(f"input {k} is of type {layer.net.type(found).dtype}; it must be {dtype}")
-    return Integers(layer.net, found)
+    if layer.builder.type(found).dtype is not dtype:
+        raise RefusedError(f"input {k} is of type {layer.builder.type(found).dtype}; it must be {dtype}")
+    return Integers(layer.builder, found)
 
 
 class State:
@@ -55,13 +55,13 @@ class State:
 
     def __init__(self, layer: Layer, name: str, dtype: DType, dims: Sequence[int]) -> None:
         self._layer, self._name, number = layer, name, 2
-        while self._name in layer.net:  # an operator before this one remembers the same
+        while self._name in layer.builder:  # an operator before this one remembers the same
             self._name, number = f"{name}_{number}", number + 1
-        self.before = Integers(layer.net, layer.net.input(self._name, TensorType(dtype, tuple(dims))))
+        self.before = Integers(layer.builder, layer.builder.input(self._name, TensorType(dtype, tuple(dims))))
 
     def keep(self, after: Integers) -> None:
         name = f"{self._name}_out"
-        self._layer.net[name] = after.value
+        self._layer.builder[name] = after.value
         self._layer.importer.kept.append(name)
 
 
@@ -88,40 +88,40 @@ def _fft_auto_scale(layer: Layer) -> Made:
 
 def _rfft(layer: Layer) -> Made:
     """The spectrum of the last axis, filled up with zeros; that of integers is divided by its length."""
-    net, x = layer.net, layer.stored(0)
+    builder, x = layer.builder, layer.stored(0)
     (length,) = options(layer, "fft_length")
-    *outer, size = net.dims(x)
+    *outer, size = builder.dims(x)
     if size > length:
         raise RefusedError(f"{size} samples do not fit a transform of {length}")
-    if net.type(x).dtype is DType.F32:
-        rows = net.reshape(x, (-1, size, 1))
-        (y,) = spelled(net, "DFT", [rows, net.ints(length), net.ints(1)], onesided=1)
-        return net.reshape(y, (*outer, length // 2 * 2 + 2))
+    if builder.type(x).dtype is DType.F32:
+        rows = builder.reshape(x, (-1, size, 1))
+        (y,) = spelled(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1)
+        return builder.reshape(y, (*outer, length // 2 * 2 + 2))
     rows = _integers(layer, x)
-    rows = net.pad(rows, np.array([[0, 0], [0, length - size]])) if size < length else rows
-    return real_transform(Integers(net, rows)).reshape(*outer, length + 2).value
+    rows = builder.pad(rows, np.array([[0, 0], [0, length - size]])) if size < length else rows
+    return real_transform(Integers(builder, rows)).reshape(*outer, length + 2).value
 
 
 def _irfft(layer: Layer) -> Made:
     """The signal whose spectrum lies along the last axis."""
-    net, x = layer.net, layer.stored(0)
+    builder, x = layer.builder, layer.stored(0)
     (length,) = options(layer, "fft_length")
-    *outer, size = net.dims(x)
+    *outer, size = builder.dims(x)
     if size != length // 2 * 2 + 2:
         raise RefusedError(f"{size} numbers are no spectrum of {length}")
-    if net.type(x).dtype is DType.F32:
-        rows = net.reshape(x, (-1, size // 2, 2))
-        (y,) = spelled(net, "DFT", [rows, net.ints(length), net.ints(1)], onesided=1, inverse=1)
-        return net.reshape(y, (*outer, length))
-    return real_inverse(Integers(net, _integers(layer, x))).reshape(*outer, length).value
+    if builder.type(x).dtype is DType.F32:
+        rows = builder.reshape(x, (-1, size // 2, 2))
+        (y,) = spelled(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1, inverse=1)
+        return builder.reshape(y, (*outer, length))
+    return real_inverse(Integers(builder, _integers(layer, x))).reshape(*outer, length).value
 
 
 def _integers(layer: Layer, x: Value) -> Value:
     """Rows of integers of 16 or 32 bits."""
-    dtype = layer.net.type(x).dtype
+    dtype = layer.builder.type(x).dtype
     if dtype not in (DType.I16, DType.I32):
         raise RefusedError(f"a transform of {dtype} is not supported")
-    return layer.net.reshape(x, (-1, layer.net.dims(x)[-1]))
+    return layer.builder.reshape(x, (-1, layer.builder.dims(x)[-1]))
 
 
 def _energy(layer: Layer) -> Made:
@@ -130,9 +130,9 @@ def _energy(layer: Layer) -> Made:
     x = operand(layer, 0, DType.I16).to(DType.I32).reshape(-1, 2)
     if not 0 <= start < end <= x.dims[0]:
         raise RefusedError(f"it takes the energies from {start} to {end} of {x.dims[0]}")
-    part = Integers(layer.net, layer.net.slice(x.value, [start], [end], [0]))
+    part = Integers(layer.builder, layer.builder.slice(x.value, [start], [end], [0]))
     sums = (part * part).to(DType.U32).sum(1)
-    return layer.net.pad(sums.value, np.array([[start, x.dims[0] - end]]))
+    return layer.builder.pad(sums.value, np.array([[start, x.dims[0] - end]]))
 
 
 # -------------------------------------------------------------------------------------------- the filter bank
@@ -172,8 +172,8 @@ def _square_root(layer: Layer) -> Made:
     One step of Newton's method from an estimate in f32 is the root rounded down, or one more.
     """
     x = operand(layer, 0, DType.U64)
-    real = layer.net.add("Sqrt", layer.net.add("Cast", x.value, to="f32"))
-    guess = Integers(layer.net, layer.net.add("Cast", real, to="u64")).most(1)
+    real = layer.builder.add("Sqrt", layer.builder.add("Cast", x.value, to="f32"))
+    guess = Integers(layer.builder, layer.builder.add("Cast", real, to="u64")).most(1)
     root = ((guess + x // guess) >> 1).least((1 << 32) - 1)
     root = root - (root * root).above(x)
     root = root + (x - root * root).above(root)

@@ -32,13 +32,13 @@ def _rows(layer: Layer) -> Integers:
 
 def _cut(x: Integers, start: int, end: int) -> Integers:
     """Columns of a matrix."""
-    return Integers(x.net, x.net.slice(x.value, [start], [end], [1]))
+    return Integers(x.builder, x.builder.slice(x.value, [start], [end], [1]))
 
 
 def _delay(layer: Layer) -> Made:
     """Samples of the last axis, later."""
     (length,) = options(layer, "delay_length")
-    x, dims = _rows(layer), layer.net.dims(layer.stored(0))
+    x, dims = _rows(layer), layer.builder.dims(layer.stored(0))
     if not 0 <= length <= LONGEST:
         raise RefusedError(f"it delays by {length} samples")
     if not length:
@@ -56,11 +56,11 @@ def _framer(layer: Layer) -> Made:
     does not divide their length they are as many samples late.
     """
     size, step, prefill = options(layer, "frame_size", "frame_step", "prefill")
-    x, (*outer, length) = _rows(layer), layer.net.dims(layer.stored(0))
+    x, (*outer, length) = _rows(layer), layer.builder.dims(layer.stored(0))
     if not 0 < step <= size <= LONGEST or length % step or length // step * size > MOST_SAMPLES:
         raise RefusedError(f"frames of {size} samples, {step} apart, do not come from {length}")
     count, kept = length // step, size - step if prefill else (-(-size // step) - 1) * step
-    true = layer.net.constant(np.array(True), "valid")
+    true = layer.builder.constant(np.array(True), "valid")
     stream = x
     if kept:
         state = State(layer, "framer", DType.I16, [x.dims[0], kept])
@@ -89,11 +89,11 @@ def _stacker(layer: Layer) -> Made:
     first = count.before.below(1)
     waiting = count.before.like(left + 1).where(first, count.before)
     row = x.reshape(1, channels)
-    stream = row.node("Expand", Integers(layer.net, layer.net.ints(size, channels)))
+    stream = row.node("Expand", Integers(layer.builder, layer.builder.ints(size, channels)))
     if size > 1:
         state = State(layer, "stacker", DType.I16, [size - 1, channels])
         stream = stream.where(first, joined([state.before, row], 0))
-        state.keep(Integers(layer.net, layer.net.slice(stream.value, [1], [size], [0])))
+        state.keep(Integers(layer.builder, layer.builder.slice(stream.value, [1], [size], [0])))
     ready = waiting.above(size - 1)
     count.keep((waiting - step).where(ready, waiting) + 1)
     return stream.reshape(size * channels).value, ready.value
@@ -102,15 +102,15 @@ def _stacker(layer: Layer) -> Made:
 def _overlap_add(layer: Layer) -> Made:
     """Frames added where they overlap; sums of integers end at the ends of 16 bits."""
     (step,) = options(layer, "frame_step")
-    net, x = layer.net, layer.stored(0)
-    dtype, (*outer, count, size) = net.type(x).dtype, net.dims(x)
+    builder, x = layer.builder, layer.stored(0)
+    dtype, (*outer, count, size) = builder.type(x).dtype, builder.dims(x)
     if dtype not in (DType.I16, DType.F32):
         raise RefusedError(f"sums of {dtype} are not supported")
     if not 0 < step <= size or count > MOST_FRAMES:
         raise RefusedError(f"{count} frames of {size} samples cannot be added {step} apart")
-    frames = Integers(net, x).reshape(math.prod(outer), count, size).parts(1)
+    frames = Integers(builder, x).reshape(math.prod(outer), count, size).parts(1)
     if size == step:
-        return net.reshape(stacked(frames, 1).value, (*outer, count * step))
+        return builder.reshape(stacked(frames, 1).value, (*outer, count * step))
     state = State(layer, "overlap_add", dtype, [math.prod(outer), size - step])
     kept, made = state.before, []
     for frame in frames:
@@ -119,7 +119,7 @@ def _overlap_add(layer: Layer) -> Made:
         kept = _cut(total, step, size)
         made.append(_cut(total, 0, step))
     state.keep(kept)
-    return net.reshape(joined(made, 1).value, (*outer, count * step))
+    return builder.reshape(joined(made, 1).value, (*outer, count * step))
 
 
 def _limited_sum(a: Integers, b: Integers) -> Integers:
@@ -130,5 +130,8 @@ def _limited_sum(a: Integers, b: Integers) -> Integers:
 
 
 STREAMS: dict[str, Callable[[Layer], Made]] = {
-    "SignalDelay": _delay, "SignalFramer": _framer, "SignalOverlapAdd": _overlap_add, "SignalStacker": _stacker,
-}  # fmt: skip
+    "SignalDelay": _delay,
+    "SignalFramer": _framer,
+    "SignalOverlapAdd": _overlap_add,
+    "SignalStacker": _stacker,
+}
