@@ -11,7 +11,7 @@ import pytest
 
 from evaluate import evaluate
 from tenon import importers
-from tenon.importers.caffe.layer import Layer
+from tenon.importers.caffe.node import CaffeLayer
 from tenon.importers.caffe.schema import SCHEMA
 from tenon.ir.graph import Array, Graph
 from tenon.wire.protobuf import Message
@@ -60,14 +60,14 @@ def shapes_of_weights(
 ) -> dict[str, dict[int, tuple[str, tuple[int, ...]]]]:
     """(type, shape) of each blob that the layers of a net ask for, by layer and number."""
     found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
-    real = Layer.array
+    real = CaffeLayer.array
 
-    def noting(self: Layer, i: int, shape: Sequence[int], filler: Message | None = None) -> Array | None:
+    def noting(self: CaffeLayer, i: int, shape: Sequence[int], filler: Message | None = None) -> Array | None:
         found.setdefault(self.message.name, {})[i] = (self.type, tuple(shape))
         return real(self, i, shape, filler)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Layer, "array", noting)
+        patch.setattr(CaffeLayer, "array", noting)
         importers.load(source)
     return found
 

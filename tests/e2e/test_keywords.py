@@ -18,7 +18,7 @@ import tenon
 import tflm_signal as definition
 from real import ROOT, shared
 from tenon.engine.emulate import Emulator
-from tenon.importers.tflite.importer import Operation
+from tenon.importers.tflite.importer import TfliteOperation
 from tenon.importers.tflite.load import parse
 from tenon.ir.graph import Array
 from tenon.model_files.model_file import ModelFile
@@ -65,7 +65,7 @@ class Preprocessor:
         return self.tables[self.operations[of].inputs[k]]
 
     def option(self, of: str, name: str) -> int:
-        operation: Operation = self.operations[of]
+        operation: TfliteOperation = self.operations[of]
         return int(flex_map(operation.custom)[name])
 
     def logarithms(self, samples: list[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import tenon
@@ -90,6 +91,19 @@ def test_every_format_is_a_package_of_its_own() -> None:
     modules = {format.module for format in FORMATS.values()}
     formats = {p.name for p in (SOURCE / "importers").iterdir() if p.is_dir()} - {"shared", "__pycache__"}
     assert modules == {f"tenon.importers.{format}.load" for format in formats}
+
+
+def test_no_two_classes_of_importers_have_one_name() -> None:
+    """Classes without an underscore, which other files may import."""
+    rooms = ("wire", "model_files", "graph_builder", "decompositions", "importers", "exporters")
+    names = Counter(
+        node.name
+        for name in rooms
+        for path in (SOURCE / name).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def names_of(path: Path) -> str:

@@ -16,10 +16,10 @@ from tenon.importers.darknet.layers import ACTIVATIONS
 from tenon.importers.darknet.layers import LAYERS as DARKNET
 from tenon.importers.darknet.recurrent import RECURRENT
 from tenon.importers.mace.ops import OPERATORS as MACE
-from tenon.importers.megengine.load import OPERATORS as MEGENGINE
+from tenon.importers.megengine.ops import OPERATORS as MEGENGINE
 from tenon.importers.mxnet.ops import OPERATORS as MXNET
 from tenon.importers.ncnn.layers import LAYERS as NCNN
-from tenon.importers.oneflow.load import OPERATORS as ONEFLOW
+from tenon.importers.oneflow.ops import OPERATORS as ONEFLOW
 from tenon.importers.paddle.ops import OPERATORS as PADDLE
 from tenon.importers.pytorch.ops import OPERATORS as PYTORCH
 from tenon.importers.tengine.layers import LAYERS as TENGINE

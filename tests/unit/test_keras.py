@@ -20,7 +20,7 @@ from tenon.errors import FormatError, ShapeError, UnsupportedError
 from tenon.importers.keras.layers import ACTIVATIONS, LAYERS
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import Quant
-from tenon.wire.hdf5 import File
+from tenon.wire.hdf5 import Hdf5File
 
 
 def run(graph: Graph, *inputs: Array) -> list[Array]:
@@ -44,7 +44,7 @@ def test_hdf5_like_the_usual_library(version: str) -> None:
             group[f"array{i}"] = np.arange(i + 1, dtype=("<f4", ">f8", "<i2", "u1")[i % 4]).reshape(1, -1)
         group["scalar"] = np.float16(1.5)
         group["empty"] = np.zeros((0, 4), np.float32)
-    root = File(out.getvalue()).root
+    root = Hdf5File(out.getvalue()).root
     assert root.attributes["text"] == "é" * 5000
     assert root.attributes["number"] == -3
     found = root.find("a/b")
@@ -62,7 +62,7 @@ def test_compressed_data_is_refused() -> None:
     with h5py.File(out, "w") as file:
         file.create_dataset("x", data=np.zeros((100, 100)), compression="gzip")
     with pytest.raises(FormatError, match="compressed"):
-        _ = File(out.getvalue()).root.children["x"].array
+        _ = Hdf5File(out.getvalue()).root.children["x"].array
 
 
 # ------------------------------------------------------------------------------------------------------- weights

@@ -36,21 +36,21 @@ class _Maker:
 
     builder: GraphBuilder
 
-    def emit(self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+    def emit(self, node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         return self.builder.add(type, *inputs, **attributes)
 
     def emit_all(
-        self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+        self, node: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
     ) -> list[Value]:
         return list(self.builder.adds(type, count, *inputs, **attributes))
 
-    def constant(self, layer: OnnxNode, stem: str, data: Array) -> Value:
+    def constant(self, node: OnnxNode, stem: str, data: Array) -> Value:
         return self.builder.constant(data, stem)
 
-    def declared(self, layer: OnnxNode) -> tuple[int, ...] | None:
+    def declared(self, node: OnnxNode) -> tuple[int, ...] | None:
         return None
 
-    def found(self, layer: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
+    def found(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         raise RefusedError("its result has no fixed shape")
 
     def count(self, value: Value, axis: int, count: Value) -> None:

@@ -20,7 +20,7 @@ MOST = 1 << 24
 
 
 @dataclass(frozen=True)
-class Places:
+class PriorGrid:
     """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all (down,
     across), in pixels.  One offset is for both."""
 
@@ -48,7 +48,9 @@ def sizes(least: Numbers, most: Numbers, ratios: Numbers, flip: bool) -> list[tu
     return found
 
 
-def prior_boxes(places: Places, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool) -> Array:
+def prior_boxes(
+    places: PriorGrid, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool
+) -> Array:
     """f32 [2, 4 P]: corners over the picture's size, place by place, and their variances.  Raises RefusedError."""
     (h, w), (down, across) = places.cells, places.steps
     if len(boxes) * h * w > MOST or min(places.image) <= 0:
@@ -65,7 +67,7 @@ def prior_boxes(places: Places, boxes: Sequence[tuple[float, float]], variance: 
     return np.stack([flat.clip(0, 1) if clip else flat, spread])
 
 
-def multibox(places: Places, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
+def multibox(places: PriorGrid, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
     """f32 [1, 4 P]: MXNet's boxes on a picture of 1 x 1.  Sides are over its height: a square of each, and of the first
     one a box of every ratio but the first.  Raises RefusedError."""
     if not sides or min((*sides, *ratios)) <= 0:

@@ -13,7 +13,7 @@ from typing import Any
 from tenon.decompositions.onnx_operator import spelled
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter, Operand
+from tenon.graph_builder.node_context import NodeContext, Operand
 from tenon.ir.graph import Value
 
 LONGEST = 4096
@@ -52,7 +52,7 @@ class Recurrent:
 
 
 def run(
-    e: Emitter,
+    node: NodeContext,
     kind: str,
     x: Value,
     layers: Sequence[Sequence[Direction]],
@@ -69,47 +69,47 @@ def run(
     for at, directions in enumerate(layers):
         sides = len(directions)
         w, r = (
-            _joined(e, [_ordered(e, m, kind, order) for m in side])
+            _joined(node, [_ordered(node, m, kind, order) for m in side])
             for side in zip(*((d.w, d.r) for d in directions), strict=True)
         )
         biases = [
-            e.add("Concat", *(_ordered(e, b, kind, order) for b in (d.input_bias, d.state_bias)), axis=0)
+            node.add("Concat", *(_ordered(node, b, kind, order) for b in (d.input_bias, d.state_bias)), axis=0)
             for d in directions
         ]
-        first = [_part(e, state, at * sides, sides) for state in states]
-        hidden = e.builder.dims(r)[2]
+        first = [_part(node, state, at * sides, sides) for state in states]
+        hidden = node.builder.dims(r)[2]
         options = {"hidden_size": hidden, "direction": "bidirectional" if sides == 2 else "forward", **attributes}
         if kind == "GRU":
             options["linear_before_reset"] = 1
-        y, *last = unrolled(e.builder, kind, [x, w, r, _joined(e, biases), None, *first], **options)
-        steps, _, batch, _ = e.builder.dims(y)
-        x = e.reshape(e.add("Transpose", y, perm=(0, 2, 1, 3)), steps, batch, sides * hidden)
+        y, *last = unrolled(node.builder, kind, [x, w, r, _joined(node, biases), None, *first], **options)
+        steps, _, batch, _ = node.builder.dims(y)
+        x = node.reshape(node.add("Transpose", y, perm=(0, 2, 1, 3)), steps, batch, sides * hidden)
         lasts.append(last)
-    final = [_together(e, parts) for parts in zip(*lasts, strict=True)]
+    final = [_together(node, parts) for parts in zip(*lasts, strict=True)]
     return Recurrent(x, final)
 
 
-def _ordered(e: Emitter, matrix: Operand, kind: str, order: Sequence[int]) -> Value:
+def _ordered(node: NodeContext, matrix: Operand, kind: str, order: Sequence[int]) -> Value:
     """The gates along the first axis in ONNX's order."""
-    value = e.value(matrix)
+    value = node.value(matrix)
     if value is None:
         raise RefusedError("its weights are missing")
     if len(order) == 1:
         return value
-    parts = e.equal_parts(value, 0, GATES[kind])
-    return e.add("Concat", *(parts[i] for i in order), axis=0)
+    parts = node.equal_parts(value, 0, GATES[kind])
+    return node.add("Concat", *(parts[i] for i in order), axis=0)
 
 
-def _joined(e: Emitter, parts: Sequence[Value]) -> Value:
+def _joined(node: NodeContext, parts: Sequence[Value]) -> Value:
     """One after the other along a new first axis."""
-    return _together(e, [e.add("Unsqueeze", part, e.ints(0)) for part in parts])
+    return _together(node, [node.add("Unsqueeze", part, node.ints(0)) for part in parts])
 
 
-def _together(e: Emitter, parts: Sequence[Value]) -> Value:
-    return parts[0] if len(parts) == 1 else e.add("Concat", *parts, axis=0)
+def _together(node: NodeContext, parts: Sequence[Value]) -> Value:
+    return parts[0] if len(parts) == 1 else node.add("Concat", *parts, axis=0)
 
 
-def _part(e: Emitter, state: Value | None, first: int, count: int) -> Value | None:
-    if state is None or e.builder.dims(state)[0] == count:
+def _part(node: NodeContext, state: Value | None, first: int, count: int) -> Value | None:
+    if state is None or node.builder.dims(state)[0] == count:
         return state
-    return e.slice(state, [first], [first + count], [0])
+    return node.slice(state, [first], [first + count], [0])

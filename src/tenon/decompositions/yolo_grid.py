@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
+from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Array, Value
 
 MOST_CELLS = 1 << 22
@@ -26,6 +26,6 @@ def extents(height: int, width: int) -> Array:
     return np.array([width, height], np.float32).reshape(1, 1, 2, 1)
 
 
-def corners(e: Emitter, centre: Value, half: Value, axis: int = 2) -> Value:
+def corners(node: NodeContext, centre: Value, half: Value, axis: int = 2) -> Value:
     """Boxes (left, top, right, bottom) along an axis."""
-    return e.add("Concat", e.add("Sub", centre, half), e.add("Add", centre, half), axis=axis)
+    return node.add("Concat", node.add("Sub", centre, half), node.add("Add", centre, half), axis=axis)

@@ -25,7 +25,7 @@ Made = Value | Sequence[Value]
 """What a layer makes: its one output, or several."""
 
 
-class Emitter:
+class NodeContext:
     """Adds operators to ``builder`` on behalf of one layer."""
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -165,12 +165,12 @@ class HasInput(Protocol):
 
 def simple(type: str, **attributes: Any) -> Callable[[HasInput], Value]:
     """What a layer becomes that is one operator of its first input."""
-    return lambda c: c.add(type, c.x, **attributes)
+    return lambda node: node.add(type, node.x, **attributes)
 
 
-def same(c: HasInput) -> Value:
+def same(node: HasInput) -> Value:
     """What a layer becomes that does nothing when the network runs."""
-    return c.x
+    return node.x
 
 
 def full_windows(sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> list[int]:

@@ -74,10 +74,10 @@ class _Type:
     text: bool = False
 
 
-class Node:
+class Hdf5Node:
     """A group or a data set."""
 
-    def __init__(self, file: File, address: int) -> None:
+    def __init__(self, file: Hdf5File, address: int) -> None:
         self._file, self._address = file, address
 
     @cached_property
@@ -99,7 +99,7 @@ class Node:
         return found
 
     @cached_property
-    def children(self) -> dict[str, Node]:
+    def children(self) -> dict[str, Hdf5Node]:
         """What a group holds, by name."""
         found: dict[str, int] = {}
         for message in self._messages:
@@ -109,7 +109,7 @@ class Node:
                 found.update(self._file.link(message.at))
             elif message.type == _LINK_INFO:
                 self._file.check_link_info(message.at)
-        return {name: Node(self._file, address) for name, address in found.items()}
+        return {name: Hdf5Node(self._file, address) for name, address in found.items()}
 
     @property
     def is_array(self) -> bool:
@@ -126,15 +126,15 @@ class Node:
             raise FormatError("compressed data sets are not supported")
         return self._file.data_set(layout, self._file.type(type.at), self._file.shape(space.at))
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> Hdf5Node | None:
         """What lies under a path of names."""
-        node: Node | None = self
+        node: Hdf5Node | None = self
         for name in path.strip("/").split("/"):
             node = node.children.get(name) if node is not None else None
         return node
 
 
-class File:
+class Hdf5File:
     """A whole file in memory; ``root`` is its outermost group.  Raises FormatError."""
 
     def __init__(self, data: bytes) -> None:
@@ -153,7 +153,7 @@ class File:
             root = self.bytes.number(entry + self.offset_size, self.offset_size)
         else:
             root = self.bytes.number(12 + 3 * self.offset_size, self.offset_size)
-        self.root = Node(self, root)
+        self.root = Hdf5Node(self, root)
 
     # -------------------------------------------------------------------------------------- object headers
     def messages(self, address: int) -> Iterator[_Message]:

@@ -132,7 +132,7 @@ class Schema:
 
     def parse(self, type: str, data: bytes | memoryview, where: str) -> Message:
         """The message in ``data``.  Raises FormatError, naming ``where``, for bytes that are not one."""
-        return _Reader(self, where).message(type, memoryview(data), 0, Message(self, type))
+        return _MessageReader(self, where).message(type, memoryview(data), 0, Message(self, type))
 
 
 class Message:
@@ -303,7 +303,7 @@ def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
     return False
 
 
-class _Reader:
+class _MessageReader:
     def __init__(self, schema: Schema, where: str) -> None:
         self.schema, self.where, self.left = schema, where, MOST_PIECES
 

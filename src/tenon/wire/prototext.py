@@ -53,7 +53,7 @@ def tokens(text: str, where: str) -> Iterator[Token]:
 
 def parse(schema: Schema, type: str, text: str, where: str) -> Message:
     """The message that a text spells.  Raises FormatError naming ``where`` and the line."""
-    parser = _Parser(schema, text, where)
+    parser = _TextParser(schema, text, where)
     message = Message(schema, type)
     parser.body(message, "", 0)
     with np.errstate(over="ignore"):  # a number beyond f32 is infinite, as it is in Caffe
@@ -62,7 +62,7 @@ def parse(schema: Schema, type: str, text: str, where: str) -> Message:
     return message
 
 
-class _Parser:
+class _TextParser:
     def __init__(self, schema: Schema, text: str, where: str) -> None:
         self.schema, self.where = schema, where
         self.source = tokens(text, where)

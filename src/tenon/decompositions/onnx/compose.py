@@ -26,68 +26,66 @@ Results = Sequence[Value | None]
 
 
 # -------------------------------------------------------------------------------------------- constants
-def _trilu(layer: OnnxNode) -> Results:
-    x = layer.input(0)
-    rows, cols = layer.dims(0)[-2:]
-    k = int(layer.known(1, "k").item()) if layer.has(1) else 0
+def _trilu(node: OnnxNode) -> Results:
+    x = node.input(0)
+    rows, cols = node.dims(0)[-2:]
+    k = int(node.known(1, "k").item()) if node.has(1) else 0
     distance = np.arange(cols) - np.arange(rows)[:, None]
-    kept = distance >= k if layer.attributes.get("upper", 1) else distance <= k
-    return [layer.emit("Where", layer.constant("kept", kept), x, layer.scalar("zero", 0))]
+    kept = distance >= k if node.attributes.get("upper", 1) else distance <= k
+    return [node.emit("Where", node.constant("kept", kept), x, node.scalar("zero", 0))]
 
 
-def _eye_like(layer: OnnxNode) -> Results:
-    rows, cols = layer.dims(0)
-    number = layer.attributes.get("dtype")
-    dtype = layer.input(0).type.dtype if number is None else layer.element(number)
-    return [layer.constant("eye", np.eye(rows, cols, layer.attributes.get("k", 0)).astype(dtype.numpy))]
+def _eye_like(node: OnnxNode) -> Results:
+    rows, cols = node.dims(0)
+    number = node.attributes.get("dtype")
+    dtype = node.input(0).type.dtype if number is None else node.element(number)
+    return [node.constant("eye", np.eye(rows, cols, node.attributes.get("k", 0)).astype(dtype.numpy))]
 
 
-def _hardmax(layer: OnnxNode) -> Results:
+def _hardmax(node: OnnxNode) -> Results:
     """Before opset 13: over all dimensions from ``axis`` on, seen as one."""
-    x, axis = layer.input(0), layer.attributes["axis"] % len(layer.dims(0))
-    if layer.opset >= 13:
-        return [_one_hot_max(layer, x, axis)]
-    flat = layer.emit("Flatten", x, axis=axis)
-    return [layer.emit("Reshape", _one_hot_max(layer, flat, 1), layer.ints("shape", layer.dims(0)), allowzero=1)]
+    x, axis = node.input(0), node.attributes["axis"] % len(node.dims(0))
+    if node.opset >= 13:
+        return [_one_hot_max(node, x, axis)]
+    flat = node.emit("Flatten", x, axis=axis)
+    return [node.emit("Reshape", _one_hot_max(node, flat, 1), node.ints("shape", node.dims(0)), allowzero=1)]
 
 
-def _one_hot_max(layer: OnnxNode, x: Value, axis: int) -> Value:
+def _one_hot_max(node: OnnxNode, x: Value, axis: int) -> Value:
     """One where the first greatest element along an axis is, zero elsewhere."""
-    where = layer.emit("ArgMax", x, axis=axis, keepdims=0)
-    values = layer.constant("values", np.array([0, 1], x.type.dtype.numpy))
-    return layer.emit("OneHot", where, layer.ints("depth", [x.type.dims[axis]]), values, axis=axis)
+    where = node.emit("ArgMax", x, axis=axis, keepdims=0)
+    values = node.constant("values", np.array([0, 1], x.type.dtype.numpy))
+    return node.emit("OneHot", where, node.ints("depth", [x.type.dims[axis]]), values, axis=axis)
 
 
 # ------------------------------------------------------------------------------------- norms and pooling
-def _lp_normalization(layer: OnnxNode) -> Results:
-    x, axes = layer.input(0), layer.ints("axes", [layer.attributes["axis"]])
-    norm = layer.emit("ReduceL1" if layer.attributes["p"] == 1 else "ReduceL2", x, axes)
-    zero = layer.scalar("zero", 0)
-    none = layer.emit("Equal", norm, zero)
-    return [
-        layer.emit("Where", none, zero, layer.emit("Div", x, layer.emit("Where", none, layer.scalar("one", 1), norm)))
-    ]
+def _lp_normalization(node: OnnxNode) -> Results:
+    x, axes = node.input(0), node.ints("axes", [node.attributes["axis"]])
+    norm = node.emit("ReduceL1" if node.attributes["p"] == 1 else "ReduceL2", x, axes)
+    zero = node.scalar("zero", 0)
+    none = node.emit("Equal", norm, zero)
+    return [node.emit("Where", none, zero, node.emit("Div", x, node.emit("Where", none, node.scalar("one", 1), norm)))]
 
 
-def _power(layer: OnnxNode, x: Value, p: int) -> Value:
-    size = layer.emit("Abs", x)
-    return size if p == 1 else layer.emit("Pow", size, layer.scalar("p", p))
+def _power(node: OnnxNode, x: Value, p: int) -> Value:
+    size = node.emit("Abs", x)
+    return size if p == 1 else node.emit("Pow", size, node.scalar("p", p))
 
 
-def _root(layer: OnnxNode, total: Value, p: int) -> Value:
+def _root(node: OnnxNode, total: Value, p: int) -> Value:
     if p == 2:
-        return layer.emit("Sqrt", total)
-    return total if p == 1 else layer.emit("Pow", total, layer.scalar("root", 1 / p))
+        return node.emit("Sqrt", total)
+    return total if p == 1 else node.emit("Pow", total, node.scalar("root", 1 / p))
 
 
-def _lp_pool(layer: OnnxNode) -> Results:
-    x, p, attributes = layer.input(0), layer.attributes.pop("p"), layer.attributes
-    dims, kernel = layer.dims(0), attributes["kernel_shape"]
-    ones = layer.constant("ones", np.ones((dims[1], 1, *kernel), x.type.dtype.numpy))
+def _lp_pool(node: OnnxNode) -> Results:
+    x, p, attributes = node.input(0), node.attributes.pop("p"), node.attributes
+    dims, kernel = node.dims(0), attributes["kernel_shape"]
+    ones = node.constant("ones", np.ones((dims[1], 1, *kernel), x.type.dtype.numpy))
     if attributes.pop("ceil_mode", 0):
         attributes["pads"] = _ceiled(dims[2:], attributes)
-    total = layer.emit("Conv", _power(layer, x, p), ones, group=dims[1], **attributes)
-    return [_root(layer, total, p)]
+    total = node.emit("Conv", _power(node, x, p), ones, group=dims[1], **attributes)
+    return [_root(node, total, p)]
 
 
 def _ceiled(sizes: Sequence[int], attributes: dict[str, object]) -> list[int]:
@@ -106,244 +104,244 @@ def _ceiled(sizes: Sequence[int], attributes: dict[str, object]) -> list[int]:
     return [*(a.before for a in axes), *(max(a.after, a.reach) for a in axes)]
 
 
-def _global_lp_pool(layer: OnnxNode) -> Results:
-    x, p = layer.input(0), layer.attributes["p"]
-    axes = layer.ints("axes", range(2, len(layer.dims(0))))
-    return [_root(layer, layer.emit("ReduceSum", _power(layer, x, p), axes), p)]
+def _global_lp_pool(node: OnnxNode) -> Results:
+    x, p = node.input(0), node.attributes["p"]
+    axes = node.ints("axes", range(2, len(node.dims(0))))
+    return [_root(node, node.emit("ReduceSum", _power(node, x, p), axes), p)]
 
 
-def _batch_normalization(layer: OnnxNode) -> Results | None:
+def _batch_normalization(node: OnnxNode) -> Results | None:
     """In training mode: normalised by the batch's own statistics, which update the running ones."""
-    if not layer.attributes.get("training_mode"):
+    if not node.attributes.get("training_mode"):
         return None
-    x, scale, bias, mean, variance = (layer.input(i) for i in range(5))
-    rank = len(layer.dims(0))
-    axes = layer.ints("axes", [i for i in range(rank) if i != 1])
-    shape = layer.ints("columns", [-1, *(1,) * (rank - 2)])
-    own = layer.emit("ReduceMean", x, axes, keepdims=1)
-    centred = layer.emit("Sub", x, own)
-    spread = layer.emit("ReduceMean", layer.emit("Mul", centred, centred), axes, keepdims=1)
-    epsilon = layer.scalar("epsilon", layer.attributes["epsilon"])
-    deviation = layer.emit("Sqrt", layer.emit("Add", spread, epsilon))
-    scaled = layer.emit("Mul", layer.emit("Div", centred, deviation), layer.emit("Reshape", scale, shape))
-    y = layer.emit("Add", scaled, layer.emit("Reshape", bias, shape))
-    flat, m = layer.ints("flat", [-1]), layer.attributes["momentum"]
+    x, scale, bias, mean, variance = (node.input(i) for i in range(5))
+    rank = len(node.dims(0))
+    axes = node.ints("axes", [i for i in range(rank) if i != 1])
+    shape = node.ints("columns", [-1, *(1,) * (rank - 2)])
+    own = node.emit("ReduceMean", x, axes, keepdims=1)
+    centred = node.emit("Sub", x, own)
+    spread = node.emit("ReduceMean", node.emit("Mul", centred, centred), axes, keepdims=1)
+    epsilon = node.scalar("epsilon", node.attributes["epsilon"])
+    deviation = node.emit("Sqrt", node.emit("Add", spread, epsilon))
+    scaled = node.emit("Mul", node.emit("Div", centred, deviation), node.emit("Reshape", scale, shape))
+    y = node.emit("Add", scaled, node.emit("Reshape", bias, shape))
+    flat, m = node.ints("flat", [-1]), node.attributes["momentum"]
 
     def running(old: Value, new: Value) -> Value:
-        kept = layer.emit("Mul", old, layer.scalar("momentum", m))
-        return layer.emit("Add", kept, layer.emit("Mul", layer.emit("Reshape", new, flat), layer.scalar("rest", 1 - m)))
+        kept = node.emit("Mul", old, node.scalar("momentum", m))
+        return node.emit("Add", kept, node.emit("Mul", node.emit("Reshape", new, flat), node.scalar("rest", 1 - m)))
 
     return [y, running(mean, own), running(variance, spread)]
 
 
-def _dropout(layer: OnnxNode) -> Results:
-    x = layer.input(0)
-    training = bool(layer.known(2, "training_mode").item()) if layer.has(2) else False
-    ratio = float(layer.known(1, "the ratio").item()) if layer.has(1) else layer.attributes.get("ratio", 0.5)
+def _dropout(node: OnnxNode) -> Results:
+    x = node.input(0)
+    training = bool(node.known(2, "training_mode").item()) if node.has(2) else False
+    ratio = float(node.known(1, "the ratio").item()) if node.has(1) else node.attributes.get("ratio", 0.5)
     if not training or ratio == 0:
-        true = layer.constant("mask", np.broadcast_to(np.array(True), layer.dims(0)))
-        return [layer.emit("Identity", x), true]
-    seed = layer.attributes.get("seed")
+        true = node.constant("mask", np.broadcast_to(np.array(True), node.dims(0)))
+        return [node.emit("Identity", x), true]
+    seed = node.attributes.get("seed")
     if seed is None:
         raise RefusedError("it is in training mode, and without a seed", "export the model for inference")
-    numbers = np.random.RandomState(seed & 0xFFFFFFFF).uniform(0, 1, layer.dims(0))
-    mask = layer.constant("mask", numbers >= ratio)
-    kept = layer.emit("Mul", x, layer.scalar("scale", 1 / (1 - ratio)))
-    return [layer.emit("Where", mask, kept, layer.scalar("zero", 0)), mask]
+    numbers = np.random.RandomState(seed & 0xFFFFFFFF).uniform(0, 1, node.dims(0))
+    mask = node.constant("mask", numbers >= ratio)
+    kept = node.emit("Mul", x, node.scalar("scale", 1 / (1 - ratio)))
+    return [node.emit("Where", mask, kept, node.scalar("zero", 0)), mask]
 
 
 # ------------------------------------------------------------------------------------------ quantisation
-def _per_axis(layer: OnnxNode, parameter: Value, rank: int, axis: int) -> Value:
+def _per_axis(node: OnnxNode, parameter: Value, rank: int, axis: int) -> Value:
     """A scale or zero point along an axis, to meet a tensor of that rank; per-tensor ones as scalars."""
     if parameter.type.size == 1:
-        return layer.emit("Reshape", parameter, layer.ints("scalar", []))
+        return node.emit("Reshape", parameter, node.ints("scalar", []))
     if parameter.type.rank != 1:
         return parameter
     shape = [1] * rank
     shape[axis] = -1
-    return layer.emit("Reshape", parameter, layer.ints("column", shape))
+    return node.emit("Reshape", parameter, node.ints("column", shape))
 
 
-def _spread(layer: OnnxNode, parameter: Value) -> Value:
+def _spread(node: OnnxNode, parameter: Value) -> Value:
     """A scale or zero point of QuantizeLinear or DequantizeLinear as broadcasting wants it; blocks are repeated."""
-    dims, block = layer.dims(0), layer.attributes.get("block_size", 0)
-    axis = layer.attributes.get("axis", 1)
+    dims, block = node.dims(0), node.attributes.get("block_size", 0)
+    axis = node.attributes.get("axis", 1)
     axis = axis + len(dims) if axis < 0 else axis
     if not block or parameter.type.rank != len(dims):
-        return _per_axis(layer, parameter, len(dims), axis)
+        return _per_axis(node, parameter, len(dims), axis)
     shape = list(parameter.type.dims)
-    wider = layer.emit("Unsqueeze", parameter, layer.ints("block", [axis + 1]))
-    copies = layer.emit("Expand", wider, layer.ints("blocks", [*shape[: axis + 1], block, *shape[axis + 1 :]]))
+    wider = node.emit("Unsqueeze", parameter, node.ints("block", [axis + 1]))
+    copies = node.emit("Expand", wider, node.ints("blocks", [*shape[: axis + 1], block, *shape[axis + 1 :]]))
     shape[axis] *= block
-    whole = layer.emit("Reshape", copies, layer.ints("whole", shape))
+    whole = node.emit("Reshape", copies, node.ints("whole", shape))
     if shape[axis] == dims[axis]:
         return whole
-    ends = [layer.ints(stem, [n]) for stem, n in (("start", 0), ("end", dims[axis]), ("axis", axis))]
-    return layer.emit("Slice", whole, *ends)
+    ends = [node.ints(stem, [n]) for stem, n in (("start", 0), ("end", dims[axis]), ("axis", axis))]
+    return node.emit("Slice", whole, *ends)
 
 
-def _quantize(layer: OnnxNode) -> Results:
-    x, number = layer.input(0), layer.attributes.get("output_dtype", 0)
-    zero = _spread(layer, layer.input(2)) if layer.has(2) else None
-    to = layer.input(2).type.dtype if layer.has(2) else layer.element(number) if number else DType.U8
-    scale = _spread(layer, layer.input(1))
-    saturate = layer.attributes.get("saturate", 1)
-    return [layer.emit("QuantizeLinear", x, scale, zero, to=to.value, saturate=saturate)]
+def _quantize(node: OnnxNode) -> Results:
+    x, number = node.input(0), node.attributes.get("output_dtype", 0)
+    zero = _spread(node, node.input(2)) if node.has(2) else None
+    to = node.input(2).type.dtype if node.has(2) else node.element(number) if number else DType.U8
+    scale = _spread(node, node.input(1))
+    saturate = node.attributes.get("saturate", 1)
+    return [node.emit("QuantizeLinear", x, scale, zero, to=to.value, saturate=saturate)]
 
 
-def _dequantize(layer: OnnxNode) -> Results:
-    number = layer.attributes.get("output_dtype", 0)
-    scale = layer.input(1)
-    to = layer.element(number) if number else scale.type.dtype
-    zero = _spread(layer, layer.input(2)) if layer.has(2) else None
-    return [layer.emit("DequantizeLinear", layer.input(0), _spread(layer, scale), zero, to=to.value)]
+def _dequantize(node: OnnxNode) -> Results:
+    number = node.attributes.get("output_dtype", 0)
+    scale = node.input(1)
+    to = node.element(number) if number else scale.type.dtype
+    zero = _spread(node, node.input(2)) if node.has(2) else None
+    return [node.emit("DequantizeLinear", node.input(0), _spread(node, scale), zero, to=to.value)]
 
 
-def _centred(layer: OnnxNode, i: int, zero: int, rank: int, axis: int) -> Value:
+def _centred(node: OnnxNode, i: int, zero: int, rank: int, axis: int) -> Value:
     """Input ``i`` less its zero point, as i32."""
-    x = layer.emit("Cast", layer.input(i), to="i32")
-    if not layer.has(zero):
+    x = node.emit("Cast", node.input(i), to="i32")
+    if not node.has(zero):
         return x
-    point = _per_axis(layer, layer.input(zero), rank, axis)
-    return layer.emit("Sub", x, layer.emit("Cast", point, to="i32"))
+    point = _per_axis(node, node.input(zero), rank, axis)
+    return node.emit("Sub", x, node.emit("Cast", point, to="i32"))
 
 
-def _mat_mul_integer(layer: OnnxNode) -> Results:
-    a = _centred(layer, 0, 2, len(layer.dims(0)), len(layer.dims(0)) - 2)
-    b = _centred(layer, 1, 3, len(layer.dims(1)), len(layer.dims(1)) - 1)
-    return [layer.emit("MatMul", a, b)]
+def _mat_mul_integer(node: OnnxNode) -> Results:
+    a = _centred(node, 0, 2, len(node.dims(0)), len(node.dims(0)) - 2)
+    b = _centred(node, 1, 3, len(node.dims(1)), len(node.dims(1)) - 1)
+    return [node.emit("MatMul", a, b)]
 
 
-def _conv_integer(layer: OnnxNode) -> Results:
-    rank = len(layer.dims(0))
-    return [layer.emit("Conv", _centred(layer, 0, 2, rank, 1), _centred(layer, 1, 3, rank, 0), **layer.attributes)]
+def _conv_integer(node: OnnxNode) -> Results:
+    rank = len(node.dims(0))
+    return [node.emit("Conv", _centred(node, 0, 2, rank, 1), _centred(node, 1, 3, rank, 0), **node.attributes)]
 
 
-def _rescaled(layer: OnnxNode, total: Value, scales: Sequence[Value], y_scale: Value, y_zero: Value) -> Value:
+def _rescaled(node: OnnxNode, total: Value, scales: Sequence[Value], y_scale: Value, y_zero: Value) -> Value:
     """An i32 total as the output's quantised numbers."""
-    real = layer.emit("Cast", total, to="f32")
+    real = node.emit("Cast", total, to="f32")
     for scale in scales:
-        real = layer.emit("Mul", real, layer.emit("Cast", scale, to="f32"))
-    y_scale = layer.emit("Cast", y_scale, to="f32")
-    return layer.emit("QuantizeLinear", real, y_scale, y_zero, to=y_zero.type.dtype.value)
+        real = node.emit("Mul", real, node.emit("Cast", scale, to="f32"))
+    y_scale = node.emit("Cast", y_scale, to="f32")
+    return node.emit("QuantizeLinear", real, y_scale, y_zero, to=y_zero.type.dtype.value)
 
 
-def _q_linear_mat_mul(layer: OnnxNode) -> Results:
-    rank = len(layer.dims(0)), len(layer.dims(3))
+def _q_linear_mat_mul(node: OnnxNode) -> Results:
+    rank = len(node.dims(0)), len(node.dims(3))
 
     def operand(i: int, rank: int, axis: int) -> Value:
-        x = layer.emit("Cast", layer.input(i), to="i32")
-        point = _per_axis(layer, layer.input(i + 2), rank, axis)
-        return layer.emit("Sub", x, layer.emit("Cast", point, to="i32"))
+        x = node.emit("Cast", node.input(i), to="i32")
+        point = _per_axis(node, node.input(i + 2), rank, axis)
+        return node.emit("Sub", x, node.emit("Cast", point, to="i32"))
 
-    total = layer.emit("MatMul", operand(0, rank[0], rank[0] - 2), operand(3, rank[1], rank[1] - 1))
+    total = node.emit("MatMul", operand(0, rank[0], rank[0] - 2), operand(3, rank[1], rank[1] - 1))
     scales = [
-        _per_axis(layer, layer.input(1), rank[0], rank[0] - 2),
-        _per_axis(layer, layer.input(4), rank[1], rank[1] - 1),
+        _per_axis(node, node.input(1), rank[0], rank[0] - 2),
+        _per_axis(node, node.input(4), rank[1], rank[1] - 1),
     ]
-    y_scale, y_zero = (_per_axis(layer, layer.input(i), rank[0], rank[0] - 1) for i in (6, 7))
-    return [_rescaled(layer, total, scales, y_scale, y_zero)]
+    y_scale, y_zero = (_per_axis(node, node.input(i), rank[0], rank[0] - 1) for i in (6, 7))
+    return [_rescaled(node, total, scales, y_scale, y_zero)]
 
 
-def _q_linear_conv(layer: OnnxNode) -> Results:
-    rank = len(layer.dims(0))
-    x, w = _centred(layer, 0, 2, rank, 1), _centred(layer, 3, 5, rank, 0)
-    operands = [x, w, layer.input(8)] if layer.has(8) else [x, w]
-    total = layer.emit("Conv", *operands, **layer.attributes)
-    scales = [_per_axis(layer, layer.input(i), rank, 1) for i in (1, 4)]
-    y_scale, y_zero = (_per_axis(layer, layer.input(i), rank, 1) for i in (6, 7))
-    return [_rescaled(layer, total, scales, y_scale, y_zero)]
+def _q_linear_conv(node: OnnxNode) -> Results:
+    rank = len(node.dims(0))
+    x, w = _centred(node, 0, 2, rank, 1), _centred(node, 3, 5, rank, 0)
+    operands = [x, w, node.input(8)] if node.has(8) else [x, w]
+    total = node.emit("Conv", *operands, **node.attributes)
+    scales = [_per_axis(node, node.input(i), rank, 1) for i in (1, 4)]
+    y_scale, y_zero = (_per_axis(node, node.input(i), rank, 1) for i in (6, 7))
+    return [_rescaled(node, total, scales, y_scale, y_zero)]
 
 
 # -------------------------------------------------------------------------------------------- rearranging
-def _col2im(layer: OnnxNode) -> Results:
+def _col2im(node: OnnxNode) -> Results:
     """Columns of blocks added up where they came from: a transposed convolution with one-hot weights."""
-    n, rows, _ = layer.dims(0)
-    image, block = (layer.known(i, what).tolist() for i, what in ((1, "image_shape"), (2, "block_shape")))
+    n, rows, _ = node.dims(0)
+    image, block = (node.known(i, what).tolist() for i, what in ((1, "image_shape"), (2, "block_shape")))
     rank, size = len(image), math.prod(block)
-    strides, dilations = layer.attributes.get("strides") or [1] * rank, layer.attributes.get("dilations") or [1] * rank
-    pads = layer.attributes.get("pads") or [0] * (2 * rank)
+    strides, dilations = node.attributes.get("strides") or [1] * rank, node.attributes.get("dilations") or [1] * rank
+    pads = node.attributes.get("pads") or [0] * (2 * rank)
     counts = [
         (i + pads[d] + pads[rank + d] - dilations[d] * (b - 1) - 1) // strides[d] + 1
         for d, (i, b) in enumerate(zip(image, block, strict=True))
     ]
     channels = rows // size
-    x = layer.emit("Reshape", layer.input(0), layer.ints("shape", [n * channels, size, *counts]))
-    weights = np.eye(size).reshape(size, 1, *block).astype(layer.input(0).type.dtype.numpy)
+    x = node.emit("Reshape", node.input(0), node.ints("shape", [n * channels, size, *counts]))
+    weights = np.eye(size).reshape(size, 1, *block).astype(node.input(0).type.dtype.numpy)
     extra = [
         i + pads[d] + pads[rank + d] - (strides[d] * (counts[d] - 1) + dilations[d] * (block[d] - 1) + 1)
         for d, i in enumerate(image)
     ]
-    y = layer.emit(
+    y = node.emit(
         "ConvTranspose",
         x,
-        layer.constant("weights", weights),
+        node.constant("weights", weights),
         strides=strides,
         dilations=dilations,
         pads=pads,
         output_padding=extra,
     )
-    return [layer.emit("Reshape", y, layer.ints("image", [n, channels, *image]))]
+    return [node.emit("Reshape", y, node.ints("image", [n, channels, *image]))]
 
 
-def _max_unpool(layer: OnnxNode) -> Results:
+def _max_unpool(node: OnnxNode) -> Results:
     """The elements scattered over zeros, to the positions that MaxPool gave."""
-    dims = layer.dims(0)
-    kernel = layer.attributes["kernel_shape"]
-    strides = layer.attributes.get("strides") or [1] * len(kernel)
-    pads = layer.attributes.get("pads") or [0] * (2 * len(kernel))
+    dims = node.dims(0)
+    kernel = node.attributes["kernel_shape"]
+    strides = node.attributes.get("strides") or [1] * len(kernel)
+    pads = node.attributes.get("pads") or [0] * (2 * len(kernel))
     sizes = [
         (n - 1) * s + k - pads[d] - pads[len(kernel) + d]
         for d, (n, s, k) in enumerate(zip(dims[2:], strides, kernel, strict=True))
     ]
     shape = [*dims[:2], *sizes]
-    wanted = layer.known(2, "output_shape").tolist() if layer.has(2) else shape
-    zeros = layer.constant("zeros", np.zeros(math.prod(shape), layer.input(0).type.dtype.numpy))
-    flat = layer.ints("flat", [-1])
-    x, where = (layer.emit("Reshape", layer.input(i), flat) for i in (0, 1))
-    y = layer.emit("Reshape", layer.emit("ScatterElements", zeros, where, x), layer.ints("shape", shape))
+    wanted = node.known(2, "output_shape").tolist() if node.has(2) else shape
+    zeros = node.constant("zeros", np.zeros(math.prod(shape), node.input(0).type.dtype.numpy))
+    flat = node.ints("flat", [-1])
+    x, where = (node.emit("Reshape", node.input(i), flat) for i in (0, 1))
+    y = node.emit("Reshape", node.emit("ScatterElements", zeros, where, x), node.ints("shape", shape))
     if wanted == shape:  # the positions count in this shape, whatever shape is asked for
         return [y]
     more = [a - b for a, b in zip(wanted, shape, strict=True)]
-    return [layer.emit("Pad", y, layer.ints("pads", [0] * len(shape) + more))]
+    return [node.emit("Pad", y, node.ints("pads", [0] * len(shape) + more))]
 
 
-def _tensor_scatter(layer: OnnxNode) -> Results:
+def _tensor_scatter(node: OnnxNode) -> Results:
     """Rows of an update written into a cache, from each batch's own position on."""
-    cache, update, dims, new = layer.input(0), layer.input(1), layer.dims(0), layer.dims(1)
-    axis = layer.attributes.get("axis", -2) % len(dims)
+    cache, update, dims, new = node.input(0), node.input(1), node.dims(0), node.dims(1)
+    axis = node.attributes.get("axis", -2) % len(dims)
     steps = np.arange(new[axis]).reshape(1, -1)
-    start = layer.input(2) if layer.has(2) else layer.ints("start", [0] * dims[0])
-    column = layer.emit("Unsqueeze", layer.emit("Cast", start, to="i64"), layer.ints("last", [1]))
-    at = layer.emit("Add", column, layer.constant("steps", steps))
-    if layer.attributes.get("mode", "linear") == "circular":
-        at = layer.emit("Mod", at, layer.ints("extent", [dims[axis]]))
+    start = node.input(2) if node.has(2) else node.ints("start", [0] * dims[0])
+    column = node.emit("Unsqueeze", node.emit("Cast", start, to="i64"), node.ints("last", [1]))
+    at = node.emit("Add", column, node.constant("steps", steps))
+    if node.attributes.get("mode", "linear") == "circular":
+        at = node.emit("Mod", at, node.ints("extent", [dims[axis]]))
     shape = [1] * len(dims)
     shape[0], shape[axis] = dims[0], new[axis]
-    spread = layer.emit("Expand", layer.emit("Reshape", at, layer.ints("rows", shape)), layer.ints("all", new))
-    return [layer.emit("ScatterElements", cache, spread, update, axis=axis)]
+    spread = node.emit("Expand", node.emit("Reshape", at, node.ints("rows", shape)), node.ints("all", new))
+    return [node.emit("ScatterElements", cache, spread, update, axis=axis)]
 
 
-def _array_feature_extractor(layer: OnnxNode) -> Results:
-    flat = layer.emit("Reshape", layer.input(1), layer.ints("flat", [-1]))
-    return [layer.emit("Gather", layer.input(0), flat, axis=-1)]
+def _array_feature_extractor(node: OnnxNode) -> Results:
+    flat = node.emit("Reshape", node.input(1), node.ints("flat", [-1]))
+    return [node.emit("Gather", node.input(0), flat, axis=-1)]
 
 
-def _binarizer(layer: OnnxNode) -> Results:
-    above = layer.emit("Greater", layer.input(0), layer.scalar("threshold", layer.attributes.get("threshold", 0.0)))
-    return [layer.emit("Cast", above, to=layer.input(0).type.dtype.value)]
+def _binarizer(node: OnnxNode) -> Results:
+    above = node.emit("Greater", node.input(0), node.scalar("threshold", node.attributes.get("threshold", 0.0)))
+    return [node.emit("Cast", above, to=node.input(0).type.dtype.value)]
 
 
-def tf_idf(layer: OnnxNode) -> Results:
+def tf_idf(node: OnnxNode) -> Results:
     """Every n-gram counted at every place where it can stand, for every gap allowed between its parts."""
-    attributes, dims = layer.attributes, layer.dims(0)
+    attributes, dims = node.attributes, node.dims(0)
     pool = attributes.get("pool_int64s")
     if not pool:
         raise RefusedError("its n-grams are strings", "only integers are supported")
     starts, numbers = attributes["ngram_counts"], attributes["ngram_indexes"]
     least, most, skips = (attributes[k] for k in ("min_gram_length", "max_gram_length", "max_skip_count"))
     batch, length = (dims[0], dims[1]) if len(dims) == 2 else (1, dims[0])
-    x = layer.emit("Reshape", layer.input(0), layer.ints("rows", [batch, length]))
+    x = node.emit("Reshape", node.input(0), node.ints("rows", [batch, length]))
     counts: list[Value] = []
     order: list[int] = []
     first = 0
@@ -353,26 +351,26 @@ def tf_idf(layer: OnnxNode) -> Results:
         if not len(grams) or not least <= n <= most:
             continue
         order += [numbers[r] for r in rows]
-        counts.append(_gram_counts(layer, x, grams, length, skips))
+        counts.append(_gram_counts(node, x, grams, length, skips))
     size = max(numbers) + 1
     if not counts:
-        return [layer.constant("nothing", np.zeros((*dims[:-1], size), np.float32))]
-    found = counts[0] if len(counts) == 1 else layer.emit("Concat", *counts, axis=1)
+        return [node.constant("nothing", np.zeros((*dims[:-1], size), np.float32))]
+    found = counts[0] if len(counts) == 1 else node.emit("Concat", *counts, axis=1)
     placed = np.zeros((len(order), size), np.float32)
     placed[np.arange(len(order)), order] = 1
-    y = layer.emit("MatMul", layer.emit("Cast", found, to="f32"), layer.constant("places", placed))
+    y = node.emit("MatMul", node.emit("Cast", found, to="f32"), node.constant("places", placed))
     weights = attributes.get("weights")
     row = np.ones(size, np.float32) if not weights else np.zeros(size, np.float32)
     if weights:
         row[numbers] = weights
     if attributes["mode"] in ("IDF", "TFIDF"):
         if attributes["mode"] == "IDF":
-            y = layer.emit("Cast", layer.emit("Greater", y, layer.constant("zero", np.zeros((), np.float32))), to="f32")
-        y = layer.emit("Mul", y, layer.constant("weights", row))
-    return [layer.emit("Reshape", y, layer.ints("shape", [*dims[:-1], size]))]
+            y = node.emit("Cast", node.emit("Greater", y, node.constant("zero", np.zeros((), np.float32))), to="f32")
+        y = node.emit("Mul", y, node.constant("weights", row))
+    return [node.emit("Reshape", y, node.ints("shape", [*dims[:-1], size]))]
 
 
-def _gram_counts(layer: OnnxNode, x: Value, grams: np.ndarray, length: int, skips: int) -> Value:
+def _gram_counts(node: OnnxNode, x: Value, grams: np.ndarray, length: int, skips: int) -> Value:
     """[batch, grams]: how often each row of ``grams`` stands in x [batch, length]."""
     n, total = grams.shape[1], None
     for skip in range(skips + 1 if n > 1 else 1):
@@ -380,35 +378,35 @@ def _gram_counts(layer: OnnxNode, x: Value, grams: np.ndarray, length: int, skip
         if places <= 0:
             break
         at = np.arange(places)[:, None] + np.arange(n) * (skip + 1)
-        windows = layer.emit("Gather", x, layer.constant("windows", at), axis=1)  # [batch, places, n]
-        windows = layer.emit("Unsqueeze", windows, layer.ints("gram", [2]))
-        same = layer.emit("Equal", windows, layer.constant("grams", grams.astype(x.type.dtype.numpy)))
-        whole = layer.emit("ReduceMin", layer.emit("Cast", same, to="i32"), layer.ints("last", [3]), keepdims=0)
-        count = layer.emit("ReduceSum", whole, layer.ints("places", [1]), keepdims=0)
-        total = count if total is None else layer.emit("Add", total, count)
+        windows = node.emit("Gather", x, node.constant("windows", at), axis=1)  # [batch, places, n]
+        windows = node.emit("Unsqueeze", windows, node.ints("gram", [2]))
+        same = node.emit("Equal", windows, node.constant("grams", grams.astype(x.type.dtype.numpy)))
+        whole = node.emit("ReduceMin", node.emit("Cast", same, to="i32"), node.ints("last", [3]), keepdims=0)
+        count = node.emit("ReduceSum", whole, node.ints("places", [1]), keepdims=0)
+        total = count if total is None else node.emit("Add", total, count)
     if total is None:
-        return layer.constant("none", np.zeros((x.type.dims[0], len(grams)), np.int32))
+        return node.constant("none", np.zeros((x.type.dims[0], len(grams)), np.int32))
     return total
 
 
-def _max_pool(layer: OnnxNode) -> Results | None:
+def _max_pool(node: OnnxNode) -> Results | None:
     """With its second output read, the operator that has one."""
-    if len(layer.outputs) < 2:
+    if len(node.outputs) < 2:
         return None
-    return layer.maker.emit_all(layer, "MaxPoolWithIndices", layer.inputs, 2, **layer.attributes)
+    return node.maker.emit_all(node, "MaxPoolWithIndices", node.inputs, 2, **node.attributes)
 
 
-def _compress(layer: OnnxNode) -> Results:
-    axis = layer.attributes.get("axis")
+def _compress(node: OnnxNode) -> Results:
+    axis = node.attributes.get("axis")
     if axis is None:
-        return layer.maker.found(layer, [0])
-    return layer.maker.found(layer, [axis % len(layer.dims(0))])
+        return node.maker.found(node, [0])
+    return node.maker.found(node, [axis % len(node.dims(0))])
 
 
-def _unique(layer: OnnxNode) -> Results:
-    axis = layer.attributes.get("axis")
-    along = 0 if axis is None else axis % len(layer.dims(0))
-    return layer.maker.found(layer, [along, 0, None, 0])
+def _unique(node: OnnxNode) -> Results:
+    axis = node.attributes.get("axis")
+    along = 0 if axis is None else axis % len(node.dims(0))
+    return node.maker.found(node, [along, 0, None, 0])
 
 
 COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
@@ -440,8 +438,8 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "MelWeightMatrix": mel_weights,
     "Momentum": momentum,
     "Multinomial": multinomial,
-    "NonMaxSuppression": lambda layer: layer.maker.found(layer, [0]),
-    "NonZero": lambda layer: layer.maker.found(layer, [1]),
+    "NonMaxSuppression": lambda node: node.maker.found(node, [0]),
+    "NonZero": lambda node: node.maker.found(node, [1]),
     "QLinearConv": _q_linear_conv,
     "QLinearMatMul": _q_linear_mat_mul,
     "QuantizeLinear": _quantize,

@@ -25,24 +25,24 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 # ---------------------------------------------------------------------------------------------- activations
-def _biased(layer: OnnxNode) -> Value:
+def _biased(node: OnnxNode) -> Value:
     """The first input, and the second added to it where there is one."""
-    return layer.emit("Add", layer.input(0), layer.input(1)) if layer.has(1) else layer.input(0)
+    return node.emit("Add", node.input(0), node.input(1)) if node.has(1) else node.input(0)
 
 
-def _gelu(layer: OnnxNode) -> Results:
-    return [layer.emit("Gelu", _biased(layer))]
+def _gelu(node: OnnxNode) -> Results:
+    return [node.emit("Gelu", _biased(node))]
 
 
-def _fast_gelu(layer: OnnxNode) -> Results:
-    return [layer.emit("Gelu", _biased(layer), approximate="tanh")]
+def _fast_gelu(node: OnnxNode) -> Results:
+    return [node.emit("Gelu", _biased(node), approximate="tanh")]
 
 
-def _quick_gelu(layer: OnnxNode) -> Results:
-    return [layer.emit("Swish", layer.input(0), alpha=layer.attributes.get("alpha", 1.702))]
+def _quick_gelu(node: OnnxNode) -> Results:
+    return [node.emit("Swish", node.input(0), alpha=node.attributes.get("alpha", 1.702))]
 
 
-def activated(layer: OnnxNode, x: Value, name: str, numbers: Sequence[float]) -> Value:
+def activated(node: OnnxNode, x: Value, name: str, numbers: Sequence[float]) -> Value:
     """An activation that is fused into another operator, with its parameters in the order of their definition."""
     given = [*numbers, *[None] * 2]
 
@@ -51,21 +51,21 @@ def activated(layer: OnnxNode, x: Value, name: str, numbers: Sequence[float]) ->
         return default if found is None else found
 
     if name in ("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign", "HardSwish"):
-        return layer.emit(name, x)
+        return node.emit(name, x)
     if name == "LeakyRelu":
-        return layer.emit(name, x, alpha=number(0, 0.01))
+        return node.emit(name, x, alpha=number(0, 0.01))
     if name in ("Elu", "ThresholdedRelu"):
-        return layer.emit(name, x, alpha=number(0, 1.0))
+        return node.emit(name, x, alpha=number(0, 1.0))
     if name == "HardSigmoid":
-        return layer.emit(name, x, alpha=number(0, 0.2), beta=number(1, 0.5))
+        return node.emit(name, x, alpha=number(0, 0.2), beta=number(1, 0.5))
     if name == "Clip":
         low, high = number(0, float(np.finfo(np.float32).min)), number(1, float(np.finfo(np.float32).max))
-        return layer.emit(name, x, layer.scalar("low", low), layer.scalar("high", high))
+        return node.emit(name, x, node.scalar("low", low), node.scalar("high", high))
     raise RefusedError(f"the fused activation {name} is not supported")
 
 
 # ------------------------------------------------------------------------------------------------ products
-def _swapped(layer: OnnxNode, x: Value, batch: int, last: int) -> Value:
+def _swapped(node: OnnxNode, x: Value, batch: int, last: int) -> Value:
     """An operand of FusedMatMul: the first dimension moved behind those of the batch, the last two swapped."""
     rank = x.type.rank
     if rank < 2:
@@ -73,57 +73,57 @@ def _swapped(layer: OnnxNode, x: Value, batch: int, last: int) -> Value:
     perm = [*range(1, rank - 1), 0, rank - 1] if batch else [*range(rank)]
     if last:
         perm[-2:] = perm[:-3:-1]
-    return layer.emit("Transpose", x, perm=perm) if perm != [*range(rank)] else x
+    return node.emit("Transpose", x, perm=perm) if perm != [*range(rank)] else x
 
 
-def _fused_mat_mul(layer: OnnxNode) -> Results:
-    layer.dims(0), layer.dims(1)
-    flags = layer.attributes
+def _fused_mat_mul(node: OnnxNode) -> Results:
+    node.dims(0), node.dims(1)
+    flags = node.attributes
     a, b = (
-        _swapped(layer, layer.input(i), flags.get(f"transBatch{name}", 0), flags.get(f"trans{name}", 0))
+        _swapped(node, node.input(i), flags.get(f"transBatch{name}", 0), flags.get(f"trans{name}", 0))
         for i, name in enumerate("AB")
     )
-    y, alpha = layer.emit("MatMul", a, b), flags.get("alpha", 1.0)
-    return [y if alpha == 1 else layer.emit("Mul", y, layer.scalar("alpha", alpha))]
+    y, alpha = node.emit("MatMul", a, b), flags.get("alpha", 1.0)
+    return [y if alpha == 1 else node.emit("Mul", y, node.scalar("alpha", alpha))]
 
 
-def _fused_conv(layer: OnnxNode) -> Results:
+def _fused_conv(node: OnnxNode) -> Results:
     """Inputs: X, W, bias, and Z, which is added before the activation."""
-    attributes = dict(layer.attributes)
+    attributes = dict(node.attributes)
     name, numbers = attributes.pop("activation", ""), attributes.pop("activation_params", ())
-    y = layer.emit("Conv", *[v for v in layer.inputs[:3] if v is not None], **attributes)
-    if layer.has(3):
-        y = layer.emit("Add", y, layer.input(3))
-    return [activated(layer, y, name, numbers) if name else y]
+    y = node.emit("Conv", *[v for v in node.inputs[:3] if v is not None], **attributes)
+    if node.has(3):
+        y = node.emit("Add", y, node.input(3))
+    return [activated(node, y, name, numbers) if name else y]
 
 
-def _fused_gemm(layer: OnnxNode) -> Results:
-    attributes = dict(layer.attributes)
+def _fused_gemm(node: OnnxNode) -> Results:
+    attributes = dict(node.attributes)
     numbers = [attributes.pop(f"activation_{k}", None) for k in ("alpha", "beta", "gamma")]
     name = attributes.pop("activation", "")
-    y = layer.emit("Gemm", *[v for v in layer.inputs[:3] if v is not None], **attributes)
-    return [activated(layer, y, name, [n for n in numbers if n is not None]) if name else y]
+    y = node.emit("Gemm", *[v for v in node.inputs[:3] if v is not None], **attributes)
+    return [activated(node, y, name, [n for n in numbers if n is not None]) if name else y]
 
 
-def _mat_mul_n_bits(layer: OnnxNode) -> Results:
+def _mat_mul_n_bits(node: OnnxNode) -> Results:
     """Weights of few bits, in blocks along K with a scale each, become floats when compiling."""
-    n, k, block = (int(layer.attributes[name]) for name in ("N", "K", "block_size"))
-    bits = int(layer.attributes.get("bits", 4))
-    if bits not in (2, 4, 8) or layer.has(4):
+    n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
+    bits = int(node.attributes.get("bits", 4))
+    if bits not in (2, 4, 8) or node.has(4):
         raise RefusedError(f"{bits} bits, or an order of groups, are not supported", "2, 4 and 8 bits are")
     blocks = -(-k // block)
-    codes = _unpacked(layer.known(1, "the weights").reshape(n, -1), bits, blocks * block).reshape(n, blocks, block)
-    scales = layer.known(2, "the scales").astype(np.float32).reshape(n, blocks, 1)
+    codes = _unpacked(node.known(1, "the weights").reshape(n, -1), bits, blocks * block).reshape(n, blocks, block)
+    scales = node.known(2, "the scales").astype(np.float32).reshape(n, blocks, 1)
     zero = np.full((n, blocks, 1), 1 << (bits - 1), np.float32)
-    if layer.has(3):
-        given = layer.known(3, "the zero points")
+    if node.has(3):
+        given = node.known(3, "the zero points")
         packed = given.dtype == np.uint8
         found = _unpacked(given.reshape(n, -1), bits, blocks) if packed else given.reshape(n, blocks)
         zero = found.astype(np.float32).reshape(n, blocks, 1)
     weights = ((codes.astype(np.float32) - zero) * scales).reshape(n, -1)[:, :k].T
-    kind = layer.input(0).type.dtype.numpy
-    y = layer.emit("MatMul", layer.input(0), layer.constant("weights", np.ascontiguousarray(weights.astype(kind))))
-    return [layer.emit("Add", y, layer.input(5)) if layer.has(5) else y]
+    kind = node.input(0).type.dtype.numpy
+    y = node.emit("MatMul", node.input(0), node.constant("weights", np.ascontiguousarray(weights.astype(kind))))
+    return [node.emit("Add", y, node.input(5)) if node.has(5) else y]
 
 
 def _unpacked(data: Any, bits: int, count: int) -> Any:
@@ -137,58 +137,58 @@ def _unpacked(data: Any, bits: int, count: int) -> Any:
 
 
 # ------------------------------------------------------------------------------------------- normalisation
-def _simplified(layer: OnnxNode, x: Value, gamma: Value, least: float) -> Value:
+def _simplified(node: OnnxNode, x: Value, gamma: Value, least: float) -> Value:
     """x over the root of its mean square along the last axis; ``least`` is the epsilon where none is stated."""
-    epsilon = layer.scalar("epsilon", layer.attributes.get("epsilon", least))
-    square = layer.emit("ReduceMean", layer.emit("Mul", x, x), layer.ints("last", [-1]), keepdims=1)
-    root = layer.emit("Sqrt", layer.emit("Add", square, epsilon))
-    return layer.emit("Mul", layer.emit("Div", x, root), gamma)
+    epsilon = node.scalar("epsilon", node.attributes.get("epsilon", least))
+    square = node.emit("ReduceMean", node.emit("Mul", x, x), node.ints("last", [-1]), keepdims=1)
+    root = node.emit("Sqrt", node.emit("Add", square, epsilon))
+    return node.emit("Mul", node.emit("Div", x, root), gamma)
 
 
-def _normalised(layer: OnnxNode, x: Value, gamma: Value, beta: Value | None) -> Value:
-    return layer.emit("LayerNormalization", x, gamma, beta, axis=-1, epsilon=layer.attributes.get("epsilon", 1e-12))
+def _normalised(node: OnnxNode, x: Value, gamma: Value, beta: Value | None) -> Value:
+    return node.emit("LayerNormalization", x, gamma, beta, axis=-1, epsilon=node.attributes.get("epsilon", 1e-12))
 
 
 def _skip(normalise: Callable[[OnnxNode, Value], Value], bias: int) -> Callable[[OnnxNode], Results]:
     """The sum of input, skip and bias, normalised; the mean and the deviation are not there when a network is run."""
 
-    def spell(layer: OnnxNode) -> Results:
-        total = layer.emit("Add", layer.input(0), layer.input(1))
-        if layer.has(bias):
-            total = layer.emit("Add", total, layer.input(bias))
-        return [normalise(layer, total), None, None, total]
+    def spell(node: OnnxNode) -> Results:
+        total = node.emit("Add", node.input(0), node.input(1))
+        if node.has(bias):
+            total = node.emit("Add", total, node.input(bias))
+        return [normalise(node, total), None, None, total]
 
     return spell
 
 
-def _beta(layer: OnnxNode) -> Value | None:
-    return layer.input(3) if layer.has(3) else None
+def _beta(node: OnnxNode) -> Value | None:
+    return node.input(3) if node.has(3) else None
 
 
-def _simplified_layer_normalization(layer: OnnxNode) -> Results:
-    rank = len(layer.dims(0))
-    if layer.attributes.get("axis", -1) % rank != rank - 1:
+def _simplified_layer_normalization(node: OnnxNode) -> Results:
+    rank = len(node.dims(0))
+    if node.attributes.get("axis", -1) % rank != rank - 1:
         raise RefusedError("it normalises over several axes", "one, the last, is supported")
-    return [_simplified(layer, layer.input(0), layer.input(1), 1e-5)]
+    return [_simplified(node, node.input(0), node.input(1), 1e-5)]
 
 
-def _embed_layer_normalization(layer: OnnxNode) -> Results:
+def _embed_layer_normalization(node: OnnxNode) -> Results:
     """Inputs: ids, segments, their tables behind them, gamma, beta, a mask, positions."""
-    batch, length = layer.dims(0)
-    positions = layer.input(8) if layer.has(8) else layer.constant("positions", np.arange(length, dtype=np.int32))
-    total = layer.emit("Gather", layer.input(2), layer.input(0), axis=0)
-    total = layer.emit("Add", total, layer.emit("Gather", layer.input(3), positions, axis=0))
-    if layer.has(1) and layer.has(4):
-        total = layer.emit("Add", total, layer.emit("Gather", layer.input(4), layer.input(1), axis=0))
-    if layer.has(7):
-        mask = layer.emit("Cast", layer.input(7), to="i32")
-        count = layer.emit("ReduceSum", mask, layer.ints("words", [1]), keepdims=0)
+    batch, length = node.dims(0)
+    positions = node.input(8) if node.has(8) else node.constant("positions", np.arange(length, dtype=np.int32))
+    total = node.emit("Gather", node.input(2), node.input(0), axis=0)
+    total = node.emit("Add", total, node.emit("Gather", node.input(3), positions, axis=0))
+    if node.has(1) and node.has(4):
+        total = node.emit("Add", total, node.emit("Gather", node.input(4), node.input(1), axis=0))
+    if node.has(7):
+        mask = node.emit("Cast", node.input(7), to="i32")
+        count = node.emit("ReduceSum", mask, node.ints("words", [1]), keepdims=0)
     else:
-        count = layer.constant("count", np.zeros(batch, np.int32))
-    return [_normalised(layer, total, layer.input(5), layer.input(6)), count, total]
+        count = node.constant("count", np.zeros(batch, np.int32))
+    return [_normalised(node, total, node.input(5), node.input(6)), count, total]
 
 
-_skip_simplified = _skip(lambda layer, x: _simplified(layer, x, layer.input(2), 1e-12), 3)
+_skip_simplified = _skip(lambda node, x: _simplified(node, x, node.input(2), 1e-12), 3)
 
 MICROSOFT: dict[str, Callable[[OnnxNode], Results]] = {
     **ATTENTION,
@@ -202,7 +202,7 @@ MICROSOFT: dict[str, Callable[[OnnxNode], Results]] = {
     "Gelu": _gelu,
     "MatMulNBits": _mat_mul_n_bits,
     "QuickGelu": _quick_gelu,
-    "SkipLayerNormalization": _skip(lambda layer, x: _normalised(layer, x, layer.input(2), _beta(layer)), 4),
+    "SkipLayerNormalization": _skip(lambda node, x: _normalised(node, x, node.input(2), _beta(node)), 4),
     "SkipSimplifiedLayerNormalization": _skip_simplified,
     "TransposeMatMul": _fused_mat_mul,
 }

@@ -20,202 +20,200 @@ from tenon.ir.types import DType
 Results = Sequence[Value | None]
 
 
-def _as(layer: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: object) -> list[Value]:
+def _as(node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: object) -> list[Value]:
     """What the standard operator of that name makes of these inputs."""
-    made = COMPOSED[type](replace(layer, type=type, inputs=list(inputs), attributes=dict(attributes)))
+    made = COMPOSED[type](replace(node, type=type, inputs=list(inputs), attributes=dict(attributes)))
     return [value for value in made or () if value is not None]
 
 
-def _optional(layer: OnnxNode, i: int) -> Value | None:
-    return layer.input(i) if layer.has(i) else None
+def _optional(node: OnnxNode, i: int) -> Value | None:
+    return node.input(i) if node.has(i) else None
 
 
-def _real(layer: OnnxNode, i: int) -> Value:
+def _real(node: OnnxNode, i: int) -> Value:
     """The numbers that input ``i``, its scale and its zero point behind it stand for."""
-    return layer.emit("DequantizeLinear", layer.input(i), layer.input(i + 1), _optional(layer, i + 2), to="f32")
+    return node.emit("DequantizeLinear", node.input(i), node.input(i + 1), _optional(node, i + 2), to="f32")
 
 
-def _stored(layer: OnnxNode, y: Value, scale: int, like: DType) -> Value:
+def _stored(node: OnnxNode, y: Value, scale: int, like: DType) -> Value:
     """Numbers as integers, by the scale at input ``scale`` and the zero point behind it."""
-    zero = _optional(layer, scale + 1)
-    return layer.emit("QuantizeLinear", y, layer.input(scale), zero, to=like.value)
+    zero = _optional(node, scale + 1)
+    return node.emit("QuantizeLinear", y, node.input(scale), zero, to=like.value)
 
 
 # --------------------------------------------------------------------------------- one operator between scales
 def _binary(type: str) -> Callable[[OnnxNode], Results]:
-    return lambda layer: [
-        _stored(layer, layer.emit(type, _real(layer, 0), _real(layer, 3)), 6, layer.input(0).type.dtype)
-    ]
+    return lambda node: [_stored(node, node.emit(type, _real(node, 0), _real(node, 3)), 6, node.input(0).type.dtype)]
 
 
 def _unary(compute: Callable[[OnnxNode, Value], Value]) -> Callable[[OnnxNode], Results]:
     """Inputs: x, its scale and zero point, those of the result."""
-    return lambda layer: [_stored(layer, compute(layer, _real(layer, 0)), 3, layer.input(0).type.dtype)]
+    return lambda node: [_stored(node, compute(node, _real(node, 0)), 3, node.input(0).type.dtype)]
 
 
-def _leaky_relu(layer: OnnxNode, x: Value) -> Value:
-    return layer.emit("LeakyRelu", x, alpha=layer.attributes.get("alpha", 0.01))
+def _leaky_relu(node: OnnxNode, x: Value) -> Value:
+    return node.emit("LeakyRelu", x, alpha=node.attributes.get("alpha", 0.01))
 
 
-def _softmax(layer: OnnxNode, x: Value) -> Value:
+def _softmax(node: OnnxNode, x: Value) -> Value:
     """Along one axis as since opset 13, or over all from the axis on as before."""
-    axis, dims = layer.attributes.get("axis", -1), x.type.dims
-    if layer.attributes.get("opset", 13) >= 13:
-        return layer.emit("Softmax", x, axis=axis)
-    flat = layer.emit("Softmax", layer.emit("Flatten", x, axis=axis % len(dims)), axis=-1)
-    return layer.emit("Reshape", flat, layer.ints("shape", dims))
+    axis, dims = node.attributes.get("axis", -1), x.type.dims
+    if node.attributes.get("opset", 13) >= 13:
+        return node.emit("Softmax", x, axis=axis)
+    flat = node.emit("Softmax", node.emit("Flatten", x, axis=axis % len(dims)), axis=-1)
+    return node.emit("Reshape", flat, node.ints("shape", dims))
 
 
-def _turned(layer: OnnxNode, x: Value, first: bool) -> Value:
+def _turned(node: OnnxNode, x: Value, first: bool) -> Value:
     """Channels brought from the last axis to the second (``first``), or back."""
     rank = x.type.rank
     perm = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
-    return layer.emit("Transpose", x, perm=perm)
+    return node.emit("Transpose", x, perm=perm)
 
 
 def _pool(type: str) -> Callable[[OnnxNode, Value], Value]:
-    def compute(layer: OnnxNode, x: Value) -> Value:
-        attributes = dict(layer.attributes)
+    def compute(node: OnnxNode, x: Value) -> Value:
+        attributes = dict(node.attributes)
         if not attributes.pop("channels_last", 0):
-            return layer.emit(type, x, **attributes)
-        return _turned(layer, layer.emit(type, _turned(layer, x, True), **attributes), False)
+            return node.emit(type, x, **attributes)
+        return _turned(node, node.emit(type, _turned(node, x, True), **attributes), False)
 
     return compute
 
 
-def _nhwc_max_pool(layer: OnnxNode) -> Results:
-    y = layer.emit("MaxPool", _turned(layer, layer.input(0), True), **layer.attributes)
-    return [_turned(layer, y, False)]
+def _nhwc_max_pool(node: OnnxNode) -> Results:
+    y = node.emit("MaxPool", _turned(node, node.input(0), True), **node.attributes)
+    return [_turned(node, y, False)]
 
 
-def _concat(layer: OnnxNode) -> Results:
+def _concat(node: OnnxNode) -> Results:
     """Inputs: the scale and the zero point of the result, then x, scale and zero point of each part."""
-    parts = [_real(layer, i) for i in range(2, len(layer.inputs), 3)]
-    y = layer.emit("Concat", *parts, axis=layer.attributes["axis"])
-    return [_stored(layer, y, 0, layer.input(2).type.dtype)]
+    parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
+    y = node.emit("Concat", *parts, axis=node.attributes["axis"])
+    return [_stored(node, y, 0, node.input(2).type.dtype)]
 
 
-def _where(layer: OnnxNode) -> Results:
-    y = layer.emit("Where", layer.input(0), _real(layer, 1), _real(layer, 4))
-    return [_stored(layer, y, 7, layer.input(1).type.dtype)]
+def _where(node: OnnxNode) -> Results:
+    y = node.emit("Where", node.input(0), _real(node, 1), _real(node, 4))
+    return [_stored(node, y, 7, node.input(1).type.dtype)]
 
 
 # ------------------------------------------------------------------------------------------------- products
-def _column(layer: OnnxNode, parameter: Value, rank: int) -> Value:
+def _column(node: OnnxNode, parameter: Value, rank: int) -> Value:
     """A scale or zero point of the columns of a matrix of that rank, or of all of it."""
     if parameter.type.size == 1:
-        return layer.emit("Reshape", parameter, layer.ints("scalar", []))
-    return layer.emit("Unsqueeze", parameter, layer.ints("row", [-2])) if 1 < parameter.type.rank < rank else parameter
+        return node.emit("Reshape", parameter, node.ints("scalar", []))
+    return node.emit("Unsqueeze", parameter, node.ints("row", [-2])) if 1 < parameter.type.rank < rank else parameter
 
 
-def _whole(layer: OnnxNode, x: Value, zero: Value | None, rank: int) -> Value:
+def _whole(node: OnnxNode, x: Value, zero: Value | None, rank: int) -> Value:
     """Integers less their zero point, in i32."""
-    x = layer.emit("Cast", x, to="i32")
+    x = node.emit("Cast", x, to="i32")
     if zero is None:
         return x
-    return layer.emit("Sub", x, layer.emit("Cast", _column(layer, zero, rank), to="i32"))
+    return node.emit("Sub", x, node.emit("Cast", _column(node, zero, rank), to="i32"))
 
 
-def dynamic(layer: OnnxNode, x: Value) -> tuple[Value, Value]:
+def dynamic(node: OnnxNode, x: Value) -> tuple[Value, Value]:
     """A tensor rounded to 256 steps between its own least and largest number: whole numbers around zero, the step.
 
     As DynamicQuantizeLinear: the range includes zero, which is one of the steps.
     """
-    zero, most = (layer.constant(stem, np.array(n, np.float32)) for stem, n in (("zero", 0), ("most", 255)))
-    low = layer.emit("Min", layer.emit("ReduceMin", x, keepdims=0), zero)
-    high = layer.emit("Max", layer.emit("ReduceMax", x, keepdims=0), zero)
-    span = layer.emit("Div", layer.emit("Sub", high, low), most)
-    one = layer.constant("one", np.array(1, np.float32))
-    step = layer.emit("Where", layer.emit("Greater", span, zero), span, one)
-    point = layer.emit("Round", layer.emit("Clip", layer.emit("Div", layer.emit("Neg", low), step), zero, most))
-    moved = layer.emit("Add", layer.emit("Round", layer.emit("Div", x, step)), point)
-    return layer.emit("Sub", layer.emit("Clip", moved, zero, most), point), step
+    zero, most = (node.constant(stem, np.array(n, np.float32)) for stem, n in (("zero", 0), ("most", 255)))
+    low = node.emit("Min", node.emit("ReduceMin", x, keepdims=0), zero)
+    high = node.emit("Max", node.emit("ReduceMax", x, keepdims=0), zero)
+    span = node.emit("Div", node.emit("Sub", high, low), most)
+    one = node.constant("one", np.array(1, np.float32))
+    step = node.emit("Where", node.emit("Greater", span, zero), span, one)
+    point = node.emit("Round", node.emit("Clip", node.emit("Div", node.emit("Neg", low), step), zero, most))
+    moved = node.emit("Add", node.emit("Round", node.emit("Div", x, step)), point)
+    return node.emit("Sub", node.emit("Clip", moved, zero, most), point), step
 
 
-def _scaled(layer: OnnxNode, total: Value, scales: Sequence[Value], bias: int) -> Value:
+def _scaled(node: OnnxNode, total: Value, scales: Sequence[Value], bias: int) -> Value:
     """A sum of integers times scales, which lie along its columns, and a bias."""
-    y = layer.emit("Cast", total, to="f32")
-    factor = scales[0] if len(scales) == 1 else layer.emit("Mul", *scales)
-    y = layer.emit("Mul", y, factor)
-    return layer.emit("Add", y, layer.input(bias)) if layer.has(bias) else y
+    y = node.emit("Cast", total, to="f32")
+    factor = scales[0] if len(scales) == 1 else node.emit("Mul", *scales)
+    y = node.emit("Mul", y, factor)
+    return node.emit("Add", y, node.input(bias)) if node.has(bias) else y
 
 
-def _dynamic_mat_mul(layer: OnnxNode) -> Results:
+def _dynamic_mat_mul(node: OnnxNode) -> Results:
     """Inputs: A in floats; B, its scale and zero point; a bias."""
-    rank = len(layer.dims(1))
-    a, step = dynamic(layer, layer.input(0))
-    b = layer.emit("Cast", _whole(layer, layer.input(1), _optional(layer, 3), rank), to="f32")
-    scales = [step, _column(layer, layer.input(2), rank)]
-    return [_scaled(layer, layer.emit("MatMul", a, b), scales, 4)]
+    rank = len(node.dims(1))
+    a, step = dynamic(node, node.input(0))
+    b = node.emit("Cast", _whole(node, node.input(1), _optional(node, 3), rank), to="f32")
+    scales = [step, _column(node, node.input(2), rank)]
+    return [_scaled(node, node.emit("MatMul", a, b), scales, 4)]
 
 
-def _mat_mul_to_float(layer: OnnxNode) -> Results:
+def _mat_mul_to_float(node: OnnxNode) -> Results:
     """Inputs: A, B, their scales, their zero points, a bias."""
-    rank = len(layer.dims(1))
-    a = _whole(layer, layer.input(0), _optional(layer, 4), len(layer.dims(0)))
-    b = _whole(layer, layer.input(1), _optional(layer, 5), rank)
-    scales = [_column(layer, layer.input(2), rank), _column(layer, layer.input(3), rank)]
-    return [_scaled(layer, layer.emit("MatMul", a, b), scales, 6)]
+    rank = len(node.dims(1))
+    a = _whole(node, node.input(0), _optional(node, 4), len(node.dims(0)))
+    b = _whole(node, node.input(1), _optional(node, 5), rank)
+    scales = [_column(node, node.input(2), rank), _column(node, node.input(3), rank)]
+    return [_scaled(node, node.emit("MatMul", a, b), scales, 6)]
 
 
-def _mat_mul_16(layer: OnnxNode) -> Results:
-    a, b = (layer.emit("Cast", layer.input(i), to="i32") for i in (0, 1))
-    return [layer.emit("MatMul", a, b)]
+def _mat_mul_16(node: OnnxNode) -> Results:
+    a, b = (node.emit("Cast", node.input(i), to="i32") for i in (0, 1))
+    return [node.emit("MatMul", a, b)]
 
 
-def _gemm(layer: OnnxNode) -> Results:
+def _gemm(node: OnnxNode) -> Results:
     """Inputs: A, B with scales and zero points, C in i32 by the product of the scales, those of a rounded result."""
-    flags = layer.attributes
+    flags = node.attributes
 
     def turned(x: Value, name: str) -> Value:
-        return layer.emit("Transpose", x, perm=(1, 0)) if flags.get(name, 0) else x
+        return node.emit("Transpose", x, perm=(1, 0)) if flags.get(name, 0) else x
 
-    a = turned(_whole(layer, layer.input(0), _optional(layer, 2), 2), "transA")
-    b = layer.emit("Cast", layer.input(3), to="i32")
-    b = layer.emit("Sub", turned(b, "transB"), layer.emit("Cast", _column(layer, layer.input(5), 2), to="i32"))
-    total = layer.emit("MatMul", a, b)
-    if layer.has(6):
-        total = layer.emit("Add", total, layer.input(6))
-    alpha = layer.constant("alpha", np.array(flags.get("alpha", 1.0), np.float32))
-    scales = [layer.emit("Mul", alpha, _column(layer, layer.input(1), 2)), _column(layer, layer.input(4), 2)]
-    y = _scaled(layer, total, scales, len(layer.inputs))
-    return [_stored(layer, y, 7, layer.input(8).type.dtype) if layer.has(8) else y]
+    a = turned(_whole(node, node.input(0), _optional(node, 2), 2), "transA")
+    b = node.emit("Cast", node.input(3), to="i32")
+    b = node.emit("Sub", turned(b, "transB"), node.emit("Cast", _column(node, node.input(5), 2), to="i32"))
+    total = node.emit("MatMul", a, b)
+    if node.has(6):
+        total = node.emit("Add", total, node.input(6))
+    alpha = node.constant("alpha", np.array(flags.get("alpha", 1.0), np.float32))
+    scales = [node.emit("Mul", alpha, _column(node, node.input(1), 2)), _column(node, node.input(4), 2)]
+    y = _scaled(node, total, scales, len(node.inputs))
+    return [_stored(node, y, 7, node.input(8).type.dtype) if node.has(8) else y]
 
 
-def _conv(layer: OnnxNode) -> Results:
+def _conv(node: OnnxNode) -> Results:
     """QLinearConv, with the channels where ``channels_last`` says."""
-    attributes = dict(layer.attributes)
+    attributes = dict(node.attributes)
     if not attributes.pop("channels_last", 0):
-        return _as(layer, "QLinearConv", layer.inputs, **attributes)
-    inputs = [_turned(layer, layer.input(0), True), *layer.inputs[1:]]
-    return [_turned(layer, y, False) for y in _as(layer, "QLinearConv", inputs, **attributes)]
+        return _as(node, "QLinearConv", node.inputs, **attributes)
+    inputs = [_turned(node, node.input(0), True), *node.inputs[1:]]
+    return [_turned(node, y, False) for y in _as(node, "QLinearConv", inputs, **attributes)]
 
 
-def _dynamic_lstm(layer: OnnxNode) -> Results:
+def _dynamic_lstm(node: OnnxNode) -> Results:
     """LSTM whose products round their left operand as ``dynamic`` does.
 
     W and R stand transposed; their scales and zero points, inputs 8 to 11, are one for a direction or one for each of
     its columns.
     """
-    if layer.has(4):
+    if node.has(4):
         raise RefusedError("lengths of sequences are not supported")
 
     def weights(i: int, scale: int) -> Value:
-        w = layer.emit("Cast", layer.input(i), to="f32")
-        shape = layer.ints("columns", [layer.dims(i)[0], 1, -1])
-        point = layer.emit("Reshape", layer.emit("Cast", layer.input(scale + 1), to="f32"), shape)
-        real = layer.emit("Mul", layer.emit("Sub", w, point), layer.emit("Reshape", layer.input(scale), shape))
-        return layer.emit("Transpose", real, perm=(0, 2, 1))
+        w = node.emit("Cast", node.input(i), to="f32")
+        shape = node.ints("columns", [node.dims(i)[0], 1, -1])
+        point = node.emit("Reshape", node.emit("Cast", node.input(scale + 1), to="f32"), shape)
+        real = node.emit("Mul", node.emit("Sub", w, point), node.emit("Reshape", node.input(scale), shape))
+        return node.emit("Transpose", real, perm=(0, 2, 1))
 
     def rounded(x: Value) -> Value:
-        return layer.emit("Mul", *dynamic(layer, x))
+        return node.emit("Mul", *dynamic(node, x))
 
-    inputs = [layer.input(0), weights(1, 8), weights(2, 10), *(_optional(layer, i) for i in range(3, 8))]
-    return lstm(replace(layer, type="LSTM", inputs=inputs), rounded)
+    inputs = [node.input(0), weights(1, 8), weights(2, 10), *(_optional(node, i) for i in range(3, 8))]
+    return lstm(replace(node, type="LSTM", inputs=inputs), rounded)
 
 
 QUANTIZED: dict[str, Callable[[OnnxNode], Results]] = {
-    "DequantizeLinear": lambda layer: _as(layer, "DequantizeLinear", layer.inputs, **layer.attributes),
+    "DequantizeLinear": lambda node: _as(node, "DequantizeLinear", node.inputs, **node.attributes),
     "DynamicQuantizeLSTM": _dynamic_lstm,
     "DynamicQuantizeMatMul": _dynamic_mat_mul,
     "MatMulInteger16": _mat_mul_16,
@@ -229,8 +227,8 @@ QUANTIZED: dict[str, Callable[[OnnxNode], Results]] = {
     "QLinearGlobalAveragePool": _unary(_pool("GlobalAveragePool")),
     "QLinearLeakyRelu": _unary(_leaky_relu),
     "QLinearMul": _binary("Mul"),
-    "QLinearSigmoid": _unary(lambda layer, x: layer.emit("Sigmoid", x)),
+    "QLinearSigmoid": _unary(lambda node, x: node.emit("Sigmoid", x)),
     "QLinearSoftmax": _unary(_softmax),
     "QLinearWhere": _where,
-    "QuantizeLinear": lambda layer: _as(layer, "QuantizeLinear", layer.inputs, **layer.attributes),
+    "QuantizeLinear": lambda node: _as(node, "QuantizeLinear", node.inputs, **node.attributes),
 }

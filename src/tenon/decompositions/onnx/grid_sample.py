@@ -16,9 +16,9 @@ from tenon.ir.graph import Value
 class Sampler:
     """Arithmetic on values of one layer."""
 
-    def __init__(self, layer: OnnxNode) -> None:
-        self.layer = layer
-        dtype = layer.input(0).type.dtype
+    def __init__(self, node: OnnxNode) -> None:
+        self.layer = node
+        dtype = node.input(0).type.dtype
         self.dtype = dtype.numpy if dtype.is_float and dtype.bytes > 2 else np.dtype(np.float32)
 
     def number(self, value: float) -> Value:
@@ -64,49 +64,49 @@ class Sampler:
         return [far(self.of("Add", t, 1.0)), near(t), near(rest), far(self.of("Add", rest, 1.0))]
 
 
-def grid_sample(layer: OnnxNode) -> Sequence[Value]:
+def grid_sample(node: OnnxNode) -> Sequence[Value]:
     """Every output is a weighted sum of neighbours of a position in -1 .. 1 along each axis."""
-    s = Sampler(layer)
-    x, dims = layer.input(0), layer.dims(0)
+    s = Sampler(node)
+    x, dims = node.input(0), node.dims(0)
     sizes, rank = dims[2:], len(dims) - 2
-    mode, padding = layer.attributes.get("mode", "linear"), layer.attributes.get("padding_mode", "zeros")
-    corners = bool(layer.attributes.get("align_corners", 0))
-    grid = layer.emit("Cast", layer.input(1), to={8: "f64"}.get(s.dtype.itemsize, "f32"))
-    shape = layer.dims(1)[1:-1]
+    mode, padding = node.attributes.get("mode", "linear"), node.attributes.get("padding_mode", "zeros")
+    corners = bool(node.attributes.get("align_corners", 0))
+    grid = node.emit("Cast", node.input(1), to={8: "f64"}.get(s.dtype.itemsize, "f32"))
+    shape = node.dims(1)[1:-1]
     count = math.prod(shape)
-    flat = layer.emit("Reshape", grid, layer.ints("flat", [dims[0], 1, count, rank]))
+    flat = node.emit("Reshape", grid, node.ints("flat", [dims[0], 1, count, rank]))
     taps: list[list[tuple[Value, Value | None]]] = []
     for axis, n in enumerate(sizes):
-        where = layer.constant("axis", np.array(rank - 1 - axis, np.int64))
-        g = layer.emit("Gather", flat, where, axis=-1)  # [N, 1, count]
+        where = node.constant("axis", np.array(rank - 1 - axis, np.int64))
+        g = node.emit("Gather", flat, where, axis=-1)  # [N, 1, count]
         if corners:
             position = s.of("Mul", s.of("Add", g, 1.0), (n - 1) / 2)
         else:
             position = s.of("Mul", s.of("Sub", s.of("Mul", s.of("Add", g, 1.0), float(n)), 1.0), 0.5)
         taps.append(_taps(s, position, n, mode, padding, corners))
-    data = layer.emit("Reshape", x, layer.ints("rows", [dims[0], dims[1], -1]))
-    whole = layer.ints("whole", [dims[0], dims[1], count])
+    data = node.emit("Reshape", x, node.ints("rows", [dims[0], dims[1], -1]))
+    whole = node.ints("whole", [dims[0], dims[1], count])
     total: Value | None = None
     for neighbour in product(*taps):
         weight, inside, at = None, None, None
         for (position, w), n in zip(neighbour, sizes, strict=True):
             if padding == "zeros":
                 here = s.inside(position, n)
-                inside = here if inside is None else layer.emit("And", inside, here)
+                inside = here if inside is None else node.emit("And", inside, here)
             step = s.whole(s.clip(position, 0.0, float(n - 1)))
-            at = step if at is None else layer.emit("Add", layer.emit("Mul", at, layer.ints("n", [n])), step)
+            at = step if at is None else node.emit("Add", node.emit("Mul", at, node.ints("n", [n])), step)
             if w is not None:
                 weight = w if weight is None else s.of("Mul", weight, w)
         assert at is not None
-        part = layer.emit("GatherElements", data, layer.emit("Expand", at, whole), axis=2)
+        part = node.emit("GatherElements", data, node.emit("Expand", at, whole), axis=2)
         if inside is not None:
-            zero = layer.constant("zero", np.array(0, x.type.dtype.numpy))
-            part = layer.emit("Where", inside, part, zero)
+            zero = node.constant("zero", np.array(0, x.type.dtype.numpy))
+            part = node.emit("Where", inside, part, zero)
         if weight is not None:
-            part = layer.emit("Mul", part, weight)
-        total = part if total is None else layer.emit("Add", total, part)
+            part = node.emit("Mul", part, weight)
+        total = part if total is None else node.emit("Add", total, part)
     assert total is not None
-    return [layer.emit("Reshape", total, layer.ints("shape", [*dims[:2], *shape]))]
+    return [node.emit("Reshape", total, node.ints("shape", [*dims[:2], *shape]))]
 
 
 def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) -> list[tuple[Value, Value | None]]:
@@ -132,28 +132,28 @@ def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) 
     return [(placed(s.of("Add", base, float(i - 1))), w) for i, w in enumerate(weights)]
 
 
-def deform_conv(layer: OnnxNode) -> Sequence[Value]:
+def deform_conv(node: OnnxNode) -> Sequence[Value]:
     """Every tap reads a position moved by an offset: samples gathered, then one product with the weights."""
     from tenon.ops.window import Window
 
-    s = Sampler(layer)
-    (n, channels, *sizes), (outs, _, *kernel) = layer.dims(0), layer.dims(1)
-    attributes = layer.attributes
+    s = Sampler(node)
+    (n, channels, *sizes), (outs, _, *kernel) = node.dims(0), node.dims(1)
+    attributes = node.attributes
     given = {k: tuple(attributes.get(k) or ()) for k in ("strides", "dilations", "pads")}
     axes = Window(tuple(kernel), given["strides"], given["dilations"], given["pads"]).axes("DeformConv", sizes)
     groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
     taps, places = math.prod(kernel), math.prod(a.out for a in axes)
-    if math.prod(layer.dims(2)) != 2 * n * parts * taps * places:
-        raise RefusedError(f"offsets {list(layer.dims(2))} do not fit {places} places of {taps} taps")
-    offsets = layer.emit("Reshape", layer.input(2), layer.ints("offsets", [n, parts, taps, 2, places]))
-    rows = layer.ints("rows", [n, channels, -1])
-    data = layer.emit("Reshape", layer.input(0), rows)
+    if math.prod(node.dims(2)) != 2 * n * parts * taps * places:
+        raise RefusedError(f"offsets {list(node.dims(2))} do not fit {places} places of {taps} taps")
+    offsets = node.emit("Reshape", node.input(2), node.ints("offsets", [n, parts, taps, 2, places]))
+    rows = node.ints("rows", [n, channels, -1])
+    data = node.emit("Reshape", node.input(0), rows)
 
     def spread(x: Value) -> Value:
         """[N, offset groups, taps, places] for every channel: [N, C, taps * places]."""
-        wide = layer.emit("Unsqueeze", x, layer.ints("channel", [2]))
-        wide = layer.emit("Expand", wide, layer.ints("wide", [n, parts, channels // parts, taps, places]))
-        return layer.emit("Reshape", wide, rows)
+        wide = node.emit("Unsqueeze", x, node.ints("channel", [2]))
+        wide = node.emit("Expand", wide, node.ints("wide", [n, parts, channels // parts, taps, places]))
+        return node.emit("Reshape", wide, rows)
 
     sides = []
     for d, a in enumerate(axes):
@@ -162,29 +162,29 @@ def deform_conv(layer: OnnxNode) -> Sequence[Value]:
         grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
         grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
         base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, places)
-        moved = layer.emit("Gather", offsets, layer.constant("axis", np.array(d, np.int64)), axis=3)
-        position = s.of("Add", moved, layer.constant("base", base.astype(s.dtype)))
+        moved = node.emit("Gather", offsets, node.constant("axis", np.array(d, np.int64)), axis=3)
+        position = s.of("Add", moved, node.constant("base", base.astype(s.dtype)))
         low = s.of("Floor", position)
         part = s.of("Sub", position, low)
         sides.append([(low, s.of("Sub", s.number(1.0), part)), (s.of("Add", low, 1.0), part)])
     total: Value | None = None
     for (y, wy), (x, wx) in product(*sides):
-        inside = layer.emit("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))
+        inside = node.emit("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))
         at = [s.whole(s.clip(v, 0.0, float(m - 1))) for v, m in ((y, sizes[0]), (x, sizes[1]))]
-        number = layer.emit("Add", layer.emit("Mul", at[0], layer.ints("width", [sizes[1]])), at[1])
-        weight = layer.emit("Where", inside, s.of("Mul", wy, wx), s.number(0.0))
-        sample = layer.emit("GatherElements", data, spread(number), axis=2)
-        sample = layer.emit("Mul", sample, spread(weight))
-        total = sample if total is None else layer.emit("Add", total, sample)
+        number = node.emit("Add", node.emit("Mul", at[0], node.ints("width", [sizes[1]])), at[1])
+        weight = node.emit("Where", inside, s.of("Mul", wy, wx), s.number(0.0))
+        sample = node.emit("GatherElements", data, spread(number), axis=2)
+        sample = node.emit("Mul", sample, spread(weight))
+        total = sample if total is None else node.emit("Add", total, sample)
     assert total is not None
-    if layer.has(4):
-        mask = layer.emit("Reshape", layer.input(4), layer.ints("mask", [n, parts, taps, places]))
-        total = layer.emit("Mul", total, spread(mask))
-    columns = layer.emit("Reshape", total, layer.ints("columns", [n, groups, channels // groups * taps, places]))
-    matrix = layer.emit("Reshape", layer.input(1), layer.ints("matrix", [1, groups, outs // groups, -1]))
-    shape = layer.ints("shape", [n, outs, *(a.out for a in axes)])
-    result = layer.emit("Reshape", layer.emit("MatMul", matrix, columns), shape)
-    if layer.has(3):
-        bias = layer.emit("Reshape", layer.input(3), layer.ints("bias", [1, -1, 1, 1]))
-        result = layer.emit("Add", result, bias)
+    if node.has(4):
+        mask = node.emit("Reshape", node.input(4), node.ints("mask", [n, parts, taps, places]))
+        total = node.emit("Mul", total, spread(mask))
+    columns = node.emit("Reshape", total, node.ints("columns", [n, groups, channels // groups * taps, places]))
+    matrix = node.emit("Reshape", node.input(1), node.ints("matrix", [1, groups, outs // groups, -1]))
+    shape = node.ints("shape", [n, outs, *(a.out for a in axes)])
+    result = node.emit("Reshape", node.emit("MatMul", matrix, columns), shape)
+    if node.has(3):
+        bias = node.emit("Reshape", node.input(3), node.ints("bias", [1, -1, 1, 1]))
+        result = node.emit("Add", result, bias)
     return [result]

@@ -17,39 +17,39 @@ from tenon.wire.onnx_tensors import element_type
 
 
 @dataclass(frozen=True)
-class Items:
+class TensorSequence:
     """A sequence."""
 
     values: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
-class Text:
+class StringTensor:
     """A tensor of strings, as its bytes along one more axis (see ``decompositions.strings``)."""
 
     bytes: Value
 
 
-Entry = Value | Items | Text | None
+Entry = Value | TensorSequence | StringTensor | None
 """What a name in a model can stand for; None is an optional without a value."""
 
 Results = Sequence[Entry]
 
 
-class Maker(Protocol):
+class NodeMaker(Protocol):
     """How an upgrade makes the nodes and constants that come before the layer."""
 
-    def emit(self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value: ...
+    def emit(self, node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value: ...
 
-    def constant(self, layer: OnnxNode, stem: str, data: Array) -> Value: ...
+    def constant(self, node: OnnxNode, stem: str, data: Array) -> Value: ...
 
     def emit_all(
-        self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+        self, node: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
     ) -> list[Value]: ...
 
-    def declared(self, layer: OnnxNode) -> tuple[int, ...] | None: ...
+    def declared(self, node: OnnxNode) -> tuple[int, ...] | None: ...
 
-    def found(self, layer: OnnxNode, axes: Sequence[int | None]) -> list[Value]: ...
+    def found(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]: ...
 
     def count(self, value: Value, axis: int, count: Value) -> None: ...
 
@@ -66,7 +66,7 @@ class OnnxNode:
     outputs: list[str]
     results: int
     attributes: dict[str, Any]
-    maker: Maker
+    maker: NodeMaker
 
     def input(self, i: int) -> Value:
         """Raises RefusedError if the input is absent."""

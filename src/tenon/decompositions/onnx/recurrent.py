@@ -25,7 +25,7 @@ on its way to the third."""
 
 
 @dataclass
-class Cell:
+class RecurrentCell:
     """One direction of a recurrent layer.  ``gates`` is how many matrices are stacked in W and R.
 
     What is made of weights alone is made once, not at each of its steps.
@@ -91,14 +91,14 @@ class Cell:
 
 
 def _activation(
-    layer: OnnxNode, name: str, alpha: float | None, beta: float | None, limit: float | None
+    node: OnnxNode, name: str, alpha: float | None, beta: float | None, limit: float | None
 ) -> Callable[[Value], Value]:
     """The function of that name, of numbers clipped to ``limit``."""
 
     def clipped(x: Value) -> Value:
         if limit is None:
             return x
-        return layer.emit("Clip", x, layer.scalar("low", -limit), layer.scalar("high", limit))
+        return node.emit("Clip", x, node.scalar("low", -limit), node.scalar("high", limit))
 
     a = _ALPHA.get(name, 0.0) if alpha is None else alpha
     b = _BETA.get(name, 0.0) if beta is None else beta
@@ -106,73 +106,81 @@ def _activation(
     known = {n.lower(): n for n in (*simple, *_ALPHA)}
     name = known.get(name.lower(), name)
     if name in simple:
-        return lambda x: layer.emit(name, clipped(x))
+        return lambda x: node.emit(name, clipped(x))
     if name in ("LeakyRelu", "Elu", "ThresholdedRelu"):
-        return lambda x: layer.emit(name, clipped(x), alpha=a)
+        return lambda x: node.emit(name, clipped(x), alpha=a)
     if name == "HardSigmoid":
-        return lambda x: layer.emit(name, clipped(x), alpha=a, beta=b)
+        return lambda x: node.emit(name, clipped(x), alpha=a, beta=b)
     if name == "Affine":
-        return lambda x: layer.emit("Add", layer.emit("Mul", clipped(x), layer.scalar("a", a)), layer.scalar("b", b))
+        return lambda x: node.emit("Add", node.emit("Mul", clipped(x), node.scalar("a", a)), node.scalar("b", b))
     if name == "ScaledTanh":
-        return lambda x: layer.emit(
-            "Mul", layer.emit("Tanh", layer.emit("Mul", clipped(x), layer.scalar("b", b))), layer.scalar("a", a)
+        return lambda x: node.emit(
+            "Mul", node.emit("Tanh", node.emit("Mul", clipped(x), node.scalar("b", b))), node.scalar("a", a)
         )
     raise RefusedError(f"the activation {name} is not supported")
 
 
-def _cells(layer: OnnxNode, gates: int, defaults: Sequence[str]) -> list[Cell]:
-    direction = layer.attributes.get("direction", "forward")
+def _cells(node: OnnxNode, gates: int, defaults: Sequence[str]) -> list[RecurrentCell]:
+    direction = node.attributes.get("direction", "forward")
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    names = layer.attributes.get("activations") or [*defaults] * len(backwards)
-    alphas = list(layer.attributes.get("activation_alpha") or ())
-    betas = list(layer.attributes.get("activation_beta") or ())
+    names = node.attributes.get("activations") or [*defaults] * len(backwards)
+    alphas = list(node.attributes.get("activation_alpha") or ())
+    betas = list(node.attributes.get("activation_beta") or ())
     found = []
     for i, back in enumerate(backwards):
-        cell = Cell(layer, i, gates, back)
+        cell = RecurrentCell(node, i, gates, back)
         for j, name in enumerate(names[i * len(defaults) : (i + 1) * len(defaults)]):
             alpha = alphas.pop(0) if alphas and name in _ALPHA else None
             beta = betas.pop(0) if betas and name in _BETA else None
-            limit = layer.attributes.get("clip") if j < _CLIPPED else None
-            cell.activations.append(_activation(layer, name, alpha, beta, limit))
+            limit = node.attributes.get("clip") if j < _CLIPPED else None
+            cell.activations.append(_activation(node, name, alpha, beta, limit))
         found.append(cell)
     return found
 
 
-Step = Callable[[Cell, Value, Sequence[Value]], list[Value]]
+Step = Callable[[RecurrentCell, Value, Sequence[Value]], list[Value]]
 """f(cell, gates of the input, state) -> the next state; the first part of a state is the hidden one."""
 
 
 def _run(
-    layer: OnnxNode, cells: Sequence[Cell], states: Sequence[int], step: Step, prepare: Callable[[Cell], Value | None]
+    node: OnnxNode,
+    cells: Sequence[RecurrentCell],
+    states: Sequence[int],
+    step: Step,
+    prepare: Callable[[RecurrentCell], Value | None],
 ) -> list[Value]:
     """Outputs Y, Y_h (and Y_c): every step of every direction."""
-    if layer.attributes.get("layout"):
-        return _batch_first(layer, cells, states, step, prepare)
-    x = layer.input(0)
-    return _steps(layer, cells, x, [[cell.part(i) for i in states] for cell in cells], step, prepare)
+    if node.attributes.get("layout"):
+        return _batch_first(node, cells, states, step, prepare)
+    x = node.input(0)
+    return _steps(node, cells, x, [[cell.part(i) for i in states] for cell in cells], step, prepare)
 
 
 def _batch_first(
-    layer: OnnxNode, cells: Sequence[Cell], states: Sequence[int], step: Step, prepare: Callable[[Cell], Value | None]
+    node: OnnxNode,
+    cells: Sequence[RecurrentCell],
+    states: Sequence[int],
+    step: Step,
+    prepare: Callable[[RecurrentCell], Value | None],
 ) -> list[Value]:
-    x = layer.emit("Transpose", layer.input(0), perm=(1, 0, 2))
+    x = node.emit("Transpose", node.input(0), perm=(1, 0, 2))
     starts: list[list[Value | None]] = [
-        [cell.pick(layer.input(i), cell.direction, 1) if layer.has(i) else None for i in states] for cell in cells
+        [cell.pick(node.input(i), cell.direction, 1) if node.has(i) else None for i in states] for cell in cells
     ]
-    y, *last = _steps(layer, cells, x, starts, step, prepare)
-    return [layer.emit("Transpose", y, perm=(2, 0, 1, 3)), *(layer.emit("Transpose", v, perm=(1, 0, 2)) for v in last)]
+    y, *last = _steps(node, cells, x, starts, step, prepare)
+    return [node.emit("Transpose", y, perm=(2, 0, 1, 3)), *(node.emit("Transpose", v, perm=(1, 0, 2)) for v in last)]
 
 
 def _steps(
-    layer: OnnxNode,
-    cells: Sequence[Cell],
+    node: OnnxNode,
+    cells: Sequence[RecurrentCell],
     x: Value,
     starts: Sequence[Sequence[Value | None]],
     step: Step,
-    prepare: Callable[[Cell], Value | None],
+    prepare: Callable[[RecurrentCell], Value | None],
 ) -> list[Value]:
     length, batch, _ = x.type.dims
-    lengths = layer.input(4) if layer.has(4) else None
+    lengths = node.input(4) if node.has(4) else None
     if lengths is not None and lengths.data is not None and (lengths.data == length).all():
         lengths = None
     sides, ends = [], []
@@ -188,49 +196,49 @@ def _steps(
                 state = new
                 hidden.append(state[0])
                 continue
-            column = layer.emit("Unsqueeze", lengths, layer.ints("column", [1]))
-            inside = layer.emit("Less", layer.constant("t", np.array(t, lengths.type.dtype.numpy)), column)
-            state = [layer.emit("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
-            hidden.append(layer.emit("Where", inside, state[0], cell.zeros(batch)))
+            column = node.emit("Unsqueeze", lengths, node.ints("column", [1]))
+            inside = node.emit("Less", node.constant("t", np.array(t, lengths.type.dtype.numpy)), column)
+            state = [node.emit("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
+            hidden.append(node.emit("Where", inside, state[0], cell.zeros(batch)))
         ordered = hidden[::-1] if cell.backwards else hidden
-        axes = layer.ints("axes", [0, 1])
-        sides.append(layer.emit("Concat", *(layer.emit("Unsqueeze", h, axes) for h in ordered), axis=0))
+        axes = node.ints("axes", [0, 1])
+        sides.append(node.emit("Concat", *(node.emit("Unsqueeze", h, axes) for h in ordered), axis=0))
         ends.append(state)
-    y = layer.emit("Concat", *sides, axis=1)
-    first = layer.ints("first", [0])
+    y = node.emit("Concat", *sides, axis=1)
+    first = node.ints("first", [0])
     last = [
-        layer.emit("Concat", *(layer.emit("Unsqueeze", v, first) for v in parts), axis=0)
+        node.emit("Concat", *(node.emit("Unsqueeze", v, first) for v in parts), axis=0)
         for parts in zip(*ends, strict=True)
     ]
     return [y, *last]
 
 
-def _bias(cell: Cell) -> tuple[Value | None, Value | None]:
+def _bias(cell: RecurrentCell) -> tuple[Value | None, Value | None]:
     """The biases of the input's and of the state's products."""
     both = cell.part(3)
     return (None, None) if both is None else (cell.cut(both, 0, cell.gates), cell.cut(both, cell.gates, cell.gates))
 
 
-def _whole_bias(cell: Cell) -> Value | None:
+def _whole_bias(cell: RecurrentCell) -> Value | None:
     w, r = _bias(cell)
     return None if w is None or r is None else cell.add(w, r)
 
 
-def _state_product(cell: Cell, hidden: Value) -> Value:
+def _state_product(cell: RecurrentCell, hidden: Value) -> Value:
     recurrent = cell.part(2)
     assert recurrent is not None
     return cell.product(hidden, cell.turned(recurrent))
 
 
-def _rnn_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
+def _rnn_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
     return [cell.activations[0](cell.add(x, _state_product(cell, state[0])))]
 
 
-def rnn(layer: OnnxNode) -> list[Value]:
-    return _run(layer, _cells(layer, 1, ["Tanh"]), [5], _rnn_step, _whole_bias)
+def rnn(node: OnnxNode) -> list[Value]:
+    return _run(node, _cells(node, 1, ["Tanh"]), [5], _rnn_step, _whole_bias)
 
 
-def _lstm_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
+def _lstm_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
     f, g, h = cell.activations
     hidden, memory = state
     gates = cell.add(x, _state_product(cell, hidden))
@@ -251,13 +259,13 @@ def _lstm_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
     return [cell.mul(f(gate(1, new)), h(new)), new]
 
 
-def lstm(layer: OnnxNode, rounded: Callable[[Value], Value] = lambda x: x) -> list[Value]:
+def lstm(node: OnnxNode, rounded: Callable[[Value], Value] = lambda x: x) -> list[Value]:
     """``rounded`` is applied to the left operand of every product, as dynamic quantisation does."""
-    cells = _cells(layer, 4, ["Sigmoid", "Tanh", "Tanh"])
-    return _run(layer, [replace(cell, rounded=rounded) for cell in cells], [5, 6], _lstm_step, _whole_bias)
+    cells = _cells(node, 4, ["Sigmoid", "Tanh", "Tanh"])
+    return _run(node, [replace(cell, rounded=rounded) for cell in cells], [5, 6], _lstm_step, _whole_bias)
 
 
-def _gru_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
+def _gru_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
     f, g = cell.activations
     layer, hidden = cell.layer, state[0]
     recurrent, (_, bias) = cell.part(2), _bias(cell)
@@ -277,5 +285,5 @@ def _gru_step(cell: Cell, x: Value, state: Sequence[Value]) -> list[Value]:
     return [cell.add(other, cell.mul(update, hidden))]
 
 
-def gru(layer: OnnxNode) -> list[Value]:
-    return _run(layer, _cells(layer, 3, ["Sigmoid", "Tanh"]), [5], _gru_step, lambda cell: _bias(cell)[0])
+def gru(node: OnnxNode) -> list[Value]:
+    return _run(node, _cells(node, 3, ["Sigmoid", "Tanh"]), [5], _gru_step, lambda cell: _bias(cell)[0])

@@ -11,15 +11,15 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array, Value
 
 
-def _complex_product(layer: OnnxNode, real: Value, imaginary: Value | None, table: Array) -> tuple[Value, Value]:
+def _complex_product(node: OnnxNode, real: Value, imaginary: Value | None, table: Array) -> tuple[Value, Value]:
     """(real, imaginary) of values [..., n] times a complex table [n, m]."""
     dtype = real.type.dtype.numpy
-    c, s = (layer.constant(stem, part.astype(dtype)) for stem, part in (("cosine", table.real), ("sine", table.imag)))
-    a, b = layer.emit("MatMul", real, c), layer.emit("MatMul", real, s)
+    c, s = (node.constant(stem, part.astype(dtype)) for stem, part in (("cosine", table.real), ("sine", table.imag)))
+    a, b = node.emit("MatMul", real, c), node.emit("MatMul", real, s)
     if imaginary is None:
         return a, b
-    d, e = layer.emit("MatMul", imaginary, s), layer.emit("MatMul", imaginary, c)
-    return layer.emit("Sub", a, d), layer.emit("Add", b, e)
+    d, e = node.emit("MatMul", imaginary, s), node.emit("MatMul", imaginary, c)
+    return node.emit("Sub", a, d), node.emit("Add", b, e)
 
 
 def _roots(n: int, m: int, sign: int) -> Array:
@@ -28,26 +28,26 @@ def _roots(n: int, m: int, sign: int) -> Array:
     return np.asarray(np.exp(sign * 2j * np.pi * turns / n))
 
 
-def _part(layer: OnnxNode, x: Value, i: int) -> Value:
-    return layer.emit("Gather", x, layer.constant("part", np.array(i, np.int64)), axis=-1)
+def _part(node: OnnxNode, x: Value, i: int) -> Value:
+    return node.emit("Gather", x, node.constant("part", np.array(i, np.int64)), axis=-1)
 
 
-def _joined(layer: OnnxNode, real: Value, imaginary: Value) -> Value:
-    last = layer.ints("last", [-1])
-    return layer.emit("Concat", *(layer.emit("Unsqueeze", v, last) for v in (real, imaginary)), axis=-1)
+def _joined(node: OnnxNode, real: Value, imaginary: Value) -> Value:
+    last = node.ints("last", [-1])
+    return node.emit("Concat", *(node.emit("Unsqueeze", v, last) for v in (real, imaginary)), axis=-1)
 
 
-def dft(layer: OnnxNode) -> Sequence[Value]:
+def dft(node: OnnxNode) -> Sequence[Value]:
     """Along one axis: that axis moved to the end, multiplied by the roots of unity, moved back."""
-    x, dims = layer.input(0), layer.dims(0)
-    inverse, onesided = layer.attributes.get("inverse", 0), layer.attributes.get("onesided", 0)
-    default = 1 if layer.opset < 20 else -2
-    axis = int(layer.known(2, "the axis").item()) if layer.has(2) else layer.attributes.get("axis", default)
+    x, dims = node.input(0), node.dims(0)
+    inverse, onesided = node.attributes.get("inverse", 0), node.attributes.get("onesided", 0)
+    default = 1 if node.opset < 20 else -2
+    axis = int(node.known(2, "the axis").item()) if node.has(2) else node.attributes.get("axis", default)
     axis = axis + len(dims) if axis < 0 else axis
-    n = int(layer.known(1, "dft_length").item()) if layer.has(1) else 0
+    n = int(node.known(1, "dft_length").item()) if node.has(1) else 0
     if inverse and onesided:
         n = n or 2 * (dims[axis] - 1)
-        return [_inverse_real(layer, x, axis, n)]
+        return [_inverse_real(node, x, axis, n)]
     n = n or dims[axis]
     table = _roots(n, n // 2 + 1 if onesided else n, 1 if inverse else -1)[: dims[axis]]
     if inverse:
@@ -56,26 +56,26 @@ def dft(layer: OnnxNode) -> Sequence[Value]:
     used = min(n, dims[axis])
 
     def rows(part: int) -> Value:
-        return _fitted(layer, layer.emit("Transpose", _part(layer, x, part), perm=order), used)
+        return _fitted(node, node.emit("Transpose", _part(node, x, part), perm=order), used)
 
     imaginary = rows(1) if dims[-1] == 2 else None
     back = [int(i) for i in np.argsort(order)]
-    results = _complex_product(layer, rows(0), imaginary, table[:used])
-    return [_joined(layer, *(layer.emit("Transpose", v, perm=back) for v in results))]
+    results = _complex_product(node, rows(0), imaginary, table[:used])
+    return [_joined(node, *(node.emit("Transpose", v, perm=back) for v in results))]
 
 
-def _fitted(layer: OnnxNode, x: Value, n: int) -> Value:
+def _fitted(node: OnnxNode, x: Value, n: int) -> Value:
     """The first ``n`` elements of the last axis."""
     if x.type.dims[-1] == n:
         return x
-    return layer.emit("Slice", x, *(layer.ints(s, [v]) for s, v in (("start", 0), ("end", n), ("axis", -1))))
+    return node.emit("Slice", x, *(node.ints(s, [v]) for s, v in (("start", 0), ("end", n), ("axis", -1))))
 
 
-def _inverse_real(layer: OnnxNode, x: Value, axis: int, n: int) -> Value:
+def _inverse_real(node: OnnxNode, x: Value, axis: int, n: int) -> Value:
     """The real signal of n samples whose spectrum's first half is given."""
     dims = x.type.dims
     order = [i for i in range(len(dims) - 1) if i != axis] + [axis]
-    real, imaginary = (layer.emit("Transpose", _part(layer, x, i), perm=order) for i in (0, 1))
+    real, imaginary = (node.emit("Transpose", _part(node, x, i), perm=order) for i in (0, 1))
     count = min(dims[axis], n // 2 + 1)
     weight = np.full(count, 2.0)
     weight[0] = 1
@@ -83,41 +83,41 @@ def _inverse_real(layer: OnnxNode, x: Value, axis: int, n: int) -> Value:
         weight[-1] = 1
     table = _roots(n, n, 1)[:count] * weight[:, None] / n
     dtype = real.type.dtype.numpy
-    c, s = (layer.constant(k, v.astype(dtype)) for k, v in (("cosine", table.real), ("sine", table.imag)))
-    real, imaginary = _fitted(layer, real, count), _fitted(layer, imaginary, count)
-    y = layer.emit("Sub", layer.emit("MatMul", real, c), layer.emit("MatMul", imaginary, s))
-    y = layer.emit("Transpose", y, perm=[int(i) for i in np.argsort(order)])
-    return layer.emit("Unsqueeze", y, layer.ints("last", [-1]))
+    c, s = (node.constant(k, v.astype(dtype)) for k, v in (("cosine", table.real), ("sine", table.imag)))
+    real, imaginary = _fitted(node, real, count), _fitted(node, imaginary, count)
+    y = node.emit("Sub", node.emit("MatMul", real, c), node.emit("MatMul", imaginary, s))
+    y = node.emit("Transpose", y, perm=[int(i) for i in np.argsort(order)])
+    return node.emit("Unsqueeze", y, node.ints("last", [-1]))
 
 
-def stft(layer: OnnxNode) -> Sequence[Value]:
+def stft(node: OnnxNode) -> Sequence[Value]:
     """Frames cut out by number, times a window, times the roots of unity."""
-    x, dims = layer.input(0), layer.dims(0)
-    step = int(layer.known(1, "frame_step").item())
-    window = layer.input(2) if layer.has(2) else None
-    if layer.has(3):
-        length = int(layer.known(3, "frame_length").item())
+    x, dims = node.input(0), node.dims(0)
+    step = int(node.known(1, "frame_step").item())
+    window = node.input(2) if node.has(2) else None
+    if node.has(3):
+        length = int(node.known(3, "frame_length").item())
     elif window is not None:
         length = window.type.dims[0]
     else:
         raise RefusedError("neither a window nor a frame length is given")
     count = 1 + (dims[1] - length) // step
     frames = np.arange(count)[:, None] * step + np.arange(length)
-    at = layer.constant("frames", frames)
+    at = node.constant("frames", frames)
     complex_input = len(dims) == 3 and dims[2] == 2
-    parts = [_part(layer, x, i) for i in range(2 if complex_input else 1)] if len(dims) == 3 else [x]
-    cut = [layer.emit("Gather", p, at, axis=1) for p in parts]
+    parts = [_part(node, x, i) for i in range(2 if complex_input else 1)] if len(dims) == 3 else [x]
+    cut = [node.emit("Gather", p, at, axis=1) for p in parts]
     if window is not None:
-        cut = [layer.emit("Mul", p, window) for p in cut]
-    bins = length // 2 + 1 if layer.attributes.get("onesided", 1) else length
+        cut = [node.emit("Mul", p, window) for p in cut]
+    bins = length // 2 + 1 if node.attributes.get("onesided", 1) else length
     imaginary = cut[1] if complex_input else None
-    return [_joined(layer, *_complex_product(layer, cut[0], imaginary, _roots(length, bins, -1)))]
+    return [_joined(node, *_complex_product(node, cut[0], imaginary, _roots(length, bins, -1)))]
 
 
-def mel_weights(layer: OnnxNode) -> Sequence[Value]:
+def mel_weights(node: OnnxNode) -> Sequence[Value]:
     """Triangular filters, evenly spaced in mel (HTK's formula)."""
     what = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
-    bins, length, rate, low, high = (layer.known(i, name).item() for i, name in enumerate(what))
+    bins, length, rate, low, high = (node.known(i, name).item() for i, name in enumerate(what))
     spectrum = length // 2 + 1
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
     step = (mels[1] - mels[0]) / (bins + 2)
@@ -134,5 +134,5 @@ def mel_weights(layer: OnnxNode) -> Sequence[Value]:
         if last > middle:
             at = np.arange(middle, last)
             table[at, i] = (last - at) / (last - middle)
-    number = layer.attributes.get("output_datatype", 1)
-    return [layer.constant("filters", table.astype(layer.element(number).numpy))]
+    number = node.attributes.get("output_datatype", 1)
+    return [node.constant("filters", table.astype(node.element(number).numpy))]

@@ -13,8 +13,8 @@ _Update = Callable[["_Step", list[Value]], list[Value]]
 class _Step:
     """One step of one tensor: the learning rate, how many steps came before, and arithmetic."""
 
-    def __init__(self, layer: OnnxNode) -> None:
-        self.layer, self.rate, self.count = layer, layer.input(0), layer.input(1)
+    def __init__(self, node: OnnxNode) -> None:
+        self.layer, self.rate, self.count = node, node.input(0), node.input(1)
 
     def attribute(self, name: str) -> float:
         return float(self.layer.attributes.get(name, 0.0))
@@ -33,11 +33,11 @@ class _Step:
         return self.of("Add", gradient, self.of("Mul", x, self.attribute("norm_coefficient")))
 
 
-def _each(layer: OnnxNode, parts: int, update: _Update) -> Sequence[Value]:
+def _each(node: OnnxNode, parts: int, update: _Update) -> Sequence[Value]:
     """``parts`` tensors belong to each parameter; the results stand in groups of one kind."""
-    count = (len(layer.inputs) - 2) // parts
-    groups = [[layer.input(2 + i + p * count) for p in range(parts)] for i in range(count)]
-    step = _Step(layer)
+    count = (len(node.inputs) - 2) // parts
+    groups = [[node.input(2 + i + p * count) for p in range(parts)] for i in range(count)]
+    step = _Step(node)
     results = [update(step, group) for group in groups]
     return [value for kind in zip(*results, strict=True) for value in kind]
 
@@ -53,8 +53,8 @@ def _adagrad(step: _Step, given: list[Value]) -> list[Value]:
     return [step.of("Sub", x, step.of("Div", step.of("Mul", rate, gradient), size)), squares]
 
 
-def adagrad(layer: OnnxNode) -> Sequence[Value]:
-    return _each(layer, 3, _adagrad)
+def adagrad(node: OnnxNode) -> Sequence[Value]:
+    return _each(node, 3, _adagrad)
 
 
 def _momentum(step: _Step, given: list[Value]) -> list[Value]:
@@ -69,8 +69,8 @@ def _momentum(step: _Step, given: list[Value]) -> list[Value]:
     return [step.of("Sub", x, step.of("Mul", step.rate, ahead)), velocity]
 
 
-def momentum(layer: OnnxNode) -> Sequence[Value]:
-    return _each(layer, 3, _momentum)
+def momentum(node: OnnxNode) -> Sequence[Value]:
+    return _each(node, 3, _momentum)
 
 
 def _adam(step: _Step, given: list[Value]) -> list[Value]:
@@ -94,5 +94,5 @@ def _adam(step: _Step, given: list[Value]) -> list[Value]:
     return [step.of("Mul", new, after), mean, squares]
 
 
-def adam(layer: OnnxNode) -> Sequence[Value]:
-    return _each(layer, 4, _adam)
+def adam(node: OnnxNode) -> Sequence[Value]:
+    return _each(node, 4, _adam)

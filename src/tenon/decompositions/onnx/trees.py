@@ -36,9 +36,9 @@ def _paths(attributes: dict[str, list[int]], root: int) -> list[tuple[int, _Way]
     return found
 
 
-def tree_ensemble(layer: OnnxNode) -> Sequence[Value]:
+def tree_ensemble(node: OnnxNode) -> Sequence[Value]:
     """Raises RefusedError for aggregates other than sum and average, and for post-transforms."""
-    a, x = layer.attributes, layer.input(0)
+    a, x = node.attributes, node.input(0)
     trees = a["tree_roots"]
     if a.get("aggregate_function", 1) not in (0, 1) or a.get("post_transform", 0) not in (0, 2):
         raise RefusedError("only sums and averages, plain or logistic, are supported")
@@ -48,8 +48,8 @@ def tree_ensemble(layer: OnnxNode) -> Sequence[Value]:
         weights[i, a["leaf_targetids"][leaf]] = a["leaf_weights"][leaf]
     if a.get("aggregate_function", 1) == 0:
         weights /= len(trees)
-    total = _summed(layer, x, a, [way for _, way in leaves], weights)
-    return [layer.emit("Sigmoid", total) if a.get("post_transform", 0) == 2 else total]
+    total = _summed(node, x, a, [way for _, way in leaves], weights)
+    return [node.emit("Sigmoid", total) if a.get("post_transform", 0) == 2 else total]
 
 
 def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], ways: Sequence[_Way], weights: Array) -> Value:
@@ -69,20 +69,20 @@ def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], ways: Sequence[_Way
     return layer.emit("MatMul", layer.emit("Cast", reached, to=x.type.dtype.value), leaves)
 
 
-def _conditions(layer: OnnxNode, x: Value, a: Mapping[str, Any]) -> Value:
+def _conditions(node: OnnxNode, x: Value, a: Mapping[str, Any]) -> Value:
     """[rows, nodes]: the condition of every node of every tree."""
-    features = layer.emit("Gather", x, layer.ints("features", a["nodes_featureids"]), axis=1)
+    features = node.emit("Gather", x, node.ints("features", a["nodes_featureids"]), axis=1)
     modes, splits = np.asarray(a["nodes_modes"]), np.asarray(a["nodes_splits"]).astype(x.type.dtype.numpy)
-    limit = layer.constant("splits", splits)
+    limit = node.constant("splits", splits)
     result: Value | None = None
     for mode in sorted(set(modes.tolist())):
         if mode == _MEMBER:
-            found = _membership(layer, features, modes, np.asarray(a["membership_values"]))
+            found = _membership(node, features, modes, np.asarray(a["membership_values"]))
         elif mode == _DIFFERS:
-            found = layer.emit("Not", layer.emit("Equal", features, limit))
+            found = node.emit("Not", node.emit("Equal", features, limit))
         else:
-            found = layer.emit(_MODES[mode], features, limit)
-        result = found if result is None else layer.emit("Where", layer.constant("mode", modes == mode), found, result)
+            found = node.emit(_MODES[mode], features, limit)
+        result = found if result is None else node.emit("Where", node.constant("mode", modes == mode), found, result)
     assert result is not None
     return result
 
@@ -153,30 +153,30 @@ def _ways(
     return found
 
 
-def _base(layer: OnnxNode) -> list[float]:
-    given = layer.attributes.get("base_values_as_tensor")
-    return layer.attributes.get("base_values") or [] if given is None else given.tolist()
+def _base(node: OnnxNode) -> list[float]:
+    given = node.attributes.get("base_values_as_tensor")
+    return node.attributes.get("base_values") or [] if given is None else given.tolist()
 
 
-def tree_regressor(layer: OnnxNode, texts: set[int]) -> Results:
-    if layer.attributes.get("aggregate_function", "SUM") not in ("SUM", "AVERAGE"):
+def tree_regressor(node: OnnxNode, texts: set[int]) -> Results:
+    if node.attributes.get("aggregate_function", "SUM") not in ("SUM", "AVERAGE"):
         raise RefusedError("only sums and averages are supported")
-    total, base = ensemble_sums(layer, "target", layer.attributes["n_targets"]), _base(layer)
-    return [transformed(layer, layer.emit("Add", total, f32(layer, "base", base)) if base else total)]
+    total, base = ensemble_sums(node, "target", node.attributes["n_targets"]), _base(node)
+    return [transformed(node, node.emit("Add", total, f32(node, "base", base)) if base else total)]
 
 
-def tree_classifier(layer: OnnxNode, texts: set[int]) -> Results:
+def tree_classifier(node: OnnxNode, texts: set[int]) -> Results:
     """(classes, scores).  Of two classes, leaves that weigh the first alone weigh the second, as exporters mean it."""
-    a, base = layer.attributes, _base(layer)
+    a, base = node.attributes, _base(node)
     count = len(a.get("classlabels_strings") or a.get("classlabels_int64s") or ())
     single = count == 2 and set(a["class_ids"]) == {0}
-    total = ensemble_sums(layer, "class", 1 if single else count)
-    scores = layer.emit("Add", total, f32(layer, "base", base[-1:] if single else base)) if base else total
+    total = ensemble_sums(node, "class", 1 if single else count)
+    scores = node.emit("Add", total, f32(node, "base", base[-1:] if single else base)) if base else total
     if single:
         weights = a.get("class_weights") or a["class_weights_as_tensor"].tolist()
         probability = min(weights) >= 0
-        chosen = exceeds(layer, scores, 0.5 if probability else 0)
-        answer = of_two(layer, scores, probability=probability)
+        chosen = exceeds(node, scores, 0.5 if probability else 0)
+        answer = of_two(node, scores, probability=probability)
     else:
-        chosen, answer = layer.emit("ArgMax", scores, axis=1, keepdims=0), transformed(layer, scores)
-    return [labels(layer, chosen, "classlabels_int64s", "classlabels_strings"), answer]
+        chosen, answer = node.emit("ArgMax", scores, axis=1, keepdims=0), transformed(node, scores)
+    return [labels(node, chosen, "classlabels_int64s", "classlabels_strings"), answer]

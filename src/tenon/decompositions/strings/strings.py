@@ -20,7 +20,7 @@ from tenon.decompositions.onnx.ml import (
     normalizer,
     scaler,
 )
-from tenon.decompositions.onnx.node import OnnxNode, Results, Text
+from tenon.decompositions.onnx.node import OnnxNode, Results, StringTensor
 from tenon.decompositions.onnx.trees import tree_classifier, tree_regressor
 from tenon.decompositions.strings import regex
 from tenon.decompositions.strings.regex_syntax import PatternError
@@ -41,22 +41,22 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.strings import encoded
 
 
-def _equal(layer: OnnxNode, texts: set[int]) -> Results:
-    return [same_text(layer, layer.input(0), layer.input(1))]
+def _equal(node: OnnxNode, texts: set[int]) -> Results:
+    return [same_text(node, node.input(0), node.input(1))]
 
 
-def _regex_full_match(layer: OnnxNode, texts: set[int]) -> Results:
+def _regex_full_match(node: OnnxNode, texts: set[int]) -> Results:
     try:
-        automaton = regex.compile(layer.attributes.get("pattern", ""))
+        automaton = regex.compile(node.attributes.get("pattern", ""))
     except PatternError as error:
         raise RefusedError(
             f"its pattern cannot be compiled: {error}", "use RE2's syntax, or a simpler pattern"
         ) from None
-    x, shape = layer.input(0), layer.dims(0)[:-1]
+    x, shape = node.input(0), node.dims(0)[:-1]
     if not math.prod(shape):
-        return [layer.constant("nothing", np.zeros(shape, np.bool_))]
-    found = in_accepted(layer, states_behind(layer, x, automaton)[-1], automaton)
-    return [layer.emit("Squeeze", found, layer.ints("last", [-1]))]
+        return [node.constant("nothing", np.zeros(shape, np.bool_))]
+    found = in_accepted(node, states_behind(node, x, automaton)[-1], automaton)
+    return [node.emit("Squeeze", found, node.ints("last", [-1]))]
 
 
 # --------------------------------------------------------------------------------------------------------- cases
@@ -80,52 +80,52 @@ def _case_tables(upper: bool) -> tuple[Array, Array]:
     return first, second
 
 
-def _recased(layer: OnnxNode, x: Value, upper: bool) -> Value:
+def _recased(node: OnnxNode, x: Value, upper: bool) -> Value:
     """Strings in one case: characters of one and two bytes (Latin, Greek, Cyrillic, Armenian), of the same length."""
-    first, second = (layer.constant("cases", table) for table in _case_tables(upper))
-    edge = layer.constant("edge", np.zeros((*x.type.dims[:-1], 1), np.uint8))
-    around = layer.emit("Cast", layer.emit("Concat", edge, x, edge, axis=-1), to="i32")
+    first, second = (node.constant("cases", table) for table in _case_tables(upper))
+    edge = node.constant("edge", np.zeros((*x.type.dims[:-1], 1), np.uint8))
+    around = node.emit("Cast", node.emit("Concat", edge, x, edge, axis=-1), to="i32")
     width = width_of(x)
 
     def shifted(by: int) -> Value:
-        return layer.emit(
-            "Slice", around, layer.ints("start", [by]), layer.ints("end", [by + width]), layer.ints("axis", [-1])
+        return node.emit(
+            "Slice", around, node.ints("start", [by]), node.ints("end", [by + width]), node.ints("axis", [-1])
         )
 
     before, here, behind = (shifted(i) for i in range(3))
 
     def looked_up(table: Value, lead: Value, low: Value) -> Value:
-        row = layer.emit("Mul", lead, i32(layer, 64))
-        return layer.emit("Gather", table, layer.emit("Add", row, layer.emit("Mod", low, i32(layer, 64))), axis=0)
+        row = node.emit("Mul", lead, i32(node, 64))
+        return node.emit("Gather", table, node.emit("Add", row, node.emit("Mod", low, i32(node, 64))), axis=0)
 
-    goes_on = layer.emit(
+    goes_on = node.emit(
         "And",
-        layer.emit("GreaterOrEqual", here, i32(layer, 128)),
-        layer.emit("Less", here, i32(layer, 192)),
+        node.emit("GreaterOrEqual", here, i32(node, 128)),
+        node.emit("Less", here, i32(node, 192)),
     )
-    return where(layer, goes_on, looked_up(second, before, here), looked_up(first, here, behind))
+    return where(node, goes_on, looked_up(second, before, here), looked_up(first, here, behind))
 
 
-def _normalizer(layer: OnnxNode, texts: set[int]) -> Results:
-    x, dims, attributes = layer.input(0), layer.dims(0)[:-1], layer.attributes
+def _normalizer(node: OnnxNode, texts: set[int]) -> Results:
+    x, dims, attributes = node.input(0), node.dims(0)[:-1], node.attributes
     if len(dims) not in (1, 2) or (len(dims) == 2 and dims[0] != 1):
         raise RefusedError(f"strings of shape {list(dims)}; [C] or [1, C] is needed")
     action, words = attributes.get("case_change_action", "NONE"), attributes.get("stopwords") or []
-    result = x if action == "NONE" else _recased(layer, x, action == "UPPER")
+    result = x if action == "NONE" else _recased(node, x, action == "UPPER")
     if not words or not dims[-1]:
-        return [Text(layer.emit("Identity", result))]
+        return [StringTensor(node.emit("Identity", result))]
     compared = x
     if not attributes.get("is_case_sensitive", 0):
-        compared = _recased(layer, x, False)
+        compared = _recased(node, x, False)
         words = ["".join(_other_case(c, False) for c in word) for word in words]
     stop = encoded(np.array(words, object))
-    flat = layer.emit("Reshape", compared, layer.ints("rows", [dims[-1], 1, width_of(x)]))
-    found = layer.emit("Cast", same_text(layer, flat, layer.constant("stop", stop)), to="i32")
-    stopped = layer.emit("ReduceMax", found, layer.ints("words", [1]), keepdims=0)
-    kept = layer.emit("Equal", stopped, i32(layer, 0))
-    rest, count = layer.maker.emit_all(layer, "Compress", [result, kept], 2, axis=len(dims) - 1)
-    layer.maker.count(rest, len(dims) - 1, layer.emit("Max", count, layer.constant("one", np.array(1, np.int64))))
-    return [Text(rest)]
+    flat = node.emit("Reshape", compared, node.ints("rows", [dims[-1], 1, width_of(x)]))
+    found = node.emit("Cast", same_text(node, flat, node.constant("stop", stop)), to="i32")
+    stopped = node.emit("ReduceMax", found, node.ints("words", [1]), keepdims=0)
+    kept = node.emit("Equal", stopped, i32(node, 0))
+    rest, count = node.maker.emit_all(node, "Compress", [result, kept], 2, axis=len(dims) - 1)
+    node.maker.count(rest, len(dims) - 1, node.emit("Max", count, node.constant("one", np.array(1, np.int64))))
+    return [StringTensor(rest)]
 
 
 # ------------------------------------------------------------------------------------------------ labels, n-grams
@@ -160,149 +160,149 @@ def _kind(values: Array) -> str:
     return "strings" if values.dtype == object else "floats" if values.dtype.kind == "f" else "int64s"
 
 
-def _label_encoder(layer: OnnxNode, texts: set[int]) -> Results:
+def _label_encoder(node: OnnxNode, texts: set[int]) -> Results:
     """The first key that an element equals picks a value; behind the values stands that of what equals none."""
-    keys, values, default = _pairs(layer.attributes)
-    x = layer.input(0)
+    keys, values, default = _pairs(node.attributes)
+    x = node.input(0)
     if (keys.dtype == object) != (0 in texts):
         raise RefusedError("its keys are not of its input's type")
-    dims = layer.dims(0)[:-1] if texts else layer.dims(0)
+    dims = node.dims(0)[:-1] if texts else node.dims(0)
     if not math.prod(dims):
         nothing = np.zeros(dims, values.dtype)
-        return [text_constant(layer, "nothing", nothing) if values.dtype == object else layer.constant("none", nothing)]
-    at = _place(layer, x, keys)
+        return [text_constant(node, "nothing", nothing) if values.dtype == object else node.constant("none", nothing)]
+    at = _place(node, x, keys)
     table = np.concatenate([values, default])
     if values.dtype == object:
-        return [Text(layer.emit("Gather", text_constant(layer, "values", table).bytes, at, axis=0))]
-    return [layer.emit("Gather", layer.constant("values", table), at, axis=0)]
+        return [StringTensor(node.emit("Gather", text_constant(node, "values", table).bytes, at, axis=0))]
+    return [node.emit("Gather", node.constant("values", table), at, axis=0)]
 
 
-def _place(layer: OnnxNode, x: Value, keys: Array) -> Value:
+def _place(node: OnnxNode, x: Value, keys: Array) -> Value:
     """Which of the keys each element equals, i64; the number of keys where it is none of them."""
     if keys.dtype == object:
-        column = layer.emit("Unsqueeze", x, layer.ints("keys", [-2]))
-        same = same_text(layer, column, layer.constant("keys", encoded(keys)))
+        column = node.emit("Unsqueeze", x, node.ints("keys", [-2]))
+        same = same_text(node, column, node.constant("keys", encoded(keys)))
     else:
-        column = layer.emit("Unsqueeze", x, layer.ints("keys", [-1]))
-        same = layer.emit("Equal", column, layer.constant("keys", keys.astype(x.type.dtype.numpy)))
+        column = node.emit("Unsqueeze", x, node.ints("keys", [-1]))
+        same = node.emit("Equal", column, node.constant("keys", keys.astype(x.type.dtype.numpy)))
         if keys.dtype.kind == "f" and np.isnan(keys).any():
-            both = layer.emit("And", layer.emit("IsNaN", column), layer.constant("nan", np.isnan(keys)))
-            same = layer.emit("Or", same, both)
-    every = layer.constant("none", np.ones((*same.type.dims[:-1], 1), np.bool_))
-    found = layer.emit("Cast", layer.emit("Concat", same, every, axis=-1), to="i32")
-    return layer.emit("ArgMax", found, axis=-1, keepdims=0)
+            both = node.emit("And", node.emit("IsNaN", column), node.constant("nan", np.isnan(keys)))
+            same = node.emit("Or", same, both)
+    every = node.constant("none", np.ones((*same.type.dims[:-1], 1), np.bool_))
+    found = node.emit("Cast", node.emit("Concat", same, every, axis=-1), to="i32")
+    return node.emit("ArgMax", found, axis=-1, keepdims=0)
 
 
-def _one_hot(layer: OnnxNode, texts: set[int]) -> Results:
+def _one_hot(node: OnnxNode, texts: set[int]) -> Results:
     """f32 of which category each element is; one of no category is all zeros."""
-    x, words, numbers = layer.input(0), layer.attributes.get("cats_strings"), layer.attributes.get("cats_int64s")
+    x, words, numbers = node.input(0), node.attributes.get("cats_strings"), node.attributes.get("cats_int64s")
     if texts and words:
-        column = layer.emit("Unsqueeze", x, layer.ints("categories", [-2]))
-        same = same_text(layer, column, layer.constant("categories", encoded(np.array(words, object))))
+        column = node.emit("Unsqueeze", x, node.ints("categories", [-2]))
+        same = same_text(node, column, node.constant("categories", encoded(np.array(words, object))))
     elif numbers and not texts:
-        column = layer.emit("Unsqueeze", layer.emit("Cast", x, to="i64"), layer.ints("last", [-1]))
-        same = layer.emit("Equal", column, layer.ints("categories", numbers))
+        column = node.emit("Unsqueeze", node.emit("Cast", x, to="i64"), node.ints("last", [-1]))
+        same = node.emit("Equal", column, node.ints("categories", numbers))
     else:
         raise RefusedError("its categories are not of its input's type")
-    return [layer.emit("Cast", same, to="f32")]
+    return [node.emit("Cast", same, to="f32")]
 
 
-def _tf_idf(layer: OnnxNode, texts: set[int]) -> Results:
+def _tf_idf(node: OnnxNode, texts: set[int]) -> Results:
     """As of integers: those that say which string of the pool each string is."""
-    pool = layer.attributes.pop("pool_strings", None)
-    if not pool or not math.prod(layer.dims(0)[:-1]):
+    pool = node.attributes.pop("pool_strings", None)
+    if not pool or not math.prod(node.dims(0)[:-1]):
         raise RefusedError("its n-grams are not strings, or its input is empty")
     words = sorted(set(pool))
-    layer.set_input(0, _place(layer, layer.input(0), np.array(words, object)))
-    layer.attributes["pool_int64s"] = [words.index(word) for word in pool]
-    return tf_idf(layer)
+    node.set_input(0, _place(node, node.input(0), np.array(words, object)))
+    node.attributes["pool_int64s"] = [words.index(word) for word in pool]
+    return tf_idf(node)
 
 
 # ------------------------------------------------------------------------------------------------ moving strings
-def _axis(layer: OnnxNode, rank: int) -> int:
-    axis = int(layer.attributes.get("axis", 0))
+def _axis(node: OnnxNode, rank: int) -> int:
+    axis = int(node.attributes.get("axis", 0))
     if not -rank <= axis < rank:
         raise RefusedError(f"axis {axis} of strings with {rank} dimensions")
     return axis % rank
 
 
-def _rank(layer: OnnxNode, i: int = 0) -> int:
-    return len(layer.dims(i)) - 1
+def _rank(node: OnnxNode, i: int = 0) -> int:
+    return len(node.dims(i)) - 1
 
 
-def _moved(layer: OnnxNode, *inputs: Value, **attributes: object) -> Results:
-    return [Text(layer.emit(layer.type, *inputs, **attributes))]
+def _moved(node: OnnxNode, *inputs: Value, **attributes: object) -> Results:
+    return [StringTensor(node.emit(node.type, *inputs, **attributes))]
 
 
-def _joined(layer: OnnxNode, texts: set[int]) -> Results:
-    values = alike(layer, [layer.input(i) for i in range(len(layer.inputs))])
-    return _moved(layer, *values, axis=_axis(layer, _rank(layer)))
+def _joined(node: OnnxNode, texts: set[int]) -> Results:
+    values = alike(node, [node.input(i) for i in range(len(node.inputs))])
+    return _moved(node, *values, axis=_axis(node, _rank(node)))
 
 
-def _gather(layer: OnnxNode, texts: set[int]) -> Results:
-    return _moved(layer, layer.input(0), layer.input(1), axis=_axis(layer, _rank(layer)))
+def _gather(node: OnnxNode, texts: set[int]) -> Results:
+    return _moved(node, node.input(0), node.input(1), axis=_axis(node, _rank(node)))
 
 
-def _known_axes(layer: OnnxNode, i: int, rank: int) -> Value:
-    return layer.ints("axes", [int(a) % rank for a in layer.known(i, "the axes")])
+def _known_axes(node: OnnxNode, i: int, rank: int) -> Value:
+    return node.ints("axes", [int(a) % rank for a in node.known(i, "the axes")])
 
 
-def _squeeze(layer: OnnxNode, texts: set[int]) -> Results:
-    rank = _rank(layer)
-    if layer.has(1):
-        return _moved(layer, layer.input(0), _known_axes(layer, 1, rank))
-    return _moved(layer, layer.input(0), layer.ints("axes", [i for i, n in enumerate(layer.dims(0)[:-1]) if n == 1]))
+def _squeeze(node: OnnxNode, texts: set[int]) -> Results:
+    rank = _rank(node)
+    if node.has(1):
+        return _moved(node, node.input(0), _known_axes(node, 1, rank))
+    return _moved(node, node.input(0), node.ints("axes", [i for i, n in enumerate(node.dims(0)[:-1]) if n == 1]))
 
 
-def _unsqueeze(layer: OnnxNode, texts: set[int]) -> Results:
-    return _moved(layer, layer.input(0), _known_axes(layer, 1, _rank(layer) + layer.input(1).type.size))
+def _unsqueeze(node: OnnxNode, texts: set[int]) -> Results:
+    return _moved(node, node.input(0), _known_axes(node, 1, _rank(node) + node.input(1).type.size))
 
 
-def _reshape(layer: OnnxNode, texts: set[int]) -> Results:
-    dims = layer.dims(0)
-    if layer.type == "Flatten":
-        axis = layer.attributes.get("axis", 1)
+def _reshape(node: OnnxNode, texts: set[int]) -> Results:
+    dims = node.dims(0)
+    if node.type == "Flatten":
+        axis = node.attributes.get("axis", 1)
         axis = axis + len(dims) - 1 if axis < 0 else axis
         wanted = [math.prod(dims[:axis]), math.prod(dims[axis:-1])]
     else:
-        wanted = [int(n) for n in layer.known(1, "the shape")]
-        if not layer.attributes.get("allowzero", 0):
+        wanted = [int(n) for n in node.known(1, "the shape")]
+        if not node.attributes.get("allowzero", 0):
             wanted = [n or dims[i] for i, n in enumerate(wanted)]
     if -1 in wanted:
         rest = math.prod(n for n in wanted if n != -1)
         wanted[wanted.index(-1)] = math.prod(dims[:-1]) // rest if rest else 0
-    return [Text(layer.emit("Reshape", layer.input(0), layer.ints("shape", [*wanted, dims[-1]])))]
+    return [StringTensor(node.emit("Reshape", node.input(0), node.ints("shape", [*wanted, dims[-1]])))]
 
 
-def _transpose(layer: OnnxNode, texts: set[int]) -> Results:
-    rank = _rank(layer)
-    perm = layer.attributes.get("perm") or list(range(rank))[::-1]
-    return _moved(layer, layer.input(0), perm=[*perm, rank])
+def _transpose(node: OnnxNode, texts: set[int]) -> Results:
+    rank = _rank(node)
+    perm = node.attributes.get("perm") or list(range(rank))[::-1]
+    return _moved(node, node.input(0), perm=[*perm, rank])
 
 
-def _slice(layer: OnnxNode, texts: set[int]) -> Results:
-    rank = _rank(layer)
-    axes = _known_axes(layer, 3, rank) if layer.has(3) else layer.ints("axes", range(layer.input(1).type.size))
-    more = [layer.input(4)] if layer.has(4) else []
-    return _moved(layer, layer.input(0), layer.input(1), layer.input(2), axes, *more)
+def _slice(node: OnnxNode, texts: set[int]) -> Results:
+    rank = _rank(node)
+    axes = _known_axes(node, 3, rank) if node.has(3) else node.ints("axes", range(node.input(1).type.size))
+    more = [node.input(4)] if node.has(4) else []
+    return _moved(node, node.input(0), node.input(1), node.input(2), axes, *more)
 
 
-def _expand(layer: OnnxNode, texts: set[int]) -> Results:
-    shape = np.broadcast_shapes(layer.dims(0)[:-1], tuple(int(n) for n in layer.known(1, "the shape")))
-    return _moved(layer, layer.input(0), layer.ints("shape", [*shape, layer.dims(0)[-1]]))
+def _expand(node: OnnxNode, texts: set[int]) -> Results:
+    shape = np.broadcast_shapes(node.dims(0)[:-1], tuple(int(n) for n in node.known(1, "the shape")))
+    return _moved(node, node.input(0), node.ints("shape", [*shape, node.dims(0)[-1]]))
 
 
-def _chosen(layer: OnnxNode, texts: set[int]) -> Results:
-    condition = layer.emit("Unsqueeze", layer.input(0), layer.ints("last", [-1]))
-    return _moved(layer, condition, *alike(layer, [layer.input(1), layer.input(2)]))
+def _chosen(node: OnnxNode, texts: set[int]) -> Results:
+    condition = node.emit("Unsqueeze", node.input(0), node.ints("last", [-1]))
+    return _moved(node, condition, *alike(node, [node.input(1), node.input(2)]))
 
 
-def _shape(layer: OnnxNode, texts: set[int]) -> Results:
-    dims = layer.dims(0)[:-1]
-    if layer.type == "Size":
-        return [layer.constant("size", np.array(math.prod(dims), np.int64))]
-    ends = slice(layer.attributes.get("start", 0), layer.attributes.get("end"))
-    return [layer.ints("shape", dims[ends])]
+def _shape(node: OnnxNode, texts: set[int]) -> Results:
+    dims = node.dims(0)[:-1]
+    if node.type == "Size":
+        return [node.constant("size", np.array(math.prod(dims), np.int64))]
+    ends = slice(node.attributes.get("start", 0), node.attributes.get("end"))
+    return [node.ints("shape", dims[ends])]
 
 
 STRINGS: dict[str, Callable[[OnnxNode, set[int]], Results]] = {
@@ -313,7 +313,7 @@ STRINGS: dict[str, Callable[[OnnxNode, set[int]], Results]] = {
     "Flatten": _reshape,
     "Gather": _gather,
     "FeatureVectorizer": feature_vectorizer,
-    "Identity": lambda layer, texts: _moved(layer, layer.input(0)),
+    "Identity": lambda node, texts: _moved(node, node.input(0)),
     "Imputer": imputer,
     "LabelEncoder": _label_encoder,
     "LinearClassifier": linear_classifier,

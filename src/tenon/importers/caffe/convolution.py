@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.caffe.layer import Layer, Table, Tops
+from tenon.importers.caffe.node import CaffeLayer, Table, Tops
 from tenon.ir.graph import Value
 
 
-def extents(layer: Layer, name: str, default: int) -> tuple[int, ...]:
+def extents(layer: CaffeLayer, name: str, default: int) -> tuple[int, ...]:
     """A geometry of windows: X_h and X_w, or X once, or X for each axis."""
     p, count, short = layer.p, len(layer.dims()) - 2, name.removesuffix("_size")
     given = [int(n) for n in np.ravel(getattr(p, name))] or [default]
@@ -22,14 +22,14 @@ def extents(layer: Layer, name: str, default: int) -> tuple[int, ...]:
     return tuple(given * count if len(given) == 1 else given)
 
 
-def window(layer: Layer) -> dict[str, Any]:
+def window(layer: CaffeLayer) -> dict[str, Any]:
     kernel, strides, pads = extents(layer, "kernel_size", 0), extents(layer, "stride", 1), extents(layer, "pad", 0)
     if min((*kernel, *strides), default=0) < 1 or max((*kernel, *strides, *pads)) > 1 << 16:
         raise RefusedError(f"has the impossible kernel {list(kernel)}, stride {list(strides)} or pad {list(pads)}")
     return {"kernel_shape": kernel, "strides": strides, "pads": pads * 2}
 
 
-def convolution(layer: Layer) -> Value:
+def convolution(layer: CaffeLayer) -> Value:
     """Convolution and Deconvolution, whose weights have inputs and outputs the other way around."""
     p, dims, back = layer.p, layer.dims(), layer.type.startswith("Deconvolution")
     options, channels, output = window(layer), dims[1], p.num_output
@@ -45,7 +45,7 @@ def convolution(layer: Layer) -> Value:
     return layer.add("ConvTranspose" if back else "Conv", layer.x, w, layer.bias(output), **options)
 
 
-def inner_product(layer: Layer) -> Value:
+def inner_product(layer: CaffeLayer) -> Value:
     p, dims, axis = layer.p, layer.dims(), layer.along(layer.p.axis)
     rows, output = layer.as_matrix(layer.x, axis), p.num_output
     size = layer.builder.dims(rows)[1]
@@ -54,14 +54,14 @@ def inner_product(layer: Layer) -> Value:
     return y if axis == 1 else layer.reshape(y, *dims[:axis], output)
 
 
-def embed(layer: Layer) -> Value:
+def embed(layer: CaffeLayer) -> Value:
     p = layer.p
     table = layer.weights(0, (p.input_dim, p.num_output), p.weight_filler)
     bias, y = layer.bias(p.num_output), layer.add("Gather", table, layer.add("Cast", layer.x, to="i64"), axis=0)
     return y if bias is None else layer.add("Add", y, bias)
 
 
-def pooling(layer: Layer) -> Tops:
+def pooling(layer: CaffeLayer) -> Tops:
     p = layer.p
     *_, h, w = layer.image(layer.x)
     if p.global_pooling:
@@ -73,7 +73,7 @@ def pooling(layer: Layer) -> Tops:
     return [y, layer.add("Cast", layer.add("Mod", places, np.array(h * w, np.int64)), to="f32")]
 
 
-def pooled(layer: Layer, method: str, x: Value, window: dict[str, Any], ceil: bool = True) -> Value:
+def pooled(layer: CaffeLayer, method: str, x: Value, window: dict[str, Any], ceil: bool = True) -> Value:
     """Caffe's pooling, whose averages count the padding but not what lies beyond it."""
     if method not in ("MAX", "AVE"):
         raise RefusedError(f"pools in the way {method}", "only MAX and AVE give the same answer every time")
@@ -83,7 +83,7 @@ def pooled(layer: Layer, method: str, x: Value, window: dict[str, Any], ceil: bo
     return layer.add("AveragePool", x, count_include_pad=1, **options)
 
 
-def rounded(layer: Layer, x: Value, window: dict[str, Any], ceil: bool) -> dict[str, Any]:
+def rounded(layer: CaffeLayer, x: Value, window: dict[str, Any], ceil: bool) -> dict[str, Any]:
     """Windows whose count is rounded up as ONNX does it.  Raises RefusedError where Caffe would see an empty one."""
     sizes = layer.image(x)[2:]
     for n, k, s, p in zip(sizes, window["kernel_shape"], window["strides"], window["pads"][:2], strict=True):
@@ -94,7 +94,7 @@ def rounded(layer: Layer, x: Value, window: dict[str, Any], ceil: bool) -> dict[
     return window | {"ceil_mode": int(ceil)}
 
 
-def spatial_pyramid(layer: Layer) -> Value:
+def spatial_pyramid(layer: CaffeLayer) -> Value:
     """Levels of 1, 2, 4 ... bins along each axis, one after another in a row."""
     p, (*_, h, w) = layer.p, layer.image(layer.x)
     if not 0 < p.pyramid_height < 16:

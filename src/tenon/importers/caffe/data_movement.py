@@ -9,33 +9,33 @@ import numpy as np
 
 from tenon.decompositions import caffe_family as family
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.caffe.layer import Layer, Table
+from tenon.importers.caffe.node import CaffeLayer, Table
 from tenon.ir.graph import Value
 
 
-def _axis(layer: Layer, old: str) -> int:
+def _axis(layer: CaffeLayer, old: str) -> int:
     """The axis of Concat and Slice, which had another name once."""
     p = layer.p
     return layer.along(getattr(p, old) if p.has(old) else p.axis)
 
 
-def concat(layer: Layer) -> Value:
+def concat(layer: CaffeLayer) -> Value:
     axis = _axis(layer, "concat_dim")
     return layer.x if len(layer.bottoms) == 1 else layer.add("Concat", *layer.bottoms, axis=axis)
 
 
-def slices(layer: Layer) -> Sequence[Value]:
+def slices(layer: CaffeLayer) -> Sequence[Value]:
     return family.cut(layer, layer.x, _axis(layer, "slice_dim"), layer.p.slice_point, len(layer.message.top))
 
 
-def flatten(layer: Layer) -> Value:
+def flatten(layer: CaffeLayer) -> Value:
     dims, first, last = layer.dims(), layer.along(layer.p.axis), layer.along(layer.p.end_axis)
     if first > last:
         raise RefusedError(f"flattens from axis {first} to axis {last}")
     return layer.reshape(layer.x, *dims[:first], math.prod(dims[first : last + 1]), *dims[last + 1 :])
 
 
-def reshape(layer: Layer) -> Value:
+def reshape(layer: CaffeLayer) -> Value:
     """The axes from ``axis`` on in another shape, of which 0 keeps an axis."""
     p, dims = layer.p, layer.dims()
     first = p.axis if p.axis >= 0 else p.axis + len(dims) + 1
@@ -50,13 +50,13 @@ def reshape(layer: Layer) -> Value:
     return layer.reshape(layer.x, *dims[:first], *wanted, *dims[last:])
 
 
-def permute(layer: Layer) -> Value:
+def permute(layer: CaffeLayer) -> Value:
     """Axes that are not named stay behind the others."""
     rank, order = len(layer.dims()), list(layer.p.order)
     return layer.add("Transpose", layer.x, perm=(*order, *(i for i in range(rank) if i not in order)))
 
 
-def crop(layer: Layer) -> Value:
+def crop(layer: CaffeLayer) -> Value:
     """The first bottom cut to the extents of the second, from an axis on."""
     dims, wanted, first = layer.dims(), layer.dims(1), layer.along(layer.p.axis)
     count, offsets = len(dims) - first, layer.p.offset or [0]
@@ -69,14 +69,14 @@ def crop(layer: Layer) -> Value:
     return layer.slice(layer.x, offsets, ends, range(first, len(dims)))
 
 
-def tile(layer: Layer) -> Value:
+def tile(layer: CaffeLayer) -> Value:
     axis, tiles = layer.along(layer.p.axis), layer.p.tiles
     if not 0 < tiles < 1 << 20:
         raise RefusedError(f"tiles {tiles} times")
     return layer.add("Tile", layer.x, layer.ints(*(tiles if i == axis else 1 for i in range(len(layer.dims())))))
 
 
-def interp(layer: Layer) -> Value:
+def interp(layer: CaffeLayer) -> Value:
     """Bilinear, corner on corner, after cutting (a negative padding) the borders."""
     begin, end, (*_, h, w) = layer.p.pad_beg, layer.p.pad_end, layer.image(layer.x)
     if begin > 0 or end > 0 or h + begin + end < 1 or w + begin + end < 1:
@@ -86,7 +86,7 @@ def interp(layer: Layer) -> Value:
     return layer.resized(x, height, width, "linear", "align_corners")
 
 
-def _interpolated(layer: Layer, extent: int, side: str) -> int:
+def _interpolated(layer: CaffeLayer, extent: int, side: str) -> int:
     """The extent that a side becomes: that of the second bottom, the one that is given, or a multiple."""
     p = layer.p
     if len(layer.bottoms) > 1:
@@ -99,7 +99,7 @@ def _interpolated(layer: Layer, extent: int, side: str) -> int:
     return int(extent + (extent - 1) * (p.zoom_factor - 1))
 
 
-def upsample(layer: Layer) -> Value:
+def upsample(layer: CaffeLayer) -> Value:
     """The nearest element; with a second bottom, SegNet's layer, which undoes a pooling."""
     p, (*_, h, w) = layer.p, layer.image(layer.x)
     size = h * (p.scale_h or p.scale) - bool(p.pad_out_h), w * (p.scale_w or p.scale) - bool(p.pad_out_w)
@@ -108,7 +108,7 @@ def upsample(layer: Layer) -> Value:
     return _unpooled(layer, size) if len(layer.bottoms) > 1 else layer.resized(layer.x, *size, "nearest", "asymmetric")
 
 
-def _unpooled(layer: Layer, size: Sequence[int]) -> Value:
+def _unpooled(layer: CaffeLayer, size: Sequence[int]) -> Value:
     """Zeros, but for the elements of the first bottom where the second says that the maxima were in their plane."""
     planes, plane = math.prod(layer.dims()[:2]), math.prod(size)
     if layer.dims(1) != layer.dims() or min(size) < 1 or planes * plane >= 1 << 31:
@@ -120,7 +120,7 @@ def _unpooled(layer: Layer, size: Sequence[int]) -> Value:
     return layer.reshape(made, *layer.dims()[:2], *size)
 
 
-def arg_max(layer: Layer) -> Value:
+def arg_max(layer: CaffeLayer) -> Value:
     """Indices as floats; without an axis, of each item, flattened, in a blob [N, 1 or 2, top_k]."""
     p, flat = layer.p, not layer.p.has("axis")
     x = layer.reshape(layer.x, layer.dims()[0], 1, -1) if flat else layer.x
@@ -130,7 +130,7 @@ def arg_max(layer: Layer) -> Value:
     return layer.add("Concat", where, most, axis=1) if flat else most
 
 
-def _largest(layer: Layer, x: Value, axis: int) -> tuple[Value, Value]:
+def _largest(layer: CaffeLayer, x: Value, axis: int) -> tuple[Value, Value]:
     """(indices as floats, values) of the ``top_k`` largest elements along an axis."""
     count = layer.p.top_k
     if not 0 < count <= layer.builder.dims(x)[axis]:
@@ -145,7 +145,7 @@ def _largest(layer: Layer, x: Value, axis: int) -> tuple[Value, Value]:
 _REDUCTIONS = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare", "MEAN": "ReduceMean"}
 
 
-def reduction(layer: Layer) -> Value:
+def reduction(layer: CaffeLayer) -> Value:
     p, axes = layer.p, range(layer.along(layer.p.axis), len(layer.dims()))
     y = layer.add(_REDUCTIONS[p.operation], layer.x, layer.ints(*axes), keepdims=0)
     return family.affine(layer, y, p.coeff, 0.0)
@@ -157,15 +157,15 @@ LAYERS: Table = {
     "Crop": ("crop_param", crop),
     "Flatten": ("flatten_param", flatten),
     "Interp": ("interp_param", interp),
-    "Parameter": ("parameter_param", lambda c: c.weights(0, tuple(c.p.shape.dim))),
+    "Parameter": ("parameter_param", lambda layer: layer.weights(0, tuple(layer.p.shape.dim))),
     "Permute": ("permute_param", permute),
     "Reduction": ("reduction_param", reduction),
-    "Reorg": ("reorg_param", lambda c: family.reorg(c, c.x, c.p.stride, reverse=c.p.reverse)),
+    "Reorg": ("reorg_param", lambda layer: family.reorg(layer, layer.x, layer.p.stride, reverse=layer.p.reverse)),
     "Reshape": ("reshape_param", reshape),
-    "ShuffleChannel": ("shuffle_channel_param", lambda c: c.shuffled(c.x, c.p.group)),
+    "ShuffleChannel": ("shuffle_channel_param", lambda layer: layer.shuffled(layer.x, layer.p.group)),
     "Slice": ("slice_param", slices),
-    "Softmax": ("softmax_param", lambda c: c.add("Softmax", c.x, axis=c.along(c.p.axis))),
-    "Split": ("", lambda c: [c.x] * len(c.message.top)),
+    "Softmax": ("softmax_param", lambda layer: layer.add("Softmax", layer.x, axis=layer.along(layer.p.axis))),
+    "Split": ("", lambda layer: [layer.x] * len(layer.message.top)),
     "Tile": ("tile_param", tile),
     "Upsample": ("upsample_param", upsample),
 }

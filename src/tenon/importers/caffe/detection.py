@@ -7,19 +7,19 @@ import math
 from collections.abc import Sequence
 
 from tenon.decompositions.layers import region_head
-from tenon.decompositions.prior_boxes import Places, anchors, prior_boxes, sizes, within
+from tenon.decompositions.prior_boxes import PriorGrid, anchors, prior_boxes, sizes, within
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.caffe.layer import Layer, Table
+from tenon.importers.caffe.node import CaffeLayer, Table
 from tenon.ir.graph import Array, Value
 
 
-def prior_box(layer: Layer) -> Value:
+def prior_box(layer: CaffeLayer) -> Value:
     """Boxes and their variances [1, 2, 4 P], a constant: they follow from the shapes of the two bottoms."""
     p, (h, w), image = layer.p, layer.image(layer.x)[2:], layer.image(layer.bottom(1))
     size = p.img_h or p.img_size or image[2], p.img_w or p.img_size or image[3]
     steps = p.step_h or p.step or size[0] / h, p.step_w or p.step or size[1] / w
     boxes = sizes(p.min_size.tolist(), p.max_size.tolist(), _ratios(p.aspect_ratio.tolist(), p.flip), False)
-    found = prior_boxes(Places((h, w), size, steps, p.offset), boxes, p.variance.tolist() or [0.1], p.clip)
+    found = prior_boxes(PriorGrid((h, w), size, steps, p.offset), boxes, p.variance.tolist() or [0.1], p.clip)
     return layer.builder.constant(found[None], "priors")
 
 
@@ -34,7 +34,7 @@ def _ratios(given: Sequence[float], flip: bool) -> list[float]:
     return found[1:]
 
 
-def detection_output(layer: Layer) -> Value:
+def detection_output(layer: CaffeLayer) -> Value:
     p, suppression = layer.p, layer.p.nms_param
     if len(layer.bottoms) != 3:
         raise RefusedError(
@@ -56,14 +56,14 @@ def detection_output(layer: Layer) -> Value:
     )
 
 
-def roi_pooling(layer: Layer) -> Value:
+def roi_pooling(layer: CaffeLayer) -> Value:
     shape = (layer.p.pooled_h, layer.p.pooled_w)
     if not all(0 < n < 1 << 12 for n in shape):
         raise RefusedError(f"pools to {list(shape)}")
     return layer.add("MaxRoiPool", layer.x, layer.bottom(1), pooled_shape=shape, spatial_scale=layer.p.spatial_scale)
 
 
-def position_sensitive_roi_pooling(layer: Layer) -> Value:
+def position_sensitive_roi_pooling(layer: CaffeLayer) -> Value:
     p, channels = layer.p, layer.dims()[1]
     options = {"output_dim": p.output_dim, "group_size": p.group_size, "spatial_scale": p.spatial_scale}
     if min(p.group_size, p.output_dim) < 1 or p.group_size**2 * p.output_dim != channels:
@@ -77,14 +77,14 @@ def position_sensitive_roi_pooling(layer: Layer) -> Value:
     return layer.add("PsRoiAlign", layer.x, layer.bottom(1), **options, sample_num=p.sample_num)
 
 
-def proposal(layer: Layer) -> Value:
+def proposal(layer: CaffeLayer) -> Value:
     """Region proposals of Faster R-CNN: the layer of the C++ ports."""
     p = layer.p
     boxes = anchors(p.base_size, p.ratio.tolist(), p.scale.tolist())
     return _proposals(layer, boxes, p.feat_stride, p.pre_nms_topn, p.post_nms_topn, p.nms_thresh, p.min_size)
 
 
-def python(layer: Layer) -> Value:
+def python(layer: CaffeLayer) -> Value:
     """The one layer in Python that everyone has: py-faster-rcnn's proposals."""
     p = layer.p
     if p.layer != "ProposalLayer":
@@ -111,7 +111,7 @@ def _python_options(text: str) -> dict[str, object]:
 
 
 def _proposals(
-    layer: Layer, boxes: Array, stride: int, before: int, after: int, threshold: float, least: float
+    layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, least: float
 ) -> Value:
     if layer.dims()[0] != 1:
         raise RefusedError(f"proposes for {layer.dims()[0]} pictures at once; it can for one")
@@ -119,7 +119,7 @@ def _proposals(
     return layer.add("Proposal", layer.x, layer.bottom(1), layer.bottom(2), boxes, min_size=least, **options)
 
 
-def region(layer: Layer) -> Value:
+def region(layer: CaffeLayer) -> Value:
     p = layer.p
     return region_head(layer, layer.x, p.boxes_of_each_grid, p.classes, p.coords, softmax=p.softmax)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.importers.caffe import convolution, data_movement, detection, normalize, pointwise, recurrent
-from tenon.importers.caffe.layer import Layer, Table
+from tenon.importers.caffe.node import CaffeLayer, Table
 from tenon.ir.graph import Value
 from tenon.wire.protobuf import Message
 
@@ -22,7 +22,7 @@ LAYERS: Table = {
 }
 
 
-def import_layer(layer: Layer) -> None:
+def import_layer(layer: CaffeLayer) -> None:
     """Name the values of a layer's tops in its net.  Raises RefusedError."""
     message = layer.message
     if message.type not in LAYERS:

@@ -103,8 +103,8 @@ def pair(file: ModelFile) -> tuple[Message, ModelFile, Message | None]:
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a Caffe net when testing, cut at the given tensors.  See ``importers.load`` for errors."""
-    from tenon.importers.caffe.layer import Layer
     from tenon.importers.caffe.layers import import_layer
+    from tenon.importers.caffe.node import CaffeLayer
 
     described, where, weights = pair(file)
     ports, layers = modernised(described, where.name)
@@ -121,7 +121,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     shared: dict[str, Array] = {}
     for layer in layers:
         with builder.layer(layer.name, layer.type, *layer.top):
-            import_layer(Layer(builder, layer, blobs, shared))
+            import_layer(CaffeLayer(builder, layer, blobs, shared))
     return builder.finish(outputs_of(ports, layers))
 
 

@@ -6,12 +6,12 @@ import numpy as np
 
 from tenon.decompositions import caffe_family as family
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.caffe.layer import Layer, Table, filler
+from tenon.importers.caffe.node import CaffeLayer, Table, filler
 from tenon.ir.graph import Value
 from tenon.wire.protobuf import Message
 
 
-def batch_norm(layer: Layer) -> Value:
+def batch_norm(layer: CaffeLayer) -> Value:
     """Blobs: mean, variance, the factor that both are to be divided by; of NVIDIA's fork also scale and bias."""
     p, shape = layer.p, layer.dims()[1:2] or (1,)
     eps = max(p.eps, 1e-12)
@@ -27,7 +27,7 @@ def batch_norm(layer: Layer) -> Value:
     return layer.add("BatchNormalization", layer.x, scale, bias, *statistics, epsilon=eps)
 
 
-def _batch_statistics(layer: Layer, eps: float) -> Value:
+def _batch_statistics(layer: CaffeLayer, eps: float) -> Value:
     """Mean and variance of the batch at hand, for nets that ask for them even when testing."""
     axes = layer.ints(0, *range(2, len(layer.dims())))
     centred = layer.add("Sub", layer.x, layer.add("ReduceMean", layer.x, axes))
@@ -35,7 +35,7 @@ def _batch_statistics(layer: Layer, eps: float) -> Value:
     return layer.add("Div", centred, layer.add("Sqrt", layer.add("Add", variance, eps)))
 
 
-def segnet_batch_norm(layer: Layer) -> Value:
+def segnet_batch_norm(layer: CaffeLayer) -> Value:
     """``BN``: scale and shift, and in PSPNet's fork mean and variance (SegNet folds them into the first two)."""
     shape, x = layer.dims()[1:2], layer.x
     if layer.count == 2:
@@ -45,7 +45,7 @@ def segnet_batch_norm(layer: Layer) -> Value:
     return layer.add("BatchNormalization", x, *weights, epsilon=max(layer.p.eps, 1e-12))
 
 
-def _operand(layer: Layer, initial: Message) -> Value:
+def _operand(layer: CaffeLayer, initial: Message) -> Value:
     """The second bottom, or a learned blob for as many axes of the first as the parameters say."""
     if len(layer.bottoms) > 1:
         return layer.bottom(1)
@@ -54,7 +54,7 @@ def _operand(layer: Layer, initial: Message) -> Value:
     return layer.weights(0, covered if count < 0 else covered[:count], initial)
 
 
-def _spread(layer: Layer, value: Value) -> Value:
+def _spread(layer: CaffeLayer, value: Value) -> Value:
     """``value``, aligned with the first bottom's axes from the given one on, in a shape that broadcasts."""
     dims, rank = layer.builder.dims(value), len(layer.dims())
     first = layer.along(layer.p.axis) if dims else rank
@@ -64,7 +64,7 @@ def _spread(layer: Layer, value: Value) -> Value:
     return layer.reshape(value, *dims, *(1,) * after) if after else value
 
 
-def scale(layer: Layer) -> Value:
+def scale(layer: CaffeLayer) -> Value:
     factor = _operand(layer, filler(layer.p, 1.0))
     y = layer.add("Mul", layer.x, _spread(layer, factor))
     if not layer.p.bias_term:
@@ -73,11 +73,11 @@ def scale(layer: Layer) -> Value:
     return layer.add("Add", y, _spread(layer, added))
 
 
-def bias(layer: Layer) -> Value:
+def bias(layer: CaffeLayer) -> Value:
     return layer.add("Add", layer.x, _spread(layer, _operand(layer, layer.p.filler)))
 
 
-def local_response(layer: Layer) -> Value:
+def local_response(layer: CaffeLayer) -> Value:
     p, within = layer.p, layer.p.norm_region == "WITHIN_CHANNEL"
     if p.local_size % 2 == 0:
         raise RefusedError(f"its local_size {p.local_size} is not odd")
@@ -85,13 +85,13 @@ def local_response(layer: Layer) -> Value:
     return family.local_response(layer, layer.x, p.local_size, p.alpha, p.beta, k, within=within)
 
 
-def mean_variance(layer: Layer) -> Value:
+def mean_variance(layer: CaffeLayer) -> Value:
     p = layer.p
     eps = p.eps if p.normalize_variance else None
     return family.mean_variance(layer, layer.x, across_channels=p.across_channels, eps=eps)
 
 
-def normalize(layer: Layer) -> Value:
+def normalize(layer: CaffeLayer) -> Value:
     """SSD's: each place (or the whole picture) to length one, times a learned scale."""
     p, rank, channels = layer.p, len(layer.dims()), layer.dims()[1]
     y = family.of_length_one(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.caffe.layer import Layer, Table, Tops
+from tenon.importers.caffe.node import CaffeLayer, Table, Tops
 from tenon.ir.graph import Value
 
 LONGEST = 512
@@ -20,7 +20,7 @@ LONGEST = 512
 class _Sequence:
     """The projected inputs of a recurrent layer, and steps through them."""
 
-    def __init__(self, layer: Layer, gates: int, states: int) -> None:
+    def __init__(self, layer: CaffeLayer, gates: int, states: int) -> None:
         self.layer, self.size = layer, layer.p.num_output
         self.steps, self.streams = layer.dims()[:2]
         self.exposed = states if layer.p.expose_hidden else 0
@@ -60,7 +60,7 @@ class _Sequence:
         return [self.layer.reshape(y, self.steps, self.streams, self.size), *last]
 
 
-def lstm(layer: Layer) -> Tops:
+def lstm(layer: CaffeLayer) -> Tops:
     sequence, add = _Sequence(layer, 4, 2), layer.add
     w = sequence.hidden(0, 4 * sequence.size)
     h, c = sequence.first()
@@ -79,7 +79,7 @@ def lstm(layer: Layer) -> Tops:
     return sequence.joined(outputs, *(state for state in (h, c) if state is not None))
 
 
-def rnn(layer: Layer) -> Tops:
+def rnn(layer: CaffeLayer) -> Tops:
     sequence, add = _Sequence(layer, 1, 1), layer.add
     w, out = sequence.hidden(0, sequence.size), sequence.hidden(1, sequence.size)
     bias = layer.weights(4 + sequence.static, (sequence.size,), layer.p.bias_filler)

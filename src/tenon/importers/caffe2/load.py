@@ -15,7 +15,8 @@ from tenon.errors import FormatError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.graph_builder.node_context import port
-from tenon.importers.caffe2.ops import OPERATORS, Context, looks_like_name
+from tenon.importers.caffe2.node import Caffe2Node
+from tenon.importers.caffe2.ops import OPERATORS, looks_like_name
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, DType, TensorType
@@ -144,7 +145,7 @@ def _build(builder: GraphBuilder, predict: Message, init: Message | None) -> Gra
         if name in filled and name not in builder:
             with builder.layer(name, filled[name].type, name):
                 builder[name] = builder.constant(fill(filled[name]), "weights")
-    context = Context(builder, blind)
+    context = Caffe2Node(builder, blind)
     for i, op in enumerate(predict.op):
         _operator(builder, context, op, op.name or f"{op.type}_{i}")
     firsts = {op.output[0] for op in predict.op if op.output}
@@ -152,7 +153,7 @@ def _build(builder: GraphBuilder, predict: Message, init: Message | None) -> Gra
     return builder.finish(wanted or (list(predict.op[-1].output[:1]) if predict.op else []))
 
 
-def _operator(builder: GraphBuilder, context: Context, op: Message, name: str) -> None:
+def _operator(builder: GraphBuilder, context: Caffe2Node, op: Message, name: str) -> None:
     with builder.layer(name, op.type, *op.output):
         if op.type in _FILLS and not op.input and op.output:
             builder[op.output[0]] = builder.constant(fill(op), "filled")

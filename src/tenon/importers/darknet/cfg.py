@@ -80,7 +80,7 @@ def sections(data: bytes) -> list[Section]:
     return found
 
 
-class Parameters:
+class DarknetWeights:
     """The floats of a .weights file, taken one layer after the other; without a file everything is zero."""
 
     def __init__(self, data: bytes | None) -> None:

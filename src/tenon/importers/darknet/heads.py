@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.decompositions import yolo_grid
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.darknet.layer import Layer
+from tenon.importers.darknet.node import DarknetLayer
 from tenon.importers.darknet.tree import softmax, tree, whole
 from tenon.ir.graph import Array, Value
 
@@ -41,21 +41,21 @@ class _Grid:
     def cells(self) -> int:
         return self.height * self.width
 
-    def centres(self, layer: Layer, xy: Value) -> Value:
+    def centres(self, layer: DarknetLayer, xy: Value) -> Value:
         """Places within cells as places in the picture."""
         moved = layer.add("Add", xy, yolo_grid.places(self.height, self.width))
         return layer.add("Mul", moved, 1 / yolo_grid.extents(self.height, self.width))
 
-    def parts(self, layer: Layer, *sizes: int) -> Sequence[Value]:
+    def parts(self, layer: DarknetLayer, *sizes: int) -> Sequence[Value]:
         """The numbers of the boxes in parts [1, anchors, size, cells]."""
         return layer.split(layer.reshape(layer.x, 1, self.anchors, self.entries, self.cells), 2, sizes)
 
-    def listed(self, layer: Layer, x: Value, numbers: int) -> Value:
+    def listed(self, layer: DarknetLayer, x: Value, numbers: int) -> Value:
         """[1, anchors, numbers, cells] as [1, cells * anchors, numbers]."""
         return layer.reshape(layer.add("Transpose", x, perm=(0, 3, 1, 2)), 1, self.cells * self.anchors, numbers)
 
 
-def _grid(layer: Layer, anchors: int, entries: int) -> _Grid:
+def _grid(layer: DarknetLayer, anchors: int, entries: int) -> _Grid:
     channels, height, width = layer.planes()
     if anchors < 1 or channels != anchors * entries:
         wanted = f"{anchors} anchors of {entries} numbers"
@@ -63,7 +63,7 @@ def _grid(layer: Layer, anchors: int, entries: int) -> _Grid:
     return _Grid(anchors, entries, height, width)
 
 
-def _anchors(layer: Layer, chosen: Sequence[int], unit: Sequence[float]) -> Array:
+def _anchors(layer: DarknetLayer, chosen: Sequence[int], unit: Sequence[float]) -> Array:
     """[1, anchors, 2, 1]: width and height of the chosen anchors in pictures; ``unit`` is what they are counted in."""
     numbers = np.array(layer.section.numbers("anchors"), np.float32)
     if numbers.size % 2 or any(not 0 <= i < numbers.size // 2 for i in chosen):
@@ -71,18 +71,18 @@ def _anchors(layer: Layer, chosen: Sequence[int], unit: Sequence[float]) -> Arra
     return (numbers.reshape(-1, 2)[list(chosen)] / np.array(unit, np.float32)).reshape(1, -1, 2, 1)
 
 
-def _offset(layer: Layer, xy: Value) -> Value:
+def _offset(layer: DarknetLayer, xy: Value) -> Value:
     """Centres stretched beyond their cell by scale_x_y."""
     scale = layer.section.number("scale_x_y", 1.0)
     return xy if scale == 1 else layer.add("Sub", layer.add("Mul", xy, scale), 0.5 * (scale - 1))
 
 
-def _mask(layer: Layer) -> list[int]:
+def _mask(layer: DarknetLayer) -> list[int]:
     chosen = [int(i) for i in layer.section.numbers("mask")]
     return chosen or list(range(layer.section.integer("num", 1)))
 
 
-def yolo(layer: Layer) -> Detections:
+def yolo(layer: DarknetLayer) -> Detections:
     """Anchors in pixels of the network's input; with new_coords the convolution before has made all of it 0..1."""
     chosen, classes = _mask(layer), layer.section.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 5)
@@ -99,7 +99,7 @@ def yolo(layer: Layer) -> Detections:
     return _found(layer, grid, raw, grid.centres(layer, xy), size, objectness, probabilities)
 
 
-def gaussian_yolo(layer: Layer) -> Detections:
+def gaussian_yolo(layer: DarknetLayer) -> Detections:
     """YOLO that also says how unsure it is of each coordinate; the scores shrink by the mean of that."""
     chosen, classes = _mask(layer), layer.section.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 9)
@@ -117,14 +117,14 @@ def gaussian_yolo(layer: Layer) -> Detections:
 
 
 def _found(
-    layer: Layer, grid: _Grid, raw: Value, center: Value, size: Value, objectness: Value, probabilities: Value
+    layer: DarknetLayer, grid: _Grid, raw: Value, center: Value, size: Value, objectness: Value, probabilities: Value
 ) -> Detections:
     boxes = grid.listed(layer, yolo_grid.corners(layer, center, layer.add("Mul", size, 0.5)), 4)
     scores = layer.add("Mul", probabilities, objectness)
     return Detections(raw, boxes, grid.listed(layer, scores, layer.builder.dims(scores)[2]))
 
 
-def region(layer: Layer) -> Detections:
+def region(layer: DarknetLayer) -> Detections:
     """YOLO v2: anchors in cells."""
     section = layer.section
     count, classes = section.integer("num", 1), section.integer("classes", 20)
@@ -142,7 +142,7 @@ def region(layer: Layer) -> Detections:
     return _found(layer, grid, raw, grid.centres(layer, xy), size, objectness, certain)
 
 
-def _probabilities(layer: Layer, logits: Value) -> Value:
+def _probabilities(layer: DarknetLayer, logits: Value) -> Value:
     if layer.section.text("tree"):
         return logits
     if layer.section.integer("softmax"):
@@ -150,7 +150,7 @@ def _probabilities(layer: Layer, logits: Value) -> Value:
     return layer.add("Sigmoid", logits)
 
 
-def detection(layer: Layer) -> Detections:
+def detection(layer: DarknetLayer) -> Detections:
     """YOLO v1: a vector of class probabilities of all cells, then objectness, then boxes."""
     section = layer.section
     side, count, classes = section.integer("side", 7), section.integer("num", 1), section.integer("classes", 1)
@@ -173,7 +173,7 @@ def detection(layer: Layer) -> Detections:
     return Detections(raw, boxes, layer.reshape(scores, 1, grid.cells * count, classes))
 
 
-HEADS: dict[str, Callable[[Layer], Detections]] = {
+HEADS: dict[str, Callable[[DarknetLayer], Detections]] = {
     "yolo": yolo,
     "Gaussian_yolo": gaussian_yolo,
     "region": region,

@@ -15,67 +15,67 @@ import numpy as np
 
 from tenon.decompositions import caffe_family as family
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
+from tenon.graph_builder.node_context import NodeContext
 from tenon.importers.darknet import tree
 from tenon.importers.darknet.cfg import Section
-from tenon.importers.darknet.layer import Layer
+from tenon.importers.darknet.node import DarknetLayer
 from tenon.ir.graph import Array, Value
 
 EPSILON = 1e-6
 """Of batch normalisation, under the root as OpenCV has it.  Darknet itself is of several minds: pjreddie's C code adds
 1e-6 to the root, its CUDA code and AlexeyAB's put 1e-5 under it."""
 
-Spell = Callable[[Emitter, Value], Value]
+Spell = Callable[[NodeContext, Value], Value]
 
 
 # ----------------------------------------------------------------------------------------- activations
 def _pieces(low: float, high: float, outer: float, inner: float, middle: float) -> Spell:
     """A line of slope ``inner`` through ``middle`` at 0 between two bounds, of slope ``outer`` beyond them."""
 
-    def spell(e: Emitter, x: Value) -> Value:
-        inside = e.add("Clip", x, low, high)
-        outside = e.add("Mul", e.add("Sub", x, inside), outer)
-        return e.add("Add", family.affine(e, inside, inner, middle), outside)
+    def spell(node: NodeContext, x: Value) -> Value:
+        inside = node.add("Clip", x, low, high)
+        outside = node.add("Mul", node.add("Sub", x, inside), outer)
+        return node.add("Add", family.affine(node, inside, inner, middle), outside)
 
     return spell
 
 
-def _ramp(e: Emitter, x: Value) -> Value:
-    return e.add("Add", e.add("Relu", x), e.add("Mul", x, 0.1))
+def _ramp(node: NodeContext, x: Value) -> Value:
+    return node.add("Add", node.add("Relu", x), node.add("Mul", x, 0.1))
 
 
-def _stair(e: Emitter, x: Value) -> Value:
+def _stair(node: NodeContext, x: Value) -> Value:
     """floor(x / 2), and between odd whole numbers and the next a ramp."""
-    floor = e.add("Floor", x)
-    half = e.add("Floor", e.add("Mul", x, 0.5))
-    whole = e.add("Floor", e.add("Mul", floor, 0.5))
-    odd = e.add("Sub", floor, e.add("Mul", whole, 2.0))
-    return e.add("Add", e.add("Mul", e.add("Sub", x, floor), odd), half)
+    floor = node.add("Floor", x)
+    half = node.add("Floor", node.add("Mul", x, 0.5))
+    whole = node.add("Floor", node.add("Mul", floor, 0.5))
+    odd = node.add("Sub", floor, node.add("Mul", whole, 2.0))
+    return node.add("Add", node.add("Mul", node.add("Sub", x, floor), odd), half)
 
 
-def _hard_mish(e: Emitter, x: Value) -> Value:
+def _hard_mish(node: NodeContext, x: Value) -> Value:
     """x above 0, x^2/2 + x between -2 and 0, 0 below: with m = min(x, 0) clipped at -2, (m/2 + 1) m + relu(x)."""
-    low = e.add("Clip", x, -2.0, 0.0)
-    return e.add("Add", e.add("Mul", family.affine(e, low, 0.5, 1.0), low), e.add("Relu", x))
+    low = node.add("Clip", x, -2.0, 0.0)
+    return node.add("Add", node.add("Mul", family.affine(node, low, 0.5, 1.0), low), node.add("Relu", x))
 
 
-def _over_channels(e: Emitter, x: Value) -> Value:
-    positive = e.add("Relu", x)
-    return e.add("Div", positive, e.add("Add", e.add("ReduceSum", positive, e.ints(1)), 1e-4))
+def _over_channels(node: NodeContext, x: Value) -> Value:
+    positive = node.add("Relu", x)
+    return node.add("Div", positive, node.add("Add", node.add("ReduceSum", positive, node.ints(1)), 1e-4))
 
 
 def _one(type: str, **attributes: Any) -> Spell:
-    return lambda e, x: e.add(type, x, **attributes)
+    return lambda node, x: node.add(type, x, **attributes)
 
 
 ACTIVATIONS: dict[str, Spell] = {
-    "linear": lambda e, x: x,
+    "linear": lambda node, x: x,
     "logistic": _one("Sigmoid"),
     "relu": _one("Relu"),
     "tanh": _one("Tanh"),
-    "loggy": lambda e, x: family.affine(e, e.add("Sigmoid", x), 2.0, -1.0),
-    "relu6": lambda e, x: e.add("Clip", x, 0.0, 6.0),
-    "hardtan": lambda e, x: e.add("Clip", x, -1.0, 1.0),
+    "loggy": lambda node, x: family.affine(node, node.add("Sigmoid", x), 2.0, -1.0),
+    "relu6": lambda node, x: node.add("Clip", x, 0.0, 6.0),
+    "hardtan": lambda node, x: node.add("Clip", x, -1.0, 1.0),
     "relie": _one("LeakyRelu", alpha=0.01),
     "leaky": _one("LeakyRelu", alpha=0.1),
     "ramp": _ramp,
@@ -109,7 +109,7 @@ def check(section: Section) -> None:
         raise RefusedError(f"the activation '{kind}' is not known", f"known are {', '.join(ACTIVATIONS)}")
 
 
-def activate(layer: Layer, x: Value, default: str) -> Value:
+def activate(layer: DarknetLayer, x: Value, default: str) -> Value:
     return ACTIVATIONS[layer.section.text("activation", default)](layer, x)
 
 
@@ -121,7 +121,7 @@ class Offsets:
     bias: Array
     statistics: Sequence[Array]
 
-    def after(self, layer: Layer, type: str, x: Value, weights: Array, **attributes: Any) -> Value:
+    def after(self, layer: DarknetLayer, type: str, x: Value, weights: Array, **attributes: Any) -> Value:
         """A product by its operator, biased or normalised; no activation."""
         if not self.statistics:
             return layer.add(type, x, weights, self.bias, **attributes)
@@ -129,16 +129,16 @@ class Offsets:
         return _normalized(layer, layer.add(type, x, weights, **attributes), scale, self.bias, mean, variance)
 
 
-def _statistics(layer: Layer, outputs: int) -> list[Array]:
+def _statistics(layer: DarknetLayer, outputs: int) -> list[Array]:
     """Scale, mean and variance, which come next in the file if the layer normalises."""
     return [layer.parameters.take(outputs) for _ in range(3 if layer.section.integer("batch_normalize") else 0)]
 
 
-def _normalized(layer: Layer, x: Value, scale: Array, bias: Array, mean: Array, variance: Array) -> Value:
+def _normalized(layer: DarknetLayer, x: Value, scale: Array, bias: Array, mean: Array, variance: Array) -> Value:
     return layer.add("BatchNormalization", x, scale, bias, mean, variance, epsilon=EPSILON)
 
 
-def convolution(layer: Layer, x: Value, filters: int, window: dict[str, Any], weights: Sequence[int]) -> Value:
+def convolution(layer: DarknetLayer, x: Value, filters: int, window: dict[str, Any], weights: Sequence[int]) -> Value:
     """A convolution with its bias or batch normalisation, whose floats come next in the file; no activation."""
     take = layer.parameters.take
     offsets, kernel = Offsets(take(filters), _statistics(layer, filters)), take(*weights)
@@ -163,7 +163,7 @@ def padding(section: Section, size: int) -> int:
     return size // 2 if section.integer("pad") else section.integer("padding")
 
 
-def convolutional(layer: Layer) -> Value:
+def convolutional(layer: DarknetLayer) -> Value:
     section = layer.section
     filters, size, groups = section.integer("filters", 1), section.integer("size", 1), section.integer("groups", 1)
     options = window(section, size, padding(section, size)) | {"group": max(1, groups)}
@@ -176,7 +176,7 @@ def convolutional(layer: Layer) -> Value:
     return _blurred(layer, x, filters, strides) if blur else x
 
 
-def _blurred(layer: Layer, x: Value, filters: int, strides: Sequence[int]) -> Value:
+def _blurred(layer: DarknetLayer, x: Value, filters: int, strides: Sequence[int]) -> Value:
     """The strides of an anti-aliased layer, taken after it on a smoothed image (AlexeyAB)."""
     two = layer.section.integer("antialiasing") == 2
     taps = np.ones(2, np.float32) / 2 if two else np.array([1, 2, 1], np.float32) / 4
@@ -185,7 +185,7 @@ def _blurred(layer: Layer, x: Value, filters: int, strides: Sequence[int]) -> Va
     return layer.add("Conv", x, kernel, kernel_shape=kernel.shape[2:], strides=strides, pads=pads, group=filters)
 
 
-def deconvolutional(layer: Layer) -> Value:
+def deconvolutional(layer: DarknetLayer) -> Value:
     section, take = layer.section, layer.parameters.take
     filters, size = section.integer("filters", 1), section.integer("size", 1)
     offsets = Offsets(take(filters), _statistics(layer, filters))
@@ -194,32 +194,32 @@ def deconvolutional(layer: Layer) -> Value:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class DarknetMatrix:
     """What a fully connected layer keeps: [outputs, inputs] and what follows."""
 
     weights: Array
     offsets: Offsets
 
-    def apply(self, layer: Layer, x: Value) -> Value:
+    def apply(self, layer: DarknetLayer, x: Value) -> Value:
         """Of x [1, inputs]; no activation."""
         return self.offsets.after(layer, "Gemm", x, self.weights, transB=1)
 
 
-def matrix(layer: Layer, inputs: int, outputs: int) -> Matrix:
+def matrix(layer: DarknetLayer, inputs: int, outputs: int) -> DarknetMatrix:
     """The fully connected layer whose floats come next in the file."""
     bias, weights = layer.parameters.take(outputs), layer.parameters.take(outputs, inputs)
     if layer.parameters.transposed:
         weights = weights.reshape(inputs, outputs).T
-    return Matrix(weights, Offsets(bias, _statistics(layer, outputs)))
+    return DarknetMatrix(weights, Offsets(bias, _statistics(layer, outputs)))
 
 
-def connected(layer: Layer) -> Value:
+def connected(layer: DarknetLayer) -> Value:
     x = layer.flat()
     stored = matrix(layer, layer.builder.dims(x)[1], layer.section.integer("output", 1))
     return activate(layer, stored.apply(layer, x), "logistic")
 
 
-def local(layer: Layer) -> Value:
+def local(layer: DarknetLayer) -> Value:
     """A convolution with weights of its own at every position: its windows, one product each."""
     section, take = layer.section, layer.parameters.take
     channels, height, width = layer.planes()
@@ -247,7 +247,7 @@ def local(layer: Layer) -> Value:
     return activate(layer, x, "logistic")
 
 
-def batchnorm(layer: Layer) -> Value:
+def batchnorm(layer: DarknetLayer) -> Value:
     """The original keeps no bias for it."""
     take, channels = layer.parameters.take, layer.dims[1]
     bias = take(channels) if layer.parameters.alexey else np.zeros(channels, np.float32)
@@ -256,7 +256,7 @@ def batchnorm(layer: Layer) -> Value:
 
 
 # ------------------------------------------------------------------------------------------- combining
-def shortcut(layer: Layer) -> Value:
+def shortcut(layer: DarknetLayer) -> Value:
     section = layer.section
     others = [_fitted(layer, layer.earlier(i)) for i in section.numbers("from")]
     if not others:
@@ -270,7 +270,7 @@ def shortcut(layer: Layer) -> Value:
     return activate(layer, layer.fold("Add", terms), "linear")
 
 
-def _fitted(layer: Layer, other: Value) -> Value:
+def _fitted(layer: DarknetLayer, other: Value) -> Value:
     """Another layer's result with as many channels and pixels as this one's: cut, filled with zeros, or thinned out."""
     if other.type == layer.x.type:
         return other
@@ -285,7 +285,7 @@ def _fitted(layer: Layer, other: Value) -> Value:
     return layer.add("Pad", other, layer.ints(0, 0, 0, 0, 0, channels - c, 0, 0)) if c < channels else other
 
 
-def _weighted(layer: Layer, terms: Sequence[Value], kind: str) -> list[Value]:
+def _weighted(layer: DarknetLayer, terms: Sequence[Value], kind: str) -> list[Value]:
     """The terms times learnt weights, one each or one per channel of each."""
     if kind not in ("per_feature", "per_layer", "per_channel"):
         raise RefusedError(f"weights_type={kind} is not known")
@@ -302,7 +302,7 @@ def _weighted(layer: Layer, terms: Sequence[Value], kind: str) -> list[Value]:
     return [layer.add("Mul", term, w.reshape(shape)) for term, w in zip(terms, weights, strict=True)]
 
 
-def route(layer: Layer) -> Value:
+def route(layer: DarknetLayer) -> Value:
     section = layer.section
     parts = [layer.earlier(i) for i in section.numbers("layers")]
     if not parts:
@@ -315,7 +315,7 @@ def route(layer: Layer) -> Value:
     return parts[0] if len(parts) == 1 else layer.add("Concat", *parts, axis=1)
 
 
-def scale_channels(layer: Layer) -> Value:
+def scale_channels(layer: DarknetLayer) -> Value:
     """An earlier layer's result times this one's: one number per channel, or per pixel with scale_wh."""
     other = layer.earlier(layer.section.number("from"))
     c, h, w = layer.planes()
@@ -325,7 +325,7 @@ def scale_channels(layer: Layer) -> Value:
     return activate(layer, layer.add("Mul", other, layer.x), "linear")
 
 
-def sam(layer: Layer) -> Value:
+def sam(layer: DarknetLayer) -> Value:
     other = layer.earlier(layer.section.number("from"))
     if other.type != layer.x.type:
         raise RefusedError(f"it multiplies {other.type} with {layer.x.type}")
@@ -333,7 +333,7 @@ def sam(layer: Layer) -> Value:
 
 
 # --------------------------------------------------------------------------------------------- windows
-def _pool_window(layer: Layer, strides: tuple[int, int]) -> dict[str, Any]:
+def _pool_window(layer: DarknetLayer, strides: tuple[int, int]) -> dict[str, Any]:
     """Darknet pads by ``padding`` in all, the smaller half first: (n + padding - size) / stride + 1 windows."""
     section, (_, *sizes) = layer.section, layer.planes()
     size = section.integer("size", section.integer("stride", 1))
@@ -347,7 +347,7 @@ def _pool_window(layer: Layer, strides: tuple[int, int]) -> dict[str, Any]:
     return {"kernel_shape": (size, size), "strides": strides, "pads": (before, before, *ends)}
 
 
-def maxpool(layer: Layer) -> Value:
+def maxpool(layer: DarknetLayer) -> Value:
     section, strides = layer.section, _strides(layer.section)
     if section.integer("maxpool_depth"):
         return _maxpool_depth(layer)
@@ -356,7 +356,7 @@ def maxpool(layer: Layer) -> Value:
     return _blurred(layer, x, layer.planes()[0], strides) if blur else x
 
 
-def _maxpool_depth(layer: Layer) -> Value:
+def _maxpool_depth(layer: DarknetLayer) -> Value:
     """The largest of every ``out_channels``-th channel (AlexeyAB)."""
     channels, height, width = layer.planes()
     out = layer.section.integer("out_channels", 1)
@@ -367,16 +367,16 @@ def _maxpool_depth(layer: Layer) -> Value:
     return layer.reshape(most, 1, out, height, width)
 
 
-def local_avgpool(layer: Layer) -> Value:
+def local_avgpool(layer: DarknetLayer) -> Value:
     return layer.add("AveragePool", layer.x, **_pool_window(layer, _strides(layer.section)))
 
 
-def avgpool(layer: Layer) -> Value:
+def avgpool(layer: DarknetLayer) -> Value:
     layer.planes()
     return layer.add("GlobalAveragePool", layer.x)
 
 
-def upsample(layer: Layer) -> Value:
+def upsample(layer: DarknetLayer) -> Value:
     """Nearest neighbours; a negative stride sums blocks instead."""
     layer.planes()
     stride, scale = layer.section.integer("stride", 2), layer.section.number("scale", 1.0)
@@ -393,7 +393,7 @@ def upsample(layer: Layer) -> Value:
     return family.affine(layer, x, scale, 0.0)
 
 
-def reorg(layer: Layer) -> Value:
+def reorg(layer: DarknetLayer) -> Value:
     """Squares of pixels as channels; with ``extra`` a vector with so many zeros behind it instead."""
     section, extra = layer.section, layer.section.integer("extra")
     if extra > 0:
@@ -401,14 +401,14 @@ def reorg(layer: Layer) -> Value:
     return family.reorg(layer, layer.x, section.integer("stride", 1), reverse=bool(section.integer("reverse")))
 
 
-def reorg3d(layer: Layer) -> Value:
+def reorg3d(layer: DarknetLayer) -> Value:
     """AlexeyAB's, which means what ONNX does."""
     if layer.section.integer("reverse"):
         raise RefusedError("reverse=1 is not supported")
     return layer.add("SpaceToDepth", layer.x, blocksize=layer.section.integer("stride", 1))
 
 
-def crop(layer: Layer) -> Value:
+def crop(layer: DarknetLayer) -> Value:
     """The middle of the picture, its values 0..1 made -1..1 unless ``noadjust``."""
     _, height, width = layer.planes()
     h, w = layer.section.integer("crop_height", 1), layer.section.integer("crop_width", 1)
@@ -420,7 +420,7 @@ def crop(layer: Layer) -> Value:
 
 
 # ---------------------------------------------------------------------------------------------- others
-def softmax(layer: Layer) -> Value:
+def softmax(layer: DarknetLayer) -> Value:
     section, size = layer.section, math.prod(layer.dims)
     if section.text("tree"):
         classes = tree.tree(layer)
@@ -434,17 +434,17 @@ def softmax(layer: Layer) -> Value:
     return layer.reshape(layer.add("Softmax", layer.reshape(x, groups, size // groups), axis=1), *layer.dims)
 
 
-def lrn(layer: Layer) -> Value:
+def lrn(layer: DarknetLayer) -> Value:
     section, size = layer.section, layer.section.integer("size", 5)
     alpha, beta, kappa = section.number("alpha", 1e-4), section.number("beta", 0.75), section.number("kappa", 1.0)
     return layer.add("LRN", layer.x, size=size, alpha=alpha * size, beta=beta, bias=kappa)
 
 
-def same(layer: Layer) -> Value:
+def same(layer: DarknetLayer) -> Value:
     return layer.x
 
 
-LAYERS: dict[str, Callable[[Layer], Value]] = {
+LAYERS: dict[str, Callable[[DarknetLayer], Value]] = {
     "convolutional": convolutional,
     "conv": convolutional,
     "deconvolutional": deconvolutional,

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from tenon.errors import FormatError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
-from tenon.importers.darknet.cfg import Parameters, Section, is_cfg, sections
+from tenon.importers.darknet.cfg import DarknetWeights, Section, is_cfg, sections
 from tenon.importers.darknet.heads import HEADS, Detections
-from tenon.importers.darknet.layer import Layer, Network
 from tenon.importers.darknet.layers import LAYERS, check
+from tenon.importers.darknet.node import DarknetLayer, DarknetNetwork
 from tenon.importers.darknet.recurrent import RECURRENT
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
@@ -25,7 +25,7 @@ from tenon.ir.preprocessing import Fit, Heads, Picture
 from tenon.ir.types import F32, tensor
 from tenon.model_files.model_file import ModelFile
 
-_SPELLS: dict[str, Callable[[Layer], Value | Detections]] = {**LAYERS, **RECURRENT, **HEADS}
+_SPELLS: dict[str, Callable[[DarknetLayer], Value | Detections]] = {**LAYERS, **RECURRENT, **HEADS}
 _SILENT = frozenset({"cost", "dropout"})
 """Sections after which the result of the network is still the one before them."""
 
@@ -55,7 +55,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     else:
         cfg = file.partner("the .cfg", "{stem}.cfg", "*.cfg", fits=lambda other: is_cfg(other.data))
     try:
-        parameters = Parameters(weights.data if weights else None)
+        parameters = DarknetWeights(weights.data if weights else None)
         options, *layers = sections(cfg.data)
         builder = GraphBuilder(cfg, cfg.stem, shapes, inputs, outputs, len(weights.data) if weights else 1 << 20)
         return _build(builder, options, layers, parameters)
@@ -63,10 +63,10 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         raise type(error)(str(error) if cfg.name in str(error) else f"{cfg.name}: {error}") from error
 
 
-def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], parameters: Parameters) -> Graph:
+def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], parameters: DarknetWeights) -> Graph:
     if not parameters.given:
         builder.graph.incomplete = MISSING_WEIGHTS
-    network = Network(builder, layers, parameters, _input(builder, options))
+    network = DarknetNetwork(builder, layers, parameters, _input(builder, options))
     builder.graph.pictures["data"] = _pixels(options, layers)
     if not layers:
         raise FormatError("it has no layers; the file is truncated")
@@ -103,9 +103,9 @@ def _pixels(options: Section, layers: Sequence[Section]) -> Picture:
     return Picture(scale=(1 / 255,), fit=whole if detects else "crop", border=127, sampling="bilinear")
 
 
-def _made(network: Network, index: int) -> Value | Detections:
+def _made(network: DarknetNetwork, index: int) -> Value | Detections:
     """The result of a layer.  Raises RefusedError."""
-    layer = Layer(network, index)
+    layer = DarknetLayer(network, index)
     kind = layer.section.type
     if kind not in _SPELLS:
         raise unknown(kind, _SPELLS, "layer")
@@ -114,7 +114,7 @@ def _made(network: Network, index: int) -> Value | Detections:
     return _SPELLS[kind](layer)
 
 
-def _outputs(network: Network, found: Mapping[str, Detections]) -> list[str]:
+def _outputs(network: DarknetNetwork, found: Mapping[str, Detections]) -> list[str]:
     """Names of the graph's outputs: the last result, or those of the heads and what all of them found together."""
     builder, kinds = network.builder, [section.type for section in network.sections]
     last = next((i for i in reversed(range(len(kinds))) if kinds[i] not in _SILENT), 0)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.darknet.layer import Layer
 from tenon.importers.darknet.layers import ACTIVATIONS, activate, convolution, matrix, window
+from tenon.importers.darknet.node import DarknetLayer
 from tenon.ir.graph import Value
 
 
-def _remember(layer: Layer, old: Value, *terms: Value) -> Value:
+def _remember(layer: DarknetLayer, old: Value, *terms: Value) -> Value:
     """The sum of the terms, and of the old state where the layer has a shortcut, as the next state."""
     total = layer.add("Add", *terms)
     if layer.section.integer("shortcut"):
@@ -27,7 +27,7 @@ _SELF = {1: "logistic", 2: "loggy"}
 """The activation of rnn's matrix of the state, by the option ``logistic``."""
 
 
-def rnn(layer: Layer) -> Value:
+def rnn(layer: DarknetLayer) -> Value:
     """state' = f(A x) + g(B state); y = f(C state')."""
     section, x = layer.section, layer.flat()
     outputs = section.integer("output", 1)
@@ -42,7 +42,7 @@ def rnn(layer: Layer) -> Value:
     return activate(layer, c.apply(layer, total), "logistic")
 
 
-def crnn(layer: Layer) -> Value:
+def crnn(layer: DarknetLayer) -> Value:
     """As rnn, of convolutions; the original knows no ``size`` and always takes 3."""
     section = layer.section
     if len(layer.dims) == 2:
@@ -64,7 +64,7 @@ def crnn(layer: Layer) -> Value:
     return step(total, hidden, outputs)
 
 
-def gru(layer: Layer) -> Value:
+def gru(layer: DarknetLayer) -> Value:
     """y = z state + (1 - z) h.  AlexeyAB stores the three matrices of the input first, pjreddie those of the state."""
     outputs, x = layer.section.integer("output", 1), layer.flat()
     state = layer.state("state", 1, outputs)
@@ -86,7 +86,7 @@ _LSTM_ORDER = {True: "figo", False: "ifog"}
 """In which order a fork stores the gates: AlexeyAB (True), pjreddie (False)."""
 
 
-def lstm(layer: Layer) -> Value:
+def lstm(layer: DarknetLayer) -> Value:
     """c' = f c + i g; y = o tanh(c')."""
     outputs, x = layer.section.integer("output", 1), layer.flat()
     state, cell = layer.state("state", 1, outputs), layer.state("cell", 1, outputs)
@@ -102,4 +102,4 @@ def lstm(layer: Layer) -> Value:
     return y
 
 
-RECURRENT: dict[str, Callable[[Layer], Value]] = {"rnn": rnn, "crnn": crnn, "gru": gru, "lstm": lstm}
+RECURRENT: dict[str, Callable[[DarknetLayer], Value]] = {"rnn": rnn, "crnn": crnn, "gru": gru, "lstm": lstm}

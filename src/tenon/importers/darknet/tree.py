@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.darknet.layer import Layer
+from tenon.importers.darknet.node import DarknetLayer
 from tenon.ir.graph import Value
 
 
@@ -31,7 +31,7 @@ class Tree:
         return max(levels)
 
 
-def tree(layer: Layer) -> Tree | None:
+def tree(layer: DarknetLayer) -> Tree | None:
     """The tree that a section names; None if it names none, or for a shape without weights.  Raises RefusedError."""
     path = layer.section.text("tree")
     data = layer.beside(path) if path else None
@@ -48,7 +48,7 @@ def tree(layer: Layer) -> Tree | None:
     return Tree(parents, tuple(len(list(same)) for _, same in groupby(parents)))
 
 
-def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
+def softmax(layer: DarknetLayer, x: Value, found: Tree, axis: int) -> Value:
     """The probability of each class once its parent is certain."""
     classes = layer.builder.dims(x)[axis]
     if classes != len(found.parents):
@@ -58,7 +58,7 @@ def softmax(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
     return made[0] if len(made) == 1 else layer.add("Concat", *made, axis=axis)
 
 
-def whole(layer: Layer, x: Value, found: Tree, axis: int) -> Value:
+def whole(layer: DarknetLayer, x: Value, found: Tree, axis: int) -> Value:
     """The product of the probabilities from a root down to each class."""
     dims, total = layer.builder.dims(x), x
     one = np.ones([1 if i == axis else n for i, n in enumerate(dims)], np.float32)

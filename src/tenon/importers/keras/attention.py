@@ -12,15 +12,15 @@ import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.keras.importer import Layer, Spell
+from tenon.importers.keras.importer import KerasLayer, LayerFunction
 from tenon.ir.graph import Array, Value
 
 
-def _product(layer: Layer, equation: str, *values: Value) -> Value:
+def _product(layer: KerasLayer, equation: str, *values: Value) -> Value:
     return layer.builder.add("Einsum", *values, equation=equation)
 
 
-def _sources(layer: Layer) -> tuple[Value, Value, Value]:
+def _sources(layer: KerasLayer) -> tuple[Value, Value, Value]:
     """Query, value, and key where it is given."""
     if not 2 <= len(layer.inputs) <= 3 or layer.get("return_attention_scores"):
         raise RefusedError("it takes a query, a value and perhaps a key; masks and scores as results are not supported")
@@ -28,7 +28,7 @@ def _sources(layer: Layer) -> tuple[Value, Value, Value]:
     return query, value, key[0] if key else value
 
 
-def _unseen(layer: Layer, scores: Value) -> Value:
+def _unseen(layer: KerasLayer, scores: Value) -> Value:
     """What lies later than a query counts nothing, where the call says so."""
     if not layer.get("use_causal_mask"):
         return scores
@@ -38,7 +38,7 @@ def _unseen(layer: Layer, scores: Value) -> Value:
     )
 
 
-def _projection(layer: Layer, *names: str) -> list[Array]:
+def _projection(layer: KerasLayer, *names: str) -> list[Array]:
     """The kernel of a dense layer within, and its bias."""
     roles = ("kernel", "bias") if layer.get("use_bias", True) else ("kernel",)
     problem = RefusedError("the file has no weights of it")
@@ -50,7 +50,7 @@ def _projection(layer: Layer, *names: str) -> list[Array]:
     raise problem
 
 
-def _multi_head(layer: Layer) -> Made:
+def _multi_head(layer: KerasLayer) -> Made:
     """Kernels [features, heads, n], the last one [heads, n, features]."""
     query, value, key = _sources(layer)
     if layer.get("attention_axes") not in (None, 1, [1]) or layer.rank != 3:
@@ -75,7 +75,7 @@ def _multi_head(layer: Layer) -> Made:
     return builder.add("Add", y, builder.constant(bias[0], "bias")) if bias else y
 
 
-def _attention(layer: Layer) -> Made:
+def _attention(layer: KerasLayer) -> Made:
     """Luong's, by products, or by a single weighted sum."""
     query, value, key = _sources(layer)
     mode, roles = layer.get("score_mode", "dot"), ["scale"] if layer.get("use_scale", False) else []
@@ -95,13 +95,13 @@ def _attention(layer: Layer) -> Made:
     return _product(layer, "bqk,bkd->bqd", layer.builder.add("Softmax", _unseen(layer, scores), axis=2), value)
 
 
-def _pairs(layer: Layer, query: Value, key: Value) -> Value:
+def _pairs(layer: KerasLayer, query: Value, key: Value) -> Value:
     """The sum of each query with each key."""
     builder, (n, q, width), (_, k, _) = layer.builder, layer.builder.dims(query), layer.builder.dims(key)
     return builder.add("Add", builder.reshape(query, (n, q, 1, width)), builder.reshape(key, (n, 1, k, width)))
 
 
-def _additive(layer: Layer) -> Made:
+def _additive(layer: KerasLayer) -> Made:
     """Bahdanau's, by sums."""
     query, value, key = _sources(layer)
     builder = layer.builder
@@ -111,7 +111,7 @@ def _additive(layer: Layer) -> Made:
     return _product(layer, "bqk,bkd->bqd", builder.add("Softmax", _unseen(layer, scores), axis=2), value)
 
 
-def einsum_dense(layer: Layer) -> Value:
+def einsum_dense(layer: KerasLayer) -> Value:
     """The product and the bias; the activation is not included."""
     bias_axes, equation = layer.get("bias_axes"), str(layer.get("equation", ""))
     kernel, *bias = layer.arrays("kernel", "bias") if bias_axes else layer.arrays("kernel")
@@ -119,7 +119,7 @@ def einsum_dense(layer: Layer) -> Value:
     return layer.builder.add("Add", y, layer.builder.constant(bias[0], "bias")) if bias else y
 
 
-def _dot(layer: Layer) -> Made:
+def _dot(layer: KerasLayer) -> Made:
     """Over one axis of each, element by element of the batch."""
     if len(layer.inputs) != 2:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
@@ -137,14 +137,14 @@ def _dot(layer: Layer) -> Made:
     return layer.builder.reshape(y, (-1, 1)) if free == "a" else y
 
 
-def unit(layer: Layer, x: Value, axes: list[int]) -> Value:
+def unit(layer: KerasLayer, x: Value, axes: list[int]) -> Value:
     """Divided by its length along some axes."""
     builder = layer.builder
     total = builder.add("ReduceSumSquare", x, builder.ints(*axes), keepdims=1)
     return builder.add("Div", x, builder.add("Sqrt", builder.add("Max", total, builder.scalar(1e-12))))
 
 
-ATTENTION: dict[str, Spell] = {
+ATTENTION: dict[str, LayerFunction] = {
     "AdditiveAttention": _additive,
     "Attention": _attention,
     "Dot": _dot,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.keras.importer import Layer, Spell
+from tenon.importers.keras.importer import KerasLayer, LayerFunction
 from tenon.ir.graph import Value
 
 
-def _operands(layer: Layer) -> list[Value]:
+def _operands(layer: KerasLayer) -> list[Value]:
     """The tensors and numbers of a call in order."""
     if any(value is not None for value in layer.get("kwargs", {}).values()):
         raise RefusedError("arguments by name are not supported")
@@ -26,8 +26,8 @@ def _operands(layer: Layer) -> list[Value]:
     return found
 
 
-def _same_as(op: str, count: int, **attributes: object) -> Spell:
-    def spell(layer: Layer) -> Made:
+def _same_as(op: str, count: int, **attributes: object) -> LayerFunction:
+    def spell(layer: KerasLayer) -> Made:
         found, settings = _operands(layer), set(layer.config) - {"name", "args", "kwargs", "dtype"}
         if len(found) != count or settings:
             raise RefusedError(f"{len(found)} arguments and the settings {sorted(settings)} are not supported")
@@ -36,24 +36,24 @@ def _same_as(op: str, count: int, **attributes: object) -> Spell:
     return spell
 
 
-def _axes(layer: Layer) -> Sequence[int]:
+def _axes(layer: KerasLayer) -> Sequence[int]:
     axis = layer.get("axis")
     return list(range(layer.rank)) if axis is None else [int(a) for a in (axis if isinstance(axis, list) else [axis])]
 
 
-def _reduced(op: str) -> Spell:
+def _reduced(op: str) -> LayerFunction:
     return lambda layer: layer.builder.reduce(op, layer.x, _axes(layer), bool(layer.get("keepdims", False)))
 
 
-def _gelu(layer: Layer) -> Made:
+def _gelu(layer: KerasLayer) -> Made:
     return layer.builder.add("Gelu", layer.x, approximate="tanh" if layer.get("approximate", True) else "none")
 
 
-def _softmax(layer: Layer) -> Made:
+def _softmax(layer: KerasLayer) -> Made:
     return layer.builder.add("Softmax", layer.x, axis=int(layer.get("axis", -1)))
 
 
-def _transposed(layer: Layer) -> Made:
+def _transposed(layer: KerasLayer) -> Made:
     return layer.builder.transpose(layer.x, [int(a) for a in layer.get("axes", range(layer.rank)[::-1])])
 
 
@@ -63,7 +63,7 @@ _ONE = (
 )
 _TWO = "Add:Add Divide:Div Maximum:Max Minimum:Min Multiply:Mul Power:Pow Subtract:Sub TrueDivide:Div"
 
-FUNCTIONS: dict[str, Spell] = {
+FUNCTIONS: dict[str, LayerFunction] = {
     **{f"ops.{name}": _same_as(op, 1) for name, _, op in (pair.partition(":") for pair in _ONE.split())},
     **{f"ops.{name}": _same_as(op, 2) for name, _, op in (pair.partition(":") for pair in _TWO.split())},
     **{f"ops.{name}": _reduced(name) for name in ("Max", "Mean", "Min", "Prod", "Sum")},

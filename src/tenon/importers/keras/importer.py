@@ -9,7 +9,7 @@ from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError, ShapeError
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import Made
-from tenon.importers.keras.weights import Weights
+from tenon.importers.keras.weights import KerasWeights
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
@@ -21,15 +21,15 @@ DEEPEST = 16
 """Models within models."""
 
 
-class Importer:
+class KerasImporter:
     """One file on its way to a graph."""
 
-    def __init__(self, builder: ChannelsLast, version: int, spells: Mapping[str, Spell]) -> None:
+    def __init__(self, builder: ChannelsLast, version: int, spells: Mapping[str, LayerFunction]) -> None:
         self.builder, self.file, self.version, self.spells = builder, builder.file, version, spells
         self.names: dict[Value, str] = {}
         self.builder.remember()
 
-    def run(self, config: Mapping[str, Any], weights: Weights) -> Graph:
+    def run(self, config: Mapping[str, Any], weights: KerasWeights) -> Graph:
         """Raises ModelError listing every problem."""
         if config["class_name"] not in MODELS:
             raise FormatError(
@@ -61,7 +61,7 @@ class Importer:
                 self.builder[name]
 
     def model(
-        self, model: Mapping[str, Any], weights: Weights, inputs: Sequence[Value] | None, prefix: str, depth: int
+        self, model: Mapping[str, Any], weights: KerasWeights, inputs: Sequence[Value] | None, prefix: str, depth: int
     ) -> list[Value]:
         """The outputs of a model applied to ``inputs``, or to new inputs of the graph."""
         if depth > DEEPEST:
@@ -70,7 +70,7 @@ class Importer:
         config = {"layers": config} if isinstance(config, list) else config
         layers = [_Entry(entry, weights) for entry in _part(config, "layers", list)]
         weights.enter([(layer.kind, layer.name) for layer in layers])
-        walk = _Walk(self, layers, prefix, depth)
+        walk = _ModelCaller(self, layers, prefix, depth)
         if model["class_name"] == "Sequential":
             return walk.sequence(config, inputs)
         return walk.graph(config, inputs)
@@ -99,7 +99,7 @@ def _part(description: Mapping[str, Any], key: str, *kinds: type) -> Any:
 class _Entry:
     """A layer of a model's description."""
 
-    def __init__(self, entry: Mapping[str, Any], weights: Weights) -> None:
+    def __init__(self, entry: Mapping[str, Any], weights: KerasWeights) -> None:
         if not isinstance(entry, dict) or "class_name" not in entry or "config" not in entry:
             raise RefusedError("the model's description has a layer without a class or a config; the file is damaged")
         function = str(entry.get("module", "")).startswith(("keras.src.ops", "keras.ops"))
@@ -166,10 +166,10 @@ def _ends(given: Any) -> list[tuple[str, int, int]]:
     return list(_histories(given))
 
 
-class _Walk:
+class _ModelCaller:
     """Applying the layers of one model."""
 
-    def __init__(self, importer: Importer, layers: Sequence[_Entry], prefix: str, depth: int) -> None:
+    def __init__(self, importer: KerasImporter, layers: Sequence[_Entry], prefix: str, depth: int) -> None:
         self.importer, self.builder, self.layers = importer, importer.builder, layers
         self.prefix, self.depth = prefix, depth
         self.made: dict[tuple[str, int], list[Value]] = {}
@@ -284,7 +284,7 @@ class _Walk:
         if not all(is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
         config = {**layer.config, **layer.said(call)}
-        found = spell(Layer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
+        found = spell(KerasLayer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
         return [found] if isinstance(found, Value) else list(found)
 
 
@@ -306,11 +306,16 @@ def _dtype(config: Mapping[str, Any]) -> str:
     return dtype if isinstance(dtype, str) else "float32"
 
 
-class Layer:
+class KerasLayer:
     """A layer as the functions of ``keras.layers`` see it: ``config`` by attribute, weights by role."""
 
     def __init__(
-        self, importer: Importer, kind: str, config: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]
+        self,
+        importer: KerasImporter,
+        kind: str,
+        config: Mapping[str, Any],
+        weights: KerasWeights,
+        inputs: Sequence[Value],
     ) -> None:
         self.importer, self.kind, self.config, self.weights = importer, kind, config, weights
         self.builder, self.inputs = importer.builder, list(inputs)
@@ -346,9 +351,9 @@ class Layer:
         """Whether channels come first."""
         return bool(self.get("data_format", "channels_last") == "channels_first")
 
-    def inner(self, entry: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]) -> Layer:
+    def inner(self, entry: Mapping[str, Any], weights: KerasWeights, inputs: Sequence[Value]) -> KerasLayer:
         """A layer that this one wraps."""
-        return Layer(self.importer, str(entry["class_name"]), entry["config"], weights, inputs)
+        return KerasLayer(self.importer, str(entry["class_name"]), entry["config"], weights, inputs)
 
 
-Spell = Callable[[Layer], Made]
+LayerFunction = Callable[[KerasLayer], Made]

@@ -15,10 +15,10 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.keras.attention import ATTENTION, einsum_dense
 from tenon.importers.keras.functions import FUNCTIONS
-from tenon.importers.keras.importer import MODELS, Layer, Spell
+from tenon.importers.keras.importer import MODELS, KerasLayer, LayerFunction
 from tenon.importers.keras.normalisation import NORMALISATION
 from tenon.importers.keras.recurrent import RECURRENT
-from tenon.importers.keras.weights import Weights
+from tenon.importers.keras.weights import KerasWeights
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import Quant
 
@@ -34,11 +34,11 @@ def activation_name(given: Any) -> tuple[str, Mapping[str, Any]]:
     return str(given or "linear"), {}
 
 
-def activated(layer: Layer, y: Value, given: Any = None) -> Value:
+def activated(layer: KerasLayer, y: Value, given: Any = None) -> Value:
     """``y`` with the layer's activation, or the given one, as a node of its own."""
     name, config = activation_name(layer.get("activation") if given is None else given)
     if name in LAYERS and name not in ("Add", "Dense"):
-        made = LAYERS[name](Layer(layer.importer, name, config, layer.weights, [y]))
+        made = LAYERS[name](KerasLayer(layer.importer, name, config, layer.weights, [y]))
         return made if isinstance(made, Value) else made[0]
     spell = ACTIVATIONS.get(name)
     if spell is None:
@@ -46,12 +46,12 @@ def activated(layer: Layer, y: Value, given: Any = None) -> Value:
     return spell(layer, y)
 
 
-def _hard_sigmoid(layer: Layer, y: Value) -> Value:
+def _hard_sigmoid(layer: KerasLayer, y: Value) -> Value:
     alpha = 1 / 6 if layer.importer.version >= 3 else 0.2
     return layer.builder.add("HardSigmoid", y, alpha=alpha, beta=0.5)
 
 
-def _gated(layer: Layer, y: Value) -> Value:
+def _gated(layer: KerasLayer, y: Value) -> Value:
     n = layer.builder.dims(y)[-1]
     if n % 2:
         raise RefusedError(f"{n} channels have no halves")
@@ -59,7 +59,7 @@ def _gated(layer: Layer, y: Value) -> Value:
     return layer.builder.add("Mul", half, layer.builder.add("Sigmoid", gate))
 
 
-def _sparse_plus(layer: Layer, y: Value) -> Value:
+def _sparse_plus(layer: KerasLayer, y: Value) -> Value:
     """A parabola between -1 and 1, and the straight line from there on."""
     builder, one = layer.builder, layer.builder.scalar(1.0)
     bent = builder.square(builder.clip(builder.add("Add", y, one), 0, 2))
@@ -68,34 +68,34 @@ def _sparse_plus(layer: Layer, y: Value) -> Value:
     )
 
 
-def _square_plus(layer: Layer, y: Value) -> Value:
+def _square_plus(layer: KerasLayer, y: Value) -> Value:
     builder = layer.builder
     root = builder.add("Sqrt", builder.add("Add", builder.square(y), builder.scalar(4.0)))
     return builder.add("Mul", builder.add("Add", y, root), builder.scalar(0.5))
 
 
-def _soft_shrink(layer: Layer, y: Value) -> Value:
+def _soft_shrink(layer: KerasLayer, y: Value) -> Value:
     builder, half = layer.builder, layer.builder.scalar(0.5)
     above, below = builder.add("Sub", y, half), builder.add("Sub", builder.add("Neg", y), half)
     return builder.add("Sub", builder.add("Relu", above), builder.add("Relu", below))
 
 
-def _hard_shrink(layer: Layer, y: Value) -> Value:
+def _hard_shrink(layer: KerasLayer, y: Value) -> Value:
     builder = layer.builder
     return builder.add(
         "Where", builder.add("Greater", builder.add("Abs", y), builder.scalar(0.5)), y, builder.scalar(0.0)
     )
 
 
-def _log_sigmoid(layer: Layer, y: Value) -> Value:
+def _log_sigmoid(layer: KerasLayer, y: Value) -> Value:
     return layer.builder.add("Neg", layer.builder.add("Softplus", layer.builder.add("Neg", y)))
 
 
-def _plain(op: str, **attributes: object) -> Callable[[Layer, Value], Value]:
+def _plain(op: str, **attributes: object) -> Callable[[KerasLayer, Value], Value]:
     return lambda layer, y: layer.builder.add(op, y, **attributes)
 
 
-ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
+ACTIVATIONS: dict[str, Callable[[KerasLayer, Value], Value]] = {
     "linear": lambda layer, y: y,
     "NoOpActivation": lambda layer, y: y,
     "relu": _plain("Relu"),
@@ -128,7 +128,7 @@ ACTIVATIONS: dict[str, Callable[[Layer, Value], Value]] = {
 }
 
 
-def _relu(layer: Layer) -> Made:
+def _relu(layer: KerasLayer) -> Made:
     top, slope = layer.get("max_value"), float(layer.get("negative_slope", 0.0))
     if threshold := float(layer.get("threshold", 0.0)):
         builder, least = layer.builder, layer.builder.scalar(threshold)
@@ -141,16 +141,16 @@ def _relu(layer: Layer) -> Made:
     return layer.builder.add("Relu", layer.x) if top is None else layer.builder.clip(layer.x, 0, float(top))
 
 
-def _leaky_relu(layer: Layer) -> Made:
+def _leaky_relu(layer: KerasLayer) -> Made:
     return layer.builder.add("LeakyRelu", layer.x, alpha=float(layer.get("alpha", layer.get("negative_slope", 0.3))))
 
 
-def _prelu(layer: Layer) -> Made:
+def _prelu(layer: KerasLayer) -> Made:
     (alpha,) = layer.arrays("alpha")
     return layer.builder.add("PRelu", layer.x, layer.builder.constant(alpha, "alpha"))
 
 
-def _softmax(layer: Layer) -> Made:
+def _softmax(layer: KerasLayer) -> Made:
     axis = layer.get("axis", -1)
     axes = sorted(int(a) % layer.rank for a in (axis if isinstance(axis, list) else [axis]))
     if len(axes) == 1:
@@ -163,7 +163,7 @@ def _softmax(layer: Layer) -> Made:
 
 
 # ------------------------------------------------------------------------------------------------------ products
-def _biased(layer: Layer, *roles: str) -> tuple[list[Array], Value | None]:
+def _biased(layer: KerasLayer, *roles: str) -> tuple[list[Array], Value | None]:
     """The weights of these roles and the bias, if there is one."""
     if not layer.get("use_bias", True):
         return layer.arrays(*roles), None
@@ -171,12 +171,12 @@ def _biased(layer: Layer, *roles: str) -> tuple[list[Array], Value | None]:
     return found, layer.builder.constant(bias, "bias")
 
 
-def _dense(layer: Layer) -> Made:
+def _dense(layer: KerasLayer) -> Made:
     (kernel,), bias = _biased(layer, "kernel")
     return activated(layer, layer.builder.matmul(layer.x, _kernel(layer, kernel, "kernel"), bias))
 
 
-def _kernel(layer: Layer, data: Array, role: str) -> Value:
+def _kernel(layer: KerasLayer, data: Array, role: str) -> Value:
     """A kernel as a constant; within a wrapper of quantisation-aware training, rounded to its grid."""
     low, high = layer.weights.find(f"{role}_min"), layer.weights.find(f"{role}_max")
     if low is None or high is None:
@@ -199,25 +199,25 @@ def on_grid(data: Array, low: Array, high: Array) -> tuple[Array, Quant]:
 
 
 # ------------------------------------------------------------------------------------------------------- windows
-def _image(layer: Layer) -> Value:
+def _image(layer: KerasLayer) -> Value:
     return layer.builder.last(layer.x) if layer.first else layer.x
 
 
-def _back(layer: Layer, y: Value) -> Value:
+def _back(layer: KerasLayer, y: Value) -> Value:
     return layer.builder.first(y) if layer.first else y
 
 
-def _padding(layer: Layer) -> str:
+def _padding(layer: KerasLayer) -> str:
     return str(layer.get("padding", "valid")).upper()
 
 
-def _channels_first(layer: Layer, kernel: Value) -> Value:
+def _channels_first(layer: KerasLayer, kernel: Value) -> Value:
     """[out, in, spatial...] of Keras's [spatial..., in, out]."""
     spatial = layer.builder.type(kernel).rank - 2
     return layer.builder.transpose(kernel, (spatial + 1, spatial, *range(spatial)))
 
 
-def _conv(layer: Layer) -> Made:
+def _conv(layer: KerasLayer) -> Made:
     spatial = layer.rank - 2
     (kernel,), bias = _biased(layer, "kernel")
     w, dilations = _channels_first(layer, _kernel(layer, kernel, "kernel")), layer.ints("dilation_rate", spatial)
@@ -236,7 +236,7 @@ def _conv(layer: Layer) -> Made:
     return activated(layer, _back(layer, y))
 
 
-def _depthwise(layer: Layer, x: Value, kernel: Value, bias: Value | None) -> Value:
+def _depthwise(layer: KerasLayer, x: Value, kernel: Value, bias: Value | None) -> Value:
     """``kernel`` is [kernel..., channels, multiplier]."""
     builder, spatial = layer.builder, layer.builder.type(x).rank - 2
     *sizes, channels, multiplier = builder.dims(kernel)
@@ -252,13 +252,13 @@ def _depthwise(layer: Layer, x: Value, kernel: Value, bias: Value | None) -> Val
     )
 
 
-def _depthwise_conv(layer: Layer) -> Made:
+def _depthwise_conv(layer: KerasLayer) -> Made:
     (kernel,), bias = _biased(layer, "depthwise_kernel")
     y = _depthwise(layer, _image(layer), _kernel(layer, kernel, "depthwise_kernel"), bias)
     return activated(layer, _back(layer, y))
 
 
-def _separable_conv(layer: Layer) -> Made:
+def _separable_conv(layer: KerasLayer) -> Made:
     builder = layer.builder
     (depthwise, pointwise), bias = _biased(layer, "depthwise_kernel", "pointwise_kernel")
     y = _depthwise(layer, _image(layer), builder.constant(depthwise, "depthwise"), None)
@@ -273,7 +273,7 @@ def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int 
     return (n - 1) * stride + window + extra - (2 * (window // 2) if padding == "SAME" else 0)
 
 
-def _conv_transpose(layer: Layer) -> Made:
+def _conv_transpose(layer: KerasLayer) -> Made:
     builder, x, spatial, padding = layer.builder, _image(layer), layer.rank - 2, _padding(layer)
     (kernel,), bias = _biased(layer, "kernel")
     w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
@@ -285,8 +285,8 @@ def _conv_transpose(layer: Layer) -> Made:
     return activated(layer, _back(layer, y))
 
 
-def _pool(kind: str) -> Spell:
-    def spell(layer: Layer) -> Made:
+def _pool(kind: str) -> LayerFunction:
+    def spell(layer: KerasLayer) -> Made:
         spatial = layer.rank - 2
         kernel = layer.ints("pool_size", spatial, 2)
         strides = layer.ints("strides", spatial) if layer.get("strides") is not None else kernel
@@ -295,15 +295,15 @@ def _pool(kind: str) -> Spell:
     return spell
 
 
-def _global_pool(kind: str) -> Spell:
-    def spell(layer: Layer) -> Made:
+def _global_pool(kind: str) -> LayerFunction:
+    def spell(layer: KerasLayer) -> Made:
         axes = range(2, layer.rank) if layer.first else range(1, layer.rank - 1)
         return layer.builder.reduce(kind, layer.x, tuple(axes), bool(layer.get("keepdims", False)))
 
     return spell
 
 
-def _pairs(layer: Layer, name: str) -> list[tuple[int, int]]:
+def _pairs(layer: KerasLayer, name: str) -> list[tuple[int, int]]:
     """Amounts before and after each spatial axis: one number, one for each axis, or pairs."""
     given, spatial = layer.get(name, 1), layer.rank - 2
     if isinstance(given, int):
@@ -313,21 +313,21 @@ def _pairs(layer: Layer, name: str) -> list[tuple[int, int]]:
     return [(int(v), int(v)) if isinstance(v, int) else (int(v[0]), int(v[1])) for v in given]
 
 
-def _zero_padding(layer: Layer) -> Made:
+def _zero_padding(layer: KerasLayer) -> Made:
     pads = np.zeros((layer.rank, 2), np.int64)
     start = 2 if layer.first else 1
     pads[start : start + layer.rank - 2] = _pairs(layer, "padding")
     return layer.builder.pad(layer.x, pads)
 
 
-def _cropping(layer: Layer) -> Made:
+def _cropping(layer: KerasLayer) -> Made:
     start, pairs, dims = 2 if layer.first else 1, _pairs(layer, "cropping"), layer.builder.dims(layer.x)
     axes = range(start, start + len(pairs))
     ends = [dims[axis] - after for axis, (_, after) in zip(axes, pairs, strict=True)]
     return layer.builder.slice(layer.x, [before for before, _ in pairs], ends, axes)
 
 
-def _center_crop(layer: Layer) -> Made:
+def _center_crop(layer: KerasLayer) -> Made:
     """The middle; of what is too small, the middle of the wanted proportions, enlarged."""
     first = 2 if layer.first else 1
     sizes, wanted = layer.builder.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
@@ -338,7 +338,7 @@ def _center_crop(layer: Layer) -> Made:
     return layer.builder.slice(layer.x, starts, ends, range(first, first + 2))
 
 
-def _proportioned(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
+def _proportioned(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
     """The middle of an image that has the proportions of ``wanted``."""
     (height, width), (rows, columns) = layer.builder.dims(x)[-3:-1], wanted
     kept = [min(height, width * rows // columns), min(width, height * columns // rows)]
@@ -346,7 +346,7 @@ def _proportioned(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
     return layer.builder.slice(x, starts, [a + n for a, n in zip(starts, kept, strict=True)], (1, 2))
 
 
-def _surrounded(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
+def _surrounded(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
     """An image in the middle of a larger one that has the proportions of ``wanted``; of an odd rest one is left out."""
     if layer.get("fill_mode", "constant") != "constant":
         raise RefusedError(f"fill_mode={layer.get('fill_mode')} is not supported")
@@ -356,7 +356,9 @@ def _surrounded(layer: Layer, x: Value, wanted: Sequence[int]) -> Value:
     return layer.builder.pad(x, pads, layer.builder.number(float(layer.get("fill_value", 0.0)), x))
 
 
-def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None) -> Made:
+def _resized(
+    layer: KerasLayer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None
+) -> Made:
     """``half_pixel`` says how places are counted, where that does not follow from the interpolation."""
     name = layer.get("interpolation", default)
     if name not in _INTERPOLATIONS:
@@ -369,13 +371,13 @@ def _resized(layer: Layer, x: Value, sizes: Sequence[int], default: str, *, half
 _INTERPOLATIONS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
 
 
-def _up_sampling(layer: Layer) -> Made:
+def _up_sampling(layer: KerasLayer) -> Made:
     x, factors = _image(layer), layer.ints("size", layer.rank - 2, 2)
     sizes = [n * f for n, f in zip(layer.builder.dims(x)[1:-1], factors, strict=True)]
     return _resized(layer, x, sizes, "nearest")
 
 
-def _resizing(layer: Layer) -> Made:
+def _resizing(layer: KerasLayer) -> Made:
     sizes, x = [int(layer.get("height")), int(layer.get("width"))], _image(layer)
     if layer.get("crop_to_aspect_ratio", False):
         x = _proportioned(layer, x, sizes)
@@ -385,8 +387,8 @@ def _resizing(layer: Layer) -> Made:
 
 
 # ------------------------------------------------------------------------------------------------------- merging
-def _merge(op: str) -> Spell:
-    def spell(layer: Layer) -> Made:
+def _merge(op: str) -> LayerFunction:
+    def spell(layer: KerasLayer) -> Made:
         total, *rest = layer.inputs
         for value in rest:
             total = layer.builder.add(op, total, value)
@@ -396,33 +398,33 @@ def _merge(op: str) -> Spell:
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
-def _same(layer: Layer) -> Made:
+def _same(layer: KerasLayer) -> Made:
     return layer.builder.add("Identity", layer.x)
 
 
-def _flatten(layer: Layer) -> Made:
+def _flatten(layer: KerasLayer) -> Made:
     x = _image(layer) if layer.rank > 2 else layer.x
     return layer.builder.reshape(x, (layer.builder.dims(x)[0], -1))
 
 
-def _reshape(layer: Layer) -> Made:
+def _reshape(layer: KerasLayer) -> Made:
     if "newshape" in layer.config:
         return FUNCTIONS["ops.Reshape"](layer)
     return layer.builder.reshape(layer.x, (layer.builder.dims(layer.x)[0], *layer.get("target_shape", [])))
 
 
-def _repeat_vector(layer: Layer) -> Made:
+def _repeat_vector(layer: KerasLayer) -> Made:
     n, width = layer.builder.dims(layer.x)
     wide = layer.builder.reshape(layer.x, (n, 1, width))
     return layer.builder.add("Tile", wide, layer.builder.ints(1, int(layer.get("n", 1)), 1))
 
 
-def _layer_scale(layer: Layer) -> Made:
+def _layer_scale(layer: KerasLayer) -> Made:
     """Of keras.applications' ConvNeXt."""
     return layer.builder.add("Mul", layer.x, layer.builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
-def _scaled_sum(layer: Layer) -> Made:
+def _scaled_sum(layer: KerasLayer) -> Made:
     """Of keras.applications' InceptionResNetV2."""
     if len(layer.inputs) != 2:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
@@ -431,14 +433,14 @@ def _scaled_sum(layer: Layer) -> Made:
     )
 
 
-def _embedding(layer: Layer) -> Made:
+def _embedding(layer: KerasLayer) -> Made:
     (table,) = layer.arrays("embeddings")
     indices = layer.builder.add("Cast", layer.x, to="i32")
     return layer.builder.add("Gather", layer.builder.constant(table, "embeddings"), indices, axis=0)
 
 
 # ------------------------------------------------------------------------------------------------------ wrappers
-def _time_distributed(layer: Layer) -> Made:
+def _time_distributed(layer: KerasLayer) -> Made:
     """The inner layer sees all steps as one batch."""
     builder, entry = layer.builder, layer.get("layer")
     n, steps, *rest = builder.dims(layer.x)
@@ -446,7 +448,7 @@ def _time_distributed(layer: Layer) -> Made:
     return builder.reshape(made[0], (n, steps, *builder.dims(made[0])[1:]))
 
 
-def _inner(layer: Layer, entry: Mapping[str, Any], weights: Weights, inputs: Sequence[Value]) -> list[Value]:
+def _inner(layer: KerasLayer, entry: Mapping[str, Any], weights: KerasWeights, inputs: Sequence[Value]) -> list[Value]:
     kind = str(entry["class_name"])
     if kind in MODELS:
         return layer.importer.model(entry, weights, inputs, f"{layer.builder.origin.layer}/", 1)
@@ -456,12 +458,12 @@ def _inner(layer: Layer, entry: Mapping[str, Any], weights: Weights, inputs: Seq
     return [made] if isinstance(made, Value) else list(made)
 
 
-def _spectral_normalization(layer: Layer) -> Made:
+def _spectral_normalization(layer: KerasLayer) -> Made:
     """The kernel is kept as training left it."""
     return _inner(layer, layer.get("layer"), layer.weights.wrapped(), layer.inputs)
 
 
-def _ranged(layer: Layer, y: Value, stem: str, quantizer: Any = None) -> Value:
+def _ranged(layer: KerasLayer, y: Value, stem: str, quantizer: Any = None) -> Value:
     """``y`` rounded to the grid of a range that was learnt while training; as it is where there is none."""
     low, high = layer.weights.find(f"{stem}_min"), layer.weights.find(f"{stem}_max")
     if low is None or high is None or low.size != 1 or high.size != 1:
@@ -472,11 +474,11 @@ def _ranged(layer: Layer, y: Value, stem: str, quantizer: Any = None) -> Value:
     return layer.builder.fake_quant(y, least, most, bits, narrow=narrow) if least < most else y
 
 
-def _quantize_layer(layer: Layer) -> Made:
+def _quantize_layer(layer: KerasLayer) -> Made:
     return _ranged(layer, layer.x, "quantize_layer", layer.get("quantizer"))
 
 
-def _quantize_wrapper(layer: Layer) -> Made:
+def _quantize_wrapper(layer: KerasLayer) -> Made:
     """The wrapped layer with its kernel, what its activation makes and its output rounded to the learnt grids."""
     entry = layer.get("layer")
     config = {**entry["config"]}
@@ -494,7 +496,7 @@ def _quantize_wrapper(layer: Layer) -> Made:
     return _ranged(layer, _ranged(layer, y, "post_activation"), "output")
 
 
-def _quantize_annotate(layer: Layer) -> Made:
+def _quantize_annotate(layer: KerasLayer) -> Made:
     return _inner(layer, layer.get("layer"), layer.weights, layer.inputs)
 
 
@@ -512,7 +514,7 @@ _NOTHING = (
 )
 """Layers that do nothing when a network answers."""
 
-LAYERS: dict[str, Spell] = {
+LAYERS: dict[str, LayerFunction] = {
     **dict.fromkeys(_NOTHING, _same),
     "Activation": lambda layer: activated(layer, layer.x),
     "Average": lambda layer: layer.builder.add("Mean", *layer.inputs),

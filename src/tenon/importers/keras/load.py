@@ -12,16 +12,16 @@ from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.keras.importer import (
-    Importer,
+    KerasImporter,
 )
-from tenon.importers.keras.weights import Weights, of_archive, of_h5
+from tenon.importers.keras.weights import KerasWeights, of_archive, of_h5
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph
 from tenon.ir.writer import reason
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.archive import SIGNATURE as ARCHIVE
 from tenon.wire.archive import Archive, parsed
-from tenon.wire.hdf5 import SIGNATURE, File
+from tenon.wire.hdf5 import SIGNATURE, Hdf5File
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 
@@ -40,7 +40,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     try:
         config, weights, version = read(file)
         builder = ChannelsLast(file, "", shapes, inputs, outputs)
-        return Importer(builder, version, LAYERS).run(config, weights)
+        return KerasImporter(builder, version, LAYERS).run(config, weights)
     except (ModelError, InputError):
         raise
     except RefusedError as error:
@@ -50,7 +50,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
 
 # -------------------------------------------------------------------------------------------------------- files
-def read(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
+def read(file: ModelFile) -> tuple[dict[str, Any], KerasWeights, int]:
     """The description, the weights, and Keras's major version.  Raises FormatError."""
     try:
         return _archive(file) if file.data.startswith(ARCHIVE) else _h5(file)
@@ -58,8 +58,8 @@ def read(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
         raise FormatError(f"{file.name}: not a readable Keras model: {error}") from error
 
 
-def _h5(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
-    root = File(file.data).root
+def _h5(file: ModelFile) -> tuple[dict[str, Any], KerasWeights, int]:
+    root = Hdf5File(file.data).root
     config = root.attributes.get("model_config")
     if not isinstance(config, str):
         raise FormatError("it has weights at most, and no model_config; save the whole model with model.save()")
@@ -70,10 +70,10 @@ def _h5(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
     return _json(config), of_h5(weights), 3 if version.startswith("3") else 2
 
 
-def _archive(file: ModelFile) -> tuple[dict[str, Any], Weights, int]:
+def _archive(file: ModelFile) -> tuple[dict[str, Any], KerasWeights, int]:
     archive = Archive(file.data)
     config, data = archive.read(_CONFIG), archive.read(_WEIGHTS)
-    return _json(config.decode("utf-8", "replace")), of_archive(File(data).root), 3
+    return _json(config.decode("utf-8", "replace")), of_archive(Hdf5File(data).root), 3
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -10,18 +10,18 @@ import numpy as np
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.keras.attention import unit
-from tenon.importers.keras.importer import Layer, Spell
+from tenon.importers.keras.importer import KerasLayer, LayerFunction
 from tenon.ir.graph import Array, Value
 
 
-def _affine(layer: Layer, *others: str) -> dict[str, Array]:
+def _affine(layer: KerasLayer, *others: str) -> dict[str, Array]:
     """The learned scale and offset, where the layer has them, and after them the weights of other roles."""
     learned = [role for role, setting in (("gamma", "scale"), ("beta", "center")) if layer.get(setting, True)]
     roles = [*learned, *others]
     return dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
 
 
-def _batch_normalization(layer: Layer) -> Made:
+def _batch_normalization(layer: KerasLayer) -> Made:
     builder, found = layer.builder, _affine(layer, "moving_mean", "moving_variance")
     mean, variance = found["moving_mean"], found["moving_variance"]
     parts = (found.get("gamma", np.ones_like(mean)), found.get("beta", np.zeros_like(mean)), mean, variance)
@@ -34,7 +34,7 @@ def _batch_normalization(layer: Layer) -> Made:
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
-def _layer_normalization(layer: Layer) -> Made:
+def _layer_normalization(layer: KerasLayer) -> Made:
     """Over other axes than the last ones these are moved to the end and back."""
     given, builder = layer.get("axis", -1), layer.builder
     axes = sorted(int(a) % layer.rank for a in (given if isinstance(given, list) else [given]))
@@ -50,7 +50,7 @@ def _layer_normalization(layer: Layer) -> Made:
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
-def _scaled_by_spread(layer: Layer, x: Value, count: int, epsilon: float) -> Value:
+def _scaled_by_spread(layer: KerasLayer, x: Value, count: int, epsilon: float) -> Value:
     """Divided by the standard deviation over the last axes, the mean left as it is, and scaled as was learnt."""
     builder, axes = layer.builder, layer.builder.ints(*range(-count, 0))
     apart = builder.add("Sub", x, builder.add("ReduceMean", x, axes, keepdims=1))
@@ -59,7 +59,7 @@ def _scaled_by_spread(layer: Layer, x: Value, count: int, epsilon: float) -> Val
     return builder.add("Mul", y, builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
-def _group_normalization(layer: Layer) -> Made:
+def _group_normalization(layer: KerasLayer) -> Made:
     builder, axis = layer.builder, int(layer.get("axis", -1)) % layer.rank
     perm = [*(i for i in range(layer.rank) if i != axis), axis]
     turned = builder.transpose(layer.x, perm)
@@ -78,7 +78,7 @@ def _group_normalization(layer: Layer) -> Made:
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
-def _rms_normalization(layer: Layer) -> Made:
+def _rms_normalization(layer: KerasLayer) -> Made:
     builder, axis = layer.builder, layer.get("axis", -1)
     axes = builder.ints(*(int(a) for a in (axis if isinstance(axis, list) else [axis])))
     mean = builder.add("ReduceMean", builder.square(layer.x), axes, keepdims=1)
@@ -87,12 +87,12 @@ def _rms_normalization(layer: Layer) -> Made:
     return builder.add("Mul", y, builder.constant(layer.arrays("scale")[0], "scale"))
 
 
-def _unit_normalization(layer: Layer) -> Made:
+def _unit_normalization(layer: KerasLayer) -> Made:
     axis = layer.get("axis", -1)
     return unit(layer, layer.x, [int(a) for a in axis] if isinstance(axis, list) else [int(axis)])
 
 
-def _normalization(layer: Layer) -> Made:
+def _normalization(layer: KerasLayer) -> Made:
     """By mean and variance that the layer has learnt or was given, per element of some axes."""
     given = [layer.get("mean"), layer.get("variance")]
     mean, variance = layer.arrays("mean", "variance") if given[0] is None else (np.array(v, np.float32) for v in given)
@@ -111,14 +111,14 @@ def _normalization(layer: Layer) -> Made:
     )
 
 
-def _rescaling(layer: Layer) -> Made:
+def _rescaling(layer: KerasLayer) -> Made:
     x = layer.x
     scale, offset = (np.array(layer.get(k, d), np.float32) for k, d in (("scale", 1.0), ("offset", 0.0)))
     y = layer.builder.add("Mul", x, layer.builder.constant(scale, "scale"))
     return layer.builder.add("Add", y, layer.builder.constant(offset, "offset")) if offset.any() else y
 
 
-NORMALISATION: dict[str, Spell] = {
+NORMALISATION: dict[str, LayerFunction] = {
     "BatchNormalization": _batch_normalization,
     "BatchNormalizationV1": _batch_normalization,
     "GroupNormalization": _group_normalization,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.keras.importer import Layer
-from tenon.importers.keras.weights import Weights
+from tenon.importers.keras.importer import KerasLayer
+from tenon.importers.keras.weights import KerasWeights
 from tenon.ir.graph import Array, Value
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "SimpleRNN": (0,)}
@@ -26,11 +26,11 @@ _PLAIN = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "Simp
 _OLD = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 
 
-def _kind(layer: Layer) -> str:
+def _kind(layer: KerasLayer) -> str:
     return _OLD.get(layer.kind, layer.kind)
 
 
-def _functions(layer: Layer) -> dict[str, Any]:
+def _functions(layer: KerasLayer) -> dict[str, Any]:
     """The attributes that say which activations are used, where they are not ONNX's own choice."""
     kind = _kind(layer)
     names = [str(layer.get("activation", "tanh"))]
@@ -51,7 +51,7 @@ def _functions(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _weights(layer: Layer, weights: Weights) -> list[Array]:
+def _weights(layer: KerasLayer, weights: KerasWeights) -> list[Array]:
     """W, R and B of one direction."""
     biased = bool(layer.get("use_bias", True))
     roles = ("kernel", "recurrent_kernel", "bias") if biased else ("kernel", "recurrent_kernel")
@@ -66,20 +66,20 @@ def _weights(layer: Layer, weights: Weights) -> list[Array]:
     return [ordered(kernel).T[None], ordered(recurrent).T[None], ordered(both).reshape(1, -1)]
 
 
-def _check(layer: Layer) -> None:
+def _check(layer: KerasLayer) -> None:
     for name, what in (("stateful", "state kept between runs"), ("time_major", "time before the batch")):
         if layer.get(name, False):
             raise RefusedError(f"{what} is not supported")
 
 
-def _attributes(layer: Layer, units: int) -> dict[str, Any]:
+def _attributes(layer: KerasLayer, units: int) -> dict[str, Any]:
     attributes: dict[str, Any] = {"hidden_size": units, **_functions(layer)}
     if _kind(layer) == "GRU":
         attributes["linear_before_reset"] = int(bool(layer.get("reset_after", layer.kind == "CuDNNGRU")))
     return attributes
 
 
-def _passed(layer: Layer, weights: Weights, x: Value, states: Sequence[Value]) -> tuple[Value, list[Value]]:
+def _passed(layer: KerasLayer, weights: KerasWeights, x: Value, states: Sequence[Value]) -> tuple[Value, list[Value]]:
     """What the layer answers, in the order in which it reads the steps, and its last states."""
     _check(layer)
     builder, kind = layer.builder, _kind(layer)
@@ -100,7 +100,7 @@ def _passed(layer: Layer, weights: Weights, x: Value, states: Sequence[Value]) -
     return builder.transpose(builder.reshape(y, (steps, n, units)), (1, 0, 2)), last
 
 
-def _recurrent(layer: Layer) -> list[Value]:
+def _recurrent(layer: KerasLayer) -> list[Value]:
     x, *states = layer.inputs
     made, last = _passed(layer, layer.weights, x, states)
     if not layer.get("return_state", False):
@@ -108,7 +108,7 @@ def _recurrent(layer: Layer) -> list[Value]:
     return [made, *(layer.builder.add("Identity", v) if v is made else v for v in last)]
 
 
-def _of_cell(layer: Layer) -> list[Value]:
+def _of_cell(layer: KerasLayer) -> list[Value]:
     """A cell that is run over the steps is the layer of its name."""
     cell = layer.get("cell")
     kind = str(cell.get("class_name", "")) if isinstance(cell, dict) else "a stack of cells"
@@ -119,7 +119,7 @@ def _of_cell(layer: Layer) -> list[Value]:
     return _recurrent(layer.inner(entry, layer.weights, layer.inputs))
 
 
-def _bidirectional(layer: Layer) -> list[Value]:
+def _bidirectional(layer: KerasLayer) -> list[Value]:
     """One layer over the steps and another against them; the outputs joined as the layer says."""
     builder, entry = layer.builder, layer.get("layer")
     turned = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
@@ -137,7 +137,7 @@ def _bidirectional(layer: Layer) -> list[Value]:
     return [*joined, *last] if layer.inner(entry, layer.weights, []).get("return_state", False) else joined
 
 
-def _joined(layer: Layer, halves: list[Value]) -> list[Value]:
+def _joined(layer: KerasLayer, halves: list[Value]) -> list[Value]:
     mode = layer.config.get("merge_mode", "concat")
     if mode is None:
         return halves
@@ -148,7 +148,7 @@ def _joined(layer: Layer, halves: list[Value]) -> list[Value]:
     return [layer.builder.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *halves)]
 
 
-RECURRENT: dict[str, Callable[[Layer], list[Value]]] = {
+RECURRENT: dict[str, Callable[[KerasLayer], list[Value]]] = {
     **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU"), _recurrent),
     "Bidirectional": _bidirectional,
     "RNN": _of_cell,

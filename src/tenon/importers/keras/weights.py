@@ -8,31 +8,31 @@ from collections.abc import Sequence
 
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array
-from tenon.wire.hdf5 import Node
+from tenon.wire.hdf5 import Hdf5Node
 
 _ALIASES = {"depthwise_kernel": ("depthwise_kernel", "kernel"), "kernel": ("kernel", "depthwise_kernel")}
 
 
-class Weights(ABC):
+class KerasWeights(ABC):
     """Weights of a model or a layer."""
 
     @abstractmethod
     def enter(self, layers: Sequence[tuple[str, str]]) -> None:
         """Learn the (class, name) of the layers of a model whose weights these are."""
 
-    def inside(self, model: str) -> Weights:
+    def inside(self, model: str) -> KerasWeights:
         """The weights of a nested model."""
         return self.of(model)
 
     @abstractmethod
-    def of(self, layer: str) -> Weights:
+    def of(self, layer: str) -> KerasWeights:
         """The weights of a layer."""
 
     @abstractmethod
-    def part(self, *names: str) -> Weights:
+    def part(self, *names: str) -> KerasWeights:
         """The weights of a layer within a wrapper, by the first of its names that there is."""
 
-    def wrapped(self) -> Weights:
+    def wrapped(self) -> KerasWeights:
         """The weights of the only layer within a wrapper."""
         return self
 
@@ -45,47 +45,47 @@ class Weights(ABC):
         return None
 
 
-class ByName(Weights):
+class WeightsByName(KerasWeights):
     """Arrays by the paths of the variables' names, in order, as .h5 files have them."""
 
-    def __init__(self, groups: dict[str, dict[str, Node]], own: dict[str, Node]) -> None:
+    def __init__(self, groups: dict[str, dict[str, Hdf5Node]], own: dict[str, Hdf5Node]) -> None:
         self.groups, self.own = groups, own
 
     def enter(self, layers: Sequence[tuple[str, str]]) -> None:
         """Names say it all."""
 
-    def inside(self, model: str) -> Weights:
+    def inside(self, model: str) -> KerasWeights:
         """Keras 3 leaves the names of nested models out of the paths."""
         if model in self.groups or any(model in path.split("/")[:-1] for path in self.own):
             return self.of(model)
         return self
 
-    def of(self, layer: str) -> Weights:
+    def of(self, layer: str) -> KerasWeights:
         if layer in self.groups:
-            return ByName({}, self.groups[layer])
+            return WeightsByName({}, self.groups[layer])
         inner = {path: node for path, node in self.own.items() if layer in path.split("/")[:-1]}
-        return ByName({}, inner)
+        return WeightsByName({}, inner)
 
-    def part(self, *names: str) -> Weights:
+    def part(self, *names: str) -> KerasWeights:
         """Those with a component of the path that is a name, or else begins with it."""
-        parts = dict[str, Node]()
+        parts = dict[str, Hdf5Node]()
         for name in names:
             paths = {path: path.split("/")[:-1] for path in self.own}
             parts = parts or {p: self.own[p] for p, components in paths.items() if name in components}
             parts = parts or {p: self.own[p] for p, found in paths.items() if any(c.startswith(name) for c in found)}
-        return ByName({}, parts)
+        return WeightsByName({}, parts)
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:
-        by_role: dict[str, Node] = {}
+        by_role: dict[str, Hdf5Node] = {}
         for path, node in self.own.items():
             by_role.setdefault(_short(path), node)
-        found: list[Node | None] = [
+        found: list[Hdf5Node | None] = [
             next((by_role[a] for a in _ALIASES.get(r, (r,)) if a in by_role), None) for r in roles
         ]
         if any(node is None for node in found):
             if len(self.own) < len(roles):
                 raise RefusedError(f"the file has {len(self.own)} of its {len(roles)} weights ({', '.join(roles)})")
-            found = list[Node | None](self.own.values())[: len(roles)]
+            found = list[Hdf5Node | None](self.own.values())[: len(roles)]
         return [node.array for node in found if node is not None]
 
     def find(self, name: str) -> Array | None:
@@ -96,7 +96,7 @@ def _short(path: str) -> str:
     return path.split("/")[-1].partition(":")[0]
 
 
-def of_h5(root: Node) -> Weights:
+def of_h5(root: Hdf5Node) -> KerasWeights:
     """The weights below ``model_weights``."""
     groups = {}
     for layer, group in root.children.items():
@@ -107,13 +107,13 @@ def of_h5(root: Node) -> Weights:
             continue
         found = {name: group.find(name) for name in names}
         groups[layer] = {name: node for name, node in found.items() if node is not None}
-    return ByName(groups, {name: node for group in groups.values() for name, node in group.items()})
+    return WeightsByName(groups, {name: node for group in groups.values() for name, node in group.items()})
 
 
-class ByNumber(Weights):
+class WeightsByNumber(KerasWeights):
     """Arrays numbered within ``vars`` of groups named after layers, as .keras archives have them."""
 
-    def __init__(self, group: Node | None) -> None:
+    def __init__(self, group: Hdf5Node | None) -> None:
         self.group = group
         self.keys: dict[str, str] = {}
 
@@ -126,25 +126,25 @@ class ByNumber(Weights):
             counts[stem] = count + 1
             self.keys[name] = f"{stem}_{count}" if count else stem
 
-    def _child(self, *names: str) -> Node | None:
+    def _child(self, *names: str) -> Hdf5Node | None:
         for name in names:
             found = self.group.children.get(name) if self.group is not None else None
             if found is not None:
                 return found
         return None
 
-    def of(self, layer: str) -> Weights:
+    def of(self, layer: str) -> KerasWeights:
         layers = self._child("layers", "_layer_checkpoint_dependencies")
         if layers is None:
-            return ByNumber(None)
-        return ByNumber(layers.children.get(self.keys.get(layer, "")) or layers.children.get(layer))
+            return WeightsByNumber(None)
+        return WeightsByNumber(layers.children.get(self.keys.get(layer, "")) or layers.children.get(layer))
 
-    def part(self, *names: str) -> Weights:
+    def part(self, *names: str) -> KerasWeights:
         found = [n for name in names for n in (name, f"{name}_layer", f"{name}_dense", f"_{name}_dense")]
-        return ByNumber(self._child(*found))
+        return WeightsByNumber(self._child(*found))
 
-    def wrapped(self) -> Weights:
-        return ByNumber(self._child("layer") or self.group)
+    def wrapped(self) -> KerasWeights:
+        return WeightsByNumber(self._child("layer") or self.group)
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:
         variables = self._child("vars")
@@ -165,5 +165,5 @@ def _snake(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def of_archive(root: Node) -> Weights:
-    return ByNumber(root)
+def of_archive(root: Hdf5Node) -> KerasWeights:
+    return WeightsByNumber(root)

@@ -15,7 +15,7 @@ from tenon.errors import FormatError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.graph_builder.node_context import port
-from tenon.importers.mace.context import Context
+from tenon.importers.mace.node import MaceNode
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, I32, TensorType
@@ -122,10 +122,10 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     if nets is None:
         raise FormatError(f"{graph.name}: not a readable model of MACE; it is truncated or damaged")
     builder = GraphBuilder(graph, graph.stem, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
-    return _Model(builder, nets, found.data if found is not None and not found.is_folder else None).load()
+    return _MaceModel(builder, nets, found.data if found is not None and not found.is_folder else None).load()
 
 
-class _Model:
+class _MaceModel:
     """The walk over the operators of all networks."""
 
     def __init__(self, builder: GraphBuilder, nets: Sequence[Message], data: bytes | None) -> None:
@@ -196,7 +196,7 @@ class _Model:
         with self.builder.layer(op.name or op.output[0], op.type, *op.output):
             from tenon.importers.mace.ops import OPERATORS
 
-            context = Context(self.builder, op, defaults)
+            context = MaceNode(self.builder, op, defaults)
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
             if context.known:

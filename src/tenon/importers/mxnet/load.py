@@ -18,7 +18,7 @@ from tenon.errors import FormatError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
-from tenon.importers.mxnet.context import LABELLED, Context
+from tenon.importers.mxnet.node import LABELLED, MxnetNode
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, TensorType
@@ -101,7 +101,7 @@ def _is_output(reference: object, nodes: int) -> bool:
 
 
 # ------------------------------------------------------------------------------------------ parameters
-class _Cursor:
+class _ParameterReader:
     """A place in the file.  Raises FormatError past its end."""
 
     def __init__(self, file: ModelFile) -> None:
@@ -127,7 +127,7 @@ class _Cursor:
 
 def read_parameters(file: ModelFile) -> dict[str, Array]:
     """Arrays by name, without ``arg:`` and ``aux:``.  Raises FormatError."""
-    cursor = _Cursor(file)
+    cursor = _ParameterReader(file)
     magic, _, count = cursor.take("QQQ")
     if magic != _LIST or count > len(file.data) // 8:
         raise cursor.damage("is not one")
@@ -139,7 +139,7 @@ def read_parameters(file: ModelFile) -> dict[str, Array]:
     return {re.sub(r"^(arg|aux):", "", name): array for name, array in zip(names, arrays, strict=False)}
 
 
-def _array(cursor: _Cursor) -> Array:
+def _array(cursor: _ParameterReader) -> Array:
     """One array of any of the four layouts that MXNet has had."""
     (magic,) = cursor.take("I")
     if magic in (_V2, _V3) and cursor.take("i") != (0,):
@@ -218,7 +218,7 @@ class _Symbol:
             names = [self.tensor(*source) for source in sources]
             if kind in LABELLED:
                 names = names[:1]
-            context = Context(self.builder, kind, names, _attributes(node), self.stored is None)
+            context = MxnetNode(self.builder, kind, names, _attributes(node), self.stored is None)
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
             if context.known:

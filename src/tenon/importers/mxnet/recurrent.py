@@ -13,32 +13,34 @@ import numpy as np
 
 from tenon.decompositions.recurrent_layers import CUDNN, GATES, Direction, run
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.mxnet.context import Context
+from tenon.importers.mxnet.node import MxnetNode
 from tenon.ir.graph import Value
 
 _KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 
-def rnn(c: Context) -> list[Value]:
-    mode, size, depth = c.text("mode"), c.integer("state_size"), c.integer("num_layers", 1)
-    sides = 2 if c.flag("bidirectional") else 1
+def rnn(node: MxnetNode) -> list[Value]:
+    mode, size, depth = node.text("mode"), node.integer("state_size"), node.integer("num_layers", 1)
+    sides = 2 if node.flag("bidirectional") else 1
     if mode not in _KINDS or not 0 < size < 1 << 16 or not 0 < depth < 1 << 8:
         raise RefusedError(f"{depth} layers of {size} units of the kind '{mode}' are not supported")
-    if c.flag("use_sequence_length") or ("projection_size" in c.attributes and c.text("projection_size") != "None"):
+    if node.flag("use_sequence_length") or (
+        "projection_size" in node.attributes and node.text("projection_size") != "None"
+    ):
         raise RefusedError("lengths of sequences and projections are not supported")
-    kind, dims = _KINDS[mode], c.dims
+    kind, dims = _KINDS[mode], node.dims
     if len(dims) != 3:
         raise RefusedError(f"it takes [time, batch, numbers], not {list(dims)}")
     shapes = _shapes(GATES[kind] * size, size, dims[2], depth, sides)
     total = sum(rows * columns for rows, columns in shapes)
-    parts = _cut(c, c.parameter(1, total), shapes, total)
+    parts = _cut(node, node.parameter(1, total), shapes, total)
     half = len(parts) // 2
     each = [Direction(parts[i], parts[i + 1], parts[half + i], parts[half + i + 1]) for i in range(0, half, 2)]
     layers = [each[i : i + sides] for i in range(0, len(each), sides)]
-    states = [_state(c, i) for i in range(2, 4 if kind == "LSTM" else 3)]
+    states = [_state(node, i) for i in range(2, 4 if kind == "LSTM" else 3)]
     options = {"activations": ("Relu",) * sides} if mode == "rnn_relu" else {}
-    made = run(c, kind, c.x, layers, CUDNN[kind], states, **options)
-    return [made.outputs, *made.states] if c.flag("state_outputs") else [made.outputs]
+    made = run(node, kind, node.x, layers, CUDNN[kind], states, **options)
+    return [made.outputs, *made.states] if node.flag("state_outputs") else [made.outputs]
 
 
 def _shapes(rows: int, size: int, inputs: int, depth: int, sides: int) -> list[tuple[int, int]]:
@@ -49,18 +51,18 @@ def _shapes(rows: int, size: int, inputs: int, depth: int, sides: int) -> list[t
     return weights + [(rows, 1)] * len(weights)
 
 
-def _cut(c: Context, vector: Value, shapes: Sequence[tuple[int, int]], total: int) -> list[Value]:
-    if c.builder.dims(vector) != (total,):
-        raise RefusedError(f"it needs {total} parameters, and '{c.names[1]}' is {list(c.builder.dims(vector))}")
+def _cut(node: MxnetNode, vector: Value, shapes: Sequence[tuple[int, int]], total: int) -> list[Value]:
+    if node.builder.dims(vector) != (total,):
+        raise RefusedError(f"it needs {total} parameters, and '{node.names[1]}' is {list(node.builder.dims(vector))}")
     ends = np.cumsum([0, *(rows * columns for rows, columns in shapes)]).tolist()
-    parts = [c.slice(vector, [a], [b], [0]) for a, b in pairwise(ends)]
+    parts = [node.slice(vector, [a], [b], [0]) for a, b in pairwise(ends)]
     return [
-        part if columns == 1 else c.reshape(part, rows, columns)
+        part if columns == 1 else node.reshape(part, rows, columns)
         for part, (rows, columns) in zip(parts, shapes, strict=True)
     ]
 
 
-def _state(c: Context, i: int) -> Value | None:
+def _state(node: MxnetNode, i: int) -> Value | None:
     """A first state; zeros where it is missing, or a constant of zeros whose batch nobody knew."""
-    value = c.inputs[i] if i < len(c.inputs) else None
+    value = node.inputs[i] if i < len(node.inputs) else None
     return None if value is None or (value.data is not None and not value.data.any()) else value

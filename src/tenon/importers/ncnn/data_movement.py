@@ -15,7 +15,7 @@ from tenon.decompositions.layers import sampled
 from tenon.decompositions.onnx_operator import spelled
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.ncnn.pointwise import Context
+from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32
 
@@ -23,26 +23,26 @@ _LONGEST = 1 << 14
 """Samples in one window of a spectrogram."""
 
 
-def greatest(c: Context) -> Value:
+def greatest(layer: NcnnLayer) -> Value:
     """ArgMax: the numbers of the greatest as f32, and the values themselves before them."""
-    count = c.integer(1, 1)
-    flat = c.reshape(c.x, 1, 1, -1)
-    if not 0 < count <= c.dims(flat)[2]:
-        raise RefusedError(f"it wants {count} of {c.dims(flat)[2]}")
-    values, places = c.builder.adds("TopK", 2, flat, c.ints(count), axis=2)
-    numbers = c.add("Cast", places, to=str(F32))
-    return c.add("Concat", values, numbers, axis=1) if c.integer(0) else numbers
+    count = layer.integer(1, 1)
+    flat = layer.reshape(layer.x, 1, 1, -1)
+    if not 0 < count <= layer.dims(flat)[2]:
+        raise RefusedError(f"it wants {count} of {layer.dims(flat)[2]}")
+    values, places = layer.builder.adds("TopK", 2, flat, layer.ints(count), axis=2)
+    numbers = layer.add("Cast", places, to=str(F32))
+    return layer.add("Concat", values, numbers, axis=1) if layer.integer(0) else numbers
 
 
-def copy_to(c: Context) -> Value:
+def copy_to(layer: NcnnLayer) -> Value:
     """The second blob over a part of the first."""
-    whole, part = c.dims(), c.dims(c.inputs[1])
+    whole, part = layer.dims(), layer.dims(layer.inputs[1])
     if whole == part:
-        return c.inputs[1]
+        return layer.inputs[1]
     rank = len(whole) - 1
-    first = [c.integer(id) for id in c.by_axis(0, 1, 13, 2)]
-    if starts := c.layer.integers(9):
-        axes = [c.inner(a, rank + 1) - 1 for a in c.layer.integers(11)] or list(range(len(starts)))
+    first = [layer.integer(id) for id in layer.by_axis(0, 1, 13, 2)]
+    if starts := layer.layer.integers(9):
+        axes = [layer.inner(a, rank + 1) - 1 for a in layer.layer.integers(11)] or list(range(len(starts)))
         first = [0] * rank
         for axis, start in zip(axes, starts, strict=True):
             first[axis] = 0 if start == -233 else start + whole[axis + 1] if start < 0 else start
@@ -51,101 +51,105 @@ def copy_to(c: Context) -> Value:
     if min(*first, *after) < 0:
         raise RefusedError(f"{list(part)} at {first} does not fit into {list(whole)}")
     pads = (0, *first, 0, *after)
-    laid = c.add("Pad", c.reshape(c.inputs[1], 1, *sizes), c.ints(*pads), 0.0)
+    laid = layer.add("Pad", layer.reshape(layer.inputs[1], 1, *sizes), layer.ints(*pads), 0.0)
     covered = np.pad(np.ones((1, *sizes), bool), list(zip(pads[: rank + 1], pads[rank + 1 :], strict=True)))
-    return c.add("Where", covered, laid, c.x)
+    return layer.add("Where", covered, laid, layer.x)
 
 
-def diagonal(c: Context) -> Value:
+def diagonal(layer: NcnnLayer) -> Value:
     """A matrix of a vector, or the vector of a matrix, ``diagonal`` above the main one."""
-    above, dims = c.integer(0), c.dims()[1:]
+    above, dims = layer.integer(0), layer.dims()[1:]
     if len(dims) == 1:
-        x = c.add("Mul", c.reshape(c.x, 1, 1, -1), np.eye(dims[0], dtype=np.float32))
-        return c.add("Pad", x, c.ints(0, max(-above, 0), max(above, 0), 0, max(above, 0), max(-above, 0)), 0.0)
+        x = layer.add("Mul", layer.reshape(layer.x, 1, 1, -1), np.eye(dims[0], dtype=np.float32))
+        return layer.add("Pad", x, layer.ints(0, max(-above, 0), max(above, 0), 0, max(above, 0), max(-above, 0)), 0.0)
     places = np.arange(math.prod(dims), dtype=np.int64).reshape(dims).diagonal(above) if len(dims) == 2 else ()
     if not len(places):
         raise RefusedError(f"{dims} has no diagonal {above}")
-    return c.add("Gather", c.reshape(c.x, 1, -1), np.ascontiguousarray(places), axis=1)
+    return layer.add("Gather", layer.reshape(layer.x, 1, -1), np.ascontiguousarray(places), axis=1)
 
 
-def flip(c: Context) -> Value:
-    axes = sorted({c.inner(a, len(c.dims())) for a in c.layer.integers(0)})
+def flip(layer: NcnnLayer) -> Value:
+    axes = sorted({layer.inner(a, len(layer.dims())) for a in layer.layer.integers(0)})
     count = len(axes)
-    return c.slice(c.x, [-1] * count, [-(1 << 31)] * count, axes, [-1] * count)
+    return layer.slice(layer.x, [-1] * count, [-(1 << 31)] * count, axes, [-1] * count)
 
 
-def grid_sample(c: Context) -> Value:
-    mode = {1: "linear", 2: "nearest", 3: "cubic"}.get(c.integer(0, 1))
-    padding = {1: "zeros", 2: "border", 3: "reflection"}.get(c.integer(1, 1))
-    rank = len(c.dims())
-    if mode is None or padding is None or len(c.inputs) != 2 or rank not in (4, 5):
-        raise RefusedError(f"sample_type {c.integer(0, 1)} with padding_mode {c.integer(1, 1)} is not supported")
-    grid = c.add("Transpose", c.inputs[1], perm=(0, *range(2, rank), 1)) if c.integer(3) else c.inputs[1]
-    return sampled(c, c.x, grid, mode, padding, corners=bool(c.integer(2)))
+def grid_sample(layer: NcnnLayer) -> Value:
+    mode = {1: "linear", 2: "nearest", 3: "cubic"}.get(layer.integer(0, 1))
+    padding = {1: "zeros", 2: "border", 3: "reflection"}.get(layer.integer(1, 1))
+    rank = len(layer.dims())
+    if mode is None or padding is None or len(layer.inputs) != 2 or rank not in (4, 5):
+        raise RefusedError(
+            f"sample_type {layer.integer(0, 1)} with padding_mode {layer.integer(1, 1)} is not supported"
+        )
+    grid = (
+        layer.add("Transpose", layer.inputs[1], perm=(0, *range(2, rank), 1)) if layer.integer(3) else layer.inputs[1]
+    )
+    return sampled(layer, layer.x, grid, mode, padding, corners=bool(layer.integer(2)))
 
 
 # --------------------------------------------------------------------------------------------- regions
-def _region(c: Context) -> Value:
-    if len(c.inputs) != 2 or math.prod(c.dims(c.inputs[1])) != 4:
+def _region(layer: NcnnLayer) -> Value:
+    if len(layer.inputs) != 2 or math.prod(layer.dims(layer.inputs[1])) != 4:
         raise RefusedError("it takes a blob and one region of 4 numbers")
-    return c.reshape(c.inputs[1], 1, 4)
+    return layer.reshape(layer.inputs[1], 1, 4)
 
 
-def _numbered(c: Context) -> Value:
+def _numbered(layer: NcnnLayer) -> Value:
     """The region after the number of its picture."""
-    return c.add("Concat", np.zeros((1, 1), np.float32), _region(c), axis=1)
+    return layer.add("Concat", np.zeros((1, 1), np.float32), _region(layer), axis=1)
 
 
-def roi_pooling(c: Context) -> Value:
-    shape = (c.integer(1), c.integer(0))
-    return c.add("MaxRoiPool", c.x, _numbered(c), pooled_shape=shape, spatial_scale=c.number(2, 1.0))
+def roi_pooling(layer: NcnnLayer) -> Value:
+    shape = (layer.integer(1), layer.integer(0))
+    return layer.add("MaxRoiPool", layer.x, _numbered(layer), pooled_shape=shape, spatial_scale=layer.number(2, 1.0))
 
 
-def position_sensitive(c: Context) -> Value:
-    size, options = c.integer(0, 7), {"output_dim": c.integer(3), "spatial_scale": c.number(2, 0.0625)}
-    if c.integer(1, 7) != size:
+def position_sensitive(layer: NcnnLayer) -> Value:
+    size, options = layer.integer(0, 7), {"output_dim": layer.integer(3), "spatial_scale": layer.number(2, 0.0625)}
+    if layer.integer(1, 7) != size:
         raise RefusedError("bins that do not make a square are not supported")
-    return c.add("PsRoiPool", c.x, _numbered(c), group_size=size, **options)
+    return layer.add("PsRoiPool", layer.x, _numbered(layer), group_size=size, **options)
 
 
-def roi_align(c: Context) -> Value:
+def roi_align(layer: NcnnLayer) -> Value:
     """Of detectron2; the first version of ncnn clips every bin before it samples."""
-    if c.integer(5) != 1:
+    if layer.integer(5) != 1:
         raise RefusedError("version 0, which clips bins before it samples them, is not supported")
-    centre = "half_pixel" if c.integer(4) else "output_half_pixel"
-    return c.add(
+    centre = "half_pixel" if layer.integer(4) else "output_half_pixel"
+    return layer.add(
         "RoiAlign",
-        c.x,
-        _region(c),
+        layer.x,
+        _region(layer),
         np.zeros(1, np.int64),
-        output_height=c.integer(1),
-        output_width=c.integer(0),
-        spatial_scale=c.number(2, 1.0),
-        sampling_ratio=c.integer(3),
+        output_height=layer.integer(1),
+        output_width=layer.integer(0),
+        spatial_scale=layer.number(2, 1.0),
+        sampling_ratio=layer.integer(3),
         coordinate_transformation_mode=centre,
     )
 
 
 # ---------------------------------------------------------------------------------------------- sound
-def spectrogram(c: Context) -> Value:
+def spectrogram(layer: NcnnLayer) -> Value:
     """Fourier transforms of windows of a vector: [frequencies, frames], or [frequencies, frames, 2] of both parts."""
-    n = c.integer(0)
-    power, hop, size = c.integer(1), c.integer(2, n // 4), c.integer(3, n)
-    x = c.reshape(c.x, 1, -1)
-    if not 0 < size <= n <= _LONGEST or hop < 1 or power not in (0, 1, 2) or c.integer(4) not in (0, 1, 2):
+    n = layer.integer(0)
+    power, hop, size = layer.integer(1), layer.integer(2, n // 4), layer.integer(3, n)
+    x = layer.reshape(layer.x, 1, -1)
+    if not 0 < size <= n <= _LONGEST or hop < 1 or power not in (0, 1, 2) or layer.integer(4) not in (0, 1, 2):
         raise RefusedError(f"windows of {size} in {n} samples by {hop} are not supported")
-    if c.integer(5, 1):
-        mode = ("constant", "edge", "reflect")[c.integer(6, 2)]
-        x = c.add("Pad", x, c.ints(0, n // 2, 0, n // 2), 0.0 if mode == "constant" else None, mode=mode)
-    if c.dims(x)[1] < n:
-        raise RefusedError(f"{c.dims(x)[1]} samples are less than a window of {n}")
-    window = c.value(_window(n, size, c.integer(4), c.integer(7)))
-    found = spelled(c.builder, "STFT", [x, c.ints(hop), window], 1, onesided=int(c.integer(8, 1)))[0]
-    found = c.add("Transpose", found, perm=(0, 2, 1, 3))
+    if layer.integer(5, 1):
+        mode = ("constant", "edge", "reflect")[layer.integer(6, 2)]
+        x = layer.add("Pad", x, layer.ints(0, n // 2, 0, n // 2), 0.0 if mode == "constant" else None, mode=mode)
+    if layer.dims(x)[1] < n:
+        raise RefusedError(f"{layer.dims(x)[1]} samples are less than a window of {n}")
+    window = layer.value(_window(n, size, layer.integer(4), layer.integer(7)))
+    found = spelled(layer.builder, "STFT", [x, layer.ints(hop), window], 1, onesided=int(layer.integer(8, 1)))[0]
+    found = layer.add("Transpose", found, perm=(0, 2, 1, 3))
     if not power:
         return found
-    energy = c.add("ReduceSumSquare", found, c.ints(3), keepdims=0)
-    return energy if power == 2 else c.add("Sqrt", energy)
+    energy = layer.add("ReduceSumSquare", found, layer.ints(3), keepdims=0)
+    return energy if power == 2 else layer.add("Sqrt", energy)
 
 
 def _window(n: int, size: int, kind: int, normal: int) -> Array:
@@ -157,10 +161,10 @@ def _window(n: int, size: int, kind: int, normal: int) -> Array:
     return np.asarray(window / length, np.float32)
 
 
-PLACES: dict[str, Callable[[Context], Made]] = {
+PLACES: dict[str, Callable[[NcnnLayer], Made]] = {
     "ArgMax": greatest,
     "CopyTo": copy_to,
-    "CumulativeSum": lambda c: c.add("CumSum", c.x, c.ints(c.along(0))),
+    "CumulativeSum": lambda layer: layer.add("CumSum", layer.x, layer.ints(layer.along(0))),
     "Diag": diagonal,
     "Flip": flip,
     "GridSample": grid_sample,

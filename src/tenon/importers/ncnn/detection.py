@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.decompositions import yolo_grid
-from tenon.decompositions.prior_boxes import Places, multibox, prior_boxes, sizes, within
+from tenon.decompositions.prior_boxes import PriorGrid, multibox, prior_boxes, sizes, within
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.ncnn.pointwise import Context
+from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32
@@ -27,111 +27,119 @@ MOST = 300
 """Things that a YOLO end lists."""
 
 
-def prior_box(c: Context) -> Value:
-    least, most, ratios = (c.layer.numbers(id) for id in (0, 1, 2))
-    h, w = c.image(c.x)[2:]
-    clip = bool(c.integer(8))
-    if len(c.inputs) == 1 and not most and c.integer(9) == c.integer(10) == AUTOMATIC:
-        return _multibox(c, least, ratios, (h, w), clip)
-    image = [float(c.integer(id)) for id in (10, 9)]
+def prior_box(layer: NcnnLayer) -> Value:
+    least, most, ratios = (layer.layer.numbers(id) for id in (0, 1, 2))
+    h, w = layer.image(layer.x)[2:]
+    clip = bool(layer.integer(8))
+    if len(layer.inputs) == 1 and not most and layer.integer(9) == layer.integer(10) == AUTOMATIC:
+        return _multibox(layer, least, ratios, (h, w), clip)
+    image = [float(layer.integer(id)) for id in (10, 9)]
     if AUTOMATIC in image:
-        whole = c.image(c.inputs[1])[2:]
+        whole = layer.image(layer.inputs[1])[2:]
         image = [float(n) if given == AUTOMATIC else given for given, n in zip(image, whole, strict=True)]
-    steps = [c.number(id, AUTOMATIC) for id in (12, 11)]
+    steps = [layer.number(id, AUTOMATIC) for id in (12, 11)]
     steps = [n / k if s == AUTOMATIC else s for s, n, k in zip(steps, image, (h, w), strict=True)]
-    variance = [c.number(id, v) for id, v in ((3, 0.1), (4, 0.1), (5, 0.2), (6, 0.2))]
-    places = Places((h, w), (image[0], image[1]), (steps[0], steps[1]), c.number(13))
-    boxes = prior_boxes(places, sizes(least, most, ratios, bool(c.integer(7, 1))), variance, clip)
-    return c.builder.constant(boxes[None], "priors")
+    variance = [layer.number(id, v) for id, v in ((3, 0.1), (4, 0.1), (5, 0.2), (6, 0.2))]
+    places = PriorGrid((h, w), (image[0], image[1]), (steps[0], steps[1]), layer.number(13))
+    boxes = prior_boxes(places, sizes(least, most, ratios, bool(layer.integer(7, 1))), variance, clip)
+    return layer.builder.constant(boxes[None], "priors")
 
 
-def _multibox(c: Context, least: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool) -> Value:
+def _multibox(
+    layer: NcnnLayer, least: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool
+) -> Value:
     """As MXNet has them, and without variances."""
-    given = c.number(12, AUTOMATIC), c.number(11, AUTOMATIC)
+    given = layer.number(12, AUTOMATIC), layer.number(11, AUTOMATIC)
     down, across = (1 / n if s == AUTOMATIC else s for s, n in zip(given, plane, strict=True))
-    places = Places(plane, (1.0, 1.0), (down, across), c.number(13))
-    return c.builder.constant(multibox(places, least, ratios, clip), "priors")
+    places = PriorGrid(plane, (1.0, 1.0), (down, across), layer.number(13))
+    return layer.builder.constant(multibox(places, least, ratios, clip), "priors")
 
 
-def detection_output(c: Context) -> Value:
+def detection_output(layer: NcnnLayer) -> Value:
     """Location, confidence and priors; without variances of their own these are options of the layer.
 
     -233 classes means MXNet's: as many as there are rows of scores, each row a class.  The surest row comes first.
     """
-    if len(c.inputs) != 3:
-        raise RefusedError(f"it has {len(c.inputs)} inputs instead of 3")
-    location, confidence, priors = c.inputs
-    classes, count = c.integer(0), math.prod(c.dims(location)) // 4
+    if len(layer.inputs) != 3:
+        raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 3")
+    location, confidence, priors = layer.inputs
+    classes, count = layer.integer(0), math.prod(layer.dims(location)) // 4
     if classes == AUTOMATIC:
-        classes, confidence = c.dims(confidence)[1], c.swapped(confidence)
-    location, confidence = c.reshape(location, 1, -1), c.reshape(confidence, 1, -1)
-    if math.prod(c.dims(priors)) == 4 * count:
-        spread = np.resize(np.array([c.number(id, v) for id, v in ((5, 0.1), (6, 0.1), (7, 0.2), (8, 0.2))]), 4 * count)
-        whole = c.reshape(priors, 1, 1, -1)
-        priors = c.add("Concat", whole, spread.astype(np.float32).reshape(1, 1, -1), axis=1)
-    rows = c.add(
+        classes, confidence = layer.dims(confidence)[1], layer.swapped(confidence)
+    location, confidence = layer.reshape(location, 1, -1), layer.reshape(confidence, 1, -1)
+    if math.prod(layer.dims(priors)) == 4 * count:
+        spread = np.resize(
+            np.array([layer.number(id, v) for id, v in ((5, 0.1), (6, 0.1), (7, 0.2), (8, 0.2))]), 4 * count
+        )
+        whole = layer.reshape(priors, 1, 1, -1)
+        priors = layer.add("Concat", whole, spread.astype(np.float32).reshape(1, 1, -1), axis=1)
+    rows = layer.add(
         "DetectionOutput",
         location,
         confidence,
-        c.reshape(priors, 1, 2, -1),
+        layer.reshape(priors, 1, 2, -1),
         classes=classes,
         code_type="center_size",
-        nms_threshold=c.number(1, 0.05),
-        nms_top_k=within(c.integer(2, 300), count),
-        keep_top_k=c.integer(3, 100),
-        confidence_threshold=c.number(4, 0.5),
+        nms_threshold=layer.number(1, 0.05),
+        nms_top_k=within(layer.integer(2, 300), count),
+        keep_top_k=layer.integer(3, 100),
+        confidence_threshold=layer.number(4, 0.5),
     )
-    rows = c.slice(c.reshape(rows, -1, 7), [1], [7], [1])
-    most = c.dims(rows)[0]
-    _, order = c.builder.adds("TopK", 2, c.reshape(c.slice(rows, [1], [2], [1]), most), c.ints(most), axis=0)
-    return _end(c, c.reshape(c.add("Gather", rows, order, axis=0), 1, most, 6))
+    rows = layer.slice(layer.reshape(rows, -1, 7), [1], [7], [1])
+    most = layer.dims(rows)[0]
+    _, order = layer.builder.adds(
+        "TopK", 2, layer.reshape(layer.slice(rows, [1], [2], [1]), most), layer.ints(most), axis=0
+    )
+    return _end(layer, layer.reshape(layer.add("Gather", rows, order, axis=0), 1, most, 6))
 
 
-def _end(c: Context, rows: Value) -> Value:
-    c.builder.graph.heads = Heads("rows", c.layer.tops[:1], pixels=False, background=0)
+def _end(layer: NcnnLayer, rows: Value) -> Value:
+    layer.builder.graph.heads = Heads("rows", layer.layer.tops[:1], pixels=False, background=0)
     return rows
 
 
-def yolo_output(c: Context) -> Value:
+def yolo_output(layer: NcnnLayer) -> Value:
     """YOLO v2 and v3: every anchor of every cell has one class; the best go first, whatever their classes."""
-    third = c.layer.type == "Yolov3DetectionOutput"
-    classes, count = c.integer(0, 20), c.integer(1, 5)
+    third = layer.layer.type == "Yolov3DetectionOutput"
+    classes, count = layer.integer(0, 20), layer.integer(1, 5)
     if not 0 < classes < 1 << 16 or not 0 < count < 1 << 10:
         raise RefusedError(f"has {classes} classes and {count} anchors")
-    found = [_decoded(c, x, i, classes, third) for i, x in enumerate(c.inputs)]
+    found = [_decoded(layer, x, i, classes, third) for i, x in enumerate(layer.inputs)]
     if not found:
         raise RefusedError("it has no input")
-    every = [c.add("Concat", *parts, axis=1) if len(found) > 1 else parts[0] for parts in zip(*found, strict=True)]
-    return _thinned(c, every[0], every[1])
+    every = [layer.add("Concat", *parts, axis=1) if len(found) > 1 else parts[0] for parts in zip(*found, strict=True)]
+    return _thinned(layer, every[0], every[1])
 
 
-def _decoded(c: Context, x: Value, head: int, classes: int, third: bool) -> tuple[Value, Value]:
+def _decoded(layer: NcnnLayer, x: Value, head: int, classes: int, third: bool) -> tuple[Value, Value]:
     """Corners [1, n, 4], and objectness times class probability [1, n, classes], of one map."""
-    count, (h, w) = c.integer(1, 5), c.image(x)[2:]
-    if c.dims(x)[1] != count * (classes + 5):
-        raise RefusedError(f"it reads {count} anchors of {classes + 5} numbers from {c.dims(x)[1]} channels")
+    count, (h, w) = layer.integer(1, 5), layer.image(x)[2:]
+    if layer.dims(x)[1] != count * (classes + 5):
+        raise RefusedError(f"it reads {count} anchors of {classes + 5} numbers from {layer.dims(x)[1]} channels")
     if count * h * w > MOST_CELLS:
         raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
-    parts = c.reshape(x, 1, count, classes + 5, h * w)
-    xy, wh, objectness, kinds = c.split(parts, 2, [2, 2, 1, classes])
+    parts = layer.reshape(x, 1, count, classes + 5, h * w)
+    xy, wh, objectness, kinds = layer.split(parts, 2, [2, 2, 1, classes])
     cells = yolo_grid.extents(h, w)
-    centre = c.add("Mul", c.add("Add", c.add("Sigmoid", xy), yolo_grid.places(h, w)), 1 / cells)
-    boxes = yolo_grid.corners(c, centre, c.add("Mul", c.add("Exp", wh), _anchors(c, head, third, cells) / 2))
-    probable = c.add("Sigmoid", kinds) if third else c.add("Softmax", kinds, axis=2)
-    scores = c.add("Mul", probable, c.add("Sigmoid", objectness))
-    return _listed(c, boxes, count * h * w, 4), _listed(c, scores, count * h * w, classes)
+    centre = layer.add("Mul", layer.add("Add", layer.add("Sigmoid", xy), yolo_grid.places(h, w)), 1 / cells)
+    boxes = yolo_grid.corners(
+        layer, centre, layer.add("Mul", layer.add("Exp", wh), _anchors(layer, head, third, cells) / 2)
+    )
+    probable = layer.add("Sigmoid", kinds) if third else layer.add("Softmax", kinds, axis=2)
+    scores = layer.add("Mul", probable, layer.add("Sigmoid", objectness))
+    return _listed(layer, boxes, count * h * w, 4), _listed(layer, scores, count * h * w, classes)
 
 
-def _listed(c: Context, x: Value, rows: int, numbers: int) -> Value:
-    return c.reshape(c.add("Transpose", x, perm=(0, 1, 3, 2)), 1, rows, numbers)
+def _listed(layer: NcnnLayer, x: Value, rows: int, numbers: int) -> Value:
+    return layer.reshape(layer.add("Transpose", x, perm=(0, 1, 3, 2)), 1, rows, numbers)
 
 
-def _anchors(c: Context, head: int, third: bool, cells: Array) -> Array:
+def _anchors(layer: NcnnLayer, head: int, third: bool, cells: Array) -> Array:
     """[1, anchors, 2, 1] over the size of the picture; of YOLO v2 they are counted in cells."""
-    count, numbers = c.integer(1, 5), c.layer.numbers(4)
+    count, numbers = layer.integer(1, 5), layer.layer.numbers(4)
     chosen, unit = list(range(count)), 1.0
     if third:
-        mask, scales = c.layer.numbers(5), c.layer.numbers(6)
+        mask, scales = layer.layer.numbers(5), layer.layer.numbers(6)
         if len(mask) < (head + 1) * count or len(scales) <= head or scales[head] <= 0:
             raise RefusedError(f"it has {len(mask)} numbers in its mask and {len(scales)} scales for {head + 1} inputs")
         chosen, unit = [int(n) for n in mask[head * count : (head + 1) * count]], scales[head]
@@ -141,22 +149,22 @@ def _anchors(c: Context, head: int, third: bool, cells: Array) -> Array:
     return np.asarray(pairs / (cells * np.float32(unit)), np.float32)
 
 
-def _thinned(c: Context, boxes: Value, scores: Value) -> Value:
+def _thinned(layer: NcnnLayer, boxes: Value, scores: Value) -> Value:
     """Rows of what no better box overlaps too much: those that count first, then zeros."""
-    best = c.add("ReduceMax", scores, c.ints(2))
-    kinds = c.add("Add", c.add("Cast", c.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
-    rows = c.add("Squeeze", c.add("Concat", kinds, best, boxes, axis=2), c.ints(0))
-    most = min(MOST, c.dims(boxes)[1])
-    least = np.nextafter(np.float32(c.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
-    limits = c.ints(most), c.builder.floats(c.number(3, 0.45)), c.builder.floats(float(least))
-    turned = c.add("Transpose", best, perm=(0, 2, 1))
-    chosen, count = c.builder.adds("NonMaxSuppression", 2, boxes, turned, *limits)
-    picked = c.add("Gather", rows, c.reshape(c.slice(chosen, [2], [3], [1]), most), axis=0)
-    real = c.add("Less", np.arange(most, dtype=np.int64).reshape(-1, 1), count)
-    return _end(c, c.reshape(c.add("Where", real, picked, np.zeros((most, 6), np.float32)), 1, most, 6))
+    best = layer.add("ReduceMax", scores, layer.ints(2))
+    kinds = layer.add("Add", layer.add("Cast", layer.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
+    rows = layer.add("Squeeze", layer.add("Concat", kinds, best, boxes, axis=2), layer.ints(0))
+    most = min(MOST, layer.dims(boxes)[1])
+    least = np.nextafter(np.float32(layer.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
+    limits = layer.ints(most), layer.builder.floats(layer.number(3, 0.45)), layer.builder.floats(float(least))
+    turned = layer.add("Transpose", best, perm=(0, 2, 1))
+    chosen, count = layer.builder.adds("NonMaxSuppression", 2, boxes, turned, *limits)
+    picked = layer.add("Gather", rows, layer.reshape(layer.slice(chosen, [2], [3], [1]), most), axis=0)
+    real = layer.add("Less", np.arange(most, dtype=np.int64).reshape(-1, 1), count)
+    return _end(layer, layer.reshape(layer.add("Where", real, picked, np.zeros((most, 6), np.float32)), 1, most, 6))
 
 
-DETECTION: dict[str, Callable[[Context], Made]] = {
+DETECTION: dict[str, Callable[[NcnnLayer], Made]] = {
     "PriorBox": prior_box,
     "DetectionOutput": detection_output,
     "YoloDetectionOutput": yolo_output,

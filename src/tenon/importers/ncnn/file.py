@@ -36,7 +36,7 @@ TYPES = _TYPES.split()
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerRecord:
     """A layer with its options by number: in a text file int, float or a list; in a binary one the four bytes."""
 
     type: str
@@ -80,7 +80,7 @@ def is_param(data: bytes) -> bool:
     return data[:64].split(b"\n", 1)[0].strip() == str(MAGIC).encode() or data[:4] == struct.pack("<i", MAGIC)
 
 
-def layers(data: bytes) -> list[Layer]:
+def layers(data: bytes) -> list[LayerRecord]:
     """Raises FormatError."""
     if data[:4] == struct.pack("<i", MAGIC):
         return _binary(data)
@@ -91,7 +91,7 @@ def layers(data: bytes) -> list[Layer]:
 
 
 # ------------------------------------------------------------------------------------------------ text
-def _text(text: str) -> list[Layer]:
+def _text(text: str) -> list[LayerRecord]:
     lines = [line.split() for line in text.splitlines()[1:] if line.strip()]
     if not lines or len(lines[0]) != 2:
         raise FormatError("the second line does not count layers and blobs; the file is damaged")
@@ -101,13 +101,13 @@ def _text(text: str) -> list[Layer]:
     return found
 
 
-def _line(words: Sequence[str]) -> Layer:
+def _line(words: Sequence[str]) -> LayerRecord:
     try:
         type, name, bottoms, tops = words[0], words[1], int(words[2]), int(words[3])
         blobs, options = words[4 : 4 + bottoms + tops], words[4 + bottoms + tops :]
         if min(bottoms, tops) < 0 or len(blobs) != bottoms + tops:
             raise ValueError
-        return Layer(type, name, tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), dict(map(_option, options)))
+        return LayerRecord(type, name, tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), dict(map(_option, options)))
     except (ValueError, IndexError):
         damage = "the file is damaged" if "=" in " ".join(words) else f"or its options lack numbers ({OLD})"
         raise FormatError(f"'{' '.join(words)[:80]}' is not a layer; {damage}") from None
@@ -134,7 +134,7 @@ def _plain(text: str) -> int | float | bytes:
 
 
 # ---------------------------------------------------------------------------------------------- binary
-def _binary(data: bytes) -> list[Layer]:
+def _binary(data: bytes) -> list[LayerRecord]:
     words = [data[i : i + 4] for i in range(0, len(data) - len(data) % 4, 4)]
     at = 1
 
@@ -159,7 +159,7 @@ def _binary(data: bytes) -> list[Layer]:
         while (id := integer()) != -233:
             options[-id - 23300 if id <= -23300 else id] = [*take(integer())] if id <= -23300 else take()[0]
         type = TYPES[number] if 0 <= number < len(TYPES) else f"layer type {number}"
-        found.append(Layer(type, f"{type}_{i}", tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), options))
+        found.append(LayerRecord(type, f"{type}_{i}", tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), options))
     return found
 
 
@@ -167,7 +167,7 @@ def _binary(data: bytes) -> list[Layer]:
 _HALF, _INT8, _RAW = 0x01306B47, 0x000D4B38, 0x0002C056
 
 
-class Weights:
+class NcnnWeights:
     """The .bin file, taken one array after the other; without a file everything is zero."""
 
     def __init__(self, data: bytes | None) -> None:

@@ -12,8 +12,8 @@ from tenon.errors import FormatError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import unknown
 from tenon.graph_builder.node_context import port
-from tenon.importers.ncnn.file import Layer, Weights, is_param, layers
-from tenon.importers.ncnn.pointwise import Context
+from tenon.importers.ncnn.file import LayerRecord, NcnnWeights, is_param, layers
+from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Graph, Value
 from tenon.ir.types import F32, Dim, TensorType
@@ -51,12 +51,12 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     if weights is None:
         builder.graph.incomplete = MISSING_WEIGHTS
     try:
-        return _build(builder, layers(param.data), Weights(weights.data if weights else None))
+        return _build(builder, layers(param.data), NcnnWeights(weights.data if weights else None))
     except FormatError as error:
         raise FormatError(str(error) if param.name in str(error) else f"{param.name}: {error}") from error
 
 
-def _build(builder: GraphBuilder, found: Sequence[Layer], weights: Weights) -> Graph:
+def _build(builder: GraphBuilder, found: Sequence[LayerRecord], weights: NcnnWeights) -> Graph:
     for layer in found:
         if layer.type == "Input":
             for top in layer.tops:
@@ -70,10 +70,10 @@ def _build(builder: GraphBuilder, found: Sequence[Layer], weights: Weights) -> G
     return builder.finish([top for layer in found for top in layer.tops if top not in read])
 
 
-def _make(builder: GraphBuilder, layer: Layer, weights: Weights) -> None:
+def _make(builder: GraphBuilder, layer: LayerRecord, weights: NcnnWeights) -> None:
     from tenon.importers.ncnn.layers import LAYERS
 
-    context = Context(builder, layer, weights)
+    context = NcnnLayer(builder, layer, weights)
     if layer.type not in LAYERS:
         raise unknown(layer.type, LAYERS, "layer")
     for value in context.inputs:
@@ -83,7 +83,7 @@ def _make(builder: GraphBuilder, layer: Layer, weights: Weights) -> None:
         builder[top] = value
 
 
-def _input(builder: GraphBuilder, layer: Layer, top: str, found: Sequence[Layer]) -> None:
+def _input(builder: GraphBuilder, layer: LayerRecord, top: str, found: Sequence[LayerRecord]) -> None:
     """Raises ShapeError when the shape is neither in the file nor given."""
     told = [layer.integer(id) for id in (2, 11, 1, 0)]
     dims: list[Dim] = [d for d in told if d > 0]
@@ -97,7 +97,7 @@ def _input(builder: GraphBuilder, layer: Layer, top: str, found: Sequence[Layer]
     port(builder, top, type)
 
 
-def _channels(found: Sequence[Layer], top: str) -> int:
+def _channels(found: Sequence[LayerRecord], top: str) -> int:
     """The channels that the first layer to read a blob expects, if it is a convolution; else 0."""
     first = next((layer for layer in found if top in layer.bottoms), None)
     if first is None or first.type != "Convolution":

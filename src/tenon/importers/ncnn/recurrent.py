@@ -12,7 +12,7 @@ import numpy as np
 from tenon.decompositions.recurrent_layers import GATES, Direction, run
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.ncnn.pointwise import Context
+from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 
 _ORDERS = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -21,7 +21,7 @@ _ORDERS = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2), "RNN": (0,)}
 _BIASES = {"LSTM": 4, "GRU": 4, "RNN": 1}
 
 
-def recurrent(c: Context) -> Made:
+def recurrent(c: NcnnLayer) -> Made:
     kind, size, way = c.layer.type, c.integer(0), c.integer(2)
     sides, gates = 2 if way == 2 else 1, GATES[kind]
     total, dims = c.integer(1), c.dims()
@@ -55,9 +55,9 @@ def _biases(kind: str, stored: Array, size: int) -> Sequence[Array]:
     return stored[: 3 * size], np.concatenate([zeros, stored[3 * size :]])
 
 
-def _turned(c: Context, x: Value) -> Value:
+def _turned(layer: NcnnLayer, x: Value) -> Value:
     """The last step first."""
-    return c.slice(x, [-1], [-(1 << 31)], [0], [-1])
+    return layer.slice(x, [-1], [-(1 << 31)], [0], [-1])
 
 
-RECURRENT: dict[str, Callable[[Context], Made]] = dict.fromkeys(GATES, recurrent)
+RECURRENT: dict[str, Callable[[NcnnLayer], Made]] = dict.fromkeys(GATES, recurrent)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.decompositions.onnx.node import Entry, Items
+from tenon.decompositions.onnx.node import Entry, TensorSequence
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.onnx.node_context import Call
+from tenon.importers.onnx.node_context import SubgraphNode
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
@@ -26,7 +26,7 @@ MOST_TRIPS = 4096
 """Trips that a loop may be unrolled to."""
 
 
-def _if(call: Call) -> list[Entry]:
+def _if(call: SubgraphNode) -> list[Entry]:
     condition = call.value(0)
     branches = [call.graph(name) for name in ("then_branch", "else_branch")]
     if condition.data is not None:
@@ -39,7 +39,7 @@ def _if(call: Call) -> list[Entry]:
     return [call.choose(condition, a, b) for a, b in zip(first, second, strict=True)]
 
 
-def _loop(call: Call) -> list[Entry]:
+def _loop(call: SubgraphNode) -> list[Entry]:
     body = call.graph("body")
     trips = MOST_TRIPS + 1 if call.entry(0) is None else int(call.known(0, "the number of trips").item())
     condition = call.entry(1)
@@ -77,7 +77,9 @@ def _tensor(entry: Entry) -> Value:
     return entry
 
 
-def _stacked(call: Call, row: list[Value], body: GraphProto, i: int, axis: int = 0, backwards: bool = False) -> Value:
+def _stacked(
+    call: SubgraphNode, row: list[Value], body: GraphProto, i: int, axis: int = 0, backwards: bool = False
+) -> Value:
     if not row:
         from tenon.wire.onnx_tensors import element_type
 
@@ -89,14 +91,14 @@ def _stacked(call: Call, row: list[Value], body: GraphProto, i: int, axis: int =
     return call.emit("Concat", slices, axis=axis)
 
 
-def _scan(call: Call) -> list[Entry]:
+def _scan(call: SubgraphNode) -> list[Entry]:
     body, count = call.graph("body"), call.attribute("num_scan_inputs")
     if call.importer.opset < 9:
         return _scan_8(call, body, count)
     return _scanned(call, body, [call.value(i) for i in range(len(call.inputs))], count)
 
 
-def _scan_8(call: Call, body: GraphProto, count: int) -> list[Entry]:
+def _scan_8(call: SubgraphNode, body: GraphProto, count: int) -> list[Entry]:
     """The first version: everything has a batch axis in front."""
     if call.entry(0) is not None:
         raise RefusedError("sequence lengths are not supported", "export with a newer opset")
@@ -110,7 +112,7 @@ def _scan_8(call: Call, body: GraphProto, count: int) -> list[Entry]:
     ]
 
 
-def _scanned(call: Call, body: GraphProto, values: Sequence[Value], count: int) -> list[Entry]:
+def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], count: int) -> list[Entry]:
     states, scans = list(values[: len(values) - count]), values[len(values) - count :]
     outputs = len(body.output) - len(states)
     in_axes = call.attribute("scan_input_axes") or [0] * count
@@ -144,7 +146,7 @@ def _axis(axis: int, row: list[Value]) -> int:
 
 
 # ------------------------------------------------------------------------------ sequences and optionals
-def _at(call: Call, count: int, i: int) -> int:
+def _at(call: SubgraphNode, count: int, i: int) -> int:
     """The position that input ``i`` names in a sequence of ``count``."""
     position = int(call.known(i, "the position in the sequence").item())
     if not -count <= position <= count:
@@ -152,24 +154,24 @@ def _at(call: Call, count: int, i: int) -> int:
     return position + count if position < 0 else position
 
 
-def _sequence_at(call: Call) -> list[Entry]:
+def _sequence_at(call: SubgraphNode) -> list[Entry]:
     values = call.items(0)
     return [values[_at(call, len(values), 1)]]
 
 
-def _sequence_insert(call: Call) -> list[Entry]:
+def _sequence_insert(call: SubgraphNode) -> list[Entry]:
     values = call.items(0)
     at = _at(call, len(values), 2) if call.entry(2) is not None else len(values)
-    return [Items((*values[:at], call.value(1), *values[at:]))]
+    return [TensorSequence((*values[:at], call.value(1), *values[at:]))]
 
 
-def _sequence_erase(call: Call) -> list[Entry]:
+def _sequence_erase(call: SubgraphNode) -> list[Entry]:
     values = call.items(0)
     at = _at(call, len(values), 1) if call.entry(1) is not None else len(values) - 1
-    return [Items((*values[:at], *values[at + 1 :]))]
+    return [TensorSequence((*values[:at], *values[at + 1 :]))]
 
 
-def _split_to_sequence(call: Call) -> list[Entry]:
+def _split_to_sequence(call: SubgraphNode) -> list[Entry]:
     x, axis = call.value(0), call.attribute("axis", 0)
     n = x.type.dims[axis]
     split = call.known(1, "the split") if call.entry(1) is not None else None
@@ -183,10 +185,10 @@ def _split_to_sequence(call: Call) -> list[Entry]:
     if split is None and not call.attribute("keepdims", 1):
         axes = call.constant(np.array([axis], np.int64))
         found = [call.emit("Squeeze", [v, axes]) for v in found]
-    return [Items(tuple(found))]
+    return [TensorSequence(tuple(found))]
 
 
-def _concat_from_sequence(call: Call) -> list[Entry]:
+def _concat_from_sequence(call: SubgraphNode) -> list[Entry]:
     values, axis = list(call.items(0)), call.attribute("axis")
     if call.attribute("new_axis", 0):
         axis = axis + values[0].type.rank + 1 if axis < 0 else axis
@@ -195,13 +197,13 @@ def _concat_from_sequence(call: Call) -> list[Entry]:
     return [call.emit("Concat", values, axis=axis)]
 
 
-def _get_element(call: Call) -> list[Entry]:
+def _get_element(call: SubgraphNode) -> list[Entry]:
     if call.entry(0) is None:
         raise RefusedError("the optional has no value")
     return [call.entry(0)]
 
 
-CONTROL: dict[str, Callable[[Call], list[Entry]]] = {
+CONTROL: dict[str, Callable[[SubgraphNode], list[Entry]]] = {
     "ConcatFromSequence": _concat_from_sequence,
     "If": _if,
     "Loop": _loop,
@@ -210,8 +212,8 @@ CONTROL: dict[str, Callable[[Call], list[Entry]]] = {
     "OptionalHasElement": lambda call: [call.constant(np.array(call.entry(0) is not None))],
     "Scan": _scan,
     "SequenceAt": _sequence_at,
-    "SequenceConstruct": lambda call: [Items(tuple(call.value(i) for i in range(len(call.inputs))))],
-    "SequenceEmpty": lambda call: [Items()],
+    "SequenceConstruct": lambda call: [TensorSequence(tuple(call.value(i) for i in range(len(call.inputs))))],
+    "SequenceEmpty": lambda call: [TensorSequence()],
     "SequenceErase": _sequence_erase,
     "SequenceInsert": _sequence_insert,
     "SequenceLength": lambda call: [call.constant(np.array(len(call.items(0)), np.int64))],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tenon.decompositions.onnx.node import Entry, Items, Text
+from tenon.decompositions.onnx.node import Entry, StringTensor, TensorSequence
 from tenon.ir.writer import is_known
 from tenon.wire.onnx_tensors import DTYPES, STRING
 
@@ -57,22 +57,22 @@ def _version(versions: Iterable[int], opset: int) -> int:
 
 
 def _is_known(entry: Entry) -> bool:
-    if isinstance(entry, Items):
+    if isinstance(entry, TensorSequence):
         return all(map(is_known, entry.values))
-    return entry is None or is_known(entry.bytes if isinstance(entry, Text) else entry)
+    return entry is None or is_known(entry.bytes if isinstance(entry, StringTensor) else entry)
 
 
 def _type(value: Entry) -> TypeProto:
     from onnx import TypeProto
 
     type = TypeProto()
-    if isinstance(value, Items):
+    if isinstance(value, TensorSequence):
         element = type.sequence_type.elem_type.tensor_type
         element.elem_type = _NUMBERS[value.values[0].type.dtype] if value.values else 1
         return type
     if value is not None:
-        text = isinstance(value, Text)
-        tensor = value.bytes if isinstance(value, Text) else value
+        text = isinstance(value, StringTensor)
+        tensor = value.bytes if isinstance(value, StringTensor) else value
         type.tensor_type.elem_type = STRING if text else _NUMBERS[tensor.type.dtype]
         type.tensor_type.shape.SetInParent()
         for extent in tensor.type.dims[:-1] if text else tensor.type.dims:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tenon.decompositions.onnx.node import Entry
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.onnx.node_context import Call, reads
+from tenon.importers.onnx.node_context import SubgraphNode, reads
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ir.writer import is_known
 
@@ -26,7 +26,7 @@ DOMAIN = "ai.onnx.preview.training"
 class Passed:
     """A node on the way back: its inputs, its output and the derivative by that."""
 
-    call: Call
+    call: SubgraphNode
     node: Node
     inputs: Sequence[Value | None]
     y: Value
@@ -229,7 +229,7 @@ def _between(graph: Graph, roots: set[Value], xs: set[Value], y: Value) -> list[
     return found
 
 
-def gradient(call: Call) -> list[Entry]:
+def gradient(call: SubgraphNode) -> list[Entry]:
     """The derivatives of ``y`` by each of ``xs``, at the values that the inputs have.  Raises RefusedError."""
     if call.node.domain != DOMAIN:
         raise RefusedError(f"the operator Gradient of the domain '{call.node.domain}' is not supported")
@@ -247,7 +247,7 @@ def gradient(call: Call) -> list[Entry]:
 
 
 def _derivatives(
-    call: Call, nodes: Sequence[Node], at: Mapping[Value, Value], y: Value, xs: Sequence[Value]
+    call: SubgraphNode, nodes: Sequence[Node], at: Mapping[Value, Value], y: Value, xs: Sequence[Value]
 ) -> Sequence[Value]:
     ones = call.constant(np.ones(y.type.dims, y.type.dtype.numpy))
     found: dict[Value, Value] = {y: ones}
@@ -263,14 +263,14 @@ def _derivatives(
     return [found.get(x) or zeros[x] for x in xs]
 
 
-def _known(call: Call, name: str) -> Value:
+def _known(call: SubgraphNode, name: str) -> Value:
     value = call.scope.get(name)
     if not isinstance(value, Value) or not is_known(value):
         raise RefusedError(f"'{name}' is no tensor of a known shape", "bind the model's shapes with --shape")
     return value
 
 
-def _evaluated(call: Call, nodes: Sequence[Node], at: Mapping[Value, Value]) -> Mapping[Value, Value]:
+def _evaluated(call: SubgraphNode, nodes: Sequence[Node], at: Mapping[Value, Value]) -> Mapping[Value, Value]:
     """The values of the nodes for these values of what they begin with: their own, where those are the model's."""
     if all(value is given for value, given in at.items()):
         return at
@@ -282,7 +282,7 @@ def _evaluated(call: Call, nodes: Sequence[Node], at: Mapping[Value, Value]) -> 
     return known
 
 
-def _check_folded(call: Call, names: Sequence[str], y: str) -> None:
+def _check_folded(call: SubgraphNode, names: Sequence[str], y: str) -> None:
     """Raises RefusedError if an initializer has gone into a constant, through which no derivative can be followed."""
     for name in names:
         value = call.scope[name]

@@ -22,7 +22,7 @@ from tenon.wire.protobuf import DamagedError, varint
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
-    from tenon.importers.onnx.nodes import Importer
+    from tenon.importers.onnx.nodes import OnnxImporter
 
 _MODEL_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 """Field numbers of ModelProto and their wire types: 0 a number, 2 bytes with a length."""
@@ -158,10 +158,10 @@ class _Model:
         types = self.input_types([*ports, *missing], shapes, bool(inputs))
         return self.importer(types).run(nodes, wanted)
 
-    def importer(self, types: Mapping[str, TensorType]) -> Importer:
-        from tenon.importers.onnx.nodes import Importer
+    def importer(self, types: Mapping[str, TensorType]) -> OnnxImporter:
+        from tenon.importers.onnx.nodes import OnnxImporter
 
-        return Importer(self.model, self.file, self.opset, types)
+        return OnnxImporter(self.model, self.file, self.opset, types)
 
     def unknown(self, names: Iterable[str]) -> str:
         """The tensors among ``names`` that the model does not have, for a message."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tenon.decompositions.onnx.node import Entry, Items, Text
+from tenon.decompositions.onnx.node import Entry, StringTensor, TensorSequence
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.fixed import remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -24,7 +24,7 @@ Scope = ChainMap[str, Entry]
 """What the names within a graph stand for, those of the graphs around it behind its own."""
 
 
-class Importing(Protocol):
+class NodeImporter(Protocol):
     """What a call may ask of the importer."""
 
     proto: GraphProto
@@ -43,10 +43,10 @@ class Importing(Protocol):
 
 
 @dataclass
-class Call:
+class SubgraphNode:
     """A node that holds sub-graphs, or whose inputs or outputs are no tensors."""
 
-    importer: Importing
+    importer: NodeImporter
     node: NodeProto
     origin: Origin
     inputs: list[Entry]
@@ -63,7 +63,7 @@ class Call:
 
     def items(self, i: int) -> tuple[Value, ...]:
         found = self.entry(i)
-        if not isinstance(found, Items):
+        if not isinstance(found, TensorSequence):
             raise RefusedError(f"input {i} must be a sequence")
         return found.values
 
@@ -107,13 +107,13 @@ class Call:
         """``a`` where the condition holds at run time, else ``b``."""
         if a is b:
             return a
-        if isinstance(a, Items) and isinstance(b, Items) and len(a.values) == len(b.values):
-            return Items(tuple(self.pick(condition, x, y) for x, y in zip(a.values, b.values, strict=True)))
-        if isinstance(a, Text) and isinstance(b, Text):
+        if isinstance(a, TensorSequence) and isinstance(b, TensorSequence) and len(a.values) == len(b.values):
+            return TensorSequence(tuple(self.pick(condition, x, y) for x, y in zip(a.values, b.values, strict=True)))
+        if isinstance(a, StringTensor) and isinstance(b, StringTensor):
             wide = (
                 self.emit("Unsqueeze", [condition, self.constant(np.array([-1]))]) if condition.type.rank else condition
             )
-            return Text(self.pick(wide, a.bytes, b.bytes))
+            return StringTensor(self.pick(wide, a.bytes, b.bytes))
         if not isinstance(a, Value) or not isinstance(b, Value):
             raise self.open_condition(condition, "sequences of different lengths")
         return self.pick(condition, a, b)

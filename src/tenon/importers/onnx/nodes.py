@@ -12,7 +12,7 @@ import numpy as np
 from tenon import ops
 from tenon.decompositions.onnx.compose import COMPOSED
 from tenon.decompositions.onnx.contrib import DOMAINS, SAME
-from tenon.decompositions.onnx.node import Entry, Items, OnnxNode, Text
+from tenon.decompositions.onnx.node import Entry, OnnxNode, StringTensor, TensorSequence
 from tenon.decompositions.strings.strings import MAKES_STRINGS, STRINGS
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, check_outputs
@@ -21,7 +21,7 @@ from tenon.importers.onnx import functions
 from tenon.importers.onnx.control import CONTROL
 from tenon.importers.onnx.functions import schema as _schema
 from tenon.importers.onnx.gradient import gradient
-from tenon.importers.onnx.node_context import Call, Scope, in_order, reads
+from tenon.importers.onnx.node_context import Scope, SubgraphNode, in_order, reads
 from tenon.importers.onnx.upgrade import upgrade
 from tenon.ir.bind import remedy
 from tenon.ir.fixed import data_for
@@ -49,7 +49,7 @@ _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
 
 
-class Importer:
+class OnnxImporter:
     """Imports nodes of one model into one graph.  ``types`` are those of the graph's inputs."""
 
     def __init__(self, model: ModelProto, file: ModelFile, opset: int, types: Mapping[str, TensorType]) -> None:
@@ -69,13 +69,15 @@ class Importer:
             whole = name.rpartition("[")[0]
             if name not in declared and whole in declared:  # an element of a sequence
                 before = self.scope.get(whole)
-                self.scope[whole] = Items((*(before.values if isinstance(before, Items) else ()), value))
+                self.scope[whole] = TensorSequence(
+                    (*(before.values if isinstance(before, TensorSequence) else ()), value)
+                )
             else:
-                self.scope[name] = Text(value) if name in texts else value
+                self.scope[name] = StringTensor(value) if name in texts else value
                 self.graph.strings |= {value.name} & texts
         for v in self.proto.input:
             if v.name not in self.scope and v.type.WhichOneof("value") not in ("tensor_type", None):
-                self.scope[v.name] = Items() if v.type.WhichOneof("value") == "sequence_type" else None
+                self.scope[v.name] = TensorSequence() if v.type.WhichOneof("value") == "sequence_type" else None
 
     def port(self, name: str, type: TensorType, text: bool) -> Value:
         """A graph input, or the constant that the user fixed it to.  Raises InputError and ShapeError."""
@@ -98,10 +100,12 @@ class Importer:
         for name in outputs:
             entry = self.scope[name]
             parts = (
-                {f"{name}[{i}]": v for i, v in enumerate(entry.values)} if isinstance(entry, Items) else {name: entry}
+                {f"{name}[{i}]": v for i, v in enumerate(entry.values)}
+                if isinstance(entry, TensorSequence)
+                else {name: entry}
             )
             for part, value in parts.items():
-                if isinstance(value, Text):
+                if isinstance(value, StringTensor):
                     self.graph.strings.add(part)
                     value = value.bytes
                 if value is not None:
@@ -160,7 +164,7 @@ class Importer:
         """The type of a tensor, if it can be told from the nodes before it."""
         self.walk(self.proto, nodes, [name], self.scope)
         value = self.scope.get(name)
-        if isinstance(value, Text):
+        if isinstance(value, StringTensor):
             raise InputError(
                 f"{self.file.name}: cannot be cut at '{name}': it holds strings, which the file does not say"
             )
@@ -177,7 +181,7 @@ class Importer:
     def tensor(self, name: str, data: Array) -> Entry:
         """A constant of numbers or of strings."""
         if data.dtype == object:
-            return Text(self.writer.constant(name, encoded(data)))
+            return StringTensor(self.writer.constant(name, encoded(data)))
         return self.writer.constant(name, data)
 
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
@@ -254,12 +258,12 @@ class Importer:
         if own is not None:
             return self.expand(own, node, origin, entries)
         if node.op_type in _CONTROL:
-            return _CONTROL[node.op_type](Call(self, node, origin, entries, scope))
-        if node.op_type == "Identity" and not isinstance(entries[0], Value | Text):
+            return _CONTROL[node.op_type](SubgraphNode(self, node, origin, entries, scope))
+        if node.op_type == "Identity" and not isinstance(entries[0], Value | StringTensor):
             return entries
-        if any(isinstance(entry, Text) for entry in entries) or self.makes_strings(node):
+        if any(isinstance(entry, StringTensor) for entry in entries) or self.makes_strings(node):
             return self.strings(node, origin, entries, read)
-        inputs = [entry for entry in entries if not isinstance(entry, Items | Text)]
+        inputs = [entry for entry in entries if not isinstance(entry, TensorSequence | StringTensor)]
         if len(inputs) < len(entries):
             function = functions.body(self.resolved(node), self.opset, entries)
             if function is None:
@@ -299,10 +303,10 @@ class Importer:
             raise RefusedError(what, unknown(node.op_type, [*known, *SAME]).remedy)
         return known[node.op_type]
 
-    def composed(self, spell: Callable[[OnnxNode], Results], layer: OnnxNode) -> Results:
+    def composed(self, spell: Callable[[OnnxNode], Results], node: OnnxNode) -> Results:
         """The outputs of an operator that is spelled out in others.  Raises RefusedError."""
         try:
-            return spell(layer)
+            return spell(node)
         except UnknownError as error:
             raise RefusedError(str(error), fix_remedy(self.writer.need(error.value))) from None
 
@@ -324,11 +328,11 @@ class Importer:
         if node.op_type not in STRINGS:
             able = ", ".join(STRINGS)
             raise RefusedError(f"it reads strings, and Tenon has no {node.op_type} of strings", f"there are {able}")
-        inputs = [entry.bytes if isinstance(entry, Text) else entry for entry in entries]
-        known = [entry for entry in inputs if not isinstance(entry, Items)]
+        inputs = [entry.bytes if isinstance(entry, StringTensor) else entry for entry in entries]
+        known = [entry for entry in inputs if not isinstance(entry, TensorSequence)]
         if len(known) < len(inputs) or not all(v is None or is_known(v) for v in known):
             raise UntypedError
-        texts = {i for i, entry in enumerate(entries) if isinstance(entry, Text)}
+        texts = {i for i, entry in enumerate(entries) if isinstance(entry, StringTensor)}
         layer = self.layer(node, origin, known, read)
         try:
             return STRINGS[node.op_type](layer, texts)
@@ -421,8 +425,8 @@ class Importer:
         raise RefusedError(f"attribute '{attribute.name}' is of a kind that Tenon does not read")
 
     # ---------------------------------------------------------------------------- what upgrades make
-    def emit(self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        return self.emit_node(type, inputs, f"{layer.outputs[0]}_{type.lower()}", layer.origin, **attributes)
+    def emit(self, node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+        return self.emit_node(type, inputs, f"{node.outputs[0]}_{type.lower()}", node.origin, **attributes)
 
     def emit_node(
         self, type: str, inputs: Sequence[Value | None], name: str, origin: Origin, **attributes: Any
@@ -431,23 +435,23 @@ class Importer:
         return self.writer.add(operator(type, attributes), inputs, [name], origin)[0]
 
     def emit_all(
-        self, layer: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
+        self, node: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
     ) -> list[Value]:
         """The first outputs of a new node."""
-        names = [f"{layer.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
-        return list(self.writer.add(operator(type, attributes), inputs, names, layer.origin))
+        names = [f"{node.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
+        return list(self.writer.add(operator(type, attributes), inputs, names, node.origin))
 
-    def declared(self, layer: OnnxNode) -> tuple[int, ...] | None:
+    def declared(self, node: OnnxNode) -> tuple[int, ...] | None:
         """The shape that the file states for the first output, if it states all of it."""
-        infos = (v for v in (*self.proto.output, *self.proto.value_info) if v.name == layer.outputs[0])
+        infos = (v for v in (*self.proto.output, *self.proto.value_info) if v.name == node.outputs[0])
         info = next((v.type.tensor_type for v in infos if v.type.tensor_type.HasField("shape")), None)
         known = info is not None and all(d.HasField("dim_value") for d in info.shape.dim)
         return tuple(d.dim_value for d in info.shape.dim) if info is not None and known else None
 
-    def found(self, layer: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
+    def found(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         """The outputs of an operator whose last output counts what is found along these axes of the others."""
-        names = [f"{layer.outputs[0]}_{i}" for i in range(len(axes) + 1)]
-        *values, count = self.writer.add(operator(layer.type, layer.attributes), layer.inputs, names, layer.origin)
+        names = [f"{node.outputs[0]}_{i}" for i in range(len(axes) + 1)]
+        *values, count = self.writer.add(operator(node.type, node.attributes), node.inputs, names, node.origin)
         for value, axis in zip(values, axes, strict=True):
             if axis is not None:
                 self.count(value, axis, count)
@@ -457,15 +461,15 @@ class Importer:
         """Note that only ``count`` elements along an axis of a value are there; the rest is zeros."""
         self.counted[value] = axis, count
 
-    def constant(self, layer: OnnxNode, stem: str, data: Array) -> Value:
-        return self.writer.constant(f"{layer.outputs[0]}_{stem}", data)
+    def constant(self, node: OnnxNode, stem: str, data: Array) -> Value:
+        return self.writer.constant(f"{node.outputs[0]}_{stem}", data)
 
 
 def _tensors(entry: Entry) -> Sequence[Value | None]:
     """The tensors that a name stands for."""
-    if isinstance(entry, Items):
+    if isinstance(entry, TensorSequence):
         return entry.values
-    return [entry.bytes if isinstance(entry, Text) else entry]
+    return [entry.bytes if isinstance(entry, StringTensor) else entry]
 
 
 _KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
@@ -539,10 +543,10 @@ def _constant(attributes: Mapping[str, Any]) -> Array:
     raise RefusedError("its value is not a tensor", "sparse tensors are not supported")
 
 
-def _filled(layer: OnnxNode) -> Array:
+def _filled(node: OnnxNode) -> Array:
     """What ConstantOfShape gives, without spending memory on it.  Raises RefusedError."""
-    shape = layer.input(0).data
-    value = layer.attributes.get("value")
+    shape = node.input(0).data
+    value = node.attributes.get("value")
     value = np.zeros(1, np.float32) if value is None else np.asarray(value)
     if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or value.size != 1:
         raise RefusedError("its shape or its value is malformed")

@@ -19,8 +19,8 @@ from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
 from tenon.importers.paddle import pir
-from tenon.importers.paddle.context import Context, Result, looks_like_type
-from tenon.importers.paddle.program import DTYPES, Operation, Program, Variable
+from tenon.importers.paddle.node import PaddleNode, Result, looks_like_type
+from tenon.importers.paddle.program import DTYPES, PaddleOperation, PaddleProgram, PaddleVariable
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
@@ -134,10 +134,10 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         outputs,
         len(parameters.data) if parameters else 1 << 22,
     )
-    return _Walk(builder, program).load(_stored(program_file, program, parameters))
+    return _ProgramImporter(builder, program).load(_stored(program_file, program, parameters))
 
 
-def _read(file: ModelFile) -> Program:
+def _read(file: ModelFile) -> PaddleProgram:
     """The program in a file of either format.  Raises FormatError."""
     if pir.is_program(file.data):
         return pir.read(file.data, file.name)
@@ -148,7 +148,7 @@ def _read(file: ModelFile) -> Program:
         raise FormatError(f"{file.name}: it has no blocks; the file is damaged")
     (block,) = program.blocks
     variables = {v.name: _variable(v) for v in block.vars if v.type.type == _LOD_TENSOR}
-    found = Program([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
+    found = PaddleProgram([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
     for op in block.ops:
         one = _operation(op)
         if op.type == "feed":
@@ -171,15 +171,15 @@ def _control_flow(block: Message) -> list[Problem]:
     return [Problem(place, what, remedy) for place in places or ["program of several blocks"]]
 
 
-def _variable(v: Message) -> Variable:
+def _variable(v: Message) -> PaddleVariable:
     kind = v.type.lod_tensor.tensor if v.type.lod_tensor is not None else None
-    return Variable(v.name, -1, ()) if kind is None else Variable(v.name, kind.data_type, tuple(kind.dims))
+    return PaddleVariable(v.name, -1, ()) if kind is None else PaddleVariable(v.name, kind.data_type, tuple(kind.dims))
 
 
-def _operation(op: Message) -> Operation:
+def _operation(op: Message) -> PaddleOperation:
     slots = [{slot.parameter: slot.arguments for slot in side} for side in (op.inputs, op.outputs)]
     found = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
-    return Operation(op.type, slots[0], slots[1], {name: _number(value) for name, value in found.items()})
+    return PaddleOperation(op.type, slots[0], slots[1], {name: _number(value) for name, value in found.items()})
 
 
 def _number(value: Any) -> Any:
@@ -190,7 +190,7 @@ def _number(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------- parameters
-def _stored(file: ModelFile, program: Program, combined: ModelFile | None) -> dict[str, Array]:
+def _stored(file: ModelFile, program: PaddleProgram, combined: ModelFile | None) -> dict[str, Array]:
     """Parameters by name.  Raises FormatError."""
     if combined is not None:
         return _combined(combined, {v.name: v for v in program.parameters})
@@ -211,7 +211,7 @@ def _inside(folder: Path | None, name: str) -> Path | None:
     return path if path.is_file() and not path.is_symlink() else None
 
 
-def _combined(file: ModelFile, known: dict[str, Variable]) -> dict[str, Array]:
+def _combined(file: ModelFile, known: dict[str, PaddleVariable]) -> dict[str, Array]:
     """Tensors one after the other, in the order of their names."""
     found, at = {}, 0
     for name in sorted(known):
@@ -264,10 +264,10 @@ def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Val
     return list(zip(names, [made] if isinstance(made, Value) else made, strict=False))
 
 
-class _Walk:
+class _ProgramImporter:
     """The walk over the operators of a program."""
 
-    def __init__(self, builder: GraphBuilder, program: Program) -> None:
+    def __init__(self, builder: GraphBuilder, program: PaddleProgram) -> None:
         self.builder, self.program = builder, program
         self.types = frozenset(op.type for op in program.operations)
         read = (name for op in program.operations for names in op.inputs.values() for name in names)
@@ -291,7 +291,7 @@ class _Walk:
             graph.heads = graph.heads._replace(outputs=tuple(self.builder.scope[n].name for n in graph.heads.outputs))
         return graph
 
-    def parameter(self, variable: Variable, data: Array | None) -> Value:
+    def parameter(self, variable: PaddleVariable, data: Array | None) -> Value:
         if data is not None:
             return self.builder.constant(data, "data")
         if any(d < 0 for d in variable.dims) or variable.dtype not in DTYPES:
@@ -299,27 +299,27 @@ class _Walk:
         self.builder.graph.incomplete = MISSING_WEIGHTS
         return self.builder.placeholder(variable.dims)
 
-    def operator(self, op: Operation, index: int) -> None:
+    def operator(self, op: PaddleOperation, index: int) -> None:
         tops = op.made
         with self.builder.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
             from tenon.importers.paddle.ops import OPERATORS
 
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
-            context = Context(self.builder, op, self.types, self.read)
+            context = PaddleNode(self.builder, op, self.types, self.read)
             if context.begin():
                 made = OPERATORS[op.type](context)
                 for name, value in _named(dict(op.outputs), made):
                     self.builder[name] = value
                 self.check_results(op)
 
-    def check_results(self, op: Operation) -> None:
+    def check_results(self, op: PaddleOperation) -> None:
         """Raises RefusedError for an output that the program's results need and that was not made."""
         for slot, names in op.outputs.items():
             if any(name in self.needed and name not in self.builder for name in names):
                 raise RefusedError(f"its output {slot} is not supported")
 
-    def feed(self, variable: Variable) -> None:
+    def feed(self, variable: PaddleVariable) -> None:
         if variable.dtype not in DTYPES:
             raise FormatError(f"{self.builder.file.name}: the input '{variable.name}' has no type that is supported")
         name = variable.name

@@ -8,411 +8,201 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.decompositions.layers import adaptive_pool, group_norm, truncated
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.layers import truncated
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import same, simple
+from tenon.importers.paddle.arithmetic import (
+    alpha,
+    arg,
+    binary,
+    both,
+    cast,
+    clip,
+    fully_connected,
+    hard_swish,
+    matmul,
+    matrix_product,
+    normalize,
+    reduce,
+    scale,
+)
 from tenon.importers.paddle.boxes import BOXES
-from tenon.importers.paddle.context import _TYPES, Context, Result, numpy_type
 from tenon.importers.paddle.data_movement import ELEMENTS
 from tenon.importers.paddle.detection import DETECTION
 from tenon.importers.paddle.functions import FUNCTIONS
+from tenon.importers.paddle.layers import (
+    batch_norm,
+    convolution,
+    deconvolution,
+    dropout,
+    fold,
+    instance_norm,
+    interpolate,
+    layer_norm,
+    normalised_groups,
+    pooling,
+    prelu,
+)
+from tenon.importers.paddle.node import PaddleNode, Result, numpy_type
 from tenon.importers.paddle.recurrent import rnn
 from tenon.ir.graph import Value
-from tenon.ir.types import BOOL
 
 
-def alpha(type: str, ours: str, theirs: str, default: float) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, **{ours: c.number(theirs, default)})
+def reshape(node: PaddleNode) -> Value:
+    shape = node.vector("ShapeTensor", "Shape")
+    return node.add("Reshape", node.x, shape if shape is not None else node.ints(*node.numbers("shape")))
 
 
-def _padding(c: Context, window: dict[str, Any]) -> dict[str, Any]:
-    algorithm, pads = c.text("padding_algorithm", "EXPLICIT"), c.numbers("paddings")
-    if algorithm in ("SAME", "VALID"):
-        return window | {"auto_pad": "SAME_UPPER" if algorithm == "SAME" else "VALID"}
-    spatial = len(window["strides"])
-    if len(pads) == 2 * spatial:  # top, bottom, left, right
-        return window | {"pads": [*pads[::2], *pads[1::2]]}
-    if len(pads) != spatial:
-        raise RefusedError(f"paddings {pads} do not fit {spatial} axes")
-    return window | {"pads": pads * 2}
+def transpose(node: PaddleNode) -> Value:
+    return node.add("Transpose", node.x, perm=node.numbers("axis"))
 
 
-def _convolution_window(c: Context) -> dict[str, Any]:
-    """Padding to the same size goes with windows that are not dilated."""
-    dilations = c.numbers("dilations")
-    if c.text("padding_algorithm") == "SAME":
-        dilations = [1] * len(dilations)
-    return _padding(
-        c, {"strides": c.numbers("strides"), "dilations": dilations, "group": max(1, c.integer("groups", 1))}
+def flatten(node: PaddleNode) -> Value:
+    dims, axis = node.dims, node.integer("axis", 1)
+    return node.reshape(node.x, math.prod(dims[:axis]), math.prod(dims[axis:]))
+
+
+def flatten_range(node: PaddleNode) -> Value:
+    dims = node.dims
+    start, stop = (node.axis(node.integer(f"{end}_axis", 1), len(dims)) for end in ("start", "stop"))
+    return node.reshape(node.x, *dims[:start], math.prod(dims[start : stop + 1]), *dims[stop + 1 :])
+
+
+def squeeze(node: PaddleNode) -> Value:
+    axes = [a for a in node.numbers("axes") if node.dims[node.axis(a, len(node.dims))] == 1]
+    return (
+        node.add("Squeeze", node.x, node.ints(*axes)) if axes or node.numbers("axes") else node.add("Squeeze", node.x)
     )
 
 
-def convolution(c: Context) -> Value:
-    x = c.add("Conv", c.input("Input"), c.input("Filter"), c.get("Bias"), **_convolution_window(c))
-    return c.add("Relu", x) if c.integer("fuse_relu") or c.text("fuse_activation") == "relu" else x
+def unsqueeze(node: PaddleNode) -> Value:
+    axes = node.vector("AxesTensorList", "AxesTensor")
+    return node.add("Unsqueeze", node.x, axes if axes is not None else node.ints(*node.numbers("axes")))
 
 
-def deconvolution(c: Context) -> Value:
-    """Padding to the same size is that of a convolution of the input."""
-    window, size = _convolution_window(c), c.numbers("output_size")
-    x, kernel = c.input("Input"), c.builder.dims(c.input("Filter"))[2:]
-    if window.pop("auto_pad", "") == "SAME_UPPER":
-        each = list(zip(c.builder.dims(x)[2:], kernel, window["strides"], strict=True))
-        total = [max(0, (-(-n // s) - 1) * s + k - n) for n, k, s in each]
-        window["pads"] = [*(p // 2 for p in total), *(p - p // 2 for p in total)]
-    if size:
-        window["output_shape"] = size
-        window.setdefault("auto_pad", "NOTSET")
-    elif c.numbers("output_padding"):
-        window["output_padding"] = c.numbers("output_padding")
-    return c.add("ConvTranspose", x, c.input("Filter"), c.get("Bias"), **window)
-
-
-def batch_norm(c: Context) -> Value:
-    parameters = [c.input(slot) for slot in ("Scale", "Bias", "Mean", "Variance")]
-    return c.add("BatchNormalization", c.x, *parameters, epsilon=c.number("epsilon", 1e-5))
-
-
-def layer_norm(c: Context) -> Value:
-    axis, dims = c.integer("begin_norm_axis", 1), c.dims
-    shape = dims[axis:]
-    scale, bias = ((None if v is None else c.reshape(v, *shape)) for v in (c.get("Scale"), c.get("Bias")))
-    scale = scale if scale is not None else c.value(np.ones(shape, np.float32))
-    return c.add("LayerNormalization", c.x, scale, bias, axis=axis, epsilon=c.number("epsilon", 1e-5))
-
-
-def instance_norm(c: Context) -> Value:
-    ones = np.ones(c.dims[1], np.float32)
-    scale, bias = c.get("Scale"), c.get("Bias")
-    return c.add(
-        "InstanceNormalization",
-        c.x,
-        scale if scale is not None else ones,
-        bias if bias is not None else 0 * ones,
-        epsilon=c.number("epsilon", 1e-5),
-    )
-
-
-def normalised_groups(c: Context) -> Value:
-    return group_norm(c, c.x, c.integer("groups", 1), c.get("Scale"), c.get("Bias"), c.number("epsilon", 1e-5))
-
-
-def pooling(c: Context) -> Value:
-    average, dims = c.text("pooling_type", "max") == "avg", c.dims
-    size = c.numbers("ksize")
-    if c.integer("global_pooling"):
-        return c.add("GlobalAveragePool" if average else "GlobalMaxPool", c.x)
-    type = "AveragePool" if average else "MaxPool"
-    if c.integer("adaptive"):
-        return adaptive_pool(c, c.x, [n if k < 0 else k for n, k in zip(dims[2:], size, strict=True)], average=average)
-    options = _padding(c, {"strides": c.numbers("strides"), "kernel_shape": size})
-    include = {"count_include_pad": int(not c.integer("exclusive", 1))} if average else {}
-    return c.add(type, c.x, **options, ceil_mode=c.integer("ceil_mode"), **include)
-
-
-# ------------------------------------------------------------------------------------------ arithmetic
-def binary(type: str) -> Callable[[Context], Value]:
-    """The second operand lies along the first's axes from ``axis`` on."""
-
-    def made(c: Context) -> Value:
-        a, b = c.broadcast(c.x, c.input("Y"), c.integer("axis", -1))
-        return c.add(type, a, b)
-
-    return made
-
-
-def both(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.add(type, c.x, c.input("Y"))
-
-
-def matrix_product(c: Context) -> Value:
-    """``mul``: both operands made matrices first."""
-    y, columns = c.input("Y"), c.integer("x_num_col_dims", 1)
-    left, right = c.as_matrix(c.x, columns), c.as_matrix(y, c.integer("y_num_col_dims", 1))
-    tail = c.builder.dims(y)[c.integer("y_num_col_dims", 1) :]
-    return c.reshape(c.add("Gemm", left, right), *c.dims[:columns], *tail)
-
-
-def fully_connected(c: Context) -> Value:
-    weights, columns = c.input("W"), c.integer("in_num_col_dims", 1)
-    x = c.add("Gemm", c.as_matrix(c.x, columns), weights, c.get("Bias"))
-    x = c.reshape(x, *c.dims[:columns], c.builder.dims(weights)[1])
-    return c.add("Relu", x) if c.text("activation_type") == "relu" else x
-
-
-def matmul(c: Context) -> Value:
-    flags = ("transpose_X", "transpose_Y") if c.type == "matmul" else ("trans_x", "trans_y")
-    a, b = (c.swapped(v, bool(c.integer(f))) for v, f in zip((c.x, c.input("Y")), flags, strict=True))
-    x, factor = c.add("MatMul", a, b), c.number("alpha", 1.0)
-    return x if factor == 1 else c.add("Mul", x, factor)
-
-
-def scale(c: Context) -> Value:
-    if c.get("ScaleTensor") is not None:
-        raise RefusedError("a scale computed at run time is not supported")
-    factor, offset, after = c.number("scale", 1.0), c.number("bias"), c.integer("bias_after_scale", 1)
-    kind = c.builder.type(c.x).dtype.numpy
-    x = c.x if after or not offset else c.add("Add", c.x, np.array(offset, kind))
-    x = x if factor == 1 else c.add("Mul", x, np.array(factor, kind))
-    return c.add("Add", x, np.array(offset, kind)) if after and offset else x
-
-
-def clip(c: Context) -> Value:
-    low, high = c.get("Min"), c.get("Max")
-    low = low if low is None else c.reshape(low)
-    high = high if high is None else c.reshape(high)
-    return c.add("Clip", c.x, c.number("min") if low is None else low, c.number("max") if high is None else high)
-
-
-def reduce(type: str) -> Callable[[Context], Value]:
-    def made(c: Context) -> Value:
-        x = c.add("Cast", c.x, to="i64") if c.builder.type(c.x).dtype is BOOL else c.x
-        return c.add(type, x, c.ints(*c.reduced), keepdims=c.integer("keep_dim"))
-
-    return made
-
-
-def prelu(c: Context) -> Value:
-    slope = c.input("Alpha")
-    return c.add("PRelu", c.x, c.channels(c.reshape(slope, -1), c.x) if c.text("mode") == "channel" else slope)
-
-
-def hard_swish(c: Context) -> Value:
-    """x * min(max(x + offset, 0), threshold) / scale."""
-    top, factor, offset = c.number("threshold", 6.0), c.number("scale", 6.0), c.number("offset", 3.0)
-    if (top, factor, offset) == (6.0, 6.0, 3.0):
-        return c.add("HardSwish", c.x)
-    return c.add("Mul", c.x, c.add("Mul", c.add("Clip", c.add("Add", c.x, offset), 0.0, top), 1 / (factor or 1.0)))
-
-
-def normalize(c: Context) -> Value:
-    """L2 over one axis; with ``norm`` the root is of the sum plus epsilon."""
-    total = c.add("ReduceSumSquare", c.x, c.ints(c.integer("axis", -1)), keepdims=1)
-    return c.add("Div", c.x, c.add("Sqrt", c.add("Add", total, c.number("epsilon", 1e-10))))
-
-
-def arg(type: str) -> Callable[[Context], Value]:
-    def made(c: Context) -> Value:
-        x, axis = (c.reshape(c.x, -1), 0) if c.integer("flatten") else (c.x, c.integer("axis", -1))
-        found = c.add(type, x, axis=axis, keepdims=c.integer("keepdims"))
-        return c.add("Cast", found, to="i32") if c.integer("dtype", 3) == 2 else found
-
-    return made
-
-
-# -------------------------------------------------------------------------------------------- movement
-def reshape(c: Context) -> Value:
-    shape = c.vector("ShapeTensor", "Shape")
-    return c.add("Reshape", c.x, shape if shape is not None else c.ints(*c.numbers("shape")))
-
-
-def transpose(c: Context) -> Value:
-    return c.add("Transpose", c.x, perm=c.numbers("axis"))
-
-
-def flatten(c: Context) -> Value:
-    dims, axis = c.dims, c.integer("axis", 1)
-    return c.reshape(c.x, math.prod(dims[:axis]), math.prod(dims[axis:]))
-
-
-def flatten_range(c: Context) -> Value:
-    dims = c.dims
-    start, stop = (c.axis(c.integer(f"{end}_axis", 1), len(dims)) for end in ("start", "stop"))
-    return c.reshape(c.x, *dims[:start], math.prod(dims[start : stop + 1]), *dims[stop + 1 :])
-
-
-def squeeze(c: Context) -> Value:
-    axes = [a for a in c.numbers("axes") if c.dims[c.axis(a, len(c.dims))] == 1]
-    return c.add("Squeeze", c.x, c.ints(*axes)) if axes or c.numbers("axes") else c.add("Squeeze", c.x)
-
-
-def unsqueeze(c: Context) -> Value:
-    axes = c.vector("AxesTensorList", "AxesTensor")
-    return c.add("Unsqueeze", c.x, axes if axes is not None else c.ints(*c.numbers("axes")))
-
-
-def slices(c: Context) -> Value:
+def slices(node: PaddleNode) -> Value:
     """Backwards the end -1 among the attributes is the place before the first, as 2.x has it."""
-    starts, ends = c.vector("StartsTensorList", "StartsTensor"), c.vector("EndsTensorList", "EndsTensor")
-    axes, steps = c.numbers("axes"), c.numbers("strides") if c.type == "strided_slice" else []
-    starts = starts if starts is not None else c.ints(*c.numbers("starts"))
+    starts, ends = node.vector("StartsTensorList", "StartsTensor"), node.vector("EndsTensorList", "EndsTensor")
+    axes, steps = node.numbers("axes"), node.numbers("strides") if node.type == "strided_slice" else []
+    starts = starts if starts is not None else node.ints(*node.numbers("starts"))
     if ends is None:
         past = dict(enumerate(steps))
-        ends = c.ints(*(-(2**31) if n == -1 and past.get(i, 1) < 0 else n for i, n in enumerate(c.numbers("ends"))))
-    x = c.add("Slice", c.x, starts, ends, c.ints(*axes), c.ints(*steps) if steps else None)
-    gone = c.numbers("decrease_axis")
-    return c.add("Squeeze", x, c.ints(*gone)) if gone else x
+        ends = node.ints(
+            *(-(2**31) if n == -1 and past.get(i, 1) < 0 else n for i, n in enumerate(node.numbers("ends")))
+        )
+    x = node.add("Slice", node.x, starts, ends, node.ints(*axes), node.ints(*steps) if steps else None)
+    gone = node.numbers("decrease_axis")
+    return node.add("Squeeze", x, node.ints(*gone)) if gone else x
 
 
-def split(c: Context) -> Sequence[Value]:
-    axis, sizes = c.axis(c.integer("axis"), len(c.dims)), c.numbers("sections")
+def split(node: PaddleNode) -> Sequence[Value]:
+    axis, sizes = node.axis(node.integer("axis"), len(node.dims)), node.numbers("sections")
     if not sizes:
-        return c.equal_parts(c.x, axis, c.integer("num") or len(c.outputs.get("Out", [])))
-    rest = c.dims[axis] - sum(s for s in sizes if s > 0)
-    return c.split(c.x, axis, [rest if s < 0 else s for s in sizes])
+        return node.equal_parts(node.x, axis, node.integer("num") or len(node.outputs.get("Out", [])))
+    rest = node.dims[axis] - sum(s for s in sizes if s > 0)
+    return node.split(node.x, axis, [rest if s < 0 else s for s in sizes])
 
 
-def concat(c: Context) -> Value:
-    return c.add("Concat", *c.slots["X"], axis=c.integer("axis"))
+def concat(node: PaddleNode) -> Value:
+    return node.add("Concat", *node.slots["X"], axis=node.integer("axis"))
 
 
-def expand(c: Context) -> Value:
-    shape = c.numbers("shape")
-    pad = [1] * (len(shape) - len(c.dims))
-    return c.add("Expand", c.x, c.ints(*(n if s == -1 else s for s, n in zip(shape, [*pad, *c.dims], strict=True))))
+def expand(node: PaddleNode) -> Value:
+    shape = node.numbers("shape")
+    pad = [1] * (len(shape) - len(node.dims))
+    return node.add(
+        "Expand", node.x, node.ints(*(n if s == -1 else s for s, n in zip(shape, [*pad, *node.dims], strict=True)))
+    )
 
 
-def tile(c: Context) -> Value:
-    times = c.numbers("repeat_times" if c.type == "tile" else "expand_times")
-    rank = max(len(times), len(c.dims))
-    x = c.reshape(c.x, *(1,) * (rank - len(c.dims)), *c.dims)
-    return c.add("Tile", x, c.ints(*(1,) * (rank - len(times)), *times))
+def tile(node: PaddleNode) -> Value:
+    times = node.numbers("repeat_times" if node.type == "tile" else "expand_times")
+    rank = max(len(times), len(node.dims))
+    x = node.reshape(node.x, *(1,) * (rank - len(node.dims)), *node.dims)
+    return node.add("Tile", x, node.ints(*(1,) * (rank - len(times)), *times))
 
 
-def pad(c: Context) -> Value:
+def pad(node: PaddleNode) -> Value:
     """pad2d: top, bottom, left, right; pad3d: left, right, top, bottom, front, back; pad: all axes."""
-    pads, rank = c.numbers("paddings"), len(c.dims)
-    if c.type == "pad":
+    pads, rank = node.numbers("paddings"), len(node.dims)
+    if node.type == "pad":
         before, after = pads[::2], pads[1::2]
-    elif c.type == "pad2d":
+    elif node.type == "pad2d":
         before, after = [0, 0, *pads[::2]], [0, 0, *pads[1::2]]
     else:
         before, after = [0, 0, *pads[::2][::-1]], [0, 0, *pads[1::2][::-1]]
     mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "edge": "edge", "circular": "wrap"}.get(
-        c.text("mode", "constant")
+        node.text("mode", "constant")
     )
     if mode is None or not len(before) == len(after) == rank:
-        raise RefusedError(f"padding {pads} of mode {c.text('mode')} is not supported")
-    value = c.number("pad_value", c.number("value")) if mode == "constant" else None
-    return c.add("Pad", c.x, c.ints(*before, *after), value, mode=mode)
+        raise RefusedError(f"padding {pads} of mode {node.text('mode')} is not supported")
+    value = node.number("pad_value", node.number("value")) if mode == "constant" else None
+    return node.add("Pad", node.x, node.ints(*before, *after), value, mode=mode)
 
 
-def interpolate(c: Context) -> Value:
-    """align_mode 1 counts from corners, 0 from pixel centres; nearest neighbours always count from corners."""
-    dims = c.dims
-    sizes = c.vector("SizeTensor", "OutSize")
-    out = [c.integer(f"out_{axis}") for axis in "dhw"[5 - len(dims) :]]
-    exact: np.ndarray[Any, Any] | None = None  # factors that the sizes do not say
-    scales = c.attributes.get("scale", 0.0)
-    factors = [float(s) for s in scales] if isinstance(scales, list | np.ndarray) else [float(scales)]
-    if sizes is not None and sizes.constant:
-        out = [int(n) for n in sizes.array]
-    elif sizes is not None or (c.get("Scale") is not None and not c.input("Scale").constant):
-        raise RefusedError("a size computed at run time is not supported")
-    else:
-        given = c.get("Scale")
-        factors = [float(s) for s in given.array.ravel()] if given is not None else factors
-        if factors and factors[0] > 0:
-            factors = factors * len(out) if len(factors) == 1 else factors
-            out = [int(n * f) for n, f in zip(dims[2:], factors, strict=True)]
-            if any(abs(n * f - o) > 1e-4 for n, f, o in zip(dims[2:], factors, out, strict=True)):
-                exact = np.array([1, 1, *factors], np.float32)
-    mode = "nearest" if c.type.startswith("nearest") else "cubic" if c.type.startswith("bicubic") else "linear"
-    if c.integer("align_corners", 1):
-        centre = "align_corners"
-    elif mode == "cubic":
-        centre = "half_pixel"
-    else:
-        centre = "asymmetric" if mode == "nearest" or c.integer("align_mode", 1) else "half_pixel"
-    if not all(0 < n < 1 << 16 for n in out):
-        raise RefusedError(f"{list(dims)} cannot be resized to {out}")
-    rounding = "round_prefer_ceil" if centre == "align_corners" else "floor"
-    sizes = c.ints(*dims[:2], *out) if exact is None else None
-    return c.add(
-        "Resize", c.x, None, exact, sizes, mode=mode, coordinate_transformation_mode=centre, nearest_mode=rounding
-    )
+def pixel_unshuffle(node: PaddleNode) -> Value:
+    n, channels, height, width = node.image(node.x)
+    r = max(1, node.integer("downscale_factor", 1))
+    x = node.reshape(node.x, n, channels, height // r, r, width // r, r)
+    return node.reshape(node.add("Transpose", x, perm=(0, 1, 3, 5, 2, 4)), n, channels * r * r, height // r, width // r)
 
 
-def pixel_unshuffle(c: Context) -> Value:
-    n, channels, height, width = c.image(c.x)
-    r = max(1, c.integer("downscale_factor", 1))
-    x = c.reshape(c.x, n, channels, height // r, r, width // r, r)
-    return c.reshape(c.add("Transpose", x, perm=(0, 1, 3, 5, 2, 4)), n, channels * r * r, height // r, width // r)
-
-
-def repeated(c: Context) -> Value:
+def repeated(node: PaddleNode) -> Value:
     """Each element of an axis several times in a row."""
-    axis = c.axis(c.integer("dim", c.integer("axis")), len(c.dims))
-    places = np.repeat(np.arange(c.dims[axis]), c.integer("Repeats", c.integer("repeats", 1)))
-    return c.add("Gather", c.x, places.astype(np.int64), axis=axis)
+    axis = node.axis(node.integer("dim", node.integer("axis")), len(node.dims))
+    places = np.repeat(np.arange(node.dims[axis]), node.integer("Repeats", node.integer("repeats", 1)))
+    return node.add("Gather", node.x, places.astype(np.int64), axis=axis)
 
 
-def crop(c: Context) -> Value:
+def crop(node: PaddleNode) -> Value:
     given = [(slot, name) for slot, name in (("Offsets", "offsets"), ("Shape", "shape"))]
     starts, sizes = (
-        [int(n) for n in v.array] if (v := c.vector(slot)) is not None and v.constant else c.numbers(name)
+        [int(n) for n in v.array] if (v := node.vector(slot)) is not None and v.constant else node.numbers(name)
         for slot, name in given
     )
-    ends = [n if k < 0 else s + k for s, k, n in zip(starts, sizes, c.dims, strict=True)]
-    return c.slice(c.x, starts, ends, range(len(c.dims)))
-
-
-def fold(c: Context) -> Value:
-    """Windows summed where they overlap."""
-    pads = c.numbers("paddings")
-    window: dict[str, Any] = {
-        "strides": c.numbers("strides"),
-        "dilations": c.numbers("dilations"),
-        "pads": pads * 2 if len(pads) == 2 else pads,
-    }
-    size, kernel = c.numbers("output_sizes"), c.numbers("kernel_sizes")
-    return spelled(c.builder, "Col2Im", [c.x, c.ints(*size), c.ints(*kernel)], **window)[0]
+    ends = [n if k < 0 else s + k for s, k, n in zip(starts, sizes, node.dims, strict=True)]
+    return node.slice(node.x, starts, ends, range(len(node.dims)))
 
 
 # ----------------------------------------------------------------------------------------------- other
-def shape(c: Context) -> Value:
-    return c.add("Cast", c.add("Shape", c.x), to="i32")
+def shape(node: PaddleNode) -> Value:
+    return node.add("Cast", node.add("Shape", node.x), to="i32")
 
 
-def fill_constant(c: Context) -> Value:
-    dims = c.vector("ShapeTensor", "ShapeTensorList")
-    text = c.text("str_value")
-    number = float(text) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", text) else c.number("value")
-    data = np.array(number).astype(numpy_type(c.integer("dtype", 5)))
-    return c.add("Expand", data, dims if dims is not None else c.ints(*c.numbers("shape")))
+def fill_constant(node: PaddleNode) -> Value:
+    dims = node.vector("ShapeTensor", "ShapeTensorList")
+    text = node.text("str_value")
+    number = float(text) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", text) else node.number("value")
+    data = np.array(number).astype(numpy_type(node.integer("dtype", 5)))
+    return node.add("Expand", data, dims if dims is not None else node.ints(*node.numbers("shape")))
 
 
-def assign_value(c: Context) -> Value:
-    code = c.integer("dtype", 5)
+def assign_value(node: PaddleNode) -> Value:
+    code = node.integer("dtype", 5)
     field = {0: "bool_values", 2: "int32_values", 3: "int64_values"}.get(code, "fp32_values")
-    values = c.attributes.get("values", [])
-    values = values if len(values) else c.attributes.get(field, [])
-    dims = c.numbers("shape")
-    return c.builder.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
+    values = node.attributes.get("values", [])
+    values = values if len(values) else node.attributes.get(field, [])
+    dims = node.numbers("shape")
+    return node.builder.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
 
 
-def cast(c: Context) -> Value:
-    code = c.integer("out_dtype", 5)
-    if code not in _TYPES:
-        raise RefusedError(f"elements of type {code} are not supported")
-    return c.add("Cast", c.x, to=_TYPES[code])
+def gather(node: PaddleNode) -> Value:
+    index = node.input("Index")
+    flat = node.reshape(index, -1) if len(node.builder.dims(index)) == 2 else index
+    return node.add("Gather", node.x, node.add("Cast", flat, to="i64"), axis=node.integer("axis"))
 
 
-def gather(c: Context) -> Value:
-    index = c.input("Index")
-    flat = c.reshape(index, -1) if len(c.builder.dims(index)) == 2 else index
-    return c.add("Gather", c.x, c.add("Cast", flat, to="i64"), axis=c.integer("axis"))
+def lookup(node: PaddleNode) -> Value:
+    ids = node.input("Ids")
+    if node.type == "lookup_table" and node.builder.dims(ids)[-1:] == (1,):
+        ids = node.add("Squeeze", ids, node.ints(-1))
+    return node.add("Gather", node.input("W"), node.add("Cast", ids, to="i64"), axis=0)
 
 
-def lookup(c: Context) -> Value:
-    ids = c.input("Ids")
-    if c.type == "lookup_table" and c.builder.dims(ids)[-1:] == (1,):
-        ids = c.add("Squeeze", ids, c.ints(-1))
-    return c.add("Gather", c.input("W"), c.add("Cast", ids, to="i64"), axis=0)
-
-
-def dropout(c: Context) -> Value:
-    """Of old programs, which scale when they are run and not when they are trained."""
-    downgrade = c.text("dropout_implementation", "downgrade_in_infer") == "downgrade_in_infer"
-    return c.add("Mul", c.x, 1 - c.number("dropout_prob", 0.5)) if downgrade else c.x
-
-
-OPERATORS: dict[str, Callable[[Context], Result]] = {
+OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), convolution),
     **dict.fromkeys(("conv2d_transpose", "depthwise_conv2d_transpose"), deconvolution),
     **dict.fromkeys(("batch_norm", "sync_batch_norm"), batch_norm),
@@ -478,42 +268,48 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
             ("bmm", "MatMul"),
         )
     },
-    "relu6": lambda c: c.add("Clip", c.x, 0.0, c.number("threshold", 6.0)),
-    "square": lambda c: c.add("Mul", c.x, c.x),
-    "rsqrt": lambda c: c.chain(c.x, "Sqrt", "Reciprocal"),
+    "relu6": lambda node: node.add("Clip", node.x, 0.0, node.number("threshold", 6.0)),
+    "square": lambda node: node.add("Mul", node.x, node.x),
+    "rsqrt": lambda node: node.chain(node.x, "Sqrt", "Reciprocal"),
     "leaky_relu": alpha("LeakyRelu", "alpha", "alpha", 0.02),
     "elu": alpha("Elu", "alpha", "alpha", 1.0),
     "swish": alpha("Swish", "alpha", "beta", 1.0),
-    "gelu": lambda c: c.add("Gelu", c.x, approximate="tanh" if c.integer("approximate") else "none"),
-    "selu": lambda c: c.add("Selu", c.x, alpha=c.number("alpha", 1.6732632), gamma=c.number("scale", 1.050701)),
-    "hard_sigmoid": lambda c: c.add("HardSigmoid", c.x, alpha=c.number("slope", 0.2), beta=c.number("offset", 0.5)),
+    "gelu": lambda node: node.add("Gelu", node.x, approximate="tanh" if node.integer("approximate") else "none"),
+    "selu": lambda node: node.add(
+        "Selu", node.x, alpha=node.number("alpha", 1.6732632), gamma=node.number("scale", 1.050701)
+    ),
+    "hard_sigmoid": lambda node: node.add(
+        "HardSigmoid", node.x, alpha=node.number("slope", 0.2), beta=node.number("offset", 0.5)
+    ),
     "hard_swish": hard_swish,
     "prelu": prelu,
-    "pow": lambda c: c.add("Pow", c.x, c.number("factor", 1.0)),
+    "pow": lambda node: node.add("Pow", node.x, node.number("factor", 1.0)),
     "clip": clip,
     "scale": scale,
     "mul": matrix_product,
     "fc": fully_connected,
     "matmul": matmul,
     "matmul_v2": matmul,
-    "softmax": lambda c: c.add("Softmax", c.x, axis=c.integer("axis", -1)),
-    "log_softmax": lambda c: c.add("LogSoftmax", c.x, axis=c.integer("axis", -1)),
-    "sum": lambda c: c.fold("Add", c.slots["X"]),
-    "mean": lambda c: c.add("ReduceMean", c.x, keepdims=0),
+    "softmax": lambda node: node.add("Softmax", node.x, axis=node.integer("axis", -1)),
+    "log_softmax": lambda node: node.add("LogSoftmax", node.x, axis=node.integer("axis", -1)),
+    "sum": lambda node: node.fold("Add", node.slots["X"]),
+    "mean": lambda node: node.add("ReduceMean", node.x, keepdims=0),
     "layer_norm": layer_norm,
     "instance_norm": instance_norm,
     "group_norm": normalised_groups,
     "norm": normalize,
-    "affine_channel": lambda c: c.add(
-        "Add", c.add("Mul", c.x, c.channels(c.input("Scale"), c.x)), c.channels(c.input("Bias"), c.x)
+    "affine_channel": lambda node: node.add(
+        "Add",
+        node.add("Mul", node.x, node.channels(node.input("Scale"), node.x)),
+        node.channels(node.input("Bias"), node.x),
     ),
-    "lrn": lambda c: c.add(
+    "lrn": lambda node: node.add(
         "LRN",
-        c.x,
-        size=c.integer("n", 5),
-        alpha=c.number("alpha", 1e-4) * c.integer("n", 5),
-        beta=c.number("beta", 0.75),
-        bias=c.number("k", 2.0),
+        node.x,
+        size=node.integer("n", 5),
+        alpha=node.number("alpha", 1e-4) * node.integer("n", 5),
+        beta=node.number("beta", 0.75),
+        bias=node.number("k", 2.0),
     ),
     "arg_max": arg("ArgMax"),
     "arg_min": arg("ArgMin"),
@@ -532,8 +328,8 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "strided_slice": slices,
     "split": split,
     "concat": concat,
-    "stack": lambda c: c.stacked(c.slots["X"], c.integer("axis")),
-    "unstack": lambda c: c.unstacked(c.x, c.integer("axis")),
+    "stack": lambda node: node.stacked(node.slots["X"], node.integer("axis")),
+    "unstack": lambda node: node.unstacked(node.x, node.integer("axis")),
     "expand_v2": expand,
     "expand": tile,
     "tile": tile,
@@ -546,19 +342,21 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
         for version in ("", "_v2")
     },
     **{f"elementwise_f{name}": binary(type) for name, type in (("max", "Max"), ("min", "Min"))},
-    "trunc": lambda c: truncated(c, c.x),
-    "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups", 1)),
+    "trunc": lambda node: truncated(node, node.x),
+    "channel_shuffle": lambda node: node.shuffled(node.x, node.integer("groups", 1)),
     "pixel_unshuffle": pixel_unshuffle,
     "repeat_interleave": repeated,
     "crop_tensor": crop,
     "fold": fold,
-    "einsum": lambda c: c.add("Einsum", *c.slots["Operands"], equation=c.text("equation")),
-    "increment": lambda c: c.add(
-        "Add", c.x, np.array(c.number("step", c.number("value", 1.0)), c.builder.type(c.x).dtype.numpy)
+    "einsum": lambda node: node.add("Einsum", *node.slots["Operands"], equation=node.text("equation")),
+    "increment": lambda node: node.add(
+        "Add", node.x, np.array(node.number("step", node.number("value", 1.0)), node.builder.type(node.x).dtype.numpy)
     ),
-    "shape64": lambda c: c.add("Shape", c.x),
-    "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor", 1), mode="CRD"),
-    "shuffle_channel": lambda c: c.shuffled(c.x, c.integer("group", 1)),
+    "shape64": lambda node: node.add("Shape", node.x),
+    "pixel_shuffle": lambda node: node.add(
+        "DepthToSpace", node.x, blocksize=node.integer("upscale_factor", 1), mode="CRD"
+    ),
+    "shuffle_channel": lambda node: node.shuffled(node.x, node.integer("group", 1)),
     "shape": shape,
     "fill_constant": fill_constant,
     "assign_value": assign_value,
@@ -569,7 +367,7 @@ OPERATORS: dict[str, Callable[[Context], Result]] = {
     "lookup_table_v2": lookup,
     "dropout": dropout,
     "rnn": rnn,
-    "where": lambda c: c.add("Where", c.input("Condition"), c.x, c.input("Y")),
+    "where": lambda node: node.add("Where", node.input("Condition"), node.x, node.input("Y")),
     **DETECTION,
     **BOXES,
     **ELEMENTS,

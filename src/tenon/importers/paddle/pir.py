@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenon.errors import FormatError
-from tenon.importers.paddle.program import Operation, Program, Variable
+from tenon.importers.paddle.program import PaddleOperation, PaddleProgram, PaddleVariable
 
 _START = b'{"base_code"'
 _KINDS = {"bool": 0, "i16": 1, "i32": 2, "i64": 3, "f16": 4, "f32": 5, "f64": 6, "ui8": 20, "i8": 21}
@@ -159,12 +159,12 @@ def is_program(data: bytes) -> bool:
     return b"".join(data[:64].split()).startswith(_START) and b'"pir"' in data[:256]
 
 
-def read(data: bytes, where: str) -> Program:
+def read(data: bytes, where: str) -> PaddleProgram:
     """The program in a file.  Raises FormatError."""
     try:
         regions = json.loads(data)["program"]["regions"]
         blocks = [block for region in regions for block in region["blocks"]]
-        return _Reader().read(blocks[0]["ops"])
+        return _PirReader().read(blocks[0]["ops"])
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise FormatError(f"{where}: not a program of Paddle 3; the file is damaged ({str(error)[:80]})") from None
 
@@ -177,19 +177,19 @@ def _attribute(given: Any) -> Any:
     return _NAMES.get(data, data) if kind.endswith("a_dtype") else data
 
 
-def _variable(name: str, type: Any) -> Variable:
+def _variable(name: str, type: Any) -> PaddleVariable:
     element, dims, *_ = type["D"]
-    return Variable(name, _KINDS.get(element["#"].rpartition("t_")[2], -1), tuple(int(d) for d in dims))
+    return PaddleVariable(name, _KINDS.get(element["#"].rpartition("t_")[2], -1), tuple(int(d) for d in dims))
 
 
-class _Reader:
+class _PirReader:
     """``names`` are the tensors that a value stands for."""
 
     def __init__(self) -> None:
-        self.program = Program()
+        self.program = PaddleProgram()
         self.names: dict[int, list[str]] = {0: []}
 
-    def read(self, operators: Sequence[Any]) -> Program:
+    def read(self, operators: Sequence[Any]) -> PaddleProgram:
         wanted = {op["I"][0]["%"]: self.attributes(op)["name"] for op in operators if op["#"].endswith(".fetch")}
         for op in operators:
             self.operator(op, wanted)
@@ -242,7 +242,7 @@ class _Reader:
         name = str(named.get("name", named.get("output_name")))
         if read != [name] or name in self.program.results or name in (v.name for v in self.program.inputs):
             name = f"fetch_{len(self.program.results)}"
-            self.program.operations.append(Operation("assign", {"X": read}, {"Out": [name]}, {}))
+            self.program.operations.append(PaddleOperation("assign", {"X": read}, {"Out": [name]}, {}))
         self.program.results.append(name)
 
     def output(self, type: str, made: Any, wanted: dict[int, str]) -> list[str]:
@@ -253,7 +253,9 @@ class _Reader:
         return self.names[value]
 
 
-def _operation(type: str, inputs: list[list[str]], outputs: list[list[str]], attributes: dict[str, Any]) -> Operation:
+def _operation(
+    type: str, inputs: list[list[str]], outputs: list[list[str]], attributes: dict[str, Any]
+) -> PaddleOperation:
     """An operator with the names of 2.x."""
     left, _, changes = ROWS.get(type, "").partition("/")
     left, _, right = left.partition("->")
@@ -269,4 +271,4 @@ def _operation(type: str, inputs: list[list[str]], outputs: list[list[str]], att
     read = zip(slots or ("X", "Y"), inputs, strict=False)
     made: dict[str, Sequence[str]] = dict(zip(right.split() or ["Out"], outputs, strict=False))
     used: dict[str, Sequence[str]] = {slot: names for slot, names in read if names and slot != "_"}
-    return Operation(old or type, used, made, attributes)
+    return PaddleOperation(old or type, used, made, attributes)

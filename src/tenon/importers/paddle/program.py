@@ -10,7 +10,7 @@ DTYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20
 
 
 @dataclass(frozen=True)
-class Operation:
+class PaddleOperation:
     """An operator: names of tensors by slot, and attributes.
 
     A slot of inputs ``NAME=`` holds constants that are read as the attribute NAME.
@@ -27,7 +27,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Variable:
+class PaddleVariable:
     """A parameter or an input; ``dtype`` is a number of ``DTYPES``, an unknown extent is -1."""
 
     name: str
@@ -36,8 +36,8 @@ class Variable:
 
 
 @dataclass
-class Program:
-    parameters: list[Variable] = field(default_factory=list)
-    inputs: list[Variable] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
+class PaddleProgram:
+    parameters: list[PaddleVariable] = field(default_factory=list)
+    inputs: list[PaddleVariable] = field(default_factory=list)
+    operations: list[PaddleOperation] = field(default_factory=list)
     results: list[str] = field(default_factory=list)

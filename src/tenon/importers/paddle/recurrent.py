@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from tenon.decompositions.recurrent_layers import CUDNN, Direction, run
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.paddle.context import Context
+from tenon.importers.paddle.node import PaddleNode
 from tenon.ir.graph import Value
 
 _KINDS = {"LSTM": "LSTM", "GRU": "GRU", "RNN_TANH": "RNN", "RNN_RELU": "RNN"}
 
 
-def rnn(c: Context) -> Value:
-    mode, depth = str(c.attributes.get("mode", "")), c.integer("num_layers", 1)
-    sides = 2 if c.attributes.get("is_bidirec") else 1
-    weights = c.slots.get("WeightList", [])
+def rnn(node: PaddleNode) -> Value:
+    mode, depth = str(node.attributes.get("mode", "")), node.integer("num_layers", 1)
+    sides = 2 if node.attributes.get("is_bidirec") else 1
+    weights = node.slots.get("WeightList", [])
     if mode not in _KINDS or len(weights) != 4 * depth * sides:
         raise RefusedError(f"{len(weights)} weights for {depth} layers of the kind '{mode}' are not supported")
-    if c.slots.get("SequenceLength"):
+    if node.slots.get("SequenceLength"):
         raise RefusedError("lengths of sequences are not supported")
     half = len(weights) // 2
     each = [Direction(weights[i], weights[i + 1], weights[half + i], weights[half + i + 1]) for i in range(0, half, 2)]
     layers = [each[i : i + sides] for i in range(0, len(each), sides)]
     options = {"activations": ("Relu",) * sides} if mode == "RNN_RELU" else {}
     kind = _KINDS[mode]
-    made = run(c, kind, c.x, layers, CUDNN[kind], c.slots.get("PreState", []), **options)
-    for name, state in zip(c.outputs.get("State", ()), made.states, strict=False):
-        c.builder[name] = state
+    made = run(node, kind, node.x, layers, CUDNN[kind], node.slots.get("PreState", []), **options)
+    for name, state in zip(node.outputs.get("State", ()), made.states, strict=False):
+        node.builder[name] = state
     return made.outputs

@@ -15,7 +15,7 @@ import numpy as np
 from tenon.errors import InputError, ModelError, Problem, UnsupportedError
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.pytorch.ops import OPERATORS
-from tenon.importers.pytorch.program import Call, Program, Ref, operator_name
+from tenon.importers.pytorch.program import PytorchCall, PytorchProgram, Ref, operator_name
 from tenon.importers.pytorch.walk import graph_of
 from tenon.ir.arrays import as_array
 from tenon.ir.fixed import Values, arrays, check_names
@@ -50,7 +50,7 @@ def load(
         raise InputError("a torch module needs example_inputs=(tensor, ...) of the shapes to compile for")
     else:
         exported = _exported(torch, model, example_inputs)
-    program = _Reader(torch, _decomposed(torch, exported), name).program
+    program = _ExportReader(torch, _decomposed(torch, exported), name).program
     for port, (shape, _) in program.inputs.items():
         if not all(isinstance(d, int) for d in shape):
             what = "its shape has dimensions without a value; give example_inputs of the shapes to compile for"
@@ -95,12 +95,12 @@ def _decomposed(torch: Any, program: Any) -> Any:
         raise ModelError(f"torch cannot take the program apart: {error}") from error
 
 
-class _Reader:
+class _ExportReader:
     """An exported program in our words."""
 
     def __init__(self, torch: Any, exported: Any, name: str) -> None:
         self.torch, self.exported = torch, exported
-        self.program = Program(name)
+        self.program = PytorchProgram(name)
         specs = {s.arg.name: s for s in exported.graph_signature.input_specs if hasattr(s.arg, "name")}
         for node in exported.graph_module.graph.nodes:
             if node.op == "placeholder" and node.name in specs:
@@ -138,7 +138,7 @@ class _Reader:
         kind = str(tensor.dtype).removeprefix("torch.")
         return tuple(d if isinstance(d, int) else str(d) for d in tensor.shape), kind
 
-    def call(self, node: Any) -> Call:
+    def call(self, node: Any) -> PytorchCall:
         found = node.meta.get("val")
         several = isinstance(found, list | tuple)
         if several:
@@ -148,7 +148,7 @@ class _Reader:
             results = [node.name]
         first = found[0] if several and found else found
         shape, kind = self.described(first) if self.torch.is_tensor(first) else (("unknown",), "")
-        return Call(operator_name(str(node.target)), node.name, self.arguments(node), results, shape, kind)
+        return PytorchCall(operator_name(str(node.target)), node.name, self.arguments(node), results, shape, kind)
 
     def arguments(self, node: Any) -> dict[str, Any]:
         """Arguments by their names in the schema, tensors as ``Ref``."""

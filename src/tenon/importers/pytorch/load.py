@@ -14,8 +14,8 @@ import numpy as np
 
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.pytorch.context import TYPES
-from tenon.importers.pytorch.program import Call, Program, Ref, Shape, operator_name
+from tenon.importers.pytorch.node import TYPES
+from tenon.importers.pytorch.program import PytorchCall, PytorchProgram, Ref, Shape, operator_name
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType
@@ -45,7 +45,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     from tenon.importers.pytorch.walk import graph_of
 
     try:
-        return graph_of(_Reader(file).program, file, shapes, inputs, outputs)
+        return graph_of(_ArchiveReader(file).program, file, shapes, inputs, outputs)
     except (ModelError, InputError) as error:
         if isinstance(error, FormatError) and not str(error).startswith(file.name):
             raise FormatError(f"{file.name}: {error}") from error
@@ -56,7 +56,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         raise FormatError(f"{file.name}: the program's description is damaged: {reason(error)}") from error
 
 
-class _Reader:
+class _ArchiveReader:
     def __init__(self, file: ModelFile) -> None:
         if not file.data.startswith(SIGNATURE):
             raise FormatError(f"{_PICKLE}; {_REMEDY}")
@@ -69,7 +69,7 @@ class _Reader:
         module = self.archive.json(models[0])["graph_module"]
         self.graph, self.signature = module["graph"], module["signature"]
         self.stored = {**self.configuration("weights"), **self.configuration("constants")}
-        self.program = Program(file.stem)
+        self.program = PytorchProgram(file.stem)
         self.ports()
         self.nodes(self.graph, "")
         self.returned()
@@ -124,7 +124,7 @@ class _Reader:
             first = next(r for r in results if r).removeprefix(prefix)
             shape, kind = self.described(graph, first) if first in graph["tensor_values"] else (["unknown"], "")
             name = prefix + str(node.get("name") or first)
-            self.program.calls.append(Call(operator, name, arguments, results, shape, kind))
+            self.program.calls.append(PytorchCall(operator, name, arguments, results, shape, kind))
 
     def inlined(self, node: Mapping[str, Any], prefix: str) -> None:
         """The body of ``with torch.no_grad():`` and its like, in the place of the call."""
@@ -141,7 +141,7 @@ class _Reader:
 
     def identity(self, name: str, value: Any, graph: Mapping[str, Any], like: Mapping[str, Any]) -> None:
         shape, kind = self.described(graph, like["as_tensor"]["name"])
-        self.program.calls.append(Call("alias", name, {"self": value}, [name], shape, kind))
+        self.program.calls.append(PytorchCall("alias", name, {"self": value}, [name], shape, kind))
 
     def value(self, argument: Mapping[str, Any], prefix: str) -> Any:
         """An argument: the union of the schema as plain values, tensors as ``Ref``."""

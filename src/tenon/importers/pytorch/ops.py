@@ -12,20 +12,20 @@ from tenon.graph_builder.node_context import Made
 from tenon.importers.pytorch import arithmetic as a
 from tenon.importers.pytorch import data_movement as m
 from tenon.importers.pytorch import layers as n
-from tenon.importers.pytorch.context import Context, kept, simple
+from tenon.importers.pytorch.node import PytorchNode, kept, simple
 from tenon.ir.graph import Value
 
-Spell = Callable[[Context], Made]
+Spell = Callable[[PytorchNode], Made]
 
 
-def _same(c: Context) -> Value:
-    return c.x
+def _same(node: PytorchNode) -> Value:
+    return node.x
 
 
-def _dropout(c: Context) -> Made:
-    if c.flag("train") and c.number("p"):
+def _dropout(node: PytorchNode) -> Made:
+    if node.flag("train") and node.number("p"):
         raise RefusedError("it drops elements", "call eval() on the module before exporting")
-    return [c.x] if c.name == "native_dropout" else c.x
+    return [node.x] if node.name == "native_dropout" else node.x
 
 
 def _all(spell: Spell, names: str) -> dict[str, Spell]:
@@ -59,9 +59,11 @@ LAYERS: dict[str, Spell] = {
     **_all(n.upsample("cubic"), "upsample_bicubic2d _upsample_bicubic2d_aa"),
     **_all(n.grid_sample, "grid_sampler grid_sampler_2d grid_sampler_3d"),
     "col2im": n.col2im,
-    "pixel_shuffle": lambda c: c.add("DepthToSpace", c.x, blocksize=c.integer("upscale_factor"), mode="CRD"),
+    "pixel_shuffle": lambda node: node.add(
+        "DepthToSpace", node.x, blocksize=node.integer("upscale_factor"), mode="CRD"
+    ),
     "pixel_unshuffle": n.pixel_unshuffle,
-    "channel_shuffle": lambda c: c.shuffled(c.x, c.integer("groups")),
+    "channel_shuffle": lambda node: node.shuffled(node.x, node.integer("groups")),
     "lstm": n.recurrent("LSTM"),
     "gru": n.recurrent("GRU"),
     "rnn_tanh": n.recurrent("RNN"),
@@ -113,13 +115,13 @@ ARITHMETIC: dict[str, Spell] = {
     "log1p": a.log1p,
     "expm1": a.expm1,
     "softplus": a.softplus,
-    "rsqrt": lambda c: c.chain(c.cast(c.x), "Sqrt", "Reciprocal"),
+    "rsqrt": lambda node: node.chain(node.cast(node.x), "Sqrt", "Reciprocal"),
     "hardsigmoid": simple("HardSigmoid", alpha=1 / 6, beta=0.5),
-    "relu6": lambda c: c.add("Clip", c.x, c.full(0), c.full(6)),
-    "gelu": lambda c: c.add("Gelu", c.x, approximate=str(c.get("approximate", "none"))),
-    "leaky_relu": lambda c: c.add("LeakyRelu", c.x, alpha=c.number("negative_slope", 0.01)),
-    "elu": lambda c: c.add("Elu", c.x, alpha=c.number("alpha", 1)),
-    "celu": lambda c: c.add("Celu", c.x, alpha=c.number("alpha", 1)),
+    "relu6": lambda node: node.add("Clip", node.x, node.full(0), node.full(6)),
+    "gelu": lambda node: node.add("Gelu", node.x, approximate=str(node.get("approximate", "none"))),
+    "leaky_relu": lambda node: node.add("LeakyRelu", node.x, alpha=node.number("negative_slope", 0.01)),
+    "elu": lambda node: node.add("Elu", node.x, alpha=node.number("alpha", 1)),
+    "celu": lambda node: node.add("Celu", node.x, alpha=node.number("alpha", 1)),
     **_all(a.prelu, "prelu _prelu_kernel"),
     **_all(a.clamp, "clamp hardtanh clamp_min clamp_max"),
     "add": a.binary("Add"),
@@ -129,7 +131,7 @@ ARITHMETIC: dict[str, Spell] = {
     "minimum": a.binary("Min"),
     "rsub": a.reverse_subtraction,
     **_all(a.division, "div floor_divide"),
-    "fmod": lambda c: c.add("Mod", c.operand("self"), c.operand("other"), fmod=1),
+    "fmod": lambda node: node.add("Mod", node.operand("self"), node.operand("other"), fmod=1),
     "remainder": a.remainder,
     "pow": a.power,
     "atan2": a.atan2,
@@ -162,7 +164,7 @@ ARITHMETIC: dict[str, Spell] = {
     "var_mean": a.variance_and_mean,
     "exp2": a.power_of_two,
     "hypot": a.hypotenuse,
-    "erfc": lambda c: c.add("Sub", c.full(1), c.add("Erf", c.cast(c.x))),
+    "erfc": lambda node: node.add("Sub", node.full(1), node.add("Erf", node.cast(node.x))),
     **_all(a.ranked, "kthvalue median"),
     "linalg_vector_norm": a.vector_norm,
     **_all(a.distances, "cdist _cdist_forward _euclidean_dist"),
@@ -216,7 +218,7 @@ MOVEMENT: dict[str, Spell] = {
     "select_scatter": m.select_scatter,
     "index": m.index,
     "index_put": m.index_put,
-    **_all(lambda c: c.cast(c.x), "_to_copy to type_as _to_dtype"),
+    **_all(lambda node: node.cast(node.x), "_to_copy to type_as _to_dtype"),
     **_all(_same, "clone alias detach contiguous lift_fresh_copy"),
     **_all(_dropout, "dropout feature_dropout alpha_dropout native_dropout"),
 }

@@ -19,7 +19,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Call:
+class PytorchCall:
     """One operator: ``conv2d`` of ATen, ``space.name`` of others.  ``results`` has a name for each result that is read
     and "" for the others; ``shape`` and ``kind`` are those of the first."""
 
@@ -32,13 +32,13 @@ class Call:
 
 
 @dataclass
-class Program:
+class PytorchProgram:
     """Inputs with their shapes and element types, constants by name, calls in an order in which they can run."""
 
     name: str
     inputs: dict[str, tuple[Shape, str]] = field(default_factory=dict)
     constants: dict[str, Callable[[], Array]] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[PytorchCall] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.pytorch.context import Context
 from tenon.importers.pytorch.data_movement import select_scatter, slice_scatter
+from tenon.importers.pytorch.node import PytorchNode
 from tenon.ir.graph import Value
 
 _PUT_BACK = {"slice": slice_scatter, "select": select_scatter}
@@ -67,7 +67,7 @@ class Views:
             raise RefusedError(f"writes through '{view.operator}' into '{view.base}'", _REMEDY)
         arguments = {**view.arguments, "self": base, "src": part}
         kind = type.dtype.numpy.name
-        return _PUT_BACK[view.operator](Context(self.builder, view.operator, arguments, (type.dims, kind)))
+        return _PUT_BACK[view.operator](PytorchNode(self.builder, view.operator, arguments, (type.dims, kind)))
 
     def _root(self, name: str) -> str:
         while name in self.views:

@@ -7,9 +7,9 @@ from typing import Any
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.importers.pytorch.context import TYPES, Context
+from tenon.importers.pytorch.node import TYPES, PytorchNode
 from tenon.importers.pytorch.ops import MOVEMENT, OPERATORS
-from tenon.importers.pytorch.program import Call, Program, Ref, Shape
+from tenon.importers.pytorch.program import PytorchCall, PytorchProgram, Ref, Shape
 from tenon.importers.pytorch.views import Views
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
@@ -18,7 +18,7 @@ from tenon.model_files.model_file import ModelFile
 
 
 def graph_of(
-    program: Program,
+    program: PytorchProgram,
     file: ModelFile,
     shapes: Shapes,
     inputs: Sequence[str] | None,
@@ -27,7 +27,7 @@ def graph_of(
 ) -> Graph:
     """Outputs are called ``output``, or ``output_0``, ``output_1`` ...  See ``importers.load`` for errors."""
     builder = GraphBuilder(file, program.name, shapes, inputs, outputs, model_bytes)
-    walk = _Walk(builder, program)
+    walk = _CallImporter(builder, program)
     builder.inputs({name: _type(name, *given) for name, given in program.inputs.items()})
     for call in program.calls:
         walk.call(call)
@@ -41,12 +41,12 @@ def _type(name: str, shape: Shape, kind: str) -> TensorType:
     return TensorType(DType(TYPES[kind]), dims)
 
 
-class _Walk:
-    def __init__(self, builder: GraphBuilder, program: Program) -> None:
+class _CallImporter:
+    def __init__(self, builder: GraphBuilder, program: PytorchProgram) -> None:
         self.builder, self.program = builder, program
         self.views = Views(builder)
 
-    def call(self, call: Call) -> None:
+    def call(self, call: PytorchCall) -> None:
         made = [name for name in call.results if name]
         with self.builder.layer(call.name, call.operator, *made):
             name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
@@ -59,7 +59,7 @@ class _Walk:
                 raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
             read = [i for i, result in enumerate(call.results) if result]
             shape = tuple(int(d) for d in call.shape)
-            found = OPERATORS[name](Context(self.builder, name, arguments, (shape, call.kind), read))
+            found = OPERATORS[name](PytorchNode(self.builder, name, arguments, (shape, call.kind), read))
             for result, value in zip(call.results, [found] if isinstance(found, Value) else found, strict=False):
                 if result:
                     self.builder[result] = value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
+from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Value
 from tenon.wire.protobuf import Message
 
 
-class Arguments(Emitter):
+class NamedArgumentNode(NodeContext):
     """The operator about to be made: ``op``, its arguments by name, its inputs."""
 
     op: Message

@@ -20,7 +20,7 @@ from tenon.graph_builder.node_context import Made
 from tenon.ir.graph import Array, Value
 
 
-class Operands(ABC):
+class TensorflowFamilyNode(ABC):
     """An operator of a file: its operands, numbered from 0, and its attributes by TensorFlow's names."""
 
     builder: ChannelsLast
@@ -76,20 +76,20 @@ class Operands(ABC):
 
 
 _Made = TypeVar("_Made")
-Spell = Callable[[Operands], Made]
+OperatorFunction = Callable[[TensorflowFamilyNode], Made]
 
 
-def one(op: str, **attributes: object) -> Spell:
-    return lambda layer: layer.builder.add(op, layer.x(), **attributes)
+def one(op: str, **attributes: object) -> OperatorFunction:
+    return lambda node: node.builder.add(op, node.x(), **attributes)
 
 
-def two(op: str) -> Spell:
-    return lambda layer: layer.builder.add(op, layer.x(0), layer.x(1))
+def two(op: str) -> OperatorFunction:
+    return lambda node: node.builder.add(op, node.x(0), node.x(1))
 
 
-def with_ints(op: str) -> Spell:
+def with_ints(op: str) -> OperatorFunction:
     """The second operand is a constant vector."""
-    return lambda layer: layer.builder.add(op, layer.x(), layer.builder.ints(*layer.numbers(1)))
+    return lambda node: node.builder.add(op, node.x(), node.builder.ints(*node.numbers(1)))
 
 
 def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
@@ -98,169 +98,165 @@ def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
 
 
 # --------------------------------------------------------------------------------------------------- arithmetic
-def _not_equal(layer: Operands) -> Made:
-    return layer.builder.add("Not", layer.builder.add("Equal", layer.x(0), layer.x(1)))
+def _not_equal(node: TensorflowFamilyNode) -> Made:
+    return node.builder.add("Not", node.builder.add("Equal", node.x(0), node.x(1)))
 
 
-def _squared_difference(layer: Operands) -> Made:
-    return layer.builder.square(layer.builder.add("Sub", layer.x(0), layer.x(1)))
+def _squared_difference(node: TensorflowFamilyNode) -> Made:
+    return node.builder.square(node.builder.add("Sub", node.x(0), node.x(1)))
 
 
-def _select(layer: Operands, *, rows: bool) -> Made:
+def _select(node: TensorflowFamilyNode, *, rows: bool) -> Made:
     """``rows``: a vector chooses whole rows."""
-    condition, x, y = layer.stored(0), layer.x(1), layer.x(2)
-    rank = layer.builder.type(x).rank
-    if rows and layer.builder.type(condition).rank == 1 < rank:
-        condition = layer.builder.reshape(condition, (-1, *(1,) * (rank - 1)))
-    return layer.builder.add("Where", condition, x, y)
+    condition, x, y = node.stored(0), node.x(1), node.x(2)
+    rank = node.builder.type(x).rank
+    if rows and node.builder.type(condition).rank == 1 < rank:
+        condition = node.builder.reshape(condition, (-1, *(1,) * (rank - 1)))
+    return node.builder.add("Where", condition, x, y)
 
 
-def matmul(layer: Operands) -> Made:
+def matmul(node: TensorflowFamilyNode) -> Made:
     operands = []
     for k, names in ((0, ("transpose_a", "adj_x")), (1, ("transpose_b", "adj_y"))):
-        x = layer.x(k)
-        rank = layer.builder.type(x).rank
-        turned = any(layer.flag(name) for name in names)
-        operands.append(layer.builder.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turned else x)
-    flat = all(layer.builder.type(x).rank == 2 for x in operands)
-    return layer.builder.add("Gemm" if flat else "MatMul", *operands)
+        x = node.x(k)
+        rank = node.builder.type(x).rank
+        turned = any(node.flag(name) for name in names)
+        operands.append(node.builder.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turned else x)
+    flat = all(node.builder.type(x).rank == 2 for x in operands)
+    return node.builder.add("Gemm" if flat else "MatMul", *operands)
 
 
-def lrn(layer: Operands, radius: int) -> Made:
-    size, builder = 2 * radius + 1, layer.builder
-    alpha, beta, bias = layer.number("alpha", 1), layer.number("beta", 0.5), layer.number("bias", 1)
+def lrn(node: TensorflowFamilyNode, radius: int) -> Made:
+    size, builder = 2 * radius + 1, node.builder
+    alpha, beta, bias = node.number("alpha", 1), node.number("beta", 0.5), node.number("bias", 1)
     return builder.last(
-        builder.add("LRN", builder.first(layer.x()), size=size, alpha=alpha * size, beta=beta, bias=bias)
+        builder.add("LRN", builder.first(node.x()), size=size, alpha=alpha * size, beta=beta, bias=bias)
     )
 
 
-def fake_quant(layer: Operands, low: float, high: float) -> Made:
-    return layer.builder.fake_quant(
-        layer.x(), low, high, layer.integer("num_bits", 8), narrow=layer.flag("narrow_range")
-    )
+def fake_quant(node: TensorflowFamilyNode, low: float, high: float) -> Made:
+    return node.builder.fake_quant(node.x(), low, high, node.integer("num_bits", 8), narrow=node.flag("narrow_range"))
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
-def _part(layer: Operands) -> Made:
+def _part(node: TensorflowFamilyNode) -> Made:
     """From where, and how much; -1 is all the rest."""
-    x, starts, sizes = layer.x(), layer.numbers(1), layer.numbers(2)
-    dims = layer.builder.dims(x)
+    x, starts, sizes = node.x(), node.numbers(1), node.numbers(2)
+    dims = node.builder.dims(x)
     ends = [n if size == -1 else a + size for a, size, n in zip(starts, sizes, dims, strict=True)]
-    return layer.builder.slice(x, starts, ends, range(len(dims)))
+    return node.builder.slice(x, starts, ends, range(len(dims)))
 
 
-def _strided_slice(layer: Operands) -> Made:
-    masks = {name: layer.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    begin, end = layer.numbers(1), layer.numbers(2)
-    if layer.flag("offset"):  # ends are counted from where the slices begin
+def _strided_slice(node: TensorflowFamilyNode) -> Made:
+    masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    begin, end = node.numbers(1), node.numbers(2)
+    if node.flag("offset"):  # ends are counted from where the slices begin
         end = [a + b for a, b in zip(begin, end, strict=True)]
-    return layer.builder.strided_slice(layer.x(), begin, end, layer.numbers(3), masks)
+    return node.builder.strided_slice(node.x(), begin, end, node.numbers(3), masks)
 
 
-def split(layer: Operands, count: int) -> Made:
-    (axis,), x = layer.numbers(0), layer.x(1)
-    return layer.builder.split(x, [layer.builder.dims(x)[axis] // count] * count, axis)
+def split(node: TensorflowFamilyNode, count: int) -> Made:
+    (axis,), x = node.numbers(0), node.x(1)
+    return node.builder.split(x, [node.builder.dims(x)[axis] // count] * count, axis)
 
 
-def _one_hot(layer: Operands) -> Made:
-    builder = layer.builder
-    values = builder.add("Concat", builder.reshape(layer.x(3), (1,)), builder.reshape(layer.x(2), (1,)), axis=0)
-    return builder.add(
-        "OneHot", layer.stored(0), builder.ints(*layer.numbers(1)), values, axis=layer.integer("axis", -1)
-    )
+def _one_hot(node: TensorflowFamilyNode) -> Made:
+    builder = node.builder
+    values = builder.add("Concat", builder.reshape(node.x(3), (1,)), builder.reshape(node.x(2), (1,)), axis=0)
+    return builder.add("OneHot", node.stored(0), builder.ints(*node.numbers(1)), values, axis=node.integer("axis", -1))
 
 
 # --------------------------------------------------------------------------------------------------- reductions
-def reduce(kind: str) -> Spell:
+def reduce(kind: str) -> OperatorFunction:
     """``kind`` is ONNX's name without "Reduce"."""
-    return lambda layer: layer.builder.reduce(kind, layer.x(), layer.along(), layer.flag("keep_dims"))
+    return lambda node: node.builder.reduce(kind, node.x(), node.along(), node.flag("keep_dims"))
 
 
-def reduce_truth(kind: str) -> Spell:
-    def spell(layer: Operands) -> Made:
-        y = layer.builder.reduce(
-            kind, layer.builder.add("Cast", layer.x(), to="i32"), layer.along(), layer.flag("keep_dims")
+def reduce_truth(kind: str) -> OperatorFunction:
+    def spell(node: TensorflowFamilyNode) -> Made:
+        y = node.builder.reduce(
+            kind, node.builder.add("Cast", node.x(), to="i32"), node.along(), node.flag("keep_dims")
         )
-        return layer.builder.add("Cast", y, to="bool")
+        return node.builder.add("Cast", y, to="bool")
 
     return spell
 
 
-def accumulated(op: str) -> Spell:
-    def spell(layer: Operands) -> Made:
-        flags = {name: int(layer.flag(name)) for name in ("exclusive", "reverse")}
-        return layer.builder.add(op, layer.x(), layer.builder.ints(*layer.numbers(1)), **flags)
+def accumulated(op: str) -> OperatorFunction:
+    def spell(node: TensorflowFamilyNode) -> Made:
+        flags = {name: int(node.flag(name)) for name in ("exclusive", "reverse")}
+        return node.builder.add(op, node.x(), node.builder.ints(*node.numbers(1)), **flags)
 
     return spell
 
 
-def segments(how: str) -> Spell:
+def segments(how: str) -> OperatorFunction:
     """The numbers of the segments are constants, or how many there are is an operand."""
 
-    def spell(layer: Operands) -> Made:
-        count = layer.numbers(2)[0] if layer.count > 2 else int(layer.array(1).max(initial=-1)) + 1
-        return elements.segments(layer.builder, layer.x(), layer.stored(1), count, how)
+    def spell(node: TensorflowFamilyNode) -> Made:
+        count = node.numbers(2)[0] if node.count > 2 else int(node.array(1).max(initial=-1)) + 1
+        return elements.segments(node.builder, node.x(), node.stored(1), count, how)
 
     return spell
 
 
-def suppression(layer: Operands, *, scores_too: bool) -> Made:
+def suppression(node: TensorflowFamilyNode, *, scores_too: bool) -> Made:
     """The numbers of the boxes that stay (and their scores), as many rows as asked for, and how many count."""
-    if scores_too and layer.array(5).item() != 0:
+    if scores_too and node.array(5).item() != 0:
         raise RefusedError("scores that fade with the overlap are not supported")
-    (most,) = layer.numbers(2)
-    numbers, scores, count = suppressed(layer.builder, layer.x(0), layer.x(1), most, layer.x(3), layer.x(4))
+    (most,) = node.numbers(2)
+    numbers, scores, count = suppressed(node.builder, node.x(0), node.x(1), most, node.x(3), node.x(4))
     return (numbers, scores, count) if scores_too else (numbers, count)
 
 
 # ---------------------------------------------------------------------------------------------------- diagonals
-def main_only(layer: Operands, k: int) -> None:
+def main_only(node: TensorflowFamilyNode, k: int) -> None:
     """Raises RefusedError if operand ``k`` asks for other diagonals."""
-    if layer.count > k and any(layer.numbers(k)):
+    if node.count > k and any(node.numbers(k)):
         raise RefusedError("only main diagonals are supported")
 
 
-def set_diagonal(layer: Operands) -> Made:
-    main_only(layer, 2)
-    return elements.set_diagonal(layer.builder, layer.x(), layer.x(1))
+def set_diagonal(node: TensorflowFamilyNode) -> Made:
+    main_only(node, 2)
+    return elements.set_diagonal(node.builder, node.x(), node.x(1))
 
 
-def matrix_diagonal(layer: Operands) -> Made:
-    main_only(layer, 1)
-    n = layer.builder.dims(layer.x())[-1]
-    if any(layer.numbers(k)[0] not in (-1, n) for k in (2, 3) if layer.count > k):
+def matrix_diagonal(node: TensorflowFamilyNode) -> Made:
+    main_only(node, 1)
+    n = node.builder.dims(node.x())[-1]
+    if any(node.numbers(k)[0] not in (-1, n) for k in (2, 3) if node.count > k):
         raise RefusedError("only square matrices are supported")
-    return elements.matrix_diagonal(layer.builder, layer.x())
+    return elements.matrix_diagonal(node.builder, node.x())
 
 
 # ---------------------------------------------------------------------------------------------------- constants
-def _broadcast_args(layer: Operands) -> Made:
-    shape = np.broadcast_shapes(tuple(layer.numbers(0)), tuple(layer.numbers(1)))
-    return layer.builder.constant(np.array(shape, layer.array(0).dtype), "shape")
+def _broadcast_args(node: TensorflowFamilyNode) -> Made:
+    shape = np.broadcast_shapes(tuple(node.numbers(0)), tuple(node.numbers(1)))
+    return node.builder.constant(np.array(shape, node.array(0).dtype), "shape")
 
 
-def _rank(layer: Operands) -> Made:
-    return layer.builder.constant(np.array(layer.builder.type(layer.stored(0)).rank, np.int32), "rank")
+def _rank(node: TensorflowFamilyNode) -> Made:
+    return node.builder.constant(np.array(node.builder.type(node.stored(0)).rank, np.int32), "rank")
 
 
-def _fill(layer: Operands) -> Made:
-    dims, value = layer.numbers(0), layer.x(1)
+def _fill(node: TensorflowFamilyNode) -> Made:
+    dims, value = node.numbers(0), node.x(1)
     if value.data is not None and value.data.size == 1:
-        return layer.builder.constant(np.broadcast_to(value.data.reshape(()), tuple(dims)), "filled")
-    return layer.builder.add("Expand", value, layer.builder.ints(*dims))
+        return node.builder.constant(np.broadcast_to(value.data.reshape(()), tuple(dims)), "filled")
+    return node.builder.add("Expand", value, node.builder.ints(*dims))
 
 
-def like(number: int) -> Spell:
+def like(number: int) -> OperatorFunction:
     """A constant of the operand's shape."""
 
-    def spell(layer: Operands) -> Made:
-        type = layer.builder.type(layer.x())
-        return layer.builder.constant(np.broadcast_to(np.array(number, type.dtype.numpy), type.dims), "filled")
+    def spell(node: TensorflowFamilyNode) -> Made:
+        type = node.builder.type(node.x())
+        return node.builder.constant(np.broadcast_to(np.array(number, type.dtype.numpy), type.dims), "filled")
 
     return spell
 
 
-SHARED: dict[str, Spell] = {
+SHARED: dict[str, OperatorFunction] = {
     **each(
         one,
         """
@@ -283,50 +279,48 @@ SHARED: dict[str, Spell] = {
         SegmentSum:sum UnsortedSegmentMax:max UnsortedSegmentMin:min UnsortedSegmentProd:prod UnsortedSegmentSum:sum
     """,
     ),
-    "AddN": lambda layer: layer.builder.add("Sum", *layer.xs()),
-    "Atan2": lambda layer: elements.atan2(layer.builder, layer.x(0), layer.x(1)),
-    "BatchToSpaceND": lambda layer: layer.builder.batch_to_space(layer.x(), layer.numbers(1), layer.array(2)),
+    "AddN": lambda node: node.builder.add("Sum", *node.xs()),
+    "Atan2": lambda node: elements.atan2(node.builder, node.x(0), node.x(1)),
+    "BatchToSpaceND": lambda node: node.builder.batch_to_space(node.x(), node.numbers(1), node.array(2)),
     "BroadcastArgs": _broadcast_args,
     "Cumsum": accumulated("CumSum"),
-    "DepthToSpace": lambda layer: layer.builder.depth_to_space(layer.x(), layer.integer("block_size")),
-    "ExpandDims": lambda layer: layer.builder.expand_dims(layer.x(), layer.numbers(1)[0]),
+    "DepthToSpace": lambda node: node.builder.depth_to_space(node.x(), node.integer("block_size")),
+    "ExpandDims": lambda node: node.builder.expand_dims(node.x(), node.numbers(1)[0]),
     "Fill": _fill,
-    "FloorDiv": lambda layer: layer.builder.floor_div(layer.x(0), layer.x(1)),
-    "FloorMod": lambda layer: layer.builder.floor_mod(layer.x(0), layer.x(1)),
-    "GatherNd": lambda layer: layer.builder.add(
-        "GatherND", layer.x(), layer.builder.add("Cast", layer.stored(1), to="i64")
-    ),
-    "LeakyRelu": lambda layer: layer.builder.add("LeakyRelu", layer.x(), alpha=layer.number("alpha", 0.2)),
+    "FloorDiv": lambda node: node.builder.floor_div(node.x(0), node.x(1)),
+    "FloorMod": lambda node: node.builder.floor_mod(node.x(0), node.x(1)),
+    "GatherNd": lambda node: node.builder.add("GatherND", node.x(), node.builder.add("Cast", node.stored(1), to="i64")),
+    "LeakyRelu": lambda node: node.builder.add("LeakyRelu", node.x(), alpha=node.number("alpha", 0.2)),
     "LogSoftmax": one("LogSoftmax", axis=-1),
     "MatrixDiag": matrix_diagonal,
     "MatrixSetDiag": set_diagonal,
     "NotEqual": _not_equal,
     "OneHot": _one_hot,
-    "Pack": lambda layer: layer.builder.pack(layer.xs(), layer.integer("axis")),
+    "Pack": lambda node: node.builder.pack(node.xs(), node.integer("axis")),
     "Rank": _rank,
-    "Relu6": lambda layer: layer.builder.clip(layer.x(), 0, 6),
-    "ReverseSequence": lambda layer: elements.reverse_sequence(
-        layer.builder, layer.x(), layer.stored(1), layer.integer("seq_dim"), layer.integer("batch_dim")
+    "Relu6": lambda node: node.builder.clip(node.x(), 0, 6),
+    "ReverseSequence": lambda node: elements.reverse_sequence(
+        node.builder, node.x(), node.stored(1), node.integer("seq_dim"), node.integer("batch_dim")
     ),
-    "ReverseV2": lambda layer: layer.builder.reverse(layer.x(), layer.along()),
-    "RightShift": lambda layer: layer.builder.add("BitShift", layer.x(0), layer.x(1), direction="RIGHT"),
-    "Rsqrt": lambda layer: layer.builder.add("Reciprocal", layer.builder.add("Sqrt", layer.x())),
-    "ScatterNd": lambda layer: elements.scatter_nd(layer.builder, layer.stored(0), layer.x(1), layer.numbers(2)),
-    "Select": lambda layer: _select(layer, rows=True),
-    "SelectV2": lambda layer: _select(layer, rows=False),
+    "ReverseV2": lambda node: node.builder.reverse(node.x(), node.along()),
+    "RightShift": lambda node: node.builder.add("BitShift", node.x(0), node.x(1), direction="RIGHT"),
+    "Rsqrt": lambda node: node.builder.add("Reciprocal", node.builder.add("Sqrt", node.x())),
+    "ScatterNd": lambda node: elements.scatter_nd(node.builder, node.stored(0), node.x(1), node.numbers(2)),
+    "Select": lambda node: _select(node, rows=True),
+    "SelectV2": lambda node: _select(node, rows=False),
     "Slice": _part,
-    "SpaceToBatchND": lambda layer: layer.builder.space_to_batch(layer.x(), layer.numbers(1), layer.array(2)),
-    "SpaceToDepth": lambda layer: layer.builder.space_to_depth(layer.x(), layer.integer("block_size")),
-    "SparseToDense": lambda layer: elements.sparse_to_dense(
-        layer.builder, layer.stored(0), layer.numbers(1), layer.x(2), layer.x(3)
+    "SpaceToBatchND": lambda node: node.builder.space_to_batch(node.x(), node.numbers(1), node.array(2)),
+    "SpaceToDepth": lambda node: node.builder.space_to_depth(node.x(), node.integer("block_size")),
+    "SparseToDense": lambda node: elements.sparse_to_dense(
+        node.builder, node.stored(0), node.numbers(1), node.x(2), node.x(3)
     ),
-    "SplitV": lambda layer: layer.builder.split(layer.x(), layer.numbers(1), layer.numbers(2)[0]),
-    "Square": lambda layer: layer.builder.square(layer.x()),
+    "SplitV": lambda node: node.builder.split(node.x(), node.numbers(1), node.numbers(2)[0]),
+    "Square": lambda node: node.builder.square(node.x()),
     "SquaredDifference": _squared_difference,
-    "Squeeze": lambda layer: layer.builder.squeeze(layer.x(), layer.ints("squeeze_dims")),
+    "Squeeze": lambda node: node.builder.squeeze(node.x(), node.ints("squeeze_dims")),
     "StridedSlice": _strided_slice,
-    "Transpose": lambda layer: layer.builder.transpose(layer.x(), layer.numbers(1)),
-    "Unpack": lambda layer: layer.builder.unpack(layer.x(), layer.integer("axis")),
+    "Transpose": lambda node: node.builder.transpose(node.x(), node.numbers(1)),
+    "Unpack": lambda node: node.builder.unpack(node.x(), node.integer("axis")),
     "ZerosLike": like(0),
 }
 """Operators by TensorFlow's names; TFLite spells them in capitals (``in_capitals``)."""

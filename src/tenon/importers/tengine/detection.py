@@ -11,34 +11,34 @@ import math
 import numpy as np
 
 from tenon.decompositions.layers import region_head
-from tenon.decompositions.prior_boxes import Places, prior_boxes, sizes, within
+from tenon.decompositions.prior_boxes import PriorGrid, prior_boxes, sizes, within
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.tengine.context import Context, Layer
+from tenon.importers.tengine.node import LayerRow, TengineNode
 from tenon.ir.graph import Value
 
 
-def prior_box(c: Context) -> Value:
+def prior_box(node: TengineNode) -> Value:
     """SSD's boxes and variances, [1, 2, 4 P, 1]; their order is Tengine's: smallest, largest, then each ratio."""
-    p, (h, w), (image_h, image_w) = c.p, c.dims()[2:], c.dims(1)[2:]
+    p, (h, w), (image_h, image_w) = node.p, node.dims()[2:], node.dims(1)[2:]
     if p["img_h"] and p["img_w"]:
         image_h, image_w = p["img_h"], p["img_w"]
     step_h, step_w = (p["step_h"], p["step_w"]) if p["step_h"] and p["step_w"] else (image_h / h, image_w / w)
-    places = Places((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
+    places = PriorGrid((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
     boxes = prior_boxes(
         places, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
     )
-    return c.builder.constant(boxes.reshape(1, 2, -1, 1), "priors")
+    return node.builder.constant(boxes.reshape(1, 2, -1, 1), "priors")
 
 
-def detection_output(c: Context) -> Value:
-    if len(c.inputs) != 3:
-        raise RefusedError(f"it has {len(c.inputs)} inputs instead of 3")
-    p, count = c.p, math.prod(c.dims(2)) // 8
-    flat = [c.reshape(v, c.dims()[0], -1) for v in c.inputs[:2]]
-    priors = c.reshape(c.inputs[2], 1, 2, -1)
+def detection_output(node: TengineNode) -> Value:
+    if len(node.inputs) != 3:
+        raise RefusedError(f"it has {len(node.inputs)} inputs instead of 3")
+    p, count = node.p, math.prod(node.dims(2)) // 8
+    flat = [node.reshape(v, node.dims()[0], -1) for v in node.inputs[:2]]
+    priors = node.reshape(node.inputs[2], 1, 2, -1)
     top = within(p["nms_top_k"], count)
-    return c.add(
+    return node.add(
         "DetectionOutput",
         *flat,
         priors,
@@ -51,16 +51,16 @@ def detection_output(c: Context) -> Value:
     )
 
 
-def post_process(c: Context) -> Made:
+def post_process(node: TengineNode) -> Made:
     """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
-    p, turned = c.p, c.dims()[-1] != 4
-    boxes, scores = (c.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (c.x, c.input(1)))
-    made = c.builder.adds(
+    p, turned = node.p, node.dims()[-1] != 4
+    boxes, scores = (node.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (node.x, node.input(1)))
+    made = node.builder.adds(
         "DetectionPostProcess",
         4,
         boxes,
         scores,
-        c.input(2),
+        node.input(2),
         max_detections=p["max_detections"],
         num_classes=p["num_classes"],
         max_classes_per_detection=p["max_classes"],
@@ -68,22 +68,22 @@ def post_process(c: Context) -> Made:
         iou_threshold=p["iou"],
         scales=p["scales"],
     )
-    return [c.add("Transpose", made[0], perm=(0, 2, 1)) if turned else made[0], *made[1:]]
+    return [node.add("Transpose", made[0], perm=(0, 2, 1)) if turned else made[0], *made[1:]]
 
 
-def region(c: Context) -> Value:
-    return region_head(c, c.x, c.p["num_box"], c.p["num_classes"], c.p["coords"])
+def region(node: TengineNode) -> Value:
+    return region_head(node, node.x, node.p["num_box"], node.p["num_classes"], node.p["coords"])
 
 
-def proposals(c: Context) -> Value:
+def proposals(node: TengineNode) -> Value:
     """Faster R-CNN's regions [1, R, 4, 1] of scores, deltas and (height, width, scale); zeros past the last."""
-    p = c.p
+    p = node.p
     anchors = np.array(p["anchors"][: len(p["anchors"]) // 4 * 4], np.float32).reshape(-1, 4)
-    rows = c.add(
+    rows = node.add(
         "Proposal",
-        c.x,
-        c.input(1),
-        c.reshape(c.input(2), 1, -1),
+        node.x,
+        node.input(1),
+        node.reshape(node.input(2), 1, -1),
         anchors,
         feat_stride=p["stride"],
         pre_nms=p["before"],
@@ -91,43 +91,45 @@ def proposals(c: Context) -> Value:
         nms_threshold=p["nms"],
         min_size=float(p["min_size"]),
     )
-    return c.reshape(c.slice(rows, [1], [5], [1]), 1, -1, 4, 1)
+    return node.reshape(node.slice(rows, [1], [5], [1]), 1, -1, 4, 1)
 
 
-def _regions(c: Context) -> Value:
+def _regions(node: TengineNode) -> Value:
     """Corners [R, 4]."""
-    return c.reshape(c.input(1), -1, 4)
+    return node.reshape(node.input(1), -1, 4)
 
 
-def _of_first_picture(c: Context) -> Value:
-    return c.add("Pad", _regions(c), c.ints(0, 1, 0, 0), 0.0)
+def _of_first_picture(node: TengineNode) -> Value:
+    return node.add("Pad", _regions(node), node.ints(0, 1, 0, 0), 0.0)
 
 
-def roi_pooling(c: Context) -> Value:
-    shape = (c.p["rows"], c.p["columns"])
-    return c.add("MaxRoiPool", c.x, _of_first_picture(c), pooled_shape=shape, spatial_scale=c.p["scale"])
+def roi_pooling(node: TengineNode) -> Value:
+    shape = (node.p["rows"], node.p["columns"])
+    return node.add("MaxRoiPool", node.x, _of_first_picture(node), pooled_shape=shape, spatial_scale=node.p["scale"])
 
 
-def roi_align(c: Context) -> Value:
-    regions = _regions(c)
-    picture = np.zeros(c.builder.dims(regions)[0], np.int64)
-    return c.add(
+def roi_align(node: TengineNode) -> Value:
+    regions = _regions(node)
+    picture = np.zeros(node.builder.dims(regions)[0], np.int64)
+    return node.add(
         "RoiAlign",
-        c.x,
+        node.x,
         regions,
         picture,
-        output_height=c.p["rows"],
-        output_width=c.p["columns"],
-        spatial_scale=c.p["scale"],
+        output_height=node.p["rows"],
+        output_width=node.p["columns"],
+        spatial_scale=node.p["scale"],
         coordinate_transformation_mode="output_half_pixel",
     )
 
 
-def position_sensitive(c: Context) -> Value:
-    size, output = c.p["rows"], c.p["output"]
-    if size != c.p["columns"] or size * size * output != c.dims()[1]:
-        raise RefusedError(f"takes {c.dims()[1]} channels for {output} outputs of {size} x {c.p['columns']}")
-    return c.add("PsRoiPool", c.x, _of_first_picture(c), output_dim=output, group_size=size, spatial_scale=c.p["scale"])
+def position_sensitive(node: TengineNode) -> Value:
+    size, output = node.p["rows"], node.p["output"]
+    if size != node.p["columns"] or size * size * output != node.dims()[1]:
+        raise RefusedError(f"takes {node.dims()[1]} channels for {output} outputs of {size} x {node.p['columns']}")
+    return node.add(
+        "PsRoiPool", node.x, _of_first_picture(node), output_dim=output, group_size=size, spatial_scale=node.p["scale"]
+    )
 
 
 _PRIOR = (
@@ -135,7 +137,7 @@ _PRIOR = (
     "num_priors out_dim"
 )
 
-LAYERS: dict[int, Layer] = {
+LAYERS: dict[int, LayerRow] = {
     7: ("DetectionOutput", "num_classes keep_top_k nms_top_k confidence:f nms:f", detection_output),
     18: ("PriorBox", _PRIOR, prior_box),
     19: ("Region", "num_classes side num_box coords confidence:f nms:f biases:F", region),

@@ -21,7 +21,7 @@ DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TengineTensor:
     """``data`` is None for what is computed, and for weights that the file does not hold (``constant`` is set)."""
 
     name: str
@@ -32,7 +32,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeRecord:
     """An operator's number and parameters, and its tensors by number; ``at`` is where its parameters begin, ``end``
     where something else does: files of old versions have fewer."""
 
@@ -44,7 +44,7 @@ class Node:
     outputs: tuple[int, ...]
 
 
-class Reader:
+class TengineReader:
     """Words of a file.  Every read is checked; raises FormatError."""
 
     def __init__(self, data: bytes) -> None:
@@ -80,13 +80,13 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Network:
+class TengineNetwork:
     """The one sub-graph of a file; ``inputs`` and ``outputs`` are nodes by number, ``layout`` 0 is NCHW, 1 NHWC."""
 
-    reader: Reader
+    reader: TengineReader
     layout: int
-    nodes: tuple[Node, ...]
-    tensors: tuple[Tensor, ...]
+    nodes: tuple[NodeRecord, ...]
+    tensors: tuple[TengineTensor, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -99,9 +99,9 @@ def is_tmfile(data: bytes) -> bool:
     return 12 <= root <= len(data) - 16
 
 
-def read(data: bytes) -> Network:
+def read(data: bytes) -> TengineNetwork:
     """Raises FormatError."""
-    reader = Reader(data)
+    reader = TengineReader(data)
     (root,) = reader.integers(8, 1)
     _, _, graphs, _ = reader.integers(root, 4)
     found = reader.numbers(graphs)
@@ -109,7 +109,7 @@ def read(data: bytes) -> Network:
         raise FormatError(f"it holds {len(found)} graphs; only files of one can be read")
     _, layout, _, ins, outs, nodes, tensors, buffers, _ = reader.integers(found[0], 9)
     stores = [reader.integers(at, 2) for at in reader.numbers(buffers)]
-    return Network(
+    return TengineNetwork(
         reader,
         layout,
         tuple(_node(reader, at) for at in reader.numbers(nodes)),
@@ -119,14 +119,14 @@ def read(data: bytes) -> Network:
     )
 
 
-def _node(reader: Reader, at: int) -> Node:
+def _node(reader: TengineReader, at: int) -> NodeRecord:
     _, ins, outs, operator, name, _ = reader.integers(at, 6)
     _, type, parameters = reader.integers(operator, 3)
     end = operator if operator > parameters else len(reader.data)
-    return Node(reader.text(name), type, parameters, end, tuple(reader.numbers(ins)), tuple(reader.numbers(outs)))
+    return NodeRecord(reader.text(name), type, parameters, end, tuple(reader.numbers(ins)), tuple(reader.numbers(outs)))
 
 
-def _tensor(reader: Reader, at: int, stores: list[tuple[int, ...]]) -> Tensor:
+def _tensor(reader: TengineReader, at: int, stores: list[tuple[int, ...]]) -> TengineTensor:
     _, buffer, dims_at, name, quant, _, kind, data_type = reader.integers(at, 8)
     dims = tuple(reader.numbers(dims_at))
     data = None
@@ -134,10 +134,10 @@ def _tensor(reader: Reader, at: int, stores: list[tuple[int, ...]]) -> Tensor:
         data = _stored(reader, dims, data_type, stores[buffer])
         if data.dtype.itemsize == 1 or (data.dtype == np.int32 and quant):
             data = _dequantized(reader, data, quant)
-    return Tensor(reader.text(name) or f"tensor_{at}", dims, data_type, kind == 2, data)
+    return TengineTensor(reader.text(name) or f"tensor_{at}", dims, data_type, kind == 2, data)
 
 
-def _stored(reader: Reader, dims: tuple[int, ...], data_type: int, store: tuple[int, ...]) -> Array:
+def _stored(reader: TengineReader, dims: tuple[int, ...], data_type: int, store: tuple[int, ...]) -> Array:
     if data_type not in DTYPES or any(d < 0 for d in dims) or math.prod(d or 1 for d in dims) >= 2**31:
         raise FormatError(f"a tensor of shape {list(dims)} and type {data_type}; the file is damaged")
     dtype, (size, begin) = np.dtype(DTYPES[data_type]), store
@@ -148,7 +148,7 @@ def _stored(reader: Reader, dims: tuple[int, ...], data_type: int, store: tuple[
     return data.astype(np.float32) if dtype.kind == "f" else data
 
 
-def _dequantized(reader: Reader, data: Array, quant: int) -> Array:
+def _dequantized(reader: TengineReader, data: Array, quant: int) -> Array:
     """Integers times their scale: one for all, or one per element of the first axis."""
     rows = [(reader.integers(at, 3)[0], float(reader.words(at, 3, "f")[1])) for at in reader.numbers(quant)]
     if not rows:

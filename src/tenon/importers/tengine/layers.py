@@ -16,22 +16,22 @@ from tenon.decompositions.layers import batch_to_space, space_to_batch
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made, same, simple
 from tenon.importers.tengine import data_movement, detection, recurrent
-from tenon.importers.tengine.context import Context, Layer
+from tenon.importers.tengine.node import LayerRow, TengineNode
 from tenon.ir.graph import Value
 
 
 # ------------------------------------------------------------------------------------- with parameters
-def _activated(c: Context, x: Value) -> Value:
-    kind = c.p["activation"]
+def _activated(node: TengineNode, x: Value) -> Value:
+    kind = node.p["activation"]
     if kind < 0:
         return x
     if kind not in (0, 1, 6):
         raise RefusedError(f"activation {kind} is not supported")
-    return c.add("Relu", x) if kind == 0 else c.add("Clip", x, -1.0 if kind == 1 else 0.0, float(kind))
+    return node.add("Relu", x) if kind == 0 else node.add("Clip", x, -1.0 if kind == 1 else 0.0, float(kind))
 
 
-def _window(c: Context) -> dict[str, Any]:
-    p = c.p
+def _window(node: TengineNode) -> dict[str, Any]:
+    p = node.p
     window = {
         "kernel_shape": (p["kernel_h"], p["kernel_w"]),
         "strides": (p["stride_h"], p["stride_w"]),
@@ -43,76 +43,76 @@ def _window(c: Context) -> dict[str, Any]:
     return window | {"pads": (p["pad_h0"], p["pad_w0"], p["pad_h1"], p["pad_w1"])}
 
 
-def _with_bias(c: Context) -> Sequence[Value]:
+def _with_bias(node: TengineNode) -> Sequence[Value]:
     """The inputs; a bias may be stored with leading ones."""
-    flat = [c.add("Reshape", value, c.ints(-1)) for value in c.inputs[2:3]]
-    return [*c.inputs[:2], *flat]
+    flat = [node.add("Reshape", value, node.ints(-1)) for value in node.inputs[2:3]]
+    return [*node.inputs[:2], *flat]
 
 
-def convolution(c: Context) -> Value:
-    return _activated(c, c.add("Conv", *_with_bias(c), **_window(c)))
+def convolution(node: TengineNode) -> Value:
+    return _activated(node, node.add("Conv", *_with_bias(node), **_window(node)))
 
 
-def deconvolution(c: Context) -> Value:
-    window = _window(c) | {"output_padding": (c.p["output_pad_h0"], c.p["output_pad_w0"])}
-    return _activated(c, c.add("ConvTranspose", *_with_bias(c), **window))
+def deconvolution(node: TengineNode) -> Value:
+    window = _window(node) | {"output_padding": (node.p["output_pad_h0"], node.p["output_pad_w0"])}
+    return _activated(node, node.add("ConvTranspose", *_with_bias(node), **window))
 
 
-def fully_connected(c: Context) -> Value:
-    flat = c.add("Reshape", c.x, c.ints(c.dims()[0], -1))
-    transposed = c.dims(1)[0] == c.p["num_output"]
-    return c.add("Gemm", flat, *_with_bias(c)[1:], transB=int(transposed))
+def fully_connected(node: TengineNode) -> Value:
+    flat = node.add("Reshape", node.x, node.ints(node.dims()[0], -1))
+    transposed = node.dims(1)[0] == node.p["num_output"]
+    return node.add("Gemm", flat, *_with_bias(node)[1:], transB=int(transposed))
 
 
-def batch_norm(c: Context) -> Value:
+def batch_norm(node: TengineNode) -> Value:
     """Inputs gamma, beta, mean, variance; of Caffe's flavour the first two say nothing."""
-    if len(c.inputs) != 5:
-        raise RefusedError(f"it has {len(c.inputs)} inputs instead of 5")
-    _, gamma, beta, mean, variance = c.inputs
-    factor = 1 / c.p["rescale_factor"] if c.p["rescale_factor"] else 0.0
+    if len(node.inputs) != 5:
+        raise RefusedError(f"it has {len(node.inputs)} inputs instead of 5")
+    _, gamma, beta, mean, variance = node.inputs
+    factor = 1 / node.p["rescale_factor"] if node.p["rescale_factor"] else 0.0
     if factor != 1:
-        mean, variance = c.add("Mul", mean, factor), c.add("Mul", variance, factor)
-    ones, zeros = np.ones(c.dims()[1], np.float32), np.zeros(c.dims()[1], np.float32)
-    scale, bias = (ones, zeros) if c.p["caffe_flavor"] else (gamma, beta)
-    return c.add("BatchNormalization", c.x, scale, bias, mean, variance, epsilon=c.p["eps"])
+        mean, variance = node.add("Mul", mean, factor), node.add("Mul", variance, factor)
+    ones, zeros = np.ones(node.dims()[1], np.float32), np.zeros(node.dims()[1], np.float32)
+    scale, bias = (ones, zeros) if node.p["caffe_flavor"] else (gamma, beta)
+    return node.add("BatchNormalization", node.x, scale, bias, mean, variance, epsilon=node.p["eps"])
 
 
-def scale(c: Context) -> Value:
-    x = c.add("Mul", c.x, c.spread(1, c.p["axis"] or 1))
-    return c.add("Add", x, c.spread(2, c.p["axis"] or 1)) if len(c.inputs) > 2 else x
+def scale(node: TengineNode) -> Value:
+    x = node.add("Mul", node.x, node.spread(1, node.p["axis"] or 1))
+    return node.add("Add", x, node.spread(2, node.p["axis"] or 1)) if len(node.inputs) > 2 else x
 
 
-def lrn(c: Context) -> Value:
-    p = c.p
+def lrn(node: TengineNode) -> Value:
+    p = node.p
     k = p["k"] or p["bias"] or 1.0
     within = bool(p["norm_region"])
-    return family.local_response(c, c.x, p["local_size"], p["alpha"], p["beta"], k, within=within)
+    return family.local_response(node, node.x, p["local_size"], p["alpha"], p["beta"], k, within=within)
 
 
-def normalize(c: Context) -> Value:
+def normalize(node: TengineNode) -> Value:
     """Every place (or the whole picture) made one long, times a scale per channel."""
-    y = family.of_length_one(c, c.x, (1, 2, 3) if c.p["across_spatial"] else (1,), 1e-10)
-    return c.add("Mul", y, c.spread(1, 1))
+    y = family.of_length_one(node, node.x, (1, 2, 3) if node.p["across_spatial"] else (1,), 1e-10)
+    return node.add("Mul", y, node.spread(1, 1))
 
 
-def l2_normalization(c: Context) -> Value:
-    return c.add("Div", c.x, c.add("ReduceL2", c.x, c.ints(*range(1, len(c.dims()))), keepdims=1))
+def l2_normalization(node: TengineNode) -> Value:
+    return node.add("Div", node.x, node.add("ReduceL2", node.x, node.ints(*range(1, len(node.dims()))), keepdims=1))
 
 
-def mvn(c: Context) -> Value:
-    eps = c.p["eps"] if c.p["normalize_variance"] else None
-    return family.mean_variance(c, c.x, across_channels=bool(c.p["across_channels"]), eps=eps)
+def mvn(node: TengineNode) -> Value:
+    eps = node.p["eps"] if node.p["normalize_variance"] else None
+    return family.mean_variance(node, node.x, across_channels=bool(node.p["across_channels"]), eps=eps)
 
 
 # --------------------------------------------------------------------------------------------- pooling
-def pooling(c: Context) -> Value:
+def pooling(node: TengineNode) -> Value:
     """Flavour 1 counts windows as Caffe does, rounding up; 2 has both pads in one number; pads of -1 mean SAME."""
-    p, dims = c.p, c.dims()
+    p, dims = node.p, node.dims()
     if len(dims) != 4 or p["alg"] not in (0, 1):
         raise RefusedError(f"pooling {p['alg']} of {list(dims)} is not supported")
     average = p["alg"] == 1
     if p["global"] or (p["kernel_h"], p["kernel_w"]) == dims[2:]:
-        return c.add("GlobalAveragePool" if average else "GlobalMaxPool", c.x)
+        return node.add("GlobalAveragePool" if average else "GlobalMaxPool", node.x)
     flavor = p["caffe_flavor"] & ~0x10
     before, after = [], []
     for size, side in zip(dims[2:], "hw", strict=True):
@@ -125,8 +125,8 @@ def pooling(c: Context) -> Value:
         "pads": (*before, *after),
     }
     if average:
-        return c.add("AveragePool", c.x, count_include_pad=int(bool(p["caffe_flavor"] & 0x10)), **window)
-    return c.add("MaxPool", c.x, **window)
+        return node.add("AveragePool", node.x, count_include_pad=int(bool(p["caffe_flavor"] & 0x10)), **window)
+    return node.add("MaxPool", node.x, **window)
 
 
 def _pads(size: int, kernel: int, stride: int, pad: int, flavor: int) -> tuple[int, int]:
@@ -151,21 +151,21 @@ _PAIRS = {0: "Mul", 1: "Mul", 2: "Add", 3: "Add", 4: "Sub", 5: "Sub", 6: "Max", 
 _SINGLES = {7: ("Sqrt", "Reciprocal"), 11: ("Log",), 12: ("Exp",), 13: ("Sqrt",), 14: ("Floor",)}
 
 
-def eltwise(c: Context) -> Value:
-    kind = c.p["type"]
-    if kind in _PAIRS and len(c.inputs) == 2:
-        return c.add(_PAIRS[kind], *c.matched())
+def eltwise(node: TengineNode) -> Value:
+    kind = node.p["type"]
+    if kind in _PAIRS and len(node.inputs) == 2:
+        return node.add(_PAIRS[kind], *node.matched())
     if kind in _SINGLES:
-        return c.chain(c.x, *_SINGLES[kind])
+        return node.chain(node.x, *_SINGLES[kind])
     if kind == 15:
-        return c.square(c.x)
+        return node.square(node.x)
     if kind == 17:
-        return family.power(c, c.x, c.p["power"], c.p["scale"], c.p["shift"])
-    raise RefusedError(f"type {kind} with {len(c.inputs)} inputs is not supported")
+        return family.power(node, node.x, node.p["power"], node.p["scale"], node.p["shift"])
+    raise RefusedError(f"type {kind} with {len(node.inputs)} inputs is not supported")
 
 
-def many(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.fold(type, c.inputs)
+def many(type: str) -> Callable[[TengineNode], Value]:
+    return lambda node: node.fold(type, node.inputs)
 
 
 _REDUCTIONS = (
@@ -174,71 +174,75 @@ _REDUCTIONS = (
 )  # fmt: skip
 
 
-def reduction(c: Context) -> Value:
+def reduction(node: TengineNode) -> Value:
     """Axes are -2 where there are none; none at all means every one."""
-    if not 0 <= c.p["type"] < len(_REDUCTIONS):
-        raise RefusedError(f"type {c.p['type']} is not supported")
-    axes = [c.p[f"dim_{i}"] for i in range(4)]
-    rank = len(c.dims())
+    if not 0 <= node.p["type"] < len(_REDUCTIONS):
+        raise RefusedError(f"type {node.p['type']} is not supported")
+    axes = [node.p[f"dim_{i}"] for i in range(4)]
+    rank = len(node.dims())
     chosen = sorted({a % rank for a in axes if -rank <= a < rank and a != -2}) or list(range(rank))
-    return c.add(_REDUCTIONS[c.p["type"]], c.x, c.ints(*chosen), keepdims=c.p["keepdim"])
+    return node.add(_REDUCTIONS[node.p["type"]], node.x, node.ints(*chosen), keepdims=node.p["keepdim"])
 
 
-def hard_swish(c: Context) -> Value:
+def hard_swish(node: TengineNode) -> Value:
     """x * clip(x + 3, 0, 6) / 6, whatever alpha and beta say in files of Tengine's own converter: those are 1 and 3."""
-    alpha, beta = c.p["alpha"] or 1.0, c.p["beta"]
-    return c.add("Mul", c.x, c.add("HardSigmoid", c.x, alpha=alpha / 6, beta=beta / 6))
+    alpha, beta = node.p["alpha"] or 1.0, node.p["beta"]
+    return node.add("Mul", node.x, node.add("HardSigmoid", node.x, alpha=alpha / 6, beta=beta / 6))
 
 
 # ---------------------------------------------------------------------------------------------- others
-def top_k(c: Context) -> Made:
-    values, places = c.builder.adds("TopK", 2, c.x, c.ints(c.p["k"]), axis=-1)
-    return [values, c.add("Cast", places, to="i32")]
+def top_k(node: TengineNode) -> Made:
+    values, places = node.builder.adds("TopK", 2, node.x, node.ints(node.p["k"]), axis=-1)
+    return [values, node.add("Cast", places, to="i32")]
 
 
-def embedding(c: Context) -> Value:
+def embedding(node: TengineNode) -> Value:
     """Inputs: numbers, the table [words, outputs], a bias."""
-    table = c.reshape(c.input(1), -1, c.p["num_output"])
-    x = c.add("Gather", table, c.add("Cast", c.x, to="i64"), axis=0)
-    return c.add("Add", x, c.reshape(c.input(2), -1)) if c.p["bias_term"] else x
+    table = node.reshape(node.input(1), -1, node.p["num_output"])
+    x = node.add("Gather", table, node.add("Cast", node.x, to="i64"), axis=0)
+    return node.add("Add", x, node.reshape(node.input(2), -1)) if node.p["bias_term"] else x
 
 
-def l2_pool(c: Context) -> Value:
+def l2_pool(node: TengineNode) -> Value:
     """The root of the mean of squares; padding 1 is SAME, of which a mean does not count.  Old versions have
     SpatialTransformer here."""
-    if len(c.inputs) > 1:
-        c = Context(c.builder, c.reader, c.node, c.inputs, data_movement.TRANSFORMER)
-        return data_movement.spatial_transformer(c)
-    p = c.p
+    if len(node.inputs) > 1:
+        node = TengineNode(node.builder, node.reader, node.node, node.inputs, data_movement.TRANSFORMER)
+        return data_movement.spatial_transformer(node)
+    p = node.p
     kernel, strides = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
     pads = [(0, 0), (0, 0)]
     if p["padding"] == 1:
-        pads = [same_padding(n, k, s) for n, k, s in zip(c.dims()[2:], kernel, strides, strict=True)]
+        pads = [same_padding(n, k, s) for n, k, s in zip(node.dims()[2:], kernel, strides, strict=True)]
     (top, bottom), (left, right) = pads
-    mean = c.add("AveragePool", c.square(c.x), kernel_shape=kernel, strides=strides, pads=(top, left, bottom, right))
-    return c.add("Sqrt", mean)
+    mean = node.add(
+        "AveragePool", node.square(node.x), kernel_shape=kernel, strides=strides, pads=(top, left, bottom, right)
+    )
+    return node.add("Sqrt", mean)
 
 
 _COMPARISONS = ("Equal", "", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 
-def comparison(c: Context) -> Value:
-    kind = c.p["type"]
+def comparison(node: TengineNode) -> Value:
+    kind = node.p["type"]
     if not 0 <= kind < len(_COMPARISONS):
         raise RefusedError(f"type {kind} is not supported")
-    found = c.add(_COMPARISONS[kind] or "Equal", *c.matched())
-    return c.add("Cast", found if _COMPARISONS[kind] else c.add("Not", found), to="f32")
+    found = node.add(_COMPARISONS[kind] or "Equal", *node.matched())
+    return node.add("Cast", found if _COMPARISONS[kind] else node.add("Not", found), to="f32")
 
 
-def logical(c: Context) -> Value:
-    if c.p["type"] not in (0, 1):
-        raise RefusedError(f"type {c.p['type']} is not supported")
-    sides = (c.add("Cast", side, to="bool") for side in c.matched())
-    return c.add("Cast", c.add("Or" if c.p["type"] else "And", *sides), to="f32")
+def logical(node: TengineNode) -> Value:
+    if node.p["type"] not in (0, 1):
+        raise RefusedError(f"type {node.p['type']} is not supported")
+    sides = (node.add("Cast", side, to="bool") for side in node.matched())
+    return node.add("Cast", node.add("Or" if node.p["type"] else "And", *sides), to="f32")
 
 
-def arg(type: str) -> Callable[[Context], Value]:
-    return lambda c: c.add("Cast", c.add(type, c.x, axis=c.along(), keepdims=c.p["keepdims"]), to="i32")
+def arg(type: str) -> Callable[[TengineNode], Value]:
+    return lambda node: node.add(
+        "Cast", node.add(type, node.x, axis=node.along(), keepdims=node.p["keepdims"]), to="i32"
+    )
 
 
 _CONV = (
@@ -256,7 +260,7 @@ _PAD = " ".join(f"pad_{axis}_{end}" for axis in "nchw" for end in (0, 1)) + " mo
 _CROP = "num_args offset_c offset_h offset_w crop_h crop_w center_crop axis flag"
 
 
-LAYERS: dict[int, Layer] = {
+LAYERS: dict[int, LayerRow] = {
     **detection.LAYERS,
     **recurrent.LAYERS,
     1: ("BatchNormalization", "rescale_factor:f eps:f caffe_flavor", batch_norm),
@@ -272,19 +276,19 @@ LAYERS: dict[int, Layer] = {
     14: ("Normalize", "across_spatial channel_shared", normalize),
     15: ("Permute", "flag order0 order1 order2 order3", data_movement.permute),
     16: ("Pooling", _POOL, pooling),
-    17: ("PReLU", "", lambda c: c.add("PRelu", c.x, c.spread(1, 1))),
-    20: ("ReLU", "slope:f", lambda c: family.rectified(c, c.x, c.p["slope"])),
-    21: ("ReLU6", "", lambda c: c.add("Clip", c.x, 0.0, 6.0)),
-    22: ("Reorg", "stride", lambda c: family.reorg(c, c.x, c.p["stride"])),
+    17: ("PReLU", "", lambda node: node.add("PRelu", node.x, node.spread(1, 1))),
+    20: ("ReLU", "slope:f", lambda node: family.rectified(node, node.x, node.p["slope"])),
+    21: ("ReLU6", "", lambda node: node.add("Clip", node.x, 0.0, 6.0)),
+    22: ("Reorg", "stride", lambda node: family.reorg(node, node.x, node.p["stride"])),
     23: ("Reshape", "is_mxnet reverse shape:I is_onnx", data_movement.reshape),
     26: ("Scale", "axis num_axes bias_term", scale),
     27: ("Slice", _SLICE, data_movement.slice),
-    28: ("Softmax", "axis", lambda c: c.add("Softmax", c.x, axis=c.along())),
+    28: ("Softmax", "axis", lambda node: node.add("Softmax", node.x, axis=node.along())),
     29: ("Split", "axis split_dim flags sizes:I", data_movement.split),
     31: (
         "Gemm",
         "alpha:f beta:f transA transB",
-        lambda c: c.add("Gemm", *c.inputs, **{k: c.p[k] for k in ("alpha", "beta", "transA", "transB")}),
+        lambda node: node.add("Gemm", *node.inputs, **{k: node.p[k] for k in ("alpha", "beta", "transA", "transB")}),
     ),
     33: ("Logistic", "", simple("Sigmoid")),
     36: ("Tanh", "", simple("Tanh")),
@@ -304,59 +308,81 @@ LAYERS: dict[int, Layer] = {
     53: ("BatchToSpaceND", "wide high top bottom left right", data_movement.blocks(batch_to_space)),
     51: ("Upsample", "scale:f", data_movement.upsample),
     54: ("Resize", "scale_x:f scale_y:f type", data_movement.resize),
-    55: ("ShuffleChannel", "group", lambda c: c.shuffled(c.x, c.p["group"])),
+    55: ("ShuffleChannel", "group", lambda node: node.shuffled(node.x, node.p["group"])),
     56: ("Crop", _CROP, data_movement.crop),
-    59: ("Unary", "type", lambda c: family.unary(c, c.x, c.p["type"])),
-    60: ("ExpandDims", "axis", lambda c: c.add("Unsqueeze", c.x, c.ints(c.p["axis"]))),
-    61: ("Bias", "size", lambda c: c.add("Add", c.x, c.spread(1, 1))),
+    59: ("Unary", "type", lambda node: family.unary(node, node.x, node.p["type"])),
+    60: ("ExpandDims", "axis", lambda node: node.add("Unsqueeze", node.x, node.ints(node.p["axis"]))),
+    61: ("Bias", "size", lambda node: node.add("Add", node.x, node.spread(1, 1))),
     62: ("Noop", "", same),
-    63: ("Threshold", "threshold:f", lambda c: family.exceeds(c, c.x, c.p["threshold"])),
-    64: ("HardSigmoid", "alpha:f beta:f", lambda c: c.add("HardSigmoid", c.x, alpha=c.p["alpha"], beta=c.p["beta"])),
+    63: ("Threshold", "threshold:f", lambda node: family.exceeds(node, node.x, node.p["threshold"])),
+    64: (
+        "HardSigmoid",
+        "alpha:f beta:f",
+        lambda node: node.add("HardSigmoid", node.x, alpha=node.p["alpha"], beta=node.p["beta"]),
+    ),
     65: ("Embedding", "num_output input_dim bias_term size", embedding),
-    66: ("InstanceNorm", "eps:f", lambda c: c.add("InstanceNormalization", *c.inputs, epsilon=c.p["eps"])),
+    66: ("InstanceNorm", "eps:f", lambda node: node.add("InstanceNormalization", *node.inputs, epsilon=node.p["eps"])),
     67: ("MVN", "across_channels normalize_variance eps:f", mvn),
     68: ("AbsVal", "", simple("Abs")),
-    69: ("Cast", "from to", lambda c: c.x),
+    69: ("Cast", "from to", lambda node: node.x),
     70: ("HardSwish", "alpha:f beta:f", hard_swish),
     71: ("Interp", "resize_type width_scale:f height_scale:f output_width output_height", data_movement.interp),
-    72: ("SELU", "alpha:f lambda:f", lambda c: c.add("Selu", c.x, alpha=c.p["alpha"], gamma=c.p["lambda"])),
-    73: ("ELU", "alpha:f", lambda c: c.add("Elu", c.x, alpha=c.p["alpha"])),
-    74: ("BroadMul", "", lambda c: c.add("Mul", *c.matched())),
+    72: (
+        "SELU",
+        "alpha:f lambda:f",
+        lambda node: node.add("Selu", node.x, alpha=node.p["alpha"], gamma=node.p["lambda"]),
+    ),
+    73: ("ELU", "alpha:f", lambda node: node.add("Elu", node.x, alpha=node.p["alpha"])),
+    74: ("BroadMul", "", lambda node: node.add("Mul", *node.matched())),
     76: ("Gather", "axis indices_num is_onnx", data_movement.gather),
     75: ("Logical", "type", logical),
     77: ("Transpose", "shape:I", data_movement.transpose),
     78: ("Comparison", "type", comparison),
-    79: ("SpaceToDepth", "block", lambda c: c.add("SpaceToDepth", c.x, blocksize=c.p["block"])),
-    80: ("DepthToSpace", "block", lambda c: c.add("DepthToSpace", c.x, blocksize=c.p["block"])),
+    79: ("SpaceToDepth", "block", lambda node: node.add("SpaceToDepth", node.x, blocksize=node.p["block"])),
+    80: ("DepthToSpace", "block", lambda node: node.add("DepthToSpace", node.x, blocksize=node.p["block"])),
     81: ("Reverse", "", data_movement.reverse),
     82: ("SparseToDense", "rows columns default", data_movement.sparse_to_dense),
-    86: ("ZerosLike", "", lambda c: c.builder.constant(np.zeros(c.dims(), np.float32), "zeros")),
+    86: ("ZerosLike", "", lambda node: node.builder.constant(np.zeros(node.dims(), np.float32), "zeros")),
     83: ("Ceil", "", simple("Ceil")),
-    84: ("SquaredDifference", "", lambda c: c.square(c.add("Sub", *c.matched()))),
+    84: ("SquaredDifference", "", lambda node: node.square(node.add("Sub", *node.matched()))),
     85: ("Round", "", simple("Round")),
-    87: ("Clip", "max:f min:f", lambda c: c.add("Clip", c.x, c.p["min"], c.p["max"])),
-    88: ("Unsqueeze", "axes:I", lambda c: c.add("Unsqueeze", c.x, c.ints(*map(int, c.p["axes"])))),
-    89: ("ReduceL2", "axis keepdim", lambda c: c.add("ReduceL2", c.x, c.ints(c.p["axis"]), keepdims=c.p["keepdim"])),
-    90: ("Mean", "", lambda c: c.add("Mean", *c.inputs)),
+    87: ("Clip", "max:f min:f", lambda node: node.add("Clip", node.x, node.p["min"], node.p["max"])),
+    88: ("Unsqueeze", "axes:I", lambda node: node.add("Unsqueeze", node.x, node.ints(*map(int, node.p["axes"])))),
+    89: (
+        "ReduceL2",
+        "axis keepdim",
+        lambda node: node.add("ReduceL2", node.x, node.ints(node.p["axis"]), keepdims=node.p["keepdim"]),
+    ),
+    90: ("Mean", "", lambda node: node.add("Mean", *node.inputs)),
     91: ("MatMul", "shape:I", data_movement.expand),
     92: ("Expand", "shape:I", data_movement.expand),
     93: (
         "Scatter",
         "axis",
-        lambda c: c.add("ScatterElements", c.x, c.add("Cast", c.input(1), to="i64"), c.input(2), axis=c.along()),
+        lambda node: node.add(
+            "ScatterElements", node.x, node.add("Cast", node.input(1), to="i64"), node.input(2), axis=node.along()
+        ),
     ),
-    94: ("Shape", "", lambda c: c.add("Cast", c.add("Shape", c.x), to="i32")),
-    95: ("Where", "", lambda c: c.add("Where", c.add("Cast", c.x, to="bool"), c.input(1), c.input(2))),
+    94: ("Shape", "", lambda node: node.add("Cast", node.add("Shape", node.x), to="i32")),
+    95: (
+        "Where",
+        "",
+        lambda node: node.add("Where", node.add("Cast", node.x, to="bool"), node.input(1), node.input(2)),
+    ),
     96: ("Tile", "frame size times:I", data_movement.tile),
     97: ("Mish", "", simple("Mish")),
     98: ("L2Pool", "padding kernel_h kernel_w stride_h stride_w", l2_pool),
-    99: ("LogSoftmax", "axis", lambda c: c.add("LogSoftmax", c.x, axis=c.p["axis"])),
-    100: ("ReLU1", "", lambda c: c.add("Clip", c.x, -1.0, 1.0)),
+    99: ("LogSoftmax", "axis", lambda node: node.add("LogSoftmax", node.x, axis=node.p["axis"])),
+    100: ("ReLU1", "", lambda node: node.add("Clip", node.x, -1.0, 1.0)),
     101: ("L2Normalization", "", l2_normalization),
     102: ("Softplus", "", simple("Softplus")),
     103: ("Reciprocal", "", simple("Reciprocal")),
     105: ("SpatialTransformer", data_movement.TRANSFORMER, data_movement.spatial_transformer),
     106: ("GELU", "", simple("Gelu")),
-    107: ("LayerNorm", "eps:f", lambda c: c.add("LayerNormalization", *c.inputs, axis=-1, epsilon=c.p["eps"])),
+    107: (
+        "LayerNorm",
+        "eps:f",
+        lambda node: node.add("LayerNormalization", *node.inputs, axis=-1, epsilon=node.p["eps"]),
+    ),
 }
 """Number: name, parameters, function.  12 and 4, inputs and constants, are not layers."""

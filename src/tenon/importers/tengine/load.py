@@ -11,8 +11,8 @@ from tenon.errors import FormatError
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
-from tenon.importers.tengine.context import Context
-from tenon.importers.tengine.file import DTYPES, Network, Node, Tensor, is_tmfile, read
+from tenon.importers.tengine.file import DTYPES, NodeRecord, TengineNetwork, TengineTensor, is_tmfile, read
+from tenon.importers.tengine.node import TengineNode
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
 from tenon.ir.types import F32, I32, Dim, TensorType
@@ -40,7 +40,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     return _build(GraphBuilder(file, file.stem, shapes, inputs, outputs), network)
 
 
-def _build(builder: GraphBuilder, network: Network) -> Graph:
+def _build(builder: GraphBuilder, network: TengineNetwork) -> Graph:
     values: dict[int, Value] = {}
     for node in network.nodes:
         if node.type == _INPUT:
@@ -53,7 +53,7 @@ def _build(builder: GraphBuilder, network: Network) -> Graph:
     return builder.finish([_at(network, i).name for n in network.outputs for i in _node(network, n).outputs])
 
 
-def _input(builder: GraphBuilder, network: Network, i: int) -> Value:
+def _input(builder: GraphBuilder, network: TengineNetwork, i: int) -> Value:
     """Raises ShapeError when the shape is neither in the file nor given."""
     tensor = _at(network, i)
     dims: tuple[Dim, ...] = tensor.dims
@@ -63,7 +63,7 @@ def _input(builder: GraphBuilder, network: Network, i: int) -> Value:
     return port(builder, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
 
 
-def _channels(network: Network, i: int) -> int:
+def _channels(network: TengineNetwork, i: int) -> int:
     """The channels that the first node to read a tensor expects, if it is a convolution; else 0."""
     first = next((node for node in network.nodes if i in node.inputs), None)
     if first is None or first.type != _CONVOLUTION or len(first.inputs) < 2:
@@ -72,7 +72,7 @@ def _channels(network: Network, i: int) -> int:
     return weights[1] if len(weights) == 4 else 0
 
 
-def _layer(builder: GraphBuilder, network: Network, node: Node, values: dict[int, Value]) -> None:
+def _layer(builder: GraphBuilder, network: TengineNetwork, node: NodeRecord, values: dict[int, Value]) -> None:
     from tenon.importers.tengine.layers import LAYERS
 
     name, fields, function = LAYERS.get(node.type, (f"operator {node.type}", "", None))
@@ -84,14 +84,14 @@ def _layer(builder: GraphBuilder, network: Network, node: Node, values: dict[int
         if not inputs:
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):
-            made = function(Context(builder, network.reader, node, inputs, fields))
+            made = function(TengineNode(builder, network.reader, node, inputs, fields))
             for top, value in zip(tops, [made] if isinstance(made, Value) else made, strict=False):
                 builder[top] = value
     for i, top in zip(node.outputs, tops, strict=True):
         values[i] = builder.scope[top]
 
 
-def _read(builder: GraphBuilder, network: Network, i: int, values: dict[int, Value]) -> Value:
+def _read(builder: GraphBuilder, network: TengineNetwork, i: int, values: dict[int, Value]) -> Value:
     """A tensor of the file as a value: a constant when its node is one."""
     tensor = _at(network, i)
     if tensor.constant and i not in values:
@@ -108,13 +108,13 @@ def _read(builder: GraphBuilder, network: Network, i: int, values: dict[int, Val
     return values[i]
 
 
-def _at(network: Network, i: int) -> Tensor:
+def _at(network: TengineNetwork, i: int) -> TengineTensor:
     if not 0 <= i < len(network.tensors):
         raise FormatError(f"tensor {i} of {len(network.tensors)}; the file is damaged")
     return network.tensors[i]
 
 
-def _node(network: Network, i: int) -> Node:
+def _node(network: TengineNetwork, i: int) -> NodeRecord:
     if not 0 <= i < len(network.nodes):
         raise FormatError(f"node {i} of {len(network.nodes)}; the file is damaged")
     return network.nodes[i]

@@ -14,83 +14,85 @@ import numpy as np
 from tenon.decompositions.recurrent_layers import GATES, unrolled
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.tengine.context import Context, Layer
+from tenon.importers.tengine.node import LayerRow, TengineNode
 from tenon.ir.graph import Value
 
 
-def _sequence(c: Context) -> Value:
+def _sequence(node: TengineNode) -> Value:
     """The input as [T, N, I]."""
-    dims = c.dims()
+    dims = node.dims()
     if len(dims) < 3:
         raise RefusedError(f"takes {list(dims)}; a sequence [steps, batch, numbers] is needed")
-    return c.x if len(dims) == 3 else c.reshape(c.x, *dims[:2], -1)
+    return node.x if len(dims) == 3 else node.reshape(node.x, *dims[:2], -1)
 
 
-def _run(c: Context, kind: str, **attributes: int) -> Sequence[Value]:
+def _run(node: TengineNode, kind: str, **attributes: int) -> Sequence[Value]:
     """Inputs: x, w, r, then the bias, the first states and an LSTM's peepholes, as many as there are."""
-    w, r = c.dims(1), c.dims(2)
+    w, r = node.dims(1), node.dims(2)
     hidden = r[-1]
     if len(w) != 3 or len(r) != 3 or w[0] not in (1, 2) or w[1] != GATES[kind] * hidden:
         raise RefusedError(
             f"its weights {list(w)} and {list(r)} are not those of ONNX's {kind}",
             "import the model that the tmfile was converted from",
         )
-    bias, states = c.inputs[3:4], c.inputs[4:]
+    bias, states = node.inputs[3:4], node.inputs[4:]
     if len(states) == 4:  # the lengths of the sequences come first, as in ONNX
         states = states[1:]
-    given: list[Value | None] = [_sequence(c), *c.inputs[1:3], bias[0] if bias else None, None]
-    given += [c.reshape(state, w[0], -1, hidden) for state in states[:2]]
-    given += [c.reshape(peep, w[0], -1) for peep in states[2:]]
+    given: list[Value | None] = [_sequence(node), *node.inputs[1:3], bias[0] if bias else None, None]
+    given += [node.reshape(state, w[0], -1, hidden) for state in states[:2]]
+    given += [node.reshape(peep, w[0], -1) for peep in states[2:]]
     direction = "bidirectional" if w[0] == 2 else "forward"
-    return unrolled(c.builder, kind, given, hidden_size=hidden, direction=direction, **attributes)
+    return unrolled(node.builder, kind, given, hidden_size=hidden, direction=direction, **attributes)
 
 
-def lstm(c: Context) -> Made:
+def lstm(node: TengineNode) -> Made:
     """All outputs [T, D, N, H] and the last states, hidden and cell."""
-    if c.p["mxnet_flag"]:
+    if node.p["mxnet_flag"]:
         raise RefusedError("the weights of MXNet's LSTM are not supported", "import the MXNet model itself")
-    return _run(c, "LSTM")
+    return _run(node, "LSTM")
 
 
-def gru(c: Context) -> Made:
+def gru(node: TengineNode) -> Made:
     """The reset gate applies to the product with the state.  Without a first state, the hidden gate's two biases are
     added outside of it: so Tengine computes."""
-    if c.p["mxnet_flag"]:
+    if node.p["mxnet_flag"]:
         raise RefusedError("the weights of MXNet's GRU are not supported", "import the MXNet model itself")
-    if len(c.inputs) == 4:
-        gates = c.dims(1)[1]
-        own, state = c.split(c.reshape(c.inputs[3], -1, 2 * gates), 1, [gates, gates])
+    if len(node.inputs) == 4:
+        gates = node.dims(1)[1]
+        own, state = node.split(node.reshape(node.inputs[3], -1, 2 * gates), 1, [gates, gates])
         outside = (np.arange(gates) >= gates // 3 * 2).astype(np.float32)
-        own, state = c.add("Add", own, c.add("Mul", state, outside)), c.add("Mul", state, 1 - outside)
-        c.inputs = [*c.inputs[:3], c.add("Concat", own, state, axis=1)]
-    return _run(c, "GRU", linear_before_reset=1)
+        own, state = node.add("Add", own, node.add("Mul", state, outside)), node.add("Mul", state, 1 - outside)
+        node.inputs = [*node.inputs[:3], node.add("Concat", own, state, axis=1)]
+    return _run(node, "GRU", linear_before_reset=1)
 
 
-def rnn(c: Context) -> Made:
+def rnn(node: TengineNode) -> Made:
     """Of one matrix for input and state: the last ``output_len`` outputs [L, N, H]."""
-    if len(c.dims(1)) == 3:
-        return _run(c, "RNN")
-    x, (rows, hidden) = _sequence(c), c.dims(1)
-    steps, _, width = c.builder.dims(x)
+    if len(node.dims(1)) == 3:
+        return _run(node, "RNN")
+    x, (rows, hidden) = _sequence(node), node.dims(1)
+    steps, _, width = node.builder.dims(x)
     if rows != width + hidden:
         raise RefusedError(f"its matrix {[rows, hidden]} does not fit inputs of {width} numbers")
-    if c.p["has_clip"] or c.p["activation"]:
+    if node.p["has_clip"] or node.p["activation"]:
         raise RefusedError("only tanh without bounds is supported")
-    w, r = (c.add("Transpose", part, perm=(1, 0)) for part in c.split(c.inputs[1], 0, [width, hidden]))
-    rest = list(c.inputs[2:])
-    bias = rest.pop(0) if c.p["has_bias"] and rest else None
-    whole = None if bias is None else c.add("Pad", c.reshape(bias, 1, hidden), c.ints(0, 0, 0, hidden))
+    w, r = (node.add("Transpose", part, perm=(1, 0)) for part in node.split(node.inputs[1], 0, [width, hidden]))
+    rest = list(node.inputs[2:])
+    bias = rest.pop(0) if node.p["has_bias"] and rest else None
+    whole = None if bias is None else node.add("Pad", node.reshape(bias, 1, hidden), node.ints(0, 0, 0, hidden))
     first = (
-        c.add("Expand", c.reshape(rest[0], 1, -1, hidden), c.ints(1, c.builder.dims(x)[1], hidden)) if rest else None
+        node.add("Expand", node.reshape(rest[0], 1, -1, hidden), node.ints(1, node.builder.dims(x)[1], hidden))
+        if rest
+        else None
     )
-    given = [x, c.reshape(w, 1, hidden, width), c.reshape(r, 1, hidden, hidden), whole, None, first]
-    outputs, *_ = unrolled(c.builder, "RNN", given, hidden_size=hidden, direction="forward")
-    y = c.add("Squeeze", outputs, c.ints(1))
-    kept = c.p["output_len"]
-    return y if not 0 < kept < steps else c.slice(y, [steps - kept], [steps], [0])
+    given = [x, node.reshape(w, 1, hidden, width), node.reshape(r, 1, hidden, hidden), whole, None, first]
+    outputs, *_ = unrolled(node.builder, "RNN", given, hidden_size=hidden, direction="forward")
+    y = node.add("Squeeze", outputs, node.ints(1))
+    kept = node.p["output_len"]
+    return y if not 0 < kept < steps else node.slice(y, [steps - kept], [steps], [0])
 
 
-LAYERS: dict[int, Layer] = {
+LAYERS: dict[int, LayerRow] = {
     34: (
         "LSTM",
         "forget_bias:f clip:f output_len sequence_len input_size hidden_size cell_size has_peephole "

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.decompositions.recurrent_layers import LONGEST
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
-from tenon.importers.tensorflow.importer import Layer
+from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Value
 
 _LAYOUTS = {"LSTMBlockCell": "igfo", "BlockLSTM": "igfo", "BlockLSTMV2": "ifgo"}
@@ -22,51 +22,51 @@ PARTS = ("i", "cs", "f", "o", "ci", "co", "h")
 """What a cell gives: gates, memory, candidate, squashed memory, output."""
 
 
-def _lstm(layer: Layer, sums: Value, memory: Value, first: int) -> dict[str, Value]:
+def _lstm(node: TensorflowNode, sums: Value, memory: Value, first: int) -> dict[str, Value]:
     """One step; the peepholes of input, forget and output gate are operands from ``first`` on."""
-    builder = layer.builder
+    builder = node.builder
     size = builder.dims(memory)[-1]
-    parts = dict(zip(_LAYOUTS[layer.node.op], builder.split(sums, [size] * 4, 1), strict=True))
+    parts = dict(zip(_LAYOUTS[node.node.op], builder.split(sums, [size] * 4, 1), strict=True))
 
     def gate(name: str, k: int, seen: Value) -> Value:
         x = parts[name]
-        if layer.flag("use_peephole"):
-            x = builder.add("Add", x, builder.add("Mul", seen, layer.x(first + k)))
+        if node.flag("use_peephole"):
+            x = builder.add("Add", x, builder.add("Mul", seen, node.x(first + k)))
         return builder.add("Sigmoid", x)
 
-    bias = layer.number("forget_bias", 0.0 if layer.node.op == "BlockLSTMV2" else 1.0)
+    bias = node.number("forget_bias", 0.0 if node.node.op == "BlockLSTMV2" else 1.0)
     parts["f"] = builder.add("Add", parts["f"], builder.number(bias, sums)) if bias else parts["f"]
     i, f, new = gate("i", 0, memory), gate("f", 1, memory), builder.add("Tanh", parts["g"])
     after = builder.add("Add", builder.add("Mul", f, memory), builder.add("Mul", i, new))
-    limit = layer.number("cell_clip", 0.0 if layer.node.op == "BlockLSTMV2" else 3.0)
+    limit = node.number("cell_clip", 0.0 if node.node.op == "BlockLSTMV2" else 3.0)
     after = builder.clip(after, -limit, limit) if limit > 0 else after
     o, said = gate("o", 2, after), builder.add("Tanh", after)
     return dict(zip(PARTS, (i, after, f, o, new, said, builder.add("Mul", o, said)), strict=True))
 
 
-def lstm_cell(layer: Layer) -> Made:
+def lstm_cell(node: TensorflowNode) -> Made:
     """Operands: x, memory, output before, weights [I + H, 4 H], three peepholes, bias."""
-    builder = layer.builder
-    joined = builder.add("Concat", layer.x(0), layer.x(2), axis=1)
-    made = _lstm(layer, builder.add("Gemm", joined, layer.x(3), layer.x(7)), layer.x(1), 4)
+    builder = node.builder
+    joined = builder.add("Concat", node.x(0), node.x(2), axis=1)
+    made = _lstm(node, builder.add("Gemm", joined, node.x(3), node.x(7)), node.x(1), 4)
     return [made[name] for name in PARTS]
 
 
-def block_lstm(layer: Layer) -> Made:
+def block_lstm(node: TensorflowNode) -> Made:
     """Operands: how many steps count, x [T, B, I], memory, output before, weights, three peepholes, bias."""
-    builder, x = layer.builder, layer.x(1)
+    builder, x = node.builder, node.x(1)
     steps, batch, inputs = builder.dims(x)
-    count = min(int(layer.array(0).item()), steps)
-    memory, output = layer.x(2), layer.x(3)
+    count = min(int(node.array(0).item()), steps)
+    memory, output = node.x(2), node.x(3)
     size = builder.dims(memory)[-1]
     if not 0 < count <= LONGEST:
         raise RefusedError(f"runs over {count} steps; at most {LONGEST} are unrolled")
-    w, r = builder.split(layer.x(4), [inputs, size], 0)
-    rows = builder.add("Gemm", builder.reshape(x, (steps * batch, inputs)), w, layer.x(8))
+    w, r = builder.split(node.x(4), [inputs, size], 0)
+    rows = builder.add("Gemm", builder.reshape(x, (steps * batch, inputs)), w, node.x(8))
     found: list[dict[str, Value]] = []
     for t in range(count):
         own = builder.slice(rows, [t * batch], [(t + 1) * batch], [0])
-        found.append(_lstm(layer, builder.add("Gemm", output, r, own), memory, 5))
+        found.append(_lstm(node, builder.add("Gemm", output, r, own), memory, 5))
         memory, output = found[-1]["cs"], found[-1]["h"]
     rest = steps - count
     zeros = np.zeros((rest, batch, size), builder.type(x).dtype.numpy)
@@ -75,19 +75,19 @@ def block_lstm(layer: Layer) -> Made:
     return [builder.add("Concat", part, *blank, axis=0) if blank else part for part in made]
 
 
-def gru_cell(layer: Layer) -> Made:
+def gru_cell(node: TensorflowNode) -> Made:
     """Operands: x, output before, weights of reset and update gate and of the candidate, their biases."""
-    builder, x, h = layer.builder, layer.x(0), layer.x(1)
+    builder, x, h = node.builder, node.x(0), node.x(1)
     size = builder.dims(h)[-1]
-    both = builder.add("Gemm", builder.add("Concat", x, h, axis=1), layer.x(2), layer.x(4))
+    both = builder.add("Gemm", builder.add("Concat", x, h, axis=1), node.x(2), node.x(4))
     r, u = builder.split(builder.add("Sigmoid", both), [size, size], 1)
     seen = builder.add("Concat", x, builder.add("Mul", r, h), axis=1)
-    c = builder.add("Tanh", builder.add("Gemm", seen, layer.x(3), layer.x(5)))
+    c = builder.add("Tanh", builder.add("Gemm", seen, node.x(3), node.x(5)))
     kept = builder.add("Mul", builder.add("Sub", builder.constant(np.array(1, np.float32), "one"), u), c)
     return [r, u, c, builder.add("Add", builder.add("Mul", u, h), kept)]
 
 
-CELLS: dict[str, Callable[[Layer], Made]] = {
+CELLS: dict[str, Callable[[TensorflowNode], Made]] = {
     "LSTMBlockCell": lstm_cell,
     "BlockLSTM": block_lstm,
     "BlockLSTMV2": block_lstm,

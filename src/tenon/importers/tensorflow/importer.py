@@ -9,7 +9,7 @@ from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError, InputError, Problem, UnsupportedError
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.graph_builder.node_context import port
-from tenon.importers.shared.tensorflow_family import Operands
+from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
 from tenon.importers.tensorflow.schema import SCHEMA, array, element_type, shape_of
 from tenon.ir.bind import ANY_RANK
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -49,7 +49,7 @@ _SILENT = frozenset({"Const", "NoOp", "Assert", "Placeholder", "PlaceholderWithD
 
 
 @dataclass(frozen=True)
-class Items:
+class TensorArray:
     """A tensor array or list on its way through the graph: tensors by index."""
 
     size: int
@@ -57,7 +57,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Variable:
+class TensorflowVariable:
     """A variable's name."""
 
     name: str
@@ -69,17 +69,17 @@ class Dead:
 
 DEAD = Dead()
 
-Made = Value | Items | Variable | Dead
+Made = Value | TensorArray | TensorflowVariable | Dead
 
 
 @dataclass
-class Scope:
+class TensorflowScope:
     """Results by reference ("node", "node:1"); ``nodes`` are those that may be asked for.  ``merges`` is the state of a
     loop being unrolled, ``calls`` counts how deep functions are nested."""
 
     nodes: dict[str, Message]
     values: dict[str, Made] = field(default_factory=dict)
-    outer: Scope | None = None
+    outer: TensorflowScope | None = None
     merges: dict[str, Made] = field(default_factory=dict)
     calls: int = 0
 
@@ -132,19 +132,19 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TensorflowOperators:
     """What nodes mean: operators, control flow, and which Enters an Exit of a loop needs."""
 
-    operators: Mapping[str, Callable[[Layer], Value | Sequence[Value]]]
-    control: Mapping[str, Callable[[Layer], Sequence[Made]]]
-    entries: Callable[[Message, Scope], list[Message]]
+    operators: Mapping[str, Callable[[TensorflowNode], Value | Sequence[Value]]]
+    control: Mapping[str, Callable[[TensorflowNode], Sequence[Made]]]
+    entries: Callable[[Message, TensorflowScope], list[Message]]
 
 
-class Importer:
+class TensorflowImporter:
     """One graph on its way."""
 
     def __init__(
-        self, builder: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: Vocabulary
+        self, builder: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: TensorflowOperators
     ) -> None:
         self.builder, self.file, self.variables, self.vocabulary = builder, builder.file, variables, vocabulary
         self.builder.remember()
@@ -152,7 +152,7 @@ class Importer:
         self.left = MOST_NODES
         self.conditional = any(node.op in SWITCHES for node in graph.node)
         self.refused: dict[str, str] = {}  # loops and conditions that were reported, and the nodes they are reported at
-        self.top = Scope({node.name: node for node in graph.node})
+        self.top = TensorflowScope({node.name: node for node in graph.node})
         if not self.top.nodes or "" in self.top.nodes:
             raise FormatError(
                 f"{self.file.name}: the graph has no nodes, or one without a name; the file is truncated or damaged"
@@ -184,7 +184,7 @@ class Importer:
         read = {split_reference(name)[0] for node in self.top.nodes.values() for name in data_inputs(node)}
         return [n.name for n in self.top.nodes.values() if n.name not in read and n.op not in _SILENT]
 
-    def demand(self, references: Sequence[str], scope: Scope) -> None:
+    def demand(self, references: Sequence[str], scope: TensorflowScope) -> None:
         """Evaluate what is asked for, and before it all that it needs."""
         todo, open_ = [canonical(r) for r in reversed(references)], set[str]()
         while todo:
@@ -208,7 +208,7 @@ class Importer:
                 self.report_missing(node, reference, scope)
             open_.discard(name)
 
-    def report_missing(self, node: Message, reference: str, scope: Scope) -> None:
+    def report_missing(self, node: Message, reference: str, scope: TensorflowScope) -> None:
         """Note that a node has no such output, unless it failed altogether and that is noted."""
         first = scope.values.get(node.name)
         if isinstance(first, Dead):
@@ -219,7 +219,7 @@ class Importer:
             self.builder.writer.report(origin, f"'{reference}' is read, and it has no such output")
         scope.values[reference] = Value(reference)
 
-    def needs(self, node: Message, scope: Scope) -> list[str]:
+    def needs(self, node: Message, scope: TensorflowScope) -> list[str]:
         """The results that a node must have before it can be evaluated."""
         if (node.op == "Merge" and node.name in scope.merges) or node.op in SOURCES:
             return []
@@ -230,7 +230,7 @@ class Importer:
         waits = guards(node, scope.nodes) if self.conditional else []
         return [*data_inputs(node), *waits]
 
-    def evaluate(self, node: Message, scope: Scope) -> None:
+    def evaluate(self, node: Message, scope: TensorflowScope) -> None:
         """Add a node's results to the scope; what goes wrong is noted with the net."""
         tops = [node.name] if scope.main else []
         made: Sequence[Made] = []
@@ -247,11 +247,11 @@ class Importer:
         for i, value in enumerate(made):
             scope.values[canonical(f"{node.name}:{i}")] = value
 
-    def is_dead(self, layer: Layer) -> bool:
+    def is_dead(self, node: TensorflowNode) -> bool:
         """Whether a node is in a branch that is not taken: what joins branches is not, one of them is taken."""
-        if layer.node.op in _BARRIERS or not self.conditional:
+        if node.node.op in _BARRIERS or not self.conditional:
             return False
-        return any(isinstance(layer.scope.values.get(r), Dead) for r in self.needs(layer.node, layer.scope))
+        return any(isinstance(node.scope.values.get(r), Dead) for r in self.needs(node.node, node.scope))
 
     def named(self, reference: str, value: Made) -> Made:
         if isinstance(value, Value):
@@ -259,8 +259,8 @@ class Importer:
             return self.builder.scope[reference]
         return value
 
-    def results(self, node: Message, scope: Scope) -> Sequence[Made]:
-        layer = Layer(self, node, scope)
+    def results(self, node: Message, scope: TensorflowScope) -> Sequence[Made]:
+        layer = TensorflowNode(self, node, scope)
         if self.is_dead(layer):
             return [DEAD] * 8
         control = self.vocabulary.control.get(node.op)
@@ -285,10 +285,10 @@ class Importer:
         return port(self.builder, name, TensorType(dtype, dims))
 
 
-class Layer(Operands):
+class TensorflowNode(TensorflowFamilyNode):
     """A node of the file as the functions of ``tensorflow.ops`` see it."""
 
-    def __init__(self, importer: Importer, node: Message, scope: Scope) -> None:
+    def __init__(self, importer: TensorflowImporter, node: Message, scope: TensorflowScope) -> None:
         self.importer, self.node, self.scope, self.builder = importer, node, scope, importer.builder
         self.references = data_inputs(node)
 
@@ -339,9 +339,9 @@ class Layer(Operands):
             raise RefusedError(f"input {k} is not a tensor")
         return found
 
-    def items(self, k: int) -> Items:
+    def items(self, k: int) -> TensorArray:
         found = self.made(k)
-        if not isinstance(found, Items):
+        if not isinstance(found, TensorArray):
             raise RefusedError(f"input {k} is not a tensor array")
         return found
 
@@ -355,7 +355,7 @@ class Layer(Operands):
     def input(self, reference: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
         return self.importer.input(reference, dtype, shape)
 
-    def maker(self, k: int) -> Layer | None:
+    def maker(self, k: int) -> TensorflowNode | None:
         """The node that makes operand ``k``."""
         node = self.scope.nodes.get(split_reference(self.references[k])[0]) if k < self.count else None
-        return None if node is None else Layer(self.importer, node, self.scope)
+        return None if node is None else TensorflowNode(self.importer, node, self.scope)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.tensorflow.importer import Importer, Vocabulary
+from tenon.importers.tensorflow.importer import TensorflowImporter, TensorflowOperators
 from tenon.importers.tensorflow.schema import SCHEMA
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph
@@ -60,8 +60,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         else:
             graph, wanted, variables = SCHEMA.parse("GraphDef", file.data, file.name), [], {}
         builder = ChannelsLast(file, "", shapes, inputs, outputs)
-        words = Vocabulary(OPERATORS, CONTROL, entries)
-        return Importer(builder, graph, variables, words).run(inputs or (), wanted)
+        words = TensorflowOperators(OPERATORS, CONTROL, entries)
+        return TensorflowImporter(builder, graph, variables, words).run(inputs or (), wanted)
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except RecursionError as error:

@@ -17,12 +17,12 @@ from tenon.importers.tensorflow.importer import (
     DEEPEST_CALLS,
     MOST_STEPS,
     Dead,
-    Importer,
-    Items,
-    Layer,
     Made,
-    Scope,
-    Variable,
+    TensorArray,
+    TensorflowImporter,
+    TensorflowNode,
+    TensorflowScope,
+    TensorflowVariable,
     canonical,
     data_inputs,
     split_reference,
@@ -47,16 +47,16 @@ def _truth(value: Made) -> bool:
     return bool(value.data.item())
 
 
-def _refused(layer: Layer, key: str, what: str, error: _OpenError) -> list[Made]:
+def _refused(node: TensorflowNode, key: str, what: str, error: _OpenError) -> list[Made]:
     """Report a loop or a condition that is computed at run time, once for all the nodes that it needs.
 
     Raises RefusedError for the first of them; the others are left without results.
     """
-    importer, value = layer.importer, error.value
+    importer, value = node.importer, error.value
     if key in importer.refused:
-        layer.note(importer.refused[key])
+        node.note(importer.refused[key])
         return []
-    importer.refused[key] = layer.node.name
+    importer.refused[key] = node.node.name
     if isinstance(value, Value) and not value.typed:
         return []  # what the condition is computed from was refused, and that is reported
     inputs = importer.builder.writer.need(value)
@@ -66,7 +66,7 @@ def _refused(layer: Layer, key: str, what: str, error: _OpenError) -> list[Made]
 
 
 # ----------------------------------------------------------------------------------------------------- frames
-def _node(reference: str, scope: Scope) -> Message:
+def _node(reference: str, scope: TensorflowScope) -> Message:
     name = split_reference(reference)[0]
     if name not in scope.nodes:
         raise RefusedError(f"reads '{name}', which is not there")
@@ -80,7 +80,7 @@ def _input(node: Message, i: int) -> str:
     return inputs[i]
 
 
-def _parts(exit: Message, scope: Scope) -> tuple[list[Message], str, Message]:
+def _parts(exit: Message, scope: TensorflowScope) -> tuple[list[Message], str, Message]:
     """The Merges of the frame that an Exit leaves, its name, and its LoopCond."""
     switch = _node(_input(exit, 0), scope)
     condition = _node(_input(switch, 1), scope)
@@ -91,7 +91,7 @@ def _parts(exit: Message, scope: Scope) -> tuple[list[Message], str, Message]:
     return merges, frame, condition
 
 
-def _frame(merge: Message, scope: Scope) -> str:
+def _frame(merge: Message, scope: TensorflowScope) -> str:
     """The frame of a loop's Merge; empty for one that joins two branches."""
     inputs = data_inputs(merge)
     enter = scope.nodes.get(split_reference(inputs[0])[0]) if inputs else None
@@ -100,7 +100,7 @@ def _frame(merge: Message, scope: Scope) -> str:
     return bytes(enter.attr["frame_name"].s).decode("utf-8", "replace") if "frame_name" in enter.attr else ""
 
 
-def entries(exit: Message, scope: Scope) -> list[Message]:
+def entries(exit: Message, scope: TensorflowScope) -> list[Message]:
     """The Enters of the frame that an Exit leaves."""
     _, frame, _ = _parts(exit, scope)
     name = frame.encode()
@@ -108,25 +108,27 @@ def entries(exit: Message, scope: Scope) -> list[Message]:
     return [n for n in enters if bytes(n.attr["frame_name"].s) == name]
 
 
-def _exit(layer: Layer) -> Sequence[Made]:
+def _exit(node: TensorflowNode) -> Sequence[Made]:
     """Unrolls the loop and keeps what this Exit lets out."""
-    scope = layer.scope
-    merges, frame, condition = _parts(layer.node, scope)
-    for enter in entries(layer.node, scope):
-        layer.note(data_inputs(enter)[0])
+    scope = node.scope
+    merges, frame, condition = _parts(node.node, scope)
+    for enter in entries(node.node, scope):
+        node.note(data_inputs(enter)[0])
     try:
-        state = _unrolled(layer, merges, condition, {m.name: _entered(m, scope) for m in merges})
+        state = _unrolled(node, merges, condition, {m.name: _entered(m, scope) for m in merges})
     except _OpenError as error:
-        return _refused(layer, f"loop {frame}", f"the condition of the loop '{frame}'", error)
-    left = _node(data_inputs(_node(data_inputs(layer.node)[0], scope))[0], scope)
+        return _refused(node, f"loop {frame}", f"the condition of the loop '{frame}'", error)
+    left = _node(data_inputs(_node(data_inputs(node.node)[0], scope))[0], scope)
     return [state[left.name]]
 
 
-def _unrolled(layer: Layer, merges: list[Message], condition: Message, state: dict[str, Made]) -> dict[str, Made]:
+def _unrolled(
+    node: TensorflowNode, merges: list[Message], condition: Message, state: dict[str, Made]
+) -> dict[str, Made]:
     """What the Merges of a loop hold after its last step.  Raises _OpenError."""
-    importer, scope = layer.importer, layer.scope
+    importer, scope = node.importer, node.scope
     for _ in range(MOST_STEPS):
-        inner = Scope(scope.nodes, {}, scope, dict(state), scope.calls)
+        inner = TensorflowScope(scope.nodes, {}, scope, dict(state), scope.calls)
         importer.demand([data_inputs(condition)[0]], inner)
         if not _truth(inner.values[data_inputs(condition)[0]]):
             return state
@@ -137,46 +139,46 @@ def _unrolled(layer: Layer, merges: list[Message], condition: Message, state: di
     raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
 
 
-def _entered(merge: Message, scope: Scope) -> Made:
+def _entered(merge: Message, scope: TensorflowScope) -> Made:
     enter = _node(data_inputs(merge)[0], scope)
     return scope.values[data_inputs(enter)[0]]
 
 
-def _enter(layer: Layer) -> Sequence[Made]:
+def _enter(node: TensorflowNode) -> Sequence[Made]:
     """Within a loop, the value from outside."""
-    outer = layer.scope.outer
+    outer = node.scope.outer
     if outer is None:
-        return [layer.made()]
-    return [outer.values[layer.references[0]]]
+        return [node.made()]
+    return [outer.values[node.references[0]]]
 
 
-def _merge(layer: Layer) -> Sequence[Made]:
+def _merge(node: TensorflowNode) -> Sequence[Made]:
     """A loop's state, or that of two branches which was taken, and its number."""
-    if layer.node.name in layer.scope.merges:
-        return [layer.scope.merges[layer.node.name]]
-    alive = {i: v for i in range(layer.count) if not isinstance(v := layer.made(i), Dead)}
+    if node.node.name in node.scope.merges:
+        return [node.scope.merges[node.node.name]]
+    alive = {i: v for i in range(node.count) if not isinstance(v := node.made(i), Dead)}
     if any(isinstance(v, Value) and not v.typed for v in alive.values()):
         return []  # a branch may be the one that is taken as long as its condition is not known
     if len(alive) > 1:
-        names = " and ".join(repr(layer.references[i]) for i in alive)
+        names = " and ".join(repr(node.references[i]) for i in alive)
         raise RefusedError(f"joins {names}, and no condition says which of them is taken")
-    return [*alive.values(), *(layer.builder.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
+    return [*alive.values(), *(node.builder.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
 
 
-def _switch(layer: Layer) -> Sequence[Made]:
-    value, condition = layer.made(0), _node(layer.references[1], layer.scope)
+def _switch(node: TensorflowNode) -> Sequence[Made]:
+    value, condition = node.made(0), _node(node.references[1], node.scope)
     if condition.op == "LoopCond":
         return [DEAD, value]
     try:
-        taken = _truth(layer.made(1))
+        taken = _truth(node.made(1))
     except _OpenError as error:
-        name = layer.references[1]
-        return _refused(layer, f"condition {name}", f"the condition '{name}'", error)
+        name = node.references[1]
+        return _refused(node, f"condition {name}", f"the condition '{name}'", error)
     return [DEAD if taken else value, value if taken else DEAD]
 
 
 # -------------------------------------------------------------------------------------------------- functions
-def _call(importer: Importer, name: str, arguments: Sequence[Made], scope: Scope) -> list[Made]:
+def _call(importer: TensorflowImporter, name: str, arguments: Sequence[Made], scope: TensorflowScope) -> list[Made]:
     """The results of a function of the graph's library."""
     function = importer.functions.get(name)
     if function is None:
@@ -184,7 +186,7 @@ def _call(importer: Importer, name: str, arguments: Sequence[Made], scope: Scope
     if scope.calls >= DEEPEST_CALLS:
         raise RefusedError(f"functions are nested more than {DEEPEST_CALLS} deep")
     names = [argument.name for argument in function.signature.input]
-    inner = Scope({n.name: n for n in function.node}, calls=scope.calls + 1)
+    inner = TensorflowScope({n.name: n for n in function.node}, calls=scope.calls + 1)
     inner.values.update(zip(names, arguments, strict=True))
     results = [function.ret[output.name] for output in function.signature.output]
     wanted = [canonical(r) for r in results]
@@ -192,68 +194,68 @@ def _call(importer: Importer, name: str, arguments: Sequence[Made], scope: Scope
     return [inner.values[name] for name in wanted]
 
 
-def _called(layer: Layer) -> Sequence[Made]:
-    name = layer.attribute("f").func.name
-    return _call(layer.importer, name, _pass_all(layer), layer.scope)
+def _called(node: TensorflowNode) -> Sequence[Made]:
+    name = node.attribute("f").func.name
+    return _call(node.importer, name, _pass_all(node), node.scope)
 
 
-def _while(layer: Layer) -> Sequence[Made]:
-    state = _pass_all(layer)
-    condition, body = (layer.attribute(k).func.name for k in ("cond", "body"))
+def _while(node: TensorflowNode) -> Sequence[Made]:
+    state = _pass_all(node)
+    condition, body = (node.attribute(k).func.name for k in ("cond", "body"))
     for _ in range(MOST_STEPS):
         try:
-            if not _truth(_call(layer.importer, condition, state, layer.scope)[0]):
+            if not _truth(_call(node.importer, condition, state, node.scope)[0]):
                 return state
         except _OpenError as error:
-            return _refused(layer, f"loop {layer.node.name}", f"the condition of the loop '{layer.node.name}'", error)
-        state = _call(layer.importer, body, state, layer.scope)
+            return _refused(node, f"loop {node.node.name}", f"the condition of the loop '{node.node.name}'", error)
+        state = _call(node.importer, body, state, node.scope)
     raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
 
 
-def _if(layer: Layer) -> Sequence[Made]:
+def _if(node: TensorflowNode) -> Sequence[Made]:
     try:
-        branch = "then_branch" if _truth(layer.made(0)) else "else_branch"
+        branch = "then_branch" if _truth(node.made(0)) else "else_branch"
     except _OpenError as error:
-        return _refused(layer, f"condition {layer.references[0]}", f"the condition '{layer.references[0]}'", error)
-    return _call(layer.importer, layer.attribute(branch).func.name, _pass_all(layer)[1:], layer.scope)
+        return _refused(node, f"condition {node.references[0]}", f"the condition '{node.references[0]}'", error)
+    return _call(node.importer, node.attribute(branch).func.name, _pass_all(node)[1:], node.scope)
 
 
 # ----------------------------------------------------------------------------------------------- tensor arrays
-def _new_array(layer: Layer) -> Sequence[Made]:
-    (size,) = layer.numbers(0)
-    return [Items(size), Items(size)]
+def _new_array(node: TensorflowNode) -> Sequence[Made]:
+    (size,) = node.numbers(0)
+    return [TensorArray(size), TensorArray(size)]
 
 
-def _reserve(layer: Layer) -> Sequence[Made]:
-    return [Items(layer.numbers(1)[0])]
+def _reserve(node: TensorflowNode) -> Sequence[Made]:
+    return [TensorArray(node.numbers(1)[0])]
 
 
-def _from_tensor(layer: Layer) -> Sequence[Made]:
-    parts = layer.builder.unpack(layer.x(0), 0)
-    return [Items(len(parts), dict(enumerate(parts)))]
+def _from_tensor(node: TensorflowNode) -> Sequence[Made]:
+    parts = node.builder.unpack(node.x(0), 0)
+    return [TensorArray(len(parts), dict(enumerate(parts)))]
 
 
-def _scatter(layer: Layer) -> Sequence[Made]:
+def _scatter(node: TensorflowNode) -> Sequence[Made]:
     """Operands: array, indices, a tensor to unpack, flow."""
-    flow, parts = layer.items(3), layer.builder.unpack(layer.x(2), 0)
-    return [Items(flow.size, {**flow.values, **dict(zip(layer.numbers(1), parts, strict=True))})]
+    flow, parts = node.items(3), node.builder.unpack(node.x(2), 0)
+    return [TensorArray(flow.size, {**flow.values, **dict(zip(node.numbers(1), parts, strict=True))})]
 
 
-def _write(layer: Layer) -> Sequence[Made]:
+def _write(node: TensorflowNode) -> Sequence[Made]:
     """Operands: array, index, value, flow."""
-    flow = layer.items(3)
-    return [Items(flow.size, {**flow.values, layer.numbers(1)[0]: layer.x(2)})]
+    flow = node.items(3)
+    return [TensorArray(flow.size, {**flow.values, node.numbers(1)[0]: node.x(2)})]
 
 
-def _set_item(layer: Layer) -> Sequence[Made]:
+def _set_item(node: TensorflowNode) -> Sequence[Made]:
     """Operands: list, index, value."""
-    items = layer.items(0)
-    return [Items(items.size, {**items.values, layer.numbers(1)[0]: layer.x(2)})]
+    items = node.items(0)
+    return [TensorArray(items.size, {**items.values, node.numbers(1)[0]: node.x(2)})]
 
 
-def _read(flow: int) -> Callable[[Layer], Sequence[Made]]:
-    def spell(layer: Layer) -> Sequence[Made]:
-        items, (index,) = layer.items(flow), layer.numbers(1)
+def _read(flow: int) -> Callable[[TensorflowNode], Sequence[Made]]:
+    def spell(node: TensorflowNode) -> Sequence[Made]:
+        items, (index,) = node.items(flow), node.numbers(1)
         if index not in items.values:
             raise RefusedError(f"reads element {index} of a tensor array before it is written")
         return [items.values[index]]
@@ -261,58 +263,58 @@ def _read(flow: int) -> Callable[[Layer], Sequence[Made]]:
     return spell
 
 
-def _gather(layer: Layer) -> Sequence[Made]:
+def _gather(node: TensorflowNode) -> Sequence[Made]:
     """Operands: array, indices, flow."""
-    items, indices = layer.items(2), layer.numbers(1)
+    items, indices = node.items(2), node.numbers(1)
     if any(i not in items.values for i in indices):
         raise RefusedError("reads elements of a tensor array before they are written")
-    return [layer.builder.pack([items.values[i] for i in indices], 0)]
+    return [node.builder.pack([items.values[i] for i in indices], 0)]
 
 
-def _stack(layer: Layer) -> Sequence[Made]:
-    items = layer.items(0)
+def _stack(node: TensorflowNode) -> Sequence[Made]:
+    items = node.items(0)
     if len(items.values) != items.size:
         raise RefusedError("reads elements of a list before they are written")
-    return [layer.builder.pack([items.values[i] for i in range(items.size)], 0)]
+    return [node.builder.pack([items.values[i] for i in range(items.size)], 0)]
 
 
-def _size(flow: int) -> Callable[[Layer], Sequence[Made]]:
-    return lambda layer: [layer.builder.constant(np.array(layer.items(flow).size, np.int32), "size")]
+def _size(flow: int) -> Callable[[TensorflowNode], Sequence[Made]]:
+    return lambda node: [node.builder.constant(np.array(node.items(flow).size, np.int32), "size")]
 
 
 # --------------------------------------------------------------------------------------------------- variables
-def _variable(layer: Layer) -> Sequence[Made]:
-    return [Variable(layer.text("shared_name") or layer.node.name)]
+def _variable(node: TensorflowNode) -> Sequence[Made]:
+    return [TensorflowVariable(node.text("shared_name") or node.node.name)]
 
 
-def _read_variable(layer: Layer) -> Sequence[Made]:
-    found = layer.made(0)
+def _read_variable(node: TensorflowNode) -> Sequence[Made]:
+    found = node.made(0)
     if isinstance(found, Value):  # frozen: a constant stands where the variable stood
         return [found]
-    return _stored(layer, found.name if isinstance(found, Variable) else "")
+    return _stored(node, found.name if isinstance(found, TensorflowVariable) else "")
 
 
-def _old_variable(layer: Layer) -> Sequence[Made]:
-    return _stored(layer, layer.node.name)
+def _old_variable(node: TensorflowNode) -> Sequence[Made]:
+    return _stored(node, node.node.name)
 
 
-def _stored(layer: Layer, name: str) -> Sequence[Made]:
-    data = layer.importer.variables.get(name)
+def _stored(node: TensorflowNode, name: str) -> Sequence[Made]:
+    data = node.importer.variables.get(name)
     if data is None:
         remedy = "freeze the graph, or give the SavedModel's whole folder"
         raise RefusedError("the variable has no value", remedy)
-    return [layer.builder.constant(data, "value")]
+    return [node.builder.constant(data, "value")]
 
 
-def _pass(layer: Layer) -> Sequence[Made]:
-    return [layer.made(0)]
+def _pass(node: TensorflowNode) -> Sequence[Made]:
+    return [node.made(0)]
 
 
-def _pass_all(layer: Layer) -> Sequence[Made]:
-    return [layer.made(k) for k in range(layer.count)]
+def _pass_all(node: TensorflowNode) -> Sequence[Made]:
+    return [node.made(k) for k in range(node.count)]
 
 
-CONTROL: dict[str, Callable[[Layer], Sequence[Made]]] = {
+CONTROL: dict[str, Callable[[TensorflowNode], Sequence[Made]]] = {
     **dict.fromkeys(("Enter", "RefEnter"), _enter),
     **dict.fromkeys(("Exit", "RefExit"), _exit),
     **dict.fromkeys(("Merge", "RefMerge"), _merge),

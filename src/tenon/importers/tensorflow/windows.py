@@ -14,140 +14,140 @@ import numpy as np
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.shared.tensorflow_family import each
-from tenon.importers.tensorflow.importer import Layer
+from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Array, Value
 
-Spell = Callable[[Layer], Made]
+Spell = Callable[[TensorflowNode], Made]
 
 MOST_TAPS = 1 << 10
 """Places of a window that is written out as slices."""
 
 
-def first(layer: Layer) -> bool:
+def first(node: TensorflowNode) -> bool:
     """Whether channels come first in this node's tensors."""
-    layout = layer.text("data_format", "NHWC")
+    layout = node.text("data_format", "NHWC")
     if layout not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
         raise RefusedError(f"data_format {layout} is not supported")
     return layout[1] == "C"
 
 
-def image(layer: Layer, k: int = 0) -> Value:
-    return layer.builder.last(layer.x(k)) if first(layer) else layer.x(k)
+def image(node: TensorflowNode, k: int = 0) -> Value:
+    return node.builder.last(node.x(k)) if first(node) else node.x(k)
 
 
-def back(layer: Layer, y: Value) -> Value:
-    return layer.builder.first(y) if first(layer) else y
+def back(node: TensorflowNode, y: Value) -> Value:
+    return node.builder.first(y) if first(node) else y
 
 
-def spatial(layer: Layer, name: str) -> list[int]:
-    return _inner(layer, layer.ints(name) or [1, 1, 1, 1])
+def spatial(node: TensorflowNode, name: str) -> list[int]:
+    return _inner(node, node.ints(name) or [1, 1, 1, 1])
 
 
-def _inner(layer: Layer, numbers: list[int]) -> list[int]:
+def _inner(node: TensorflowNode, numbers: list[int]) -> list[int]:
     """Of numbers for each axis those of the spatial ones."""
-    return numbers[2:] if first(layer) else numbers[1:-1]
+    return numbers[2:] if first(node) else numbers[1:-1]
 
 
-def padding(layer: Layer) -> str | list[int]:
-    padding = layer.text("padding", "VALID")
+def padding(node: TensorflowNode) -> str | list[int]:
+    padding = node.text("padding", "VALID")
     if padding != "EXPLICIT":
         return padding
-    pads = layer.ints("explicit_paddings")
-    return [*_inner(layer, pads[::2]), *_inner(layer, pads[1::2])]
+    pads = node.ints("explicit_paddings")
+    return [*_inner(node, pads[::2]), *_inner(node, pads[1::2])]
 
 
-def _convolved(layer: Layer, x: Value, weights: Value, group: int) -> Made:
-    y = layer.builder.conv(
+def _convolved(node: TensorflowNode, x: Value, weights: Value, group: int) -> Made:
+    y = node.builder.conv(
         x,
         weights,
-        strides=spatial(layer, "strides"),
-        dilations=spatial(layer, "dilations"),
-        padding=padding(layer),
+        strides=spatial(node, "strides"),
+        dilations=spatial(node, "dilations"),
+        padding=padding(node),
         group=group,
     )
-    return back(layer, y)
+    return back(node, y)
 
 
-def _conv(layer: Layer) -> Made:
-    builder, x = layer.builder, image(layer)
+def _conv(node: TensorflowNode) -> Made:
+    builder, x = node.builder, image(node)
     rank = builder.type(x).rank
-    w = builder.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2)))
-    return _convolved(layer, x, w, builder.dims(x)[-1] // max(1, builder.dims(w)[1]))
+    w = builder.transpose(node.x(1), (rank - 1, rank - 2, *range(rank - 2)))
+    return _convolved(node, x, w, builder.dims(x)[-1] // max(1, builder.dims(w)[1]))
 
 
-def _depthwise_conv(layer: Layer) -> Made:
-    h, w, c, m = layer.builder.dims(layer.x(1))
-    weights = layer.builder.transpose(layer.builder.reshape(layer.x(1), (h, w, 1, c * m)), (3, 2, 0, 1))
-    return _convolved(layer, image(layer), weights, c)
+def _depthwise_conv(node: TensorflowNode) -> Made:
+    h, w, c, m = node.builder.dims(node.x(1))
+    weights = node.builder.transpose(node.builder.reshape(node.x(1), (h, w, 1, c * m)), (3, 2, 0, 1))
+    return _convolved(node, image(node), weights, c)
 
 
-def _backprop(layer: Layer, weights: Value, group: int = 1) -> Made:
+def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Made:
     """The gradient of a convolution: operands are the extents of the result, weights and the image."""
-    sizes, x = layer.numbers(0), image(layer, 2)
-    whole = len(sizes) == layer.builder.type(x).rank
-    y = layer.builder.conv_transpose(
+    sizes, x = node.numbers(0), image(node, 2)
+    whole = len(sizes) == node.builder.type(x).rank
+    y = node.builder.conv_transpose(
         x,
         weights,
         None,
-        _inner(layer, sizes) if whole else sizes,
-        strides=spatial(layer, "strides"),
-        dilations=spatial(layer, "dilations") if layer.ints("dilations") else (),
-        padding=padding(layer),
+        _inner(node, sizes) if whole else sizes,
+        strides=spatial(node, "strides"),
+        dilations=spatial(node, "dilations") if node.ints("dilations") else (),
+        padding=padding(node),
         group=group,
     )
-    return back(layer, y)
+    return back(node, y)
 
 
-def _conv_backprop(layer: Layer) -> Made:
-    rank = layer.builder.type(layer.x(1)).rank
-    return _backprop(layer, layer.builder.transpose(layer.x(1), (rank - 1, rank - 2, *range(rank - 2))))
+def _conv_backprop(node: TensorflowNode) -> Made:
+    rank = node.builder.type(node.x(1)).rank
+    return _backprop(node, node.builder.transpose(node.x(1), (rank - 1, rank - 2, *range(rank - 2))))
 
 
-def _depthwise_backprop(layer: Layer) -> Made:
-    h, w, c, m = layer.builder.dims(layer.x(1))
-    weights = layer.builder.transpose(layer.builder.reshape(layer.x(1), (h, w, c * m, 1)), (2, 3, 0, 1))
-    return _backprop(layer, weights, c)
+def _depthwise_backprop(node: TensorflowNode) -> Made:
+    h, w, c, m = node.builder.dims(node.x(1))
+    weights = node.builder.transpose(node.builder.reshape(node.x(1), (h, w, c * m, 1)), (2, 3, 0, 1))
+    return _backprop(node, weights, c)
 
 
 def _pool(kind: str) -> Spell:
-    def spell(layer: Layer) -> Made:
-        kernel, strides = spatial(layer, "ksize"), spatial(layer, "strides")
-        return back(layer, layer.builder.pool(kind, image(layer), kernel, strides, padding(layer)))
+    def spell(node: TensorflowNode) -> Made:
+        kernel, strides = spatial(node, "ksize"), spatial(node, "strides")
+        return back(node, node.builder.pool(kind, image(node), kernel, strides, padding(node)))
 
     return spell
 
 
 def _resize(mode: str) -> Spell:
-    return lambda layer: layer.builder.resize(
-        layer.builder.add("Cast", layer.x(), to="f32") if mode != "nearest" else layer.x(),
-        layer.numbers(1),
+    return lambda node: node.builder.resize(
+        node.builder.add("Cast", node.x(), to="f32") if mode != "nearest" else node.x(),
+        node.numbers(1),
         mode,
-        align_corners=layer.flag("align_corners"),
-        half_pixel=layer.flag("half_pixel_centers"),
+        align_corners=node.flag("align_corners"),
+        half_pixel=node.flag("half_pixel_centers"),
     )
 
 
 _FUSED = {"Relu": "Relu", "Elu": "Elu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "Gelu": "Gelu", "GeluExact": "Gelu"}
 
 
-def fused(layer: Layer, y: Value) -> Value:
+def fused(node: TensorflowNode, y: Value) -> Value:
     """What a fused operator of the graph optimiser does with its product; further operands are its parameters."""
-    builder, at, channels = layer.builder, 2, 1 if first(layer) else -1
-    for name in (bytes(s).decode() for s in layer.attribute("fused_ops").list.s):
+    builder, at, channels = node.builder, 2, 1 if first(node) else -1
+    for name in (bytes(s).decode() for s in node.attribute("fused_ops").list.s):
         if name == "BiasAdd":
-            y = builder.add("Add", y, _along(layer, layer.x(at), y, channels))
+            y = builder.add("Add", y, _along(node, node.x(at), y, channels))
             at += 1
         elif name == "FusedBatchNorm":
-            scale, offset, mean, variance = (layer.x(at + k) for k in range(4))
-            epsilon = builder.number(layer.number("epsilon", 1e-4), y)
+            scale, offset, mean, variance = (node.x(at + k) for k in range(4))
+            epsilon = builder.number(node.number("epsilon", 1e-4), y)
             factor = builder.add("Div", scale, builder.add("Sqrt", builder.add("Add", variance, epsilon)))
             shift = builder.add("Sub", offset, builder.add("Mul", mean, factor))
-            scaled = builder.add("Mul", y, _along(layer, factor, y, channels))
-            y, at = builder.add("Add", scaled, _along(layer, shift, y, channels)), at + 4
+            scaled = builder.add("Mul", y, _along(node, factor, y, channels))
+            y, at = builder.add("Add", scaled, _along(node, shift, y, channels)), at + 4
         elif name == "Relu6":
             y = builder.clip(y, 0, 6)
         elif name == "LeakyRelu":
-            y = builder.add("LeakyRelu", y, alpha=layer.number("leakyrelu_alpha", 0.2))
+            y = builder.add("LeakyRelu", y, alpha=node.number("leakyrelu_alpha", 0.2))
         elif name in _FUSED:
             options = {"approximate": "tanh"} if name == "GeluApproximate" else {}
             y = builder.add(_FUSED[name], y, **options)
@@ -156,17 +156,17 @@ def fused(layer: Layer, y: Value) -> Value:
     return y
 
 
-def _along(layer: Layer, vector: Value, like: Value, axis: int) -> Value:
+def _along(node: TensorflowNode, vector: Value, like: Value, axis: int) -> Value:
     """A vector that broadcasts along one axis."""
-    rank = layer.builder.type(like).rank
-    return layer.builder.reshape(vector, (-1, *(1,) * (rank - 1 - axis % rank)))
+    rank = node.builder.type(like).rank
+    return node.builder.reshape(vector, (-1, *(1,) * (rank - 1 - axis % rank)))
 
 
 def _with_fused(spell: Spell) -> Spell:
-    def made(layer: Layer) -> Made:
-        y = spell(layer)
+    def made(node: TensorflowNode) -> Made:
+        y = spell(node)
         assert isinstance(y, Value)
-        return fused(layer, y)
+        return fused(node, y)
 
     return made
 
@@ -174,38 +174,36 @@ def _with_fused(spell: Spell) -> Spell:
 def _pool_with_sizes(kind: str) -> Spell:
     """The window is an operand."""
 
-    def spell(layer: Layer) -> Made:
-        kernel, strides = (_inner(layer, layer.numbers(k)) for k in (1, 2))
-        return back(layer, layer.builder.pool(kind, image(layer), kernel, strides, padding(layer)))
+    def spell(node: TensorflowNode) -> Made:
+        kernel, strides = (_inner(node, node.numbers(k)) for k in (1, 2))
+        return back(node, node.builder.pool(kind, image(node), kernel, strides, padding(node)))
 
     return spell
 
 
-def _pool_with_places(layer: Layer) -> Made:
+def _pool_with_places(node: TensorflowNode) -> Made:
     """Places count (row, column, channel), and pictures where the graph says so."""
-    builder, x = layer.builder, layer.x()
+    builder, x = node.builder, node.x()
     n, h, w, c = builder.dims(x)
-    kernel, strides = spatial(layer, "ksize"), spatial(layer, "strides")
-    pads = builder.pads(x, kernel, strides, (1, 1), padding(layer))
+    kernel, strides = spatial(node, "ksize"), spatial(node, "strides")
+    pads = builder.pads(x, kernel, strides, (1, 1), padding(node))
     window = {"kernel_shape": tuple(kernel), "strides": tuple(strides), "pads": pads}
     y, places = (builder.last(v) for v in builder.adds("MaxPoolWithIndices", 2, builder.first(x), **window))
     plane = np.arange(n).reshape(n, 1, 1, 1) * c + np.arange(c)
-    offset = np.arange(c) + (
-        np.arange(n).reshape(n, 1, 1, 1) * h * w * c if layer.flag("include_batch_in_index") else 0
-    )
+    offset = np.arange(c) + (np.arange(n).reshape(n, 1, 1, 1) * h * w * c if node.flag("include_batch_in_index") else 0)
     inside = builder.add("Sub", places, builder.constant((plane * h * w).astype(np.int64), "planes"))
     numbers = builder.add("Mul", inside, builder.constant(np.array(c, np.int64), "channels"))
     numbers = builder.add("Add", numbers, builder.constant(np.asarray(offset, np.int64), "offset"))
-    to = layer.dtype("Targmax").value if "Targmax" in layer.node.attr else "i64"
+    to = node.dtype("Targmax").value if "Targmax" in node.node.attr else "i64"
     return y, numbers if to == "i64" else builder.add("Cast", numbers, to=to)
 
 
-def _taps(layer: Layer, x: Value, kernel: tuple[int, int], names: tuple[str, str], fill: float) -> list[Value]:
+def _taps(node: TensorflowNode, x: Value, kernel: tuple[int, int], names: tuple[str, str], fill: float) -> list[Value]:
     """What each place of a window sees, row by row: [N, rows, columns, C] each."""
-    builder, strides, rates = layer.builder, *(tuple(spatial(layer, name)) for name in names)
+    builder, strides, rates = node.builder, *(tuple(spatial(node, name)) for name in names)
     if kernel[0] * kernel[1] > MOST_TAPS:
         raise RefusedError(f"windows of {list(kernel)} are not supported")
-    pads = builder.pads(x, kernel, strides, rates, padding(layer))
+    pads = builder.pads(x, kernel, strides, rates, padding(node))
     widths = np.array([(0, 0), (pads[0], pads[2]), (pads[1], pads[3]), (0, 0)])
     wide = builder.pad(x, widths, builder.number(fill, x)) if any(pads) else x
     counts = [
@@ -220,31 +218,31 @@ def _taps(layer: Layer, x: Value, kernel: tuple[int, int], names: tuple[str, str
     return found
 
 
-def _patches(layer: Layer) -> Made:
-    high, wide = spatial(layer, "ksizes")
-    parts = _taps(layer, layer.x(), (high, wide), ("strides", "rates"), 0)
-    return layer.builder.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
+def _patches(node: TensorflowNode) -> Made:
+    high, wide = spatial(node, "ksizes")
+    parts = _taps(node, node.x(), (high, wide), ("strides", "rates"), 0)
+    return node.builder.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
 
 
-def _dilation(layer: Layer) -> Made:
+def _dilation(node: TensorflowNode) -> Made:
     """The greatest sum of a picture and a filter [h, w, C] in every window; what lies outside never wins."""
-    builder, w = layer.builder, layer.x(1)
+    builder, w = node.builder, node.x(1)
     high, wide, _ = builder.dims(w)
-    parts = _taps(layer, layer.x(), (high, wide), ("strides", "rates"), float(np.finfo(np.float32).min))
+    parts = _taps(node, node.x(), (high, wide), ("strides", "rates"), float(np.finfo(np.float32).min))
     rows = builder.unpack(builder.reshape(w, (high * wide, -1)), 0)
     sums = [builder.add("Add", part, row) for part, row in zip(parts, rows, strict=True)]
     return builder.add("Max", *sums)
 
 
-def _crop_and_resize(layer: Layer) -> Made:
+def _crop_and_resize(node: TensorflowNode) -> Made:
     """Boxes (y0, x0, y1, x1) over the picture, corners on corners: bins of one sample with their centres there."""
-    builder, x = layer.builder, layer.x()
-    if layer.text("method", "bilinear") != "bilinear":
+    builder, x = node.builder, node.x()
+    if node.text("method", "bilinear") != "bilinear":
         raise RefusedError("only linear sampling is supported")
-    (rows, columns), (_, h, w, _) = layer.numbers(3), builder.dims(x)
+    (rows, columns), (_, h, w, _) = node.numbers(3), builder.dims(x)
     if not (0 < rows < 1 << 12 and 0 < columns < 1 << 12):
         raise RefusedError(f"pictures of {rows}x{columns} are impossible")
-    edges = builder.add("Mul", layer.x(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
+    edges = builder.add("Mul", node.x(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
     low, high = builder.split(edges, [2, 2], 1)
     count = np.array([rows, columns], np.float32)
     step = builder.add("Mul", builder.add("Sub", high, low), builder.constant(1 / np.maximum(count - 1, 1), "share"))
@@ -255,22 +253,24 @@ def _crop_and_resize(layer: Layer) -> Made:
     )
     end = builder.add("Add", begin, builder.add("Mul", step, builder.constant(count, "count")))
     corners = builder.add("Gather", builder.add("Concat", begin, end, axis=1), builder.ints(1, 0, 3, 2), axis=1)
-    numbers = builder.add("Cast", layer.x(2), to="i64")
+    numbers = builder.add("Cast", node.x(2), to="i64")
     made = builder.add(
         "RoiAlign", builder.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
     )
     at = (builder.add("Where", builder.constant(count > 1, "several"), low, middle), step)
-    outside = builder.number(layer.number("extrapolation_value", 0.0), x)
-    return builder.add("Where", _inside(layer, *at, (rows, columns), (h, w)), builder.last(made), outside)
+    outside = builder.number(node.number("extrapolation_value", 0.0), x)
+    return builder.add("Where", _inside(node, *at, (rows, columns), (h, w)), builder.last(made), outside)
 
 
 _ROUNDING = 1e-5
 """How far outside, in extents of the picture, a sample on its edge may come to lie by rounding."""
 
 
-def _inside(layer: Layer, first: Value, step: Value, counts: tuple[int, int], extents: tuple[int, int]) -> Value:
+def _inside(
+    node: TensorflowNode, first: Value, step: Value, counts: tuple[int, int], extents: tuple[int, int]
+) -> Value:
     """[boxes, rows, columns, 1]: which samples, from ``first`` on and ``step`` apart, lie in the picture."""
-    builder, sides = layer.builder, list[Value]()
+    builder, sides = node.builder, list[Value]()
     for axis, (count, extent) in enumerate(zip(counts, extents, strict=True)):
         begin, gap = (builder.split(v, [1, 1], 1)[axis] for v in (first, step))
         places = builder.constant(np.arange(count, dtype=np.float32)[None], "places")
@@ -291,11 +291,11 @@ def _area(n: int, count: int) -> Array:
     return np.asarray(np.maximum(overlap, 0) * count / n, np.float32)
 
 
-def _resize_area(layer: Layer) -> Made:
-    builder, x = layer.builder, layer.builder.add("Cast", layer.x(), to="f32")
+def _resize_area(node: TensorflowNode) -> Made:
+    builder, x = node.builder, node.builder.add("Cast", node.x(), to="f32")
     n, h, w, c = builder.dims(x)
-    high, wide = layer.numbers(1)
-    if layer.flag("align_corners") or not (0 < high < 1 << 14 and 0 < wide < 1 << 14):
+    high, wide = node.numbers(1)
+    if node.flag("align_corners") or not (0 < high < 1 << 14 and 0 < wide < 1 << 14):
         raise RefusedError(f"an image of {h}x{w} cannot be made one of {high}x{wide} by areas")
     y = builder.reshape(
         builder.add("MatMul", builder.constant(_area(h, high).T.copy(), "rows"), builder.reshape(x, (n, h, w * c))),
@@ -306,11 +306,11 @@ def _resize_area(layer: Layer) -> Made:
     )
 
 
-def _blocks(layer: Layer) -> tuple[list[int], Array]:
-    size = layer.integer("block_size")
-    if not 0 < size < math.prod(layer.builder.dims(layer.x())) + 1:
+def _blocks(node: TensorflowNode) -> tuple[list[int], Array]:
+    size = node.integer("block_size")
+    if not 0 < size < math.prod(node.builder.dims(node.x())) + 1:
         raise RefusedError(f"blocks of {size} are impossible")
-    return [size, size], layer.array(1)
+    return [size, size], node.array(1)
 
 
 WINDOWS: dict[str, Spell] = {
@@ -329,6 +329,6 @@ WINDOWS: dict[str, Spell] = {
     "CropAndResize": _crop_and_resize,
     "ExtractImagePatches": _patches,
     "Dilation2D": _dilation,
-    "SpaceToBatch": lambda layer: layer.builder.space_to_batch(layer.x(), *_blocks(layer)),
-    "BatchToSpace": lambda layer: layer.builder.batch_to_space(layer.x(), *_blocks(layer)),
+    "SpaceToBatch": lambda node: node.builder.space_to_batch(node.x(), *_blocks(node)),
+    "BatchToSpace": lambda node: node.builder.batch_to_space(node.x(), *_blocks(node)),
 }

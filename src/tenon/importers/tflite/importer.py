@@ -10,13 +10,13 @@ import numpy as np
 
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.importers.shared.tensorflow_family import Operands
+from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import WHOLE, DType, Quant, TensorType
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TfliteTensor:
     """A tensor of the file; ``data`` is set for constants.  ``broken`` says why it cannot be used."""
 
     name: str
@@ -32,7 +32,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Operation:
+class TfliteOperation:
     """An operator of the file; operands are numbers of tensors, -1 is absent."""
 
     type: str
@@ -44,21 +44,25 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Content:
+class TfliteGraph:
     """The main sub-graph of a file."""
 
     name: str
-    tensors: list[Tensor]
-    operations: list[Operation]
+    tensors: list[TfliteTensor]
+    operations: list[TfliteOperation]
     inputs: list[int]
     outputs: list[int]
 
 
-class Importer:
+class TfliteImporter:
     """One file on its way to a graph."""
 
     def __init__(
-        self, builder: ChannelsLast, content: Content, operators: Mapping[str, Spell], movers: Container[str]
+        self,
+        builder: ChannelsLast,
+        content: TfliteGraph,
+        operators: Mapping[str, OperatorFunction],
+        movers: Container[str],
     ) -> None:
         self.builder, self.content, self.operators, self.movers = builder, content, operators, movers
         self.builder.remember()
@@ -86,7 +90,7 @@ class Importer:
                     builder[self.names[i]] = self.raw(i)
         return builder.finish([*(self.names[i] for i in content.outputs), *self.kept])
 
-    def operation(self, operation: Operation) -> None:
+    def operation(self, operation: TfliteOperation) -> None:
         spell = self.operators.get(operation.type)
         for name in (self.names[i] for i in operation.inputs if i >= 0):
             if name in self.builder:
@@ -94,7 +98,7 @@ class Importer:
         try:
             if spell is None:
                 raise unknown(operation.type, self.operators)
-            layer = Layer(self, operation, operation.type in self.movers and self.alike(operation))
+            layer = TfliteNode(self, operation, operation.type in self.movers and self.alike(operation))
             found = spell(layer)
             made = [found] if isinstance(found, Value) else list(found)
             if len(made) < len(operation.outputs):
@@ -108,7 +112,7 @@ class Importer:
             if i >= 0:
                 self.store(i, value)
 
-    def alike(self, operation: Operation) -> bool:
+    def alike(self, operation: TfliteOperation) -> bool:
         """Whether all quantised operands share one quantisation, so that integers may be moved as they are."""
         tensors = [self.content.tensors[i] for i in (*operation.inputs, *operation.outputs) if i >= 0]
         quants = {(t.dtype, t.quant) for t in tensors if t.quant is not None and t.dtype is not DType.I32}
@@ -128,7 +132,7 @@ class Importer:
             value = builder.add("Cast", value, to=tensor.dtype.value)
         builder[self.names[i]] = value
 
-    def grid(self, tensor: Tensor) -> tuple[Value, Value]:
+    def grid(self, tensor: TfliteTensor) -> tuple[Value, Value]:
         """A tensor's scale and zero point, as operands."""
         quant = tensor.quant
         assert quant is not None
@@ -181,13 +185,13 @@ class Importer:
         return self.counts[value]
 
 
-class Layer(Operands):
+class TfliteNode(TensorflowFamilyNode):
     """An operator of the file as the functions of ``tflite.ops`` see it.
 
     ``raw`` says that integers are moved as they are: then ``x`` gives what is stored, not what it stands for.
     """
 
-    def __init__(self, importer: Importer, operation: Operation, raw: bool) -> None:
+    def __init__(self, importer: TfliteImporter, operation: TfliteOperation, raw: bool) -> None:
         self.importer, self.operation, self.raw = importer, operation, raw
         self.builder = importer.builder
 
@@ -281,13 +285,13 @@ class Layer(Operands):
         self.builder[name] = value
         self.importer.kept.append(name)
 
-    def output(self, k: int = 0) -> Tensor:
+    def output(self, k: int = 0) -> TfliteTensor:
         outputs = self.operation.outputs
         if k >= len(outputs) or outputs[k] < 0:
             raise RefusedError(f"output {k} is missing")
         return self.importer.content.tensors[outputs[k]]
 
-    def intermediate(self, k: int) -> Tensor:
+    def intermediate(self, k: int) -> TfliteTensor:
         """A tensor that says nothing but how numbers within the operator are quantised."""
         numbers = self.operation.intermediates
         if k >= len(numbers) or numbers[k] < 0 or self.importer.content.tensors[numbers[k]].quant is None:
@@ -300,7 +304,7 @@ class Layer(Operands):
         return self.builder.number(quant.zero_point[0], like) if self.raw and quant is not None else None
 
 
-Spell = Callable[[Layer], Value | Sequence[Value]]
+OperatorFunction = Callable[[TfliteNode], Value | Sequence[Value]]
 
 
 def dequantized(data: Array, quant: Quant) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from tenon.decompositions.integer_arithmetic import Integers
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.tflite.fixed_point import sigmoid_table, tanh_table
-from tenon.importers.tflite.importer import Layer, Tensor
+from tenon.importers.tflite.importer import TfliteNode, TfliteTensor
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 
@@ -25,7 +25,7 @@ _EXACT = 1 << 24
 """Below it f32 holds every integer, and so every sum of integers in any order."""
 
 
-class Cell(Protocol):
+class LstmCell(Protocol):
     """Where the operands stand; each of the lists is of input, forget, cell and output gate."""
 
     @property
@@ -43,21 +43,21 @@ class Cell(Protocol):
     @property
     def states(self) -> Sequence[int]: ...
 
-    def gates(self, layer: Layer) -> range: ...
+    def gates(self, node: TfliteNode) -> range: ...
 
 
-def applies(layer: Layer, cell: Cell) -> bool:
+def applies(node: TfliteNode, cell: LstmCell) -> bool:
     """Whether the operands are those of LiteRT's kernel of 8-bit integers, without a normalisation of its gates."""
-    tensors = layer.importer.content.tensors
+    tensors = node.importer.content.tensors
 
     def is_a(k: int, dtype: DType) -> bool:
-        one = tensors[layer.index(k)] if layer.has(k) else None
+        one = tensors[node.index(k)] if node.has(k) else None
         return one is not None and one.dtype is dtype and one.quant is not None and len(one.quant.scale) == 1
 
-    weights = [k for gate in cell.gates(layer) for k in (cell.w[gate], cell.r[gate])]
+    weights = [k for gate in cell.gates(node) for k in (cell.w[gate], cell.r[gate])]
     h, c = cell.states or (-1, -1)
     whole = h >= 0 and all(is_a(k, DType.I8) for k in (0, *weights, h)) and is_a(c, DType.I16)
-    return whole and layer.activation == 4 and not any(layer.has(k) for k in cell.norms)
+    return whole and node.activation == 4 and not any(node.has(k) for k in cell.norms)
 
 
 def scaled(x: Integers, factors: Sequence[float]) -> Integers:
@@ -88,8 +88,8 @@ def _limited(x: Integers, bits: int = 16) -> Integers:
 class IntegerLstm:
     """One layer: what its operands say, and its steps over integers of 64 bits."""
 
-    layer: Layer
-    cell: Cell
+    layer: TfliteNode
+    cell: LstmCell
 
     def __post_init__(self) -> None:
         self.builder, self.gates = self.layer.builder, self.cell.gates(self.layer)
@@ -100,7 +100,7 @@ class IntegerLstm:
         self.sigmoid, self.tanh = self.table("sigmoid", sigmoid_table()), self.table("tanh_3", tanh_table(3))
         self.squashed = self.table(f"tanh_{15 + self.power}", tanh_table(15 + self.power))
 
-    def tensor(self, k: int) -> Tensor:
+    def tensor(self, k: int) -> TfliteTensor:
         return self.layer.importer.content.tensors[self.layer.index(k)]
 
     def numbers(self, k: int) -> Array:
@@ -216,11 +216,11 @@ class IntegerLstm:
         return builder.pack(outputs, 0), self.real(cell.states[0], h), self.real(cell.states[1], c)
 
 
-def _scale(tensor: Tensor) -> float:
+def _scale(tensor: TfliteTensor) -> float:
     assert tensor.quant is not None
     return tensor.quant.scale[0]
 
 
-def _zero(tensor: Tensor) -> int:
+def _zero(tensor: TfliteTensor) -> int:
     assert tensor.quant is not None
     return tensor.quant.zero_point[0]

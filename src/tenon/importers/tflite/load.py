@@ -17,10 +17,10 @@ from tenon.errors import FormatError
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.tflite import schema
 from tenon.importers.tflite.importer import (
-    Content,
-    Importer,
-    Operation,
-    Tensor,
+    TfliteGraph,
+    TfliteImporter,
+    TfliteOperation,
+    TfliteTensor,
 )
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph
@@ -45,13 +45,13 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     try:
         content = parse(file)
         name = content.name if content.name != "main" else ""
-        return Importer(ChannelsLast(file, name, shapes, inputs, outputs), content, OPERATORS, MOVERS).run()
+        return TfliteImporter(ChannelsLast(file, name, shapes, inputs, outputs), content, OPERATORS, MOVERS).run()
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
 
 
 # ---------------------------------------------------------------------------------------------- parsing
-def parse(file: ModelFile) -> Content:
+def parse(file: ModelFile) -> TfliteGraph:
     """What the file says.  Raises FormatError."""
     try:
         return _parse(file.data)
@@ -59,7 +59,7 @@ def parse(file: ModelFile) -> Content:
         raise FormatError(f"{file.name}: not a readable TFLite model: {error}") from error
 
 
-def _parse(data: bytes) -> Content:
+def _parse(data: bytes) -> TfliteGraph:
     if data[4:8] != IDENTIFIER:
         raise FormatError("its identifier is not TFL3")
     model = Buffer(data).root()
@@ -80,7 +80,7 @@ def _parse(data: bytes) -> Content:
     ends = [main.ints(slots["inputs"]), main.ints(slots["outputs"])]
     if not all(0 <= i < len(tensors) for end in ends for i in end):
         raise FormatError("an input or output is a tensor that is not there")
-    return Content(main.text(slots["name"]), tensors, operations, *ends)
+    return TfliteGraph(main.text(slots["name"]), tensors, operations, *ends)
 
 
 def _operator_type(code: Table) -> str:
@@ -90,7 +90,7 @@ def _operator_type(code: Table) -> str:
     return code.text(slots["custom"]) if name == "CUSTOM" else name
 
 
-def _operation(table: Table, codes: Sequence[str], tensors: int) -> Operation:
+def _operation(table: Table, codes: Sequence[str], tensors: int) -> TfliteOperation:
     slots = schema.OPERATOR
     opcode = table.get(slots["opcode"], "u32")
     ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
@@ -98,10 +98,10 @@ def _operation(table: Table, codes: Sequence[str], tensors: int) -> Operation:
         raise FormatError("an operator refers to what is not there")
     found = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
     custom = table.vector(slots["custom_options"], "u8").tobytes()
-    return Operation(codes[opcode], found, custom, *ends)
+    return TfliteOperation(codes[opcode], found, custom, *ends)
 
 
-def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> Tensor:
+def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> TfliteTensor:
     slots = schema.TENSOR
     name = table.text(slots["name"]) or f"tensor_{number}"
     shape, code = tuple(table.ints(slots["shape"])), table.get(slots["type"], "i8")
@@ -123,7 +123,7 @@ def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) ->
             broken = f"holds {content.size} bytes where {list(shape)} needs {math.prod(shape) * dtype.bytes}"
         else:
             array = content.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False).reshape(shape)
-    return Tensor(name, shape, dtype, quant, array, broken)
+    return TfliteTensor(name, shape, dtype, quant, array, broken)
 
 
 def _content(buffer: Table, data: bytes) -> Array:

@@ -18,7 +18,7 @@ from tenon.decompositions.onnx_operator import spelled
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.tflite.fourier import real_inverse, real_transform
-from tenon.importers.tflite.importer import Layer
+from tenon.importers.tflite.importer import TfliteNode
 from tenon.ir.graph import Value
 from tenon.ir.types import DType, TensorType
 from tenon.wire.flatbuffer import flex_map
@@ -27,37 +27,37 @@ MOST_PRODUCTS = 1 << 20
 """Of a filter bank."""
 
 
-def options(layer: Layer, *names: str) -> list[int]:
-    given: dict[str, Any] = flex_map(layer.operation.custom)
+def options(node: TfliteNode, *names: str) -> list[int]:
+    given: dict[str, Any] = flex_map(node.operation.custom)
     missing = [name for name in names if name not in given]
     if missing:
         raise RefusedError(f"its options lack {', '.join(missing)}")
     return [int(given[name]) for name in names]
 
 
-def _shift(layer: Layer, name: str) -> int:
-    (bits,) = options(layer, name)
+def _shift(node: TfliteNode, name: str) -> int:
+    (bits,) = options(node, name)
     if not 0 <= bits < 32:
         raise RefusedError(f"it shifts by {bits} bits")
     return bits
 
 
-def operand(layer: Layer, k: int, dtype: DType) -> Integers:
+def operand(node: TfliteNode, k: int, dtype: DType) -> Integers:
     """Operand ``k``, which is stored in this type."""
-    found = layer.stored(k)
-    if layer.builder.type(found).dtype is not dtype:
-        raise RefusedError(f"input {k} is of type {layer.builder.type(found).dtype}; it must be {dtype}")
-    return Integers(layer.builder, found)
+    found = node.stored(k)
+    if node.builder.type(found).dtype is not dtype:
+        raise RefusedError(f"input {k} is of type {node.builder.type(found).dtype}; it must be {dtype}")
+    return Integers(node.builder, found)
 
 
 class State:
     """What an operator remembers from one run to the next: an input of the network, zeros at first, and an output."""
 
-    def __init__(self, layer: Layer, name: str, dtype: DType, dims: Sequence[int]) -> None:
-        self._layer, self._name, number = layer, name, 2
-        while self._name in layer.builder:  # an operator before this one remembers the same
+    def __init__(self, node: TfliteNode, name: str, dtype: DType, dims: Sequence[int]) -> None:
+        self._layer, self._name, number = node, name, 2
+        while self._name in node.builder:  # an operator before this one remembers the same
             self._name, number = f"{name}_{number}", number + 1
-        self.before = Integers(layer.builder, layer.builder.input(self._name, TensorType(dtype, tuple(dims))))
+        self.before = Integers(node.builder, node.builder.input(self._name, TensorType(dtype, tuple(dims))))
 
     def keep(self, after: Integers) -> None:
         name = f"{self._name}_out"
@@ -66,30 +66,30 @@ class State:
 
 
 # ----------------------------------------------------------------------------------------------- the spectrum
-def _window(layer: Layer) -> Made:
+def _window(node: TfliteNode) -> Made:
     """Samples times weights, without the weights' fraction, limited to 16 bits."""
-    shift = _shift(layer, "shift")
-    x, weights = (operand(layer, k, DType.I16).to(DType.I32) for k in (0, 1))
+    shift = _shift(node, "shift")
+    x, weights = (operand(node, k, DType.I16).to(DType.I32) for k in (0, 1))
     (size,) = weights.dims
     framed = x.reshape(*x.dims[:-1], -1, size) * weights >> shift
     return framed.most(-(1 << 15)).least((1 << 15) - 1).to(DType.I16).reshape(*x.dims).value
 
 
-def _fft_auto_scale(layer: Layer) -> Made:
+def _fft_auto_scale(node: TfliteNode) -> Made:
     """Samples moved up until the largest fills 16 bits, and by how many bits; silence stays where it is.
 
     -32768 counts as larger than 32767; TFLM's search for the largest forgets all that came before one.
     """
-    x = operand(layer, 0, DType.I16).to(DType.I32)
+    x = operand(node, 0, DType.I16).to(DType.I32)
     largest = x.node("Abs").node("ReduceMax", keepdims=0)
     room = (largest.like(15) - largest.bits(16)).most(0).where(largest.above(0), 0)
     return (x << room).to(DType.I16).value, room.value
 
 
-def _rfft(layer: Layer) -> Made:
+def _rfft(node: TfliteNode) -> Made:
     """The spectrum of the last axis, filled up with zeros; that of integers is divided by its length."""
-    builder, x = layer.builder, layer.stored(0)
-    (length,) = options(layer, "fft_length")
+    builder, x = node.builder, node.stored(0)
+    (length,) = options(node, "fft_length")
     *outer, size = builder.dims(x)
     if size > length:
         raise RefusedError(f"{size} samples do not fit a transform of {length}")
@@ -97,15 +97,15 @@ def _rfft(layer: Layer) -> Made:
         rows = builder.reshape(x, (-1, size, 1))
         (y,) = spelled(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1)
         return builder.reshape(y, (*outer, length // 2 * 2 + 2))
-    rows = _integers(layer, x)
+    rows = _integers(node, x)
     rows = builder.pad(rows, np.array([[0, 0], [0, length - size]])) if size < length else rows
     return real_transform(Integers(builder, rows)).reshape(*outer, length + 2).value
 
 
-def _irfft(layer: Layer) -> Made:
+def _irfft(node: TfliteNode) -> Made:
     """The signal whose spectrum lies along the last axis."""
-    builder, x = layer.builder, layer.stored(0)
-    (length,) = options(layer, "fft_length")
+    builder, x = node.builder, node.stored(0)
+    (length,) = options(node, "fft_length")
     *outer, size = builder.dims(x)
     if size != length // 2 * 2 + 2:
         raise RefusedError(f"{size} numbers are no spectrum of {length}")
@@ -113,38 +113,38 @@ def _irfft(layer: Layer) -> Made:
         rows = builder.reshape(x, (-1, size // 2, 2))
         (y,) = spelled(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1, inverse=1)
         return builder.reshape(y, (*outer, length))
-    return real_inverse(Integers(builder, _integers(layer, x))).reshape(*outer, length).value
+    return real_inverse(Integers(builder, _integers(node, x))).reshape(*outer, length).value
 
 
-def _integers(layer: Layer, x: Value) -> Value:
+def _integers(node: TfliteNode, x: Value) -> Value:
     """Rows of integers of 16 or 32 bits."""
-    dtype = layer.builder.type(x).dtype
+    dtype = node.builder.type(x).dtype
     if dtype not in (DType.I16, DType.I32):
         raise RefusedError(f"a transform of {dtype} is not supported")
-    return layer.builder.reshape(x, (-1, layer.builder.dims(x)[-1]))
+    return node.builder.reshape(x, (-1, node.builder.dims(x)[-1]))
 
 
-def _energy(layer: Layer) -> Made:
+def _energy(node: TfliteNode) -> Made:
     """Squared magnitudes from one index to another; TFLM leaves the others as they are, here they are 0."""
-    start, end = options(layer, "start_index", "end_index")
-    x = operand(layer, 0, DType.I16).to(DType.I32).reshape(-1, 2)
+    start, end = options(node, "start_index", "end_index")
+    x = operand(node, 0, DType.I16).to(DType.I32).reshape(-1, 2)
     if not 0 <= start < end <= x.dims[0]:
         raise RefusedError(f"it takes the energies from {start} to {end} of {x.dims[0]}")
-    part = Integers(layer.builder, layer.builder.slice(x.value, [start], [end], [0]))
+    part = Integers(node.builder, node.builder.slice(x.value, [start], [end], [0]))
     sums = (part * part).to(DType.U32).sum(1)
-    return layer.builder.pad(sums.value, np.array([[start, x.dims[0] - end]]))
+    return node.builder.pad(sums.value, np.array([[start, x.dims[0] - end]]))
 
 
 # -------------------------------------------------------------------------------------------- the filter bank
-def _filter_bank(layer: Layer) -> Made:
+def _filter_bank(node: TfliteNode) -> Made:
     """Energies summed into channels that overlap.
 
     Each stretch of frequencies fades the channel before it out (unweights) and the one after it in (weights); the
     first stretch has no channel before it.
     """
-    (channels,) = options(layer, "num_channels")
-    x = operand(layer, 0, DType.U32).to(DType.I64)
-    weights, unweights, *tables = (layer.array(k).astype(np.int64).ravel() for k in range(1, 6))
+    (channels,) = options(node, "num_channels")
+    x = operand(node, 0, DType.U32).to(DType.I64)
+    weights, unweights, *tables = (node.array(k).astype(np.int64).ravel() for k in range(1, 6))
     if not 0 < channels < min(map(len, tables)) or channels * x.dims[0] > MOST_PRODUCTS:
         raise RefusedError(f"its tables do not describe {channels} channels of {x.dims[0]} energies")
     stretches = list(zip(*(table[: channels + 1].tolist() for table in tables), strict=True))
@@ -166,40 +166,40 @@ def _weighted(x: Integers, rows: Sequence[Sequence[tuple[int, int]]]) -> Integer
     return (x.take(table[:, :, 0]) * table[:, :, 1]).sum(1)
 
 
-def _square_root(layer: Layer) -> Made:
+def _square_root(node: TfliteNode) -> Made:
     """The nearest integer to the root, limited to as many bits as half of the words that the number needs; moved down.
 
     One step of Newton's method from an estimate in f32 is the root rounded down, or one more.
     """
-    x = operand(layer, 0, DType.U64)
-    real = layer.builder.add("Sqrt", layer.builder.add("Cast", x.value, to="f32"))
-    guess = Integers(layer.builder, layer.builder.add("Cast", real, to="u64")).most(1)
+    x = operand(node, 0, DType.U64)
+    real = node.builder.add("Sqrt", node.builder.add("Cast", x.value, to="f32"))
+    guess = Integers(node.builder, node.builder.add("Cast", real, to="u64")).most(1)
     root = ((guess + x // guess) >> 1).least((1 << 32) - 1)
     root = root - (root * root).above(x)
     root = root + (x - root * root).above(root)
     limit = x.like((1 << 32) - 1).where(x.above((1 << 32) - 1), (1 << 16) - 1)
-    shift = operand(layer, 1, DType.I32).to(DType.U64)
+    shift = operand(node, 1, DType.I32).to(DType.U64)
     return (root.least(limit) >> shift).to(DType.U32).value
 
 
-def _spectral_subtraction(layer: Layer) -> Made:
+def _spectral_subtraction(node: TfliteNode) -> Made:
     """Channels less the noise in them, which is a running mean; its weights differ for even and odd channels.
 
     The mean is the network's input ``noise_estimate``, and its output ``noise_estimate_out`` the next one.
     """
     bits, fraction, clamping, floor, count = options(
-        layer, "smoothing_bits", "spectral_subtraction_bits", "clamping", "min_signal_remaining", "num_channels"
+        node, "smoothing_bits", "spectral_subtraction_bits", "clamping", "min_signal_remaining", "num_channels"
     )
     even, odd = ("smoothing", "one_minus_smoothing"), ("alternate_smoothing", "alternate_one_minus_smoothing")
-    x = operand(layer, 0, DType.U32)
+    x = operand(node, 0, DType.U32)
     if x.dims != [count] or not (0 <= bits < 32 and 0 <= fraction < 64):
         raise RefusedError(f"{x.dims} numbers, {bits} and {fraction} bits are impossible for {count} channels")
     odds = np.arange(count) % 2
     fresh, old = (
-        np.where(odds, *options(layer, other, one)).astype(np.uint32).astype(np.uint64)
+        np.where(odds, *options(node, other, one)).astype(np.uint32).astype(np.uint64)
         for one, other in zip(even, odd, strict=True)
     )
-    state = State(layer, "noise_estimate", DType.U32, [count])
+    state = State(node, "noise_estimate", DType.U32, [count])
     scaled = x << bits
     noise = ((scaled.to(DType.U64) * fresh + state.before.to(DType.U64) * old) >> fraction).to(DType.U32)
     bounded = noise.least(scaled)
@@ -210,16 +210,16 @@ def _spectral_subtraction(layer: Layer) -> Made:
 
 
 # ------------------------------------------------------------------------------------------------- loudness
-def _pcan(layer: Layer) -> Made:
+def _pcan(node: TfliteNode) -> Made:
     """Automatic gain: channels times a function of their noise, then squared where they are small.
 
     The function is a table: values for 0, 1 and 2, then a parabola for each number of bits, in three numbers of four.
     """
-    shift = _shift(layer, "snr_shift")
+    shift = _shift(node, "snr_shift")
     x, noise, table = (
-        operand(layer, 0, DType.U32),
-        operand(layer, 1, DType.U32).to(DType.I64),
-        operand(layer, 2, DType.I16),
+        operand(node, 0, DType.U32),
+        operand(node, 1, DType.U32).to(DType.I64),
+        operand(node, 2, DType.I16),
     )
     if table.dims != [125]:
         raise RefusedError(f"its table has {table.dims} numbers; it must have 125")
@@ -233,10 +233,10 @@ def _pcan(layer: Layer) -> Made:
     return (ratio * ratio >> 20).where(ratio.below(2 << 12), (ratio >> 6) - (1 << 6)).value
 
 
-def _log(layer: Layer) -> Made:
+def _log(node: TfliteNode) -> Made:
     """Logarithms by a table of how far log2(1 + t) lies above t, at 128 places with lines between."""
-    (scale,) = options(layer, "output_scale")
-    x = (operand(layer, 0, DType.U32) << _shift(layer, "input_correction_bits")).to(DType.I64)
+    (scale,) = options(node, "output_scale")
+    x = (operand(node, 0, DType.U32) << _shift(node, "input_correction_bits")).to(DType.I64)
     table = x.like(np.array([round(65536 * (math.log2(1 + i / 128) - i / 128)) for i in range(129)]))
     whole = x.most(1).bits(32) - 1
     t = ((x.most(1) << 16) >> whole) - (1 << 16)
@@ -248,7 +248,7 @@ def _log(layer: Layer) -> Made:
     return y.where(x.above(1), 0).to(DType.I16).value
 
 
-SIGNAL: dict[str, Callable[[Layer], Made]] = {
+SIGNAL: dict[str, Callable[[TfliteNode], Made]] = {
     "SignalEnergy": _energy, "SignalFftAutoScale": _fft_auto_scale, "SignalFilterBank": _filter_bank,
     "SignalFilterBankLog": _log, "SignalFilterBankSpectralSubtraction": _spectral_subtraction,
     "SignalFilterBankSquareRoot": _square_root, "SignalIrfft": _irfft, "SignalPCAN": _pcan, "SignalRfft": _rfft,

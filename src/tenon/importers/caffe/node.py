@@ -9,14 +9,14 @@ import numpy as np
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
+from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Array, Value
 from tenon.wire.protobuf import Message
 
 Tops = Value | Sequence[Value]
 
 
-class Layer(Emitter):
+class CaffeLayer(NodeContext):
     """A layer about to be imported.  ``blobs`` are the weights by layer, None when there is no weights file.
 
     ``p`` are its parameters, the message in the field that its row of the table names.
@@ -89,11 +89,11 @@ class Layer(Emitter):
         return self.weights(1, (size,), self.p.bias_filler) if self.p.bias_term else None
 
 
-Table = dict[str, tuple[str, Callable[[Layer], Tops]]]
+Table = dict[str, tuple[str, Callable[[CaffeLayer], Tops]]]
 """Layer types: the field of their parameters (empty where there are none), and what they mean."""
 
 
-def simple(type: str) -> tuple[str, Callable[[Layer], Tops]]:
+def simple(type: str) -> tuple[str, Callable[[CaffeLayer], Tops]]:
     """The row of a layer that is one operator without attributes."""
     return "", lambda layer: layer.add(type, layer.x)
 

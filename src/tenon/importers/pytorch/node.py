@@ -9,7 +9,7 @@ import numpy as np
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
+from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 
@@ -18,7 +18,7 @@ TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int64": "i64", "
 """torch's element types, which bear NumPy's names, and ours."""
 
 
-class Context(Emitter):
+class PytorchNode(NodeContext):
     """The operator about to be made: its arguments by name, the shape and the element type of its first result, and
     which of several results are read."""
 
@@ -111,11 +111,11 @@ class Context(Emitter):
         return self.operand(first, like), self.operand(second, like)
 
 
-def simple(type: str, **attributes: Any) -> Callable[[Context], Value]:
+def simple(type: str, **attributes: Any) -> Callable[[PytorchNode], Value]:
     """One operator of ONNX, in the element type of the result."""
-    return lambda c: c.add(type, c.cast(c.x), **attributes)
+    return lambda node: node.add(type, node.cast(node.x), **attributes)
 
 
-def kept(type: str) -> Callable[[Context], Value]:
+def kept(type: str) -> Callable[[PytorchNode], Value]:
     """One operator of ONNX, in the element type of the operand."""
-    return lambda c: c.add(type, c.x)
+    return lambda node: node.add(type, node.x)

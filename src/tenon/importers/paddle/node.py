@@ -10,8 +10,8 @@ import numpy as np
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
-from tenon.importers.paddle.program import Operation
+from tenon.graph_builder.node_context import NodeContext
+from tenon.importers.paddle.program import PaddleOperation
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
@@ -32,11 +32,13 @@ def _numbers(name: str, values: Sequence[Value]) -> Any:
     return [n for v in values for n in v.array.ravel().tolist()]
 
 
-class Context(Emitter):
+class PaddleNode(NodeContext):
     """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program, and
     ``read`` are the names that any of them reads or the program returns."""
 
-    def __init__(self, builder: GraphBuilder, op: Operation, others: frozenset[str], read: frozenset[str]) -> None:
+    def __init__(
+        self, builder: GraphBuilder, op: PaddleOperation, others: frozenset[str], read: frozenset[str]
+    ) -> None:
         super().__init__(builder)
         self.others, self.read = others, read
         self.type = op.type

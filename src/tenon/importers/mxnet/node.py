@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
+from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 
@@ -25,7 +25,7 @@ LABELLED = frozenset(
 """Losses, whose second input is the label and which pass on their first when the network runs."""
 
 
-class Context(Emitter):
+class MxnetNode(NodeContext):
     """The operator about to be made.  Without stored parameters their shapes follow from the operator."""
 
     def __init__(

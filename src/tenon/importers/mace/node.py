@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.shared.named_arguments import Arguments
+from tenon.importers.shared.named_arguments import NamedArgumentNode
 from tenon.ir.graph import Value
 from tenon.ir.writer import is_known
 from tenon.wire.protobuf import Message
@@ -14,7 +14,7 @@ _FILTERS = {100: (3, 2, 0, 1), 101: (0, 1, 2, 3), 102: (2, 3, 0, 1), 103: (0, 3,
 """HWIO, OIHW, HWOI and OHWI, and the order that makes OIHW of them."""
 
 
-class Context(Arguments):
+class MaceNode(NamedArgumentNode):
     """The operator about to be made."""
 
     def __init__(self, builder: GraphBuilder, op: Message, defaults: dict[str, Message]) -> None:

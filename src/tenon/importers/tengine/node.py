@@ -8,15 +8,17 @@ from typing import Any
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter, Made
-from tenon.importers.tengine.file import Node, Reader
+from tenon.graph_builder.node_context import Made, NodeContext
+from tenon.importers.tengine.file import NodeRecord, TengineReader
 from tenon.ir.graph import Value
 
 
-class Context(Emitter):
+class TengineNode(NodeContext):
     """A node about to be made: its inputs, and its parameters as attributes of ``p``."""
 
-    def __init__(self, builder: GraphBuilder, reader: Reader, node: Node, inputs: Sequence[Value], fields: str) -> None:
+    def __init__(
+        self, builder: GraphBuilder, reader: TengineReader, node: NodeRecord, inputs: Sequence[Value], fields: str
+    ) -> None:
         super().__init__(builder)
         self.reader, self.node, self.inputs = reader, node, inputs
         self.p = _parameters(reader, node, fields.split())
@@ -57,11 +59,11 @@ class Context(Emitter):
         return self.inputs[0], self.inputs[1]
 
 
-Layer = tuple[str, str, Callable[[Context], Made]]
+LayerRow = tuple[str, str, Callable[[TengineNode], Made]]
 """The name of an operator, its parameters in the file's order, and what it becomes."""
 
 
-def _parameters(reader: Reader, node: Node, fields: Sequence[str]) -> dict[str, Any]:
+def _parameters(reader: TengineReader, node: NodeRecord, fields: Sequence[str]) -> dict[str, Any]:
     """Words by name: ``name`` an integer, ``name:f`` a float, ``name:I`` and ``name:F`` lists of either,
     ``name:A`` a list of four floats each.
 

@@ -10,19 +10,19 @@ from pathlib import PurePosixPath
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Emitter
-from tenon.importers.darknet.cfg import Parameters, Section
+from tenon.graph_builder.node_context import NodeContext
+from tenon.importers.darknet.cfg import DarknetWeights, Section
 from tenon.ir.graph import Value
 from tenon.ir.types import F32, tensor
 
 
 @dataclass
-class Network:
+class DarknetNetwork:
     """What the layers of a network share: their sections, their weights, the height and width of pictures."""
 
     builder: GraphBuilder
     sections: Sequence[Section]
-    parameters: Parameters
+    parameters: DarknetWeights
     picture: tuple[int, int]
     states: list[str] = field(default_factory=list)
     """Outputs that are the states of the next step."""
@@ -32,10 +32,10 @@ class Network:
         return [f"{section.type}_{i}" for i, section in enumerate(self.sections)]
 
 
-class Layer(Emitter):
+class DarknetLayer(NodeContext):
     """A layer about to be made: ``x`` is the result of the one before it."""
 
-    def __init__(self, network: Network, index: int) -> None:
+    def __init__(self, network: DarknetNetwork, index: int) -> None:
         super().__init__(network.builder)
         self.network, self.index, self.names = network, index, network.names
         self.section, self.parameters = network.sections[index], network.parameters

@@ -1,0 +1,302 @@
+"""MegEngine's operators in ONNX operators: one function per operator, and ``OPERATORS``.
+
+Definitions: dnn/src/common/opr_param_defs.py and imperative/src of MegEngine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tenon.decompositions.layers import adaptive_pool
+from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.node_context import same
+from tenon.importers.megengine.data_movement import (
+    axes_of_structs,
+    cumsum,
+    dimshuffle,
+    one_hot_picked,
+    pad,
+    picked,
+    reshape,
+    shape_of,
+    sorted_,
+    split,
+    subtensor,
+    top,
+)
+from tenon.importers.megengine.node import MegengineNode
+from tenon.ir.graph import Value
+
+_SINGLES = {0: "Relu", 1: "Abs", 2: "Acos", 3: "Asin", 4: "Ceil", 5: "Cos", 6: "Exp", 8: "Floor", 9: "Log", 11: "Neg",
+            12: "Sigmoid", 13: "Sin", 14: "Tanh", 40: "Tanh", 42: "Round", 45: "Erf", 49: "HardSwish", 52: "Not",
+            56: "Swish", 58: "Gelu"}  # fmt: skip
+_PAIRS = {16: "Add", 18: "Max", 19: "Min", 21: "Mul", 22: "Pow", 24: "Sub", 27: "Div", 53: "And", 54: "Or", 55: "Xor"}
+_COMPARED = {29: "Less", 30: "LessOrEqual", 31: "Equal"}
+_FUSED = {37: "Relu", 38: "Sigmoid", 39: "Tanh", 51: "HardSwish"}
+
+
+def elemwise(node: MegengineNode) -> Value:
+    """By mode; some fuse an addition or a product with what follows it."""
+    mode, given = node.get(0, "u32"), list(node.inputs)
+    if mode in _SINGLES:
+        return node.add(_SINGLES[mode], node.x)
+    if mode in _PAIRS and len(given) == 2:
+        return node.add(_PAIRS[mode], *given)
+    if mode in _COMPARED and len(given) == 2:
+        return node.add("Cast", node.add(_COMPARED[mode], *given), to="f32")
+    if mode in _FUSED and len(given) == 2:
+        return node.add(_FUSED[mode], node.add("Add", *given))
+    if mode == 17 and len(given) == 2:
+        return node.chain(node.add("Div", *given), "Floor")
+    if mode == 20 and len(given) == 2:
+        return node.add("Mod", *given, fmod=1)
+    if mode == 25 and len(given) == 2:
+        return node.add("Mul", node.add("Cast", node.add("Greater", node.x, 0.0), to="f32"), given[1])
+    if mode == 28 and len(given) == 2:
+        high = node.add("Max", *given)
+        return node.add(
+            "Add", high, node.add("Log", node.fold("Add", [node.add("Exp", node.add("Sub", v, high)) for v in given]))
+        )
+    if mode == 34 and len(given) == 3:
+        return node.add("Mul", node.add("Cast", node.add("LessOrEqual", *given[:2]), to="f32"), given[2])
+    if mode == 47:
+        return node.add("Sub", node.builder.scalar(1.0), node.add("Erf", node.x))
+    if mode == 35 and len(given) == 3:
+        return node.add("Add", node.add("Mul", *given[:2]), given[2])
+    if mode == 36 and len(given) == 4:
+        return node.add("Add", node.add("Mul", *given[:2]), node.add("Mul", *given[2:]))
+    if mode in (7, 10):
+        return (
+            node.add("Sub", node.add("Exp", node.x), 1.0)
+            if mode == 7
+            else node.add("Log", node.add("Add", node.x, 1.0))
+        )
+    raise RefusedError(f"mode {mode} with {len(given)} inputs is not supported")
+
+
+def matrix_mul(node: MegengineNode) -> Value:
+    sides = (node.swapped(value, bool(node.get(i, "bool"))) for i, value in enumerate(node.inputs[:2]))
+    return node.add("MatMul", *sides)
+
+
+_REDUCTIONS = ("ReduceSum", "ReduceSumSquare", "ReduceProd", "ReduceMin", "ReduceMax", "ReduceMean")
+
+
+def reduce(node: MegengineNode) -> Value:
+    mode, axis = node.get(0, "u32"), node.get(1, "i32", 2**31 - 1)
+    if mode >= len(_REDUCTIONS) or len(node.inputs) != 1:
+        raise RefusedError(f"mode {mode} with {len(node.inputs)} inputs is not supported")
+    return node.add(_REDUCTIONS[mode], node.x, node.ints(node.axis(axis, len(node.dims))), keepdims=1)
+
+
+def _pair(node: MegengineNode, slot: int, default: int) -> tuple[int, int]:
+    return node.get(slot, "u32", default), node.get(slot + 1, "u32", default)
+
+
+def convolution(node: MegengineNode) -> Value:
+    """Weights of five axes are those of groups."""
+    weights, group = _grouped(node, node.get(0, "u32"))
+    bias = [node.reshape(value, -1) for value in node.inputs[2:3]]
+    return node.add(
+        "Conv",
+        node.x,
+        weights,
+        *bias,
+        group=group,
+        pads=_pair(node, 1, 0) * 2,
+        strides=_pair(node, 3, 1),
+        dilations=_pair(node, 5, 1),
+    )
+
+
+def pooling(node: MegengineNode) -> Value:
+    mode = node.get(0, "u32")
+    if mode > 2:
+        raise RefusedError(f"mode {mode} is not supported")
+    window = {"pads": _pair(node, 1, 0) * 2, "strides": _pair(node, 3, 2), "kernel_shape": _pair(node, 5, 2)}
+    if mode == 0:
+        return node.add("MaxPool", node.x, **window)
+    return node.add("AveragePool", node.x, count_include_pad=int(mode == 1), **window)
+
+
+def conv_bias(node: MegengineNode) -> Value:
+    """With an activation, and perhaps what is added before it."""
+    kinds = {0: "", 1: "Relu", 2: "Sigmoid", 3: "HardSwish"}
+    kind = node.get(0, "u32")
+    if kind not in kinds or node.get(3, "u32"):
+        raise RefusedError(f"activation {kind} in format {node.get(3, 'u32')} is not supported")
+    weights, group = _grouped(node, node.get(1, "u32"))
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    flat = bias is not None and math.prod(node.builder.dims(bias)) == node.builder.dims(weights)[0]
+    x = node.add(
+        "Conv",
+        node.x,
+        weights,
+        node.reshape(bias, -1) if bias is not None and flat else None,
+        group=group,
+        pads=_pair(node, 4, 0) * 2,
+        strides=_pair(node, 6, 1),
+        dilations=_pair(node, 8, 1),
+    )
+    for more in [*([] if flat or bias is None else [bias]), *node.inputs[3:]]:
+        x = node.add("Add", x, more)
+    return node.add(kinds[kind], x) if kinds[kind] else x
+
+
+def _grouped(node: MegengineNode, mode: int, at: int = 1) -> tuple[Value, int]:
+    """Weights of four axes and how many groups they are of; those of five axes are of groups."""
+    weights = node.inputs[at]
+    dims = node.builder.dims(weights)
+    if mode != 0 or len(dims) not in (4, 5):
+        raise RefusedError("only cross-correlation of images is supported")
+    if len(dims) == 4:
+        return weights, 1
+    return node.reshape(weights, dims[0] * dims[1], *dims[2:]), dims[0]
+
+
+def deconvolution(node: MegengineNode) -> Value:
+    """Inputs: weights, then what is convolved; a third one says the size of the result."""
+    weights, group = _grouped(node, node.get(0, "u32"), 0)
+    pads, strides, dilations = _pair(node, 1, 0), _pair(node, 3, 1), _pair(node, 5, 1)
+    more = (0, 0)
+    if len(node.inputs) > 2:
+        size, kernel, given = (
+            node.builder.dims(node.inputs[2])[2:],
+            node.builder.dims(weights)[2:],
+            node.builder.dims(node.inputs[1])[2:],
+        )
+        spans = zip(size, given, kernel, pads, strides, dilations, strict=True)
+        rest = [n - ((m - 1) * s + (k - 1) * d + 1 - 2 * p) for n, m, k, p, s, d in spans]
+        more = (rest[0], rest[1])
+    return node.add(
+        "ConvTranspose",
+        node.inputs[1],
+        weights,
+        group=group,
+        pads=pads * 2,
+        strides=strides,
+        dilations=dilations,
+        output_padding=more,
+    )
+
+
+def adaptive(node: MegengineNode) -> Value:
+    if node.get(0, "u32") > 2:
+        raise RefusedError(f"mode {node.get(0, 'u32')} is not supported")
+    sizes = [int(n) for n in node.known(1).ravel()]
+    return adaptive_pool(node, node.x, sizes * (2 if len(sizes) == 1 else 1), average=node.get(0, "u32") > 0)
+
+
+def batch_norm(node: MegengineNode) -> Value:
+    """x, scale, bias, mean, variance: with the statistics given."""
+    if len(node.inputs) != 5 or node.get(1, "u32") != 1 or node.get(0, "u32") != 2:
+        raise RefusedError("only inference with statistics of channels is supported")
+    flat = [node.reshape(v, -1) for v in node.inputs[1:]]
+    return node.add("BatchNormalization", node.x, *flat, epsilon=node.number(2, 1e-4, "f64"))
+
+
+def layer_norm(node: MegengineNode) -> Sequence[Value]:
+    count = node.get(2, "u64", 1)
+    axis = len(node.dims) - count
+    if not 0 <= axis < len(node.dims):
+        raise RefusedError(f"{count} axes of {len(node.dims)} are not supported")
+    scale = node.inputs[1] if len(node.inputs) > 1 else np.ones(node.dims[axis:], np.float32)
+    y = node.add("LayerNormalization", node.x, scale, *node.inputs[2:3], axis=axis, epsilon=node.number(1, 1e-5))
+    return [y, *[node.builder.constant(np.zeros(0, np.float32))] * 2]
+
+
+def arg(type: str) -> Callable[[MegengineNode], Value]:
+    return lambda node: node.add("Cast", node.add(type, node.x, axis=node.get(0, "i32"), keepdims=1), to="i32")
+
+
+_FORMATS = {0: True, 1: False}
+"""Whether the channels come first."""
+
+
+def resize(node: MegengineNode) -> Value:
+    """To a size that the second input says; channels lie last unless a format says so."""
+    imode, format = node.get(0, "u32", 1), node.get(1, "u32", 1)
+    if imode not in (0, 1, 3) or format not in _FORMATS:
+        raise RefusedError(f"mode {imode} in format {format} is not supported")
+    x = node.x if _FORMATS[format] else node.add("Transpose", node.x, perm=(0, 3, 1, 2))
+    high, wide = (int(n) for n in node.known(1).ravel())
+    centre = "asymmetric" if imode == 0 else "half_pixel"
+    x = node.resized(x, high, wide, {0: "nearest", 1: "linear", 3: "cubic"}[imode], centre)
+    return x if _FORMATS[format] else node.add("Transpose", x, perm=(0, 2, 3, 1))
+
+
+def roi_align(node: MegengineNode) -> Value:
+    """Regions [R, 5], the number of their picture first; so many samples in every bin."""
+    if node.get(0, "u32") != 1 or node.get(1, "u32") or node.get(6, "u32", 2) != node.get(7, "u32", 2):
+        raise RefusedError("averages of as many samples down as across, channels first, are supported")
+    picture, regions = node.split(node.inputs[1], 1, [1, 4])
+    offset = node.number(3)
+    if offset not in (0.0, 0.5):
+        raise RefusedError(f"an offset of {offset:g} is not supported")
+    return node.add(
+        "RoiAlign",
+        node.x,
+        regions,
+        node.reshape(node.add("Cast", picture, to="i64"), -1),
+        spatial_scale=node.number(2, 1.0),
+        output_height=node.get(4, "u32", 1),
+        output_width=node.get(5, "u32", 1),
+        sampling_ratio=node.get(6, "u32", 2),
+        coordinate_transformation_mode="half_pixel" if offset else "output_half_pixel",
+    )
+
+
+def lrn(node: MegengineNode) -> Value:
+    """The sum is not divided by how many there are."""
+    n = node.get(0, "u32", 5)
+    return node.add(
+        "LRN", node.x, size=n, alpha=node.number(2, 1e-4) * n, beta=node.number(3, 0.75), bias=node.number(1, 2.0)
+    )
+
+
+def converted(node: MegengineNode) -> Value:
+    if node.wanted is None:
+        raise RefusedError("integers with a scale are not supported")
+    return node.add("Cast", node.x, to=str(node.wanted))
+
+
+OPERATORS: dict[str, Callable[[MegengineNode], Value | Sequence[Value]]] = {
+    "Elemwise": elemwise,
+    "MatrixMul": matrix_mul,
+    "BatchedMatrixMul": matrix_mul,
+    "Reduce": reduce,
+    "Convolution": convolution,
+    "Pooling": pooling,
+    "Dimshuffle": dimshuffle,
+    "Reshape": reshape,
+    "Concat": lambda node: node.add("Concat", *node.inputs, axis=node.get(0, "i32")),
+    "PowC": lambda node: node.add("Pow", node.x, node.number(0)),
+    "Softmax": lambda node: node.add("Softmax", node.x, axis=node.get(0, "i32", -1)),
+    "ConvBiasForward": conv_bias,
+    "ConvolutionBackwardData": deconvolution,
+    "AdaptivePooling": adaptive,
+    "BatchNorm": batch_norm,
+    "LayerNorm": layer_norm,
+    "AxisAddRemove": axes_of_structs,
+    "Subtensor": subtensor,
+    "IndexingMultiAxisVec": picked,
+    "IndexingOneHot": one_hot_picked,
+    "Split": split,
+    "GetVarShape": shape_of,
+    "Broadcast": lambda node: node.add("Expand", node.x, node.ints(*(int(n) for n in node.known(1).ravel()))),
+    "TopK": top,
+    "Argsort": sorted_,
+    "Argmax": arg("ArgMax"),
+    "Argmin": arg("ArgMin"),
+    "Cumsum": cumsum,
+    "Resize": resize,
+    "Padding": pad,
+    "ROIAlign": roi_align,
+    "LRN": lrn,
+    "TypeCvt": converted,
+    "Where": lambda node: node.add("Where", node.add("Cast", node.x, to="bool"), *node.inputs[1:]),
+    **dict.fromkeys(("Copy", "Identity", "Dropout", "MarkNoBroadcastElemwise"), same),
+}
