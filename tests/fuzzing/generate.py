@@ -351,8 +351,9 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     result = node.output.type.dtype
     if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # others may be any integer
         return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
-    if result.is_small_float and result not in UNIT and node.op.name not in EXACT | {"Cast", "QuantizeLinear"}:
-        return False  # ONNX computes in no type of 8 bits: where to round is not said
+    stored_only = result.carrier is not result and result not in UNIT
+    if stored_only and node.op.name not in EXACT | {"Cast", "QuantizeLinear"}:
+        return False  # ONNX computes neither in floats of 8 bits nor in integers of 4: where to round is not said
     if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # zero by zero is NaN
         return False
     if node.op.name == "Mod" and floats:  # its quotient is computed in f64
