@@ -11,7 +11,7 @@ import numpy as np
 from interpret import interpret, numpy_type
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Kernel
-from tenon.ir.types import PLAIN, DType, Layout, TensorType
+from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
 
@@ -83,7 +83,7 @@ def settle(op: Operator, site: Site, surplus: int = 0) -> Site:
     wanted: Layouts = op.layouts(site)
 
     def placed(type: TensorType | None, layout: Layout | None) -> TensorType | None:
-        return None if type is None else type.with_layout(_widened(layout or PLAIN, type.rank, surplus))
+        return None if type is None else type.with_layout(_widened(layout or ROW_MAJOR, type.rank, surplus))
 
     inputs = tuple(placed(t, w) for t, w in zip(site.inputs, wanted.inputs, strict=True))
     outputs = tuple(
@@ -179,7 +179,7 @@ def _packed(type: TensorType, data: Array) -> _Bytes:
 def _fresh(type: TensorType) -> _Bytes:
     """Memory as a producer finds it: the halo is zero, everything else is not a number."""
     dims, layout = type.dims, type.layout
-    whole = dims if layout.plain else (dims[0], -(-dims[1] // layout.block) * layout.block, *dims[2:])
+    whole = dims if layout.in_order else (dims[0], -(-dims[1] // type.block) * type.block, *dims[2:])
     mask = layout.pack(np.ones(whole, bool)).reshape(-1)
     garbage: _Bytes = np.repeat(mask, type.dtype.bytes).astype(np.uint8) * np.uint8(0xFF)
     return garbage

@@ -28,6 +28,7 @@ TYPES = [
     TensorType(F32, (1, 3, 224, 224), Layout(16, ((1, 1), (1, 2)))),
     TensorType(F32, (1, 3, 8), Layout(16)),
     TensorType(F32, (1, 3, 8), Layout(1, ((0, 0),))),
+    TensorType(F32, (1, 3, 8), Layout.channels_last(((2, 0),))),
     TensorType(DType.U8, (4,), quant=Quant((0.5, 0.25), (3, -4), 0)),
     TensorType(DType.U8, (4,), quant=Quant((0.1,), (0,))),
 ]
@@ -50,7 +51,7 @@ def test_types_round_trip(type: TensorType) -> None:
     assert parse_type(show_type(type)) == type
 
 
-@pytest.mark.parametrize("type", TYPES[:4], ids=str)
+@pytest.mark.parametrize("type", TYPES[:6], ids=str)
 def test_types_print_as_str_does(type: TensorType) -> None:
     assert show_type(type) == str(type)
 

@@ -18,7 +18,7 @@ from tenon.errors import ShapeError
 from tenon.ir.notebook import html_table, tensor_rows, tensors
 from tenon.ir.ordering import Order
 from tenon.ir.preprocessing import Heads, Picture
-from tenon.ir.types import PLAIN, DType, Layout, TensorType
+from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -195,7 +195,7 @@ class Graph:
         self.inputs.append(value)
         return value
 
-    def constant(self, name: str, data: Array, layout: Layout = PLAIN) -> Value:
+    def constant(self, name: str, data: Array, layout: Layout = ROW_MAJOR) -> Value:
         """A new constant; it belongs to the graph as soon as a node reads it."""
         data = np.asarray(data)
         return Value(name, TensorType(DType.of(data.dtype), data.shape, layout), data)

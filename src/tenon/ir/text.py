@@ -44,11 +44,8 @@ def show_name(name: str) -> str:
 
 
 def show_type(type: TensorType) -> str:
-    """As ``str`` does, but a halo of zeros and a quantisation show."""
-    layout, text = type.layout, f"{type.dtype}[{','.join(str(d) for d in type.shape)}]"
-    if layout != Layout():
-        halo = ",".join(f"{a}+{b}" for a, b in layout.halo)
-        text += f"@{layout.block}" + (f"({halo})" if layout.halo else "")
+    """As ``str`` does, but a quantisation shows."""
+    text = str(type)
     if type.quant is not None:
         scales, zeros = " ".join(map(repr, type.quant.scale)), " ".join(map(str, type.quant.zero_point))
         text += f"{{{scales}; {zeros}; {'_' if type.quant.axis is None else type.quant.axis}}}"
@@ -176,15 +173,17 @@ def _name(text: str) -> str:
 
 def parse_type(text: str) -> TensorType:
     """The inverse of ``show_type``."""
-    match = re.fullmatch(r"([a-z]+\d*)\[([^\]]*)\](?:@(\d+)(?:\(([\d+,]*)\))?)?(?:\{([^}]*)\})?", text)
+    match = re.fullmatch(r"([a-z]+\d*)\[([^\]]*)\]((?:@[^{]*)?)(?:\{([^}]*)\})?", text)
     if match is None:
         raise FormatError(f"'{text}' is not a type")
     dims = tuple(int(d) if re.fullmatch(r"-?\d+", d) else d for d in match[2].split(",") if d)
-    pairs = [h.split("+") for h in (match[4] or "").split(",") if h]
-    layout = Layout(int(match[3] or 1), tuple((int(a), int(b)) for a, b in pairs))
+    try:
+        layout = Layout.parse(match[3])
+    except ValueError as error:
+        raise FormatError(f"'{text}' is not a type: {error}") from None
     quant = None
-    if match[5] is not None:
-        scales, zeros, axis = (part.strip() for part in match[5].split(";"))
+    if match[4] is not None:
+        scales, zeros, axis = (part.strip() for part in match[4].split(";"))
         quant = Quant(
             tuple(map(float, scales.split())), tuple(map(int, zeros.split())), None if axis == "_" else int(axis)
         )

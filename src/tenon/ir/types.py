@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import numpy as np
 
 from tenon.ir.dtype import BOOL, F32, I32, I64, U8, U32, DType
 
 __all__ = [
-    "BOOL", "F32", "I32", "I64", "PLAIN", "U8", "U32", "DType", "Dim", "Layout", "Quant", "TensorType", "tensor",
-]  # fmt: skip
+    "ALL_CHANNELS",
+    "BOOL",
+    "F32",
+    "I32",
+    "I64",
+    "ROW_MAJOR",
+    "U8",
+    "U32",
+    "DType",
+    "Dim",
+    "Halo",
+    "Layout",
+    "LayoutKind",
+    "Quant",
+    "TensorType",
+    "tensor",
+]
 
 Dim = int | str
 """An extent, or the name of one that the user has still to bind."""
+
+
+class LayoutKind(StrEnum):
+    """How the axes of a tensor [N, C, spatial...] follow each other in memory."""
+
+    ROW_MAJOR = "row-major"  # the last axis is innermost: planes, one channel after the other
+    BLOCKED = "blocked"  # blocks of channels are innermost
+    CHANNELS_LAST = "channels-last"  # all channels are innermost
+
+
+ALL_CHANNELS = 0
+"""The block of ``LayoutKind.CHANNELS_LAST``."""
+
+Halo = tuple[tuple[int, int], ...]
+"""Elements (before, after) each axis from 2 on."""
+
+_LAYOUT = re.compile(r"(?:@(\d+|channels-last)(?:\((\d+\+\d+(?:,\d+\+\d+)*)\))?)?")
 
 
 @dataclass(frozen=True)
@@ -27,55 +61,93 @@ class Layout:
         logical   [N, C, H, W]
         physical  [N, ceil(C / block), top + H + bottom, left + W + right, block]
 
-    The halo, and the channels that round C up to whole blocks, always hold zeros.  ``Layout()`` is row-major.
+    The halo, and the channels that round C up to whole blocks, always hold zeros.  ``ROW_MAJOR`` has blocks of one
+    channel and no halo; an image of such blocks says so by a halo, if only of zeros.  Two layouts that differ have
+    different texts.
     """
 
     block: int = 1
-    halo: tuple[tuple[int, int], ...] = ()
+    halo: Halo = ()
+
+    @classmethod
+    def channels_last(cls, halo: Halo = ()) -> Layout:
+        """One block of all channels."""
+        return cls(ALL_CHANNELS, halo)
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """The inverse of ``str``.  Raises ValueError."""
+        match = _LAYOUT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"'{text}' is not a layout")
+        block = {None: 1, LayoutKind.CHANNELS_LAST.value: ALL_CHANNELS}.get(match[1])
+        pairs = (pair.split("+") for pair in (match[2] or "").split(",") if pair)
+        return cls(int(match[1]) if block is None else block, tuple((int(a), int(b)) for a, b in pairs))
 
     @property
-    def plain(self) -> bool:
+    def kind(self) -> LayoutKind:
+        if self.block == ALL_CHANNELS:
+            return LayoutKind.CHANNELS_LAST
+        return LayoutKind.BLOCKED if self.block > 1 or self.halo else LayoutKind.ROW_MAJOR
+
+    @property
+    def image(self) -> bool:
+        """Whether axes may have a halo."""
+        return self.kind is not LayoutKind.ROW_MAJOR
+
+    @property
+    def in_order(self) -> bool:
+        """Whether elements lie as in ``ROW_MAJOR``: single channels without a halo."""
         return self.block == 1 and not any(before or after for before, after in self.halo)
+
+    def block_of(self, channels: int) -> int:
+        """The channels of a block, of a tensor that has so many."""
+        return self.block or channels
 
     def physical(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The extents of the buffer that holds a tensor of this logical shape."""
-        if self.plain:
+        if self.in_order:
             return shape
+        block = self.block_of(shape[1])
         spatial = tuple(n + a + b for n, (a, b) in zip(shape[2:], self.halos(len(shape)), strict=True))
-        return (shape[0], -(-shape[1] // self.block), *spatial, self.block)
+        return (shape[0], -(-shape[1] // block) if block else 1, *spatial, block)
 
-    def halos(self, rank: int) -> tuple[tuple[int, int], ...]:
+    def halos(self, rank: int) -> Halo:
         """(before, after) for each axis from 2 on."""
         return self.halo or ((0, 0),) * (rank - 2)
 
     def pack(self, data: np.ndarray) -> np.ndarray:
         """The physical array that holds ``data``, zeros in halo and padding."""
-        if self.plain:
+        if self.in_order:
             return np.ascontiguousarray(data)
         out = np.zeros(self.physical(data.shape), data.dtype)
-        channels = data.shape[1]
-        whole = np.zeros((data.shape[0], out.shape[1] * self.block, *data.shape[2:]), data.dtype)
+        channels, blocks, block = data.shape[1], out.shape[1], out.shape[-1]
+        whole = np.zeros((data.shape[0], blocks * block, *data.shape[2:]), data.dtype)
         whole[:, :channels] = data
-        split = whole.reshape(data.shape[0], out.shape[1], self.block, *data.shape[2:])
+        split = whole.reshape(data.shape[0], blocks, block, *data.shape[2:])
         inner = tuple(slice(a, a + n) for n, (a, _) in zip(data.shape[2:], self.halos(data.ndim), strict=True))
         out[(slice(None), slice(None), *inner, slice(None))] = np.moveaxis(split, 2, -1)
         return out
 
     def unpack(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The logical array of ``shape`` that the physical ``data`` holds."""
-        if self.plain:
+        if self.in_order:
             return data.reshape(shape)
-        data = data.reshape(self.physical(shape))
+        physical = self.physical(shape)
+        data = data.reshape(physical)
         inner = tuple(slice(a, a + n) for n, (a, _) in zip(shape[2:], self.halos(len(shape)), strict=True))
         split = np.moveaxis(data[(slice(None), slice(None), *inner, slice(None))], -1, 2)
-        return np.ascontiguousarray(split.reshape(shape[0], -1, *shape[2:])[:, : shape[1]])
+        return np.ascontiguousarray(split.reshape(shape[0], physical[1] * physical[-1], *shape[2:])[:, : shape[1]])
 
     def __str__(self) -> str:
-        halo = ",".join(f"{a}+{b}" for a, b in self.halo) if any(a or b for a, b in self.halo) else ""
-        return "" if self.plain else f"@{self.block}" + (f"({halo})" if halo else "")
+        """Nothing for ``ROW_MAJOR``, "@16(1+1,1+2)" for blocks and a halo, "@channels-last" for one block."""
+        if self.kind is LayoutKind.ROW_MAJOR:
+            return ""
+        halo = ",".join(f"{a}+{b}" for a, b in self.halo)
+        return f"@{self.block or LayoutKind.CHANNELS_LAST}" + (f"({halo})" if halo else "")
 
 
-PLAIN = Layout()
+ROW_MAJOR = Layout()
 
 
 @dataclass(frozen=True)
@@ -101,7 +173,7 @@ class TensorType:
 
     dtype: DType
     shape: tuple[Dim, ...]
-    layout: Layout = field(default=PLAIN)
+    layout: Layout = field(default=ROW_MAJOR)
     quant: Quant | None = None
 
     @property
@@ -132,6 +204,11 @@ class TensorType:
     @property
     def physical(self) -> tuple[int, ...]:
         return self.layout.physical(self.dims)
+
+    @property
+    def block(self) -> int:
+        """Channels that lie side by side."""
+        return self.layout.block_of(self.dims[1])
 
     @property
     def nbytes(self) -> int:

@@ -45,7 +45,7 @@ class Image:
         halos = type.layout.halos(len(dims))
         (top, bottom), (left, right) = ((0, 0), (0, 0), *halos)[-2:]
         h, w = (1, 1, *dims[2:])[-2:]
-        return cls(dims[0], dims[1], h, w, type.layout.block, top, bottom, left, right, type.dtype)
+        return cls(dims[0], dims[1], h, w, type.block, top, bottom, left, right, type.dtype)
 
     @property
     def shown(self) -> str:
@@ -116,7 +116,7 @@ class Box:
     def of(cls, type: TensorType, rank: int = 0) -> Box:
         """The box that a tensor is in its layout; a row-major one is extended to ``rank`` with leading ones."""
         shape = type.physical
-        if type.layout.plain:
+        if type.layout.in_order:
             shape = (1,) * (rank - len(shape)) + shape
             return cls(shape, (0,) * len(shape), shape, type.dtype)
         dims, halos = type.dims, type.layout.halos(type.rank)

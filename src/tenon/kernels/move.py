@@ -91,9 +91,9 @@ def whole(rank: int) -> tuple[Affine, ...]:
 
 def _padding(y: TensorType) -> list[Piece]:
     """Zeros for the lanes past the last channel."""
-    dims, block = y.dims, y.layout.block
-    if y.layout.plain or dims[1] % block == 0:
+    if y.layout.in_order or y.dims[1] % y.block == 0:
         return []
+    dims, block = y.dims, y.block
     extents = (dims[0], -dims[1] % block, *dims[2:])
     target = (along(0), along(1, dims[1]), *(along(i) for i in range(2, len(dims))))
     return [Piece(extents, target)]
@@ -103,7 +103,7 @@ def _padding(y: TensorType) -> list[Piece]:
 def _split(p: Piece, x: TensorType | None, y: TensorType) -> list[Piece]:
     """Cut the loop that walks blocked channels into units that lie inside one block on both sides."""
     sides = [(y, p.target), *([(x, p.source)] if x is not None and p.source is not None else [])]
-    blocked = [(t.layout.block, axes[1]) for t, axes in sides if t.layout.block > 1]
+    blocked = [(t.block, axes[1]) for t, axes in sides if not t.layout.in_order and t.block > 1]
     loops = [loop for _, axis in blocked for loop, k in axis.terms if k == 1 and p.extents[loop] > 1]
     if not loops:
         return [p]
@@ -185,9 +185,9 @@ def _physical(p: Piece, x: TensorType | None, y: TensorType) -> _Nest:
 def _dims(axes: tuple[Affine, ...], t: TensorType, extents: tuple[int, ...]) -> _Side:
     axes = tuple(replace(a, terms=tuple((i, k) for i, k in a.terms if extents[i] > 1)) for a in axes)
     shape = t.physical
-    if t.layout.plain:
+    if t.layout.in_order:
         return tuple(_Dim(n, a) for n, a in zip(shape, axes, strict=True))
-    number, lane = _channel(axes[1], shape[1], t.layout.block, extents)
+    number, lane = _channel(axes[1], shape[1], t.block, extents)
     halos = t.layout.halos(t.rank)
     spatial = (
         _Dim(n, replace(a, start=a.start + before * a.by))

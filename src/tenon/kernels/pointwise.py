@@ -42,7 +42,8 @@ def image_box(dims: tuple[int, ...], layout: Layout, channels: int, dtype: DType
     One channel that is broadcast to ``channels`` is one lane, however wide its block.
     """
     halos = layout.halos(len(dims))
-    blocks, block = -(-dims[1] // layout.block), layout.block
+    block = layout.block_of(dims[1])
+    blocks = -(-dims[1] // block)
     spatial = tuple(n + before + after for n, (before, after) in zip(dims[2:], halos, strict=True))
     lanes = 1 if dims[1] == 1 < channels else block
     return Box(

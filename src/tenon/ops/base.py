@@ -20,7 +20,7 @@ import numpy as np
 from tenon.algorithms.base import Algorithm, Arg, Cost, Input, Limits, Output, Scratch, Step, Weights, lane_mask
 from tenon.errors import InternalError, ShapeError, UnknownError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import PLAIN, DType, Layout, TensorType
+from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 
@@ -69,8 +69,8 @@ class Layouts:
     """The layouts an operator wants of its inputs and gives to its outputs.
 
     ``None`` for an input means: as it is (the lowering takes the constant itself, or does not care).  A halo is
-    the least that will do.  ``PLAIN`` means row-major and nothing else; ``Layout(1, halo)`` with a halo tuple,
-    even of zeros, means an image whose blocks are single channels.
+    the least that will do.  ``Layout(1, halo)`` with a halo, even of zeros, means an image whose blocks are single
+    channels, and ``ROW_MAJOR`` that there may be no halo.
     """
 
     inputs: tuple[Layout | None, ...]
@@ -166,7 +166,7 @@ class Operator(ABC):
         return result if isinstance(result, tuple) else (result,)
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs))
+        return Layouts((ROW_MAJOR,) * len(site.inputs), (ROW_MAJOR,) * len(site.outputs))
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         """Inputs and outputs that can share memory.  An operator all of whose outputs are aliases runs no code."""
@@ -278,12 +278,12 @@ def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
 
 def padding_mask(type: TensorType) -> Array:
     """i32, one per channel of the whole blocks of ``type``: -1 for a real channel, 0 for a padding lane."""
-    return lane_mask(type.dims[1], type.layout.block)
+    return lane_mask(type.dims[1], type.block)
 
 
 def needs_clear(site: Site) -> bool:
     """Whether the kernel that stores the output must write zeros to its padding lanes after the epilogue."""
-    if site.output.layout.plain or site.output.dims[1] % site.output.layout.block == 0:
+    if site.output.layout.in_order or site.output.dims[1] % site.output.block == 0:
         return False
     return site.clears or any(site.input(i).dims[1] == 1 for i in site.extras)  # spread over padding lanes too
 

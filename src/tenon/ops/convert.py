@@ -10,7 +10,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, cast, op
-from tenon.ir.types import BOOL, F32, PLAIN, DType, Layout, TensorType
+from tenon.ir.types import BOOL, F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels import storage_types
 from tenon.kernels.move import Piece, move, whole
 from tenon.ops.base import Alias, Case, Input, Layouts, Operator, Output, Site, Step, register, typed
@@ -52,8 +52,8 @@ class Cast(Pointwise):
     def layouts(self, site: Site) -> Layouts:
         """A picture becomes planes that have room for a halo, as a first convolution reads them."""
         x = site.input(0)
-        if DType(self.to) is DType.BF16 and x.layout.plain and x.rank in (3, 4) and x.dims[1] <= 4:
-            return Layouts((PLAIN,), (Layout(1, ((0, 0),) * (x.rank - 2)),))
+        if DType(self.to) is DType.BF16 and x.layout.in_order and x.rank in (3, 4) and x.dims[1] <= 4:
+            return Layouts((ROW_MAJOR,), (Layout(1, ((0, 0),) * (x.rank - 2)),))
         return super().layouts(site)
 
     def reference(self, x: Array) -> Array:

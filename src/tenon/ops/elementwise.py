@@ -17,7 +17,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Const, Expr, Type, cast, op
-from tenon.ir.types import BOOL, F32, PLAIN, DType, Layout, TensorType
+from tenon.ir.types import BOOL, F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels import pointwise as kernels
 from tenon.kernels import storage_types
 from tenon.kernels.image import Box
@@ -215,10 +215,6 @@ BLOCKED = (F32, DType.BF16)
 """Element types of images in blocks."""
 
 
-def _is_image(layout: Layout) -> bool:
-    return layout.block > 1 or bool(layout.halo)
-
-
 def _full(site: Site, i: int) -> bool:
     return site.has(i) and site.constants[i] is None and site.input(i).dims == site.output.dims
 
@@ -227,9 +223,7 @@ def image_block(site: Site) -> int:
     """The block of the images that a pointwise operator works on; 0 if its operands must be row-major."""
     out = site.output
     blocks = [
-        site.input(i).layout.block
-        for i in range(len(site.inputs))
-        if _full(site, i) and _is_image(site.input(i).layout)
+        site.input(i).layout.block for i in range(len(site.inputs)) if _full(site, i) and site.input(i).layout.image
     ]
     if not blocks or out.dtype not in BLOCKED:
         return 0
@@ -250,7 +244,7 @@ def _operand_layout(site: Site, i: int, block: int) -> Layout | None:
     if site.constants[i] is not None:
         return None
     if type.size == 1 and not _full(site, i):
-        return PLAIN
+        return ROW_MAJOR
     if type.dims[1] == 1 < site.output.dims[1]:  # a single channel, broadcast: no need for whole blocks
         block = type.layout.block
     return Layout(block, ((0, 0),) * (type.rank - 2))
@@ -260,7 +254,7 @@ def pointwise_layouts(site: Site) -> Layouts:
     """Images if a full-sized operand already is one and all the others can follow, else row-major."""
     block, count = image_block(site), len(site.inputs)
     if not block:
-        return Layouts((PLAIN,) * count, (PLAIN,))
+        return Layouts((ROW_MAJOR,) * count, (ROW_MAJOR,))
     inputs = tuple(_operand_layout(site, i, block) if site.has(i) else None for i in range(count))
     return Layouts(inputs, (Layout(block, ((0, 0),) * (site.output.rank - 2)),))
 
@@ -281,7 +275,7 @@ def lower_chain(name: str, site: Site, chain: Chain, dtype: DType) -> list[Step]
     """A kernel that stores ``chain`` of the inputs of ``site``, which it loads in the order of ``bind``."""
     _, loaded = bind(site)
     out = site.output
-    image = _is_image(out.layout)
+    image = out.layout.image
     found = [_image_operand(site, i) if image else _plain_operand(site, i) for i in loaded]
     args: list[Arg] = [arg for arg, _ in found]
     output = kernels.image_box(out.dims, out.layout, 1, dtype) if image else Box.of(out, max(1, out.rank))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.loops import Expr
-from tenon.ir.types import F32, PLAIN, DType, TensorType
+from tenon.ir.types import F32, ROW_MAJOR, DType, TensorType
 from tenon.kernels import storage_types
 from tenon.kernels.contraction import Contraction, Factor, contraction
 from tenon.kernels.move import Affine, Piece, along, move
@@ -39,7 +39,7 @@ from tenon.ops.window import Axis, Ints
 
 
 def row_major(site: Site) -> Layouts:
-    return Layouts((PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs))
+    return Layouts((ROW_MAJOR,) * len(site.inputs), (ROW_MAJOR,) * len(site.outputs))
 
 
 def summed_in(dtype: DType) -> DType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, PLAIN, DType, Layout, TensorType
+from tenon.ir.types import ALL_CHANNELS, F32, ROW_MAJOR, DType, Halo, Layout, TensorType
 from tenon.kernels.move import Affine, Piece, along, move, whole
 from tenon.ops.base import (
     Alias,
@@ -30,15 +30,11 @@ from tenon.ops.base import (
 )
 from tenon.ops.window import Ints
 
-Halo = tuple[tuple[int, int], ...]
-
 
 # --------------------------------------------------------------------------------- what movers share
 def own(t: TensorType) -> Layout:
     """The layout that a tensor has, whatever its halo."""
-    if t.layout.block == 1 and not t.layout.halo:
-        return PLAIN
-    return Layout(t.layout.block, ((0, 0),) * (t.rank - 2))
+    return replace(t.layout, halo=((0, 0),) * (t.rank - 2)) if t.layout.image else ROW_MAJOR
 
 
 def kept(site: Site) -> Layouts:
@@ -58,9 +54,9 @@ def same_memory(a: TensorType, b: TensorType) -> bool:
     """Do the bytes of ``a``, from the first on, hold ``b``, the same logical tensor in its layout?"""
     if a.physical == b.physical and a.layout.block == b.layout.block:
         return a.layout.halos(a.rank) == b.layout.halos(b.rank)
-    wide, flat = (a, b) if b.layout.plain else (b, a)
-    lined = flat.layout.plain and math.prod(wide.physical[2:-1]) == 1
-    full = wide.dims[1] % wide.layout.block == 0 or (wide is a and wide.dims[0] == 1)
+    wide, flat = (a, b) if b.layout.in_order else (b, a)
+    lined = flat.layout.in_order and math.prod(wide.physical[2:-1]) == 1
+    full = wide.dims[1] % wide.block == 0 or (wide is a and wide.dims[0] == 1)
     return lined and full
 
 
@@ -71,7 +67,7 @@ def part_offset(full: TensorType, part: TensorType, axis: int, start: int) -> in
     """
     if full.layout != part.layout or math.prod(full.physical[:axis]) != 1:
         return None
-    block = 1 if full.layout.plain else full.layout.block
+    block = 1 if full.layout.in_order else full.block
     if axis == 1 and (start % block or (part.dims[1] % block and start + part.dims[1] != full.dims[1])):
         return None
     if axis >= 2 and any(before or after for before, after in full.layout.halo):
@@ -127,6 +123,7 @@ class Reorder(Operator):
         yield Case(cls(8, ((1, 2), (0, 3))), ((1, 11, 2, 3),), label="to_halo")
         yield Case(cls(1, ((1, 1), (2, 1))), ((2, 3, 4, 5),), label="planes_with_halo")
         yield Case(cls(4, ((1, 0),)), ((2, 6, 7),), label="one_axis")
+        yield Case(cls(ALL_CHANNELS, ((1, 0), (2, 1))), ((2, 6, 3, 4),), label="channels_last")
 
 
 @register
@@ -159,12 +156,12 @@ class Transpose(Operator):
         if perm == (0, 3, 1, 2) and x.dtype is F32:
             block = 1 if site.output.dims[1] <= 4 else site.machine.block
             return Layouts((own(x),), (Layout(block, flat),))
-        return Layouts((own(x),), (PLAIN,))
+        return Layouts((own(x),), (ROW_MAJOR,))
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         x = site.input(0)
         long = [i for i in self.order(x.rank) if x.dims[i] > 1]
-        same = x.layout.plain and site.output.layout.plain and long == sorted(long)
+        same = x.layout.in_order and site.output.layout.in_order and long == sorted(long)
         return (Alias(0, 0),) if same else ()
 
     def lower(self, site: Site) -> list[Step]:
@@ -215,7 +212,7 @@ class Concat(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         inputs = tuple(own(site.input(i)) for i in range(len(site.inputs)))
-        blocked = next((layout for layout in inputs if layout.block > 1), PLAIN)
+        blocked = next((layout for layout in inputs if layout.block > 1), ROW_MAJOR)
         return Layouts(inputs, (blocked,))
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
@@ -374,7 +371,7 @@ class Expand(Operator):
         return np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))))
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((PLAIN, None), (PLAIN,))
+        return Layouts((ROW_MAJOR, None), (ROW_MAJOR,))
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         return (Alias(0, 0),) if site.input(0).size == site.output.size else ()

@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, PLAIN, TensorType
+from tenon.ir.types import F32, ROW_MAJOR, TensorType
 from tenon.kernels import norm as kernels
 from tenon.kernels.image import Image
 from tenon.ops.base import (
@@ -29,7 +29,7 @@ from tenon.ops.base import (
     register,
     typed,
 )
-from tenon.ops.reduce import check_axes, is_image, plane_layout
+from tenon.ops.reduce import check_axes, plane_layout
 
 
 def single_only(site: Site) -> str:
@@ -135,15 +135,15 @@ class InstanceNormalization(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         constant = site.constants[1] is not None and site.constants[2] is not None
-        layout = plane_layout(site) if constant else PLAIN
-        return Layouts((layout, PLAIN, PLAIN), (layout,))
+        layout = plane_layout(site) if constant else ROW_MAJOR
+        return Layouts((layout, ROW_MAJOR, ROW_MAJOR), (layout,))
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
 
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
-        if not is_image(x.layout):
+        if not x.layout.image:
             spec = kernels.Rows(x.dims[0], x.dims[1], math.prod(x.dims[2:]), self.epsilon, False)
             return [Step(kernels.normalize_rows(spec, site.machine), (*map(Input, range(3)), Output()))]
         image = Image.of(x)

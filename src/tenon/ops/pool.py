@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, PLAIN, DType, Layout, TensorType
+from tenon.ir.types import F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.pool import Pool, Segment, lowest, pool
 from tenon.ops.base import (
@@ -113,7 +113,7 @@ class Pooling(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         flat = ((0, 0),) * (site.output.rank - 2)
-        layout = Layout(site.machine.block, flat) if site.output.dtype in (F32, DType.BF16) else PLAIN
+        layout = Layout(site.machine.block, flat) if site.output.dtype in (F32, DType.BF16) else ROW_MAJOR
         inputs = (layout, *(layout if i in site.extras else None for i in range(1, len(site.inputs))))
         return Layouts(inputs, (layout,) * len(site.outputs))
 

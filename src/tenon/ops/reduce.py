@@ -14,7 +14,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, less, op, select
-from tenon.ir.types import I64, PLAIN, DType, Layout, TensorType
+from tenon.ir.types import I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels import math as functions
 from tenon.kernels import reduce as kernels
 from tenon.kernels.image import Epilogue, Image, identity
@@ -155,14 +155,14 @@ class Reduce(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         x = site.input(0)
-        layout = plane_layout(site) if self._axes(site) == tuple(range(2, x.rank)) and self.keepdims else PLAIN
-        layout = layout if self.zero_of_zeros else PLAIN
+        layout = plane_layout(site) if self._axes(site) == tuple(range(2, x.rank)) and self.keepdims else ROW_MAJOR
+        layout = layout if self.zero_of_zeros else ROW_MAJOR
         return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (layout,))
 
     def lower(self, site: Site) -> list[Step]:
         x, axes = site.input(0), self._axes(site)
         map, finish = self.stages(math.prod(x.dims[a] for a in axes))
-        if is_image(x.layout):
+        if x.layout.image:
             return [_plane(site, self.combine, map, finish)]
         reduced = tuple(i in axes for i in range(x.rank))
         name, wide = self.name.lower(), self.sums_wide
@@ -353,15 +353,11 @@ class ReduceLogSumExp(Reduce):
 
 
 # --------------------------------------------------------------------------------------- planes of images
-def is_image(layout: Layout) -> bool:
-    return layout.block > 1 or bool(layout.halo)
-
-
 def plane_layout(site: Site) -> Layout:
     """An image's own blocks if it arrives in blocks, else row-major; for input and output."""
     x = site.input(0)
     if x.layout.block == 1 or x.rank not in (3, 4):
-        return PLAIN
+        return ROW_MAJOR
     return Layout(x.layout.block, ((0, 0),) * (x.rank - 2))
 
 
@@ -397,7 +393,7 @@ class GlobalPool(Operator):
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
         finish = self.finish(math.prod(x.dims[2:]))
-        if is_image(x.layout):
+        if x.layout.image:
             return [_plane(site, self.combine, identity, finish)]
         reduced = tuple(i >= 2 for i in range(x.rank))
         spec = kernels.Reduction(self.name.lower(), x.dims, reduced, self.combine, x.dtype, identity, finish)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import F32, PLAIN, Layout, TensorType
+from tenon.ir.types import F32, ROW_MAJOR, Layout, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.move import Affine, Piece, along, move
 from tenon.kernels.resize import Resample, Span, resample
@@ -210,7 +210,7 @@ class Resize(Operator):
         found = self.resampled(site.input(0).dims, site.constants[1:])
         image = site.output.rank in (3, 4) and site.output.dtype is F32 and min(found, default=2) >= 2
         if all(t.exact for t in found.values()):
-            return kept(site) if image else Layouts((PLAIN, *(None,) * (len(site.inputs) - 1)), (PLAIN,))
+            return kept(site) if image else Layouts((ROW_MAJOR, *(None,) * (len(site.inputs) - 1)), (ROW_MAJOR,))
         layout = Layout(site.machine.block, ((0, 0),) * (site.output.rank - 2))
         return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (layout,))
 

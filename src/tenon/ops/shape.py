@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import I64, PLAIN, DType, TensorType
+from tenon.ir.types import I64, ROW_MAJOR, DType, TensorType
 from tenon.kernels.move import Piece, move, whole
 from tenon.ops.base import (
     Alias,
@@ -39,17 +39,17 @@ class View(Operator):
     def layouts(self, site: Site) -> Layouts:
         """A blocked vector of channels is a row-major one, so that it need not be converted first."""
         x = site.input(0)
-        plain = x.with_layout(PLAIN)
-        layout = own(x) if same_memory(x.with_layout(own(x)), plain) else PLAIN
-        return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (PLAIN,))
+        plain = x.with_layout(ROW_MAJOR)
+        layout = own(x) if same_memory(x.with_layout(own(x)), plain) else ROW_MAJOR
+        return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (ROW_MAJOR,))
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         x = site.input(0)
-        return (Alias(0, 0),) if same_memory(x, x.with_layout(PLAIN)) else ()
+        return (Alias(0, 0),) if same_memory(x, x.with_layout(ROW_MAJOR)) else ()
 
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
-        kernel = move("view", x, x.with_layout(PLAIN), (Piece(x.dims, whole(x.rank), whole(x.rank)),), site.machine)
+        kernel = move("view", x, x.with_layout(ROW_MAJOR), (Piece(x.dims, whole(x.rank), whole(x.rank)),), site.machine)
         return [Step(kernel, (Input(0), Output()))] if x.size else []
 
 
@@ -240,7 +240,7 @@ class Known(Operator):
     """An operator whose result depends on types and constants only: it is stored with the weights."""
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((None,) * len(site.inputs), (PLAIN,))
+        return Layouts((None,) * len(site.inputs), (ROW_MAJOR,))
 
     def result(self, site: Site) -> Array:
         """The result at a site."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import PLAIN, TensorType
+from tenon.ir.types import ROW_MAJOR, TensorType
 from tenon.kernels.indexing import gather
 from tenon.kernels.move import Affine, Piece, along, move
 from tenon.ops.base import (
@@ -215,8 +215,8 @@ class Gather(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         if self.by_data(site):
-            return Layouts((PLAIN, PLAIN), (PLAIN,))
-        return kept(site) if site.input(1).rank == 1 else Layouts((PLAIN, None), (PLAIN,))
+            return Layouts((ROW_MAJOR, ROW_MAJOR), (ROW_MAJOR,))
+        return kept(site) if site.input(1).rank == 1 else Layouts((ROW_MAJOR, None), (ROW_MAJOR,))
 
     def lower(self, site: Site) -> list[Step]:
         x, y = site.input(0), site.output

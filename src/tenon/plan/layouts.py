@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenon.ir.graph import Graph, Node, Origin, Value
-from tenon.ir.types import PLAIN, Layout
+from tenon.ir.types import ROW_MAJOR, Halo, Layout, LayoutKind
 from tenon.ops.move import Reorder
 from tenon.plan.lowering_context import Setting, operator, site
 
-Halo = tuple[tuple[int, int], ...]
-_Kind = tuple[int, bool]  # block size, and whether it is an image (may have a halo) or row-major for good
+_Kind = tuple[LayoutKind, int]  # and the block: what a Reorder changes; halos only grow
 
 
 def assign_layouts(graph: Graph, setting: Setting) -> None:
@@ -24,7 +23,12 @@ def assign_layouts(graph: Graph, setting: Setting) -> None:
 
 
 def _kind(layout: Layout) -> _Kind:
-    return layout.block, layout.block > 1 or bool(layout.halo)
+    return layout.kind, layout.block
+
+
+def _bare(kind: _Kind, rank: int) -> Layout:
+    """The layout of that kind without a halo, for a tensor of that rank."""
+    return ROW_MAJOR if kind[0] is LayoutKind.ROW_MAJOR else Layout(kind[1], _zero(rank))
 
 
 def _zero(rank: int) -> Halo:
@@ -46,9 +50,10 @@ class _Assignment:
             self.graph.outputs[i] = self.outward(value, i)
         self.unify()
         for value in self.graph.values():
-            if not value.constant and _kind(value.type.layout)[1]:
-                block = value.type.layout.block
-                value.type = value.type.with_layout(Layout(block, self.halos.get(value, _zero(value.type.rank))))
+            layout = value.type.layout
+            if not value.constant and layout.image:
+                halo = self.halos.get(value, _zero(value.type.rank))
+                value.type = value.type.with_layout(replace(layout, halo=halo))
 
     def visit(self, node: Node) -> None:
         want = operator(node).layouts(site(node, self.setting))
@@ -60,8 +65,7 @@ class _Assignment:
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
             self.graph.rewire(node, inputs)
         for value, layout in zip(node.outputs, want.outputs, strict=True):
-            block, image = _kind(layout)
-            value.type = value.type.with_layout(Layout(block, _zero(value.type.rank)) if image else PLAIN)
+            value.type = value.type.with_layout(_bare(_kind(layout), value.type.rank))
 
     def convert(self, value: Value, layout: Layout, before: Node | None) -> Value:
         """``value`` in a layout of that kind, with at least that halo."""
@@ -70,14 +74,14 @@ class _Assignment:
         kind = _kind(layout)
         if _kind(value.type.layout) != kind:
             value = self.reordered(value, kind, before)
-        if kind[1]:
+        if layout.image:
             have = self.halos.get(value, _zero(value.type.rank))
             need = layout.halos(value.type.rank)
             self.halos[value] = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(have, need, strict=True))
         return value
 
     def constant(self, value: Value, layout: Layout) -> Value:
-        if value.type.layout == layout or (value.type.layout.plain and layout.plain):
+        if value.type.layout == layout or (value.type.layout.in_order and layout.in_order):
             return value
         if (value, layout) not in self.constants:
             self.constants[value, layout] = self.graph.constant(value.name, value.array, layout)
@@ -85,11 +89,10 @@ class _Assignment:
 
     def reordered(self, value: Value, kind: _Kind, before: Node | None) -> Value:
         if (value, kind) not in self.converted:
-            block, image = kind
-            layout = Layout(block, _zero(value.type.rank)) if image else PLAIN
+            layout = _bare(kind, value.type.rank)
             origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
             origin = replace(origin, type="Reorder")
-            name = f"{value.name}{layout or '@plain'}"
+            name = f"{value.name}{layout}"
             node = self.graph.add(Reorder(layout.block, layout.halo), [value], [name], origin, before=before)
             node.output.type = node.output.type.with_layout(layout)
             self.converted[value, kind] = node.output
@@ -97,8 +100,8 @@ class _Assignment:
 
     def outward(self, value: Value, i: int) -> Value:
         """A graph output: row-major, and computed, so that it has a place of its own."""
-        if _kind(value.type.layout)[1]:
-            return self.convert(value, PLAIN, None)
+        if value.type.layout.image:
+            return self.convert(value, ROW_MAJOR, None)
         fed = value.constant or any(v is value for v in self.graph.inputs)
         if fed or any(v is value for v in self.graph.outputs[:i]):
             return self.graph.add(Reorder(), [value], [f"{value.name}_{i}"], Origin(type="Copy")).output
@@ -110,7 +113,7 @@ class _Assignment:
         for node in self.graph:
             for alias in operator(node).alias(site(node, self.setting)):
                 a, b = node.input(alias.input), node.outputs[alias.output]
-                if _kind(a.type.layout) == _kind(b.type.layout) and _kind(a.type.layout)[1]:
+                if _kind(a.type.layout) == _kind(b.type.layout) and a.type.layout.image:
                     pairs.append((a, b))
         changed = True
         while changed:

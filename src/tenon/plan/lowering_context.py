@@ -10,7 +10,7 @@ from tenon.algorithms.registry import parse
 from tenon.errors import InternalError
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.operation_text import show_operation
-from tenon.ir.types import PLAIN, TensorType
+from tenon.ir.types import ROW_MAJOR, TensorType
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Layouts, Limits, Operator, Site, Step
 
@@ -42,7 +42,7 @@ class _Nothing(Operator):
         raise InternalError("it stands in for an operator when planning only")
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((None,) * len(site.inputs), (PLAIN,) * len(site.outputs))
+        return Layouts((None,) * len(site.inputs), (ROW_MAJOR,) * len(site.outputs))
 
     def lower(self, site: Site) -> list[Step]:
         return []
