@@ -8,7 +8,7 @@ from tenon.ir.graph import Array
 
 
 def convolved(x: Array, w: Array) -> Array:
-    """A plain convolution of one picture by w [outputs, inputs, k, k]."""
+    """A plain convolution of one image by w [outputs, inputs, k, k]."""
     k = w.shape[2]
     h, wide = x.shape[2] - k + 1, x.shape[3] - k + 1
     out = np.zeros((1, len(w), h, wide), np.float32)

@@ -10,7 +10,7 @@ from tenon.bundle import Bundle, Origin
 from tenon.codegen.backend import TextUnit
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
-from tenon.ir.preprocessing import Picture
+from tenon.ir.preprocessing import Preprocessing
 from tenon.ir.types import DType, tensor
 from tenon.options import Emit, Options, default_cache
 from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
@@ -48,13 +48,13 @@ def bundle(
     shape: tuple[int, ...] = (1, COUNT),
     emit: tuple[Emit, ...] = (),
     compiler: str | None = None,
-    picture: Picture | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Bundle:
-    """``rounds`` makes it work longer; ``shape`` holds ten elements; ``picture`` says how pictures become them."""
+    """``rounds`` makes it work longer; ``shape`` holds ten elements; ``preprocessing`` says how images become them."""
     options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
-    origin, pictures = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": picture} if picture else {}
-    return Bundle(program(name, shape), TextUnit(source), find(target), options, origin, pictures)
+    origin, by_input = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": preprocessing} if preprocessing else {}
+    return Bundle(program(name, shape), TextUnit(source), find(target), options, origin, by_input)
 
 
 def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Program:

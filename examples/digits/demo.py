@@ -55,8 +55,8 @@ def gallery(console: Console, executable: Path, images: np.ndarray, labels: np.n
     with tempfile.TemporaryDirectory() as folder:
         answers = [ask(executable, image, Path(folder)) for image in images]
     for start in range(0, len(images), 4):
-        pictures = [drawn(image) for image in images[start : start + 4]]
-        for lines in zip(*pictures, strict=True):
+        images = [drawn(image) for image in images[start : start + 4]]
+        for lines in zip(*images, strict=True):
             console.print("   ".join(lines), highlight=False, markup=False)
         captions = []
         for (answer, probability), label in zip(answers[start : start + 4], labels[start : start + 4], strict=True):

@@ -20,9 +20,9 @@ from PIL import Image, ImageDraw
 import tenon
 from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.preprocessing import Picture
+from tenon.ir.preprocessing import Preprocessing
 
-SCALED = Picture(mean=(127,), scale=(1 / 128,))
+SCALED = Preprocessing(mean=(127,), scale=(1 / 128,))
 PRIORS = {
     "kind": "ssd",
     "boxes": "boxes",
@@ -71,8 +71,8 @@ def find_faces(engine: tenon.Engine, photo: Path, threshold: float = 0.7) -> lis
     out = engine.run({name: read_image(photo, memory.shape, SCALED).pixels})
     whole = np.all(out["boxes"][0, :, 2:] > out["boxes"][0, :, :2], axis=1)
     scores, boxes = out["scores"][0, whole, 1], out["boxes"][0, whole]
-    with Image.open(photo) as picture:
-        size = np.array([*picture.size, *picture.size])
+    with Image.open(photo) as image:
+        size = np.array([*image.size, *image.size])
     chosen = keep_best(boxes, scores, threshold)
     return [(float(scores[i]), [int(v) for v in np.round(boxes[i] * size)]) for i in chosen]
 
@@ -90,8 +90,8 @@ def main() -> int:
     except tenon.TenonError as error:
         print(f"detect.py: {error}", file=sys.stderr)
         return 2
-    with Image.open(options.photo) as picture:
-        drawn = picture.convert("RGB")
+    with Image.open(options.photo) as image:
+        drawn = image.convert("RGB")
     pen = ImageDraw.Draw(drawn)
     for score, box in faces:
         print(f"face {score:.2f} at {box}")

@@ -48,18 +48,18 @@ def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float, limit: fl
     return kept
 
 
-def read_photo(picture: Image.Image, height: int, width: int) -> np.ndarray:
+def read_photo(image: Image.Image, height: int, width: int) -> np.ndarray:
     """f32 [1, 3, height, width] in 0..1, resized from single pixels as Darknet does: sharper than a good resize."""
-    whole = (0, 0, *picture.size)
-    small = picture.convert("RGB").transform((width, height), Image.Transform.EXTENT, whole, Image.Resampling.BILINEAR)
+    whole = (0, 0, *image.size)
+    small = image.convert("RGB").transform((width, height), Image.Transform.EXTENT, whole, Image.Resampling.BILINEAR)
     return np.ascontiguousarray((np.asarray(small, np.float32) / 255).transpose(2, 0, 1)[None])
 
 
 def find_things(engine: tenon.Engine, photo: Path, names: list[str], threshold: float = 0.5) -> list[Found]:
     """Everything in the photo that the network is sure enough of, the surest first."""
     _, _, height, width = engine.inputs["data"].shape
-    with Image.open(photo) as picture:
-        pixels, size = read_photo(picture, height, width), np.array([*picture.size, *picture.size])
+    with Image.open(photo) as image:
+        pixels, size = read_photo(image, height, width), np.array([*image.size, *image.size])
     out = engine.run({"data": pixels})
     boxes, scores = out["boxes"][0], out["scores"][0]
     kinds, best = scores.argmax(axis=1), scores.max(axis=1)
@@ -83,8 +83,8 @@ def main() -> int:
     names = options.names.read_text().splitlines() if options.names else []
     with tenon.open(tenon.compile(options.model, weights=options.weights)) as engine:
         things = find_things(engine, options.photo, names, options.threshold)
-    with Image.open(options.photo) as picture:
-        drawn = picture.convert("RGB")
+    with Image.open(options.photo) as image:
+        drawn = image.convert("RGB")
     pen = ImageDraw.Draw(drawn)
     for thing in things:
         print(f"{thing.label} {thing.score:.2f} at {list(thing.box)}")

@@ -110,13 +110,13 @@ class Options:
 
     preprocess: dict[str, Any] = field(default_factory=dict)
     """How images become inputs, where the model does not say or says otherwise: fields of
-    ``ir.preprocessing.Picture``."""
+    ``ir.preprocessing.Preprocessing``."""
 
     head: dict[str, Any] = field(default_factory=dict)
     """How outputs list detections, where the model does not say: fields of ``passes.heads.Described``, and "priors"."""
 
     compile_preprocess: tuple[int, int] | None = None
-    """(height, width) of pictures that the bundle takes as bytes [height, width, channels], all else compiled in."""
+    """(height, width) of images that the bundle takes as bytes [height, width, channels], all else compiled in."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()

@@ -124,14 +124,14 @@ def compile(
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, looks, chosen.compile_preprocess) for bound in graphs]
         looks = {}
-    pictures = described(graphs[0], looks)
+    preprocessing = described(graphs[0], looks)
     (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
     origin = _origin(model, given)
     top = banner(first, target, chosen, origin, more=more)
     backend = find_backend(target.backend)
     unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
-    return Bundle(first, unit, target, chosen, origin, pictures, heads, tuple(more), tuned)
+    return Bundle(first, unit, target, chosen, origin, preprocessing, heads, tuple(more), tuned)
 
 
 @guarded

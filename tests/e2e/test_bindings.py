@@ -51,13 +51,13 @@ def network() -> bytes:
     return bytes(onnx_model(nodes, {"x": ("n", 3, "h", "w")}, ["y"], weights).SerializeToString())
 
 
-def picture(i: int) -> Array:
+def image(i: int) -> Array:
     shape = SHAPES[i]["x"]
     return np.random.default_rng(i).normal(size=shape).astype(np.float32)
 
 
 def expected(i: int) -> Array:
-    return evaluate(bind(tenon.load(network()), SHAPES[i]), {"x": picture(i)})["y"]
+    return evaluate(bind(tenon.load(network()), SHAPES[i]), {"x": image(i)})["y"]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_weights_are_there_once(folder: Path) -> None:
 def test_feeds_choose_the_binding(folder: Path, threads: int) -> None:
     with tenon.open(folder, threads=threads) as engine:
         for i in (0, 1, 2, 1, 0):
-            found = engine.run({"x": picture(i)})["y"]
+            found = engine.run({"x": image(i)})["y"]
             assert difference(found, expected(i)) < 1e-5
             assert engine.inputs["x"].shape == SHAPES[i]["x"]
         with pytest.raises(InputError, match=r"no binding takes x\[2, 3, 16, 16\].*x\[1,3,16,16\]; x\[4,3,16,16\]"):
@@ -90,7 +90,7 @@ def test_a_binding_is_selected_by_number(folder: Path) -> None:
     with Engine(folder) as engine:
         assert engine.inputs["x"].shape == SHAPES[0]["x"]
         engine.select(2)
-        engine.inputs["x"][...] = picture(2)
+        engine.inputs["x"][...] = image(2)
         assert difference(engine.run()["y"], expected(2)) < 1e-5
         with pytest.raises(InputError, match="no binding 3"):
             engine.select(3)
@@ -129,7 +129,7 @@ def test_a_c_program_calls_both(folder: Path, tmp_path: Path) -> None:
     if gcc is None:
         pytest.skip("gcc is not installed")
     (tmp_path / "client.c").write_text(CLIENT)
-    (tmp_path / "x").write_bytes(picture(1).tobytes() + picture(0).tobytes())
+    (tmp_path / "x").write_bytes(image(1).tobytes() + image(0).tobytes())
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
     subprocess.run([gcc, *flags, "client.c", str(folder / "net.o"), "-o", "client"], cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "client"], cwd=tmp_path, capture_output=True, check=True)
@@ -177,4 +177,4 @@ def test_repeated_shapes_on_the_command_line(
 
 def test_fork_has_bindings_too(folder: Path) -> None:
     with tenon.open(folder) as engine, engine.fork() as twin:
-        assert difference(twin.run(picture(1))["y"], expected(1)) < 1e-5
+        assert difference(twin.run(image(1))["y"], expected(1)) < 1e-5

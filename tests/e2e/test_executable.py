@@ -19,7 +19,7 @@ from handmade import expected
 from real import shared
 from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.preprocessing import Picture
+from tenon.ir.preprocessing import Preprocessing
 
 X = np.arange(0, 250, 25, dtype=np.float32).reshape(1, 1, 2, 5)
 PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()
@@ -29,7 +29,7 @@ PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Linked against the C library that the default compiler keeps in the user's cache: seconds, the first time."""
     folder = tmp_path_factory.mktemp("bundle") / "out"
-    bundle = handmade.bundle(shape=X.shape, emit=("exe",), picture=Picture())
+    bundle = handmade.bundle(shape=X.shape, emit=("exe",), preprocessing=Preprocessing())
     assert bundle.save(folder) == folder.resolve()
     first = (folder / "affine").read_bytes()
     bundle.save(folder)
@@ -125,9 +125,9 @@ def test_one_clear_line_on_bad_input(program: Path, make: object, arguments: lis
     assert result.stderr.count("\n") == 1
 
 
-# ---------------------------------------------------------------------------------------------- pre-processing
+# ---------------------------------------------------------------------------------------------- preprocessing
 def _network(dims: tuple[int, ...]) -> bytes:
-    """A convolution over the picture, or what stands for it where the channels come last."""
+    """A convolution over the image, or what stands for it where the channels come last."""
     axes = (0, 3, 1, 2) if len(dims) == 4 and dims[3] == 3 else (0, 1, 2, 3)
     weights = onnx_models.random(4, 3, 3, 3)
     nodes = [
@@ -139,7 +139,7 @@ def _network(dims: tuple[int, ...]) -> bytes:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    """Pictures that are larger, smaller, of other proportions, grey, and as bitmaps."""
+    """Images that are larger, smaller, of other proportions, grey, and as bitmaps."""
     rng, found = np.random.default_rng(0), []
     for name, shape in (("a.ppm", (50, 80, 3)), ("b.ppm", (9, 7, 3)), ("c.pgm", (33, 33)), ("d.bmp", (61, 30, 3))):
         Image.fromarray(rng.integers(0, 256, shape, np.uint8)).save(tmp_path / name)
@@ -164,7 +164,7 @@ MEAN, SCALE = (103.9, 116.8, 123.7), (1 / 58.4, 1 / 57.1, 1 / 57.4)
 def test_recorded_preprocessing_is_applied(
     dims: tuple[int, ...], options: dict[str, Any], photos: list[Path], tmp_path: Path
 ) -> None:
-    """The executable's answer to a picture is Python's, bit for bit."""
+    """The executable's answer to an image is Python's, bit for bit."""
     bundle = tenon.compile(_network(dims), name="net", **options)
     folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
     _compared(folder, photos)
@@ -174,7 +174,7 @@ def _compared(folder: Path, photos: list[Path]) -> None:
     with tenon.open(folder) as engine:
         ((name, array),) = engine.inputs.items()
         for photo in photos:
-            seen = read_image(photo, array.shape, engine.manifest.pictures[name], array.dtype)
+            seen = read_image(photo, array.shape, engine.manifest.preprocessing[name], array.dtype)
             expected = b"".join(a.tobytes() for a in engine.run({name: seen.pixels}).values())
             program = [str(folder / engine.name), str(photo), "--raw-output", "y.bin"]
             subprocess.run(program, check=True, capture_output=True)
@@ -195,12 +195,12 @@ def test_mean_and_scale_take_the_place_of_the_recorded_ones(photos: list[Path], 
     command = [str(folder / "net"), str(photos[0]), "--mean", "1,2,3", "--raw-output", "y.bin"]
     subprocess.run(command, check=True, capture_output=True)
     with tenon.open(folder) as engine:
-        picture = engine.manifest.pictures["x"].changed({"mean": (1, 2, 3)})
-        answer = engine.run(read_image(photos[0], (1, 3, 8, 8), picture).pixels)
+        preprocessing = engine.manifest.preprocessing["x"].changed({"mean": (1, 2, 3)})
+        answer = engine.run(read_image(photos[0], (1, 3, 8, 8), preprocessing).pixels)
     assert Path("y.bin").read_bytes() == b"".join(a.tobytes() for a in answer.values())
 
 
-def test_inputs_that_take_no_pictures_refuse_them(photos: list[Path], tmp_path: Path) -> None:
+def test_inputs_that_take_no_images_refuse_them(photos: list[Path], tmp_path: Path) -> None:
     """As Python does: whatever an executable cannot pre-process, it does not read."""
     bundle = tenon.compile(_network((2, 3, 8, 8)), name="net")
     folder = bundle.save(tmp_path / "out", ("exe",))
@@ -210,7 +210,7 @@ def test_inputs_that_take_no_pictures_refuse_them(photos: list[Path], tmp_path: 
 
 
 def test_means_for_other_channels_are_refused_when_compiling(tmp_path: Path) -> None:
-    bundle = handmade.bundle(shape=X.shape, emit=("exe",), picture=Picture(mean=(1.0, 2.0, 3.0)))
+    bundle = handmade.bundle(shape=X.shape, emit=("exe",), preprocessing=Preprocessing(mean=(1.0, 2.0, 3.0)))
     with pytest.raises(InputError, match=r"mean has 3 values for 1 channel"):
         bundle.save(tmp_path / "out")
 

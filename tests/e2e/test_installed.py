@@ -111,7 +111,8 @@ def test_inspecting_a_bundle(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert max(map(len, told.splitlines())) <= 100
     for words in (
-        f"bundle digits for {manifest['target']['name']}", "input  image  f32[1,1,8,8]  picture: rgb, stretch, mean 1,",
+        f"bundle digits for {manifest['target']['name']}",
+        "input  image  f32[1,1,8,8]  preprocessing: rgb, stretch, mean 1,",
         "output  probabilities  f32[1,10]", "1 to 2", "digits.onnx (onnx)", manifest["origin"]["sha256"], "optimize=2",
         "conv2",
     ):  # fmt: skip

@@ -47,7 +47,7 @@ def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
 def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
     """Twice what 17 photos showed at most: scores off by 0.025 and 0.0032, boxes by 0.0051 and 0.0008."""
     from tenon.engine.image import read_image
-    from tenon.ir.preprocessing import Picture
+    from tenon.ir.preprocessing import Preprocessing
 
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photo = shared("models/images/coral_grace_hopper.bmp")
@@ -56,7 +56,9 @@ def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> N
     for name in both:
         with tenon.open(tenon.compile(model, precision=name)) as engine:
             shape = engine.inputs["input"].shape
-            found[name] = engine.run({"input": read_image(photo, shape, Picture(mean=(127,), scale=(1 / 128,))).pixels})
+            found[name] = engine.run(
+                {"input": read_image(photo, shape, Preprocessing(mean=(127,), scale=(1 / 128,))).pixels}
+            )
     scores, boxes = (np.abs(found[precision][k] - found["fp32"][k]).max() for k in ("scores", "boxes"))
     assert scores < tolerance
     assert boxes < tolerance / 4

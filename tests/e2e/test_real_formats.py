@@ -38,8 +38,8 @@ def test_ncnn_like_ncnn_and_like_the_onnx_export() -> None:
 def test_digits_of_the_tmfile() -> None:
     with tenon.open(tenon.compile(shared("models/tmfile/mnist"))) as engine:
         for path in sorted(shared("models/images/mnist").glob("*.png")):
-            with Image.open(path) as picture:
-                pixels = np.asarray(picture.convert("L"), np.float32).reshape(1, 1, 28, 28)
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("L"), np.float32).reshape(1, 1, 28, 28)
             (scores,) = engine.run({next(iter(engine.inputs)): pixels}).values()
             assert scores.argmax() == int(path.name[0])
 

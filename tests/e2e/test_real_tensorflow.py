@@ -238,12 +238,12 @@ def test_a_person_with_a_file_that_litert_refuses() -> None:
 
 
 def test_a_cat_and_a_chickadee() -> None:
-    for name, size, picture, answers in (
+    for name, size, file, answers in (
         ("mobilenet_v1_0.25_128_quant", 128, "coral_cat.bmp", {282, 283, 286}),
         ("mobilenet_v2_1.0_224_inat_bird_quant", 224, "coral_bird.bmp", {659}),
     ):
         graph = importers.load(shared(f"models/tflite_int8/coral_mobilenet/{name}.tflite"))
-        image = photo(f"images/{picture}", size, nearest=True).astype(np.uint8)
+        image = photo(f"images/{file}", size, nearest=True).astype(np.uint8)
         (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
         assert int(found.argmax()) in answers
 

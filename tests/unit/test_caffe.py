@@ -14,7 +14,7 @@ from tenon import importers
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
 from tenon.importers.caffe.schema import SCHEMA
 from tenon.ir.graph import Array
-from tenon.ir.preprocessing import Picture
+from tenon.ir.preprocessing import Preprocessing
 from tenon.wire.protobuf import Message
 from tenon.wire.protobuf_write import serialise
 from tenon.wire.prototext import parse
@@ -123,7 +123,7 @@ def test_a_mean_image_beside_the_net_is_subtracted(tmp_path: Path) -> None:
     np.testing.assert_array_equal(evaluate(importers.load(tmp_path, shapes=shapes), {"data": x})["y"], x * 2)
     (tmp_path / "mean.binaryproto").write_bytes(serialise(blob(mean)))
     graph = importers.load(tmp_path, shapes=shapes)
-    assert graph.pictures["data"] == Picture((0.0,), (0.5,), "bgr", "crop")
+    assert graph.preprocessing["data"] == Preprocessing((0.0,), (0.5,), "bgr", "crop")
     expected = (x - 0.5 * mean[:, :, 1:5, 1:5]) * 2
     np.testing.assert_allclose(evaluate(graph, {"data": x})["y"], expected, rtol=1e-6)
     (tmp_path / "mean.binaryproto").write_bytes(serialise(blob(mean[:, :, :3])))

@@ -1,4 +1,4 @@
-"""How outputs of detectors are told and read: every kind of head, placed on a picture."""
+"""How outputs of detectors are told and read: every kind of head, placed on an image."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tenon.ir.types import F32, TensorType
 from tenon.passes.detection_outputs import find_heads
 
 SIZE = (40, 80)
-"""Height and width of the picture; the network sees 16 x 16."""
+"""Height and width of the image; the network sees 16 x 16."""
 
 
 class Made:
-    """A network that gives constants, whatever picture it sees."""
+    """A network that gives constants, whatever image it sees."""
 
     def __init__(self) -> None:
         self.graph = Graph("made")
@@ -43,7 +43,7 @@ class Made:
         return list(self.graph.add(ops.registry()[type](**attributes), values, names).outputs)
 
     def given(self, name: str, data: Array) -> Value:
-        """The constant, reached by arithmetic on the picture."""
+        """The constant, reached by arithmetic on the image."""
         zero = self.add(
             "Mul",
             self.add("ReduceMean", self.x, np.arange(4), keepdims=0, name=f"{name}m")[0],
@@ -61,14 +61,14 @@ def found(graph: Graph, tmp_path: Path, **options: float) -> list[Detection]:
 
 
 BOXES = np.array([[0.1, 0.2, 0.5, 0.6], [0.11, 0.2, 0.5, 0.6], [0.5, 0.5, 1.2, 0.9], [0, 0, 0.1, 0.1]])
-ON_PICTURE = [(8, 8, 40, 24), (40, 20, 80, 36)]
-"""The first and the third box in pixels, cut at the picture's edge."""
+ON_IMAGE = [(8, 8, 40, 24), (40, 20, 80, 36)]
+"""The first and the third box in pixels, cut at the image's edge."""
 
 
 def check(things: list[Detection], kinds: tuple[int, int], scores: tuple[float, float]) -> None:
     assert [thing.kind for thing in things] == list(kinds)
     assert [thing.score for thing in things] == pytest.approx(list(scores))
-    np.testing.assert_allclose([thing.box for thing in things], ON_PICTURE, atol=1e-4)
+    np.testing.assert_allclose([thing.box for thing in things], ON_IMAGE, atol=1e-4)
 
 
 def test_candidates(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_thinning_is_class_by_class() -> None:
     assert thinned(boxes[:0], kinds[:0], scores[:0], 0.5).tolist() == []
 
 
-def test_a_picture_that_is_drawn(tmp_path: Path) -> None:
+def test_an_image_that_is_drawn(tmp_path: Path) -> None:
     photo, out = tmp_path / "photo.png", tmp_path / "out.png"
     Image.new("RGB", (200, 100), (255, 255, 255)).save(photo)
     draw(photo, [Detection(1, 0.9, (50.0, 60.0, 150.0, 90.0))], ["cat", "dog"], out)
@@ -168,7 +168,7 @@ def test_a_picture_that_is_drawn(tmp_path: Path) -> None:
     inside, edge, outside = pixels[85, 140], pixels[90, 100], pixels[10, 10]
     assert tuple(inside) == tuple(outside) == (255, 255, 255)
     assert tuple(edge) != (255, 255, 255)
-    with pytest.raises(InputError, match=r"no picture ends in '.nothing'"):
+    with pytest.raises(InputError, match=r"no image ends in '.nothing'"):
         draw(photo, [], [], tmp_path / "out.nothing")
 
 
@@ -197,7 +197,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert answer["detections"][0]["box"] == pytest.approx([8, 0, 40, 28], abs=1e-3)  # 16 x 16 shows 80 x 80
     stretched = json.loads(command(capsys, monkeypatch, *run, "--json", "--fit", "stretch"))
     assert stretched["detections"][0]["box"] == pytest.approx([8, 8, 40, 24], abs=1e-3)
-    assert "--mean is for a picture" in command(capsys, monkeypatch, "run", bundle, "--mean", "3")
+    assert "--mean is for an image" in command(capsys, monkeypatch, "run", bundle, "--mean", "3")
 
 
 @pytest.mark.parametrize(("overlap", "kept"), [(0.5, [0, 1]), (0.49, [0]), (0.51, [0, 1])])

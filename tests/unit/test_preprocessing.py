@@ -1,7 +1,8 @@
-"""Pictures on their way into networks: fitted, scaled, described in bundles, and compiled in."""
+"""Images on their way into networks: fitted, scaled, described in bundles, and compiled in."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tenon.bundle import read_manifest
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
-from tenon.ir.preprocessing import Heads, Picture, planes
+from tenon.ir.preprocessing import Heads, Preprocessing, planes
 from tenon.ir.types import F32, U8, DType, Quant, TensorType
 from tenon.passes.preprocessing import compile_in, described
 
@@ -53,45 +54,45 @@ def test_as_it_is(photo: Path) -> None:
 
 
 def test_channels_mean_and_scale(photo: Path) -> None:
-    picture = Picture(mean=(1, 2, 3), scale=(1, 0.5, 2), channels="bgr")
-    seen = read_image(photo, (1, *SIZE, 3), picture).pixels[0]
+    preprocessing = Preprocessing(mean=(1, 2, 3), scale=(1, 0.5, 2), channels="bgr")
+    seen = read_image(photo, (1, *SIZE, 3), preprocessing).pixels[0]
     expected = (pixels(photo)[:, :, ::-1].astype(np.float32) - [1, 2, 3]) * [1, 0.5, 2]
     np.testing.assert_allclose(seen, expected)
 
 
 def test_the_middle(photo: Path) -> None:
-    seen = read_image(photo, (1, 3, 24, 24), Picture(fit="crop"))
+    seen = read_image(photo, (1, 3, 24, 24), Preprocessing(fit="crop"))
     assert seen.view == pytest.approx((8, 0, 32, 24))
     np.testing.assert_array_equal(seen.pixels[0].transpose(1, 2, 0), pixels(photo)[:, 8:32])
 
 
-def test_a_larger_picture_before_the_cut(photo: Path) -> None:
-    """The shorter side becomes 12, of which the middle 6 x 6 are seen: 12 x 12 pixels of the picture."""
-    assert read_image(photo, (1, 3, 6, 6), Picture(fit="crop", resize=12)).view == pytest.approx((14, 6, 26, 18))
+def test_a_larger_image_before_the_cut(photo: Path) -> None:
+    """The shorter side becomes 12, of which the middle 6 x 6 are seen: 12 x 12 pixels of the image."""
+    assert read_image(photo, (1, 3, 6, 6), Preprocessing(fit="crop", resize=12)).view == pytest.approx((14, 6, 26, 18))
 
 
 def test_letter_box(photo: Path) -> None:
-    seen = read_image(photo, (1, 3, 40, 40), Picture(fit="letterbox", border=7))
+    seen = read_image(photo, (1, 3, 40, 40), Preprocessing(fit="letterbox", border=7))
     image = seen.pixels[0].transpose(1, 2, 0)
     assert (image[:8] == 7).all()
     assert (image[32:] == 7).all()
     np.testing.assert_array_equal(image[8:32], pixels(photo))
     assert seen.view == pytest.approx((0, -8, 40, 32))
-    whole = seen.on_picture(np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]]))
+    whole = seen.on_image(np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]]))
     np.testing.assert_allclose(whole, [[0, 0, 40, 24], [10, 12, 20, 22]])
 
 
 def test_integers_are_rounded_and_clipped(photo: Path) -> None:
-    seen = read_image(photo, (1, *SIZE, 3), Picture(mean=(100,), scale=(0.5,)), np.int8).pixels
+    seen = read_image(photo, (1, *SIZE, 3), Preprocessing(mean=(100,), scale=(0.5,)), np.int8).pixels
     expected = np.round((pixels(photo) - 100.0) * 0.5).clip(-128, 127)
     np.testing.assert_array_equal(seen[0], expected)
     assert seen.dtype == np.int8
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 4), (2, 3, 8, 8), (1, 5, 8, 8), (1, 3), (8, 8, 4)])
-def test_what_holds_no_picture(shape: tuple[int, ...], photo: Path) -> None:
+def test_what_holds_no_image(shape: tuple[int, ...], photo: Path) -> None:
     assert planes(shape) is None
-    with pytest.raises(InputError, match="cannot hold a picture"):
+    with pytest.raises(InputError, match="cannot hold an image"):
         read_image(photo, shape)
 
 
@@ -100,7 +101,7 @@ def test_what_holds_no_picture(shape: tuple[int, ...], photo: Path) -> None:
     [
         ({"channels": "grb"}, "channels must be one of rgb, bgr"),
         ({"fit": "cover"}, "fit must be one of stretch, crop, letterbox"),
-        ({"scale": 0}, "makes every picture alike"),
+        ({"scale": 0}, "makes every image alike"),
         ({"mean": ()}, "no numbers"),
         ({"mean": "much"}, "could not convert"),
         ({"size": 3}, "has no 'size'; it has mean"),
@@ -110,22 +111,22 @@ def test_what_holds_no_picture(shape: tuple[int, ...], photo: Path) -> None:
 )
 def test_bad_descriptions(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Picture().changed(changes)
+        Preprocessing().changed(changes)
 
 
 def test_numbers_of_another_count(photo: Path) -> None:
     with pytest.raises(InputError, match="2 values for 3"):
-        read_image(photo, (1, 3, 8, 8), Picture(mean=(1, 2)))
+        read_image(photo, (1, 3, 8, 8), Preprocessing(mean=(1, 2)))
     with pytest.raises(InputError, match="2 numbers for 3"):
         compile_in(identity(1, 3, 8, 8), {"mean": (1, 2)}, (8, 8))
 
 
-def test_inputs_that_take_pictures() -> None:
+def test_inputs_that_take_images() -> None:
     graph = identity(1, 3, 8, 8)
     graph.add_input("more", TensorType(F32, (1, 7)))
-    assert described(graph, {"mean": 3}) == {"x": Picture(mean=(3,))}
-    graph.pictures["x"] = Picture(mean=(5,), channels="bgr")
-    assert described(graph, {"mean": 3}) == {"x": Picture(mean=(3,), channels="bgr")}
+    assert described(graph, {"mean": 3}) == {"x": Preprocessing(mean=(3,))}
+    graph.preprocessing["x"] = Preprocessing(mean=(5,), channels="bgr")
+    assert described(graph, {"mean": 3}) == {"x": Preprocessing(mean=(3,), channels="bgr")}
     with pytest.raises(InputError, match="no input takes one"):
         described(identity(1, 7), {"mean": 3})
     assert described(identity(1, 7), {}) == {}
@@ -133,7 +134,7 @@ def test_inputs_that_take_pictures() -> None:
 
 def test_quantised_inputs_take_pixels_unless_told_otherwise() -> None:
     quant = Quant((1 / 128,), (128,))
-    assert described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {}) == {"x": Picture()}
+    assert described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {}) == {"x": Preprocessing()}
     assert described(identity(1, 8, 8, 3, dtype=DType.I8), {})["x"].mean == (128,)
     told = described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {"mean": (128, 127), "scale": 1 / 128})
     assert told["x"].scale == pytest.approx((1, 1))
@@ -159,7 +160,7 @@ def test_compiled_in_like_read(changes: dict[str, Any], dims: tuple[int, ...], p
     assert (given.type.dtype, given.type.dims) == (U8, (*SIZE, 3))
     assert new.outputs[0].type.dims == dims
     expected = read_image(photo, dims, described(graph, changes)["x"]).pixels
-    seen = read_image(photo, given.type.dims, new.pictures["x"], np.uint8)
+    seen = read_image(photo, given.type.dims, new.preprocessing["x"], np.uint8)
     np.testing.assert_array_equal(seen.pixels, pixels(photo))
     assert seen.view == pytest.approx(read_image(photo, dims, described(graph, changes)["x"]).view)
     found = evaluate(new, {"x": seen.pixels})["y"]
@@ -182,8 +183,9 @@ def test_nothing_or_too_much_to_compile_in() -> None:
 def test_recorded_in_the_bundle(photo: Path, tmp_path: Path) -> None:
     bundle = tenon.compile(identity(1, 3, 8, 8), preprocess={"mean": 3, "fit": "crop"}, target="null")
     manifest = read_manifest(bundle.save(tmp_path / "out"))
-    assert manifest.pictures == {"x": Picture(mean=(3,), fit="crop")}
+    assert manifest.preprocessing == {"x": Preprocessing(mean=(3,), fit="crop")}
     assert manifest.heads is None
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["pictures"]["x"]["fit"] == "crop"  # format 2's key
 
 
 YOLO = b"""[net]
@@ -202,15 +204,15 @@ num=3
 
 def test_darknet_says_how() -> None:
     graph = importers.load(YOLO)
-    assert graph.pictures == {"data": Picture(scale=(1 / 255,), border=127, sampling="bilinear")}
+    assert graph.preprocessing == {"data": Preprocessing(scale=(1 / 255,), border=127, sampling="bilinear")}
     assert graph.heads == Heads("boxes", ("boxes", "scores"), pixels=False)
     boxed = importers.load(YOLO.replace(b"channels=3", b"channels=3\nletter_box=1"))
-    assert boxed.pictures["data"].fit == "letterbox"
-    assert importers.load(YOLO[: YOLO.index(b"[yolo]")]).pictures["data"].fit == "crop"
+    assert boxed.preprocessing["data"].fit == "letterbox"
+    assert importers.load(YOLO[: YOLO.index(b"[yolo]")]).preprocessing["data"].fit == "crop"
 
 
 def test_caffe_says_how() -> None:
     text = """layer { name: "d" type: "Data" top: "data" data_param { batch_size: 1 }
       transform_param { scale: 0.5 mean_value: 1 mean_value: 2 mean_value: 3 crop_size: 8 } }
       layer { name: "r" type: "ReLU" bottom: "data" top: "y" }"""
-    assert importers.load(text.encode()).pictures == {"data": Picture((1, 2, 3), (0.5,), "bgr", "crop")}
+    assert importers.load(text.encode()).preprocessing == {"data": Preprocessing((1, 2, 3), (0.5,), "bgr", "crop")}

@@ -15,7 +15,7 @@ import pytest
 
 import tenon
 from tenon.bundle.checksum import checksum
-from tenon.engine.detect import detections, picture_input
+from tenon.engine.detect import detections, image_input
 from tenon.engine.image import Seen
 from tenon.errors import BundleError, InputError, TenonError
 from tenon.ir.graph import Array
@@ -94,7 +94,7 @@ def answers(folder: Path) -> list[Array]:
 
 def detected(engine: tenon.Engine) -> None:
     try:
-        name = picture_input(engine)
+        name = image_input(engine)
         seen = Seen(X, (8, 8), (0.0, 0.0, 8.0, 8.0), (8, 8))
         detections(engine, seen, engine.run({name: X}))
     except InputError:
@@ -186,7 +186,7 @@ HEADS = {"kind": "rows", "outputs": ["probabilities"], "corners": "xyxy", "pixel
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("pictures", {"nowhere": {}}, "pictures for 'nowhere', which is no input"),
+        ("pictures", {"nowhere": {}}, "preprocessing of 'nowhere', which is not an input"),
         ("heads", {**HEADS, "outputs": ["nowhere"]}, "detections in 'nowhere', which is no output"),
         ("heads", {**HEADS, "kind": "boxes"}, "detections in 1 outputs"),
         ("heads", {**HEADS, "outputs": []}, "detections in 0 outputs"),

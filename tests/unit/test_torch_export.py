@@ -77,8 +77,8 @@ class Parts(nn.Module):  # type: ignore[misc]
         )  # fmt: skip
 
 
-class Pictures(nn.Module):  # type: ignore[misc]
-    """What happens to pictures beside convolutions."""
+class Images(nn.Module):  # type: ignore[misc]
+    """What happens to images beside convolutions."""
 
     def forward(self, x: Any) -> tuple[Any, ...]:
         f = nn.functional
@@ -96,7 +96,7 @@ class Pictures(nn.Module):  # type: ignore[misc]
 
 MODULES |= {
     "parts": (lambda: Parts(), (2, 5, 6)),
-    "pictures": (lambda: Pictures(), (1, 3, 8, 10)),
+    "images": (lambda: Images(), (1, 3, 8, 10)),
     "lstm": (lambda: nn.LSTM(5, 7, 2, bidirectional=True, batch_first=True), (2, 6, 5)),
     "gru": (lambda: nn.GRU(5, 7), (6, 2, 5)),
     "rnn": (lambda: nn.RNN(5, 7, nonlinearity="relu", bias=False), (6, 2, 5)),

@@ -223,7 +223,7 @@ def test_commands_on_a_full_disk(
     assert snapshot(tmp_path) == before
 
 
-def test_pictures_and_calls_on_a_full_disk(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_and_calls_on_a_full_disk(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photo = tmp_path / "photo.png"
     Image.fromarray(np.arange(3000, dtype=np.uint16).astype(np.uint8).reshape(20, 50, 3)).save(photo)
     bundle = handmade.bundle()
@@ -311,7 +311,7 @@ def test_optimize_onto_its_own_input(name: str, ready: Path, tmp_path: Path, mon
     assert snapshot(tmp_path / "in") == before
 
 
-def test_drawing_onto_the_picture_itself(tmp_path: Path) -> None:
+def test_drawing_onto_the_image_itself(tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     Image.new("RGB", (60, 40), (255, 255, 255)).save(photo)
     draw(photo, [Detection(1, 0.9, (5.0, 5.0, 50.0, 30.0))], ["a", "b"], photo)

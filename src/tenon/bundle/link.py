@@ -73,13 +73,13 @@ def executable(
     network: bytes,
     header: str,
     weights: bytes,
-    pictures: str,
+    preprocessing: str,
     *,
     team: bool = False,
 ) -> bytes:
     """A program of its own, weights inside, that runs the network on files.  Needs an operating system.
 
-    ``pictures`` is the C file that says how pictures become inputs (``bundle.preprocessing``).
+    ``preprocessing`` is the C file with the preprocessing of each input (``bundle.preprocessing``).
     """
     if target.freestanding or target.object != "elf":
         raise ToolchainError(
@@ -87,9 +87,9 @@ def executable(
             f"{name}.o into your firmware or page"
         )
     objects = program_objects(compiler, target, "main.c", name, network, header, weights, team=team)
-    texts = {file: runtime(file) for file in ("picture.h", "image.h")}
-    objects["pictures.o"] = compiler.compile(
-        {**texts, "pictures.c": pictures.encode()}, "pictures.c", target, ("-Wno-unused",)
+    texts = {file: runtime(file) for file in ("preprocess.h", "image.h")}
+    objects["preprocessing.o"] = compiler.compile(
+        {**texts, "preprocessing.c": preprocessing.encode()}, "preprocessing.c", target, ("-Wno-unused",)
     )
     return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if team else ())))
 
@@ -107,7 +107,7 @@ def program_objects(
 ) -> dict[str, bytes]:
     """The parts of a program: its ``main`` from ``runtime/``, and one network with its weights; with a ``team``, what
     runs threads besides."""
-    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "picture.h", "threads.h")}
+    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "preprocess.h", "threads.h")}
     files = {**texts, f"{name}.h": header.encode()}
     flags = ("-DTENON_TEAM",) if team else ()
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import BundleError
 from tenon.ir.notebook import html_table, tensor_rows, tensors
-from tenon.ir.preprocessing import Heads, Picture
+from tenon.ir.preprocessing import Heads, Preprocessing
 from tenon.validation import MisfitError, least, plain, reader
 
 try:
@@ -24,6 +24,8 @@ except ImportError:
 FILE = "manifest.json"
 _DIGEST = '\n "digest": "{}"'
 FORMAT: Literal[2] = 2
+_KEYS = {"preprocessing": "pictures"}
+"""Fields of ``Manifest`` whose key in the file differs."""
 
 Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
@@ -152,7 +154,7 @@ class Manifest(NamedTuple):
     ``bindings`` are all shapes that the network is there for, if there are several; the rest is about the first, but
     for ``memory``, which is enough for each of them.
     ``tuned`` is None where estimates alone chose the algorithms.
-    ``pictures`` says of inputs how a picture becomes one, ``heads`` how a detector's outputs list what it found.
+    ``preprocessing`` says of inputs how an image becomes one, ``heads`` how a detector's outputs list what it found.
     ``digest`` is BLAKE2b, of 32 bytes, of the file with an empty text in its place: the file cannot be changed by hand.
     """
 
@@ -173,7 +175,7 @@ class Manifest(NamedTuple):
     origin: Origin | None = None
     compiler: str | None = None
     size: CodeSize | None = None
-    pictures: Mapping[str, Picture] = MappingProxyType({})
+    preprocessing: Mapping[str, Preprocessing] = MappingProxyType({})
     heads: Heads | None = None
     bindings: tuple[Binding, ...] = ()
     tuned: Tuned | None = None
@@ -205,9 +207,13 @@ class Manifest(NamedTuple):
         memory = self.memory
         return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
 
+    def json(self) -> dict[str, Any]:
+        """The content of the file, with the keys that the file has."""
+        return {_KEYS.get(name, name): value for name, value in plain(self).items()}
+
     def text(self) -> str:
         """The file, with its digest."""
-        blank = json.dumps(plain(self._replace(digest="")), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        blank = json.dumps(self._replace(digest="").json(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         return blank.replace(_DIGEST.format(""), _DIGEST.format(_digest(blank.encode())), 1)
 
 
@@ -225,9 +231,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         remedy = "install a newer Tenon" if found > FORMAT else "compile the model again"
         raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: {remedy}")
     try:
-        manifest: Manifest = reader(Manifest)(content)
+        manifest: Manifest = reader(Manifest)(_fields(content))
     except MisfitError as misfit:
-        where = ".".join(map(str, misfit.where)) or "top level"
+        where = ".".join(_KEYS.get(str(name), str(name)) for name in misfit.where) or "top level"
         raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None
     blank = raw.replace(_DIGEST.format(manifest.digest).encode(), _DIGEST.format("").encode(), 1)
     if _digest(blank) != manifest.digest:
@@ -263,11 +269,17 @@ def _read(folder: str | os.PathLike[str], path: str) -> tuple[bytes, Any]:
         raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
 
 
+def _fields(content: Any) -> Any:
+    """The JSON with the fields' names as keys."""
+    names = {key: name for name, key in _KEYS.items()}
+    return {names.get(key, key): value for key, value in content.items()} if isinstance(content, dict) else content
+
+
 def _contradiction(manifest: Manifest) -> str:
     """What is wrong between its parts, or ""."""
     inputs, outputs = ({t.name for t in tensors} for tensors in (manifest.inputs, manifest.outputs))
-    if missing := sorted(manifest.pictures.keys() - inputs):
-        return f"pictures for {missing[0]!r}, which is no input"
+    if missing := sorted(manifest.preprocessing.keys() - inputs):
+        return f"preprocessing of {missing[0]!r}, which is not an input"
     heads = manifest.heads
     if heads is None:
         return ""

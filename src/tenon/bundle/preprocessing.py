@@ -1,4 +1,4 @@
-"""What the manifest says of pictures, as a C table for executables (``runtime/picture.h``)."""
+"""What the manifest says of images, as a C table for executables (``runtime/preprocess.h``)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import get_args
 
 from tenon.bundle.manifest import Tensor
 from tenon.errors import InputError
-from tenon.ir.preprocessing import Fit, Picture, Sampling, planes
+from tenon.ir.preprocessing import Fit, Preprocessing, Sampling, planes
 
 
-def pictures_source(inputs: tuple[Tensor, ...], pictures: Mapping[str, Picture]) -> str:
+def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str, Preprocessing]) -> str:
     """The C file: a row for each input.  Raises InputError for numbers that are neither one nor one per channel."""
-    rows = [_row(tensor, pictures.get(tensor.name)) for tensor in inputs]
-    head = '#include "picture.h"\n\nconst TenonPicture tenon_pictures[] = {'
+    rows = [_row(tensor, preprocessing.get(tensor.name)) for tensor in inputs]
+    head = '#include "preprocess.h"\n\nconst TenonPreprocessing tenon_preprocessing[] = {'
     return "\n".join((head, *rows, "  {0}};\n"))  # a network may have no input
 
 
-def _row(tensor: Tensor, picture: Picture | None) -> str:
+def _row(tensor: Tensor, preprocessing: Preprocessing | None) -> str:
     found = planes(tensor.shape)
-    if picture is None or found is None:
+    if preprocessing is None or found is None:
         return "  {0},"
     channels, height, width, last = found
-    for name, values in (("mean", picture.mean), ("scale", picture.scale)):
+    for name, values in (("mean", preprocessing.mean), ("scale", preprocessing.scale)):
         if len(values) not in (1, channels):
             raise InputError(
-                f"pre-processing of '{tensor.name}': {name} has {len(values)} values for {channels} channel(s): "
+                f"preprocessing of '{tensor.name}': {name} has {len(values)} values for {channels} channel(s): "
                 "give one, or one per channel"
             )
     fields = {
@@ -33,16 +33,16 @@ def _row(tensor: Tensor, picture: Picture | None) -> str:
         "last": int(last),
         "height": height,
         "width": width,
-        "fit": get_args(Fit).index(picture.fit),
-        "sampling": get_args(Sampling).index(picture.sampling),
-        "blue_first": int(picture.channels == "bgr"),
-        "border": picture.border,
-        "whole": int(picture.within is not None),
-        "resize": picture.resize,
-        "means": len(picture.mean),
-        "scales": len(picture.scale),
-        "mean": _numbers(picture.mean),
-        "scale": _numbers(picture.scale),
+        "fit": get_args(Fit).index(preprocessing.fit),
+        "sampling": get_args(Sampling).index(preprocessing.sampling),
+        "blue_first": int(preprocessing.channels == "bgr"),
+        "border": preprocessing.border,
+        "whole": int(preprocessing.within is not None),
+        "resize": preprocessing.resize,
+        "means": len(preprocessing.mean),
+        "scales": len(preprocessing.scale),
+        "mean": _numbers(preprocessing.mean),
+        "scale": _numbers(preprocessing.scale),
     }
     return "  {" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "},"
 

@@ -31,13 +31,13 @@ from tenon.bundle.manifest import (
     Tuned,
 )
 from tenon.bundle.names import identifier, library_name
-from tenon.bundle.preprocessing import pictures_source
+from tenon.bundle.preprocessing import preprocessing_source
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.backend import Unit
 from tenon.codegen.backend import find as find_backend
 from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError, guarded
-from tenon.ir.preprocessing import Heads, Picture
+from tenon.ir.preprocessing import Heads, Preprocessing
 from tenon.options import EMIT, Emit, Options
 from tenon.plan.program import ALIGNMENT, Port, Program
 from tenon.targets import Target
@@ -62,7 +62,7 @@ class Bundle:
     target: Target
     options: Options
     origin: Origin | None = None
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    preprocessing: Mapping[str, Preprocessing] = field(default_factory=dict)
     heads: Heads | None = None
     more: tuple[Program, ...] = ()
     tuned: Tuned | None = None
@@ -135,7 +135,7 @@ class Bundle:
     def executable(self) -> bytes:
         team = self.program.threads > 1
         inputs = tuple(_tensor(port) for port in self.program.inputs)
-        parts = self.name, self.object, self.header, self.weights, pictures_source(inputs, self.pictures)
+        parts = self.name, self.object, self.header, self.weights, preprocessing_source(inputs, self.preprocessing)
         return link.executable(self.compiler, self.target, *parts, team=team)
 
     @guarded
@@ -197,7 +197,7 @@ class Bundle:
             inputs=tuple(_tensor(port, self.options.ranges) for port in program.inputs),
             outputs=tuple(_tensor(port) for port in program.outputs),
             bindings=tuple(map(_binding, (program, *self.more))) if self.more else (),
-            pictures=dict(self.pictures),
+            preprocessing=dict(self.preprocessing),
             heads=self.heads,
             tuned=self.tuned,
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},

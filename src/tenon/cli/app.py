@@ -17,7 +17,7 @@ from tenon.cli.option_groups import (
     Inspecting,
     Json,
     Model,
-    Pictures,
+    PreprocessingOptions,
     Printing,
     Running,
     Shape,
@@ -62,14 +62,14 @@ def compile_command(
     emit: Annotated[
         str | None, typer.Option("--emit", help="Parts to add or choose: exe, or a list such as c,header,weights.")
     ] = None,
-    pictures: Pictures,
+    preprocessing: PreprocessingOptions,
     options: Bundling,
     printing: Printing,
 ) -> None:
     """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
     from tenon.cli.commands import compile_model
 
-    given = {**options.given(), "preprocess": pictures.changes()}
+    given = {**options.given(), "preprocess": preprocessing.changes()}
     compile_model(model.source(), out, _parts(emit), given, as_json=printing.json)
 
 
@@ -78,12 +78,12 @@ def compile_command(
 def run_command(
     *,
     model: Model,
-    picture: Annotated[Path | None, typer.Argument(help="A picture for the model's (only) image input.")] = None,
-    image: Annotated[Path | None, typer.Option("--image", help="The same as an option.")] = None,
+    image: Annotated[Path | None, typer.Argument(help="An image file for the model's (only) image input.")] = None,
+    image_option: Annotated[Path | None, typer.Option("--image", help="The same as an option.")] = None,
     input: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
     ] = None,
-    pictures: Pictures,
+    preprocessing: PreprocessingOptions,
     answers: Answers,
     sharing: Sharing,
     options: Running,
@@ -92,7 +92,7 @@ def run_command(
     """Run a model or a bundle on real input and print the answer."""
     from tenon.cli.run import Feeding, run_model
 
-    feeding = Feeding(picture or image, pictures.changes(), parse_pairs("--input", input))
+    feeding = Feeding(image or image_option, preprocessing.changes(), parse_pairs("--input", input))
     run_model(model.source(), options.given(), sharing.among(), feeding, answers, as_json=printing.json)
 
 

@@ -18,7 +18,6 @@ from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
 from tenon.targets import find
-from tenon.validation import plain
 from tenon.writing import write
 
 
@@ -46,7 +45,7 @@ def compile_model(
         folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
     manifest = read_manifest(folder)
     if as_json:
-        return print_json(plain(manifest))
+        return print_json(manifest.json())
     memory = manifest.memory
     console.print(f"{str(out).rstrip('/')}/ in {perf_counter() - began:.1f} s, for {manifest.target.name}")
     shown = table("", "", right=(1,))

@@ -1,4 +1,4 @@
-"""Boxes drawn into a picture."""
+"""Boxes drawn into an image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.writing import writing
 
 
 def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path) -> None:
-    """Write the picture at ``path`` with a labelled box around everything found; ``out``'s ending says the format.
+    """Write the image at ``path`` with a labelled box around everything found; ``out``'s ending says the format.
 
     Raises InputError if it cannot be written.
     """
@@ -43,7 +43,7 @@ def _format(out: Path) -> str:
     Image.init()
     found = Image.EXTENSION.get(out.suffix.lower())
     if found not in Image.SAVE:
-        raise InputError(f"--draw {out}: no picture ends in '{out.suffix}': write .png or .jpg")
+        raise InputError(f"--draw {out}: no image ends in '{out.suffix}': write .png or .jpg")
     return found
 
 

@@ -10,7 +10,6 @@ from tenon.bundle import Manifest, read_manifest
 from tenon.bundle.manifest import FileRecord, Tensor
 from tenon.cli.console import console, count, print_json, size, table
 from tenon.errors import BundleError
-from tenon.validation import plain
 
 _SHOWN = 16  # digits of a digest
 _CHUNK = 1 << 20
@@ -21,7 +20,7 @@ def inspect_bundle(folder: Path, *, layers: bool, as_json: bool) -> None:
     manifest = read_manifest(folder)
     states = {name: _state(folder / name, record) for name, record in manifest.files.items()}
     if as_json:
-        print_json({**plain(manifest), "states": states})
+        print_json({**manifest.json(), "states": states})
     else:
         _print(manifest, states, layers=layers)
     if wrong := [f"{name} is {state}" for name, state in states.items() if state != "sound"]:
@@ -81,10 +80,10 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
 
 
 def _port(manifest: Manifest, what: str, tensor: Tensor) -> str:
-    """``input  image  f32[1,3,224,224]``, and how a picture becomes one."""
+    """``input  image  f32[1,3,224,224]``, and its preprocessing."""
     text = f"{what}  {tensor.name}  {tensor.dtype}[{','.join(map(str, tensor.shape))}]"
-    picture = manifest.pictures.get(tensor.name) if what == "input" else None
-    if picture is None:
+    preprocessing = manifest.preprocessing.get(tensor.name) if what == "input" else None
+    if preprocessing is None:
         return text
-    mean, scale = (",".join(f"{v:g}" for v in values) for values in (picture.mean, picture.scale))
-    return f"{text}  picture: {picture.channels}, {picture.fit}, mean {mean}, scale {scale}"
+    mean, scale = (",".join(f"{v:g}" for v in values) for values in (preprocessing.mean, preprocessing.scale))
+    return f"{text}  preprocessing: {preprocessing.channels}, {preprocessing.fit}, mean {mean}, scale {scale}"

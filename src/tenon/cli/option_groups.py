@@ -219,7 +219,7 @@ class Running(Building):
         str | None,
         typer.Option(
             "--head", metavar="'KIND KEY=VALUE ...'", help="How outputs list detections, as in 'ssd strides=8,16 "
-            "sizes=10/16,32/48' (docs/pictures.md).",
+            "sizes=10/16,32/48' (docs/images.md).",
         ),
     ] = None  # fmt: skip
 
@@ -249,7 +249,9 @@ class Bundling(Running):
     compile_preprocess: Annotated[
         str | None,
         typer.Option(
-            "--compile-preprocess", metavar="HxW", help="Take bytes of pictures of this size, H x W x channels."
+            "--compile-preprocess",
+            metavar="HxW",
+            help="Let the input take image bytes [H, W, channels], preprocessing compiled in.",
         ),
     ] = None
 
@@ -261,10 +263,10 @@ class Tuning(Building):
     tuning: Annotated[Path | None, typer.Option("--table", help="The table to read and extend.")] = None
 
 
-# ---------------------------------------------------------------------------------- pictures
+# ---------------------------------------------------------------------------------- preprocessing
 @dataclass(frozen=True)
-class Pictures:
-    """How a picture becomes an input.  The fields, but for ``bgr``, have the names of ``ir.preprocessing.Picture``."""
+class PreprocessingOptions:
+    """How an image becomes an input.  All fields but ``bgr`` are named as in ``ir.preprocessing.Preprocessing``."""
 
     mean: Annotated[
         str | None, typer.Option("--mean", help="Subtracted from pixels: one number or one per channel.")
@@ -281,14 +283,14 @@ class Pictures:
         int | None, typer.Option("--resize", min=1, help="With --fit crop: the shorter side before the cut, as in 256.")
     ] = None
     border: Annotated[
-        int | None, typer.Option("--border", min=0, max=255, help="With --fit letterbox: the value around the picture.")
+        int | None, typer.Option("--border", min=0, max=255, help="With --fit letterbox: the value around the image.")
     ] = None
     sampling: Annotated[
         str | None, typer.Option("--sampling", help="How pixels are resized: smooth, bilinear or nearest.")
     ] = None
 
     def changes(self) -> dict[str, Any]:
-        """What the user says, as ``Options.preprocess`` has it."""
+        """The given options, as ``Options.preprocess`` takes them."""
         found: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         if found.pop("bgr"):
             found["channels"] = "bgr"
@@ -322,7 +324,7 @@ class Answers:
     top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5
     labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None
     output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None
-    draw: Annotated[Path | None, typer.Option("--draw", help="Draw a detector's boxes into this picture.")] = None
+    draw: Annotated[Path | None, typer.Option("--draw", help="Draw a detector's boxes into this image.")] = None
     threshold: Annotated[float, typer.Option("--threshold", help="Least score of a detection.")] = 0.5
     overlap: Annotated[
         float, typer.Option("--overlap", min=0, max=1, help="Boxes of one class that overlap more are one thing.")

@@ -18,7 +18,7 @@ from tenon.cli.model_source import Source, Threads, open_engine
 from tenon.cli.option_groups import Answers
 from tenon.cli.parse import read_array
 from tenon.engine import Engine
-from tenon.engine.detect import Detection, detections, picture_input, raw_boxes, why_none
+from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
 from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
 from tenon.input_file import read_regular
@@ -28,9 +28,9 @@ from tenon.writing import writing
 
 @dataclass(frozen=True)
 class Feeding:
-    """What goes in: a picture with changes to its pre-processing, and .npy files by the input's name ("": the only)."""
+    """What goes in: an image with changes to its preprocessing, and .npy files by the input's name ("": the only)."""
 
-    picture: Path | None
+    image: Path | None
     changes: Mapping[str, Any]
     files: Mapping[str, Path]
 
@@ -38,8 +38,8 @@ class Feeding:
 def run_model(
     source: Source, options: dict[str, Any], threads: Threads, feeding: Feeding, answers: Answers, *, as_json: bool
 ) -> None:
-    if feeding.changes and feeding.picture is None:
-        raise InputError(f"--{next(iter(feeding.changes))} is for a picture, and none was given")
+    if feeding.changes and feeding.image is None:
+        raise InputError(f"--{next(iter(feeding.changes))} is for an image, and none was given")
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
     changes = {} if source.bundle else feeding.changes
@@ -59,9 +59,9 @@ def run_model(
     if answers.output:
         _write(answers.output, results)
     if answers.draw:
-        if found is None or feeding.picture is None:
-            raise InputError(f"--draw {answers.draw}: there is no picture to draw in")
-        draw(feeding.picture, found, names, answers.draw)
+        if found is None or feeding.image is None:
+            raise InputError(f"--draw {answers.draw}: there is no image to draw in")
+        draw(feeding.image, found, names, answers.draw)
     if as_json:
         return print_json(_json(results, found, names, answers.top, elapsed))
     if found is None:
@@ -112,7 +112,7 @@ def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) ->
 
 # --------------------------------------------------------------------------------------------- inputs
 def _feeds(engine: Engine, feeding: Feeding, *, again: bool) -> tuple[dict[str, Array], Seen | None]:
-    """The inputs, and how the picture among them lies; ``again``: the changes are still to be made."""
+    """The inputs, and how the image among them lies; ``again``: the changes are still to be made."""
     inputs, feeds, seen = engine.inputs, {}, None
     for name, path in feeding.files.items():
         if not name and len(inputs) != 1:
@@ -120,19 +120,17 @@ def _feeds(engine: Engine, feeding: Feeding, *, again: bool) -> tuple[dict[str, 
                 f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
             )
         feeds[name or next(iter(inputs))] = read_array(path)
-    if feeding.picture is not None:
-        name = picture_input(engine, without=feeds)
-        picture = engine.manifest.pictures[name]
+    if feeding.image is not None:
+        name = image_input(engine, without=feeds)
+        preprocessing = engine.manifest.preprocessing[name]
         if again and feeding.changes:
-            if picture.within:
-                raise InputError(
-                    "the pre-processing is compiled into this bundle: compile the model again to change it"
-                )
-            picture = picture.changed(feeding.changes)
-        seen = read_image(feeding.picture, inputs[name].shape, picture, inputs[name].dtype)
+            if preprocessing.within:
+                raise InputError("the preprocessing is compiled into this bundle: compile the model again to change it")
+            preprocessing = preprocessing.changed(feeding.changes)
+        seen = read_image(feeding.image, inputs[name].shape, preprocessing, inputs[name].dtype)
         feeds[name] = seen.pixels
     if not feeds and inputs:
-        raise InputError(f"nothing to run on: give a picture, or --input NAME=FILE.npy for {_names(inputs)}")
+        raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(inputs)}")
     return feeds, seen
 
 

@@ -1,4 +1,4 @@
-"""What a detector found, in the pixels of a picture."""
+"""What a detector found, in the pixels of an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAME = 0.85
 
 @dataclass(frozen=True)
 class Detection:
-    """A thing: its class, how sure the network is of it, and where it is in pixels of the picture."""
+    """A thing: its class, how sure the network is of it, and where it is in pixels of the image."""
 
     kind: int
     score: float
@@ -42,35 +42,35 @@ class _Candidates:
         return _Candidates(self.boxes[which], self.kinds[which], self.scores[which])
 
 
-def picture_input(engine: Engine, without: Container[str] = ()) -> str:
-    """The input that takes pictures, but for those ``without``.  Raises InputError if there is none, or another."""
-    found = [name for name in engine.inputs if name in engine.manifest.pictures and name not in without]
+def image_input(engine: Engine, without: Container[str] = ()) -> str:
+    """The input that takes images, but for those ``without``.  Raises InputError if there is none, or another."""
+    found = [name for name in engine.inputs if name in engine.manifest.preprocessing and name not in without]
     if len(found) != 1:
         listed = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in engine.inputs.items())
-        raise InputError(f"{len(found)} inputs of '{engine.name}' could take a picture; its inputs are {listed}")
+        raise InputError(f"{len(found)} inputs of '{engine.name}' could take an image; its inputs are {listed}")
     return found[0]
 
 
 def detect(
     engine: Engine, path: str | Path, *, threshold: float = THRESHOLD, overlap: float = OVERLAP
 ) -> list[Detection]:
-    """Everything in a picture that a detector is sure enough of, the surest first.
+    """Everything in an image that a detector is sure enough of, the surest first.
 
     Of candidates that the network has not thinned out itself, those go that overlap a better one of their class by
-    more than ``overlap`` (intersection over union).  Raises InputError for a file that is no picture and for a network
+    more than ``overlap`` (intersection over union).  Raises InputError for a file that is no image and for a network
     that is no detector, or whose other inputs must be given.
     """
-    name = picture_input(engine)
+    name = image_input(engine)
     if len(engine.inputs) > 1:
-        raise InputError(f"'{engine.name}' has other inputs than the picture: use Engine.run")
-    seen = read_image(path, engine.inputs[name].shape, engine.manifest.pictures[name], engine.inputs[name].dtype)
+        raise InputError(f"'{engine.name}' has other inputs than the image: use Engine.run")
+    seen = read_image(path, engine.inputs[name].shape, engine.manifest.preprocessing[name], engine.inputs[name].dtype)
     return detections(engine, seen, engine.run({name: seen.pixels}), threshold, overlap)
 
 
 def detections(
     engine: Engine, seen: Seen, outputs: Mapping[str, Array], threshold: float = THRESHOLD, overlap: float = OVERLAP
 ) -> list[Detection]:
-    """As ``detect``, of the outputs for a picture that are there already."""
+    """As ``detect``, of the outputs for an image that are there already."""
     heads = engine.manifest.heads
     if heads is None:
         raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell: {why_none(engine)}")
@@ -82,7 +82,7 @@ def detections(
     found = _Candidates(boxes, found.kinds, found.scores)
     if heads.kind in ("boxes", "yolo", "columns"):
         found = found.keep(thinned(found.boxes, found.kinds, found.scores, overlap))
-    placed = seen.on_picture(found.boxes)
+    placed = seen.on_image(found.boxes)
     order = np.argsort(-found.scores, kind="stable")
     return [Detection(int(found.kinds[i]), float(found.scores[i]), _box(placed[i])) for i in order]
 
@@ -94,12 +94,12 @@ def why_none(engine: Engine) -> str:
         return (
             f"'{pair[0]}' and '{pair[1]}' look like boxes and scores, but nothing in the network turns these offsets "
             'into boxes. Say from which prior boxes they are when compiling, as in --head "ssd strides=8,16,32,64 '
-            'sizes=10/16/24,32/48,64/96,128/192/256 variances=0.1,0.2" (docs/pictures.md)'
+            'sizes=10/16/24,32/48,64/96,128/192/256 variances=0.1,0.2" (docs/images.md)'
         )
     listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     return (
         f"none of {listed} has the shape of them. Say which outputs they are when compiling, as in "
-        '--head "boxes outputs=BOXES,SCORES" (docs/pictures.md)'
+        '--head "boxes outputs=BOXES,SCORES" (docs/images.md)'
     )
 
 

@@ -1,4 +1,4 @@
-"""Pictures as network inputs, and where on the picture a place of the input lies."""
+"""Images as network inputs, and where on the image a place of the input lies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.input_file import open_regular
 from tenon.ir.graph import Array
-from tenon.ir.preprocessing import AS_IT_IS, Box, Picture, letterbox, planes, view
+from tenon.ir.preprocessing import AS_IT_IS, Box, Preprocessing, letterbox, planes, view
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Photo
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """A picture as a network sees it.
+    """An image as a network sees it.
 
-    ``pixels`` is the input.  ``size`` is (width, height) of the picture and ``view`` the part of it that the input
+    ``pixels`` is the input.  ``size`` is (width, height) of the image and ``view`` the part of it that the input
     shows, in its pixels; beyond its edges where it was put into a letter box.  ``inner`` is (height, width) of what
-    the network looks at, which is not the input's where that takes pictures of another size.
+    the network looks at, which is not the input's where that takes images of another size.
     """
 
     pixels: Array
@@ -32,48 +32,52 @@ class Seen:
     view: Box
     inner: tuple[int, int]
 
-    def on_picture(self, boxes: Array) -> Array:
-        """Boxes [n, 4] (left, top, right, bottom over the input's size) in pixels of the picture, cut at its edges."""
+    def on_image(self, boxes: Array) -> Array:
+        """Boxes [n, 4] (left, top, right, bottom over the input's size) in pixels of the image, cut at its edges."""
         left, top, right, bottom = self.view
         origin, extent = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
         return np.asarray((boxes * extent + origin).clip(0, np.array(self.size * 2)))
 
 
-def read_image(path: str | Path, shape: Sequence[int], picture: Picture = AS_IT_IS, dtype: Any = np.float32) -> Seen:
-    """A picture as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
+def read_image(
+    path: str | Path, shape: Sequence[int], preprocessing: Preprocessing = AS_IT_IS, dtype: Any = np.float32
+) -> Seen:
+    """An image as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
 
-    It is fitted, resized and scaled as ``picture`` says.  Raises InputError for a file that is no picture and for a
+    It is fitted, resized and scaled as ``preprocessing`` says.  Raises InputError for a file that is no image and for a
     shape that cannot hold one.
     """
     found = planes(shape)
     if found is None:
-        raise InputError(f"an input of shape {list(shape)} cannot hold a picture: give it with --input name=file.npy")
+        raise InputError(f"an input of shape {list(shape)} cannot hold an image: give it with --input name=file.npy")
     channels, height, width, last = found
     photo = _opened(path, channels)
-    if picture.within:
-        return _bytes(photo, found[:3], picture)
-    pixels = np.asarray(_fitted(photo, height, width, picture), np.float32).reshape(height, width, channels)
-    if picture.channels == "bgr":
+    if preprocessing.within:
+        return _bytes(photo, found[:3], preprocessing)
+    pixels = np.asarray(_fitted(photo, height, width, preprocessing), np.float32).reshape(height, width, channels)
+    if preprocessing.channels == "bgr":
         pixels = pixels[:, :, ::-1]
-    pixels = (pixels - _per_channel("mean", picture.mean, channels)) * _per_channel("scale", picture.scale, channels)
+    pixels = (pixels - _per_channel("mean", preprocessing.mean, channels)) * _per_channel(
+        "scale", preprocessing.scale, channels
+    )
     given = np.dtype(dtype)
     if given.kind in "iu":
         limits = np.iinfo(given)
         pixels = np.round(pixels).clip(limits.min, limits.max)
     ordered = pixels if last else pixels.transpose(2, 0, 1)
-    shown = view(picture, photo.height, photo.width, height, width)
+    shown = view(preprocessing, photo.height, photo.width, height, width)
     return Seen(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
 
 
-def _bytes(photo: Photo, shape: tuple[int, int, int], picture: Picture) -> Seen:
-    """For an input that takes the picture as it is: only its size is changed."""
+def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessing) -> Seen:
+    """For an input that takes the image as it is: only its size is changed."""
     from PIL import Image
 
     channels, height, width = shape
     pixels = np.asarray(photo.resize((width, height), Image.Resampling.BILINEAR)).reshape(height, width, channels)
-    inner = picture.within or (height, width)
+    inner = preprocessing.within or (height, width)
     x, y = photo.width / width, photo.height / height
-    left, top, right, bottom = view(picture, height, width, *inner)
+    left, top, right, bottom = view(preprocessing, height, width, *inner)
     return Seen(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
 
 
@@ -84,7 +88,7 @@ def _opened(path: str | Path, channels: int) -> Photo:
         with open_regular(path) as raw, Image.open(raw) as file:
             return _narrowed(ImageOps.exif_transpose(file)).convert("L" if channels == 1 else "RGB")
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: not a readable picture ({error})") from None
+        raise InputError(f"{path}: not a readable image ({error})") from None
 
 
 def _narrowed(photo: Photo) -> Photo:
@@ -97,27 +101,27 @@ def _narrowed(photo: Photo) -> Photo:
     return Image.fromarray(np.rint(wide / 65535 * 255).astype(np.uint8))
 
 
-def _fitted(photo: Photo, height: int, width: int, picture: Picture) -> Photo:
-    """The picture in the input's size."""
+def _fitted(photo: Photo, height: int, width: int, preprocessing: Preprocessing) -> Photo:
+    """The image in the input's size."""
     from PIL import Image
 
     wide, high = photo.size
-    if picture.fit == "letterbox":
+    if preprocessing.fit == "letterbox":
         left, top, inner_width, inner_height = letterbox(high, wide, height, width)
-        framed = Image.new(photo.mode, (width, height), (picture.border,) * len(photo.getbands()))
-        inner = _resized(photo, (inner_height, inner_width), (0.0, 0.0, float(wide), float(high)), picture)
+        framed = Image.new(photo.mode, (width, height), (preprocessing.border,) * len(photo.getbands()))
+        inner = _resized(photo, (inner_height, inner_width), (0.0, 0.0, float(wide), float(high)), preprocessing)
         framed.paste(inner, (left, top))
         return framed
-    return _resized(photo, (height, width), view(picture, high, wide, height, width), picture)
+    return _resized(photo, (height, width), view(preprocessing, high, wide, height, width), preprocessing)
 
 
-def _resized(photo: Photo, size: tuple[int, int], view: Box, picture: Picture) -> Photo:
+def _resized(photo: Photo, size: tuple[int, int], view: Box, preprocessing: Preprocessing) -> Photo:
     from PIL import Image
 
     height, width = size
-    if picture.sampling == "smooth":
+    if preprocessing.sampling == "smooth":
         return photo.resize((width, height), Image.Resampling.BILINEAR, box=view)
-    point = Image.Resampling.BILINEAR if picture.sampling == "bilinear" else Image.Resampling.NEAREST
+    point = Image.Resampling.BILINEAR if preprocessing.sampling == "bilinear" else Image.Resampling.NEAREST
     return photo.transform((width, height), Image.Transform.EXTENT, view, point)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.notebook import html_table, tensor_rows, tensors
 from tenon.ir.ordering import Order
-from tenon.ir.preprocessing import Heads, Picture
+from tenon.ir.preprocessing import Heads, Preprocessing
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -137,7 +137,7 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.extents: dict[str, tuple[int, str]] = {}  # output -> (axis, the output that counts what is found along it)
-        self.pictures: dict[str, Picture] = {}  # what the model says of how pictures become its inputs
+        self.preprocessing: dict[str, Preprocessing] = {}  # what the model says of how images become its inputs
         self.heads: Heads | None = None  # what it says of how its outputs list detections
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self.fixed: set[str] = set()  # inputs of the model in whose place constants stand (ir.fixed)
@@ -291,7 +291,7 @@ class Graph:
 
     def describe_like(self, other: Graph) -> None:
         """Take over what another graph, of which this is a copy, says beyond its tensors."""
-        self.extents, self.pictures, self.heads = dict(other.extents), dict(other.pictures), other.heads
+        self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
         self.strings, self.fixed = set(other.strings), set(other.fixed)
 
     def reorder(self, nodes: Iterable[Node]) -> None:

@@ -1,4 +1,4 @@
-"""What a network's description says beyond its tensors: how a picture becomes an input, and how outputs list things."""
+"""What a network's description says beyond its tensors: how an image becomes an input, and how outputs list things."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tenon.ir.types import Quant
 
 Channels = Literal["rgb", "bgr"]
-"""The order of a colour picture's channels."""
+"""The order of a colour image's channels."""
 
 Fit = Literal["stretch", "crop", "letterbox"]
-"""A picture of other proportions is stretched, covers the input and loses its edges, or is put into it whole."""
+"""An image of other proportions is stretched, covers the input and loses its edges, or is put into it whole."""
 
 Sampling = Literal["smooth", "bilinear", "nearest"]
 """How pixels are resized: "smooth" is bilinear over all pixels that a new one covers, "bilinear" over the nearest four
@@ -36,18 +36,18 @@ def _finite(numbers: Sequence[float]) -> str:
 
 
 def _not_zero(numbers: Sequence[float]) -> str:
-    return "is 0, which makes every picture alike" if 0 in numbers else ""
+    return "is 0, which makes every image alike" if 0 in numbers else ""
 
 
-class Picture(NamedTuple):
-    """How a picture becomes a network's input: it is resized, then each value v of 0..255 becomes (v - mean) * scale.
+class Preprocessing(NamedTuple):
+    """How an image becomes a network's input: it is resized, then each value v of 0..255 becomes (v - mean) * scale.
 
     ``mean`` and ``scale`` are one number, or one per channel in the order of ``channels``.  With ``fit="crop"`` the
     shorter side becomes ``resize`` before the middle is cut out, or just covers the input when that is 0; with
     ``fit="letterbox"`` what is left free has the value ``border``.  Inputs of integers are rounded and clipped.
 
     ``within`` is (height, width) of the network's own input where all this is compiled in: the input then holds the
-    bytes of a picture [H, W, C] of any size, and the rest says what happens to it.
+    bytes of an image [H, W, C] of any size, and the rest says what happens to it.
     """
 
     mean: Annotated[tuple[float, ...], _some, _finite] = (0.0,)
@@ -59,21 +59,21 @@ class Picture(NamedTuple):
     sampling: Sampling = "smooth"
     within: tuple[int, int] | None = None
 
-    def changed(self, changes: Mapping[str, Any]) -> Picture:
+    def changed(self, changes: Mapping[str, Any]) -> Preprocessing:
         """The same with some fields changed; a number alone stands for all channels.  Raises InputError."""
         known = [name for name in self._fields if name != "within"]
         if unknown := [name for name in changes if name not in known]:
-            raise InputError(f"pre-processing has no '{unknown[0]}'; it has {', '.join(known)}")
+            raise InputError(f"preprocessing has no '{unknown[0]}'; it has {', '.join(known)}")
         try:
             given = {name: _plain(name, value) for name, value in changes.items()}
-            changed: Picture = reader(Picture)({**self._asdict(), **given})
+            changed: Preprocessing = reader(Preprocessing)({**self._asdict(), **given})
         except MisfitError as misfit:
-            raise InputError(f"pre-processing: {misfit.where[0]} {misfit.why}") from None
+            raise InputError(f"preprocessing: {misfit.where[0]} {misfit.why}") from None
         except (TypeError, ValueError) as error:
-            raise InputError(f"pre-processing: {error}") from None
+            raise InputError(f"preprocessing: {error}") from None
         return changed
 
-    def quantised(self, quant: Quant) -> Picture:
+    def quantised(self, quant: Quant) -> Preprocessing:
         """The description of an input that holds real / scale + zero point instead of the real numbers."""
         unit, zero = quant.scale[0], quant.zero_point[0]
         count = max(len(self.mean), len(self.scale))
@@ -82,16 +82,16 @@ class Picture(NamedTuple):
         return self._replace(mean=shifted, scale=tuple(s / unit for s in scales))
 
 
-AS_IT_IS = Picture()
+AS_IT_IS = Preprocessing()
 
 
-def raw(dtype: DType) -> Picture:
+def raw(dtype: DType) -> Preprocessing:
     """How pixels are put into integers when nobody says: as they are, or about zero."""
-    return Picture(mean=(128.0,)) if dtype is DType.I8 else AS_IT_IS
+    return Preprocessing(mean=(128.0,)) if dtype is DType.I8 else AS_IT_IS
 
 
 def planes(shape: Sequence[int]) -> tuple[int, int, int, bool] | None:
-    """(channels, height, width, whether channels come last) of an input that can hold a picture."""
+    """(channels, height, width, whether channels come last) of an input that can hold an image."""
     if len(shape) == 3 and shape[2] in (1, 3):
         return shape[2], shape[0], shape[1], True
     if len(shape) != 4 or shape[0] != 1 or min(shape) < 1:
@@ -105,22 +105,22 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
 
 
-def view(picture: Picture, high: int, wide: int, height: int, width: int) -> Box:
-    """The part of a picture of high x wide pixels that an input of height x width shows, beyond it in a letter box."""
-    if picture.fit == "letterbox":
+def view(preprocessing: Preprocessing, high: int, wide: int, height: int, width: int) -> Box:
+    """The part of an image of high x wide pixels that an input of height x width shows, beyond it in a letter box."""
+    if preprocessing.fit == "letterbox":
         left, top, inner_width, inner_height = letterbox(high, wide, height, width)
         across, down = wide / inner_width, high / inner_height
         return -left * across, -top * down, (width - left) * across, (height - top) * down
-    if picture.fit == "stretch":
+    if preprocessing.fit == "stretch":
         return 0.0, 0.0, float(wide), float(high)
-    ratio = picture.resize / min(high, wide) if picture.resize else max(height / high, width / wide)
+    ratio = preprocessing.resize / min(high, wide) if preprocessing.resize else max(height / high, width / wide)
     shown_width, shown_height = min(wide, width / ratio), min(high, height / ratio)
     x, y = (wide - shown_width) / 2, (high - shown_height) / 2
     return x, y, x + shown_width, y + shown_height
 
 
 def letterbox(high: int, wide: int, height: int, width: int) -> tuple[int, int, int, int]:
-    """(left, top, width, height) of the largest place of a picture's proportions in the middle of height x width."""
+    """(left, top, width, height) of the largest place of an image's proportions in the middle of height x width."""
     ratio = min(height / high, width / wide)
     inner_width, inner_height = max(1, round(wide * ratio)), max(1, round(high * ratio))
     return (width - inner_width) // 2, (height - inner_height) // 2, inner_width, inner_height
@@ -131,7 +131,7 @@ class Heads(NamedTuple):
 
     ``kind`` says which outputs there are, in the order of ``outputs``:
 
-        rows    one [.., n, 7] of (picture, class, score, 4 corners), or [.., n, 6] without the picture; the first row
+        rows    one [.., n, 7] of (image, class, score, 4 corners), or [.., n, 6] without the image; the first row
                 of a class below 0 ends it, and of one of class 0 where ``background`` is 0
         lists   boxes [.., n, 4], classes [.., n], scores [.., n] and, maybe, how many count [1]
         boxes   candidates that are still to be thinned out: boxes [.., n, 4] and scores [.., n, classes]

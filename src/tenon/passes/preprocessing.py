@@ -1,4 +1,4 @@
-"""What becomes of a picture before it is an input: described, or compiled into the graph."""
+"""What becomes of an image before it is an input: described, or compiled into the graph."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from tenon import ops
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Node, Origin, Value
-from tenon.ir.preprocessing import Picture, letterbox, planes, raw, view
+from tenon.ir.preprocessing import Preprocessing, letterbox, planes, raw, view
 from tenon.ir.types import F32, U8, DType, TensorType
 from tenon.ir.writer import Names
 
 
-def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Picture]:
-    """How pictures become the graph's inputs, by name: as the model says, with the changes that the user asks for.
+def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessing]:
+    """How images become the graph's inputs, by name: as the model says, with the changes that the user asks for.
 
     Inputs of integers that have a scale are described in their own units.  The shapes must be bound.  Raises
     InputError for changes that make no sense, or that are for no input.
@@ -24,32 +24,32 @@ def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Picture]:
     found = {}
     for value in graph.inputs:
         dtype, shape = value.type.dtype, planes(value.type.dims)
-        said = graph.pictures.get(value.name)
+        said = graph.preprocessing.get(value.name)
         takes = dtype is U8 or (value.type.rank == 4 and (dtype.is_float or dtype is DType.I8))
         if shape is None or not takes:
             continue
         if said is None and not {"mean", "scale"} & changes.keys():
             found[value.name] = raw(dtype).changed(changes)
             continue
-        picture = (said or Picture()).changed(changes)
+        preprocessing = (said or Preprocessing()).changed(changes)
         quant = value.type.quant
-        found[value.name] = picture if quant is None or picture.within else picture.quantised(quant)
+        found[value.name] = preprocessing if quant is None or preprocessing.within else preprocessing.quantised(quant)
     if changes and not found:
         shapes = ", ".join(f"{v.name} {v.type}" for v in graph.inputs)
-        raise InputError(f"pre-processing is for pictures, and no input takes one: {shapes}")
+        raise InputError(f"preprocessing is for images, and no input takes one: {shapes}")
     return found
 
 
 def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) -> Graph:
-    """A copy of the graph whose picture is an input of bytes [height, width, C] of ``size``, red before green.
+    """A copy of the graph whose image is an input of bytes [height, width, C] of ``size``, red before green.
 
     Cutting, resizing, scaling, ordering of channels and axes become operators.  Raises InputError if not just one
-    input takes a picture.
+    input takes an image.
     """
-    pictures = described(graph, changes)
-    if len(pictures) != 1:
-        raise InputError(f"pre-processing can be compiled in for one picture; {len(pictures)} inputs could take one")
-    ((name, picture),) = pictures.items()
+    by_input = described(graph, changes)
+    if len(by_input) != 1:
+        raise InputError(f"preprocessing can be compiled in for one image; {len(by_input)} inputs could take one")
+    ((name, preprocessing),) = by_input.items()
     new = graph.copy()
     old = next(v for v in new.inputs if v.name == name)
     channels, height, width, last = planes(old.type.dims) or (0, 0, 0, False)
@@ -59,8 +59,8 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
     x = steps.add("Cast", given, to=str(F32))
     x = steps.add("Transpose", x, perm=(2, 0, 1))
     x = steps.add("Unsqueeze", x, np.array([0], np.int64))
-    x = _fitted(steps, x, size, (height, width), picture)
-    x = _scaled(steps, x, picture, channels)
+    x = _fitted(steps, x, size, (height, width), preprocessing)
+    x = _scaled(steps, x, preprocessing, channels)
     if last:
         x = steps.add("Transpose", x, perm=(0, 2, 3, 1))
     if not old.type.dtype.is_float:
@@ -70,44 +70,46 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
         x = steps.add("Cast", x, to=str(old.type.dtype))
     new.inputs[new.inputs.index(old)] = given
     new.replace(old, x)
-    new.pictures = {name: picture._replace(within=(height, width))}
+    new.preprocessing = {name: preprocessing._replace(within=(height, width))}
     return new
 
 
-def _fitted(steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], picture: Picture) -> Value:
+def _fitted(steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing) -> Value:
     """f32 [1, C, size] in the size that the network takes."""
-    if picture.fit == "letterbox":
+    if preprocessing.fit == "letterbox":
         left, top, width, height = letterbox(*size, *to)
-        x = _resized(steps, x, size, (height, width), picture)
+        x = _resized(steps, x, size, (height, width), preprocessing)
         pads = np.array([0, 0, top, left, 0, 0, to[0] - top - height, to[1] - left - width], np.int64)
-        return steps.add("Pad", x, pads, np.array(picture.border, np.float32)) if pads.any() else x
-    if picture.fit == "crop":
-        first, start, last, end = view(picture, *size, *to)
+        return steps.add("Pad", x, pads, np.array(preprocessing.border, np.float32)) if pads.any() else x
+    if preprocessing.fit == "crop":
+        first, start, last, end = view(preprocessing, *size, *to)
         rows, columns = (round(start), round(end)), (round(first), round(last))
         begins, ends = np.array([rows[0], columns[0]], np.int64), np.array([rows[1], columns[1]], np.int64)
         if begins.any() or tuple(ends) != size:
             x = steps.add("Slice", x, begins, ends, np.array([2, 3], np.int64))
         size = rows[1] - rows[0], columns[1] - columns[0]
-    return _resized(steps, x, size, to, picture)
+    return _resized(steps, x, size, to, preprocessing)
 
 
-def _resized(steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], picture: Picture) -> Value:
+def _resized(
+    steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing
+) -> Value:
     if size == to:
         return x
-    mode = "nearest" if picture.sampling == "nearest" else "linear"
-    smooth = int(picture.sampling == "smooth")
+    mode = "nearest" if preprocessing.sampling == "nearest" else "linear"
+    smooth = int(preprocessing.sampling == "smooth")
     sizes = np.array([*x.type.dims[:2], *to], np.int64)
     return steps.add("Resize", x, None, None, sizes, mode=mode, antialias=smooth, nearest_mode="round_prefer_ceil")
 
 
-def _scaled(steps: _Steps, x: Value, picture: Picture, channels: int) -> Value:
-    if picture.channels == "bgr" and channels == 3:
+def _scaled(steps: _Steps, x: Value, preprocessing: Preprocessing, channels: int) -> Value:
+    if preprocessing.channels == "bgr" and channels == 3:
         x = steps.add("Gather", x, np.array([2, 1, 0], np.int64), axis=1)
-    mean, scale = (np.array(v, np.float32).reshape(1, -1, 1, 1) for v in (picture.mean, picture.scale))
+    mean, scale = (np.array(v, np.float32).reshape(1, -1, 1, 1) for v in (preprocessing.mean, preprocessing.scale))
     wrong = [a.size for a in (mean, scale) if a.size not in (1, channels)]
     if wrong:
         raise InputError(
-            f"pre-processing has {wrong[0]} numbers for {channels} channel(s): give one, or one per channel"
+            f"preprocessing has {wrong[0]} numbers for {channels} channel(s): give one, or one per channel"
         )
     x = steps.add("Sub", x, mean) if mean.any() else x
     return steps.add("Mul", x, scale) if (scale != 1).any() else x

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "image.h"
 #include "network.h"
-#include "picture.h"
+#include "preprocess.h"
 #ifdef TENON_TEAM
 #include "threads.h"
 #endif
@@ -161,11 +161,11 @@ static void take_npy(const char *path, Bytes file, const TenonPort *port) {
 }
 
 static void take_image(const char *path, Image *image, const TenonPort *port, const Settings *settings) {
-  TenonPicture how = tenon_pictures[port - tenon_inputs];
+  TenonPreprocessing how = tenon_preprocessing[port - tenon_inputs];
   if (how.channels == 0)
     fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
   if (how.whole && (settings->means || settings->scales))
-    fail("--mean and --scale: the pre-processing is compiled into this program");
+    fail("--mean and --scale: the preprocessing is compiled into this program");
   if (settings->means) memcpy(how.mean, settings->mean, sizeof how.mean), how.means = settings->means;
   if (settings->scales) memcpy(how.scale, settings->scale, sizeof how.scale), how.scales = settings->scales;
   if (how.means > how.channels || how.scales > how.channels)
@@ -181,7 +181,7 @@ static void take_image(const char *path, Image *image, const TenonPort *port, co
 static void take(const char *path, const TenonPort *port, const Settings *settings) {
   /* The largest files: plain PPM, at most a dozen characters and a comment for each value. */
   const size_t limit = port->bytes * 24 + (1u << 20);
-  const size_t largest = tenon_pictures[port - tenon_inputs].channels ? LARGEST_IMAGE : limit;
+  const size_t largest = tenon_preprocessing[port - tenon_inputs].channels ? LARGEST_IMAGE : limit;
   const Bytes file = read_file(path, limit, largest > limit ? largest : limit);
   Image image = {0, 0, 0, NULL};
   if (file.size >= 6 && memcmp(file.data, "\x93NUMPY", 6) == 0) {

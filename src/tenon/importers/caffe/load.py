@@ -19,7 +19,7 @@ from tenon.importers.caffe.schema import SCHEMA
 from tenon.importers.caffe.upgrade import V0_NAMES, Input, layers_of, modernised
 from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph
-from tenon.ir.preprocessing import Fit, Picture
+from tenon.ir.preprocessing import Fit, Preprocessing
 from tenon.ir.types import F32, TensorType
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.protobuf import BYTES, VARINT, DamagedError, Message, raw_fields
@@ -114,7 +114,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     builder = GraphBuilder(where, described.name, shapes, inputs, outputs, max(size, 1 << 24))
     _declare(builder, ports, shapes)
     centred = {port.name for port in ports if _less_mean_image(builder, port)}
-    builder.graph.pictures.update(
+    builder.graph.preprocessing.update(
         {port.name: _pixels(port.transform) for port in ports if _says(port.transform) or port.name in centred}
     )
     blobs = blobs_by_layer(weights, where.name) if weights else None
@@ -154,11 +154,11 @@ def _says(transform: Message) -> bool:
     return bool(len(transform.mean_value)) or transform.has("scale")
 
 
-def _pixels(transform: Message) -> Picture:
+def _pixels(transform: Message) -> Preprocessing:
     """Blue before green before red, as Caffe reads pictures; the middle where it cuts."""
     mean = tuple(float(m) for m in transform.mean_value) or (0.0,)
     fit: Fit = "crop" if transform.crop_size else "stretch"
-    return Picture(mean, (float(transform.scale) or 1.0,), "bgr", fit)
+    return Preprocessing(mean, (float(transform.scale) or 1.0,), "bgr", fit)
 
 
 def _declare(builder: GraphBuilder, ports: Sequence[Input], shapes: Shapes) -> None:

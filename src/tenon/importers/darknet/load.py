@@ -21,7 +21,7 @@ from tenon.importers.darknet.node import DarknetLayer, DarknetNetwork
 from tenon.importers.darknet.recurrent import RECURRENT
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
-from tenon.ir.preprocessing import Fit, Heads, Picture
+from tenon.ir.preprocessing import Fit, Heads, Preprocessing
 from tenon.ir.types import F32, tensor
 from tenon.model_files.model_file import ModelFile
 
@@ -67,7 +67,7 @@ def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], p
     if not parameters.given:
         builder.graph.incomplete = MISSING_WEIGHTS
     network = DarknetNetwork(builder, layers, parameters, _input(builder, options))
-    builder.graph.pictures["data"] = _pixels(options, layers)
+    builder.graph.preprocessing["data"] = _pixels(options, layers)
     if not layers:
         raise FormatError("it has no layers; the file is truncated")
     found: dict[str, Detections] = {}
@@ -96,11 +96,11 @@ def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
     return 1, 1
 
 
-def _pixels(options: Section, layers: Sequence[Section]) -> Picture:
+def _pixels(options: Section, layers: Sequence[Section]) -> Preprocessing:
     """Detectors see the whole picture, classifiers its middle; resized from single pixels, as Darknet does."""
     detects = any(section.type in HEADS for section in layers)
     whole: Fit = "letterbox" if options.integer("letter_box") else "stretch"
-    return Picture(scale=(1 / 255,), fit=whole if detects else "crop", border=127, sampling="bilinear")
+    return Preprocessing(scale=(1 / 255,), fit=whole if detects else "crop", border=127, sampling="bilinear")
 
 
 def _made(network: DarknetNetwork, index: int) -> Value | Detections:

@@ -1,4 +1,4 @@
-"""The executables' pre-processing against Python's: the same pictures must become the same numbers, bit for bit."""
+"""The executables' preprocessing against Python's: the same images must become the same numbers, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from PIL import Image
 
 from tenon.bundle.link import runtime
 from tenon.bundle.manifest import Tensor
-from tenon.bundle.preprocessing import pictures_source
+from tenon.bundle.preprocessing import preprocessing_source
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.dtype import DType
 from tenon.ir.graph import Array
-from tenon.ir.preprocessing import Fit, Picture, Sampling
+from tenon.ir.preprocessing import Fit, Preprocessing, Sampling
 from tenon.options import Options
 from tenon.targets import find as find_target
 from tenon.toolchain.compiler import find
 
 CALL = """
-#include "picture.h"
+#include "preprocess.h"
 #include <stdio.h>
 %s
 const char *convert(const char *path, int number, const char *type, unsigned char *to);
@@ -36,36 +36,36 @@ const char *convert(const char *path, int number, const char *type, unsigned cha
   Image image = {0, 0, 0, NULL};
   const char *problem = is_image(data, size) ? read_image(data, size, &image) : "no image";
   unsigned char *fitted = NULL;
-  if (problem == NULL) problem = fit_image(&image, &tenon_pictures[number], &fitted);
-  if (problem == NULL && !put_pixels(fitted, &tenon_pictures[number], type, to)) problem = "no such type";
+  if (problem == NULL) problem = fit_image(&image, &tenon_preprocessing[number], &fitted);
+  if (problem == NULL && !put_pixels(fitted, &tenon_preprocessing[number], type, to)) problem = "no such type";
   free(fitted);
   free(image.pixels);
   return problem;
 }
 """
 
-Case = tuple[Picture, str, tuple[int, ...]]
+Case = tuple[Preprocessing, str, tuple[int, ...]]
 FITS: tuple[Fit, ...] = ("stretch", "crop", "letterbox")
 SAMPLINGS: tuple[Sampling, ...] = ("smooth", "bilinear", "nearest")
 CASES: list[Case] = [
     *[
-        (Picture((123.7, 116.3, 103.5), (1 / 58.4,), "bgr", fit, sampling=sampling), "f32", shape)
+        (Preprocessing((123.7, 116.3, 103.5), (1 / 58.4,), "bgr", fit, sampling=sampling), "f32", shape)
         for fit in FITS
         for sampling in SAMPLINGS
         for shape in ((1, 3, 24, 24), (1, 17, 31, 3))
     ],
-    *[(Picture(fit=fit, mean=(127.0,), scale=(1 / 128,)), "f32", (1, 1, 20, 33)) for fit in FITS],
-    (Picture(fit="crop", resize=40), "f32", (1, 3, 32, 32)),
-    (Picture(fit="crop", resize=33, sampling="bilinear", channels="bgr"), "f32", (1, 32, 32, 3)),
-    (Picture(fit="crop", resize=64, sampling="nearest"), "f32", (1, 1, 50, 60)),
-    (Picture(fit="letterbox", border=0), "u8", (1, 30, 20, 3)),
-    (Picture(mean=(10.0, 20.0, 30.0), scale=(1.3, 0.9, 2.0)), "u8", (19, 23, 3)),
-    (Picture(mean=(128.0,)), "i8", (1, 16, 16, 3)),
-    (Picture(mean=(103.0, 116.0, 123.0), scale=(0.017, 0.5, 1.7), channels="bgr"), "i8", (1, 3, 16, 16)),
-    (Picture(mean=(0.5,), scale=(1e-6, 3e-7, 250.0)), "f16", (1, 3, 12, 12)),
-    (Picture(mean=(104.0,), scale=(1 / 255,)), "f64", (1, 3, 12, 12)),
-    (Picture(within=(10, 10)), "u8", (40, 30, 3)),
-    (Picture(within=(10, 10)), "u8", (40, 30, 1)),
+    *[(Preprocessing(fit=fit, mean=(127.0,), scale=(1 / 128,)), "f32", (1, 1, 20, 33)) for fit in FITS],
+    (Preprocessing(fit="crop", resize=40), "f32", (1, 3, 32, 32)),
+    (Preprocessing(fit="crop", resize=33, sampling="bilinear", channels="bgr"), "f32", (1, 32, 32, 3)),
+    (Preprocessing(fit="crop", resize=64, sampling="nearest"), "f32", (1, 1, 50, 60)),
+    (Preprocessing(fit="letterbox", border=0), "u8", (1, 30, 20, 3)),
+    (Preprocessing(mean=(10.0, 20.0, 30.0), scale=(1.3, 0.9, 2.0)), "u8", (19, 23, 3)),
+    (Preprocessing(mean=(128.0,)), "i8", (1, 16, 16, 3)),
+    (Preprocessing(mean=(103.0, 116.0, 123.0), scale=(0.017, 0.5, 1.7), channels="bgr"), "i8", (1, 3, 16, 16)),
+    (Preprocessing(mean=(0.5,), scale=(1e-6, 3e-7, 250.0)), "f16", (1, 3, 12, 12)),
+    (Preprocessing(mean=(104.0,), scale=(1 / 255,)), "f64", (1, 3, 12, 12)),
+    (Preprocessing(within=(10, 10)), "u8", (40, 30, 3)),
+    (Preprocessing(within=(10, 10)), "u8", (40, 30, 1)),
 ]  # fmt: skip
 
 
@@ -74,10 +74,10 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], A
     """A file by C, as the input of a case."""
     names = [f"x{i}" for i in range(len(CASES))]
     tensors = tuple(Tensor(name, dtype, shape, 0, 0) for name, (_, dtype, shape) in zip(names, CASES, strict=True))
-    pictures = {name: picture for name, (picture, _, _) in zip(names, CASES, strict=True)}
-    text = CALL % pictures_source(tensors, pictures).replace('#include "picture.h"', "")
+    by_input = {name: preprocessing for name, (preprocessing, _, _) in zip(names, CASES, strict=True)}
+    text = CALL % preprocessing_source(tensors, by_input).replace('#include "preprocess.h"', "")
     target, compiler = find_target("host"), find(Options())
-    files = {"picture.h": runtime("picture.h"), "image.h": runtime("image.h"), "call.c": text.encode()}
+    files = {"preprocess.h": runtime("preprocess.h"), "image.h": runtime("image.h"), "call.c": text.encode()}
     made = compiler.compile(files, "call.c", target, ("-ffp-contract=off",))
     place = tmp_path_factory.mktemp("c") / "call.so"
     place.write_bytes(compiler.link({"call.o": made}, target, ("-shared", "-lm")))
@@ -106,13 +106,13 @@ SIZES = [(24, 24), (33, 20), (1, 1), (2, 7), (100, 3), (3, 100), (61, 47), (240,
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_the_same_numbers(number: int, convert: Callable[[Path, int], Array], tmp_path: Path) -> None:
-    picture, dtype, shape = CASES[number]
+    preprocessing, dtype, shape = CASES[number]
     rng = np.random.default_rng(number)
     sizes = [*SIZES, *((int(w), int(h)) for w, h in rng.integers(1, 300, (12, 2)))]
     for i, (wide, high) in enumerate(sizes):
         path = tmp_path / f"{i}.pnm"
         photo(rng, wide, high, (3, 1)[i % 3 == 2]).save(path, "PPM")
-        expected = read_image(path, shape, picture, DType(dtype).numpy).pixels
+        expected = read_image(path, shape, preprocessing, DType(dtype).numpy).pixels
         np.testing.assert_array_equal(convert(path, number), expected, f"{wide} x {high}")
 
 
@@ -131,8 +131,8 @@ def test_every_kind_of_netpbm(kind: int, largest: int, convert: Callable[[Path, 
     path = tmp_path / "x.pnm"
     path.write_bytes(_netpbm(kind, largest, values, 24, 24))
     for number in (0, 18):
-        picture, dtype, shape = CASES[number]
-        expected = read_image(path, shape, picture, DType(dtype).numpy).pixels
+        preprocessing, dtype, shape = CASES[number]
+        expected = read_image(path, shape, preprocessing, DType(dtype).numpy).pixels
         np.testing.assert_array_equal(convert(path, number), expected)
     if kind == 5:
         grey = read_image(path, (1, 1, 24, 24)).pixels[0, 0]
@@ -144,11 +144,11 @@ def test_bitmaps(mode: str, convert: Callable[[Path, int], Array], tmp_path: Pat
     path = tmp_path / "x.bmp"
     photo(np.random.default_rng(0), 37, 29, 3).convert(mode).save(path)
     for number in (0, 1, 18):
-        picture, dtype, shape = CASES[number]
-        expected = read_image(path, shape, picture, DType(dtype).numpy).pixels
+        preprocessing, dtype, shape = CASES[number]
+        expected = read_image(path, shape, preprocessing, DType(dtype).numpy).pixels
         np.testing.assert_array_equal(convert(path, number), expected)
 
 
 def test_numbers_that_fit_no_channels_are_refused_when_compiling() -> None:
-    with pytest.raises(InputError, match=r"pre-processing of 'x': mean has 3 values for 1 channel"):
-        pictures_source((Tensor("x", "f32", (1, 1, 4, 4), 0, 64),), {"x": Picture(mean=(1.0, 2.0, 3.0))})
+    with pytest.raises(InputError, match=r"preprocessing of 'x': mean has 3 values for 1 channel"):
+        preprocessing_source((Tensor("x", "f32", (1, 1, 4, 4), 0, 64),), {"x": Preprocessing(mean=(1.0, 2.0, 3.0))})

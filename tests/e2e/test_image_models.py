@@ -57,7 +57,7 @@ def test_faces(
 
 
 def test_dog_car_and_bicycle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Darknet's file says how pictures are scaled."""
+    """Darknet's file says how images are scaled."""
     model, photo = shared("models/darknet/yolo-fastest-1.1"), shared("models/images/darknet_dog.jpg")
     labels = shared("models/darknet/coco.names")
     things = answer(capsys, monkeypatch, "run", model, photo, "--labels", labels)["detections"]

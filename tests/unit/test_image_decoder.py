@@ -1,4 +1,4 @@
-"""ImageDecoder of uncompressed pictures, held against files that Pillow writes."""
+"""ImageDecoder of uncompressed images, compared with files written by Pillow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array, Graph
 
 
-def picture(height: int, width: int, channels: int) -> Array:
+def random_pixels(height: int, width: int, channels: int) -> Array:
     return np.random.default_rng(0).integers(0, 256, (height, width, channels)).astype(np.uint8)
 
 
@@ -43,28 +43,28 @@ def decoded(file: Array, shape: tuple[int, ...], pixel_format: str = "RGB") -> A
 
 @pytest.mark.parametrize("format", ["BMP", "PPM"])
 @pytest.mark.parametrize("width", [4, 5, 6, 7])
-def test_pictures_in_colour(format: str, width: int) -> None:
-    pixels = picture(3, width, 3)
+def test_colour_images(format: str, width: int) -> None:
+    pixels = random_pixels(3, width, 3)
     file = stored(pixels, format)
     np.testing.assert_array_equal(decoded(file, pixels.shape), pixels)
     np.testing.assert_array_equal(decoded(file, pixels.shape, "BGR"), pixels[..., ::-1])
 
 
-def test_grey_pictures() -> None:
-    pixels = picture(5, 7, 1)
+def test_grey_images() -> None:
+    pixels = random_pixels(5, 7, 1)
     np.testing.assert_array_equal(decoded(stored(pixels, "PPM"), pixels.shape, "Grayscale"), pixels)
 
 
 @pytest.mark.parametrize(("format", "at"), [("BMP", 0), ("BMP", 18), ("BMP", 28), ("PPM", 1), ("PPM", 5)])
 def test_another_header_gives_zeros(format: str, at: int) -> None:
-    pixels = picture(2, 6, 3)
+    pixels = random_pixels(2, 6, 3)
     file = stored(pixels, format).copy()
     file[at] += 1
     assert not decoded(file, pixels.shape).any()
 
 
 def test_compiled(tmp_path: Path) -> None:
-    pixels = picture(9, 11, 3)
+    pixels = random_pixels(9, 11, 3)
     file = stored(pixels, "BMP")
     bundle = tenon.compile(decoder(len(file), pixels.shape), name="net")
     engine = tenon.open(bundle.save(tmp_path / "net", ("library", "weights")))

@@ -1,9 +1,9 @@
-/* How a picture becomes an input: as engine/image.py does it with Pillow, pixel for pixel.
+/* Image preprocessing: the same results as engine/image.py with Pillow, bit for bit.
 
-   Compile this without contracting products and sums (-ffp-contract=off): they are rounded one by one there. */
+   Compile with -ffp-contract=off: fused multiply-adds would round differently. */
 
-#ifndef TENON_PICTURE_H
-#define TENON_PICTURE_H
+#ifndef TENON_PREPROCESS_H
+#define TENON_PREPROCESS_H
 
 #include <math.h>
 #include <stdint.h>
@@ -14,8 +14,8 @@
 enum { FIT_STRETCH, FIT_CROP, FIT_LETTERBOX };
 enum { SAMPLING_SMOOTH, SAMPLING_BILINEAR, SAMPLING_NEAREST };
 
-/* The manifest's words about an input (see ir/picture.py); no channels if it takes no picture.  `whole` says that the
-   rest is compiled in, so that the picture is only resized. */
+/* The preprocessing of an input, as in the manifest (see ir/preprocessing.py); `channels` is 0 if it takes no image.
+   `whole`: the preprocessing is compiled into the network, so the image is only resized. */
 typedef struct {
   int channels, last; /* 1 or 3; whether they are the last axis */
   long height, width;
@@ -23,21 +23,21 @@ typedef struct {
   long resize;
   int means, scales; /* how many */
   double mean[3], scale[3];
-} TenonPicture;
+} TenonPreprocessing;
 
-extern const TenonPicture tenon_pictures[];
+extern const TenonPreprocessing tenon_preprocessing[];
 
-static const char *const picture_memory = "there is not enough memory for the picture";
+static const char *const image_memory = "not enough memory for the image";
 
 static double least_of(double a, double b) { return a < b ? a : b; }
 static double most_of(double a, double b) { return a > b ? a : b; }
 
-/* The picture with 1 or 3 channels; grey as ITU-R BT.601 weights them, in 16 bits. */
+/* Convert to 1 or 3 channels; grey by the weights of ITU-R BT.601, in 16 bits. */
 static const char *convert_image(Image *image, int channels) {
   if (image->channels == channels) return NULL;
   const size_t count = (size_t)image->width * (size_t)image->height;
   unsigned char *to = malloc(count * (size_t)channels);
-  if (to == NULL) return picture_memory;
+  if (to == NULL) return image_memory;
   for (size_t i = 0; i < count; i++) {
     const unsigned char *p = image->pixels + i * (size_t)image->channels;
     if (channels == 3) memset(to + 3 * i, p[0], 3);
@@ -95,7 +95,7 @@ static const char *make_filter(Filter *filter, long size, float from, float to, 
     filter->taps[i] = (int)(end - first);
   }
   free(shares);
-  return there ? NULL : picture_memory;
+  return there ? NULL : image_memory;
 }
 
 /* One new value of `taps` old ones that are `step` bytes apart. */
@@ -129,7 +129,7 @@ static const char *resize_smoothly(const Image *image, const double *box, unsign
   const char *problem = make_filter(&across, image->width, (float)box[0], (float)box[2], width);
   if (problem == NULL) problem = make_filter(&down, image->height, (float)box[1], (float)box[3], height);
   unsigned char *middle = malloc((size_t)image->height * (size_t)width * (size_t)image->channels);
-  if (middle == NULL) problem = picture_memory;
+  if (middle == NULL) problem = image_memory;
   if (problem == NULL) apply_filters(image, &across, &down, middle, to, height, width);
   free(middle);
   free_filter(&across);
@@ -184,7 +184,7 @@ static const char *resize_box(const Image *image, const double *box, int samplin
 
 /* ------------------------------------------------------------------------------------------------- fitting */
 
-static void cropped_box(const Image *image, const TenonPicture *how, double *box) {
+static void cropped_box(const Image *image, const TenonPreprocessing *how, double *box) {
   const double high = (double)image->height, wide = (double)image->width;
   const double ratio = how->resize ? (double)how->resize / least_of(high, wide)
                                    : most_of((double)how->height / high, (double)how->width / wide);
@@ -196,15 +196,15 @@ static void cropped_box(const Image *image, const TenonPicture *how, double *box
   box[3] = box[1] + shown_height;
 }
 
-/* The whole picture in the middle of a border. */
-static const char *letterbox(const Image *image, const TenonPicture *how, const double *whole, unsigned char *to) {
+/* The whole image, centred in a border. */
+static const char *letterbox(const Image *image, const TenonPreprocessing *how, const double *whole, unsigned char *to) {
   const double high = (double)image->height, wide = (double)image->width;
   const double ratio = least_of((double)how->height / high, (double)how->width / wide);
   const long width = (long)most_of(1, rint(wide * ratio)), height = (long)most_of(1, rint(high * ratio));
   const long left = (how->width - width) / 2, top = (how->height - height) / 2;
   const size_t c = (size_t)image->channels, row = (size_t)width * c;
   unsigned char *inner = malloc((size_t)height * row);
-  if (inner == NULL) return picture_memory;
+  if (inner == NULL) return image_memory;
   const char *problem = resize_box(image, whole, how->sampling, inner, height, width);
   memset(to, how->border, (size_t)how->height * (size_t)how->width * c);
   for (long y = 0; problem == NULL && y < height; y++)
@@ -213,12 +213,12 @@ static const char *letterbox(const Image *image, const TenonPicture *how, const 
   return problem;
 }
 
-/* The picture in the input's size and channels: bytes [height, width, channels], red first, for the caller to free. */
-static const char *fit_image(Image *image, const TenonPicture *how, unsigned char **fitted) {
+/* The image in the input's size and channels: bytes [height, width, channels] in RGB order, for the caller to free. */
+static const char *fit_image(Image *image, const TenonPreprocessing *how, unsigned char **fitted) {
   const char *problem = convert_image(image, how->channels);
   if (problem != NULL) return problem;
   *fitted = malloc((size_t)how->height * (size_t)how->width * (size_t)how->channels);
-  if (*fitted == NULL) return picture_memory;
+  if (*fitted == NULL) return image_memory;
   double box[4] = {0, 0, (double)image->width, (double)image->height};
   if (how->whole) return resize_smoothly(image, box, *fitted, how->height, how->width);
   if (how->fit == FIT_LETTERBOX) return letterbox(image, how, box, *fitted);
@@ -268,7 +268,7 @@ static int put_value(const char *type, unsigned char *to, size_t at, float value
   return 1;
 }
 
-static int put_pixels(const unsigned char *fitted, const TenonPicture *how, const char *type, unsigned char *to) {
+static int put_pixels(const unsigned char *fitted, const TenonPreprocessing *how, const char *type, unsigned char *to) {
   const size_t c = (size_t)how->channels, plane = (size_t)how->height * (size_t)how->width;
   if (how->whole) {
     memcpy(to, fitted, plane * c);
