@@ -245,7 +245,11 @@ def pir_operator(type: str, ins: Sequence[int], outs: Sequence[int], **options: 
         return {"#": kinds[value.__class__], "D": value}
 
     made = [{"%": i, "TT": pir_tensor((-1,))} for i in outs]
-    return {"#": type, "A": [{"N": name, "AT": kept(value)} for name, value in options.items()],
+    attributes = [
+        {"N": name, "AT": {"#": "1.a_dtype", "D": value} if name == "dtype" else kept(value)}
+        for name, value in options.items()
+    ]
+    return {"#": type, "A": attributes,
             "I": [{"%": i} for i in ins], "O": made, "OA": []}  # fmt: skip
 
 

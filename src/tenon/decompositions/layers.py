@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext, Operand
 from tenon.ir.graph import Value
@@ -114,7 +114,7 @@ def _line(n: int, corners: bool) -> np.ndarray:
 def sampled(node: NodeContext, x: Value, grid: Value, mode: str, padding: str, *, corners: bool) -> Value:
     """ONNX's GridSample on a grid [N, h, w, 2] of places -1 .. 1; linear, nearest or cubic."""
     options = {"mode": mode, "padding_mode": padding, "align_corners": int(corners)}
-    return spelled(node.builder, "GridSample", [x, grid], 1, **options)[0]
+    return decomposed(node.builder, "GridSample", [x, grid], 1, **options)[0]
 
 
 def region_head(
@@ -179,7 +179,7 @@ def deformed(node: NodeContext, inputs: Sequence[Value | None], window: dict[str
 
     ``window`` has ONNX's strides, pads, dilations and group.
     """
-    return spelled(node.builder, "DeformConv", inputs, 1, **window, offset_group=offset_group)[0]
+    return decomposed(node.builder, "DeformConv", inputs, 1, **window, offset_group=offset_group)[0]
 
 
 def kept_of_each_class(
@@ -202,7 +202,7 @@ def kept_of_each_class(
         node.reshape(boxes, 1, count, 4),
         node.reshape(scores, 1, 1, count),
         node.ints(count),
-        node.builder.floats(overlap),
-        node.builder.floats(float(np.finfo(np.float32).min)),
+        node.constant(np.array([overlap], np.float32), "floats"),
+        node.constant(np.array([np.finfo(np.float32).min], np.float32), "floats"),
     )
     return node.reshape(node.slice(rows, [2], [3], [1]), count), found

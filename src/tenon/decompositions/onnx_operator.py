@@ -7,51 +7,54 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.decompositions.onnx.node import OnnxNode
-from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.ir.graph import Array, Value
+from tenon.graph_builder.node_context import NodeBuilder
+from tenon.ir.graph import Array, Origin, Value
 
 _NEWEST = 22
 """The operator set whose spelling of these operators is meant."""
 
 
-def spelled(
-    builder: GraphBuilder, type: str, inputs: Sequence[Value | None], results: int = 1, /, **attributes: Any
+def decomposed(
+    builder: NodeBuilder, type: str, inputs: Sequence[Value | None], results: int = 1, /, **attributes: Any
 ) -> list[Value]:
     """What ONNX's operator of these inputs makes.  Absent attributes have ONNX's defaults.  Raises RefusedError."""
     from tenon.decompositions.onnx.compose import COMPOSED
 
-    layer = OnnxNode(
-        builder.origin, type, _NEWEST, list(inputs), [builder.origin.layer], results, attributes, _Maker(builder)
-    )
-    made = COMPOSED[type](layer)
+    node = OnnxNode(_Builder(builder), type, _NEWEST, inputs, [builder.origin.layer], results, attributes)
+    made = COMPOSED[type](node)
     if made is None:
         return list(builder.adds(type, results, *inputs, **attributes))
     return [value for value in made if isinstance(value, Value)]
 
 
 @dataclass(frozen=True)
-class _Maker:
-    """How ONNX's spellings add their nodes to a net."""
+class _Builder:
+    """The builder of another format's graph, in which no extent may depend on data."""
 
-    builder: GraphBuilder
+    builder: NodeBuilder
 
-    def emit(self, node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+    @property
+    def origin(self) -> Origin:
+        return self.builder.origin
+
+    def add(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
         return self.builder.add(type, *inputs, **attributes)
 
-    def emit_all(
-        self, node: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
-    ) -> list[Value]:
-        return list(self.builder.adds(type, count, *inputs, **attributes))
+    def adds(self, type: str, count: int, *inputs: Value | None, **attributes: Any) -> Sequence[Value]:
+        return self.builder.adds(type, count, *inputs, **attributes)
 
-    def constant(self, node: OnnxNode, stem: str, data: Array) -> Value:
+    def constant(self, data: Array, stem: str = "constant") -> Value:
         return self.builder.constant(data, stem)
 
-    def declared(self, node: OnnxNode) -> tuple[int, ...] | None:
+    def dims(self, value: Value) -> tuple[int, ...]:
+        return self.builder.dims(value)
+
+    def declared_shape(self) -> tuple[int, ...] | None:
         return None
 
-    def found(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
+    def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         raise RefusedError("its result has no fixed shape")
 
-    def count(self, value: Value, axis: int, count: Value) -> None:
+    def set_extent(self, value: Value, axis: int, extent: Value) -> None:
         raise RefusedError("its result has no fixed shape")

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.decompositions.onnx_operator import spelled
-from tenon.graph_builder.builder import GraphBuilder
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import NodeContext, Operand
+from tenon.graph_builder.node_context import NodeBuilder, NodeContext, Operand
 from tenon.ir.graph import Value
 
 LONGEST = 4096
@@ -25,12 +24,12 @@ CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """The order of cuDNN, MXNet, Paddle and PyTorch: input, forget, cell, output; reset, update, new."""
 
 
-def unrolled(builder: GraphBuilder, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
+def unrolled(builder: NodeBuilder, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
     """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
     steps = builder.dims(inputs[0])[0] if inputs[0] is not None else 0
     if not 0 < steps <= LONGEST:
         raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
-    return spelled(builder, kind, inputs, 3, **attributes)
+    return decomposed(builder, kind, inputs, 3, **attributes)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ import numpy as np
 from tenon import ops
 from tenon.errors import FormatError, InputError, InternalError, Problem, ShapeError
 from tenon.graph_builder.errors import RefusedError
-from tenon.ir.bind import ANY_RANK, Shapes, bind_types
+from tenon.ir.bind import ANY_RANK, Shapes, bind_types, remedy
 from tenon.ir.fixed import bindings, data_for
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.random_weights import placeholder
@@ -327,6 +327,15 @@ def check_outputs(graph: Graph) -> None:
             f"{graph.source or graph.name}: the output {names} is empty, whatever the inputs {shapes} hold: bind the "
             "shapes that the model is meant for with --shape, and check what is fixed with --value"
         )
+
+
+def required_input(builder: GraphBuilder, name: str, type: TensorType) -> Value:
+    """A graph input in a format whose layers need shapes.  Raises ShapeError while its shape is not all known."""
+    value = builder.input(name, type)
+    if not value.type.bound:
+        hint = remedy(name, value.type)
+        raise ShapeError(f"{builder.file.name}: the file does not say the shape of '{name}': {hint}")
+    return value
 
 
 def operator(type: str, attributes: Mapping[str, Any]) -> Operator:

@@ -28,63 +28,65 @@ Results = Sequence[Value | None]
 # -------------------------------------------------------------------------------------------- constants
 def _trilu(node: OnnxNode) -> Results:
     x = node.input(0)
-    rows, cols = node.dims(0)[-2:]
-    k = int(node.known(1, "k").item()) if node.has(1) else 0
+    rows, cols = node.dims_of(0)[-2:]
+    k = int(node.constant_input(1, "k").item()) if node.has(1) else 0
     distance = np.arange(cols) - np.arange(rows)[:, None]
     kept = distance >= k if node.attributes.get("upper", 1) else distance <= k
-    return [node.emit("Where", node.constant("kept", kept), x, node.scalar("zero", 0))]
+    return [node.add("Where", node.constant(kept, "kept"), x, node.typed_scalar("zero", 0))]
 
 
 def _eye_like(node: OnnxNode) -> Results:
-    rows, cols = node.dims(0)
+    rows, cols = node.dims_of(0)
     number = node.attributes.get("dtype")
-    dtype = node.input(0).type.dtype if number is None else node.element(number)
-    return [node.constant("eye", np.eye(rows, cols, node.attributes.get("k", 0)).astype(dtype.numpy))]
+    dtype = node.input(0).type.dtype if number is None else node.element_type(number)
+    return [node.constant(np.eye(rows, cols, node.attributes.get("k", 0)).astype(dtype.numpy), "eye")]
 
 
 def _hardmax(node: OnnxNode) -> Results:
     """Before opset 13: over all dimensions from ``axis`` on, seen as one."""
-    x, axis = node.input(0), node.attributes["axis"] % len(node.dims(0))
+    x, axis = node.input(0), node.attributes["axis"] % len(node.dims_of(0))
     if node.opset >= 13:
         return [_one_hot_max(node, x, axis)]
-    flat = node.emit("Flatten", x, axis=axis)
-    return [node.emit("Reshape", _one_hot_max(node, flat, 1), node.ints("shape", node.dims(0)), allowzero=1)]
+    flat = node.add("Flatten", x, axis=axis)
+    return [node.add("Reshape", _one_hot_max(node, flat, 1), node.int_constant("shape", node.dims_of(0)), allowzero=1)]
 
 
 def _one_hot_max(node: OnnxNode, x: Value, axis: int) -> Value:
     """One where the first greatest element along an axis is, zero elsewhere."""
-    where = node.emit("ArgMax", x, axis=axis, keepdims=0)
-    values = node.constant("values", np.array([0, 1], x.type.dtype.numpy))
-    return node.emit("OneHot", where, node.ints("depth", [x.type.dims[axis]]), values, axis=axis)
+    where = node.add("ArgMax", x, axis=axis, keepdims=0)
+    values = node.constant(np.array([0, 1], x.type.dtype.numpy), "values")
+    return node.add("OneHot", where, node.int_constant("depth", [x.type.dims[axis]]), values, axis=axis)
 
 
 # ------------------------------------------------------------------------------------- norms and pooling
 def _lp_normalization(node: OnnxNode) -> Results:
-    x, axes = node.input(0), node.ints("axes", [node.attributes["axis"]])
-    norm = node.emit("ReduceL1" if node.attributes["p"] == 1 else "ReduceL2", x, axes)
-    zero = node.scalar("zero", 0)
-    none = node.emit("Equal", norm, zero)
-    return [node.emit("Where", none, zero, node.emit("Div", x, node.emit("Where", none, node.scalar("one", 1), norm)))]
+    x, axes = node.input(0), node.int_constant("axes", [node.attributes["axis"]])
+    norm = node.add("ReduceL1" if node.attributes["p"] == 1 else "ReduceL2", x, axes)
+    zero = node.typed_scalar("zero", 0)
+    none = node.add("Equal", norm, zero)
+    return [
+        node.add("Where", none, zero, node.add("Div", x, node.add("Where", none, node.typed_scalar("one", 1), norm)))
+    ]
 
 
 def _power(node: OnnxNode, x: Value, p: int) -> Value:
-    size = node.emit("Abs", x)
-    return size if p == 1 else node.emit("Pow", size, node.scalar("p", p))
+    size = node.add("Abs", x)
+    return size if p == 1 else node.add("Pow", size, node.typed_scalar("p", p))
 
 
 def _root(node: OnnxNode, total: Value, p: int) -> Value:
     if p == 2:
-        return node.emit("Sqrt", total)
-    return total if p == 1 else node.emit("Pow", total, node.scalar("root", 1 / p))
+        return node.add("Sqrt", total)
+    return total if p == 1 else node.add("Pow", total, node.typed_scalar("root", 1 / p))
 
 
 def _lp_pool(node: OnnxNode) -> Results:
     x, p, attributes = node.input(0), node.attributes.pop("p"), node.attributes
-    dims, kernel = node.dims(0), attributes["kernel_shape"]
-    ones = node.constant("ones", np.ones((dims[1], 1, *kernel), x.type.dtype.numpy))
+    dims, kernel = node.dims_of(0), attributes["kernel_shape"]
+    ones = node.constant(np.ones((dims[1], 1, *kernel), x.type.dtype.numpy), "ones")
     if attributes.pop("ceil_mode", 0):
         attributes["pads"] = _ceiled(dims[2:], attributes)
-    total = node.emit("Conv", _power(node, x, p), ones, group=dims[1], **attributes)
+    total = node.add("Conv", _power(node, x, p), ones, group=dims[1], **attributes)
     return [_root(node, total, p)]
 
 
@@ -106,8 +108,8 @@ def _ceiled(sizes: Sequence[int], attributes: dict[str, object]) -> list[int]:
 
 def _global_lp_pool(node: OnnxNode) -> Results:
     x, p = node.input(0), node.attributes["p"]
-    axes = node.ints("axes", range(2, len(node.dims(0))))
-    return [_root(node, node.emit("ReduceSum", _power(node, x, p), axes), p)]
+    axes = node.int_constant("axes", range(2, len(node.dims_of(0))))
+    return [_root(node, node.add("ReduceSum", _power(node, x, p), axes), p)]
 
 
 def _batch_normalization(node: OnnxNode) -> Results | None:
@@ -115,126 +117,126 @@ def _batch_normalization(node: OnnxNode) -> Results | None:
     if not node.attributes.get("training_mode"):
         return None
     x, scale, bias, mean, variance = (node.input(i) for i in range(5))
-    rank = len(node.dims(0))
-    axes = node.ints("axes", [i for i in range(rank) if i != 1])
-    shape = node.ints("columns", [-1, *(1,) * (rank - 2)])
-    own = node.emit("ReduceMean", x, axes, keepdims=1)
-    centred = node.emit("Sub", x, own)
-    spread = node.emit("ReduceMean", node.emit("Mul", centred, centred), axes, keepdims=1)
-    epsilon = node.scalar("epsilon", node.attributes["epsilon"])
-    deviation = node.emit("Sqrt", node.emit("Add", spread, epsilon))
-    scaled = node.emit("Mul", node.emit("Div", centred, deviation), node.emit("Reshape", scale, shape))
-    y = node.emit("Add", scaled, node.emit("Reshape", bias, shape))
-    flat, m = node.ints("flat", [-1]), node.attributes["momentum"]
+    rank = len(node.dims_of(0))
+    axes = node.int_constant("axes", [i for i in range(rank) if i != 1])
+    shape = node.int_constant("columns", [-1, *(1,) * (rank - 2)])
+    own = node.add("ReduceMean", x, axes, keepdims=1)
+    centred = node.add("Sub", x, own)
+    spread = node.add("ReduceMean", node.add("Mul", centred, centred), axes, keepdims=1)
+    epsilon = node.typed_scalar("epsilon", node.attributes["epsilon"])
+    deviation = node.add("Sqrt", node.add("Add", spread, epsilon))
+    scaled = node.add("Mul", node.add("Div", centred, deviation), node.add("Reshape", scale, shape))
+    y = node.add("Add", scaled, node.add("Reshape", bias, shape))
+    flat, m = node.int_constant("flat", [-1]), node.attributes["momentum"]
 
     def running(old: Value, new: Value) -> Value:
-        kept = node.emit("Mul", old, node.scalar("momentum", m))
-        return node.emit("Add", kept, node.emit("Mul", node.emit("Reshape", new, flat), node.scalar("rest", 1 - m)))
+        kept = node.add("Mul", old, node.typed_scalar("momentum", m))
+        return node.add("Add", kept, node.add("Mul", node.add("Reshape", new, flat), node.typed_scalar("rest", 1 - m)))
 
     return [y, running(mean, own), running(variance, spread)]
 
 
 def _dropout(node: OnnxNode) -> Results:
     x = node.input(0)
-    training = bool(node.known(2, "training_mode").item()) if node.has(2) else False
-    ratio = float(node.known(1, "the ratio").item()) if node.has(1) else node.attributes.get("ratio", 0.5)
+    training = bool(node.constant_input(2, "training_mode").item()) if node.has(2) else False
+    ratio = float(node.constant_input(1, "the ratio").item()) if node.has(1) else node.attributes.get("ratio", 0.5)
     if not training or ratio == 0:
-        true = node.constant("mask", np.broadcast_to(np.array(True), node.dims(0)))
-        return [node.emit("Identity", x), true]
+        true = node.constant(np.broadcast_to(np.array(True), node.dims_of(0)), "mask")
+        return [node.add("Identity", x), true]
     seed = node.attributes.get("seed")
     if seed is None:
         raise RefusedError("it is in training mode, and without a seed", "export the model for inference")
-    numbers = np.random.RandomState(seed & 0xFFFFFFFF).uniform(0, 1, node.dims(0))
-    mask = node.constant("mask", numbers >= ratio)
-    kept = node.emit("Mul", x, node.scalar("scale", 1 / (1 - ratio)))
-    return [node.emit("Where", mask, kept, node.scalar("zero", 0)), mask]
+    numbers = np.random.RandomState(seed & 0xFFFFFFFF).uniform(0, 1, node.dims_of(0))
+    mask = node.constant(numbers >= ratio, "mask")
+    kept = node.add("Mul", x, node.typed_scalar("scale", 1 / (1 - ratio)))
+    return [node.add("Where", mask, kept, node.typed_scalar("zero", 0)), mask]
 
 
 # ------------------------------------------------------------------------------------------ quantisation
 def _per_axis(node: OnnxNode, parameter: Value, rank: int, axis: int) -> Value:
     """A scale or zero point along an axis, to meet a tensor of that rank; per-tensor ones as scalars."""
     if parameter.type.size == 1:
-        return node.emit("Reshape", parameter, node.ints("scalar", []))
+        return node.add("Reshape", parameter, node.int_constant("scalar", []))
     if parameter.type.rank != 1:
         return parameter
     shape = [1] * rank
     shape[axis] = -1
-    return node.emit("Reshape", parameter, node.ints("column", shape))
+    return node.add("Reshape", parameter, node.int_constant("column", shape))
 
 
 def _spread(node: OnnxNode, parameter: Value) -> Value:
     """A scale or zero point of QuantizeLinear or DequantizeLinear as broadcasting wants it; blocks are repeated."""
-    dims, block = node.dims(0), node.attributes.get("block_size", 0)
+    dims, block = node.dims_of(0), node.attributes.get("block_size", 0)
     axis = node.attributes.get("axis", 1)
     axis = axis + len(dims) if axis < 0 else axis
     if not block or parameter.type.rank != len(dims):
         return _per_axis(node, parameter, len(dims), axis)
     shape = list(parameter.type.dims)
-    wider = node.emit("Unsqueeze", parameter, node.ints("block", [axis + 1]))
-    copies = node.emit("Expand", wider, node.ints("blocks", [*shape[: axis + 1], block, *shape[axis + 1 :]]))
+    wider = node.add("Unsqueeze", parameter, node.int_constant("block", [axis + 1]))
+    copies = node.add("Expand", wider, node.int_constant("blocks", [*shape[: axis + 1], block, *shape[axis + 1 :]]))
     shape[axis] *= block
-    whole = node.emit("Reshape", copies, node.ints("whole", shape))
+    whole = node.add("Reshape", copies, node.int_constant("whole", shape))
     if shape[axis] == dims[axis]:
         return whole
-    ends = [node.ints(stem, [n]) for stem, n in (("start", 0), ("end", dims[axis]), ("axis", axis))]
-    return node.emit("Slice", whole, *ends)
+    ends = [node.int_constant(stem, [n]) for stem, n in (("start", 0), ("end", dims[axis]), ("axis", axis))]
+    return node.add("Slice", whole, *ends)
 
 
 def _quantize(node: OnnxNode) -> Results:
     x, number = node.input(0), node.attributes.get("output_dtype", 0)
     zero = _spread(node, node.input(2)) if node.has(2) else None
-    to = node.input(2).type.dtype if node.has(2) else node.element(number) if number else DType.U8
+    to = node.input(2).type.dtype if node.has(2) else node.element_type(number) if number else DType.U8
     scale = _spread(node, node.input(1))
     saturate = node.attributes.get("saturate", 1)
-    return [node.emit("QuantizeLinear", x, scale, zero, to=to.value, saturate=saturate)]
+    return [node.add("QuantizeLinear", x, scale, zero, to=to.value, saturate=saturate)]
 
 
 def _dequantize(node: OnnxNode) -> Results:
     number = node.attributes.get("output_dtype", 0)
     scale = node.input(1)
-    to = node.element(number) if number else scale.type.dtype
+    to = node.element_type(number) if number else scale.type.dtype
     zero = _spread(node, node.input(2)) if node.has(2) else None
-    return [node.emit("DequantizeLinear", node.input(0), _spread(node, scale), zero, to=to.value)]
+    return [node.add("DequantizeLinear", node.input(0), _spread(node, scale), zero, to=to.value)]
 
 
 def _centred(node: OnnxNode, i: int, zero: int, rank: int, axis: int) -> Value:
     """Input ``i`` less its zero point, as i32."""
-    x = node.emit("Cast", node.input(i), to="i32")
+    x = node.add("Cast", node.input(i), to="i32")
     if not node.has(zero):
         return x
     point = _per_axis(node, node.input(zero), rank, axis)
-    return node.emit("Sub", x, node.emit("Cast", point, to="i32"))
+    return node.add("Sub", x, node.add("Cast", point, to="i32"))
 
 
 def _mat_mul_integer(node: OnnxNode) -> Results:
-    a = _centred(node, 0, 2, len(node.dims(0)), len(node.dims(0)) - 2)
-    b = _centred(node, 1, 3, len(node.dims(1)), len(node.dims(1)) - 1)
-    return [node.emit("MatMul", a, b)]
+    a = _centred(node, 0, 2, len(node.dims_of(0)), len(node.dims_of(0)) - 2)
+    b = _centred(node, 1, 3, len(node.dims_of(1)), len(node.dims_of(1)) - 1)
+    return [node.add("MatMul", a, b)]
 
 
 def _conv_integer(node: OnnxNode) -> Results:
-    rank = len(node.dims(0))
-    return [node.emit("Conv", _centred(node, 0, 2, rank, 1), _centred(node, 1, 3, rank, 0), **node.attributes)]
+    rank = len(node.dims_of(0))
+    return [node.add("Conv", _centred(node, 0, 2, rank, 1), _centred(node, 1, 3, rank, 0), **node.attributes)]
 
 
 def _rescaled(node: OnnxNode, total: Value, scales: Sequence[Value], y_scale: Value, y_zero: Value) -> Value:
     """An i32 total as the output's quantised numbers."""
-    real = node.emit("Cast", total, to="f32")
+    real = node.add("Cast", total, to="f32")
     for scale in scales:
-        real = node.emit("Mul", real, node.emit("Cast", scale, to="f32"))
-    y_scale = node.emit("Cast", y_scale, to="f32")
-    return node.emit("QuantizeLinear", real, y_scale, y_zero, to=y_zero.type.dtype.value)
+        real = node.add("Mul", real, node.add("Cast", scale, to="f32"))
+    y_scale = node.add("Cast", y_scale, to="f32")
+    return node.add("QuantizeLinear", real, y_scale, y_zero, to=y_zero.type.dtype.value)
 
 
 def _q_linear_mat_mul(node: OnnxNode) -> Results:
-    rank = len(node.dims(0)), len(node.dims(3))
+    rank = len(node.dims_of(0)), len(node.dims_of(3))
 
     def operand(i: int, rank: int, axis: int) -> Value:
-        x = node.emit("Cast", node.input(i), to="i32")
+        x = node.add("Cast", node.input(i), to="i32")
         point = _per_axis(node, node.input(i + 2), rank, axis)
-        return node.emit("Sub", x, node.emit("Cast", point, to="i32"))
+        return node.add("Sub", x, node.add("Cast", point, to="i32"))
 
-    total = node.emit("MatMul", operand(0, rank[0], rank[0] - 2), operand(3, rank[1], rank[1] - 1))
+    total = node.add("MatMul", operand(0, rank[0], rank[0] - 2), operand(3, rank[1], rank[1] - 1))
     scales = [
         _per_axis(node, node.input(1), rank[0], rank[0] - 2),
         _per_axis(node, node.input(4), rank[1], rank[1] - 1),
@@ -244,10 +246,10 @@ def _q_linear_mat_mul(node: OnnxNode) -> Results:
 
 
 def _q_linear_conv(node: OnnxNode) -> Results:
-    rank = len(node.dims(0))
+    rank = len(node.dims_of(0))
     x, w = _centred(node, 0, 2, rank, 1), _centred(node, 3, 5, rank, 0)
     operands = [x, w, node.input(8)] if node.has(8) else [x, w]
-    total = node.emit("Conv", *operands, **node.attributes)
+    total = node.add("Conv", *operands, **node.attributes)
     scales = [_per_axis(node, node.input(i), rank, 1) for i in (1, 4)]
     y_scale, y_zero = (_per_axis(node, node.input(i), rank, 1) for i in (6, 7))
     return [_rescaled(node, total, scales, y_scale, y_zero)]
@@ -256,8 +258,8 @@ def _q_linear_conv(node: OnnxNode) -> Results:
 # -------------------------------------------------------------------------------------------- rearranging
 def _col2im(node: OnnxNode) -> Results:
     """Columns of blocks added up where they came from: a transposed convolution with one-hot weights."""
-    n, rows, _ = node.dims(0)
-    image, block = (node.known(i, what).tolist() for i, what in ((1, "image_shape"), (2, "block_shape")))
+    n, rows, _ = node.dims_of(0)
+    image, block = (node.constant_input(i, what).tolist() for i, what in ((1, "image_shape"), (2, "block_shape")))
     rank, size = len(image), math.prod(block)
     strides, dilations = node.attributes.get("strides") or [1] * rank, node.attributes.get("dilations") or [1] * rank
     pads = node.attributes.get("pads") or [0] * (2 * rank)
@@ -266,27 +268,27 @@ def _col2im(node: OnnxNode) -> Results:
         for d, (i, b) in enumerate(zip(image, block, strict=True))
     ]
     channels = rows // size
-    x = node.emit("Reshape", node.input(0), node.ints("shape", [n * channels, size, *counts]))
+    x = node.add("Reshape", node.input(0), node.int_constant("shape", [n * channels, size, *counts]))
     weights = np.eye(size).reshape(size, 1, *block).astype(node.input(0).type.dtype.numpy)
     extra = [
         i + pads[d] + pads[rank + d] - (strides[d] * (counts[d] - 1) + dilations[d] * (block[d] - 1) + 1)
         for d, i in enumerate(image)
     ]
-    y = node.emit(
+    y = node.add(
         "ConvTranspose",
         x,
-        node.constant("weights", weights),
+        node.constant(weights, "weights"),
         strides=strides,
         dilations=dilations,
         pads=pads,
         output_padding=extra,
     )
-    return [node.emit("Reshape", y, node.ints("image", [n, channels, *image]))]
+    return [node.add("Reshape", y, node.int_constant("image", [n, channels, *image]))]
 
 
 def _max_unpool(node: OnnxNode) -> Results:
     """The elements scattered over zeros, to the positions that MaxPool gave."""
-    dims = node.dims(0)
+    dims = node.dims_of(0)
     kernel = node.attributes["kernel_shape"]
     strides = node.attributes.get("strides") or [1] * len(kernel)
     pads = node.attributes.get("pads") or [0] * (2 * len(kernel))
@@ -295,53 +297,55 @@ def _max_unpool(node: OnnxNode) -> Results:
         for d, (n, s, k) in enumerate(zip(dims[2:], strides, kernel, strict=True))
     ]
     shape = [*dims[:2], *sizes]
-    wanted = node.known(2, "output_shape").tolist() if node.has(2) else shape
-    zeros = node.constant("zeros", np.zeros(math.prod(shape), node.input(0).type.dtype.numpy))
-    flat = node.ints("flat", [-1])
-    x, where = (node.emit("Reshape", node.input(i), flat) for i in (0, 1))
-    y = node.emit("Reshape", node.emit("ScatterElements", zeros, where, x), node.ints("shape", shape))
+    wanted = node.constant_input(2, "output_shape").tolist() if node.has(2) else shape
+    zeros = node.constant(np.zeros(math.prod(shape), node.input(0).type.dtype.numpy), "zeros")
+    flat = node.int_constant("flat", [-1])
+    x, where = (node.add("Reshape", node.input(i), flat) for i in (0, 1))
+    y = node.add("Reshape", node.add("ScatterElements", zeros, where, x), node.int_constant("shape", shape))
     if wanted == shape:  # the positions count in this shape, whatever shape is asked for
         return [y]
     more = [a - b for a, b in zip(wanted, shape, strict=True)]
-    return [node.emit("Pad", y, node.ints("pads", [0] * len(shape) + more))]
+    return [node.add("Pad", y, node.int_constant("pads", [0] * len(shape) + more))]
 
 
 def _tensor_scatter(node: OnnxNode) -> Results:
     """Rows of an update written into a cache, from each batch's own position on."""
-    cache, update, dims, new = node.input(0), node.input(1), node.dims(0), node.dims(1)
+    cache, update, dims, new = node.input(0), node.input(1), node.dims_of(0), node.dims_of(1)
     axis = node.attributes.get("axis", -2) % len(dims)
     steps = np.arange(new[axis]).reshape(1, -1)
-    start = node.input(2) if node.has(2) else node.ints("start", [0] * dims[0])
-    column = node.emit("Unsqueeze", node.emit("Cast", start, to="i64"), node.ints("last", [1]))
-    at = node.emit("Add", column, node.constant("steps", steps))
+    start = node.input(2) if node.has(2) else node.int_constant("start", [0] * dims[0])
+    column = node.add("Unsqueeze", node.add("Cast", start, to="i64"), node.int_constant("last", [1]))
+    at = node.add("Add", column, node.constant(steps, "steps"))
     if node.attributes.get("mode", "linear") == "circular":
-        at = node.emit("Mod", at, node.ints("extent", [dims[axis]]))
+        at = node.add("Mod", at, node.int_constant("extent", [dims[axis]]))
     shape = [1] * len(dims)
     shape[0], shape[axis] = dims[0], new[axis]
-    spread = node.emit("Expand", node.emit("Reshape", at, node.ints("rows", shape)), node.ints("all", new))
-    return [node.emit("ScatterElements", cache, spread, update, axis=axis)]
+    spread = node.add(
+        "Expand", node.add("Reshape", at, node.int_constant("rows", shape)), node.int_constant("all", new)
+    )
+    return [node.add("ScatterElements", cache, spread, update, axis=axis)]
 
 
 def _array_feature_extractor(node: OnnxNode) -> Results:
-    flat = node.emit("Reshape", node.input(1), node.ints("flat", [-1]))
-    return [node.emit("Gather", node.input(0), flat, axis=-1)]
+    flat = node.add("Reshape", node.input(1), node.int_constant("flat", [-1]))
+    return [node.add("Gather", node.input(0), flat, axis=-1)]
 
 
 def _binarizer(node: OnnxNode) -> Results:
-    above = node.emit("Greater", node.input(0), node.scalar("threshold", node.attributes.get("threshold", 0.0)))
-    return [node.emit("Cast", above, to=node.input(0).type.dtype.value)]
+    above = node.add("Greater", node.input(0), node.typed_scalar("threshold", node.attributes.get("threshold", 0.0)))
+    return [node.add("Cast", above, to=node.input(0).type.dtype.value)]
 
 
 def tf_idf(node: OnnxNode) -> Results:
     """Every n-gram counted at every place where it can stand, for every gap allowed between its parts."""
-    attributes, dims = node.attributes, node.dims(0)
+    attributes, dims = node.attributes, node.dims_of(0)
     pool = attributes.get("pool_int64s")
     if not pool:
         raise RefusedError("its n-grams are strings", "only integers are supported")
     starts, numbers = attributes["ngram_counts"], attributes["ngram_indexes"]
     least, most, skips = (attributes[k] for k in ("min_gram_length", "max_gram_length", "max_skip_count"))
     batch, length = (dims[0], dims[1]) if len(dims) == 2 else (1, dims[0])
-    x = node.emit("Reshape", node.input(0), node.ints("rows", [batch, length]))
+    x = node.add("Reshape", node.input(0), node.int_constant("rows", [batch, length]))
     counts: list[Value] = []
     order: list[int] = []
     first = 0
@@ -354,20 +358,20 @@ def tf_idf(node: OnnxNode) -> Results:
         counts.append(_gram_counts(node, x, grams, length, skips))
     size = max(numbers) + 1
     if not counts:
-        return [node.constant("nothing", np.zeros((*dims[:-1], size), np.float32))]
-    found = counts[0] if len(counts) == 1 else node.emit("Concat", *counts, axis=1)
+        return [node.constant(np.zeros((*dims[:-1], size), np.float32), "nothing")]
+    found = counts[0] if len(counts) == 1 else node.add("Concat", *counts, axis=1)
     placed = np.zeros((len(order), size), np.float32)
     placed[np.arange(len(order)), order] = 1
-    y = node.emit("MatMul", node.emit("Cast", found, to="f32"), node.constant("places", placed))
+    y = node.add("MatMul", node.add("Cast", found, to="f32"), node.constant(placed, "places"))
     weights = attributes.get("weights")
     row = np.ones(size, np.float32) if not weights else np.zeros(size, np.float32)
     if weights:
         row[numbers] = weights
     if attributes["mode"] in ("IDF", "TFIDF"):
         if attributes["mode"] == "IDF":
-            y = node.emit("Cast", node.emit("Greater", y, node.constant("zero", np.zeros((), np.float32))), to="f32")
-        y = node.emit("Mul", y, node.constant("weights", row))
-    return [node.emit("Reshape", y, node.ints("shape", [*dims[:-1], size]))]
+            y = node.add("Cast", node.add("Greater", y, node.constant(np.zeros((), np.float32), "zero")), to="f32")
+        y = node.add("Mul", y, node.constant(row, "weights"))
+    return [node.add("Reshape", y, node.int_constant("shape", [*dims[:-1], size]))]
 
 
 def _gram_counts(node: OnnxNode, x: Value, grams: np.ndarray, length: int, skips: int) -> Value:
@@ -378,14 +382,14 @@ def _gram_counts(node: OnnxNode, x: Value, grams: np.ndarray, length: int, skips
         if places <= 0:
             break
         at = np.arange(places)[:, None] + np.arange(n) * (skip + 1)
-        windows = node.emit("Gather", x, node.constant("windows", at), axis=1)  # [batch, places, n]
-        windows = node.emit("Unsqueeze", windows, node.ints("gram", [2]))
-        same = node.emit("Equal", windows, node.constant("grams", grams.astype(x.type.dtype.numpy)))
-        whole = node.emit("ReduceMin", node.emit("Cast", same, to="i32"), node.ints("last", [3]), keepdims=0)
-        count = node.emit("ReduceSum", whole, node.ints("places", [1]), keepdims=0)
-        total = count if total is None else node.emit("Add", total, count)
+        windows = node.add("Gather", x, node.constant(at, "windows"), axis=1)  # [batch, places, n]
+        windows = node.add("Unsqueeze", windows, node.int_constant("gram", [2]))
+        same = node.add("Equal", windows, node.constant(grams.astype(x.type.dtype.numpy), "grams"))
+        whole = node.add("ReduceMin", node.add("Cast", same, to="i32"), node.int_constant("last", [3]), keepdims=0)
+        count = node.add("ReduceSum", whole, node.int_constant("places", [1]), keepdims=0)
+        total = count if total is None else node.add("Add", total, count)
     if total is None:
-        return node.constant("none", np.zeros((x.type.dims[0], len(grams)), np.int32))
+        return node.constant(np.zeros((x.type.dims[0], len(grams)), np.int32), "none")
     return total
 
 
@@ -393,20 +397,20 @@ def _max_pool(node: OnnxNode) -> Results | None:
     """With its second output read, the operator that has one."""
     if len(node.outputs) < 2:
         return None
-    return node.maker.emit_all(node, "MaxPoolWithIndices", node.inputs, 2, **node.attributes)
+    return node.adds("MaxPoolWithIndices", 2, *node.inputs, **node.attributes)
 
 
 def _compress(node: OnnxNode) -> Results:
     axis = node.attributes.get("axis")
     if axis is None:
-        return node.maker.found(node, [0])
-    return node.maker.found(node, [axis % len(node.dims(0))])
+        return node.builder.data_dependent(node, [0])
+    return node.builder.data_dependent(node, [axis % len(node.dims_of(0))])
 
 
 def _unique(node: OnnxNode) -> Results:
     axis = node.attributes.get("axis")
-    along = 0 if axis is None else axis % len(node.dims(0))
-    return node.maker.found(node, [along, 0, None, 0])
+    along = 0 if axis is None else axis % len(node.dims_of(0))
+    return node.builder.data_dependent(node, [along, 0, None, 0])
 
 
 COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
@@ -438,8 +442,8 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "MelWeightMatrix": mel_weights,
     "Momentum": momentum,
     "Multinomial": multinomial,
-    "NonMaxSuppression": lambda node: node.maker.found(node, [0]),
-    "NonZero": lambda node: node.maker.found(node, [1]),
+    "NonMaxSuppression": lambda node: node.builder.data_dependent(node, [0]),
+    "NonZero": lambda node: node.builder.data_dependent(node, [1]),
     "QLinearConv": _q_linear_conv,
     "QLinearMatMul": _q_linear_mat_mul,
     "QuantizeLinear": _quantize,

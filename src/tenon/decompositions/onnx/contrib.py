@@ -27,19 +27,19 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 # ---------------------------------------------------------------------------------------------- activations
 def _biased(node: OnnxNode) -> Value:
     """The first input, and the second added to it where there is one."""
-    return node.emit("Add", node.input(0), node.input(1)) if node.has(1) else node.input(0)
+    return node.add("Add", node.input(0), node.input(1)) if node.has(1) else node.input(0)
 
 
 def _gelu(node: OnnxNode) -> Results:
-    return [node.emit("Gelu", _biased(node))]
+    return [node.add("Gelu", _biased(node))]
 
 
 def _fast_gelu(node: OnnxNode) -> Results:
-    return [node.emit("Gelu", _biased(node), approximate="tanh")]
+    return [node.add("Gelu", _biased(node), approximate="tanh")]
 
 
 def _quick_gelu(node: OnnxNode) -> Results:
-    return [node.emit("Swish", node.input(0), alpha=node.attributes.get("alpha", 1.702))]
+    return [node.add("Swish", node.input(0), alpha=node.attributes.get("alpha", 1.702))]
 
 
 def activated(node: OnnxNode, x: Value, name: str, numbers: Sequence[float]) -> Value:
@@ -51,16 +51,16 @@ def activated(node: OnnxNode, x: Value, name: str, numbers: Sequence[float]) -> 
         return default if found is None else found
 
     if name in ("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign", "HardSwish"):
-        return node.emit(name, x)
+        return node.add(name, x)
     if name == "LeakyRelu":
-        return node.emit(name, x, alpha=number(0, 0.01))
+        return node.add(name, x, alpha=number(0, 0.01))
     if name in ("Elu", "ThresholdedRelu"):
-        return node.emit(name, x, alpha=number(0, 1.0))
+        return node.add(name, x, alpha=number(0, 1.0))
     if name == "HardSigmoid":
-        return node.emit(name, x, alpha=number(0, 0.2), beta=number(1, 0.5))
+        return node.add(name, x, alpha=number(0, 0.2), beta=number(1, 0.5))
     if name == "Clip":
         low, high = number(0, float(np.finfo(np.float32).min)), number(1, float(np.finfo(np.float32).max))
-        return node.emit(name, x, node.scalar("low", low), node.scalar("high", high))
+        return node.add(name, x, node.typed_scalar("low", low), node.typed_scalar("high", high))
     raise RefusedError(f"the fused activation {name} is not supported")
 
 
@@ -73,27 +73,27 @@ def _swapped(node: OnnxNode, x: Value, batch: int, last: int) -> Value:
     perm = [*range(1, rank - 1), 0, rank - 1] if batch else [*range(rank)]
     if last:
         perm[-2:] = perm[:-3:-1]
-    return node.emit("Transpose", x, perm=perm) if perm != [*range(rank)] else x
+    return node.add("Transpose", x, perm=perm) if perm != [*range(rank)] else x
 
 
 def _fused_mat_mul(node: OnnxNode) -> Results:
-    node.dims(0), node.dims(1)
+    node.dims_of(0), node.dims_of(1)
     flags = node.attributes
     a, b = (
         _swapped(node, node.input(i), flags.get(f"transBatch{name}", 0), flags.get(f"trans{name}", 0))
         for i, name in enumerate("AB")
     )
-    y, alpha = node.emit("MatMul", a, b), flags.get("alpha", 1.0)
-    return [y if alpha == 1 else node.emit("Mul", y, node.scalar("alpha", alpha))]
+    y, alpha = node.add("MatMul", a, b), flags.get("alpha", 1.0)
+    return [y if alpha == 1 else node.add("Mul", y, node.typed_scalar("alpha", alpha))]
 
 
 def _fused_conv(node: OnnxNode) -> Results:
     """Inputs: X, W, bias, and Z, which is added before the activation."""
     attributes = dict(node.attributes)
     name, numbers = attributes.pop("activation", ""), attributes.pop("activation_params", ())
-    y = node.emit("Conv", *[v for v in node.inputs[:3] if v is not None], **attributes)
+    y = node.add("Conv", *[v for v in node.inputs[:3] if v is not None], **attributes)
     if node.has(3):
-        y = node.emit("Add", y, node.input(3))
+        y = node.add("Add", y, node.input(3))
     return [activated(node, y, name, numbers) if name else y]
 
 
@@ -101,7 +101,7 @@ def _fused_gemm(node: OnnxNode) -> Results:
     attributes = dict(node.attributes)
     numbers = [attributes.pop(f"activation_{k}", None) for k in ("alpha", "beta", "gamma")]
     name = attributes.pop("activation", "")
-    y = node.emit("Gemm", *[v for v in node.inputs[:3] if v is not None], **attributes)
+    y = node.add("Gemm", *[v for v in node.inputs[:3] if v is not None], **attributes)
     return [activated(node, y, name, [n for n in numbers if n is not None]) if name else y]
 
 
@@ -112,18 +112,20 @@ def _mat_mul_n_bits(node: OnnxNode) -> Results:
     if bits not in (2, 4, 8) or node.has(4):
         raise RefusedError(f"{bits} bits, or an order of groups, are not supported", "2, 4 and 8 bits are")
     blocks = -(-k // block)
-    codes = _unpacked(node.known(1, "the weights").reshape(n, -1), bits, blocks * block).reshape(n, blocks, block)
-    scales = node.known(2, "the scales").astype(np.float32).reshape(n, blocks, 1)
+    codes = _unpacked(node.constant_input(1, "the weights").reshape(n, -1), bits, blocks * block).reshape(
+        n, blocks, block
+    )
+    scales = node.constant_input(2, "the scales").astype(np.float32).reshape(n, blocks, 1)
     zero = np.full((n, blocks, 1), 1 << (bits - 1), np.float32)
     if node.has(3):
-        given = node.known(3, "the zero points")
+        given = node.constant_input(3, "the zero points")
         packed = given.dtype == np.uint8
         found = _unpacked(given.reshape(n, -1), bits, blocks) if packed else given.reshape(n, blocks)
         zero = found.astype(np.float32).reshape(n, blocks, 1)
     weights = ((codes.astype(np.float32) - zero) * scales).reshape(n, -1)[:, :k].T
     kind = node.input(0).type.dtype.numpy
-    y = node.emit("MatMul", node.input(0), node.constant("weights", np.ascontiguousarray(weights.astype(kind))))
-    return [node.emit("Add", y, node.input(5)) if node.has(5) else y]
+    y = node.add("MatMul", node.input(0), node.constant(np.ascontiguousarray(weights.astype(kind)), "weights"))
+    return [node.add("Add", y, node.input(5)) if node.has(5) else y]
 
 
 def _unpacked(data: Any, bits: int, count: int) -> Any:
@@ -139,23 +141,23 @@ def _unpacked(data: Any, bits: int, count: int) -> Any:
 # ------------------------------------------------------------------------------------------- normalisation
 def _simplified(node: OnnxNode, x: Value, gamma: Value, least: float) -> Value:
     """x over the root of its mean square along the last axis; ``least`` is the epsilon where none is stated."""
-    epsilon = node.scalar("epsilon", node.attributes.get("epsilon", least))
-    square = node.emit("ReduceMean", node.emit("Mul", x, x), node.ints("last", [-1]), keepdims=1)
-    root = node.emit("Sqrt", node.emit("Add", square, epsilon))
-    return node.emit("Mul", node.emit("Div", x, root), gamma)
+    epsilon = node.typed_scalar("epsilon", node.attributes.get("epsilon", least))
+    square = node.add("ReduceMean", node.add("Mul", x, x), node.int_constant("last", [-1]), keepdims=1)
+    root = node.add("Sqrt", node.add("Add", square, epsilon))
+    return node.add("Mul", node.add("Div", x, root), gamma)
 
 
 def _normalised(node: OnnxNode, x: Value, gamma: Value, beta: Value | None) -> Value:
-    return node.emit("LayerNormalization", x, gamma, beta, axis=-1, epsilon=node.attributes.get("epsilon", 1e-12))
+    return node.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=node.attributes.get("epsilon", 1e-12))
 
 
 def _skip(normalise: Callable[[OnnxNode, Value], Value], bias: int) -> Callable[[OnnxNode], Results]:
     """The sum of input, skip and bias, normalised; the mean and the deviation are not there when a network is run."""
 
     def spell(node: OnnxNode) -> Results:
-        total = node.emit("Add", node.input(0), node.input(1))
+        total = node.add("Add", node.input(0), node.input(1))
         if node.has(bias):
-            total = node.emit("Add", total, node.input(bias))
+            total = node.add("Add", total, node.input(bias))
         return [normalise(node, total), None, None, total]
 
     return spell
@@ -166,7 +168,7 @@ def _beta(node: OnnxNode) -> Value | None:
 
 
 def _simplified_layer_normalization(node: OnnxNode) -> Results:
-    rank = len(node.dims(0))
+    rank = len(node.dims_of(0))
     if node.attributes.get("axis", -1) % rank != rank - 1:
         raise RefusedError("it normalises over several axes", "one, the last, is supported")
     return [_simplified(node, node.input(0), node.input(1), 1e-5)]
@@ -174,17 +176,17 @@ def _simplified_layer_normalization(node: OnnxNode) -> Results:
 
 def _embed_layer_normalization(node: OnnxNode) -> Results:
     """Inputs: ids, segments, their tables behind them, gamma, beta, a mask, positions."""
-    batch, length = node.dims(0)
-    positions = node.input(8) if node.has(8) else node.constant("positions", np.arange(length, dtype=np.int32))
-    total = node.emit("Gather", node.input(2), node.input(0), axis=0)
-    total = node.emit("Add", total, node.emit("Gather", node.input(3), positions, axis=0))
+    batch, length = node.dims_of(0)
+    positions = node.input(8) if node.has(8) else node.constant(np.arange(length, dtype=np.int32), "positions")
+    total = node.add("Gather", node.input(2), node.input(0), axis=0)
+    total = node.add("Add", total, node.add("Gather", node.input(3), positions, axis=0))
     if node.has(1) and node.has(4):
-        total = node.emit("Add", total, node.emit("Gather", node.input(4), node.input(1), axis=0))
+        total = node.add("Add", total, node.add("Gather", node.input(4), node.input(1), axis=0))
     if node.has(7):
-        mask = node.emit("Cast", node.input(7), to="i32")
-        count = node.emit("ReduceSum", mask, node.ints("words", [1]), keepdims=0)
+        mask = node.add("Cast", node.input(7), to="i32")
+        count = node.add("ReduceSum", mask, node.int_constant("words", [1]), keepdims=0)
     else:
-        count = node.constant("count", np.zeros(batch, np.int32))
+        count = node.constant(np.zeros(batch, np.int32), "count")
     return [_normalised(node, total, node.input(5), node.input(6)), count, total]
 
 

@@ -6,7 +6,6 @@ Products are sums of integers, scaled at the end.  Source of their meaning: docs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +21,7 @@ Results = Sequence[Value | None]
 
 def _as(node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: object) -> list[Value]:
     """What the standard operator of that name makes of these inputs."""
-    made = COMPOSED[type](replace(node, type=type, inputs=list(inputs), attributes=dict(attributes)))
+    made = COMPOSED[type](node.variant(type, inputs, attributes))
     return [value for value in made or () if value is not None]
 
 
@@ -32,18 +31,18 @@ def _optional(node: OnnxNode, i: int) -> Value | None:
 
 def _real(node: OnnxNode, i: int) -> Value:
     """The numbers that input ``i``, its scale and its zero point behind it stand for."""
-    return node.emit("DequantizeLinear", node.input(i), node.input(i + 1), _optional(node, i + 2), to="f32")
+    return node.add("DequantizeLinear", node.input(i), node.input(i + 1), _optional(node, i + 2), to="f32")
 
 
 def _stored(node: OnnxNode, y: Value, scale: int, like: DType) -> Value:
     """Numbers as integers, by the scale at input ``scale`` and the zero point behind it."""
     zero = _optional(node, scale + 1)
-    return node.emit("QuantizeLinear", y, node.input(scale), zero, to=like.value)
+    return node.add("QuantizeLinear", y, node.input(scale), zero, to=like.value)
 
 
 # --------------------------------------------------------------------------------- one operator between scales
 def _binary(type: str) -> Callable[[OnnxNode], Results]:
-    return lambda node: [_stored(node, node.emit(type, _real(node, 0), _real(node, 3)), 6, node.input(0).type.dtype)]
+    return lambda node: [_stored(node, node.add(type, _real(node, 0), _real(node, 3)), 6, node.input(0).type.dtype)]
 
 
 def _unary(compute: Callable[[OnnxNode, Value], Value]) -> Callable[[OnnxNode], Results]:
@@ -52,49 +51,49 @@ def _unary(compute: Callable[[OnnxNode, Value], Value]) -> Callable[[OnnxNode], 
 
 
 def _leaky_relu(node: OnnxNode, x: Value) -> Value:
-    return node.emit("LeakyRelu", x, alpha=node.attributes.get("alpha", 0.01))
+    return node.add("LeakyRelu", x, alpha=node.attributes.get("alpha", 0.01))
 
 
 def _softmax(node: OnnxNode, x: Value) -> Value:
     """Along one axis as since opset 13, or over all from the axis on as before."""
     axis, dims = node.attributes.get("axis", -1), x.type.dims
     if node.attributes.get("opset", 13) >= 13:
-        return node.emit("Softmax", x, axis=axis)
-    flat = node.emit("Softmax", node.emit("Flatten", x, axis=axis % len(dims)), axis=-1)
-    return node.emit("Reshape", flat, node.ints("shape", dims))
+        return node.add("Softmax", x, axis=axis)
+    flat = node.add("Softmax", node.add("Flatten", x, axis=axis % len(dims)), axis=-1)
+    return node.add("Reshape", flat, node.int_constant("shape", dims))
 
 
 def _turned(node: OnnxNode, x: Value, first: bool) -> Value:
     """Channels brought from the last axis to the second (``first``), or back."""
     rank = x.type.rank
     perm = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
-    return node.emit("Transpose", x, perm=perm)
+    return node.add("Transpose", x, perm=perm)
 
 
 def _pool(type: str) -> Callable[[OnnxNode, Value], Value]:
     def compute(node: OnnxNode, x: Value) -> Value:
         attributes = dict(node.attributes)
         if not attributes.pop("channels_last", 0):
-            return node.emit(type, x, **attributes)
-        return _turned(node, node.emit(type, _turned(node, x, True), **attributes), False)
+            return node.add(type, x, **attributes)
+        return _turned(node, node.add(type, _turned(node, x, True), **attributes), False)
 
     return compute
 
 
 def _nhwc_max_pool(node: OnnxNode) -> Results:
-    y = node.emit("MaxPool", _turned(node, node.input(0), True), **node.attributes)
+    y = node.add("MaxPool", _turned(node, node.input(0), True), **node.attributes)
     return [_turned(node, y, False)]
 
 
 def _concat(node: OnnxNode) -> Results:
     """Inputs: the scale and the zero point of the result, then x, scale and zero point of each part."""
     parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
-    y = node.emit("Concat", *parts, axis=node.attributes["axis"])
+    y = node.add("Concat", *parts, axis=node.attributes["axis"])
     return [_stored(node, y, 0, node.input(2).type.dtype)]
 
 
 def _where(node: OnnxNode) -> Results:
-    y = node.emit("Where", node.input(0), _real(node, 1), _real(node, 4))
+    y = node.add("Where", node.input(0), _real(node, 1), _real(node, 4))
     return [_stored(node, y, 7, node.input(1).type.dtype)]
 
 
@@ -102,16 +101,20 @@ def _where(node: OnnxNode) -> Results:
 def _column(node: OnnxNode, parameter: Value, rank: int) -> Value:
     """A scale or zero point of the columns of a matrix of that rank, or of all of it."""
     if parameter.type.size == 1:
-        return node.emit("Reshape", parameter, node.ints("scalar", []))
-    return node.emit("Unsqueeze", parameter, node.ints("row", [-2])) if 1 < parameter.type.rank < rank else parameter
+        return node.add("Reshape", parameter, node.int_constant("scalar", []))
+    return (
+        node.add("Unsqueeze", parameter, node.int_constant("row", [-2]))
+        if 1 < parameter.type.rank < rank
+        else parameter
+    )
 
 
 def _whole(node: OnnxNode, x: Value, zero: Value | None, rank: int) -> Value:
     """Integers less their zero point, in i32."""
-    x = node.emit("Cast", x, to="i32")
+    x = node.add("Cast", x, to="i32")
     if zero is None:
         return x
-    return node.emit("Sub", x, node.emit("Cast", _column(node, zero, rank), to="i32"))
+    return node.add("Sub", x, node.add("Cast", _column(node, zero, rank), to="i32"))
 
 
 def dynamic(node: OnnxNode, x: Value) -> tuple[Value, Value]:
@@ -119,46 +122,46 @@ def dynamic(node: OnnxNode, x: Value) -> tuple[Value, Value]:
 
     As DynamicQuantizeLinear: the range includes zero, which is one of the steps.
     """
-    zero, most = (node.constant(stem, np.array(n, np.float32)) for stem, n in (("zero", 0), ("most", 255)))
-    low = node.emit("Min", node.emit("ReduceMin", x, keepdims=0), zero)
-    high = node.emit("Max", node.emit("ReduceMax", x, keepdims=0), zero)
-    span = node.emit("Div", node.emit("Sub", high, low), most)
-    one = node.constant("one", np.array(1, np.float32))
-    step = node.emit("Where", node.emit("Greater", span, zero), span, one)
-    point = node.emit("Round", node.emit("Clip", node.emit("Div", node.emit("Neg", low), step), zero, most))
-    moved = node.emit("Add", node.emit("Round", node.emit("Div", x, step)), point)
-    return node.emit("Sub", node.emit("Clip", moved, zero, most), point), step
+    zero, most = (node.constant(np.array(n, np.float32), stem) for stem, n in (("zero", 0), ("most", 255)))
+    low = node.add("Min", node.add("ReduceMin", x, keepdims=0), zero)
+    high = node.add("Max", node.add("ReduceMax", x, keepdims=0), zero)
+    span = node.add("Div", node.add("Sub", high, low), most)
+    one = node.constant(np.array(1, np.float32), "one")
+    step = node.add("Where", node.add("Greater", span, zero), span, one)
+    point = node.add("Round", node.add("Clip", node.add("Div", node.add("Neg", low), step), zero, most))
+    moved = node.add("Add", node.add("Round", node.add("Div", x, step)), point)
+    return node.add("Sub", node.add("Clip", moved, zero, most), point), step
 
 
 def _scaled(node: OnnxNode, total: Value, scales: Sequence[Value], bias: int) -> Value:
     """A sum of integers times scales, which lie along its columns, and a bias."""
-    y = node.emit("Cast", total, to="f32")
-    factor = scales[0] if len(scales) == 1 else node.emit("Mul", *scales)
-    y = node.emit("Mul", y, factor)
-    return node.emit("Add", y, node.input(bias)) if node.has(bias) else y
+    y = node.add("Cast", total, to="f32")
+    factor = scales[0] if len(scales) == 1 else node.add("Mul", *scales)
+    y = node.add("Mul", y, factor)
+    return node.add("Add", y, node.input(bias)) if node.has(bias) else y
 
 
 def _dynamic_mat_mul(node: OnnxNode) -> Results:
     """Inputs: A in floats; B, its scale and zero point; a bias."""
-    rank = len(node.dims(1))
+    rank = len(node.dims_of(1))
     a, step = dynamic(node, node.input(0))
-    b = node.emit("Cast", _whole(node, node.input(1), _optional(node, 3), rank), to="f32")
+    b = node.add("Cast", _whole(node, node.input(1), _optional(node, 3), rank), to="f32")
     scales = [step, _column(node, node.input(2), rank)]
-    return [_scaled(node, node.emit("MatMul", a, b), scales, 4)]
+    return [_scaled(node, node.add("MatMul", a, b), scales, 4)]
 
 
 def _mat_mul_to_float(node: OnnxNode) -> Results:
     """Inputs: A, B, their scales, their zero points, a bias."""
-    rank = len(node.dims(1))
-    a = _whole(node, node.input(0), _optional(node, 4), len(node.dims(0)))
+    rank = len(node.dims_of(1))
+    a = _whole(node, node.input(0), _optional(node, 4), len(node.dims_of(0)))
     b = _whole(node, node.input(1), _optional(node, 5), rank)
     scales = [_column(node, node.input(2), rank), _column(node, node.input(3), rank)]
-    return [_scaled(node, node.emit("MatMul", a, b), scales, 6)]
+    return [_scaled(node, node.add("MatMul", a, b), scales, 6)]
 
 
 def _mat_mul_16(node: OnnxNode) -> Results:
-    a, b = (node.emit("Cast", node.input(i), to="i32") for i in (0, 1))
-    return [node.emit("MatMul", a, b)]
+    a, b = (node.add("Cast", node.input(i), to="i32") for i in (0, 1))
+    return [node.add("MatMul", a, b)]
 
 
 def _gemm(node: OnnxNode) -> Results:
@@ -166,16 +169,16 @@ def _gemm(node: OnnxNode) -> Results:
     flags = node.attributes
 
     def turned(x: Value, name: str) -> Value:
-        return node.emit("Transpose", x, perm=(1, 0)) if flags.get(name, 0) else x
+        return node.add("Transpose", x, perm=(1, 0)) if flags.get(name, 0) else x
 
     a = turned(_whole(node, node.input(0), _optional(node, 2), 2), "transA")
-    b = node.emit("Cast", node.input(3), to="i32")
-    b = node.emit("Sub", turned(b, "transB"), node.emit("Cast", _column(node, node.input(5), 2), to="i32"))
-    total = node.emit("MatMul", a, b)
+    b = node.add("Cast", node.input(3), to="i32")
+    b = node.add("Sub", turned(b, "transB"), node.add("Cast", _column(node, node.input(5), 2), to="i32"))
+    total = node.add("MatMul", a, b)
     if node.has(6):
-        total = node.emit("Add", total, node.input(6))
-    alpha = node.constant("alpha", np.array(flags.get("alpha", 1.0), np.float32))
-    scales = [node.emit("Mul", alpha, _column(node, node.input(1), 2)), _column(node, node.input(4), 2)]
+        total = node.add("Add", total, node.input(6))
+    alpha = node.constant(np.array(flags.get("alpha", 1.0), np.float32), "alpha")
+    scales = [node.add("Mul", alpha, _column(node, node.input(1), 2)), _column(node, node.input(4), 2)]
     y = _scaled(node, total, scales, len(node.inputs))
     return [_stored(node, y, 7, node.input(8).type.dtype) if node.has(8) else y]
 
@@ -199,17 +202,17 @@ def _dynamic_lstm(node: OnnxNode) -> Results:
         raise RefusedError("lengths of sequences are not supported")
 
     def weights(i: int, scale: int) -> Value:
-        w = node.emit("Cast", node.input(i), to="f32")
-        shape = node.ints("columns", [node.dims(i)[0], 1, -1])
-        point = node.emit("Reshape", node.emit("Cast", node.input(scale + 1), to="f32"), shape)
-        real = node.emit("Mul", node.emit("Sub", w, point), node.emit("Reshape", node.input(scale), shape))
-        return node.emit("Transpose", real, perm=(0, 2, 1))
+        w = node.add("Cast", node.input(i), to="f32")
+        shape = node.int_constant("columns", [node.dims_of(i)[0], 1, -1])
+        point = node.add("Reshape", node.add("Cast", node.input(scale + 1), to="f32"), shape)
+        real = node.add("Mul", node.add("Sub", w, point), node.add("Reshape", node.input(scale), shape))
+        return node.add("Transpose", real, perm=(0, 2, 1))
 
     def rounded(x: Value) -> Value:
-        return node.emit("Mul", *dynamic(node, x))
+        return node.add("Mul", *dynamic(node, x))
 
     inputs = [node.input(0), weights(1, 8), weights(2, 10), *(_optional(node, i) for i in range(3, 8))]
-    return lstm(replace(node, type="LSTM", inputs=inputs), rounded)
+    return lstm(node.variant("LSTM", inputs, node.attributes), rounded)
 
 
 QUANTIZED: dict[str, Callable[[OnnxNode], Results]] = {
@@ -227,7 +230,7 @@ QUANTIZED: dict[str, Callable[[OnnxNode], Results]] = {
     "QLinearGlobalAveragePool": _unary(_pool("GlobalAveragePool")),
     "QLinearLeakyRelu": _unary(_leaky_relu),
     "QLinearMul": _binary("Mul"),
-    "QLinearSigmoid": _unary(lambda node, x: node.emit("Sigmoid", x)),
+    "QLinearSigmoid": _unary(lambda node, x: node.add("Sigmoid", x)),
     "QLinearSoftmax": _unary(_softmax),
     "QLinearWhere": _where,
     "QuantizeLinear": lambda node: _as(node, "QuantizeLinear", node.inputs, **node.attributes),

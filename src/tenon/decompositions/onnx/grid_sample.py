@@ -22,20 +22,20 @@ class Sampler:
         self.dtype = dtype.numpy if dtype.is_float and dtype.bytes > 2 else np.dtype(np.float32)
 
     def number(self, value: float) -> Value:
-        return self.layer.constant("number", np.array(value, self.dtype))
+        return self.layer.constant(np.array(value, self.dtype), "number")
 
     def of(self, type: str, *inputs: Value | float) -> Value:
-        return self.layer.emit(type, *(self.number(v) if isinstance(v, int | float) else v for v in inputs))
+        return self.layer.add(type, *(self.number(v) if isinstance(v, int | float) else v for v in inputs))
 
     def whole(self, x: Value) -> Value:
-        return self.layer.emit("Cast", x, to="i64")
+        return self.layer.add("Cast", x, to="i64")
 
     def clip(self, x: Value, low: float, high: float) -> Value:
         return self.of("Max", self.of("Min", x, high), low)
 
     def inside(self, x: Value, n: int) -> Value:
         """Whether a position lies on an axis of n."""
-        return self.layer.emit("And", self.of("GreaterOrEqual", x, 0.0), self.of("LessOrEqual", x, float(n - 1)))
+        return self.layer.add("And", self.of("GreaterOrEqual", x, 0.0), self.of("LessOrEqual", x, float(n - 1)))
 
     def reflected(self, x: Value, low: float, high: float) -> Value:
         """A position folded back into low .. high."""
@@ -46,7 +46,7 @@ class Sampler:
         turns = self.of("Floor", self.of("Div", away, span))
         rest = self.of("Sub", away, self.of("Mul", turns, span))
         odd = self.of("Sub", turns, self.of("Mul", self.of("Floor", self.of("Mul", turns, 0.5)), 2.0))
-        back = self.layer.emit("Where", self.of("Greater", odd, 0.5), self.of("Sub", span, rest), rest)
+        back = self.layer.add("Where", self.of("Greater", odd, 0.5), self.of("Sub", span, rest), rest)
         return self.of("Add", back, low)
 
     def cubic(self, t: Value, a: float) -> list[Value]:
@@ -67,46 +67,46 @@ class Sampler:
 def grid_sample(node: OnnxNode) -> Sequence[Value]:
     """Every output is a weighted sum of neighbours of a position in -1 .. 1 along each axis."""
     s = Sampler(node)
-    x, dims = node.input(0), node.dims(0)
+    x, dims = node.input(0), node.dims_of(0)
     sizes, rank = dims[2:], len(dims) - 2
     mode, padding = node.attributes.get("mode", "linear"), node.attributes.get("padding_mode", "zeros")
     corners = bool(node.attributes.get("align_corners", 0))
-    grid = node.emit("Cast", node.input(1), to={8: "f64"}.get(s.dtype.itemsize, "f32"))
-    shape = node.dims(1)[1:-1]
+    grid = node.add("Cast", node.input(1), to={8: "f64"}.get(s.dtype.itemsize, "f32"))
+    shape = node.dims_of(1)[1:-1]
     count = math.prod(shape)
-    flat = node.emit("Reshape", grid, node.ints("flat", [dims[0], 1, count, rank]))
+    flat = node.add("Reshape", grid, node.int_constant("flat", [dims[0], 1, count, rank]))
     taps: list[list[tuple[Value, Value | None]]] = []
     for axis, n in enumerate(sizes):
-        where = node.constant("axis", np.array(rank - 1 - axis, np.int64))
-        g = node.emit("Gather", flat, where, axis=-1)  # [N, 1, count]
+        where = node.constant(np.array(rank - 1 - axis, np.int64), "axis")
+        g = node.add("Gather", flat, where, axis=-1)  # [N, 1, count]
         if corners:
             position = s.of("Mul", s.of("Add", g, 1.0), (n - 1) / 2)
         else:
             position = s.of("Mul", s.of("Sub", s.of("Mul", s.of("Add", g, 1.0), float(n)), 1.0), 0.5)
         taps.append(_taps(s, position, n, mode, padding, corners))
-    data = node.emit("Reshape", x, node.ints("rows", [dims[0], dims[1], -1]))
-    whole = node.ints("whole", [dims[0], dims[1], count])
+    data = node.add("Reshape", x, node.int_constant("rows", [dims[0], dims[1], -1]))
+    whole = node.int_constant("whole", [dims[0], dims[1], count])
     total: Value | None = None
     for neighbour in product(*taps):
         weight, inside, at = None, None, None
         for (position, w), n in zip(neighbour, sizes, strict=True):
             if padding == "zeros":
                 here = s.inside(position, n)
-                inside = here if inside is None else node.emit("And", inside, here)
+                inside = here if inside is None else node.add("And", inside, here)
             step = s.whole(s.clip(position, 0.0, float(n - 1)))
-            at = step if at is None else node.emit("Add", node.emit("Mul", at, node.ints("n", [n])), step)
+            at = step if at is None else node.add("Add", node.add("Mul", at, node.int_constant("n", [n])), step)
             if w is not None:
                 weight = w if weight is None else s.of("Mul", weight, w)
         assert at is not None
-        part = node.emit("GatherElements", data, node.emit("Expand", at, whole), axis=2)
+        part = node.add("GatherElements", data, node.add("Expand", at, whole), axis=2)
         if inside is not None:
-            zero = node.constant("zero", np.array(0, x.type.dtype.numpy))
-            part = node.emit("Where", inside, part, zero)
+            zero = node.constant(np.array(0, x.type.dtype.numpy), "zero")
+            part = node.add("Where", inside, part, zero)
         if weight is not None:
-            part = node.emit("Mul", part, weight)
-        total = part if total is None else node.emit("Add", total, part)
+            part = node.add("Mul", part, weight)
+        total = part if total is None else node.add("Add", total, part)
     assert total is not None
-    return [node.emit("Reshape", total, node.ints("shape", [*dims[:2], *shape]))]
+    return [node.add("Reshape", total, node.int_constant("shape", [*dims[:2], *shape]))]
 
 
 def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) -> list[tuple[Value, Value | None]]:
@@ -137,23 +137,23 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
     from tenon.ops.window import Window
 
     s = Sampler(node)
-    (n, channels, *sizes), (outs, _, *kernel) = node.dims(0), node.dims(1)
+    (n, channels, *sizes), (outs, _, *kernel) = node.dims_of(0), node.dims_of(1)
     attributes = node.attributes
     given = {k: tuple(attributes.get(k) or ()) for k in ("strides", "dilations", "pads")}
     axes = Window(tuple(kernel), given["strides"], given["dilations"], given["pads"]).axes("DeformConv", sizes)
     groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
     taps, places = math.prod(kernel), math.prod(a.out for a in axes)
-    if math.prod(node.dims(2)) != 2 * n * parts * taps * places:
-        raise RefusedError(f"offsets {list(node.dims(2))} do not fit {places} places of {taps} taps")
-    offsets = node.emit("Reshape", node.input(2), node.ints("offsets", [n, parts, taps, 2, places]))
-    rows = node.ints("rows", [n, channels, -1])
-    data = node.emit("Reshape", node.input(0), rows)
+    if math.prod(node.dims_of(2)) != 2 * n * parts * taps * places:
+        raise RefusedError(f"offsets {list(node.dims_of(2))} do not fit {places} places of {taps} taps")
+    offsets = node.add("Reshape", node.input(2), node.int_constant("offsets", [n, parts, taps, 2, places]))
+    rows = node.int_constant("rows", [n, channels, -1])
+    data = node.add("Reshape", node.input(0), rows)
 
     def spread(x: Value) -> Value:
         """[N, offset groups, taps, places] for every channel: [N, C, taps * places]."""
-        wide = node.emit("Unsqueeze", x, node.ints("channel", [2]))
-        wide = node.emit("Expand", wide, node.ints("wide", [n, parts, channels // parts, taps, places]))
-        return node.emit("Reshape", wide, rows)
+        wide = node.add("Unsqueeze", x, node.int_constant("channel", [2]))
+        wide = node.add("Expand", wide, node.int_constant("wide", [n, parts, channels // parts, taps, places]))
+        return node.add("Reshape", wide, rows)
 
     sides = []
     for d, a in enumerate(axes):
@@ -162,29 +162,29 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
         grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
         grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
         base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, places)
-        moved = node.emit("Gather", offsets, node.constant("axis", np.array(d, np.int64)), axis=3)
-        position = s.of("Add", moved, node.constant("base", base.astype(s.dtype)))
+        moved = node.add("Gather", offsets, node.constant(np.array(d, np.int64), "axis"), axis=3)
+        position = s.of("Add", moved, node.constant(base.astype(s.dtype), "base"))
         low = s.of("Floor", position)
         part = s.of("Sub", position, low)
         sides.append([(low, s.of("Sub", s.number(1.0), part)), (s.of("Add", low, 1.0), part)])
     total: Value | None = None
     for (y, wy), (x, wx) in product(*sides):
-        inside = node.emit("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))
+        inside = node.add("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))
         at = [s.whole(s.clip(v, 0.0, float(m - 1))) for v, m in ((y, sizes[0]), (x, sizes[1]))]
-        number = node.emit("Add", node.emit("Mul", at[0], node.ints("width", [sizes[1]])), at[1])
-        weight = node.emit("Where", inside, s.of("Mul", wy, wx), s.number(0.0))
-        sample = node.emit("GatherElements", data, spread(number), axis=2)
-        sample = node.emit("Mul", sample, spread(weight))
-        total = sample if total is None else node.emit("Add", total, sample)
+        number = node.add("Add", node.add("Mul", at[0], node.int_constant("width", [sizes[1]])), at[1])
+        weight = node.add("Where", inside, s.of("Mul", wy, wx), s.number(0.0))
+        sample = node.add("GatherElements", data, spread(number), axis=2)
+        sample = node.add("Mul", sample, spread(weight))
+        total = sample if total is None else node.add("Add", total, sample)
     assert total is not None
     if node.has(4):
-        mask = node.emit("Reshape", node.input(4), node.ints("mask", [n, parts, taps, places]))
-        total = node.emit("Mul", total, spread(mask))
-    columns = node.emit("Reshape", total, node.ints("columns", [n, groups, channels // groups * taps, places]))
-    matrix = node.emit("Reshape", node.input(1), node.ints("matrix", [1, groups, outs // groups, -1]))
-    shape = node.ints("shape", [n, outs, *(a.out for a in axes)])
-    result = node.emit("Reshape", node.emit("MatMul", matrix, columns), shape)
+        mask = node.add("Reshape", node.input(4), node.int_constant("mask", [n, parts, taps, places]))
+        total = node.add("Mul", total, spread(mask))
+    columns = node.add("Reshape", total, node.int_constant("columns", [n, groups, channels // groups * taps, places]))
+    matrix = node.add("Reshape", node.input(1), node.int_constant("matrix", [1, groups, outs // groups, -1]))
+    shape = node.int_constant("shape", [n, outs, *(a.out for a in axes)])
+    result = node.add("Reshape", node.add("MatMul", matrix, columns), shape)
     if node.has(3):
-        bias = node.emit("Reshape", node.input(3), node.ints("bias", [1, -1, 1, 1]))
-        result = node.emit("Add", result, bias)
+        bias = node.add("Reshape", node.input(3), node.int_constant("bias", [1, -1, 1, 1]))
+        result = node.add("Add", result, bias)
     return [result]

@@ -59,12 +59,12 @@ def image_decoder(node: OnnxNode) -> Sequence[Value]:
 
     Raises RefusedError for all but uncompressed pictures of a declared size.
     """
-    dims, format = node.dims(0), node.attributes.get("pixel_format", "RGB")
+    dims, format = node.dims_of(0), node.attributes.get("pixel_format", "RGB")
     if len(dims) != 1 or node.input(0).type.dtype is not DType.U8:
         raise RefusedError("it reads the bytes of a file, u8[N], and nothing else", _REMEDY)
     if format not in _CHANNELS:
         raise RefusedError(f"pixel_format '{format}' is none of {', '.join(_CHANNELS)}", _REMEDY)
-    shape = node.maker.declared(node)
+    shape = node.builder.declared_shape()
     if shape is None or len(shape) != 3 or shape[2] != _CHANNELS[format] or min(shape) < 1 or max(shape) >= 2**15:
         what = f"the model must declare the shape of its output, [height, width, {_CHANNELS[format]}]"
         raise RefusedError(what, f"declare it, or {_REMEDY}")
@@ -76,27 +76,27 @@ def image_decoder(node: OnnxNode) -> Sequence[Value]:
         what = f"{dims[0]} bytes are no uncompressed picture of {width} x {height} pixels that Tenon decodes ({able})"
         raise RefusedError(what, _REMEDY)
     pixels = _pixels(node, file, shape, reverse=file.channels != format)
-    return [where(node, _begins(node, file), pixels, node.constant("nothing", np.array(0, np.uint8)))]
+    return [where(node, _begins(node, file), pixels, node.constant(np.array(0, np.uint8), "nothing"))]
 
 
 def _begins(node: OnnxNode, file: _File) -> Value:
     """Whether the file's header is as it should be."""
     known = [(i, byte) for i, byte in enumerate(file.header) if byte is not None]
     at, bytes = (np.array(column) for column in zip(*known, strict=True))
-    found = node.emit("Gather", node.input(0), node.constant("header", at), axis=0)
-    same = node.emit("Equal", found, node.constant("expected", bytes.astype(np.uint8)))
-    every = node.emit("ReduceMin", node.emit("Cast", same, to="i32"), node.ints("all", [0]), keepdims=0)
-    return node.emit("Cast", every, to="bool")
+    found = node.add("Gather", node.input(0), node.constant(at, "header"), axis=0)
+    same = node.add("Equal", found, node.constant(bytes.astype(np.uint8), "expected"))
+    every = node.add("ReduceMin", node.add("Cast", same, to="i32"), node.int_constant("all", [0]), keepdims=0)
+    return node.add("Cast", every, to="bool")
 
 
 def _pixels(node: OnnxNode, file: _File, shape: tuple[int, ...], reverse: bool) -> Value:
     """Rows from the top down, with the channels in the reverse of the file's order or as they are."""
     height, width, count = shape
     x = _cut(node, node.input(0), (0, len(file.header), file.size(height), 1))
-    x = node.emit("Reshape", x, node.ints("rows", [height, file.row]))
+    x = node.add("Reshape", x, node.int_constant("rows", [height, file.row]))
     if file.row != width * count:
         x = _cut(node, x, (1, 0, width * count, 1))
-    x = node.emit("Reshape", x, node.ints("pixels", shape))
+    x = node.add("Reshape", x, node.int_constant("pixels", shape))
     turned = [axis for axis, turn in ((0, file.bottom_up), (2, reverse)) if turn]
     return _cut(node, x, *((axis, -1, -(2**31), -1) for axis in turned)) if turned else x
 
@@ -105,4 +105,4 @@ def _cut(node: OnnxNode, x: Value, *ranges: tuple[int, int, int, int]) -> Value:
     """Slices: axis, start, end, step."""
     axes, starts, ends, steps = zip(*ranges, strict=True)
     named = (("starts", starts), ("ends", ends), ("axes", axes), ("steps", steps))
-    return node.emit("Slice", x, *(node.ints(stem, values) for stem, values in named))
+    return node.add("Slice", x, *(node.int_constant(stem, values) for stem, values in named))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from tenon.errors import UnknownError
-from tenon.graph_builder.errors import RefusedError, UntypedError
-from tenon.ir.graph import Array, Origin, Value
+from tenon.graph_builder.errors import UntypedError
+from tenon.graph_builder.node_context import NodeBuilder, NodeContext
+from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 from tenon.ir.writer import is_known
 from tenon.wire.onnx_tensors import element_type
@@ -36,68 +37,47 @@ Entry = Value | TensorSequence | StringTensor | None
 Results = Sequence[Entry]
 
 
-class NodeMaker(Protocol):
-    """How an upgrade makes the nodes and constants that come before the layer."""
+class OnnxBuilder(NodeBuilder, Protocol):
+    """What a node of ONNX needs of its builder beside what all nodes need."""
 
-    def emit(self, node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value: ...
+    def declared_shape(self) -> tuple[int, ...] | None:
+        """The shape that the file states for the first output, if it states all of it."""
 
-    def constant(self, node: OnnxNode, stem: str, data: Array) -> Value: ...
+    def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
+        """The outputs of an operator whose last output is the extent of the others along these axes."""
 
-    def emit_all(
-        self, node: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
-    ) -> list[Value]: ...
-
-    def declared(self, node: OnnxNode) -> tuple[int, ...] | None: ...
-
-    def found(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]: ...
-
-    def count(self, value: Value, axis: int, count: Value) -> None: ...
+    def set_extent(self, value: Value, axis: int, extent: Value) -> None:
+        """Note that only ``extent`` elements along an axis of a value are there; the rest is zeros."""
 
 
-@dataclass
-class OnnxNode:
+class OnnxNode(NodeContext):
     """A node of the file on its way to becoming an operator.  ``results`` counts the outputs it has in the file,
     ``outputs`` names those up to the last one that is read."""
 
-    origin: Origin
-    type: str
-    opset: int
+    builder: OnnxBuilder
     inputs: list[Value | None]
-    outputs: list[str]
-    results: int
     attributes: dict[str, Any]
-    maker: NodeMaker
 
-    def input(self, i: int) -> Value:
-        """Raises RefusedError if the input is absent."""
-        value = self.inputs[i] if i < len(self.inputs) else None
-        if value is None:
-            raise RefusedError(f"input {i} is missing")
-        return value
+    def __init__(
+        self,
+        builder: OnnxBuilder,
+        type: str,
+        opset: int,
+        inputs: Sequence[Value | None],
+        outputs: list[str],
+        results: int,
+        attributes: dict[str, Any],
+    ) -> None:
+        super().__init__(builder, list(inputs), attributes)
+        self.type = type
+        self.opset = opset
+        self.outputs = outputs
+        self.results = results
 
-    def has(self, i: int) -> bool:
-        return i < len(self.inputs) and self.inputs[i] is not None
-
-    def dims(self, i: int) -> tuple[int, ...]:
-        """The shape of an input.  Raises RefusedError while it is not known."""
+    def dims_of(self, i: int) -> tuple[int, ...]:
+        """The shape of an input.  Raises UntypedError while it is not known."""
         self.known_rank(i)
         return self.input(i).type.dims
-
-    def known(self, i: int, what: str) -> Array:
-        """The data of an input that must be known when compiling."""
-        value = self.input(i)
-        if value.data is None:
-            raise UnknownError(
-                f"{what} ('{value.name}') is computed at run time; it must be known when compiling", value
-            )
-        return value.data
-
-    @staticmethod
-    def element(number: int) -> DType:
-        return element_type(number)
-
-    def constant(self, stem: str, data: Array) -> Value:
-        return self.maker.constant(self, stem, data)
 
     def rank(self, i: int) -> int | None:
         """The number of dimensions of an input; None while its type is not known."""
@@ -110,22 +90,37 @@ class OnnxNode:
             raise UntypedError
         return rank
 
-    def emit(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """The output of a new node before this one."""
-        return self.maker.emit(self, type, inputs, **attributes)
+    def constant_input(self, i: int, what: str = "") -> Array:
+        """The data of an input that must be known when compiling.  Raises UnknownError."""
+        value = self.input(i)
+        if value.data is None:
+            name = f"{what or f'input {i}'} ('{value.name}')"
+            raise UnknownError(f"{name} is computed at run time; it must be known when compiling", value)
+        return value.data
 
-    def ints(self, stem: str, values: Sequence[int]) -> Value:
-        return self.maker.constant(self, stem, np.array(values, np.int64))
+    @staticmethod
+    def element_type(number: int) -> DType:
+        """The element type of a TensorProto.DataType.  Raises TensorError."""
+        return element_type(number)
 
-    def scalar(self, stem: str, value: float) -> Value:
-        """A constant of the first input's element type."""
+    def int_constant(self, stem: str, values: Sequence[int]) -> Value:
+        """A constant of rank 1, i64."""
+        return self.constant(np.array(values, np.int64), stem)
+
+    def typed_scalar(self, stem: str, value: float) -> Value:
+        """A constant of rank 0 of the first input's element type."""
         first = self.input(0)
         dtype = first.type.dtype.numpy if first.typed else np.dtype(np.float32)
-        return self.maker.constant(self, stem, np.array(value, dtype))
+        return self.constant(np.array(value, dtype), stem)
 
     def set_input(self, i: int, value: Value | None) -> None:
         self.inputs += [None] * (i + 1 - len(self.inputs))
         self.inputs[i] = value
 
+    def variant(self, type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]) -> OnnxNode:
+        """Another operator in this one's place."""
+        return OnnxNode(self.builder, type, self.opset, inputs, self.outputs, self.results, dict(attributes))
+
     def become(self, type: str, *inputs: Value | None, **attributes: Any) -> None:
+        """Turn into another operator."""
         self.type, self.inputs, self.attributes = type, list(inputs), attributes

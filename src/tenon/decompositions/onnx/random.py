@@ -41,17 +41,17 @@ def normal(node: OnnxNode, shape: Sequence[int]) -> Array:
 
 
 def _drawn(node: OnnxNode, numbers: Array, dtype: DType) -> Sequence[Value]:
-    return [node.constant("drawn", np.asarray(numbers).astype(dtype.numpy))]
+    return [node.constant(np.asarray(numbers).astype(dtype.numpy), "drawn")]
 
 
 def _dtype(node: OnnxNode) -> DType:
     """The element type that is asked for, else that of the first input."""
     number = node.attributes.get("dtype")
-    return node.element(number) if number else node.input(0).type.dtype
+    return node.element_type(number) if number else node.input(0).type.dtype
 
 
 def _shape(node: OnnxNode) -> Sequence[int]:
-    return node.dims(0) if node.type.endswith("Like") else tuple(node.attributes.get("shape", ()))
+    return node.dims_of(0) if node.type.endswith("Like") else tuple(node.attributes.get("shape", ()))
 
 
 def random_uniform(node: OnnxNode) -> Sequence[Value]:
@@ -67,19 +67,19 @@ def random_normal(node: OnnxNode) -> Sequence[Value]:
 def bernoulli(node: OnnxNode) -> Sequence[Value]:
     """True with the probability that each element says."""
     x = node.input(0)
-    drawn = node.constant("drawn", uniform(node, node.dims(0)).astype(x.type.dtype.numpy))
-    return [node.emit("Cast", node.emit("Less", drawn, x), to=_dtype(node).value)]
+    drawn = node.constant(uniform(node, node.dims_of(0)).astype(x.type.dtype.numpy), "drawn")
+    return [node.add("Cast", node.add("Less", drawn, x), to=_dtype(node).value)]
 
 
 def multinomial(node: OnnxNode) -> Sequence[Value]:
     """Classes [batch, samples] by their logarithmic weights: how many cumulative probabilities a number exceeds."""
-    batch, classes = node.dims(0)
+    batch, classes = node.dims_of(0)
     samples = int(node.attributes.get("sample_size", 1))
-    chances = node.emit("Softmax", node.input(0), axis=-1)
-    limits = node.emit("CumSum", chances, node.constant("axis", np.array(1)))
-    limits = node.emit("Unsqueeze", limits, node.ints("samples", [1]))
+    chances = node.add("Softmax", node.input(0), axis=-1)
+    limits = node.add("CumSum", chances, node.constant(np.array(1), "axis"))
+    limits = node.add("Unsqueeze", limits, node.int_constant("samples", [1]))
     drawn = uniform(node, (batch, samples, 1)).astype(node.input(0).type.dtype.numpy)
-    above = node.emit("Cast", node.emit("LessOrEqual", limits, node.constant("drawn", drawn)), to="i32")
-    found = node.emit("ReduceSum", above, node.ints("classes", [2]), keepdims=0)
-    last = node.constant("last", np.array(classes - 1, np.int32))  # the sum of all may round to less than 1
-    return [node.emit("Cast", node.emit("Min", found, last), to=_dtype(node).value)]
+    above = node.add("Cast", node.add("LessOrEqual", limits, node.constant(drawn, "drawn")), to="i32")
+    found = node.add("ReduceSum", above, node.int_constant("classes", [2]), keepdims=0)
+    last = node.constant(np.array(classes - 1, np.int32), "last")  # the sum of all may round to less than 1
+    return [node.add("Cast", node.add("Min", found, last), to=_dtype(node).value)]

@@ -43,17 +43,17 @@ class RecurrentCell:
         """An operator on ``x`` and constants, made anew only where ``x`` is computed at run time."""
         key = (type, id(x), *bounds, *attributes.values())
         if key not in self.made or not x.constant:
-            self.made[key] = x, self.layer.emit(type, x, *self.numbers(type, bounds), **attributes)
+            self.made[key] = x, self.layer.add(type, x, *self.numbers(type, bounds), **attributes)
         return self.made[key][1]
 
     def numbers(self, type: str, bounds: Sequence[int]) -> list[Value]:
         if type == "Gather":
-            return [self.layer.constant("number", np.array(bounds[0], np.int64))]
-        return [self.layer.ints(name, [n]) for name, n in zip("sea", bounds, strict=False)]
+            return [self.layer.constant(np.array(bounds[0], np.int64), "number")]
+        return [self.layer.int_constant(name, [n]) for name, n in zip("sea", bounds, strict=False)]
 
     @property
     def hidden(self) -> int:
-        return self.layer.dims(2)[2]
+        return self.layer.dims_of(2)[2]
 
     def part(self, i: int) -> Value | None:
         """This direction's part of input ``i``."""
@@ -78,16 +78,16 @@ class RecurrentCell:
         return self.once("Transpose", x, perm=(1, 0))
 
     def zeros(self, batch: int) -> Value:
-        return self.layer.constant("zeros", np.zeros((batch, self.hidden), self.layer.input(0).type.dtype.numpy))
+        return self.layer.constant(np.zeros((batch, self.hidden), self.layer.input(0).type.dtype.numpy), "zeros")
 
     def add(self, a: Value, b: Value | None) -> Value:
-        return a if b is None else self.layer.emit("Add", a, b)
+        return a if b is None else self.layer.add("Add", a, b)
 
     def mul(self, a: Value, b: Value) -> Value:
-        return self.layer.emit("Mul", a, b)
+        return self.layer.add("Mul", a, b)
 
     def product(self, a: Value, b: Value) -> Value:
-        return self.layer.emit("MatMul", self.rounded(a), b)
+        return self.layer.add("MatMul", self.rounded(a), b)
 
 
 def _activation(
@@ -98,7 +98,7 @@ def _activation(
     def clipped(x: Value) -> Value:
         if limit is None:
             return x
-        return node.emit("Clip", x, node.scalar("low", -limit), node.scalar("high", limit))
+        return node.add("Clip", x, node.typed_scalar("low", -limit), node.typed_scalar("high", limit))
 
     a = _ALPHA.get(name, 0.0) if alpha is None else alpha
     b = _BETA.get(name, 0.0) if beta is None else beta
@@ -106,16 +106,18 @@ def _activation(
     known = {n.lower(): n for n in (*simple, *_ALPHA)}
     name = known.get(name.lower(), name)
     if name in simple:
-        return lambda x: node.emit(name, clipped(x))
+        return lambda x: node.add(name, clipped(x))
     if name in ("LeakyRelu", "Elu", "ThresholdedRelu"):
-        return lambda x: node.emit(name, clipped(x), alpha=a)
+        return lambda x: node.add(name, clipped(x), alpha=a)
     if name == "HardSigmoid":
-        return lambda x: node.emit(name, clipped(x), alpha=a, beta=b)
+        return lambda x: node.add(name, clipped(x), alpha=a, beta=b)
     if name == "Affine":
-        return lambda x: node.emit("Add", node.emit("Mul", clipped(x), node.scalar("a", a)), node.scalar("b", b))
+        return lambda x: node.add(
+            "Add", node.add("Mul", clipped(x), node.typed_scalar("a", a)), node.typed_scalar("b", b)
+        )
     if name == "ScaledTanh":
-        return lambda x: node.emit(
-            "Mul", node.emit("Tanh", node.emit("Mul", clipped(x), node.scalar("b", b))), node.scalar("a", a)
+        return lambda x: node.add(
+            "Mul", node.add("Tanh", node.add("Mul", clipped(x), node.typed_scalar("b", b))), node.typed_scalar("a", a)
         )
     raise RefusedError(f"the activation {name} is not supported")
 
@@ -163,12 +165,12 @@ def _batch_first(
     step: Step,
     prepare: Callable[[RecurrentCell], Value | None],
 ) -> list[Value]:
-    x = node.emit("Transpose", node.input(0), perm=(1, 0, 2))
+    x = node.add("Transpose", node.input(0), perm=(1, 0, 2))
     starts: list[list[Value | None]] = [
         [cell.pick(node.input(i), cell.direction, 1) if node.has(i) else None for i in states] for cell in cells
     ]
     y, *last = _steps(node, cells, x, starts, step, prepare)
-    return [node.emit("Transpose", y, perm=(2, 0, 1, 3)), *(node.emit("Transpose", v, perm=(1, 0, 2)) for v in last)]
+    return [node.add("Transpose", y, perm=(2, 0, 1, 3)), *(node.add("Transpose", v, perm=(1, 0, 2)) for v in last)]
 
 
 def _steps(
@@ -196,18 +198,18 @@ def _steps(
                 state = new
                 hidden.append(state[0])
                 continue
-            column = node.emit("Unsqueeze", lengths, node.ints("column", [1]))
-            inside = node.emit("Less", node.constant("t", np.array(t, lengths.type.dtype.numpy)), column)
-            state = [node.emit("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
-            hidden.append(node.emit("Where", inside, state[0], cell.zeros(batch)))
+            column = node.add("Unsqueeze", lengths, node.int_constant("column", [1]))
+            inside = node.add("Less", node.constant(np.array(t, lengths.type.dtype.numpy), "t"), column)
+            state = [node.add("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
+            hidden.append(node.add("Where", inside, state[0], cell.zeros(batch)))
         ordered = hidden[::-1] if cell.backwards else hidden
-        axes = node.ints("axes", [0, 1])
-        sides.append(node.emit("Concat", *(node.emit("Unsqueeze", h, axes) for h in ordered), axis=0))
+        axes = node.int_constant("axes", [0, 1])
+        sides.append(node.add("Concat", *(node.add("Unsqueeze", h, axes) for h in ordered), axis=0))
         ends.append(state)
-    y = node.emit("Concat", *sides, axis=1)
-    first = node.ints("first", [0])
+    y = node.add("Concat", *sides, axis=1)
+    first = node.int_constant("first", [0])
     last = [
-        node.emit("Concat", *(node.emit("Unsqueeze", v, first) for v in parts), axis=0)
+        node.add("Concat", *(node.add("Unsqueeze", v, first) for v in parts), axis=0)
         for parts in zip(*ends, strict=True)
     ]
     return [y, *last]
@@ -252,7 +254,7 @@ def _lstm_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Va
 
     entering = f(gate(0, memory))
     if cell.layer.attributes.get("input_forget"):
-        kept = cell.layer.emit("Sub", cell.layer.scalar("one", 1), entering)
+        kept = cell.layer.add("Sub", cell.layer.typed_scalar("one", 1), entering)
     else:
         kept = f(gate(2, memory))
     new = cell.add(cell.mul(kept, memory), cell.mul(entering, g(cell.cut(gates, 3))))
@@ -281,7 +283,7 @@ def _gru_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Val
     else:
         through = cell.add(cell.product(cell.mul(reset, hidden), matrix), rest)
     fresh = g(cell.add(cell.cut(x, 2), through))
-    other = cell.mul(layer.emit("Sub", layer.scalar("one", 1), update), fresh)
+    other = cell.mul(layer.add("Sub", layer.typed_scalar("one", 1), update), fresh)
     return [cell.add(other, cell.mul(update, hidden))]
 
 

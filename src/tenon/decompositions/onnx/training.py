@@ -20,14 +20,14 @@ class _Step:
         return float(self.layer.attributes.get(name, 0.0))
 
     def of(self, type: str, a: Value | float, b: Value | float) -> Value:
-        values = (self.layer.scalar("number", v) if isinstance(v, float) else v for v in (a, b))
-        return self.layer.emit(type, *values)
+        values = (self.layer.typed_scalar("number", v) if isinstance(v, float) else v for v in (a, b))
+        return self.layer.add(type, *values)
 
     def first(self, at_first: Value | float, later: Value | float) -> Value:
         """One of two, as this is the very first step or not."""
-        a, b = (self.layer.scalar("number", v) if isinstance(v, float) else v for v in (at_first, later))
-        zero = self.layer.ints("zero", [0])
-        return self.layer.emit("Where", self.layer.emit("Equal", self.count, zero), a, b)
+        a, b = (self.layer.typed_scalar("number", v) if isinstance(v, float) else v for v in (at_first, later))
+        zero = self.layer.int_constant("zero", [0])
+        return self.layer.add("Where", self.layer.add("Equal", self.count, zero), a, b)
 
     def regularised(self, x: Value, gradient: Value) -> Value:
         return self.of("Add", gradient, self.of("Mul", x, self.attribute("norm_coefficient")))
@@ -45,11 +45,11 @@ def _each(node: OnnxNode, parts: int, update: _Update) -> Sequence[Value]:
 def _adagrad(step: _Step, given: list[Value]) -> list[Value]:
     x, gradient, squares = given
     layer = step.layer
-    decay = step.of("Mul", layer.emit("Cast", step.count, to=x.type.dtype.value), step.attribute("decay_factor"))
+    decay = step.of("Mul", layer.add("Cast", step.count, to=x.type.dtype.value), step.attribute("decay_factor"))
     rate = step.of("Div", step.rate, step.of("Add", decay, 1.0))
     gradient = step.regularised(x, gradient)
     squares = step.of("Add", squares, step.of("Mul", gradient, gradient))
-    size = step.of("Add", layer.emit("Sqrt", squares), step.attribute("epsilon"))
+    size = step.of("Add", layer.add("Sqrt", squares), step.attribute("epsilon"))
     return [step.of("Sub", x, step.of("Div", step.of("Mul", rate, gradient), size)), squares]
 
 
@@ -80,15 +80,15 @@ def _adam(step: _Step, given: list[Value]) -> list[Value]:
     mean = step.of("Add", step.of("Mul", mean, alpha), step.of("Mul", gradient, 1 - alpha))
     fresh = step.of("Mul", step.of("Mul", gradient, gradient), 1 - beta)
     squares = step.of("Add", step.of("Mul", squares, beta), fresh)
-    count = layer.emit("Cast", step.count, to=x.type.dtype.value)
+    count = layer.add("Cast", step.count, to=x.type.dtype.value)
 
     def left(factor: float) -> Value:
         """1 - factor ** count."""
-        return step.of("Sub", 1.0, layer.emit("Pow", layer.scalar("factor", factor), count))
+        return step.of("Sub", 1.0, layer.add("Pow", layer.typed_scalar("factor", factor), count))
 
-    corrected = step.of("Div", step.of("Mul", step.rate, layer.emit("Sqrt", left(beta))), left(alpha))
+    corrected = step.of("Div", step.of("Mul", step.rate, layer.add("Sqrt", left(beta))), left(alpha))
     rate = step.first(step.rate, corrected)
-    size = step.of("Add", layer.emit("Sqrt", squares), step.attribute("epsilon"))
+    size = step.of("Add", layer.add("Sqrt", squares), step.attribute("epsilon"))
     new = step.of("Sub", x, step.of("Div", step.of("Mul", rate, mean), size))
     after = 1 - step.attribute("norm_coefficient_post")
     return [step.of("Mul", new, after), mean, squares]

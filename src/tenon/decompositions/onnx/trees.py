@@ -49,40 +49,40 @@ def tree_ensemble(node: OnnxNode) -> Sequence[Value]:
     if a.get("aggregate_function", 1) == 0:
         weights /= len(trees)
     total = _summed(node, x, a, [way for _, way in leaves], weights)
-    return [node.emit("Sigmoid", total) if a.get("post_transform", 0) == 2 else total]
+    return [node.add("Sigmoid", total) if a.get("post_transform", 0) == 2 else total]
 
 
 def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], ways: Sequence[_Way], weights: Array) -> Value:
     """The weights of the leaves that are reached, summed over the trees; a way leads to each."""
     dtype = x.type.dtype.numpy
     if not len(a["nodes_featureids"]):  # every tree is a leaf
-        total = layer.constant("total", weights.sum(0).astype(dtype))
-        return layer.emit("Expand", total, layer.ints("rows", [x.type.dims[0], weights.shape[1]]))
-    conditions = layer.emit("Cast", _conditions(layer, x, a), to=x.type.dtype.value)
+        total = layer.constant(weights.sum(0).astype(dtype), "total")
+        return layer.add("Expand", total, layer.int_constant("rows", [x.type.dims[0], weights.shape[1]]))
+    conditions = layer.add("Cast", _conditions(layer, x, a), to=x.type.dtype.value)
     way = np.zeros((len(a["nodes_featureids"]), len(ways)), dtype)
     for i, steps in enumerate(ways):
         for node, side in steps:
             way[node, i] = 1 if side else -1
-    met = layer.emit("MatMul", conditions, layer.constant("ways", way))  # most where every condition is as it must be
-    reached = layer.emit("Equal", met, layer.constant("all", (way > 0).sum(0).astype(dtype)))
-    leaves = layer.constant("leaves", weights.astype(dtype))
-    return layer.emit("MatMul", layer.emit("Cast", reached, to=x.type.dtype.value), leaves)
+    met = layer.add("MatMul", conditions, layer.constant(way, "ways"))  # most where every condition is as it must be
+    reached = layer.add("Equal", met, layer.constant((way > 0).sum(0).astype(dtype), "all"))
+    leaves = layer.constant(weights.astype(dtype), "leaves")
+    return layer.add("MatMul", layer.add("Cast", reached, to=x.type.dtype.value), leaves)
 
 
 def _conditions(node: OnnxNode, x: Value, a: Mapping[str, Any]) -> Value:
     """[rows, nodes]: the condition of every node of every tree."""
-    features = node.emit("Gather", x, node.ints("features", a["nodes_featureids"]), axis=1)
+    features = node.add("Gather", x, node.int_constant("features", a["nodes_featureids"]), axis=1)
     modes, splits = np.asarray(a["nodes_modes"]), np.asarray(a["nodes_splits"]).astype(x.type.dtype.numpy)
-    limit = node.constant("splits", splits)
+    limit = node.constant(splits, "splits")
     result: Value | None = None
     for mode in sorted(set(modes.tolist())):
         if mode == _MEMBER:
             found = _membership(node, features, modes, np.asarray(a["membership_values"]))
         elif mode == _DIFFERS:
-            found = node.emit("Not", node.emit("Equal", features, limit))
+            found = node.add("Not", node.add("Equal", features, limit))
         else:
-            found = node.emit(_MODES[mode], features, limit)
-        result = found if result is None else node.emit("Where", node.constant("mode", modes == mode), found, result)
+            found = node.add(_MODES[mode], features, limit)
+        result = found if result is None else node.add("Where", node.constant(modes == mode, "mode"), found, result)
     assert result is not None
     return result
 
@@ -95,9 +95,9 @@ def _membership(layer: OnnxNode, features: Value, modes: Array, values: Array) -
     table = np.full((len(modes), width), np.nan, features.type.dtype.numpy)  # NaN equals nothing
     for node, members in zip(np.flatnonzero(modes == _MEMBER), sets, strict=True):
         table[node, : len(members)] = members
-    wide = layer.emit("Unsqueeze", features, layer.ints("last", [2]))
-    same = layer.emit("Cast", layer.emit("Equal", wide, layer.constant("sets", table)), to="i32")
-    return layer.emit("Cast", layer.emit("ReduceMax", same, layer.ints("axes", [2]), keepdims=0), to="bool")
+    wide = layer.add("Unsqueeze", features, layer.int_constant("last", [2]))
+    same = layer.add("Cast", layer.add("Equal", wide, layer.constant(table, "sets")), to="i32")
+    return layer.add("Cast", layer.add("ReduceMax", same, layer.int_constant("axes", [2]), keepdims=0), to="bool")
 
 
 # ------------------------------------------------------------------------------- the forms before version 5
@@ -162,7 +162,7 @@ def tree_regressor(node: OnnxNode, texts: set[int]) -> Results:
     if node.attributes.get("aggregate_function", "SUM") not in ("SUM", "AVERAGE"):
         raise RefusedError("only sums and averages are supported")
     total, base = ensemble_sums(node, "target", node.attributes["n_targets"]), _base(node)
-    return [transformed(node, node.emit("Add", total, f32(node, "base", base)) if base else total)]
+    return [transformed(node, node.add("Add", total, f32(node, "base", base)) if base else total)]
 
 
 def tree_classifier(node: OnnxNode, texts: set[int]) -> Results:
@@ -171,12 +171,12 @@ def tree_classifier(node: OnnxNode, texts: set[int]) -> Results:
     count = len(a.get("classlabels_strings") or a.get("classlabels_int64s") or ())
     single = count == 2 and set(a["class_ids"]) == {0}
     total = ensemble_sums(node, "class", 1 if single else count)
-    scores = node.emit("Add", total, f32(node, "base", base[-1:] if single else base)) if base else total
+    scores = node.add("Add", total, f32(node, "base", base[-1:] if single else base)) if base else total
     if single:
         weights = a.get("class_weights") or a["class_weights_as_tensor"].tolist()
         probability = min(weights) >= 0
         chosen = exceeds(node, scores, 0.5 if probability else 0)
         answer = of_two(node, scores, probability=probability)
     else:
-        chosen, answer = node.emit("ArgMax", scores, axis=1, keepdims=0), transformed(node, scores)
+        chosen, answer = node.add("ArgMax", scores, axis=1, keepdims=0), transformed(node, scores)
     return [labels(node, chosen, "classlabels_int64s", "classlabels_strings"), answer]

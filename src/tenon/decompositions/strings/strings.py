@@ -52,11 +52,11 @@ def _regex_full_match(node: OnnxNode, texts: set[int]) -> Results:
         raise RefusedError(
             f"its pattern cannot be compiled: {error}", "use RE2's syntax, or a simpler pattern"
         ) from None
-    x, shape = node.input(0), node.dims(0)[:-1]
+    x, shape = node.input(0), node.dims_of(0)[:-1]
     if not math.prod(shape):
-        return [node.constant("nothing", np.zeros(shape, np.bool_))]
+        return [node.constant(np.zeros(shape, np.bool_), "nothing")]
     found = in_accepted(node, states_behind(node, x, automaton)[-1], automaton)
-    return [node.emit("Squeeze", found, node.ints("last", [-1]))]
+    return [node.add("Squeeze", found, node.int_constant("last", [-1]))]
 
 
 # --------------------------------------------------------------------------------------------------------- cases
@@ -82,49 +82,53 @@ def _case_tables(upper: bool) -> tuple[Array, Array]:
 
 def _recased(node: OnnxNode, x: Value, upper: bool) -> Value:
     """Strings in one case: characters of one and two bytes (Latin, Greek, Cyrillic, Armenian), of the same length."""
-    first, second = (node.constant("cases", table) for table in _case_tables(upper))
-    edge = node.constant("edge", np.zeros((*x.type.dims[:-1], 1), np.uint8))
-    around = node.emit("Cast", node.emit("Concat", edge, x, edge, axis=-1), to="i32")
+    first, second = (node.constant(table, "cases") for table in _case_tables(upper))
+    edge = node.constant(np.zeros((*x.type.dims[:-1], 1), np.uint8), "edge")
+    around = node.add("Cast", node.add("Concat", edge, x, edge, axis=-1), to="i32")
     width = width_of(x)
 
     def shifted(by: int) -> Value:
-        return node.emit(
-            "Slice", around, node.ints("start", [by]), node.ints("end", [by + width]), node.ints("axis", [-1])
+        return node.add(
+            "Slice",
+            around,
+            node.int_constant("start", [by]),
+            node.int_constant("end", [by + width]),
+            node.int_constant("axis", [-1]),
         )
 
     before, here, behind = (shifted(i) for i in range(3))
 
     def looked_up(table: Value, lead: Value, low: Value) -> Value:
-        row = node.emit("Mul", lead, i32(node, 64))
-        return node.emit("Gather", table, node.emit("Add", row, node.emit("Mod", low, i32(node, 64))), axis=0)
+        row = node.add("Mul", lead, i32(node, 64))
+        return node.add("Gather", table, node.add("Add", row, node.add("Mod", low, i32(node, 64))), axis=0)
 
-    goes_on = node.emit(
+    goes_on = node.add(
         "And",
-        node.emit("GreaterOrEqual", here, i32(node, 128)),
-        node.emit("Less", here, i32(node, 192)),
+        node.add("GreaterOrEqual", here, i32(node, 128)),
+        node.add("Less", here, i32(node, 192)),
     )
     return where(node, goes_on, looked_up(second, before, here), looked_up(first, here, behind))
 
 
 def _normalizer(node: OnnxNode, texts: set[int]) -> Results:
-    x, dims, attributes = node.input(0), node.dims(0)[:-1], node.attributes
+    x, dims, attributes = node.input(0), node.dims_of(0)[:-1], node.attributes
     if len(dims) not in (1, 2) or (len(dims) == 2 and dims[0] != 1):
         raise RefusedError(f"strings of shape {list(dims)}; [C] or [1, C] is needed")
     action, words = attributes.get("case_change_action", "NONE"), attributes.get("stopwords") or []
     result = x if action == "NONE" else _recased(node, x, action == "UPPER")
     if not words or not dims[-1]:
-        return [StringTensor(node.emit("Identity", result))]
+        return [StringTensor(node.add("Identity", result))]
     compared = x
     if not attributes.get("is_case_sensitive", 0):
         compared = _recased(node, x, False)
         words = ["".join(_other_case(c, False) for c in word) for word in words]
     stop = encoded(np.array(words, object))
-    flat = node.emit("Reshape", compared, node.ints("rows", [dims[-1], 1, width_of(x)]))
-    found = node.emit("Cast", same_text(node, flat, node.constant("stop", stop)), to="i32")
-    stopped = node.emit("ReduceMax", found, node.ints("words", [1]), keepdims=0)
-    kept = node.emit("Equal", stopped, i32(node, 0))
-    rest, count = node.maker.emit_all(node, "Compress", [result, kept], 2, axis=len(dims) - 1)
-    node.maker.count(rest, len(dims) - 1, node.emit("Max", count, node.constant("one", np.array(1, np.int64))))
+    flat = node.add("Reshape", compared, node.int_constant("rows", [dims[-1], 1, width_of(x)]))
+    found = node.add("Cast", same_text(node, flat, node.constant(stop, "stop")), to="i32")
+    stopped = node.add("ReduceMax", found, node.int_constant("words", [1]), keepdims=0)
+    kept = node.add("Equal", stopped, i32(node, 0))
+    rest, count = node.adds("Compress", 2, result, kept, axis=len(dims) - 1)
+    node.builder.set_extent(rest, len(dims) - 1, node.add("Max", count, node.constant(np.array(1, np.int64), "one")))
     return [StringTensor(rest)]
 
 
@@ -166,51 +170,51 @@ def _label_encoder(node: OnnxNode, texts: set[int]) -> Results:
     x = node.input(0)
     if (keys.dtype == object) != (0 in texts):
         raise RefusedError("its keys are not of its input's type")
-    dims = node.dims(0)[:-1] if texts else node.dims(0)
+    dims = node.dims_of(0)[:-1] if texts else node.dims_of(0)
     if not math.prod(dims):
         nothing = np.zeros(dims, values.dtype)
-        return [text_constant(node, "nothing", nothing) if values.dtype == object else node.constant("none", nothing)]
+        return [text_constant(node, "nothing", nothing) if values.dtype == object else node.constant(nothing, "none")]
     at = _place(node, x, keys)
     table = np.concatenate([values, default])
     if values.dtype == object:
-        return [StringTensor(node.emit("Gather", text_constant(node, "values", table).bytes, at, axis=0))]
-    return [node.emit("Gather", node.constant("values", table), at, axis=0)]
+        return [StringTensor(node.add("Gather", text_constant(node, "values", table).bytes, at, axis=0))]
+    return [node.add("Gather", node.constant(table, "values"), at, axis=0)]
 
 
 def _place(node: OnnxNode, x: Value, keys: Array) -> Value:
     """Which of the keys each element equals, i64; the number of keys where it is none of them."""
     if keys.dtype == object:
-        column = node.emit("Unsqueeze", x, node.ints("keys", [-2]))
-        same = same_text(node, column, node.constant("keys", encoded(keys)))
+        column = node.add("Unsqueeze", x, node.int_constant("keys", [-2]))
+        same = same_text(node, column, node.constant(encoded(keys), "keys"))
     else:
-        column = node.emit("Unsqueeze", x, node.ints("keys", [-1]))
-        same = node.emit("Equal", column, node.constant("keys", keys.astype(x.type.dtype.numpy)))
+        column = node.add("Unsqueeze", x, node.int_constant("keys", [-1]))
+        same = node.add("Equal", column, node.constant(keys.astype(x.type.dtype.numpy), "keys"))
         if keys.dtype.kind == "f" and np.isnan(keys).any():
-            both = node.emit("And", node.emit("IsNaN", column), node.constant("nan", np.isnan(keys)))
-            same = node.emit("Or", same, both)
-    every = node.constant("none", np.ones((*same.type.dims[:-1], 1), np.bool_))
-    found = node.emit("Cast", node.emit("Concat", same, every, axis=-1), to="i32")
-    return node.emit("ArgMax", found, axis=-1, keepdims=0)
+            both = node.add("And", node.add("IsNaN", column), node.constant(np.isnan(keys), "nan"))
+            same = node.add("Or", same, both)
+    every = node.constant(np.ones((*same.type.dims[:-1], 1), np.bool_), "none")
+    found = node.add("Cast", node.add("Concat", same, every, axis=-1), to="i32")
+    return node.add("ArgMax", found, axis=-1, keepdims=0)
 
 
 def _one_hot(node: OnnxNode, texts: set[int]) -> Results:
     """f32 of which category each element is; one of no category is all zeros."""
     x, words, numbers = node.input(0), node.attributes.get("cats_strings"), node.attributes.get("cats_int64s")
     if texts and words:
-        column = node.emit("Unsqueeze", x, node.ints("categories", [-2]))
-        same = same_text(node, column, node.constant("categories", encoded(np.array(words, object))))
+        column = node.add("Unsqueeze", x, node.int_constant("categories", [-2]))
+        same = same_text(node, column, node.constant(encoded(np.array(words, object)), "categories"))
     elif numbers and not texts:
-        column = node.emit("Unsqueeze", node.emit("Cast", x, to="i64"), node.ints("last", [-1]))
-        same = node.emit("Equal", column, node.ints("categories", numbers))
+        column = node.add("Unsqueeze", node.add("Cast", x, to="i64"), node.int_constant("last", [-1]))
+        same = node.add("Equal", column, node.int_constant("categories", numbers))
     else:
         raise RefusedError("its categories are not of its input's type")
-    return [node.emit("Cast", same, to="f32")]
+    return [node.add("Cast", same, to="f32")]
 
 
 def _tf_idf(node: OnnxNode, texts: set[int]) -> Results:
     """As of integers: those that say which string of the pool each string is."""
     pool = node.attributes.pop("pool_strings", None)
-    if not pool or not math.prod(node.dims(0)[:-1]):
+    if not pool or not math.prod(node.dims_of(0)[:-1]):
         raise RefusedError("its n-grams are not strings, or its input is empty")
     words = sorted(set(pool))
     node.set_input(0, _place(node, node.input(0), np.array(words, object)))
@@ -227,11 +231,11 @@ def _axis(node: OnnxNode, rank: int) -> int:
 
 
 def _rank(node: OnnxNode, i: int = 0) -> int:
-    return len(node.dims(i)) - 1
+    return len(node.dims_of(i)) - 1
 
 
 def _moved(node: OnnxNode, *inputs: Value, **attributes: object) -> Results:
-    return [StringTensor(node.emit(node.type, *inputs, **attributes))]
+    return [StringTensor(node.add(node.type, *inputs, **attributes))]
 
 
 def _joined(node: OnnxNode, texts: set[int]) -> Results:
@@ -244,14 +248,16 @@ def _gather(node: OnnxNode, texts: set[int]) -> Results:
 
 
 def _known_axes(node: OnnxNode, i: int, rank: int) -> Value:
-    return node.ints("axes", [int(a) % rank for a in node.known(i, "the axes")])
+    return node.int_constant("axes", [int(a) % rank for a in node.constant_input(i, "the axes")])
 
 
 def _squeeze(node: OnnxNode, texts: set[int]) -> Results:
     rank = _rank(node)
     if node.has(1):
         return _moved(node, node.input(0), _known_axes(node, 1, rank))
-    return _moved(node, node.input(0), node.ints("axes", [i for i, n in enumerate(node.dims(0)[:-1]) if n == 1]))
+    return _moved(
+        node, node.input(0), node.int_constant("axes", [i for i, n in enumerate(node.dims_of(0)[:-1]) if n == 1])
+    )
 
 
 def _unsqueeze(node: OnnxNode, texts: set[int]) -> Results:
@@ -259,19 +265,19 @@ def _unsqueeze(node: OnnxNode, texts: set[int]) -> Results:
 
 
 def _reshape(node: OnnxNode, texts: set[int]) -> Results:
-    dims = node.dims(0)
+    dims = node.dims_of(0)
     if node.type == "Flatten":
         axis = node.attributes.get("axis", 1)
         axis = axis + len(dims) - 1 if axis < 0 else axis
         wanted = [math.prod(dims[:axis]), math.prod(dims[axis:-1])]
     else:
-        wanted = [int(n) for n in node.known(1, "the shape")]
+        wanted = [int(n) for n in node.constant_input(1, "the shape")]
         if not node.attributes.get("allowzero", 0):
             wanted = [n or dims[i] for i, n in enumerate(wanted)]
     if -1 in wanted:
         rest = math.prod(n for n in wanted if n != -1)
         wanted[wanted.index(-1)] = math.prod(dims[:-1]) // rest if rest else 0
-    return [StringTensor(node.emit("Reshape", node.input(0), node.ints("shape", [*wanted, dims[-1]])))]
+    return [StringTensor(node.add("Reshape", node.input(0), node.int_constant("shape", [*wanted, dims[-1]])))]
 
 
 def _transpose(node: OnnxNode, texts: set[int]) -> Results:
@@ -282,27 +288,27 @@ def _transpose(node: OnnxNode, texts: set[int]) -> Results:
 
 def _slice(node: OnnxNode, texts: set[int]) -> Results:
     rank = _rank(node)
-    axes = _known_axes(node, 3, rank) if node.has(3) else node.ints("axes", range(node.input(1).type.size))
+    axes = _known_axes(node, 3, rank) if node.has(3) else node.int_constant("axes", range(node.input(1).type.size))
     more = [node.input(4)] if node.has(4) else []
     return _moved(node, node.input(0), node.input(1), node.input(2), axes, *more)
 
 
 def _expand(node: OnnxNode, texts: set[int]) -> Results:
-    shape = np.broadcast_shapes(node.dims(0)[:-1], tuple(int(n) for n in node.known(1, "the shape")))
-    return _moved(node, node.input(0), node.ints("shape", [*shape, node.dims(0)[-1]]))
+    shape = np.broadcast_shapes(node.dims_of(0)[:-1], tuple(int(n) for n in node.constant_input(1, "the shape")))
+    return _moved(node, node.input(0), node.int_constant("shape", [*shape, node.dims_of(0)[-1]]))
 
 
 def _chosen(node: OnnxNode, texts: set[int]) -> Results:
-    condition = node.emit("Unsqueeze", node.input(0), node.ints("last", [-1]))
+    condition = node.add("Unsqueeze", node.input(0), node.int_constant("last", [-1]))
     return _moved(node, condition, *alike(node, [node.input(1), node.input(2)]))
 
 
 def _shape(node: OnnxNode, texts: set[int]) -> Results:
-    dims = node.dims(0)[:-1]
+    dims = node.dims_of(0)[:-1]
     if node.type == "Size":
-        return [node.constant("size", np.array(math.prod(dims), np.int64))]
+        return [node.constant(np.array(math.prod(dims), np.int64), "size")]
     ends = slice(node.attributes.get("start", 0), node.attributes.get("end"))
-    return [node.ints("shape", dims[ends])]
+    return [node.int_constant("shape", dims[ends])]
 
 
 STRINGS: dict[str, Callable[[OnnxNode, set[int]], Results]] = {

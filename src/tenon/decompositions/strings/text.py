@@ -22,7 +22,7 @@ DEFAULT_WIDTH = 64
 
 
 def text_constant(node: OnnxNode, stem: str, data: Array) -> StringTensor:
-    return StringTensor(node.constant(stem, encoded(data)))
+    return StringTensor(node.constant(encoded(data), stem))
 
 
 def width_of(value: Value) -> int:
@@ -34,8 +34,8 @@ def widened(node: OnnxNode, value: Value, width: int) -> Value:
     more = width - width_of(value)
     if not more:
         return value
-    room = node.constant("room", np.zeros((*value.type.dims[:-1], more), np.uint8))
-    return node.emit("Concat", value, room, axis=-1)
+    room = node.constant(np.zeros((*value.type.dims[:-1], more), np.uint8), "room")
+    return node.add("Concat", value, room, axis=-1)
 
 
 def alike(node: OnnxNode, values: Sequence[Value]) -> list[Value]:
@@ -47,57 +47,57 @@ def alike(node: OnnxNode, values: Sequence[Value]) -> list[Value]:
 def same_text(node: OnnxNode, a: Value, b: Value) -> Value:
     """Whether strings are equal, broadcast."""
     a, b = alike(node, (a, b))
-    bytes = node.emit("Cast", node.emit("Equal", a, b), to="i32")
-    return node.emit("Cast", node.emit("ReduceMin", bytes, node.ints("last", [-1]), keepdims=0), to="bool")
+    bytes = node.add("Cast", node.add("Equal", a, b), to="i32")
+    return node.add("Cast", node.add("ReduceMin", bytes, node.int_constant("last", [-1]), keepdims=0), to="bool")
 
 
 def lengths_of(node: OnnxNode, x: Value) -> Value:
     """Bytes of each string, i32 [S, 1]."""
-    return count_true(node, node.emit("Cast", x, to="bool"))
+    return count_true(node, node.add("Cast", x, to="bool"))
 
 
 def count_true(node: OnnxNode, x: Value) -> Value:
     """How many hold along the last axis, i32 [..., 1]."""
-    return node.emit("ReduceSum", node.emit("Cast", x, to="i32"), node.ints("last", [-1]), keepdims=1)
+    return node.add("ReduceSum", node.add("Cast", x, to="i32"), node.int_constant("last", [-1]), keepdims=1)
 
 
 def i32(node: OnnxNode, value: int) -> Value:
-    return node.constant("number", np.array(value, np.int32))
+    return node.constant(np.array(value, np.int32), "number")
 
 
 def where(node: OnnxNode, condition: Value, a: Value, b: Value) -> Value:
-    return node.emit("Where", condition, a, b)
+    return node.add("Where", condition, a, b)
 
 
 def cut(node: OnnxNode, x: Value, starts: Value, lengths: Value, width: int) -> Value:
     """The bytes of x [S, W] from ``starts`` on, ``lengths`` of them: [..., width] for i32 [..., 1] that begin as S."""
     dims = x.type.dims
     source = widened(node, x, width_of(x) + 1)  # its last byte is what lies past every end
-    step = node.constant("step", np.arange(width, dtype=np.int32))
-    inside = node.emit("Less", step, lengths)
-    at = where(node, inside, node.emit("Add", starts, step), i32(node, dims[-1]))
+    step = node.constant(np.arange(width, dtype=np.int32), "step")
+    inside = node.add("Less", step, lengths)
+    at = where(node, inside, node.add("Add", starts, step), i32(node, dims[-1]))
     rows = np.arange(math.prod(dims[:-1]), dtype=np.int32).reshape(*dims[:-1], *(1,) * (at.type.rank - len(dims) + 1))
-    at = node.emit("Add", at, node.constant("rows", rows * np.int32(dims[-1] + 1)))
-    return node.emit("Gather", node.emit("Reshape", source, node.ints("flat", [-1])), at, axis=0)
+    at = node.add("Add", at, node.constant(rows * np.int32(dims[-1] + 1), "rows"))
+    return node.add("Gather", node.add("Reshape", source, node.int_constant("flat", [-1])), at, axis=0)
 
 
 def states_behind(node: OnnxNode, x: Value, automaton: Automaton) -> list[Value]:
     """The automaton's state behind each byte, times the number of classes: W tensors i32 [S, 1]."""
     count = automaton.table.shape[1]
-    table = node.constant("table", (automaton.table * np.int32(count)).reshape(-1))
-    number = node.emit("Cast", x, to="i32")
-    classes = node.emit("Gather", node.constant("classes", automaton.classes.astype(np.int32)), number, axis=0)
+    table = node.constant((automaton.table * np.int32(count)).reshape(-1), "table")
+    number = node.add("Cast", x, to="i32")
+    classes = node.add("Gather", node.constant(automaton.classes.astype(np.int32), "classes"), number, axis=0)
     width = width_of(x)
-    steps = node.maker.emit_all(node, "Split", [classes], width, axis=-1, num_outputs=width)
+    steps = node.adds("Split", width, classes, axis=-1, num_outputs=width)
     states: list[Value] = []
     for step in steps:
-        at = node.emit("Add", states[-1], step) if states else step
-        states.append(node.emit("Gather", table, at, axis=0))
+        at = node.add("Add", states[-1], step) if states else step
+        states.append(node.add("Gather", table, at, axis=0))
     return states
 
 
 def in_accepted(node: OnnxNode, states: Value, automaton: Automaton) -> Value:
     """Whether states are accepted."""
     count = automaton.table.shape[1]
-    accepted = node.constant("accepted", np.repeat(automaton.accepted, count))
-    return node.emit("Gather", accepted, states, axis=0)
+    accepted = node.constant(np.repeat(automaton.accepted, count), "accepted")
+    return node.add("Gather", accepted, states, axis=0)

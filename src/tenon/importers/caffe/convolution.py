@@ -13,7 +13,7 @@ from tenon.ir.graph import Value
 
 def extents(layer: CaffeLayer, name: str, default: int) -> tuple[int, ...]:
     """A geometry of windows: X_h and X_w, or X once, or X for each axis."""
-    p, count, short = layer.p, len(layer.dims()) - 2, name.removesuffix("_size")
+    p, count, short = layer.p, len(layer.dims) - 2, name.removesuffix("_size")
     given = [int(n) for n in np.ravel(getattr(p, name))] or [default]
     if p.has(f"{short}_h") or p.has(f"{short}_w"):
         given = [getattr(p, f"{short}_{side}") or given[0] for side in "hw"]
@@ -31,7 +31,7 @@ def window(layer: CaffeLayer) -> dict[str, Any]:
 
 def convolution(layer: CaffeLayer) -> Value:
     """Convolution and Deconvolution, whose weights have inputs and outputs the other way around."""
-    p, dims, back = layer.p, layer.dims(), layer.type.startswith("Deconvolution")
+    p, dims, back = layer.p, layer.dims, layer.type.startswith("Deconvolution")
     options, channels, output = window(layer), dims[1], p.num_output
     depthwise = "Depthwise" in layer.type and not p.has("group")
     group = channels if depthwise else p.group or 1
@@ -46,7 +46,7 @@ def convolution(layer: CaffeLayer) -> Value:
 
 
 def inner_product(layer: CaffeLayer) -> Value:
-    p, dims, axis = layer.p, layer.dims(), layer.along(layer.p.axis)
+    p, dims, axis = layer.p, layer.dims, layer.along(layer.p.axis)
     rows, output = layer.as_matrix(layer.x, axis), p.num_output
     size = layer.builder.dims(rows)[1]
     w = layer.weights(0, (size, output) if p.transpose else (output, size), p.weight_filler)

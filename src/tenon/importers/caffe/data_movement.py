@@ -21,7 +21,7 @@ def _axis(layer: CaffeLayer, old: str) -> int:
 
 def concat(layer: CaffeLayer) -> Value:
     axis = _axis(layer, "concat_dim")
-    return layer.x if len(layer.bottoms) == 1 else layer.add("Concat", *layer.bottoms, axis=axis)
+    return layer.x if len(layer.inputs) == 1 else layer.add("Concat", *layer.inputs, axis=axis)
 
 
 def slices(layer: CaffeLayer) -> Sequence[Value]:
@@ -29,7 +29,7 @@ def slices(layer: CaffeLayer) -> Sequence[Value]:
 
 
 def flatten(layer: CaffeLayer) -> Value:
-    dims, first, last = layer.dims(), layer.along(layer.p.axis), layer.along(layer.p.end_axis)
+    dims, first, last = layer.dims, layer.along(layer.p.axis), layer.along(layer.p.end_axis)
     if first > last:
         raise RefusedError(f"flattens from axis {first} to axis {last}")
     return layer.reshape(layer.x, *dims[:first], math.prod(dims[first : last + 1]), *dims[last + 1 :])
@@ -37,7 +37,7 @@ def flatten(layer: CaffeLayer) -> Value:
 
 def reshape(layer: CaffeLayer) -> Value:
     """The axes from ``axis`` on in another shape, of which 0 keeps an axis."""
-    p, dims = layer.p, layer.dims()
+    p, dims = layer.p, layer.dims
     first = p.axis if p.axis >= 0 else p.axis + len(dims) + 1
     last = len(dims) if p.num_axes < 0 else first + p.num_axes
     if not 0 <= first <= last <= len(dims):
@@ -52,13 +52,13 @@ def reshape(layer: CaffeLayer) -> Value:
 
 def permute(layer: CaffeLayer) -> Value:
     """Axes that are not named stay behind the others."""
-    rank, order = len(layer.dims()), list(layer.p.order)
+    rank, order = len(layer.dims), list(layer.p.order)
     return layer.add("Transpose", layer.x, perm=(*order, *(i for i in range(rank) if i not in order)))
 
 
 def crop(layer: CaffeLayer) -> Value:
     """The first bottom cut to the extents of the second, from an axis on."""
-    dims, wanted, first = layer.dims(), layer.dims(1), layer.along(layer.p.axis)
+    dims, wanted, first = layer.dims, layer.dims_of(1), layer.along(layer.p.axis)
     count, offsets = len(dims) - first, layer.p.offset or [0]
     offsets = offsets * count if len(offsets) == 1 else offsets
     if len(offsets) != count or len(wanted) != len(dims):
@@ -73,7 +73,7 @@ def tile(layer: CaffeLayer) -> Value:
     axis, tiles = layer.along(layer.p.axis), layer.p.tiles
     if not 0 < tiles < 1 << 20:
         raise RefusedError(f"tiles {tiles} times")
-    return layer.add("Tile", layer.x, layer.ints(*(tiles if i == axis else 1 for i in range(len(layer.dims())))))
+    return layer.add("Tile", layer.x, layer.ints(*(tiles if i == axis else 1 for i in range(len(layer.dims)))))
 
 
 def interp(layer: CaffeLayer) -> Value:
@@ -83,14 +83,14 @@ def interp(layer: CaffeLayer) -> Value:
         raise RefusedError(f"pads {h} by {begin} and {end}", "Caffe's Interp can only cut")
     x = layer.slice(layer.x, [-begin] * 2, [h + end, w + end], [2, 3]) if begin or end else layer.x
     height, width = (_interpolated(layer, n + begin + end, side) for n, side in ((h, "height"), (w, "width")))
-    return layer.resized(x, height, width, "linear", "align_corners")
+    return layer.resize(x, height, width, "linear", "align_corners")
 
 
 def _interpolated(layer: CaffeLayer, extent: int, side: str) -> int:
     """The extent that a side becomes: that of the second bottom, the one that is given, or a multiple."""
     p = layer.p
-    if len(layer.bottoms) > 1:
-        return layer.dims(1)[2 if side == "height" else 3]
+    if len(layer.inputs) > 1:
+        return layer.dims_of(1)[2 if side == "height" else 3]
     if getattr(p, side):
         return int(getattr(p, side))
     if p.shrink_factor < 1 or p.zoom_factor < 1:
@@ -105,25 +105,25 @@ def upsample(layer: CaffeLayer) -> Value:
     size = h * (p.scale_h or p.scale) - bool(p.pad_out_h), w * (p.scale_w or p.scale) - bool(p.pad_out_w)
     if p.upsample_h and p.upsample_w:
         size = p.upsample_h, p.upsample_w
-    return _unpooled(layer, size) if len(layer.bottoms) > 1 else layer.resized(layer.x, *size, "nearest", "asymmetric")
+    return _unpooled(layer, size) if len(layer.inputs) > 1 else layer.resize(layer.x, *size, "nearest", "asymmetric")
 
 
 def _unpooled(layer: CaffeLayer, size: Sequence[int]) -> Value:
     """Zeros, but for the elements of the first bottom where the second says that the maxima were in their plane."""
-    planes, plane = math.prod(layer.dims()[:2]), math.prod(size)
-    if layer.dims(1) != layer.dims() or min(size) < 1 or planes * plane >= 1 << 31:
-        raise RefusedError(f"spreads {list(layer.dims())} by the mask {list(layer.dims(1))} to {list(size)}")
-    starts = np.arange(planes, dtype=np.int64).reshape(*layer.dims()[:2], 1, 1) * plane
-    places = layer.add("Add", layer.add("Cast", layer.bottom(1), to="i64"), starts)
+    planes, plane = math.prod(layer.dims[:2]), math.prod(size)
+    if layer.dims_of(1) != layer.dims or min(size) < 1 or planes * plane >= 1 << 31:
+        raise RefusedError(f"spreads {list(layer.dims)} by the mask {list(layer.dims_of(1))} to {list(size)}")
+    starts = np.arange(planes, dtype=np.int64).reshape(*layer.dims[:2], 1, 1) * plane
+    places = layer.add("Add", layer.add("Cast", layer.input(1), to="i64"), starts)
     flat = [layer.reshape(value, -1) for value in (places, layer.x)]
     made = layer.add("ScatterElements", np.zeros(planes * plane, np.float32), *flat)
-    return layer.reshape(made, *layer.dims()[:2], *size)
+    return layer.reshape(made, *layer.dims[:2], *size)
 
 
 def arg_max(layer: CaffeLayer) -> Value:
     """Indices as floats; without an axis, of each item, flattened, in a blob [N, 1 or 2, top_k]."""
     p, flat = layer.p, not layer.p.has("axis")
-    x = layer.reshape(layer.x, layer.dims()[0], 1, -1) if flat else layer.x
+    x = layer.reshape(layer.x, layer.dims[0], 1, -1) if flat else layer.x
     where, most = _largest(layer, x, 2 if flat else layer.along(p.axis))
     if not p.out_max_val:
         return where
@@ -146,7 +146,7 @@ _REDUCTIONS = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare
 
 
 def reduction(layer: CaffeLayer) -> Value:
-    p, axes = layer.p, range(layer.along(layer.p.axis), len(layer.dims()))
+    p, axes = layer.p, range(layer.along(layer.p.axis), len(layer.dims))
     y = layer.add(_REDUCTIONS[p.operation], layer.x, layer.ints(*axes), keepdims=0)
     return family.affine(layer, y, p.coeff, 0.0)
 
@@ -162,7 +162,7 @@ LAYERS: Table = {
     "Reduction": ("reduction_param", reduction),
     "Reorg": ("reorg_param", lambda layer: family.reorg(layer, layer.x, layer.p.stride, reverse=layer.p.reverse)),
     "Reshape": ("reshape_param", reshape),
-    "ShuffleChannel": ("shuffle_channel_param", lambda layer: layer.shuffled(layer.x, layer.p.group)),
+    "ShuffleChannel": ("shuffle_channel_param", lambda layer: layer.channel_shuffle(layer.x, layer.p.group)),
     "Slice": ("slice_param", slices),
     "Softmax": ("softmax_param", lambda layer: layer.add("Softmax", layer.x, axis=layer.along(layer.p.axis))),
     "Split": ("", lambda layer: [layer.x] * len(layer.message.top)),

@@ -15,7 +15,7 @@ from tenon.ir.graph import Array, Value
 
 def prior_box(layer: CaffeLayer) -> Value:
     """Boxes and their variances [1, 2, 4 P], a constant: they follow from the shapes of the two bottoms."""
-    p, (h, w), image = layer.p, layer.image(layer.x)[2:], layer.image(layer.bottom(1))
+    p, (h, w), image = layer.p, layer.image(layer.x)[2:], layer.image(layer.input(1))
     size = p.img_h or p.img_size or image[2], p.img_w or p.img_size or image[3]
     steps = p.step_h or p.step or size[0] / h, p.step_w or p.step or size[1] / w
     boxes = sizes(p.min_size.tolist(), p.max_size.tolist(), _ratios(p.aspect_ratio.tolist(), p.flip), False)
@@ -36,13 +36,13 @@ def _ratios(given: Sequence[float], flip: bool) -> list[float]:
 
 def detection_output(layer: CaffeLayer) -> Value:
     p, suppression = layer.p, layer.p.nms_param
-    if len(layer.bottoms) != 3:
+    if len(layer.inputs) != 3:
         raise RefusedError(
-            f"has {len(layer.bottoms)} bottoms", "only SSD's three (location, confidence, priors) are known"
+            f"has {len(layer.inputs)} bottoms", "only SSD's three (location, confidence, priors) are known"
         )
     return layer.add(
         "DetectionOutput",
-        *layer.bottoms,
+        *layer.inputs,
         classes=p.num_classes,
         share_location=int(p.share_location),
         background=p.background_label_id,
@@ -51,7 +51,7 @@ def detection_output(layer: CaffeLayer) -> Value:
         confidence_threshold=p.confidence_threshold if p.has("confidence_threshold") else -3e38,
         nms_threshold=suppression.nms_threshold,
         eta=suppression.eta,
-        nms_top_k=within(suppression.top_k, math.prod(layer.dims(2)) // 8),
+        nms_top_k=within(suppression.top_k, math.prod(layer.dims_of(2)) // 8),
         keep_top_k=p.keep_top_k,
     )
 
@@ -60,21 +60,21 @@ def roi_pooling(layer: CaffeLayer) -> Value:
     shape = (layer.p.pooled_h, layer.p.pooled_w)
     if not all(0 < n < 1 << 12 for n in shape):
         raise RefusedError(f"pools to {list(shape)}")
-    return layer.add("MaxRoiPool", layer.x, layer.bottom(1), pooled_shape=shape, spatial_scale=layer.p.spatial_scale)
+    return layer.add("MaxRoiPool", layer.x, layer.input(1), pooled_shape=shape, spatial_scale=layer.p.spatial_scale)
 
 
 def position_sensitive_roi_pooling(layer: CaffeLayer) -> Value:
-    p, channels = layer.p, layer.dims()[1]
+    p, channels = layer.p, layer.dims[1]
     options = {"output_dim": p.output_dim, "group_size": p.group_size, "spatial_scale": p.spatial_scale}
     if min(p.group_size, p.output_dim) < 1 or p.group_size**2 * p.output_dim != channels:
         raise RefusedError(
             f"takes {channels} channels for {p.output_dim} outputs in {p.group_size} x {p.group_size} groups"
         )
     if layer.type == "PSROIPooling":
-        return layer.add("PsRoiPool", layer.x, layer.bottom(1), **options)
+        return layer.add("PsRoiPool", layer.x, layer.input(1), **options)
     if not 0 < p.sample_num < 1 << 8:
         raise RefusedError(f"takes {p.sample_num} points along each side of a bin")
-    return layer.add("PsRoiAlign", layer.x, layer.bottom(1), **options, sample_num=p.sample_num)
+    return layer.add("PsRoiAlign", layer.x, layer.input(1), **options, sample_num=p.sample_num)
 
 
 def proposal(layer: CaffeLayer) -> Value:
@@ -113,10 +113,10 @@ def _python_options(text: str) -> dict[str, object]:
 def _proposals(
     layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, least: float
 ) -> Value:
-    if layer.dims()[0] != 1:
-        raise RefusedError(f"proposes for {layer.dims()[0]} pictures at once; it can for one")
+    if layer.dims[0] != 1:
+        raise RefusedError(f"proposes for {layer.dims[0]} pictures at once; it can for one")
     options = {"feat_stride": stride, "pre_nms": before, "post_nms": after, "nms_threshold": threshold}
-    return layer.add("Proposal", layer.x, layer.bottom(1), layer.bottom(2), boxes, min_size=least, **options)
+    return layer.add("Proposal", layer.x, layer.input(1), layer.input(2), boxes, min_size=least, **options)
 
 
 def region(layer: CaffeLayer) -> Value:

@@ -30,7 +30,7 @@ def import_layer(layer: CaffeLayer) -> None:
     _check_names(message)
     field, spell = LAYERS[message.type]
     layer.p = getattr(message, field) if field else message
-    layer.bottoms = [layer.builder[name] for name in message.bottom]
+    layer.inputs = [layer.builder[name] for name in message.bottom]
     made = spell(layer)
     tops = [made] if isinstance(made, Value) else made
     if len(tops) < len(message.top):

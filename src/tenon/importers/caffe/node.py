@@ -23,7 +23,8 @@ class CaffeLayer(NodeContext):
     """
 
     p: Message
-    bottoms: list[Value]
+    builder: GraphBuilder
+    inputs: list[Value]
 
     def __init__(
         self, builder: GraphBuilder, message: Message, blobs: Mapping[str, list[Array]] | None, shared: dict[str, Array]
@@ -32,22 +33,9 @@ class CaffeLayer(NodeContext):
         self.message, self.blobs, self.shared = message, blobs, shared
         self.type: str = message.type
 
-    @property
-    def x(self) -> Value:
-        """The first bottom."""
-        return self.bottom(0)
-
-    def bottom(self, i: int) -> Value:
-        if i >= len(self.bottoms):
-            raise RefusedError(f"needs {i + 1} bottoms, but has {len(self.bottoms)}")
-        return self.bottoms[i]
-
-    def dims(self, i: int = 0) -> tuple[int, ...]:
-        return self.builder.dims(self.bottom(i))
-
     def along(self, axis: int) -> int:
         """An axis of the first bottom counted from the front."""
-        return self.axis(axis, len(self.dims()))
+        return self.axis(axis, len(self.dims))
 
     # ---------------------------------------------------------------------------------------- weights
     @property

@@ -13,7 +13,7 @@ from tenon.wire.protobuf import Message
 
 def batch_norm(layer: CaffeLayer) -> Value:
     """Blobs: mean, variance, the factor that both are to be divided by; of NVIDIA's fork also scale and bias."""
-    p, shape = layer.p, layer.dims()[1:2] or (1,)
+    p, shape = layer.p, layer.dims[1:2] or (1,)
     eps = max(p.eps, 1e-12)
     if p.has("use_global_stats") and not p.use_global_stats:
         return _batch_statistics(layer, eps)
@@ -29,7 +29,7 @@ def batch_norm(layer: CaffeLayer) -> Value:
 
 def _batch_statistics(layer: CaffeLayer, eps: float) -> Value:
     """Mean and variance of the batch at hand, for nets that ask for them even when testing."""
-    axes = layer.ints(0, *range(2, len(layer.dims())))
+    axes = layer.ints(0, *range(2, len(layer.dims)))
     centred = layer.add("Sub", layer.x, layer.add("ReduceMean", layer.x, axes))
     variance = layer.add("ReduceMean", layer.square(centred), axes)
     return layer.add("Div", centred, layer.add("Sqrt", layer.add("Add", variance, eps)))
@@ -37,7 +37,7 @@ def _batch_statistics(layer: CaffeLayer, eps: float) -> Value:
 
 def segnet_batch_norm(layer: CaffeLayer) -> Value:
     """``BN``: scale and shift, and in PSPNet's fork mean and variance (SegNet folds them into the first two)."""
-    shape, x = layer.dims()[1:2], layer.x
+    shape, x = layer.dims[1:2], layer.x
     if layer.count == 2:
         scale, shift = (layer.channels(layer.weights(i, shape), x) for i in (0, 1))
         return layer.add("Add", layer.add("Mul", x, scale), shift)
@@ -47,20 +47,20 @@ def segnet_batch_norm(layer: CaffeLayer) -> Value:
 
 def _operand(layer: CaffeLayer, initial: Message) -> Value:
     """The second bottom, or a learned blob for as many axes of the first as the parameters say."""
-    if len(layer.bottoms) > 1:
-        return layer.bottom(1)
+    if len(layer.inputs) > 1:
+        return layer.input(1)
     first, count = layer.along(layer.p.axis), layer.p.num_axes
-    covered = layer.dims()[first:]
+    covered = layer.dims[first:]
     return layer.weights(0, covered if count < 0 else covered[:count], initial)
 
 
 def _spread(layer: CaffeLayer, value: Value) -> Value:
     """``value``, aligned with the first bottom's axes from the given one on, in a shape that broadcasts."""
-    dims, rank = layer.builder.dims(value), len(layer.dims())
+    dims, rank = layer.builder.dims(value), len(layer.dims)
     first = layer.along(layer.p.axis) if dims else rank
     after = rank - first - len(dims)
     if after < 0:
-        raise RefusedError(f"spreads a blob {list(dims)} from axis {first} over {list(layer.dims())}")
+        raise RefusedError(f"spreads a blob {list(dims)} from axis {first} over {list(layer.dims)}")
     return layer.reshape(value, *dims, *(1,) * after) if after else value
 
 
@@ -69,7 +69,7 @@ def scale(layer: CaffeLayer) -> Value:
     y = layer.add("Mul", layer.x, _spread(layer, factor))
     if not layer.p.bias_term:
         return y
-    added = layer.weights(int(len(layer.bottoms) == 1), layer.builder.dims(factor), layer.p.bias_filler)
+    added = layer.weights(int(len(layer.inputs) == 1), layer.builder.dims(factor), layer.p.bias_filler)
     return layer.add("Add", y, _spread(layer, added))
 
 
@@ -93,7 +93,7 @@ def mean_variance(layer: CaffeLayer) -> Value:
 
 def normalize(layer: CaffeLayer) -> Value:
     """SSD's: each place (or the whole picture) to length one, times a learned scale."""
-    p, rank, channels = layer.p, len(layer.dims()), layer.dims()[1]
+    p, rank, channels = layer.p, len(layer.dims), layer.dims[1]
     y = family.of_length_one(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)
     factor = layer.weights(0, (1 if p.channel_shared else channels, *(1,) * (rank - 2)), p.scale_filler)
     return layer.add("Mul", y, factor)

@@ -11,14 +11,14 @@ _ELTWISE = {"SUM": "Add", "PROD": "Mul", "MAX": "Max", "MIN": "Min"}
 
 def axpy(layer: CaffeLayer) -> Value:
     """The first bottom, one number per channel, times the second, plus the third."""
-    factor, missing = layer.x, len(layer.dims(1)) - len(layer.dims())
-    factor = layer.reshape(factor, *layer.dims(), *(1,) * missing) if missing > 0 else factor
-    return layer.add("Add", layer.add("Mul", factor, layer.bottom(1)), layer.bottom(2))
+    factor, missing = layer.x, len(layer.dims_of(1)) - len(layer.dims)
+    factor = layer.reshape(factor, *layer.dims, *(1,) * missing) if missing > 0 else factor
+    return layer.add("Add", layer.add("Mul", factor, layer.input(1)), layer.input(2))
 
 
 def prelu(layer: CaffeLayer) -> Value:
-    count = 1 if layer.p.channel_shared else layer.dims()[1]
-    shape = (count, *(1,) * (len(layer.dims()) - 2))
+    count = 1 if layer.p.channel_shared else layer.dims[1]
+    shape = (count, *(1,) * (len(layer.dims) - 2))
     return layer.add("PRelu", layer.x, layer.weights(0, shape, filler(layer.p, 0.25)))
 
 
@@ -44,7 +44,7 @@ LAYERS: Table = {
     "Dropout": ("dropout_param", dropout),
     "Eltwise": (
         "eltwise_param",
-        lambda layer: family.eltwise(layer, _ELTWISE[layer.p.operation], layer.bottoms, layer.p.coeff.tolist()),
+        lambda layer: family.eltwise(layer, _ELTWISE[layer.p.operation], layer.inputs, layer.p.coeff.tolist()),
     ),
     "ELU": ("elu_param", lambda layer: layer.add("Elu", layer.x, alpha=layer.p.alpha)),
     "Exp": ("exp_param", lambda layer: family.exponential(layer, layer.x, layer.p.base, layer.p.scale, layer.p.shift)),

@@ -22,18 +22,18 @@ class _Sequence:
 
     def __init__(self, layer: CaffeLayer, gates: int, states: int) -> None:
         self.layer, self.size = layer, layer.p.num_output
-        self.steps, self.streams = layer.dims()[:2]
+        self.steps, self.streams = layer.dims[:2]
         self.exposed = states if layer.p.expose_hidden else 0
-        if len(layer.bottoms) < 2 + self.exposed:
-            raise RefusedError(f"has {len(layer.bottoms)} bottoms, and exposes {states} states")
+        if len(layer.inputs) < 2 + self.exposed:
+            raise RefusedError(f"has {len(layer.inputs)} bottoms, and exposes {states} states")
         if not 0 < self.steps <= LONGEST or not 0 < self.size < 1 << 20:
             raise RefusedError(f"runs {self.steps} steps of {self.size} units")
         bias = layer.weights(1, (gates * self.size,), layer.p.bias_filler)
         self.projected = self.times(layer.as_matrix(layer.x, 2), 0, gates * self.size, bias)
-        self.goes_on = layer.reshape(layer.bottom(1), self.steps * self.streams, 1)
-        self.static = len(layer.bottoms) > 2 + self.exposed
+        self.goes_on = layer.reshape(layer.input(1), self.steps * self.streams, 1)
+        self.static = len(layer.inputs) > 2 + self.exposed
         if self.static:  # a third bottom, the same at every step
-            once = self.times(layer.reshape(layer.bottom(2), self.streams, -1), 2, gates * self.size)
+            once = self.times(layer.reshape(layer.input(2), self.streams, -1), 2, gates * self.size)
             self.projected = layer.add("Add", self.projected, layer.add("Tile", once, layer.ints(self.steps, 1)))
 
     def times(self, rows: Value, i: int, size: int, bias: Value | None = None) -> Value:
@@ -50,7 +50,7 @@ class _Sequence:
 
     def first(self) -> list[Value | None]:
         """The states before the first step; None for zeros."""
-        given = self.layer.bottoms[len(self.layer.bottoms) - self.exposed :]
+        given = self.layer.inputs[len(self.layer.inputs) - self.exposed :]
         return [*(self.layer.reshape(state, self.streams, self.size) for state in given), None, None][:2]
 
     def joined(self, outputs: Sequence[Value], *states: Value) -> list[Value]:

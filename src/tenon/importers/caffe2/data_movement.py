@@ -161,9 +161,9 @@ def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[NamedArg
         inside = node.add(
             "And", node.add("GreaterOrEqual", at, node.add("Sub", stop, lengths)), node.add("Less", at, stop)
         )
-        total = node.add("MatMul", node.swapped(node.add("Cast", inside, to="f32")), rows)
+        total = node.add("MatMul", node.transpose_last(node.add("Cast", inside, to="f32")), rows)
         if average:
-            total = node.add("Div", total, node.add("Max", node.swapped(lengths), 1.0))
+            total = node.add("Div", total, node.add("Max", node.transpose_last(lengths), 1.0))
         return node.reshape(total, -1, *dims[1:])
 
     return made

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.graph_builder.errors import unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.caffe2.node import Caffe2Node
 from tenon.importers.caffe2.ops import OPERATORS, looks_like_name
 from tenon.ir.bind import ANY_RANK, Shapes
@@ -180,7 +179,7 @@ def _input(builder: GraphBuilder, name: str, fill_op: Message | None, blind: boo
     if blind:
         builder.input(name, type)
     else:
-        port(builder, name, type)
+        required_input(builder, name, type)
 
 
 def fill(op: Message) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.shared.named_arguments import NamedArgumentNode
-from tenon.ir.writer import is_known
 from tenon.wire.protobuf import Message
 
 
@@ -21,4 +20,4 @@ class Caffe2Node(NamedArgumentNode):
         self.read(op)
         if self.text("order", "NCHW") not in ("NCHW", "NHWC"):
             raise RefusedError(f"the order {self.text('order')} is not supported")
-        return self.blind or all(is_known(v) for v in self.inputs)
+        return self.blind or self.inputs_known

@@ -106,7 +106,7 @@ def lrn(node: Caffe2Node) -> Value:
 
 def concat(node: Caffe2Node) -> Value:
     axis = node.integer("axis", 1 if node.text("order", "NCHW") == "NCHW" else 3)
-    return node.stacked(node.inputs, axis) if node.integer("add_axis") else node.add("Concat", *node.inputs, axis=axis)
+    return node.stack(node.inputs, axis) if node.integer("add_axis") else node.add("Concat", *node.inputs, axis=axis)
 
 
 def split(node: Caffe2Node) -> Sequence[Value]:
@@ -147,7 +147,7 @@ def resize(mode: str) -> Callable[[Caffe2Node], Value]:
         high, wide = (node.number(f"{side}_scale", node.number("scale", 1.0)) for side in ("height", "width"))
         h, w = node.dims[2:]
         centre = "asymmetric" if mode == "nearest" else "align_corners"
-        return node.resized(node.x, int(h * high), int(w * wide), mode, centre)
+        return node.resize(node.x, int(h * high), int(w * wide), mode, centre)
 
     return made
 
@@ -256,7 +256,9 @@ def arg(type: str) -> Callable[[Caffe2Node], Value]:
 
 def matmul(node: Caffe2Node) -> Value:
     flags = (bool(node.integer(name)) for name in ("trans_a", "trans_b"))
-    return node.add("MatMul", *(node.swapped(value, flag) for value, flag in zip(node.inputs, flags, strict=True)))
+    return node.add(
+        "MatMul", *(node.transpose_last(value, flag) for value, flag in zip(node.inputs, flags, strict=True))
+    )
 
 
 def softmax(node: Caffe2Node) -> Value:
@@ -335,7 +337,7 @@ OPERATORS: dict[str, Callable[[Caffe2Node], Made]] = {
     "FlattenToVec": lambda node: node.reshape(node.x, -1),
     "ExpandDims": lambda node: node.add("Unsqueeze", node.x, node.ints(*node.integers("dims"))),
     "Squeeze": lambda node: node.add("Squeeze", node.x, node.ints(*node.integers("dims"))),
-    "ChannelShuffle": images(lambda node: node.shuffled(node.x, node.integer("group", 1))),
+    "ChannelShuffle": images(lambda node: node.channel_shuffle(node.x, node.integer("group", 1))),
     "ResizeNearest": images(resize("nearest")),
     "UpsampleNearest": images(resize("nearest")),
     "UpsampleBilinear": images(resize("linear")),

@@ -65,7 +65,7 @@ def _grid(layer: DarknetLayer, anchors: int, entries: int) -> _Grid:
 
 def _anchors(layer: DarknetLayer, chosen: Sequence[int], unit: Sequence[float]) -> Array:
     """[1, anchors, 2, 1]: width and height of the chosen anchors in pictures; ``unit`` is what they are counted in."""
-    numbers = np.array(layer.section.numbers("anchors"), np.float32)
+    numbers = np.array(layer.numbers("anchors"), np.float32)
     if numbers.size % 2 or any(not 0 <= i < numbers.size // 2 for i in chosen):
         raise RefusedError(f"it has {numbers.size} numbers for anchors and needs {2 * (max(chosen, default=0) + 1)}")
     return (numbers.reshape(-1, 2)[list(chosen)] / np.array(unit, np.float32)).reshape(1, -1, 2, 1)
@@ -73,22 +73,22 @@ def _anchors(layer: DarknetLayer, chosen: Sequence[int], unit: Sequence[float]) 
 
 def _offset(layer: DarknetLayer, xy: Value) -> Value:
     """Centres stretched beyond their cell by scale_x_y."""
-    scale = layer.section.number("scale_x_y", 1.0)
+    scale = layer.number("scale_x_y", 1.0)
     return xy if scale == 1 else layer.add("Sub", layer.add("Mul", xy, scale), 0.5 * (scale - 1))
 
 
 def _mask(layer: DarknetLayer) -> list[int]:
-    chosen = [int(i) for i in layer.section.numbers("mask")]
-    return chosen or list(range(layer.section.integer("num", 1)))
+    chosen = [int(i) for i in layer.numbers("mask")]
+    return chosen or list(range(layer.integer("num", 1)))
 
 
 def yolo(layer: DarknetLayer) -> Detections:
     """Anchors in pixels of the network's input; with new_coords the convolution before has made all of it 0..1."""
-    chosen, classes = _mask(layer), layer.section.integer("classes", 20)
+    chosen, classes = _mask(layer), layer.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 5)
     xy, wh, rest = grid.parts(layer, 2, 2, classes + 1)
     anchors = _anchors(layer, chosen, layer.network.picture[::-1])
-    if layer.section.integer("new_coords"):
+    if layer.integer("new_coords"):
         size = layer.add("Mul", layer.square(wh), 4 * anchors)
     else:
         xy, rest = layer.add("Sigmoid", xy), layer.add("Sigmoid", rest)
@@ -101,7 +101,7 @@ def yolo(layer: DarknetLayer) -> Detections:
 
 def gaussian_yolo(layer: DarknetLayer) -> Detections:
     """YOLO that also says how unsure it is of each coordinate; the scores shrink by the mean of that."""
-    chosen, classes = _mask(layer), layer.section.integer("classes", 20)
+    chosen, classes = _mask(layer), layer.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 9)
     x, dx, y, dy, w, dw, h, dh, rest = grid.parts(layer, *[1] * 8, classes + 1)
     xy = _offset(layer, layer.add("Sigmoid", layer.add("Concat", x, y, axis=2)))
@@ -143,9 +143,9 @@ def region(layer: DarknetLayer) -> Detections:
 
 
 def _probabilities(layer: DarknetLayer, logits: Value) -> Value:
-    if layer.section.text("tree"):
+    if layer.text("tree"):
         return logits
-    if layer.section.integer("softmax"):
+    if layer.integer("softmax"):
         return layer.add("Softmax", logits, axis=2)
     return layer.add("Sigmoid", logits)
 

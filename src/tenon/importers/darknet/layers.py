@@ -110,7 +110,7 @@ def check(section: Section) -> None:
 
 
 def activate(layer: DarknetLayer, x: Value, default: str) -> Value:
-    return ACTIVATIONS[layer.section.text("activation", default)](layer, x)
+    return ACTIVATIONS[layer.text("activation", default)](layer, x)
 
 
 # ------------------------------------------------------------------------------------- with parameters
@@ -131,7 +131,7 @@ class Offsets:
 
 def _statistics(layer: DarknetLayer, outputs: int) -> list[Array]:
     """Scale, mean and variance, which come next in the file if the layer normalises."""
-    return [layer.parameters.take(outputs) for _ in range(3 if layer.section.integer("batch_normalize") else 0)]
+    return [layer.parameters.take(outputs) for _ in range(3 if layer.integer("batch_normalize") else 0)]
 
 
 def _normalized(layer: DarknetLayer, x: Value, scale: Array, bias: Array, mean: Array, variance: Array) -> Value:
@@ -142,7 +142,7 @@ def convolution(layer: DarknetLayer, x: Value, filters: int, window: dict[str, A
     """A convolution with its bias or batch normalisation, whose floats come next in the file; no activation."""
     take = layer.parameters.take
     offsets, kernel = Offsets(take(filters), _statistics(layer, filters)), take(*weights)
-    if layer.section.integer("flipped"):
+    if layer.integer("flipped"):
         kernel = kernel.reshape(math.prod(weights[1:]), weights[0]).T.reshape(tuple(weights))
     return offsets.after(layer, "Conv", x, kernel, **window)
 
@@ -178,7 +178,7 @@ def convolutional(layer: DarknetLayer) -> Value:
 
 def _blurred(layer: DarknetLayer, x: Value, filters: int, strides: Sequence[int]) -> Value:
     """The strides of an anti-aliased layer, taken after it on a smoothed image (AlexeyAB)."""
-    two = layer.section.integer("antialiasing") == 2
+    two = layer.integer("antialiasing") == 2
     taps = np.ones(2, np.float32) / 2 if two else np.array([1, 2, 1], np.float32) / 4
     kernel = np.broadcast_to(np.outer(taps, taps), (filters, 1, taps.size, taps.size))
     pads = (0 if two else 1,) * 4
@@ -215,7 +215,7 @@ def matrix(layer: DarknetLayer, inputs: int, outputs: int) -> DarknetMatrix:
 
 def connected(layer: DarknetLayer) -> Value:
     x = layer.flat()
-    stored = matrix(layer, layer.builder.dims(x)[1], layer.section.integer("output", 1))
+    stored = matrix(layer, layer.builder.dims(x)[1], layer.integer("output", 1))
     return activate(layer, stored.apply(layer, x), "logistic")
 
 
@@ -291,7 +291,7 @@ def _weighted(layer: DarknetLayer, terms: Sequence[Value], kind: str) -> list[Va
         raise RefusedError(f"weights_type={kind} is not known")
     channels = layer.planes()[0] if kind == "per_channel" else 1
     weights = layer.parameters.take(len(terms), channels).astype(np.float32)
-    normalization = layer.section.text("weights_normalization", "none")
+    normalization = layer.text("weights_normalization", "none")
     if normalization in ("relu", "avg_relu"):
         weights = np.maximum(weights, 0)
         weights = weights / (weights.sum(0) + np.float32(1e-4))
@@ -317,16 +317,16 @@ def route(layer: DarknetLayer) -> Value:
 
 def scale_channels(layer: DarknetLayer) -> Value:
     """An earlier layer's result times this one's: one number per channel, or per pixel with scale_wh."""
-    other = layer.earlier(layer.section.number("from"))
+    other = layer.earlier(layer.number("from"))
     c, h, w = layer.planes()
-    wanted = (1, *layer.planes(other)[1:]) if layer.section.integer("scale_wh") else (layer.planes(other)[0], 1, 1)
+    wanted = (1, *layer.planes(other)[1:]) if layer.integer("scale_wh") else (layer.planes(other)[0], 1, 1)
     if (c, h, w) != wanted:
         raise RefusedError(f"it scales by {[c, h, w]} where {list(wanted)} is needed")
     return activate(layer, layer.add("Mul", other, layer.x), "linear")
 
 
 def sam(layer: DarknetLayer) -> Value:
-    other = layer.earlier(layer.section.number("from"))
+    other = layer.earlier(layer.number("from"))
     if other.type != layer.x.type:
         raise RefusedError(f"it multiplies {other.type} with {layer.x.type}")
     return activate(layer, layer.add("Mul", layer.x, other), "linear")
@@ -359,7 +359,7 @@ def maxpool(layer: DarknetLayer) -> Value:
 def _maxpool_depth(layer: DarknetLayer) -> Value:
     """The largest of every ``out_channels``-th channel (AlexeyAB)."""
     channels, height, width = layer.planes()
-    out = layer.section.integer("out_channels", 1)
+    out = layer.integer("out_channels", 1)
     if out < 1 or channels % out:
         raise RefusedError(f"{channels} channels cannot be pooled to {out}")
     groups = layer.reshape(layer.x, 1, channels // out, out, height * width)
@@ -379,7 +379,7 @@ def avgpool(layer: DarknetLayer) -> Value:
 def upsample(layer: DarknetLayer) -> Value:
     """Nearest neighbours; a negative stride sums blocks instead."""
     layer.planes()
-    stride, scale = layer.section.integer("stride", 2), layer.section.number("scale", 1.0)
+    stride, scale = layer.integer("stride", 2), layer.number("scale", 1.0)
     if not 0 < abs(stride) <= 64:
         raise RefusedError(f"stride={stride} is impossible")
     if stride > 0:
@@ -395,7 +395,7 @@ def upsample(layer: DarknetLayer) -> Value:
 
 def reorg(layer: DarknetLayer) -> Value:
     """Squares of pixels as channels; with ``extra`` a vector with so many zeros behind it instead."""
-    section, extra = layer.section, layer.section.integer("extra")
+    section, extra = layer.section, layer.integer("extra")
     if extra > 0:
         return layer.add("Concat", layer.flat(), np.zeros((1, min(extra, 2**20)), np.float32), axis=1)
     return family.reorg(layer, layer.x, section.integer("stride", 1), reverse=bool(section.integer("reverse")))
@@ -403,20 +403,20 @@ def reorg(layer: DarknetLayer) -> Value:
 
 def reorg3d(layer: DarknetLayer) -> Value:
     """AlexeyAB's, which means what ONNX does."""
-    if layer.section.integer("reverse"):
+    if layer.integer("reverse"):
         raise RefusedError("reverse=1 is not supported")
-    return layer.add("SpaceToDepth", layer.x, blocksize=layer.section.integer("stride", 1))
+    return layer.add("SpaceToDepth", layer.x, blocksize=layer.integer("stride", 1))
 
 
 def crop(layer: DarknetLayer) -> Value:
     """The middle of the picture, its values 0..1 made -1..1 unless ``noadjust``."""
     _, height, width = layer.planes()
-    h, w = layer.section.integer("crop_height", 1), layer.section.integer("crop_width", 1)
+    h, w = layer.integer("crop_height", 1), layer.integer("crop_width", 1)
     if not (0 < h <= height and 0 < w <= width):
         raise RefusedError(f"{h}x{w} cannot be cut out of {height}x{width} pixels")
     top, left = (height - h) // 2, (width - w) // 2
     x = layer.slice(layer.x, [top, left], [top + h, left + w], [2, 3])
-    return x if layer.section.integer("noadjust") else family.affine(layer, x, 2.0, -1.0)
+    return x if layer.integer("noadjust") else family.affine(layer, x, 2.0, -1.0)
 
 
 # ---------------------------------------------------------------------------------------------- others
@@ -435,7 +435,7 @@ def softmax(layer: DarknetLayer) -> Value:
 
 
 def lrn(layer: DarknetLayer) -> Value:
-    section, size = layer.section, layer.section.integer("size", 5)
+    section, size = layer.section, layer.integer("size", 5)
     alpha, beta, kappa = section.number("alpha", 1e-4), section.number("beta", 0.75), section.number("kappa", 1.0)
     return layer.add("LRN", layer.x, size=size, alpha=alpha * size, beta=beta, bias=kappa)
 

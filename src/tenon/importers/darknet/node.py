@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import NodeContext
+from tenon.graph_builder.node_context import AttributeName, NodeContext
 from tenon.importers.darknet.cfg import DarknetWeights, Section
 from tenon.ir.graph import Value
 from tenon.ir.types import F32, tensor
@@ -35,15 +35,25 @@ class DarknetNetwork:
 class DarknetLayer(NodeContext):
     """A layer about to be made: ``x`` is the result of the one before it."""
 
+    builder: GraphBuilder
+
     def __init__(self, network: DarknetNetwork, index: int) -> None:
-        super().__init__(network.builder)
+        previous = network.names[index - 1] if index else "data"
+        super().__init__(network.builder, [network.builder[previous]])
         self.network, self.index, self.names = network, index, network.names
         self.section, self.parameters = network.sections[index], network.parameters
-        self.x = self.builder[self.names[index - 1] if index else "data"]
 
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.builder.dims(self.x)
+    def attribute(self, name: AttributeName) -> str | None:
+        return self.section.options.get(str(name))
+
+    def integer(self, name: AttributeName, default: int = 0) -> int:
+        return self.section.integer(str(name), default)
+
+    def number(self, name: AttributeName, default: float = 0.0) -> float:
+        return self.section.number(str(name), default)
+
+    def numbers(self, name: AttributeName, default: Sequence[float] = ()) -> list[float]:
+        return self.section.numbers(str(name)) or list(default)
 
     def planes(self, value: Value | None = None) -> tuple[int, int, int]:
         """Channels, height and width of an image."""

@@ -17,7 +17,7 @@ from tenon.ir.graph import Value
 def _remember(layer: DarknetLayer, old: Value, *terms: Value) -> Value:
     """The sum of the terms, and of the old state where the layer has a shortcut, as the next state."""
     total = layer.add("Add", *terms)
-    if layer.section.integer("shortcut"):
+    if layer.integer("shortcut"):
         total = layer.add("Add", old, total)
     layer.next_state("state", total)
     return total
@@ -46,7 +46,7 @@ def crnn(layer: DarknetLayer) -> Value:
     """As rnn, of convolutions; the original knows no ``size`` and always takes 3."""
     section = layer.section
     if len(layer.dims) == 2:
-        layer.x = layer.reshape(layer.x, 1, -1, 1, 1)
+        layer.inputs = [layer.reshape(layer.x, 1, -1, 1, 1)]
     channels, height, width = layer.planes()
     outputs, hidden, groups = section.integer("output", 1), section.integer("hidden", 1), section.integer("groups", 1)
     size = section.integer("size", 3)
@@ -66,7 +66,7 @@ def crnn(layer: DarknetLayer) -> Value:
 
 def gru(layer: DarknetLayer) -> Value:
     """y = z state + (1 - z) h.  AlexeyAB stores the three matrices of the input first, pjreddie those of the state."""
-    outputs, x = layer.section.integer("output", 1), layer.flat()
+    outputs, x = layer.integer("output", 1), layer.flat()
     state = layer.state("state", 1, outputs)
     inputs, first = layer.builder.dims(x)[1], layer.parameters.alexey
     stored = [matrix(layer, n, outputs) for n in ([inputs] * 3 + [outputs] * 3)[:: 1 if first else -1]]
@@ -76,7 +76,7 @@ def gru(layer: DarknetLayer) -> Value:
         return layer.add(squash, layer.add("Add", own[i].apply(layer, x), echo[i].apply(layer, memory)))
 
     z, r = gate(0, "Sigmoid", state), gate(1, "Sigmoid", state)
-    h = gate(2, "Tanh" if layer.section.integer("tanh") else "Sigmoid", layer.add("Mul", state, r))
+    h = gate(2, "Tanh" if layer.integer("tanh") else "Sigmoid", layer.add("Mul", state, r))
     y = layer.add("Add", layer.add("Mul", z, state), layer.add("Mul", layer.add("Sub", 1.0, z), h))
     layer.next_state("state", y)
     return y
@@ -88,7 +88,7 @@ _LSTM_ORDER = {True: "figo", False: "ifog"}
 
 def lstm(layer: DarknetLayer) -> Value:
     """c' = f c + i g; y = o tanh(c')."""
-    outputs, x = layer.section.integer("output", 1), layer.flat()
+    outputs, x = layer.integer("output", 1), layer.flat()
     state, cell = layer.state("state", 1, outputs), layer.state("cell", 1, outputs)
     order = _LSTM_ORDER[layer.parameters.alexey]
     from_state = {gate: matrix(layer, outputs, outputs).apply(layer, state) for gate in order}

@@ -33,7 +33,7 @@ class Tree:
 
 def tree(layer: DarknetLayer) -> Tree | None:
     """The tree that a section names; None if it names none, or for a shape without weights.  Raises RefusedError."""
-    path = layer.section.text("tree")
+    path = layer.text("tree")
     data = layer.beside(path) if path else None
     if data is None:
         if path and layer.parameters.given:

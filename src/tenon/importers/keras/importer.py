@@ -8,7 +8,7 @@ from typing import Any
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError, ShapeError
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import AttributeName, Made, NodeContext
 from tenon.importers.keras.weights import KerasWeights
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Value
@@ -306,8 +306,11 @@ def _dtype(config: Mapping[str, Any]) -> str:
     return dtype if isinstance(dtype, str) else "float32"
 
 
-class KerasLayer:
+class KerasLayer(NodeContext):
     """A layer as the functions of ``keras.layers`` see it: ``config`` by attribute, weights by role."""
+
+    builder: ChannelsLast
+    inputs: list[Value]
 
     def __init__(
         self,
@@ -317,18 +320,13 @@ class KerasLayer:
         weights: KerasWeights,
         inputs: Sequence[Value],
     ) -> None:
+        super().__init__(importer.builder, list(inputs), config)
         self.importer, self.kind, self.config, self.weights = importer, kind, config, weights
-        self.builder, self.inputs = importer.builder, list(inputs)
 
     def get(self, name: str, default: Any = None) -> Any:
+        """A setting as it is; the default for None too."""
         value = self.config.get(name)
         return default if value is None else value
-
-    @property
-    def x(self) -> Value:
-        if not self.inputs:
-            raise RefusedError("it has no input")
-        return self.inputs[0]
 
     @property
     def rank(self) -> int:
@@ -338,13 +336,11 @@ class KerasLayer:
         """The weights of these roles, in the order in which Keras makes them.  Raises RefusedError."""
         return self.weights.arrays(roles)
 
-    def ints(self, name: str, count: int, default: int = 1) -> tuple[int, ...]:
-        """A setting that is one number for all axes or one for each."""
-        value = self.get(name, default)
-        found = tuple(int(v) for v in value) if isinstance(value, list) else (int(value),) * count
-        if len(found) != count:
-            raise RefusedError(f"{name}={value} does not fit {count} axes")
-        return found
+    def per_axis(self, name: AttributeName, count: int, default: int = 1) -> list[int]:
+        values = super().per_axis(name, count, default)
+        if len(values) != count:
+            raise RefusedError(f"{name}={self.attribute(name)} does not fit {count} axes")
+        return values
 
     @property
     def first(self) -> bool:

@@ -220,7 +220,7 @@ def _channels_first(layer: KerasLayer, kernel: Value) -> Value:
 def _conv(layer: KerasLayer) -> Made:
     spatial = layer.rank - 2
     (kernel,), bias = _biased(layer, "kernel")
-    w, dilations = _channels_first(layer, _kernel(layer, kernel, "kernel")), layer.ints("dilation_rate", spatial)
+    w, dilations = _channels_first(layer, _kernel(layer, kernel, "kernel")), layer.per_axis("dilation_rate", spatial)
     padding: str | list[int] = _padding(layer)
     if padding == "CAUSAL":
         padding = [(kernel.shape[0] - 1) * dilations[0], 0]
@@ -228,7 +228,7 @@ def _conv(layer: KerasLayer) -> Made:
         _image(layer),
         w,
         bias,
-        strides=layer.ints("strides", spatial),
+        strides=layer.per_axis("strides", spatial),
         dilations=dilations,
         padding=padding,
         group=int(layer.get("groups", 1)),
@@ -245,8 +245,8 @@ def _depthwise(layer: KerasLayer, x: Value, kernel: Value, bias: Value | None) -
         x,
         w,
         bias,
-        strides=layer.ints("strides", spatial),
-        dilations=layer.ints("dilation_rate", spatial),
+        strides=layer.per_axis("strides", spatial),
+        dilations=layer.per_axis("dilation_rate", spatial),
         padding=_padding(layer),
         group=channels,
     )
@@ -277,8 +277,8 @@ def _conv_transpose(layer: KerasLayer) -> Made:
     builder, x, spatial, padding = layer.builder, _image(layer), layer.rank - 2, _padding(layer)
     (kernel,), bias = _biased(layer, "kernel")
     w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
-    strides, dilations = layer.ints("strides", spatial), layer.ints("dilation_rate", spatial)
-    extra = layer.ints("output_padding", spatial) if layer.get("output_padding") is not None else [None] * spatial
+    strides, dilations = layer.per_axis("strides", spatial), layer.per_axis("dilation_rate", spatial)
+    extra = layer.per_axis("output_padding", spatial) if layer.get("output_padding") is not None else [None] * spatial
     settings = zip(builder.dims(x)[1:-1], kernel.shape, strides, dilations, extra, strict=False)
     sizes = [_transposed_size(n, (k - 1) * d + 1, s, padding, more) for n, k, s, d, more in settings]
     y = builder.conv_transpose(x, w, bias, sizes, strides=strides, dilations=dilations, padding=padding)
@@ -288,8 +288,8 @@ def _conv_transpose(layer: KerasLayer) -> Made:
 def _pool(kind: str) -> LayerFunction:
     def spell(layer: KerasLayer) -> Made:
         spatial = layer.rank - 2
-        kernel = layer.ints("pool_size", spatial, 2)
-        strides = layer.ints("strides", spatial) if layer.get("strides") is not None else kernel
+        kernel = layer.per_axis("pool_size", spatial, 2)
+        strides = layer.per_axis("strides", spatial) if layer.get("strides") is not None else kernel
         return _back(layer, layer.builder.pool(kind, _image(layer), kernel, strides, _padding(layer)))
 
     return spell
@@ -372,7 +372,7 @@ _INTERPOLATIONS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic
 
 
 def _up_sampling(layer: KerasLayer) -> Made:
-    x, factors = _image(layer), layer.ints("size", layer.rank - 2, 2)
+    x, factors = _image(layer), layer.per_axis("size", layer.rank - 2, 2)
     sizes = [n * f for n, f in zip(layer.builder.dims(x)[1:-1], factors, strict=True)]
     return _resized(layer, x, sizes, "nearest")
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.graph_builder.errors import unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.mace.node import MaceNode
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
@@ -156,7 +155,7 @@ class _MaceModel:
         """Images given as NCHW are turned at once."""
         dims = tuple(d if d > 0 else f"{info.name}_{axis}" for axis, d in enumerate(info.dims))
         kind = I32 if info.data_type == 4 else F32
-        value = port(self.builder, info.name, TensorType(kind, dims))
+        value = required_input(self.builder, info.name, TensorType(kind, dims))
         if info.data_format == 2 and value.type.rank == 4:
             with self.builder.layer(info.name, "input"):
                 self.builder.scope[info.name] = self.builder.add("Transpose", value, perm=(0, 2, 3, 1))
@@ -199,7 +198,7 @@ class _MaceModel:
             context = MaceNode(self.builder, op, defaults)
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
-            if context.known:
+            if context.inputs_known:
                 made = OPERATORS[op.type](context)
                 for name, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):
                     self.builder[name] = value

@@ -6,7 +6,6 @@ from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.shared.named_arguments import NamedArgumentNode
 from tenon.ir.graph import Value
-from tenon.ir.writer import is_known
 from tenon.wire.protobuf import Message
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -21,7 +20,6 @@ class MaceNode(NamedArgumentNode):
         super().__init__(builder)
         self.read(op)
         self.defaults = defaults
-        self.known = all(is_known(v) for v in self.inputs)
 
     def channels_first(self) -> Value:
         if len(self.dims) != 4:

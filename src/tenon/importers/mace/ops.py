@@ -173,7 +173,7 @@ def squared_difference_mean(node: MaceNode) -> Value:
 
 def matmul(node: MaceNode) -> Value:
     flags = (bool(node.integer(name)) for name in ("transpose_a", "transpose_b"))
-    sides = [node.swapped(value, flag) for value, flag in zip(node.inputs, flags, strict=False)]
+    sides = [node.transpose_last(value, flag) for value, flag in zip(node.inputs, flags, strict=False)]
     x = node.add("MatMul", *sides)
     return node.add("Add", x, node.input(2)) if len(node.inputs) > 2 else x
 
@@ -219,7 +219,7 @@ def resize(mode: str) -> Callable[[MaceNode], Value]:
             size = [int(h * node.number("height_scale", 1.0)), int(w * node.number("width_scale", 1.0))]
         half = node.integer("half_pixel_centers") or node.integer("coordinate_transformation_mode") == 1
         centre = "align_corners" if node.integer("align_corners") else "half_pixel" if half else "asymmetric"
-        return node.channels_last(node.resized(node.channels_first(), size[0], size[1], mode, centre))
+        return node.channels_last(node.resize(node.channels_first(), size[0], size[1], mode, centre))
 
     return made
 
@@ -279,7 +279,7 @@ def cumulative(node: MaceNode) -> Value:
 
 
 def channel_shuffle(node: MaceNode) -> Value:
-    return node.channels_last(node.shuffled(node.channels_first(), node.integer("group", 1)))
+    return node.channels_last(node.channel_shuffle(node.channels_first(), node.integer("group", 1)))
 
 
 def rearranged(type: str, **attributes: Any) -> Callable[[MaceNode], Value]:
@@ -413,7 +413,7 @@ OPERATORS: dict[str, Callable[[MaceNode], Made]] = {
     "Reverse": reverse,
     "OneHot": one_hot,
     "SpaceToBatchND": space_to_batch,
-    "Unstack": lambda node: node.unstacked(node.x, node.integer("axis")),
+    "Unstack": lambda node: node.unstack(node.x, node.integer("axis")),
     "Fill": lambda node: node.add("Expand", node.input(1), node.add("Cast", node.x, to="i64")),
     "Shape": lambda node: node.add("Cast", node.add("Shape", node.x), to="i32"),
     "Softmax": lambda node: node.add("LogSoftmax" if node.integer("use_log") else "Softmax", node.x, axis=-1),
@@ -423,7 +423,7 @@ OPERATORS: dict[str, Callable[[MaceNode], Made]] = {
     "Squeeze": lambda node: node.add(
         "Squeeze", node.x, node.ints(*node.integers("axis")) if node.integers("axis") else None
     ),
-    "Stack": lambda node: node.stacked(node.inputs, node.integer("axis")),
+    "Stack": lambda node: node.stack(node.inputs, node.integer("axis")),
     "StridedSlice": strided_slice,
     "Tile": lambda node: node.add("Tile", node.x, node.add("Cast", node.input(1), to="i64")),
     "Transpose": lambda node: node.add("Transpose", node.x, perm=node.integers("dims")),

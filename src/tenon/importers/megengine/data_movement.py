@@ -14,7 +14,7 @@ from tenon.ir.graph import Value
 
 def dimshuffle(node: MegengineNode) -> Value:
     """A permutation in which -1 stands for a new axis; an axis left out must be of one element."""
-    pattern = node.numbers(0)
+    pattern = node.int_fields(0)
     kept = [p for p in pattern if p >= 0]
     gone = [a for a in range(len(node.dims)) if a not in kept]
     x = node.add("Squeeze", node.x, node.ints(*gone)) if gone else node.x
@@ -28,15 +28,15 @@ def reshape(node: MegengineNode) -> Value:
     """To a shape, of which one axis may be what is left."""
     if len(node.inputs) != 2:
         raise RefusedError(f"it has {len(node.inputs)} inputs instead of 2")
-    free = node.get(0, "i32", 7)
-    shape = [int(n) for n in node.known(1).ravel()]
+    free = node.field(0, "i32", 7)
+    shape = [int(n) for n in node.constant_input(1).ravel()]
     return node.reshape(node.x, *(-1 if i == free else n for i, n in enumerate(shape)))
 
 
 def axes_of_structs(node: MegengineNode) -> Value:
     """AxisAddRemove: axes of one element that come and go, one after the other."""
     x = node.x
-    for row in node.rows(0, 8):
+    for row in node.struct_fields(0, 8):
         method, axis = row[0], int.from_bytes(row[4:], "little", signed=True)
         if method > 1:
             raise RefusedError(f"method {method} is not supported")
@@ -47,10 +47,10 @@ def axes_of_structs(node: MegengineNode) -> Value:
 def subtensor(node: MegengineNode) -> Value:
     """Begins, ends, steps and places, which of them for each axis is marked, stand in the inputs."""
     at, x, gone = 1, node.x, []
-    for axis, *marks in (struct.unpack("b4?", row) for row in node.rows(0, 5)):
+    for axis, *marks in (struct.unpack("b4?", row) for row in node.struct_fields(0, 5)):
         given: list[int | None] = []
         for mark in marks:
-            given.append(int(node.known(at).item()) if mark else None)
+            given.append(int(node.constant_input(at).item()) if mark else None)
             at += mark
         begin, end, step, place = given
         axis = node.axis(axis, len(node.dims))
@@ -67,7 +67,7 @@ def subtensor(node: MegengineNode) -> Value:
 
 def picked(node: MegengineNode) -> Value:
     """IndexingMultiAxisVec along one axis by numbers."""
-    rows = [struct.unpack("b4?", row) for row in node.rows(0, 5)]
+    rows = [struct.unpack("b4?", row) for row in node.struct_fields(0, 5)]
     if len(rows) != 1 or rows[0][1:] != (False, False, False, True):
         raise RefusedError("numbers along one axis are supported, not ranges or several")
     return node.add(
@@ -77,25 +77,25 @@ def picked(node: MegengineNode) -> Value:
 
 def one_hot_picked(node: MegengineNode) -> Value:
     """One element of an axis for every place of the others."""
-    axis = node.axis(node.get(0, "i32"), len(node.dims))
+    axis = node.axis(node.field(0, "i32"), len(node.dims))
     at = node.add("Unsqueeze", node.add("Cast", node.inputs[1], to="i64"), node.ints(axis))
     return node.add("GatherElements", node.x, at, axis=axis)
 
 
 def split(node: MegengineNode) -> Sequence[Value]:
-    sizes = [int(node.known(i).item()) for i in range(1, len(node.inputs))]
-    return node.split(node.x, node.axis(node.get(0, "i32"), len(node.dims)), sizes)
+    sizes = [int(node.constant_input(i).item()) for i in range(1, len(node.inputs))]
+    return node.split(node.x, node.axis(node.field(0, "i32"), len(node.dims)), sizes)
 
 
 def shape_of(node: MegengineNode) -> Value:
-    axis = node.get(0, "i32", 7)
+    axis = node.field(0, "i32", 7)
     return node.builder.constant(np.array(node.dims if axis == 7 else [node.dims[axis]], np.int32), "shape")
 
 
 def top(node: MegengineNode) -> Sequence[Value]:
     """Of the last axis; a negative number wants the greatest first."""
-    count = int(node.known(1).item())
-    if node.get(0, "u32") == 0 or not count:
+    count = int(node.constant_input(1).item())
+    if node.field(0, "u32") == 0 or not count:
         raise RefusedError("the values and numbers of the greatest or least are supported")
     values, numbers = node.builder.adds(
         "TopK", 2, node.x, node.ints(abs(count)), axis=len(node.dims) - 1, largest=int(count < 0)
@@ -105,7 +105,7 @@ def top(node: MegengineNode) -> Sequence[Value]:
 
 def sorted_(node: MegengineNode) -> Sequence[Value]:
     size, axis = node.dims[-1], len(node.dims) - 1
-    values, numbers = node.builder.adds("TopK", 2, node.x, node.ints(size), axis=axis, largest=node.get(0, "u32"))
+    values, numbers = node.builder.adds("TopK", 2, node.x, node.ints(size), axis=axis, largest=node.field(0, "u32"))
     return [values, node.add("Cast", numbers, to="i32")]
 
 
@@ -113,17 +113,17 @@ def cumsum(node: MegengineNode) -> Value:
     return node.add(
         "CumSum",
         node.x,
-        node.ints(node.axis(node.get(0, "i32", 2**31 - 1), len(node.dims))),
-        exclusive=node.get(1, "bool", 1),
-        reverse=node.get(2, "bool"),
+        node.ints(node.axis(node.field(0, "i32", 2**31 - 1), len(node.dims))),
+        exclusive=node.field(1, "bool", 1),
+        reverse=node.field(2, "bool"),
     )
 
 
 def pad(node: MegengineNode) -> Value:
-    rank, mode = len(node.dims), node.get(15, "u32", 2)
+    rank, mode = len(node.dims), node.field(15, "u32", 2)
     if mode > 2 or rank > 7:
         raise RefusedError(f"mode {mode} of {rank} axes is not supported")
-    pads = node.ints(*(node.get(first + i, "u32") for first in (0, 7) for i in range(rank)))
+    pads = node.ints(*(node.field(first + i, "u32") for first in (0, 7) for i in range(rank)))
     return node.add(
-        "Pad", node.x, pads, node.number(14) if mode == 2 else None, mode=("edge", "reflect", "constant")[mode]
+        "Pad", node.x, pads, node.float_field(14) if mode == 2 else None, mode=("edge", "reflect", "constant")[mode]
     )

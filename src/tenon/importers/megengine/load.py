@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import GraphBuilder
+from tenon.graph_builder.builder import GraphBuilder, required_input
 from tenon.graph_builder.errors import unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.megengine.node import MegengineNode
 from tenon.importers.megengine.ops import OPERATORS
 from tenon.ir.bind import Shapes
@@ -129,7 +128,7 @@ class _Dump:
         tensors, sources = operator.tables(self.slots.tensors), operator.ints(self.slots.inputs, "u32")
         if kind == "Host2DeviceCopy" and tensors:
             self.names[-1] = tensors[0].text(0) or name
-            port(self.builder, self.names[-1], self.type(tensors[0]))
+            required_input(self.builder, self.names[-1], self.type(tensors[0]))
             return
         with self.builder.layer(name, kind or f"{operator.get(self.slots.type, 'u64'):#x}", *names):
             if tensors and not sources:

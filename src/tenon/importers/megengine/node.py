@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.graph_builder.builder import GraphBuilder
-from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext
-from tenon.ir.graph import Array, Value
+from tenon.ir.graph import Value
 from tenon.ir.types import DType
 from tenon.wire.flatbuffer import Table
 
@@ -15,37 +14,25 @@ from tenon.wire.flatbuffer import Table
 class MegengineNode(NodeContext):
     """The operator about to be made and the slots of its parameters."""
 
+    builder: GraphBuilder
+    inputs: list[Value]
+
     def __init__(
         self, builder: GraphBuilder, parameters: Table | None, inputs: Sequence[Value], wanted: DType | None = None
     ) -> None:
-        super().__init__(builder)
-        self.parameters, self.inputs, self.wanted = parameters, inputs, wanted
+        super().__init__(builder, list(inputs))
+        self.parameters, self.wanted = parameters, wanted
 
-    def get(self, slot: int, kind: str, default: int = 0) -> int:
+    def field(self, slot: int, kind: str, default: int = 0) -> int:
         return default if self.parameters is None else int(self.parameters.get(slot, kind, default))
 
-    def number(self, slot: int, default: float = 0.0, kind: str = "f32") -> float:
+    def float_field(self, slot: int, default: float = 0.0, kind: str = "f32") -> float:
         return default if self.parameters is None else float(self.parameters.get(slot, kind, default))
 
-    def known(self, i: int) -> Array:
-        """What an input holds that must not depend on others.  Raises RefusedError."""
-        data = self.inputs[i].data if i < len(self.inputs) else None
-        if data is None:
-            raise RefusedError(f"input {i} is computed at run time, and says a shape or a place")
-        return data
-
-    def rows(self, slot: int, size: int) -> list[bytes]:
+    def struct_fields(self, slot: int, size: int) -> list[bytes]:
         """Structs of so many bytes."""
         data = b"" if self.parameters is None else self.parameters.structs(slot, size)
         return [data[i : i + size] for i in range(0, len(data), size)]
 
-    def numbers(self, slot: int) -> list[int]:
+    def int_fields(self, slot: int) -> list[int]:
         return [] if self.parameters is None else self.parameters.ints(slot)
-
-    @property
-    def x(self) -> Value:
-        return self.inputs[0]
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.builder.dims(self.x)

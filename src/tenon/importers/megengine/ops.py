@@ -40,7 +40,7 @@ _FUSED = {37: "Relu", 38: "Sigmoid", 39: "Tanh", 51: "HardSwish"}
 
 def elemwise(node: MegengineNode) -> Value:
     """By mode; some fuse an addition or a product with what follows it."""
-    mode, given = node.get(0, "u32"), list(node.inputs)
+    mode, given = node.field(0, "u32"), list(node.inputs)
     if mode in _SINGLES:
         return node.add(_SINGLES[mode], node.x)
     if mode in _PAIRS and len(given) == 2:
@@ -78,7 +78,7 @@ def elemwise(node: MegengineNode) -> Value:
 
 
 def matrix_mul(node: MegengineNode) -> Value:
-    sides = (node.swapped(value, bool(node.get(i, "bool"))) for i, value in enumerate(node.inputs[:2]))
+    sides = (node.transpose_last(value, bool(node.field(i, "bool"))) for i, value in enumerate(node.inputs[:2]))
     return node.add("MatMul", *sides)
 
 
@@ -86,19 +86,19 @@ _REDUCTIONS = ("ReduceSum", "ReduceSumSquare", "ReduceProd", "ReduceMin", "Reduc
 
 
 def reduce(node: MegengineNode) -> Value:
-    mode, axis = node.get(0, "u32"), node.get(1, "i32", 2**31 - 1)
+    mode, axis = node.field(0, "u32"), node.field(1, "i32", 2**31 - 1)
     if mode >= len(_REDUCTIONS) or len(node.inputs) != 1:
         raise RefusedError(f"mode {mode} with {len(node.inputs)} inputs is not supported")
     return node.add(_REDUCTIONS[mode], node.x, node.ints(node.axis(axis, len(node.dims))), keepdims=1)
 
 
 def _pair(node: MegengineNode, slot: int, default: int) -> tuple[int, int]:
-    return node.get(slot, "u32", default), node.get(slot + 1, "u32", default)
+    return node.field(slot, "u32", default), node.field(slot + 1, "u32", default)
 
 
 def convolution(node: MegengineNode) -> Value:
     """Weights of five axes are those of groups."""
-    weights, group = _grouped(node, node.get(0, "u32"))
+    weights, group = _grouped(node, node.field(0, "u32"))
     bias = [node.reshape(value, -1) for value in node.inputs[2:3]]
     return node.add(
         "Conv",
@@ -113,7 +113,7 @@ def convolution(node: MegengineNode) -> Value:
 
 
 def pooling(node: MegengineNode) -> Value:
-    mode = node.get(0, "u32")
+    mode = node.field(0, "u32")
     if mode > 2:
         raise RefusedError(f"mode {mode} is not supported")
     window = {"pads": _pair(node, 1, 0) * 2, "strides": _pair(node, 3, 2), "kernel_shape": _pair(node, 5, 2)}
@@ -125,10 +125,10 @@ def pooling(node: MegengineNode) -> Value:
 def conv_bias(node: MegengineNode) -> Value:
     """With an activation, and perhaps what is added before it."""
     kinds = {0: "", 1: "Relu", 2: "Sigmoid", 3: "HardSwish"}
-    kind = node.get(0, "u32")
-    if kind not in kinds or node.get(3, "u32"):
-        raise RefusedError(f"activation {kind} in format {node.get(3, 'u32')} is not supported")
-    weights, group = _grouped(node, node.get(1, "u32"))
+    kind = node.field(0, "u32")
+    if kind not in kinds or node.field(3, "u32"):
+        raise RefusedError(f"activation {kind} in format {node.field(3, 'u32')} is not supported")
+    weights, group = _grouped(node, node.field(1, "u32"))
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     flat = bias is not None and math.prod(node.builder.dims(bias)) == node.builder.dims(weights)[0]
     x = node.add(
@@ -159,7 +159,7 @@ def _grouped(node: MegengineNode, mode: int, at: int = 1) -> tuple[Value, int]:
 
 def deconvolution(node: MegengineNode) -> Value:
     """Inputs: weights, then what is convolved; a third one says the size of the result."""
-    weights, group = _grouped(node, node.get(0, "u32"), 0)
+    weights, group = _grouped(node, node.field(0, "u32"), 0)
     pads, strides, dilations = _pair(node, 1, 0), _pair(node, 3, 1), _pair(node, 5, 1)
     more = (0, 0)
     if len(node.inputs) > 2:
@@ -184,32 +184,32 @@ def deconvolution(node: MegengineNode) -> Value:
 
 
 def adaptive(node: MegengineNode) -> Value:
-    if node.get(0, "u32") > 2:
-        raise RefusedError(f"mode {node.get(0, 'u32')} is not supported")
-    sizes = [int(n) for n in node.known(1).ravel()]
-    return adaptive_pool(node, node.x, sizes * (2 if len(sizes) == 1 else 1), average=node.get(0, "u32") > 0)
+    if node.field(0, "u32") > 2:
+        raise RefusedError(f"mode {node.field(0, 'u32')} is not supported")
+    sizes = [int(n) for n in node.constant_input(1).ravel()]
+    return adaptive_pool(node, node.x, sizes * (2 if len(sizes) == 1 else 1), average=node.field(0, "u32") > 0)
 
 
 def batch_norm(node: MegengineNode) -> Value:
     """x, scale, bias, mean, variance: with the statistics given."""
-    if len(node.inputs) != 5 or node.get(1, "u32") != 1 or node.get(0, "u32") != 2:
+    if len(node.inputs) != 5 or node.field(1, "u32") != 1 or node.field(0, "u32") != 2:
         raise RefusedError("only inference with statistics of channels is supported")
     flat = [node.reshape(v, -1) for v in node.inputs[1:]]
-    return node.add("BatchNormalization", node.x, *flat, epsilon=node.number(2, 1e-4, "f64"))
+    return node.add("BatchNormalization", node.x, *flat, epsilon=node.float_field(2, 1e-4, "f64"))
 
 
 def layer_norm(node: MegengineNode) -> Sequence[Value]:
-    count = node.get(2, "u64", 1)
+    count = node.field(2, "u64", 1)
     axis = len(node.dims) - count
     if not 0 <= axis < len(node.dims):
         raise RefusedError(f"{count} axes of {len(node.dims)} are not supported")
     scale = node.inputs[1] if len(node.inputs) > 1 else np.ones(node.dims[axis:], np.float32)
-    y = node.add("LayerNormalization", node.x, scale, *node.inputs[2:3], axis=axis, epsilon=node.number(1, 1e-5))
+    y = node.add("LayerNormalization", node.x, scale, *node.inputs[2:3], axis=axis, epsilon=node.float_field(1, 1e-5))
     return [y, *[node.builder.constant(np.zeros(0, np.float32))] * 2]
 
 
 def arg(type: str) -> Callable[[MegengineNode], Value]:
-    return lambda node: node.add("Cast", node.add(type, node.x, axis=node.get(0, "i32"), keepdims=1), to="i32")
+    return lambda node: node.add("Cast", node.add(type, node.x, axis=node.field(0, "i32"), keepdims=1), to="i32")
 
 
 _FORMATS = {0: True, 1: False}
@@ -218,22 +218,22 @@ _FORMATS = {0: True, 1: False}
 
 def resize(node: MegengineNode) -> Value:
     """To a size that the second input says; channels lie last unless a format says so."""
-    imode, format = node.get(0, "u32", 1), node.get(1, "u32", 1)
+    imode, format = node.field(0, "u32", 1), node.field(1, "u32", 1)
     if imode not in (0, 1, 3) or format not in _FORMATS:
         raise RefusedError(f"mode {imode} in format {format} is not supported")
     x = node.x if _FORMATS[format] else node.add("Transpose", node.x, perm=(0, 3, 1, 2))
-    high, wide = (int(n) for n in node.known(1).ravel())
+    high, wide = (int(n) for n in node.constant_input(1).ravel())
     centre = "asymmetric" if imode == 0 else "half_pixel"
-    x = node.resized(x, high, wide, {0: "nearest", 1: "linear", 3: "cubic"}[imode], centre)
+    x = node.resize(x, high, wide, {0: "nearest", 1: "linear", 3: "cubic"}[imode], centre)
     return x if _FORMATS[format] else node.add("Transpose", x, perm=(0, 2, 3, 1))
 
 
 def roi_align(node: MegengineNode) -> Value:
     """Regions [R, 5], the number of their picture first; so many samples in every bin."""
-    if node.get(0, "u32") != 1 or node.get(1, "u32") or node.get(6, "u32", 2) != node.get(7, "u32", 2):
+    if node.field(0, "u32") != 1 or node.field(1, "u32") or node.field(6, "u32", 2) != node.field(7, "u32", 2):
         raise RefusedError("averages of as many samples down as across, channels first, are supported")
     picture, regions = node.split(node.inputs[1], 1, [1, 4])
-    offset = node.number(3)
+    offset = node.float_field(3)
     if offset not in (0.0, 0.5):
         raise RefusedError(f"an offset of {offset:g} is not supported")
     return node.add(
@@ -241,19 +241,24 @@ def roi_align(node: MegengineNode) -> Value:
         node.x,
         regions,
         node.reshape(node.add("Cast", picture, to="i64"), -1),
-        spatial_scale=node.number(2, 1.0),
-        output_height=node.get(4, "u32", 1),
-        output_width=node.get(5, "u32", 1),
-        sampling_ratio=node.get(6, "u32", 2),
+        spatial_scale=node.float_field(2, 1.0),
+        output_height=node.field(4, "u32", 1),
+        output_width=node.field(5, "u32", 1),
+        sampling_ratio=node.field(6, "u32", 2),
         coordinate_transformation_mode="half_pixel" if offset else "output_half_pixel",
     )
 
 
 def lrn(node: MegengineNode) -> Value:
     """The sum is not divided by how many there are."""
-    n = node.get(0, "u32", 5)
+    n = node.field(0, "u32", 5)
     return node.add(
-        "LRN", node.x, size=n, alpha=node.number(2, 1e-4) * n, beta=node.number(3, 0.75), bias=node.number(1, 2.0)
+        "LRN",
+        node.x,
+        size=n,
+        alpha=node.float_field(2, 1e-4) * n,
+        beta=node.float_field(3, 0.75),
+        bias=node.float_field(1, 2.0),
     )
 
 
@@ -272,9 +277,9 @@ OPERATORS: dict[str, Callable[[MegengineNode], Value | Sequence[Value]]] = {
     "Pooling": pooling,
     "Dimshuffle": dimshuffle,
     "Reshape": reshape,
-    "Concat": lambda node: node.add("Concat", *node.inputs, axis=node.get(0, "i32")),
-    "PowC": lambda node: node.add("Pow", node.x, node.number(0)),
-    "Softmax": lambda node: node.add("Softmax", node.x, axis=node.get(0, "i32", -1)),
+    "Concat": lambda node: node.add("Concat", *node.inputs, axis=node.field(0, "i32")),
+    "PowC": lambda node: node.add("Pow", node.x, node.float_field(0)),
+    "Softmax": lambda node: node.add("Softmax", node.x, axis=node.field(0, "i32", -1)),
     "ConvBiasForward": conv_bias,
     "ConvolutionBackwardData": deconvolution,
     "AdaptivePooling": adaptive,
@@ -286,7 +291,7 @@ OPERATORS: dict[str, Callable[[MegengineNode], Value | Sequence[Value]]] = {
     "IndexingOneHot": one_hot_picked,
     "Split": split,
     "GetVarShape": shape_of,
-    "Broadcast": lambda node: node.add("Expand", node.x, node.ints(*(int(n) for n in node.known(1).ravel()))),
+    "Broadcast": lambda node: node.add("Expand", node.x, node.ints(*(int(n) for n in node.constant_input(1).ravel()))),
     "TopK": top,
     "Argsort": sorted_,
     "Argmax": arg("ArgMax"),

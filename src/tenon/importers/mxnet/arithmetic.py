@@ -62,7 +62,7 @@ def smooth_l1(node: MxnetNode) -> Value:
 
 def norm(node: MxnetNode) -> Value:
     order, rank = node.integer("ord", 2), len(node.dims)
-    axes = [node.axis(a, rank) for a in node.numbers("axis")] or list(range(rank))
+    axes = [node.axis(a, rank) for a in node.integers("axis")] or list(range(rank))
     if order not in (1, 2):
         raise RefusedError(f"the norm {order} is not supported")
     return _at_least_one(
@@ -88,7 +88,7 @@ def normalised_groups(node: MxnetNode) -> Value:
 def reduce(type: str) -> Callable[[MxnetNode], Value]:
     def made(node: MxnetNode) -> Value:
         rank = len(node.dims)
-        axes = [node.axis(a, rank) for a in node.numbers("axis")] or list(range(rank))
+        axes = [node.axis(a, rank) for a in node.integers("axis")] or list(range(rank))
         if node.flag("exclude"):
             axes = [a for a in range(rank) if a not in axes]
         return _at_least_one(node, node.add(type, node.x, node.ints(*axes), keepdims=int(node.flag("keepdims"))))
@@ -170,8 +170,8 @@ def lrn(node: MxnetNode) -> Value:
 def dot(node: MxnetNode) -> Value:
     return node.add(
         "MatMul",
-        node.swapped(node.x, node.flag("transpose_a")),
-        node.swapped(node.parameter(1), node.flag("transpose_b")),
+        node.transpose_last(node.x, node.flag("transpose_a")),
+        node.transpose_last(node.parameter(1), node.flag("transpose_b")),
     )
 
 

@@ -37,7 +37,7 @@ def _filled(node: MxnetNode, dims: Sequence[int], number: float) -> Value:
 
 
 def filled(number: float | None) -> Callable[[MxnetNode], Value]:
-    return lambda node: _filled(node, node.numbers("shape"), node.number("value") if number is None else number)
+    return lambda node: _filled(node, node.integers("shape"), node.number("value") if number is None else number)
 
 
 def filled_like(number: float) -> Callable[[MxnetNode], Value]:
@@ -66,13 +66,13 @@ def counted_like(node: MxnetNode) -> Value:
 # ------------------------------------------------------------------------------------------------- shapes of others
 def slice_like(node: MxnetNode) -> Value:
     like, rank = node.builder.dims(node.parameter(1)), len(node.dims)
-    axes = [node.axis(a, rank) for a in node.numbers("axes")] or list(range(rank))
+    axes = [node.axis(a, rank) for a in node.integers("axes")] or list(range(rank))
     return node.slice(node.x, [0] * len(axes), [like[a] for a in axes], axes)
 
 
 def broadcast_like(node: MxnetNode) -> Value:
     like, dims = node.builder.dims(node.parameter(1)), list(node.dims)
-    ours, theirs = node.numbers("lhs_axes", range(len(dims))), node.numbers("rhs_axes", range(len(like)))
+    ours, theirs = node.integers("lhs_axes", range(len(dims))), node.integers("rhs_axes", range(len(like)))
     for a, b in zip(ours, theirs, strict=True):
         dims[a] = like[b]
     return node.add("Expand", node.x, node.ints(*dims))
@@ -80,14 +80,14 @@ def broadcast_like(node: MxnetNode) -> Value:
 
 def broadcast_axis(node: MxnetNode) -> Value:
     dims = list(node.dims)
-    for axis, size in zip(node.numbers("axis"), node.numbers("size"), strict=True):
+    for axis, size in zip(node.integers("axis"), node.integers("size"), strict=True):
         dims[node.axis(axis, len(dims))] = size
     return node.add("Expand", node.x, node.ints(*dims))
 
 
 def broadcast_to(node: MxnetNode) -> Value:
     return node.add(
-        "Expand", node.x, node.ints(*(s or n for s, n in zip(node.numbers("shape"), node.dims, strict=True)))
+        "Expand", node.x, node.ints(*(s or n for s, n in zip(node.integers("shape"), node.dims, strict=True)))
     )
 
 
@@ -103,7 +103,7 @@ def repeat(node: MxnetNode) -> Value:
 
 
 def reverse(node: MxnetNode) -> Value:
-    axes = [node.axis(a, len(node.dims)) for a in node.numbers("axis")]
+    axes = [node.axis(a, len(node.dims)) for a in node.integers("axis")]
     return node.slice(node.x, [-1] * len(axes), [-(2**31)] * len(axes), axes, [-1] * len(axes))
 
 
@@ -165,7 +165,7 @@ def gather_nd(node: MxnetNode) -> Value:
 
 
 def scatter_nd(node: MxnetNode) -> Value:
-    return node.add("ScatterND", _filled(node, node.numbers("shape"), 0.0), _places(node, node.parameter(1)), node.x)
+    return node.add("ScatterND", _filled(node, node.integers("shape"), 0.0), _places(node, node.parameter(1)), node.x)
 
 
 def batch_take(node: MxnetNode) -> Value:
@@ -223,14 +223,14 @@ def sequence_last(node: MxnetNode) -> Value:
 
 # -------------------------------------------------------------------------------------------------------- sampling
 def adaptive(node: MxnetNode) -> Value:
-    sizes = node.numbers("output_size", (1,))
+    sizes = node.integers("output_size", (1,))
     return adaptive_pool(node, node.x, sizes if len(sizes) == 2 else sizes * 2, average=True)
 
 
 def grid(node: MxnetNode) -> Value:
     """[N, 2, h, w]: of affine matrices, or of how far every pixel is moved."""
     if node.text("transform_type", "affine") == "affine":
-        size = node.numbers("target_shape")
+        size = node.integers("target_shape")
         if len(size) != 2:
             raise RefusedError(f"target_shape {size} is not that of a picture")
         return node.add("Transpose", affine_grid(node, node.x, (size[0], size[1])), perm=(0, 3, 1, 2))
@@ -247,7 +247,7 @@ def bilinear_sampler(node: MxnetNode) -> Value:
 
 
 def spatial_transformer(node: MxnetNode) -> Value:
-    size = node.numbers("target_shape") or list(node.dims[2:])
+    size = node.integers("target_shape") or list(node.dims[2:])
     if node.text("transform_type", "affine") != "affine" or node.text("sampler_type", "bilinear") != "bilinear":
         raise RefusedError("only affine transformations with linear sampling are supported")
     return sampled(
@@ -257,16 +257,20 @@ def spatial_transformer(node: MxnetNode) -> Value:
 
 def deformable(node: MxnetNode) -> Value:
     """With factors for every sample (modulated) or without."""
-    kernel, outputs, group = node.numbers("kernel"), node.integer("num_filter", 1), max(1, node.integer("num_group", 1))
+    kernel, outputs, group = (
+        node.integers("kernel"),
+        node.integer("num_filter", 1),
+        max(1, node.integer("num_group", 1)),
+    )
     ones, modulated = [1] * len(kernel), node.kind.startswith("_contrib_Modulated")
     at = 3 if modulated else 2
     weights = node.parameter(at, outputs, node.dims[1] // group, *kernel)
     bias = None if node.flag("no_bias") or len(node.names) <= at + 1 else node.parameter(at + 1, outputs)
     window: dict[str, Any] = {
-        "strides": node.numbers("stride", ones),
-        "dilations": node.numbers("dilate", ones),
+        "strides": node.integers("stride", ones),
+        "dilations": node.integers("dilate", ones),
         "group": group,
-        "pads": node.numbers("pad", [0] * len(kernel)) * 2,
+        "pads": node.integers("pad", [0] * len(kernel)) * 2,
     }
     offsets, factors = (node.parameter(1), node.parameter(2)) if modulated else _within(node, window)
     inputs = [node.x, weights, offsets, bias, factors]
@@ -276,7 +280,7 @@ def deformable(node: MxnetNode) -> Value:
 def _within(node: MxnetNode, window: Mapping[str, Any]) -> tuple[Value, Value]:
     """The offsets of the first version, and factors: places outside of the picture count nothing there, and what lies
     in its last row or column is not mixed with what is beyond."""
-    offsets, kernel = node.parameter(1), node.numbers("kernel")
+    offsets, kernel = node.parameter(1), node.integers("kernel")
     n, channels, *out = node.builder.dims(offsets)
     taps = math.prod(kernel)
     if len(kernel) != 2 or channels % (2 * taps):
@@ -296,15 +300,15 @@ def _within(node: MxnetNode, window: Mapping[str, Any]) -> tuple[Value, Value]:
 
 
 def columns(node: MxnetNode) -> Value:
-    kernel = node.numbers("kernel")
+    kernel = node.integers("kernel")
     ones = [1] * len(kernel)
     return unfolded(
         node,
         node.x,
         kernel,
-        node.numbers("stride", ones),
-        node.numbers("pad", [0] * len(kernel)) * 2,
-        node.numbers("dilate", ones),
+        node.integers("stride", ones),
+        node.integers("pad", [0] * len(kernel)) * 2,
+        node.integers("dilate", ones),
     )
 
 

@@ -193,7 +193,7 @@ def psroi_pooling(node: MxnetNode) -> Value:
 
 
 def _pooled(node: MxnetNode) -> tuple[int, int]:
-    sizes = node.numbers("pooled_size")
+    sizes = node.integers("pooled_size")
     if len(sizes) not in (1, 2) or min(sizes) < 1 or max(sizes) > 1 << 12:
         raise RefusedError(f"pools to {sizes}")
     return sizes[0], sizes[-1]

@@ -13,13 +13,13 @@ from tenon.ir.graph import Value
 
 
 def _window(node: MxnetNode) -> dict[str, Any]:
-    kernel = node.numbers("kernel")
+    kernel = node.integers("kernel")
     ones = [1] * len(kernel)
     return {
         "kernel_shape": kernel,
-        "strides": node.numbers("stride", ones),
-        "dilations": node.numbers("dilate", ones),
-        "pads": node.numbers("pad", [0] * len(kernel)) * 2,
+        "strides": node.integers("stride", ones),
+        "dilations": node.integers("dilate", ones),
+        "pads": node.integers("pad", [0] * len(kernel)) * 2,
         "group": max(1, node.integer("num_group", 1)),
     }
 
@@ -38,12 +38,12 @@ def convolution(node: MxnetNode) -> Value:
 
 def deconvolution(node: MxnetNode) -> Value:
     window, outputs = _window(node), node.integer("num_filter", 1)
-    if node.numbers("target_shape"):
-        window["output_shape"] = node.numbers("target_shape")
+    if node.integers("target_shape"):
+        window["output_shape"] = node.integers("target_shape")
         window["auto_pad"] = "SAME_UPPER"
         del window["pads"]
     else:
-        window["output_padding"] = node.numbers("adj", [0] * len(window["kernel_shape"]))
+        window["output_padding"] = node.integers("adj", [0] * len(window["kernel_shape"]))
     weights = node.parameter(1, node.dims[1], outputs // window["group"], *window["kernel_shape"])
     bias = None if node.flag("no_bias", True) or len(node.names) < 3 else node.parameter(2, outputs)
     return node.add("ConvTranspose", node.x, weights, bias, **window)
@@ -131,9 +131,9 @@ def leaky(node: MxnetNode) -> Value:
 
 def crop(node: MxnetNode) -> Value:
     """To h_w or to the size of the second input, from an offset or the middle."""
-    high, wide = node.builder.dims(node.parameter(1))[2:] if len(node.names) > 1 else node.numbers("h_w")
+    high, wide = node.builder.dims(node.parameter(1))[2:] if len(node.names) > 1 else node.integers("h_w")
     h, w = node.dims[2:]
-    top, left = ((h - high) // 2, (w - wide) // 2) if node.flag("center_crop") else node.numbers("offset", (0, 0))
+    top, left = ((h - high) // 2, (w - wide) // 2) if node.flag("center_crop") else node.integers("offset", (0, 0))
     return node.slice(node.x, [top, left], [top + high, left + wide], [2, 3])
 
 
@@ -141,7 +141,7 @@ def upsampling(node: MxnetNode) -> Value:
     """Nearest neighbours, of several inputs to one size; bilinear upsampling is a deconvolution with stored weights."""
     factor, (h, w) = node.integer("scale", 1), node.dims[2:]
     if node.text("sample_type", "nearest") == "nearest":
-        parts = [node.resized(v, h * factor, w * factor, "nearest", "asymmetric") for v in node.values]
+        parts = [node.resize(v, h * factor, w * factor, "nearest", "asymmetric") for v in node.values]
         if len(parts) == 1 or node.text("multi_input_mode", "concat") == "sum":
             return node.fold("Add", parts)
         return node.add("Concat", *parts, axis=1)
@@ -163,4 +163,4 @@ def bilinear(node: MxnetNode) -> Value:
     out = (node.integer("height"), node.integer("width"))
     if node.attributes.get("scale_height", "None") != "None":
         out = (int(h * node.number("scale_height")), int(w * node.number("scale_width")))
-    return node.resized(node.x, *out, "linear", "align_corners" if node.flag("align_corners", True) else "half_pixel")
+    return node.resize(node.x, *out, "linear", "align_corners" if node.flag("align_corners", True) else "half_pixel")

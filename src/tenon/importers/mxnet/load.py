@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.mxnet.node import LABELLED, MxnetNode
 from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value
@@ -208,7 +207,7 @@ class _Symbol:
             text = str(_attributes(node).get("__shape__", ""))
             dims = [int(n) for n in re.findall(r"\d+", text)]
             told = bool(dims) and all(dims)
-            port(self.builder, name, TensorType(F32, tuple(dims) if told else (ANY_RANK,)))
+            required_input(self.builder, name, TensorType(F32, tuple(dims) if told else (ANY_RANK,)))
 
     def operator(self, i: int, node: dict[str, Any]) -> None:
         from tenon.importers.mxnet.ops import OPERATORS
@@ -221,7 +220,7 @@ class _Symbol:
             context = MxnetNode(self.builder, kind, names, _attributes(node), self.stored is None)
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
-            if context.known:
+            if context.inputs_known:
                 made = OPERATORS[kind](context)
                 for k, value in enumerate([made] if isinstance(made, Value) else made):
                     self.builder[self.tensor(i, k)] = value

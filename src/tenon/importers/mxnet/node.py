@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import NodeContext
+from tenon.graph_builder.node_context import AttributeName, NodeContext
 from tenon.ir.graph import Value
-from tenon.ir.writer import is_known
 
 LABELLED = frozenset(
     {
@@ -28,21 +27,22 @@ LABELLED = frozenset(
 class MxnetNode(NodeContext):
     """The operator about to be made.  Without stored parameters their shapes follow from the operator."""
 
+    builder: GraphBuilder
+    inputs: list[Value | None]
+    attributes: dict[str, str]
+
     def __init__(
         self, builder: GraphBuilder, kind: str, names: Sequence[str], attributes: dict[str, str], bare: bool
     ) -> None:
         super().__init__(builder)
-        self.kind, self.names, self.attributes, self.bare = kind, list(names), attributes, bare
+        self.kind = kind
+        self.names = list(names)
+        self.attributes = attributes
+        self.bare = bare
         self.inputs = [None if bare and name not in builder else builder[name] for name in names]
-        self.known = all(value is None or is_known(value) for value in self.inputs)
 
-    @property
-    def x(self) -> Value:
-        return self.parameter(0)
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.builder.dims(self.x)
+    def input(self, i: int = 0) -> Value:
+        return self.parameter(i)
 
     @property
     def values(self) -> list[Value]:
@@ -61,25 +61,25 @@ class MxnetNode(NodeContext):
             value = self.inputs[i] = self.builder[self.names[i]]
         return value
 
-    def text(self, name: str, default: str = "") -> str:
-        return self.attributes.get(name, default)
+    def attribute(self, name: AttributeName) -> str | None:
+        text = self.attributes.get(str(name), "None")
+        return None if text == "None" else text
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        return self.attributes.get(name, str(default)).lower() in ("true", "1")
+    def text(self, name: AttributeName, default: str = "") -> str:
+        return self.attributes.get(str(name), default)
 
-    def number(self, name: str, default: float = 0.0) -> float:
-        text = self.attributes.get(name, "None")
-        return default if text == "None" else float(text)
+    def flag(self, name: AttributeName, default: bool = False) -> bool:
+        return self.text(name, str(default)).lower() in ("true", "1")
 
-    def integer(self, name: str, default: int = 0) -> int:
+    def integer(self, name: AttributeName, default: int = 0) -> int:
         return int(self.number(name, default))
 
-    def numbers(self, name: str, default: Sequence[int] = ()) -> list[int]:
+    def integers(self, name: AttributeName, default: Sequence[int] = ()) -> list[int]:
         """``(1, 2)``, ``[1, 2]`` or ``1``; Nones are left out."""
-        text = self.attributes.get(name, "")
+        text = self.attributes.get(str(name), "")
         return [int(n) for n in re.findall(r"-?\d+", text)] if re.search(r"\d", text) else list(default)
 
     def bounds(self, name: str, nothing: int) -> list[int]:
-        """As ``numbers``, with ``nothing`` for None."""
-        parts = re.findall(r"None|-?\d+", self.attributes.get(name, ""))
+        """As ``integers``, with ``nothing`` for None."""
+        parts = re.findall(r"None|-?\d+", self.attributes.get(str(name), ""))
         return [nothing if part == "None" else int(part) for part in parts]

@@ -56,7 +56,7 @@ from tenon.ir.graph import Value
 def reshape(node: MxnetNode) -> Value:
     """0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one in two."""
     turned = slice(None, None, -1 if node.flag("reverse") else 1)  # codes are matched from the back
-    dims, wanted = node.dims[turned], (node.numbers("shape") or node.numbers("target_shape"))[turned]
+    dims, wanted = node.dims[turned], (node.integers("shape") or node.integers("target_shape"))[turned]
     if node.flag("reverse") and -4 in wanted:
         raise RefusedError("splitting an axis from the back is not supported")
     shape: list[int] = []
@@ -90,7 +90,7 @@ def split(node: MxnetNode) -> Sequence[Value]:
     if node.integer("sections") > 0:
         parts = node.equal_parts(node.x, axis, node.integer("sections"))
     else:
-        ends = [*node.numbers("indices"), node.dims[axis]]
+        ends = [*node.integers("indices"), node.dims[axis]]
         parts = node.split(node.x, axis, [b - a for a, b in pairwise(ends)])
     return [node.add("Squeeze", part, node.ints(axis)) for part in parts] if node.flag("squeeze_axis") else parts
 
@@ -123,7 +123,7 @@ def slices(node: MxnetNode) -> Value:
 
 
 def transpose(node: MxnetNode) -> Value:
-    return node.add("Transpose", node.x, perm=node.numbers("axes", range(len(node.dims))[::-1]))
+    return node.add("Transpose", node.x, perm=node.integers("axes", range(len(node.dims))[::-1]))
 
 
 def swap_axis(node: MxnetNode) -> Value:
@@ -134,7 +134,7 @@ def swap_axis(node: MxnetNode) -> Value:
 
 
 def pad(node: MxnetNode) -> Value:
-    widths, mode = node.numbers("pad_width"), node.text("mode", "constant")
+    widths, mode = node.integers("pad_width"), node.text("mode", "constant")
     if mode not in ("constant", "edge", "reflect"):
         raise RefusedError(f"mode {mode} is not supported")
     value = node.number("constant_value") if mode == "constant" else None
@@ -166,7 +166,7 @@ def cast(node: MxnetNode) -> Value:
 
 
 def tile(node: MxnetNode) -> Value:
-    times, dims = node.numbers("reps"), node.dims
+    times, dims = node.integers("reps"), node.dims
     rank = max(len(times), len(dims))
     x = node.reshape(node.x, *[1] * (rank - len(dims)), *dims)
     return node.add("Tile", x, node.ints(*[1] * (rank - len(times)), *times))
@@ -309,7 +309,7 @@ OPERATORS: dict[str, Callable[[MxnetNode], Made]] = {
     "LeakyReLU": leaky,
     "Concat": concat,
     "concat": concat,
-    "stack": lambda node: node.stacked(node.values, node.integer("axis")),
+    "stack": lambda node: node.stack(node.values, node.integer("axis")),
     "Flatten": lambda node: node.as_matrix(node.x),
     "flatten": lambda node: node.as_matrix(node.x),
     "Reshape": reshape,
@@ -345,7 +345,7 @@ OPERATORS: dict[str, Callable[[MxnetNode], Made]] = {
     "Crop": crop,
     "expand_dims": lambda node: node.add("Unsqueeze", node.x, node.ints(node.integer("axis"))),
     "squeeze": lambda node: node.add(
-        "Squeeze", node.x, node.ints(*node.numbers("axis")) if node.numbers("axis") else None
+        "Squeeze", node.x, node.ints(*node.integers("axis")) if node.integers("axis") else None
     ),
     "UpSampling": upsampling,
     "_contrib_BilinearResize2D": bilinear,

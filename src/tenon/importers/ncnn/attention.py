@@ -61,10 +61,10 @@ def multi_head_attention(layer: NcnnLayer) -> Made:
     made = _affine(layer, y, *stored[3])
     kept = (
         (k, v)
-        if past and len(layer.dims(past[0])) == 4
-        else [layer.reshape(layer.swapped(x), 1, size, -1) for x in (k, v)]
+        if past and len(layer.builder.dims(past[0])) == 4
+        else [layer.reshape(layer.transpose_last(x), 1, size, -1) for x in (k, v)]
     )
-    return [made, *kept][: max(1, len(layer.layer.tops))]
+    return [made, *kept][: max(1, len(layer.record.tops))]
 
 
 def _affine(layer: NcnnLayer, x: Value, weights: Array, bias: Array) -> Value:
@@ -73,7 +73,7 @@ def _affine(layer: NcnnLayer, x: Value, weights: Array, bias: Array) -> Value:
 
 def _split(layer: NcnnLayer, x: Value, heads: int) -> Value:
     """[1, T, heads * n] as [1, heads, T, n]."""
-    _, steps, size = layer.dims(x)
+    _, steps, size = layer.builder.dims(x)
     return layer.add("Transpose", layer.reshape(x, 1, steps, heads, size // heads), perm=(0, 2, 1, 3))
 
 
@@ -82,17 +82,17 @@ def _continued(layer: NcnnLayer, new: Value, old: Value, own: bool) -> Value:
 
     They are [1, heads, T, n], or in older files [1, heads * n, T].
     """
-    dims, (_, heads, _, size) = layer.dims(old), layer.dims(new)
+    dims, (_, heads, _, size) = layer.builder.dims(old), layer.builder.dims(new)
     if not math.prod(dims):
         return new
-    before = old if len(dims) == 4 else layer.swapped(layer.reshape(old, 1, heads, size, dims[2]))
+    before = old if len(dims) == 4 else layer.transpose_last(layer.reshape(old, 1, heads, size, dims[2]))
     return layer.add("Concat", before, new, axis=2) if own else before
 
 
 def _attended(layer: NcnnLayer, q: Value, k: Value, v: Value, mask: Value | None) -> Value:
-    scores = layer.add("MatMul", q, layer.swapped(k))
+    scores = layer.add("MatMul", q, layer.transpose_last(k))
     if mask is not None:
-        dims = layer.dims(mask)
+        dims = layer.builder.dims(mask)
         scores = layer.add("Add", scores, mask if len(dims) == 4 else layer.reshape(mask, 1, 1, *dims[-2:]))
     return layer.add("MatMul", layer.add("Softmax", scores, axis=3), v)
 
@@ -104,24 +104,24 @@ def scaled_attention(layer: NcnnLayer) -> Made:
     if len(blobs) != 3 + bool(layer.integer(5)):
         raise RefusedError(f"it has {len(layer.inputs)} inputs")
     q, k, v = blobs[:3]
-    if past and layer.dims(past[0])[2]:
+    if past and layer.builder.dims(past[0])[2]:
         k, v = (layer.add("Concat", old, new, axis=2) for old, new in zip(past, (k, v), strict=True))
-    cached, heads, groups = [k, v], layer.dims(q)[1], layer.dims(k)[1]
+    cached, heads, groups = [k, v], layer.builder.dims(q)[1], layer.builder.dims(k)[1]
     if heads % groups:
         raise RefusedError(f"{heads} heads do not share {groups} groups")
     if heads != groups:
         order = np.arange(heads, dtype=np.int64) // (heads // groups)
         k, v = (layer.add("Gather", x, order, axis=1) for x in (k, v))
-    q = layer.add("Mul", q, layer.number(6) or 1 / math.sqrt(layer.dims(q)[-1]))
+    q = layer.add("Mul", q, layer.number(6) or 1 / math.sqrt(layer.builder.dims(q)[-1]))
     made = _attended(layer, q, k, v, blobs[3] if layer.integer(5) else None)
-    return [made, *cached][: max(1, len(layer.layer.tops))]
+    return [made, *cached][: max(1, len(layer.record.tops))]
 
 
 def rotary(layer: NcnnLayer) -> Value:
     """Pairs of numbers, of halves or of neighbours, turned by angles: their cosines and sines are the other inputs."""
     if len(layer.inputs) != 3:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 3")
-    dims = layer.dims()
+    dims = layer.dims
     half = dims[-1] // 2
     cosine, sine = (_angles(layer, table, half, bool(layer.integer(0))) for table in layer.inputs[1:])
     if layer.integer(0):
@@ -132,20 +132,20 @@ def rotary(layer: NcnnLayer) -> Value:
     first = layer.add("Sub", layer.add("Mul", a, cosine[0]), layer.add("Mul", b, sine[0]))
     second = layer.add("Add", layer.add("Mul", a, sine[1]), layer.add("Mul", b, cosine[1]))
     if layer.integer(0):
-        return layer.reshape(layer.stacked([first, second], len(dims)), *dims)
+        return layer.reshape(layer.stack([first, second], len(dims)), *dims)
     return layer.add("Concat", first, second, axis=len(dims) - 1)
 
 
 def _angles(layer: NcnnLayer, table: Value, half: int, interleaved: bool) -> Sequence[Value]:
     """For the first and for the second of every pair: [1, T, half], or two such beside each other."""
-    width = layer.dims(table)[-1]
+    width = layer.builder.dims(table)[-1]
     if width == half:
         return [table, table]
     if interleaved and width > half:
         return [layer.slice(table, [0], [half], [-1])] * 2
     if width != 2 * half:
         raise RefusedError(f"tables of {width} angles do not fit {half} pairs")
-    return layer.split(table, len(layer.dims(table)) - 1, [half, half])
+    return layer.split(table, len(layer.builder.dims(table)) - 1, [half, half])
 
 
 # -------------------------------------------------------------------------------------------- matrices
@@ -169,26 +169,26 @@ def gemm(layer: NcnnLayer) -> Value:
         if stored[1] is not None and scales[1] is not None:
             stored[1] = layer.scaled(stored[1], scales[1])
     a, b = (
-        layer.swapped(
+        layer.transpose_last(
             _matrix(layer, blobs.pop(0)) if m is None else layer.builder.constant(np.ascontiguousarray(m), "matrix"),
             turn,
         )
         for m, turn in zip(stored, turned, strict=True)
     )
     x = layer.add("MatMul", a, b)
-    high, wide = layer.dims(x)[-2:]
+    high, wide = layer.builder.dims(x)[-2:]
     if blobs:
         added = _fitted(layer, blobs[0], high, wide)
     if added is not None:
         x = layer.add("Add", x, layer.add("Mul", added, layer.number(1, 1.0)))
     x = layer.add("Mul", x, layer.number(0, 1.0)) if layer.number(0, 1.0) != 1 else x
-    x = layer.swapped(x, bool(layer.integer(14)))
-    high, wide = layer.dims(x)[-2:]
+    x = layer.transpose_last(x, bool(layer.integer(14)))
+    high, wide = layer.builder.dims(x)[-2:]
     return layer.reshape(x, 1, high, 1, wide) if layer.integer(11) else layer.reshape(x, 1, high, wide)
 
 
 def _matrix(layer: NcnnLayer, x: Value) -> Value:
-    dims = layer.dims(x)
+    dims = layer.builder.dims(x)
     return layer.reshape(x, dims[1] if len(dims) > 2 else 1, -1)
 
 
@@ -201,7 +201,7 @@ def _added(layer: NcnnLayer, kind: int, rows: int, columns: int) -> Value:
 
 def _fitted(layer: NcnnLayer, x: Value, high: int, wide: int) -> Value:
     """A vector lies along the columns if it fits, else along the rows."""
-    dims = layer.dims(x)[1:]
+    dims = layer.builder.dims(x)[1:]
     if len(dims) == 1:
         return layer.reshape(x, 1, wide) if dims[0] == wide else layer.reshape(x, -1, 1)
     return layer.reshape(x, *dims[-2:])
@@ -209,10 +209,10 @@ def _fitted(layer: NcnnLayer, x: Value, high: int, wide: int) -> Value:
 
 def einsum(layer: NcnnLayer) -> Value:
     """The equation is a list of characters."""
-    text = "".join(chr(n) for n in layer.layer.integers(0) if 0 < n < 128)
-    blobs = [layer.reshape(x, *layer.dims(x)[1:]) for x in layer.inputs]
+    text = "".join(chr(n) for n in layer.integers(0) if 0 < n < 128)
+    blobs = [layer.reshape(x, *layer.builder.dims(x)[1:]) for x in layer.inputs]
     made = layer.add("Einsum", *blobs, equation=text)
-    return layer.reshape(made, 1, *(layer.dims(made) or (1,)))
+    return layer.reshape(made, 1, *(layer.builder.dims(made) or (1,)))
 
 
 def embed(layer: NcnnLayer) -> Value:

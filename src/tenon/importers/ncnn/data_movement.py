@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tenon.decompositions.layers import sampled
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.ncnn.node import NcnnLayer
@@ -27,8 +27,8 @@ def greatest(layer: NcnnLayer) -> Value:
     """ArgMax: the numbers of the greatest as f32, and the values themselves before them."""
     count = layer.integer(1, 1)
     flat = layer.reshape(layer.x, 1, 1, -1)
-    if not 0 < count <= layer.dims(flat)[2]:
-        raise RefusedError(f"it wants {count} of {layer.dims(flat)[2]}")
+    if not 0 < count <= layer.builder.dims(flat)[2]:
+        raise RefusedError(f"it wants {count} of {layer.builder.dims(flat)[2]}")
     values, places = layer.builder.adds("TopK", 2, flat, layer.ints(count), axis=2)
     numbers = layer.add("Cast", places, to=str(F32))
     return layer.add("Concat", values, numbers, axis=1) if layer.integer(0) else numbers
@@ -36,13 +36,13 @@ def greatest(layer: NcnnLayer) -> Value:
 
 def copy_to(layer: NcnnLayer) -> Value:
     """The second blob over a part of the first."""
-    whole, part = layer.dims(), layer.dims(layer.inputs[1])
+    whole, part = layer.dims, layer.builder.dims(layer.inputs[1])
     if whole == part:
         return layer.inputs[1]
     rank = len(whole) - 1
     first = [layer.integer(id) for id in layer.by_axis(0, 1, 13, 2)]
-    if starts := layer.layer.integers(9):
-        axes = [layer.inner(a, rank + 1) - 1 for a in layer.layer.integers(11)] or list(range(len(starts)))
+    if starts := layer.integers(9):
+        axes = [layer.inner(a, rank + 1) - 1 for a in layer.integers(11)] or list(range(len(starts)))
         first = [0] * rank
         for axis, start in zip(axes, starts, strict=True):
             first[axis] = 0 if start == -233 else start + whole[axis + 1] if start < 0 else start
@@ -58,7 +58,7 @@ def copy_to(layer: NcnnLayer) -> Value:
 
 def diagonal(layer: NcnnLayer) -> Value:
     """A matrix of a vector, or the vector of a matrix, ``diagonal`` above the main one."""
-    above, dims = layer.integer(0), layer.dims()[1:]
+    above, dims = layer.integer(0), layer.dims[1:]
     if len(dims) == 1:
         x = layer.add("Mul", layer.reshape(layer.x, 1, 1, -1), np.eye(dims[0], dtype=np.float32))
         return layer.add("Pad", x, layer.ints(0, max(-above, 0), max(above, 0), 0, max(above, 0), max(-above, 0)), 0.0)
@@ -69,7 +69,7 @@ def diagonal(layer: NcnnLayer) -> Value:
 
 
 def flip(layer: NcnnLayer) -> Value:
-    axes = sorted({layer.inner(a, len(layer.dims())) for a in layer.layer.integers(0)})
+    axes = sorted({layer.inner(a, len(layer.dims)) for a in layer.integers(0)})
     count = len(axes)
     return layer.slice(layer.x, [-1] * count, [-(1 << 31)] * count, axes, [-1] * count)
 
@@ -77,7 +77,7 @@ def flip(layer: NcnnLayer) -> Value:
 def grid_sample(layer: NcnnLayer) -> Value:
     mode = {1: "linear", 2: "nearest", 3: "cubic"}.get(layer.integer(0, 1))
     padding = {1: "zeros", 2: "border", 3: "reflection"}.get(layer.integer(1, 1))
-    rank = len(layer.dims())
+    rank = len(layer.dims)
     if mode is None or padding is None or len(layer.inputs) != 2 or rank not in (4, 5):
         raise RefusedError(
             f"sample_type {layer.integer(0, 1)} with padding_mode {layer.integer(1, 1)} is not supported"
@@ -90,7 +90,7 @@ def grid_sample(layer: NcnnLayer) -> Value:
 
 # --------------------------------------------------------------------------------------------- regions
 def _region(layer: NcnnLayer) -> Value:
-    if len(layer.inputs) != 2 or math.prod(layer.dims(layer.inputs[1])) != 4:
+    if len(layer.inputs) != 2 or math.prod(layer.builder.dims(layer.inputs[1])) != 4:
         raise RefusedError("it takes a blob and one region of 4 numbers")
     return layer.reshape(layer.inputs[1], 1, 4)
 
@@ -141,10 +141,10 @@ def spectrogram(layer: NcnnLayer) -> Value:
     if layer.integer(5, 1):
         mode = ("constant", "edge", "reflect")[layer.integer(6, 2)]
         x = layer.add("Pad", x, layer.ints(0, n // 2, 0, n // 2), 0.0 if mode == "constant" else None, mode=mode)
-    if layer.dims(x)[1] < n:
-        raise RefusedError(f"{layer.dims(x)[1]} samples are less than a window of {n}")
+    if layer.builder.dims(x)[1] < n:
+        raise RefusedError(f"{layer.builder.dims(x)[1]} samples are less than a window of {n}")
     window = layer.value(_window(n, size, layer.integer(4), layer.integer(7)))
-    found = spelled(layer.builder, "STFT", [x, layer.ints(hop), window], 1, onesided=int(layer.integer(8, 1)))[0]
+    found = decomposed(layer.builder, "STFT", [x, layer.ints(hop), window], 1, onesided=int(layer.integer(8, 1)))[0]
     found = layer.add("Transpose", found, perm=(0, 2, 1, 3))
     if not power:
         return found

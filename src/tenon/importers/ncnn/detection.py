@@ -28,7 +28,7 @@ MOST = 300
 
 
 def prior_box(layer: NcnnLayer) -> Value:
-    least, most, ratios = (layer.layer.numbers(id) for id in (0, 1, 2))
+    least, most, ratios = (layer.numbers(id) for id in (0, 1, 2))
     h, w = layer.image(layer.x)[2:]
     clip = bool(layer.integer(8))
     if len(layer.inputs) == 1 and not most and layer.integer(9) == layer.integer(10) == AUTOMATIC:
@@ -63,11 +63,11 @@ def detection_output(layer: NcnnLayer) -> Value:
     if len(layer.inputs) != 3:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 3")
     location, confidence, priors = layer.inputs
-    classes, count = layer.integer(0), math.prod(layer.dims(location)) // 4
+    classes, count = layer.integer(0), math.prod(layer.builder.dims(location)) // 4
     if classes == AUTOMATIC:
-        classes, confidence = layer.dims(confidence)[1], layer.swapped(confidence)
+        classes, confidence = layer.builder.dims(confidence)[1], layer.transpose_last(confidence)
     location, confidence = layer.reshape(location, 1, -1), layer.reshape(confidence, 1, -1)
-    if math.prod(layer.dims(priors)) == 4 * count:
+    if math.prod(layer.builder.dims(priors)) == 4 * count:
         spread = np.resize(
             np.array([layer.number(id, v) for id, v in ((5, 0.1), (6, 0.1), (7, 0.2), (8, 0.2))]), 4 * count
         )
@@ -86,7 +86,7 @@ def detection_output(layer: NcnnLayer) -> Value:
         confidence_threshold=layer.number(4, 0.5),
     )
     rows = layer.slice(layer.reshape(rows, -1, 7), [1], [7], [1])
-    most = layer.dims(rows)[0]
+    most = layer.builder.dims(rows)[0]
     _, order = layer.builder.adds(
         "TopK", 2, layer.reshape(layer.slice(rows, [1], [2], [1]), most), layer.ints(most), axis=0
     )
@@ -94,13 +94,13 @@ def detection_output(layer: NcnnLayer) -> Value:
 
 
 def _end(layer: NcnnLayer, rows: Value) -> Value:
-    layer.builder.graph.heads = Heads("rows", layer.layer.tops[:1], pixels=False, background=0)
+    layer.builder.graph.heads = Heads("rows", layer.record.tops[:1], pixels=False, background=0)
     return rows
 
 
 def yolo_output(layer: NcnnLayer) -> Value:
     """YOLO v2 and v3: every anchor of every cell has one class; the best go first, whatever their classes."""
-    third = layer.layer.type == "Yolov3DetectionOutput"
+    third = layer.record.type == "Yolov3DetectionOutput"
     classes, count = layer.integer(0, 20), layer.integer(1, 5)
     if not 0 < classes < 1 << 16 or not 0 < count < 1 << 10:
         raise RefusedError(f"has {classes} classes and {count} anchors")
@@ -114,8 +114,10 @@ def yolo_output(layer: NcnnLayer) -> Value:
 def _decoded(layer: NcnnLayer, x: Value, head: int, classes: int, third: bool) -> tuple[Value, Value]:
     """Corners [1, n, 4], and objectness times class probability [1, n, classes], of one map."""
     count, (h, w) = layer.integer(1, 5), layer.image(x)[2:]
-    if layer.dims(x)[1] != count * (classes + 5):
-        raise RefusedError(f"it reads {count} anchors of {classes + 5} numbers from {layer.dims(x)[1]} channels")
+    if layer.builder.dims(x)[1] != count * (classes + 5):
+        raise RefusedError(
+            f"it reads {count} anchors of {classes + 5} numbers from {layer.builder.dims(x)[1]} channels"
+        )
     if count * h * w > MOST_CELLS:
         raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
     parts = layer.reshape(x, 1, count, classes + 5, h * w)
@@ -136,10 +138,10 @@ def _listed(layer: NcnnLayer, x: Value, rows: int, numbers: int) -> Value:
 
 def _anchors(layer: NcnnLayer, head: int, third: bool, cells: Array) -> Array:
     """[1, anchors, 2, 1] over the size of the picture; of YOLO v2 they are counted in cells."""
-    count, numbers = layer.integer(1, 5), layer.layer.numbers(4)
+    count, numbers = layer.integer(1, 5), layer.numbers(4)
     chosen, unit = list(range(count)), 1.0
     if third:
-        mask, scales = layer.layer.numbers(5), layer.layer.numbers(6)
+        mask, scales = layer.numbers(5), layer.numbers(6)
         if len(mask) < (head + 1) * count or len(scales) <= head or scales[head] <= 0:
             raise RefusedError(f"it has {len(mask)} numbers in its mask and {len(scales)} scales for {head + 1} inputs")
         chosen, unit = [int(n) for n in mask[head * count : (head + 1) * count]], scales[head]
@@ -154,7 +156,7 @@ def _thinned(layer: NcnnLayer, boxes: Value, scores: Value) -> Value:
     best = layer.add("ReduceMax", scores, layer.ints(2))
     kinds = layer.add("Add", layer.add("Cast", layer.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
     rows = layer.add("Squeeze", layer.add("Concat", kinds, best, boxes, axis=2), layer.ints(0))
-    most = min(MOST, layer.dims(boxes)[1])
+    most = min(MOST, layer.builder.dims(boxes)[1])
     least = np.nextafter(np.float32(layer.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
     limits = layer.ints(most), layer.builder.floats(layer.number(3, 0.45)), layer.builder.floats(float(least))
     turned = layer.add("Transpose", best, perm=(0, 2, 1))

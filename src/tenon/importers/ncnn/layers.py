@@ -27,7 +27,7 @@ from tenon.ir.graph import Value
 
 def inner_product(layer: NcnnLayer) -> Value:
     """Of a whole blob, or of each row of h x w when the rows fit."""
-    outputs, size, dims = layer.integer(0), layer.integer(2), layer.dims()
+    outputs, size, dims = layer.integer(0), layer.integer(2), layer.dims
     if min(outputs, size) < 1 or size % outputs:
         raise RefusedError(f"{size} weights do not make {outputs} outputs")
     inputs = size // outputs
@@ -52,8 +52,8 @@ def memory_data(layer: NcnnLayer) -> Value:
 
 def normalization(layer: NcnnLayer) -> Value:
     """GroupNorm and InstanceNorm: every group of channels made to mean 0 and variance 1, then scaled by channel."""
-    groups_wanted = layer.layer.type == "GroupNorm"
-    dims = layer.dims()
+    groups_wanted = layer.record.type == "GroupNorm"
+    dims = layer.dims
     affine, eps = layer.integer(3 if groups_wanted else 2, 1), layer.number(2 if groups_wanted else 1, 0.001)
     gamma, beta = (layer.weights.floats(dims[1]) if affine else None for _ in range(2))
     return group_norm(layer, layer.x, layer.integer(0, 1) if groups_wanted else dims[1], gamma, beta, eps)
@@ -77,7 +77,7 @@ def layer_norm(layer: NcnnLayer) -> Value:
 
 def normalize(layer: NcnnLayer) -> Value:
     """Divided by the root of the sum of squares over channels, positions or both, times a scale; else left alone."""
-    spatial, channel, eps, rank = layer.integer(0), layer.integer(4), layer.number(2, 1e-4), len(layer.dims())
+    spatial, channel, eps, rank = layer.integer(0), layer.integer(4), layer.number(2, 1e-4), len(layer.dims)
     factors = layer.weights.floats(layer.integer(3))
     if not spatial and not channel:
         return layer.x
@@ -107,7 +107,7 @@ def lrn(layer: NcnnLayer) -> Value:
 # -------------------------------------------------------------------------------------------- movement
 def reshape(layer: NcnnLayer) -> Value:
     """The options name w, h, d and c: 0 keeps the input's, -1 takes what is left."""
-    dims = layer.dims()
+    dims = layer.dims
     own = dict(zip(AXES.get(len(dims) - 1, ""), dims[1:], strict=True))
     wanted = {
         "c": layer.integer(2, -233),
@@ -115,7 +115,7 @@ def reshape(layer: NcnnLayer) -> Value:
         "h": layer.integer(1, -233),
         "w": layer.integer(0, -233),
     }
-    if 6 in layer.layer.options:
+    if 6 in layer.record.options:
         raise RefusedError("a shape given as an expression is not supported")
     if not layer.integer(12, 233) == layer.integer(13, 233) == 233:
         raise RefusedError("an axis that becomes the batch, or was it, is not supported")
@@ -138,7 +138,7 @@ _ORDERS = {
 
 
 def permute(layer: NcnnLayer) -> Value:
-    rank, kind = len(layer.dims()) - 1, layer.integer(0)
+    rank, kind = len(layer.dims) - 1, layer.integer(0)
     orders = _ORDERS.get(rank, ())
     if rank == 1:
         return layer.x
@@ -149,25 +149,25 @@ def permute(layer: NcnnLayer) -> Value:
 
 def slice(layer: NcnnLayer) -> Sequence[Value]:
     """By sizes, of which -233 shares evenly what is left over the slices that are left, or by where slices end."""
-    axis, sizes = layer.along(1), layer.layer.integers(0)
-    left, parts = layer.dims()[axis], list[int]()
-    if ends := layer.layer.integers(2):
+    axis, sizes = layer.along(1), layer.integers(0)
+    left, parts = layer.dims[axis], list[int]()
+    if ends := layer.integers(2):
         ends = [n + left if n < 0 else n for n in ends] + [left]
         sizes = [b - a for a, b in pairwise([0, *ends])]
     for i, size in enumerate(sizes):
         parts.append(left // (len(sizes) - i) if size == -233 else size)
         left -= parts[-1]
-    if len(parts) != len(layer.layer.tops) or left or min(parts) < 1:
-        raise RefusedError(f"slices of {sizes} do not fit {layer.dims()[axis]}")
+    if len(parts) != len(layer.record.tops) or left or min(parts) < 1:
+        raise RefusedError(f"slices of {sizes} do not fit {layer.dims[axis]}")
     return layer.split(layer.x, axis, parts)
 
 
 def crop(layer: NcnnLayer) -> Value:
-    dims = layer.dims()
+    dims = layer.dims
     if len(layer.inputs) > 1:
-        return _cropped_like(layer, layer.dims(layer.inputs[1]))
-    axes = layer.layer.integers(11)
-    starts, ends = layer.layer.integers(9), layer.layer.integers(10)
+        return _cropped_like(layer, layer.builder.dims(layer.inputs[1]))
+    axes = layer.integers(11)
+    starts, ends = layer.integers(9), layer.integers(10)
     if starts:
         axes = [layer.inner(a, len(dims)) for a in axes] or list(range(1, 1 + len(starts)))
         starts = [0 if a == -233 else a for a in starts]
@@ -184,7 +184,7 @@ def crop(layer: NcnnLayer) -> Value:
 
 def _cropped_like(layer: NcnnLayer, like: tuple[int, ...]) -> Value:
     """To the size of another blob, from an offset; what the other has no axis for is left whole."""
-    dims = layer.dims()
+    dims = layer.dims
     offsets = layer.by_axis(0, 1, 13, 2)
     count = min(len(like), len(dims)) - 1
     low = [layer.integer(id) for id in offsets[len(offsets) - count :]]
@@ -196,17 +196,17 @@ def padding(layer: NcnnLayer) -> Value:
     """``per_channel_pad_data_size`` numbers: a channel is padded with its own."""
     mode, rank = (
         ("constant", "edge", "reflect")[layer.integer(4)] if 0 <= layer.integer(4) < 3 else "",
-        len(layer.dims()) - 1,
+        len(layer.dims) - 1,
     )
     own = layer.weights.floats(layer.integer(6))
-    if not mode or not 1 <= rank <= 4 or (own.size and (own.size != layer.dims()[1] or rank < 3)):
+    if not mode or not 1 <= rank <= 4 or (own.size and (own.size != layer.dims[1] or rank < 3)):
         raise RefusedError(f"padding of type {layer.integer(4)} with {own.size} numbers is not supported")
     before = [0, layer.integer(7), layer.integer(0), layer.integer(2)][4 - rank :]
     after = [0, layer.integer(8), layer.integer(1), layer.integer(3)][4 - rank :]
     if own.size and mode == "constant" and not before[0] and not after[0]:
         padded = layer.add("Pad", layer.x, layer.ints(0, *before, 0, *after), 0.0)
         widths = [(0, 0), (0, 0), *zip(before[1:], after[1:], strict=True)]
-        around = np.pad(np.zeros((1, 1, *layer.dims()[2:]), bool), widths, constant_values=True)
+        around = np.pad(np.zeros((1, 1, *layer.dims[2:]), bool), widths, constant_values=True)
         return layer.add("Where", around, layer.per_channel(own), padded)
     return layer.add(
         "Pad", layer.x, layer.ints(0, *before, 0, *after), layer.number(5) if mode == "constant" else None, mode=mode
@@ -214,17 +214,17 @@ def padding(layer: NcnnLayer) -> Value:
 
 
 def squeeze(layer: NcnnLayer) -> Value:
-    dims = layer.dims()
+    dims = layer.dims
     named = layer.by_axis(0, 1, 11, 2)
-    axes = [layer.inner(a, len(dims)) for a in layer.layer.integers(3)]
+    axes = [layer.inner(a, len(dims)) for a in layer.integers(3)]
     return layer.without(
         layer.x, axes or [i + 1 for i, id in enumerate(named) if layer.integer(id) and dims[i + 1] == 1]
     )
 
 
 def expand_dims(layer: NcnnLayer) -> Value:
-    axes = layer.layer.integers(3)
-    rank = len(layer.dims()) + len(axes)
+    axes = layer.integers(3)
+    rank = len(layer.dims) + len(axes)
     if not axes:
         raise RefusedError("it names no axes")
     return layer.add("Unsqueeze", layer.x, layer.ints(*(layer.inner(a, rank) for a in axes)))
@@ -233,11 +233,11 @@ def expand_dims(layer: NcnnLayer) -> Value:
 def interp(layer: NcnnLayer) -> Value:
     """By factors, to a size, or to the size of a second blob; a matrix is widened only."""
     kind, size = layer.integer(0), (layer.integer(3), layer.integer(4))
-    if kind not in (1, 2, 3) or 9 in layer.layer.options:
+    if kind not in (1, 2, 3) or 9 in layer.record.options:
         raise RefusedError(f"resize_type {kind} of these inputs is not supported")
-    dims = layer.dims()
+    dims = layer.dims
     if len(layer.inputs) > 1:
-        high, wide = (1, *layer.dims(layer.inputs[1]))[-2:]
+        high, wide = (1, *layer.builder.dims(layer.inputs[1]))[-2:]
         size = (high, wide)
     mode = ("nearest", "linear", "cubic")[kind - 1]
     centre = "asymmetric" if kind == 1 else "align_corners" if layer.integer(6) else "half_pixel"
@@ -247,10 +247,10 @@ def interp(layer: NcnnLayer) -> Value:
     if len(dims) == 3:
         wide = size[1] or int(dims[2] * layer.number(2, 1.0))
         return layer.reshape(
-            layer.resized(layer.reshape(layer.x, 1, dims[1], 1, dims[2]), 1, wide, mode, centre), 1, dims[1], wide
+            layer.resize(layer.reshape(layer.x, 1, dims[1], 1, dims[2]), 1, wide, mode, centre), 1, dims[1], wide
         )
     if all(size):
-        return layer.resized(layer.x, size[0], size[1], mode, centre)
+        return layer.resize(layer.x, size[0], size[1], mode, centre)
     layer.image(layer.x)
     factors = np.array([1, 1, layer.number(1, 1.0), layer.number(2, 1.0)], np.float32)
     options = {"mode": mode, "coordinate_transformation_mode": centre, "nearest_mode": "floor"}
@@ -259,7 +259,7 @@ def interp(layer: NcnnLayer) -> Value:
 
 def shuffle_channel(layer: NcnnLayer) -> Value:
     group = layer.integer(0, 1)
-    return layer.shuffled(layer.x, layer.dims()[1] // max(1, group) if layer.integer(1) else group)
+    return layer.channel_shuffle(layer.x, layer.dims[1] // max(1, group) if layer.integer(1) else group)
 
 
 def reorg(layer: NcnnLayer) -> Value:
@@ -275,10 +275,10 @@ def reorg(layer: NcnnLayer) -> Value:
 
 
 def tile(layer: NcnnLayer) -> Value:
-    rank, repeats = len(layer.dims()), layer.layer.integers(2)
+    rank, repeats = len(layer.dims), layer.integers(2)
     if repeats:
-        x = layer.reshape(layer.x, *[1] * (1 + len(repeats) - rank), *layer.dims())
-        return layer.add("Tile", x, layer.ints(*[1] * (len(layer.dims(x)) - len(repeats)), *repeats))
+        x = layer.reshape(layer.x, *[1] * (1 + len(repeats) - rank), *layer.dims)
+        return layer.add("Tile", x, layer.ints(*[1] * (len(layer.builder.dims(x)) - len(repeats)), *repeats))
     counts = [1] * rank
     counts[layer.along(0)] = layer.integer(1, 1)
     return layer.add("Tile", layer.x, layer.ints(*counts))
@@ -292,12 +292,12 @@ def glu(layer: NcnnLayer) -> Value:
 def matmul(layer: NcnnLayer) -> Value:
     """Of matrices or of stacks of them, fewer axes being the inner ones; a vector is a row or, behind, a column."""
     a, b = layer.inputs
-    first, second = layer.dims(a)[1:], layer.dims(b)[1:]
+    first, second = layer.builder.dims(a)[1:], layer.builder.dims(b)[1:]
     rank = max(len(first), len(second), 2)
     left = (1, *first) if len(first) == 1 else first
     right = (*second, 1) if len(second) == 1 else second
     a = layer.reshape(a, *(1,) * (1 + rank - len(left)), *left)
-    b = layer.swapped(
+    b = layer.transpose_last(
         layer.reshape(b, *(1,) * (1 + rank - len(right)), *right), bool(layer.integer(0)) and len(second) > 1
     )
     y = layer.add("MatMul", a, b)
@@ -325,7 +325,7 @@ LAYERS: dict[str, Callable[[NcnnLayer], Made]] = {
     "Flatten": lambda layer: layer.reshape(layer.x, 1, -1),
     "Concat": lambda layer: layer.add("Concat", *layer.inputs, axis=layer.along(0)),
     "Slice": slice,
-    "Split": lambda layer: [layer.x] * len(layer.layer.tops),
+    "Split": lambda layer: [layer.x] * len(layer.record.tops),
     "Crop": crop,
     "Padding": padding,
     "Squeeze": squeeze,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.graph_builder.errors import unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.ncnn.file import LayerRecord, NcnnWeights, is_param, layers
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.bind import ANY_RANK, Shapes
@@ -94,7 +93,7 @@ def _input(builder: GraphBuilder, layer: LayerRecord, top: str, found: Sequence[
     given = builder.shapes.get(top)
     if not type.bound and not isinstance(given, int) and given is not None and len(given) != len(type.shape):
         type = TensorType(F32, (ANY_RANK,))
-    port(builder, top, type)
+    required_input(builder, top, type)
 
 
 def _channels(found: Sequence[LayerRecord], top: str) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import NodeContext
+from tenon.graph_builder.node_context import AttributeName, NodeContext
 from tenon.importers.ncnn.file import LayerRecord, NcnnWeights
 from tenon.ir.graph import Array, Value
 
@@ -23,20 +23,24 @@ AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 class NcnnLayer(NodeContext):
     """The layer about to be made: ``x`` is its first input."""
 
-    def __init__(self, builder: GraphBuilder, layer: LayerRecord, weights: NcnnWeights) -> None:
-        super().__init__(builder)
-        self.layer, self.weights = layer, weights
-        self.inputs = [builder[name] for name in layer.bottoms]
-        self.integer, self.number = layer.integer, layer.number
+    builder: GraphBuilder
+    inputs: list[Value]
 
-    @property
-    def x(self) -> Value:
-        if not self.inputs:
-            raise RefusedError("it has no input")
-        return self.inputs[0]
+    def __init__(self, builder: GraphBuilder, record: LayerRecord, weights: NcnnWeights) -> None:
+        super().__init__(builder, [builder[name] for name in record.bottoms], record.options)
+        self.record, self.weights = record, weights
 
-    def dims(self, value: Value | None = None) -> tuple[int, ...]:
-        return self.builder.dims(self.x if value is None else value)
+    def integer(self, name: AttributeName, default: int = 0) -> int:
+        return self.record.integer(int(name), default)
+
+    def number(self, name: AttributeName, default: float = 0.0) -> float:
+        return self.record.number(int(name), default)
+
+    def integers(self, name: AttributeName, default: Sequence[int] = ()) -> list[int]:
+        return self.record.integers(int(name)) or list(default)
+
+    def numbers(self, name: AttributeName, default: Sequence[float] = ()) -> list[float]:
+        return self.record.numbers(int(name)) or list(default)
 
     def inner(self, axis: int, rank: int) -> int:
         """An axis of a blob counted with the batch in front."""
@@ -44,7 +48,7 @@ class NcnnLayer(NodeContext):
 
     def along(self, id: int, default: int = 0) -> int:
         """An axis counted with the batch in front."""
-        rank = len(self.dims())
+        rank = len(self.dims)
         axis = self.inner(self.integer(id, default), rank)
         if not 1 <= axis < rank:
             raise RefusedError(f"axis {self.integer(id, default)} of {rank - 1} is impossible")
@@ -53,20 +57,20 @@ class NcnnLayer(NodeContext):
     def by_axis(self, w: int, h: int, d: int, c: int) -> list[int]:
         """Of ids of options for w, h, d and c those of the axes that the first blob has, the outermost first."""
         ids = {"w": w, "h": h, "d": d, "c": c}
-        return [ids[name] for name in AXES.get(len(self.dims()) - 1, "")]
+        return [ids[name] for name in AXES.get(len(self.dims) - 1, "")]
 
     def without(self, x: Value, axes: Sequence[int]) -> Value:
         """Fewer axes of one element; a blob keeps at least one."""
-        left = [d for i, d in enumerate(self.dims(x)) if i not in axes]
+        left = [d for i, d in enumerate(self.builder.dims(x)) if i not in axes]
         return self.reshape(x, *(left if len(left) > 1 else [1, 1]))
 
     def per_channel(self, values: Array, x: Value | None = None) -> Array:
         """One number per outermost element of a blob, shaped to broadcast against it."""
-        return values.reshape(1, -1, *(1,) * (len(self.dims(x)) - 2))
+        return values.reshape(1, -1, *(1,) * (len(self.dims if x is None else self.builder.dims(x)) - 2))
 
     def inner_axes(self, size: int) -> tuple[range, tuple[int, ...]]:
         """The last axes that have ``size`` elements together, and their lengths."""
-        dims = self.dims()
+        dims = self.dims
         first, taken = len(dims), 1
         while first > 1 and taken < size:
             first -= 1

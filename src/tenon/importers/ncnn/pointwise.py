@@ -17,7 +17,7 @@ from tenon.ir.graph import Value
 
 def activation(layer: NcnnLayer, x: Value) -> Value:
     """The activation that a layer carries, by its number."""
-    kind, (a, b) = layer.integer(9), [*layer.layer.numbers(10), 0.0, 0.0][:2]
+    kind, (a, b) = layer.integer(9), [*layer.numbers(10), 0.0, 0.0][:2]
     made: dict[int, Callable[[], Value]] = {
         0: lambda: x,
         1: lambda: layer.add("Relu", x),
@@ -99,7 +99,7 @@ def binary(layer: NcnnLayer) -> Value:
 def broadcast(layer: NcnnLayer, a: Value, b: Value) -> tuple[Value, Value]:
     """Two blobs made of one rank: a vector lies along the outermost axis if it fits, else along the innermost; what
     has two axes or more lies along the outer ones."""
-    first, second = layer.dims(a), layer.dims(b)
+    first, second = layer.builder.dims(a), layer.builder.dims(b)
     if len(first) == len(second):
         return a, b
     if len(first) > len(second):
@@ -118,14 +118,14 @@ def eltwise(layer: NcnnLayer) -> Value:
     kind = layer.integer(0)
     if kind not in (0, 1, 2) or len(layer.inputs) < 2:
         raise RefusedError(f"op_type {kind} with {len(layer.inputs)} inputs is not supported")
-    return family.eltwise(layer, ("Mul", "Add", "Max")[kind], layer.inputs, layer.layer.numbers(1))
+    return family.eltwise(layer, ("Mul", "Add", "Max")[kind], layer.inputs, layer.numbers(1))
 
 
 def scale(layer: NcnnLayer) -> Value:
     size = layer.integer(0)
     if size == -233:
         small = layer.inputs[1]
-        factor, size = _expanded(layer, small, layer.dims(small), layer.dims()), layer.dims(small)[1]
+        factor, size = _expanded(layer, small, layer.builder.dims(small), layer.dims), layer.builder.dims(small)[1]
         x = layer.add("Mul", layer.x, factor)
     else:
         x = layer.add("Mul", layer.x, layer.per_channel(layer.weights.floats(size)))
@@ -135,7 +135,7 @@ def scale(layer: NcnnLayer) -> Value:
 def bias(layer: NcnnLayer) -> Value:
     """One number per channel; a blob of one or two axes is a single channel."""
     offset = layer.weights.floats(layer.integer(0))
-    return layer.add("Add", layer.x, layer.per_channel(offset) if len(layer.dims()) > 3 else offset[:1])
+    return layer.add("Add", layer.x, layer.per_channel(offset) if len(layer.dims) > 3 else offset[:1])
 
 
 def batch_norm(layer: NcnnLayer) -> Value:
@@ -148,10 +148,10 @@ _REDUCTIONS = {0: "ReduceSum", 1: "ReduceL1", 2: "ReduceSumSquare", 3: "ReduceMe
 
 
 def reduction(layer: NcnnLayer) -> Value:
-    rank, kind, keep = len(layer.dims()), layer.integer(0), layer.integer(4)
+    rank, kind, keep = len(layer.dims), layer.integer(0), layer.integer(4)
     if kind not in _REDUCTIONS:
         raise RefusedError(f"operation {kind} is not supported")
-    axes = list(range(1, rank)) if layer.integer(1, 1) else [layer.inner(a, rank) for a in layer.layer.integers(3)]
+    axes = list(range(1, rank)) if layer.integer(1, 1) else [layer.inner(a, rank) for a in layer.integers(3)]
     x = layer.add(_REDUCTIONS[kind], layer.x, layer.ints(*axes), keepdims=1)
     return family.affine(layer, x if keep else layer.without(x, axes), layer.number(2, 1.0), 0.0)
 

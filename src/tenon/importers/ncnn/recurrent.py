@@ -22,9 +22,9 @@ _BIASES = {"LSTM": 4, "GRU": 4, "RNN": 1}
 
 
 def recurrent(c: NcnnLayer) -> Made:
-    kind, size, way = c.layer.type, c.integer(0), c.integer(2)
+    kind, size, way = c.record.type, c.integer(0), c.integer(2)
     sides, gates = 2 if way == 2 else 1, GATES[kind]
-    total, dims = c.integer(1), c.dims()
+    total, dims = c.integer(1), c.dims
     if not 0 < size < 1 << 20 or way not in (0, 1, 2) or total % (sides * gates * size):
         raise RefusedError(f"{total} weights do not make {gates} gates of {size} units in direction {way}")
     if c.integer(3, size) != size:
@@ -44,7 +44,7 @@ def recurrent(c: NcnnLayer) -> Made:
         x = _turned(c, x)
     made = run(c, kind, x, [layer], _ORDERS[kind], states)
     y = _turned(c, made.outputs) if way == 1 else made.outputs
-    return [c.add("Transpose", v, perm=(1, 0, 2)) for v in (y, *made.states)][: max(1, len(c.layer.tops))]
+    return [c.add("Transpose", v, perm=(1, 0, 2)) for v in (y, *made.states)][: max(1, len(c.record.tops))]
 
 
 def _biases(kind: str, stored: Array, size: int) -> Sequence[Array]:

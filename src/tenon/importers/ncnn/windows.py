@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, deformed, unfolded
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.ncnn.node import NcnnLayer
@@ -39,7 +39,7 @@ def _window(layer: NcnnLayer, axes: int) -> dict[str, Any]:
         "kernel_shape": _each(layer, axes, 1),
         "dilations": _each(layer, axes, 2, 1),
         "strides": _each(layer, axes, 3, 1),
-        "group": layer.integer(7, 1) if "DepthWise" in layer.layer.type else 1,
+        "group": layer.integer(7, 1) if "DepthWise" in layer.record.type else 1,
     }
     if left in _SAME:
         return window | {"auto_pad": _SAME[left]}
@@ -60,7 +60,7 @@ def weights(layer: NcnnLayer, size: int, outputs: int, bias_id: int) -> tuple[Ar
     offset = layer.weights.floats(outputs) if layer.integer(bias_id) else None
     stored = layer.integer(8)
     if stored:
-        group = layer.integer(7, 1) if layer.layer.type.startswith("ConvolutionDepthWise") else 0
+        group = layer.integer(7, 1) if layer.record.type.startswith("ConvolutionDepthWise") else 0
         count = outputs if not group else group if stored in (1, 101) else 1
         scales = layer.weights.floats(count)
         layer.weights.floats(1)  # of the input, for arithmetic in integers
@@ -82,13 +82,13 @@ def convolution(layer: NcnnLayer, axes: int = 2) -> Value:
         outputs, inputs, kernel = _filters(layer, window)
         raw, offset = weights(layer, layer.integer(6), outputs, 5)
         filters = layer.builder.constant(raw.reshape(outputs, inputs, *kernel), "weights")
-    x, vector = layer.x, axes == 2 and len(layer.dims()) == 2
+    x, vector = layer.x, axes == 2 and len(layer.dims) == 2
     if vector and window["kernel_shape"] == (1, 1):
         x = layer.reshape(x, 1, -1, 1, 1)
     if layer.number(18) and "pads" in window:
         pads = window.pop("pads")
         x = layer.add("Pad", x, layer.ints(0, 0, *pads[:axes], 0, 0, *pads[axes:]), layer.number(18))
-    x = layer.reshape(x, 1, 1, -1) if axes == 1 and len(layer.dims(x)) == 2 else x
+    x = layer.reshape(x, 1, 1, -1) if axes == 1 and len(layer.builder.dims(x)) == 2 else x
     x = activation(layer, layer.add("Conv", x, filters, offset, **window))
     return layer.reshape(x, 1, -1) if vector else x
 
@@ -97,7 +97,7 @@ def _computed(layer: NcnnLayer, window: dict[str, Any]) -> tuple[Value, Value | 
     """Filters and bias from other blobs, whose shape says how many there are and how large."""
     if len(layer.inputs) != (3 if layer.integer(5) else 2):
         raise RefusedError(f"it has {len(layer.inputs)} inputs, and weights computed at run time")
-    dims = layer.dims(layer.inputs[1])[1:]
+    dims = layer.builder.dims(layer.inputs[1])[1:]
     window["kernel_shape"] = tuple(dims[2:])
     return layer.reshape(layer.inputs[1], *dims), layer.reshape(layer.inputs[2], -1) if layer.integer(5) else None
 
@@ -144,7 +144,7 @@ def deformable(layer: NcnnLayer) -> Value:
 # --------------------------------------------------------------------------------------------- pooling
 def pooling(layer: NcnnLayer, axes: int = 2) -> Value:
     """Global pooling makes a vector; the pads that ncnn adds to use up the last row and column are spelled out."""
-    average, dims = layer.integer(0) == 1, layer.dims()
+    average, dims = layer.integer(0) == 1, layer.dims
     if len(dims) != 2 + axes:
         raise RefusedError(f"it needs {axes} axes and channels, not {list(dims)}")
     if layer.integer(4):
@@ -204,7 +204,7 @@ def pyramid(layer: NcnnLayer) -> Value:
 
 def statistics(layer: NcnnLayer) -> Value:
     """Means of the channels, and standard deviations after them; one or two axes are a single channel."""
-    dims = layer.dims()
+    dims = layer.dims
     x = layer.reshape(layer.x, 1, dims[1] if len(dims) > 3 else 1, -1)
     mean = layer.add("ReduceMean", x, layer.ints(2), keepdims=1)
     if not layer.integer(0):
@@ -231,10 +231,10 @@ def fold(layer: NcnnLayer) -> Value:
     """Columns [C * taps, places] added up where they came from."""
     window, size = _window(layer, 2), (layer.integer(21, layer.integer(20)), layer.integer(20))
     kernel, pads = window["kernel_shape"], window.get("pads")
-    if len(layer.dims()) != 3 or min(*kernel, *size, *window["strides"], *window["dilations"]) < 1 or pads is None:
-        raise RefusedError(f"{list(layer.dims())} does not fold by windows of {list(kernel)} into {list(size)}")
+    if len(layer.dims) != 3 or min(*kernel, *size, *window["strides"], *window["dilations"]) < 1 or pads is None:
+        raise RefusedError(f"{list(layer.dims)} does not fold by windows of {list(kernel)} into {list(size)}")
     options = {name: window[name] for name in ("strides", "dilations", "pads")}
-    return spelled(layer.builder, "Col2Im", [layer.x, layer.ints(*size), layer.ints(*kernel)], 1, **options)[0]
+    return decomposed(layer.builder, "Col2Im", [layer.x, layer.ints(*size), layer.ints(*kernel)], 1, **options)[0]
 
 
 _OVER_AXES = {

@@ -23,7 +23,7 @@ def flatten(node: OneflowNode) -> Value:
 
 
 def pad(node: OneflowNode) -> Value:
-    before, after = node.numbers("padding_before"), node.numbers("padding_after")
+    before, after = node.integers("padding_before"), node.integers("padding_after")
     return node.add(
         "Pad",
         node.x,
@@ -36,7 +36,7 @@ def pad_ends(mode: str) -> Callable[[OneflowNode], Value]:
     """Numbers before and after each axis, the last axis first."""
 
     def made(node: OneflowNode) -> Value:
-        given = node.numbers("padding")
+        given = node.integers("padding")
         free = [0] * (len(node.dims) - len(given) // 2)
         value = node.number("floating_value") or node.number("integral_value")
         pads = node.ints(*free, *given[::2][::-1], *free, *given[1::2][::-1])
@@ -51,7 +51,7 @@ def narrow(node: OneflowNode) -> Value:
 
 
 def sliced(node: OneflowNode) -> Value:
-    starts, stops, steps = (node.numbers(name) for name in ("start", "stop", "step"))
+    starts, stops, steps = (node.integers(name) for name in ("start", "stop", "step"))
     return node.slice(node.x, starts, stops, range(len(starts)), steps)
 
 
@@ -85,7 +85,7 @@ def expanded(node: OneflowNode) -> Value:
     """To the shape that the result has."""
     if not node.operation.types:
         raise RefusedError("its type is not known")
-    new = node.numbers("broadcast_axes")
+    new = node.integers("broadcast_axes")
     dims = node.operation.types[0].dims
     x = node.add("Unsqueeze", node.x, node.ints(*new)) if new and len(node.dims) + len(new) == len(dims) else node.x
     return node.add("Expand", x, node.ints(*dims))
@@ -109,7 +109,7 @@ def triangle(node: OneflowNode) -> Value:
 
 
 def flipped(node: OneflowNode) -> Value:
-    axes = node.numbers("dims")
+    axes = node.integers("dims")
     return node.slice(node.x, [-1] * len(axes), [-(1 << 31)] * len(axes), axes, [-1] * len(axes))
 
 

@@ -58,7 +58,7 @@ def _operand(node: OneflowNode) -> Array:
 
 def matmul(node: OneflowNode) -> Value:
     flags = (node.flag(name) for name in ("transpose_a", "transpose_b"))
-    x = node.add("MatMul", *(node.swapped(value, flag) for value, flag in zip(node.inputs, flags, strict=False)))
+    x = node.add("MatMul", *(node.transpose_last(value, flag) for value, flag in zip(node.inputs, flags, strict=False)))
     return x if node.number("alpha", 1.0) == 1 else node.add("Mul", x, node.number("alpha", 1.0))
 
 
@@ -66,7 +66,7 @@ def perceptron(node: OneflowNode) -> Value:
     """x, then all weights, then all biases; ReLU between the layers."""
     count, x = len(node.inputs) // 2, node.x
     for i in range(1, count + 1):
-        x = node.add("Add", node.add("MatMul", x, node.swapped(node.inputs[i])), node.inputs[count + i])
+        x = node.add("Add", node.add("MatMul", x, node.transpose_last(node.inputs[i])), node.inputs[count + i])
         x = node.add("Relu", x) if i < count or not node.flag("skip_final_activation") else x
     return x
 
@@ -77,9 +77,9 @@ def convolution(node: OneflowNode) -> Value:
         "Conv",
         *node.inputs[:3],
         group=int(node.number("groups", 1)),
-        strides=node.numbers("strides"),
-        dilations=node.numbers("dilation_rate"),
-        pads=node.numbers("padding_before") * 2,
+        strides=node.integers("strides"),
+        dilations=node.integers("dilation_rate"),
+        pads=node.integers("padding_before") * 2,
     )
 
 
@@ -89,10 +89,10 @@ def deconvolution(node: OneflowNode) -> Value:
         "ConvTranspose",
         *node.inputs[:3],
         group=int(node.number("groups", 1)),
-        strides=node.numbers("strides"),
-        dilations=node.numbers("dilation_rate"),
-        pads=node.numbers("padding_before") * 2,
-        output_padding=node.numbers("output_padding") or [0] * (len(node.dims) - 2),
+        strides=node.integers("strides"),
+        dilations=node.integers("dilation_rate"),
+        pads=node.integers("padding_before") * 2,
+        output_padding=node.integers("output_padding") or [0] * (len(node.dims) - 2),
     )
 
 
@@ -107,13 +107,13 @@ def pooling(type: str) -> Callable[[OneflowNode], Value]:
         include = {"count_include_pad": int(node.attributes.get("count_include_pad", True))} if type[0] == "A" else {}
         if node.number("divisor_override"):
             raise RefusedError("a divisor of its own is not supported")
-        rest = {"dilations": node.numbers("dilation")} if type[0] == "M" and node.numbers("dilation") else {}
+        rest = {"dilations": node.integers("dilation")} if type[0] == "M" and node.integers("dilation") else {}
         return node.add(
             type,
             node.x,
-            kernel_shape=node.numbers("kernel_size"),
-            strides=node.numbers("stride"),
-            pads=node.numbers("padding") * 2,
+            kernel_shape=node.integers("kernel_size"),
+            strides=node.integers("stride"),
+            pads=node.integers("padding") * 2,
             ceil_mode=int(node.flag("ceil_mode")),
             **include,
             **rest,
@@ -123,7 +123,7 @@ def pooling(type: str) -> Callable[[OneflowNode], Value]:
 
 
 def adaptive(average: bool) -> Callable[[OneflowNode], Value]:
-    return lambda node: adaptive_pool(node, node.x, node.numbers("output_size"), average=average)
+    return lambda node: adaptive_pool(node, node.x, node.integers("output_size"), average=average)
 
 
 def normalization(node: OneflowNode) -> Value:
@@ -160,7 +160,7 @@ def grouped(node: OneflowNode) -> Value:
 
 def rms_norm(node: OneflowNode) -> Value:
     """Over as many of the last axes as the weights have, or as are named."""
-    count = len(node.numbers("normalized_shape")) or (
+    count = len(node.integers("normalized_shape")) or (
         len(node.builder.dims(node.inputs[1])) if len(node.inputs) > 1 else 1
     )
     mean = node.add("ReduceMean", node.square(node.x), node.ints(*range(-count, 0)), keepdims=1)
@@ -169,11 +169,11 @@ def rms_norm(node: OneflowNode) -> Value:
 
 
 def reduce(type: str) -> Callable[[OneflowNode], Value]:
-    return lambda node: node.add(type, node.x, node.ints(*node.numbers("axis")), keepdims=int(node.flag("keepdims")))
+    return lambda node: node.add(type, node.x, node.ints(*node.integers("axis")), keepdims=int(node.flag("keepdims")))
 
 
 def variance(node: OneflowNode) -> Value:
-    axes = node.numbers("dim") or list(range(len(node.dims)))
+    axes = node.integers("dim") or list(range(len(node.dims)))
     count = math.prod(node.dims[a] for a in axes)
     away = node.add("Sub", node.x, node.add("ReduceMean", node.x, node.ints(*axes), keepdims=1))
     total = node.add("ReduceSumSquare", away, node.ints(*axes), keepdims=int(node.flag("keepdim")))
@@ -185,7 +185,7 @@ def resized(mode: str) -> Callable[[OneflowNode], Value]:
 
     def made(node: OneflowNode) -> Value:
         _first_channels(node)
-        axes, size = len(node.dims) - 2, node.numbers("output_size")
+        axes, size = len(node.dims) - 2, node.integers("output_size")
         names = ("scale_factor",) if axes == 1 else ("depth_scale", "height_scale", "width_scale")[3 - axes :]
         size = size or [int(n * node.number(name, 1.0)) for n, name in zip(node.dims[2:], names, strict=True)]
         centre = "asymmetric" if mode == "nearest" else "align_corners" if node.flag("align_corners") else "half_pixel"
@@ -217,9 +217,9 @@ def grid_sample(node: OneflowNode) -> Value:
 
 
 def windows(node: OneflowNode) -> Value:
-    pads = node.numbers("padding") * 2
+    pads = node.integers("padding") * 2
     return unfolded(
-        node, node.x, node.numbers("kernel_size"), node.numbers("strides"), pads, node.numbers("dilation_rate")
+        node, node.x, node.integers("kernel_size"), node.integers("strides"), pads, node.integers("dilation_rate")
     )
 
 
@@ -300,7 +300,7 @@ OPERATORS: dict[str, Callable[[OneflowNode], Made]] = {
     **dict.fromkeys(("matmul", "batch_matmul", "broadcast_matmul"), matmul),
     "cublas_fused_mlp": perceptron,
     "fused_matmul_bias": lambda node: node.add(
-        "Add", node.add("MatMul", node.x, node.swapped(node.inputs[1])), node.inputs[2]
+        "Add", node.add("MatMul", node.x, node.transpose_last(node.inputs[1])), node.inputs[2]
     ),
     "bias_add": biased(""),
     "fused_bias_add_gelu": biased("Gelu"),
@@ -348,20 +348,20 @@ OPERATORS: dict[str, Callable[[OneflowNode], Made]] = {
     "flatten": flatten,
     "concat": joined,
     "cat": joined,
-    "stack": lambda node: node.stacked(node.inputs, int(node.number("axis"))),
+    "stack": lambda node: node.stack(node.inputs, int(node.number("axis"))),
     "slice": sliced,
     "narrow": narrow,
     "flip": flipped,
-    "reshape": lambda node: node.reshape(node.x, *node.numbers("shape")),
+    "reshape": lambda node: node.reshape(node.x, *node.integers("shape")),
     "cast": cast,
     "constant": filled,
     "arange": filled,
-    "transpose": lambda node: node.add("Transpose", node.x, perm=node.numbers("perm")),
+    "transpose": lambda node: node.add("Transpose", node.x, perm=node.integers("perm")),
     "expand": expanded,
     "broadcast_like": expanded,
     "reshape_like": lambda node: node.reshape(node.x, *node.builder.dims(node.inputs[1])),
     "expand_dims": lambda node: node.add("Unsqueeze", node.x, node.ints(int(node.number("axis")))),
-    "squeeze": lambda node: node.add("Squeeze", node.x, node.ints(*node.numbers("axes"))),
+    "squeeze": lambda node: node.add("Squeeze", node.x, node.ints(*node.integers("axes"))),
     "where": lambda node: node.add("Where", node.add("Cast", node.x, to="bool"), *node.inputs[1:]),
     "masked_fill": masked,
     "gather": lambda node: node.add("Gather", *node.inputs, axis=int(node.number("axis"))),

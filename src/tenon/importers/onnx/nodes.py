@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -314,7 +314,8 @@ class OnnxImporter:
         """The node with its inputs, its attributes and names for its outputs up to the last that is read."""
         last = max((i for i, name in enumerate(node.output) if name in read), default=0)
         names = [name or f"{origin.layer}_{i}" for i, name in enumerate(node.output)][: last + 1]
-        return OnnxNode(origin, node.op_type, self.opset, inputs, names, len(node.output), self.attributes(node), self)
+        builder = _NodeBuilder(self, origin, names)
+        return OnnxNode(builder, node.op_type, self.opset, inputs, names, len(node.output), self.attributes(node))
 
     def makes_strings(self, node: NodeProto) -> bool:
         """Whether an operator on numbers may give strings."""
@@ -424,45 +425,56 @@ class OnnxImporter:
             return [s.decode() for s in attribute.strings]
         raise RefusedError(f"attribute '{attribute.name}' is of a kind that Tenon does not read")
 
-    # ---------------------------------------------------------------------------- what upgrades make
-    def emit(self, node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        return self.emit_node(type, inputs, f"{node.outputs[0]}_{type.lower()}", node.origin, **attributes)
-
     def emit_node(
         self, type: str, inputs: Sequence[Value | None], name: str, origin: Origin, **attributes: Any
     ) -> Value:
         """The first output of a new node."""
         return self.writer.add(operator(type, attributes), inputs, [name], origin)[0]
 
-    def emit_all(
-        self, node: OnnxNode, type: str, inputs: Sequence[Value | None], count: int, **attributes: Any
-    ) -> list[Value]:
-        """The first outputs of a new node."""
-        names = [f"{node.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
-        return list(self.writer.add(operator(type, attributes), inputs, names, node.origin))
 
-    def declared(self, node: OnnxNode) -> tuple[int, ...] | None:
-        """The shape that the file states for the first output, if it states all of it."""
-        infos = (v for v in (*self.proto.output, *self.proto.value_info) if v.name == node.outputs[0])
+@dataclass(frozen=True)
+class _NodeBuilder:
+    """Adds what a node of the file becomes to the importer's graph; names begin with that of its first output."""
+
+    importer: OnnxImporter
+    origin: Origin
+    outputs: Sequence[str]
+
+    def add(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
+        name = f"{self.outputs[0]}_{type.lower()}"
+        return self.importer.emit_node(type, inputs, name, self.origin, **attributes)
+
+    def adds(self, type: str, count: int, *inputs: Value | None, **attributes: Any) -> Sequence[Value]:
+        names = [f"{self.outputs[0]}_{type.lower()}_{i}" for i in range(count)]
+        return list(self.importer.writer.add(operator(type, attributes), inputs, names, self.origin))
+
+    def constant(self, data: Array, stem: str = "constant") -> Value:
+        return self.importer.writer.constant(f"{self.outputs[0]}_{stem}", data)
+
+    def dims(self, value: Value) -> tuple[int, ...]:
+        if not is_known(value):
+            raise UntypedError
+        return value.type.dims
+
+    def declared_shape(self) -> tuple[int, ...] | None:
+        proto = self.importer.proto
+        infos = (v for v in (*proto.output, *proto.value_info) if v.name == self.outputs[0])
         info = next((v.type.tensor_type for v in infos if v.type.tensor_type.HasField("shape")), None)
-        known = info is not None and all(d.HasField("dim_value") for d in info.shape.dim)
-        return tuple(d.dim_value for d in info.shape.dim) if info is not None and known else None
+        if info is None or not all(d.HasField("dim_value") for d in info.shape.dim):
+            return None
+        return tuple(d.dim_value for d in info.shape.dim)
 
-    def found(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
-        """The outputs of an operator whose last output counts what is found along these axes of the others."""
-        names = [f"{node.outputs[0]}_{i}" for i in range(len(axes) + 1)]
-        *values, count = self.writer.add(operator(node.type, node.attributes), node.inputs, names, node.origin)
+    def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
+        names = [f"{self.outputs[0]}_{i}" for i in range(len(axes) + 1)]
+        made = self.importer.writer.add(operator(node.type, node.attributes), node.inputs, names, self.origin)
+        *values, extent = made
         for value, axis in zip(values, axes, strict=True):
             if axis is not None:
-                self.count(value, axis, count)
+                self.set_extent(value, axis, extent)
         return values
 
-    def count(self, value: Value, axis: int, count: Value) -> None:
-        """Note that only ``count`` elements along an axis of a value are there; the rest is zeros."""
-        self.counted[value] = axis, count
-
-    def constant(self, node: OnnxNode, stem: str, data: Array) -> Value:
-        return self.writer.constant(f"{node.outputs[0]}_{stem}", data)
+    def set_extent(self, value: Value, axis: int, extent: Value) -> None:
+        self.importer.counted[value] = axis, extent
 
 
 def _tensors(entry: Entry) -> Sequence[Value | None]:

@@ -21,7 +21,7 @@ from tenon.wire.onnx_tensors import element_type
 
 def _attribute_to_input(node: OnnxNode, attribute: str, i: int) -> None:
     if attribute in node.attributes:
-        node.set_input(i, node.ints(attribute, node.attributes.pop(attribute)))
+        node.set_input(i, node.int_constant(attribute, node.attributes.pop(attribute)))
 
 
 def _axes(node: OnnxNode) -> None:
@@ -35,8 +35,8 @@ def _broadcast(node: OnnxNode) -> None:
         rank, own = node.known_rank(0), node.known_rank(1)
         trailing = rank - (axis % max(rank, 1)) - own
         if trailing > 0:
-            axes = node.ints("axes", range(own, own + trailing))
-            node.set_input(1, node.emit("Unsqueeze", node.input(1), axes))
+            axes = node.int_constant("axes", range(own, own + trailing))
+            node.set_input(1, node.add("Unsqueeze", node.input(1), axes))
 
 
 def _softmax(node: OnnxNode) -> None:
@@ -50,14 +50,14 @@ def _softmax(node: OnnxNode) -> None:
         if 0 <= axis < rank and all(d == 1 for d in x.type.dims[axis + 1 :]):
             node.attributes["axis"] = axis
             return
-    shape, flat = node.emit("Shape", x), node.emit("Flatten", x, axis=axis)
-    node.become("Reshape", node.emit(node.type, flat, axis=-1), shape, allowzero=1)
+    shape, flat = node.add("Shape", x), node.add("Flatten", x, axis=axis)
+    node.become("Reshape", node.add(node.type, flat, axis=-1), shape, allowzero=1)
 
 
 def _clip(node: OnnxNode) -> None:
     for i, bound in enumerate(("min", "max"), 1):
         if bound in node.attributes:
-            node.set_input(i, node.scalar(bound, node.attributes.pop(bound)))
+            node.set_input(i, node.typed_scalar(bound, node.attributes.pop(bound)))
 
 
 def _pad(node: OnnxNode) -> None:
@@ -65,7 +65,7 @@ def _pad(node: OnnxNode) -> None:
         node.attributes["pads"] = node.attributes.pop("paddings")
     _attribute_to_input(node, "pads", 1)
     if "value" in node.attributes:
-        node.set_input(2, node.scalar("value", node.attributes.pop("value")))
+        node.set_input(2, node.typed_scalar("value", node.attributes.pop("value")))
 
 
 def _slice(node: OnnxNode) -> None:
@@ -95,8 +95,8 @@ def _prelu(node: OnnxNode) -> None:
     """Before opset 7: one slope per channel, given as a vector."""
     slope = node.input(1)
     if node.opset < 7 and is_known(slope) and slope.type.rank == 1 and slope.type.dims != (1,):
-        axes = node.ints("axes", range(1, node.known_rank(0) - 1))
-        node.set_input(1, node.emit("Unsqueeze", slope, axes))
+        axes = node.int_constant("axes", range(1, node.known_rank(0) - 1))
+        node.set_input(1, node.add("Unsqueeze", slope, axes))
 
 
 def _cast(node: OnnxNode) -> None:
@@ -124,12 +124,12 @@ def _tile(node: OnnxNode) -> None:
             raise RefusedError("its counts are computed at run time")
         repeats = [1] * node.known_rank(0)
         repeats[int(axis.item())] = int(tiles.item())
-        node.become("Tile", node.input(0), node.ints("repeats", repeats))
+        node.become("Tile", node.input(0), node.int_constant("repeats", repeats))
 
 
 def _top_k(node: OnnxNode) -> None:
     if "k" in node.attributes:
-        node.set_input(1, node.ints("k", [node.attributes.pop("k")]))
+        node.set_input(1, node.int_constant("k", [node.attributes.pop("k")]))
 
 
 def _old_modes(node: OnnxNode) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _upsample(node: OnnxNode) -> None:
     if "width_scale" in attributes:
         attributes["scales"] = [1.0, 1.0, attributes["height_scale"], attributes["width_scale"]]
     if "scales" in attributes:
-        scales = node.maker.constant(node, "scales", np.array(attributes["scales"], np.float32))
+        scales = node.constant(np.array(attributes["scales"], np.float32), "scales")
     else:
         scales = node.input(1)
     node.become("Resize", node.input(0), None, scales, **_old_modes(node))
@@ -157,9 +157,9 @@ def _resize_10(node: OnnxNode) -> None:
     previous one along the others."""
     x, scales, modes = node.input(0), node.input(1), _old_modes(node)
     if modes["mode"] == "nearest" and scales.data is not None and (scales.data < 1).any():
-        shrinking = node.constant("shrinking", np.minimum(scales.data, 1))
-        x = node.emit("Resize", x, None, shrinking, **{**modes, "nearest_mode": "ceil"})
-        scales = node.constant("growing", np.maximum(scales.data, 1))
+        shrinking = node.constant(np.minimum(scales.data, 1), "shrinking")
+        x = node.add("Resize", x, None, shrinking, **{**modes, "nearest_mode": "ceil"})
+        scales = node.constant(np.maximum(scales.data, 1), "growing")
     node.become("Resize", x, None, scales, **modes)
 
 
@@ -186,7 +186,7 @@ def _group_normalization(node: OnnxNode) -> None:
         if value.data is None:
             raise RefusedError("its scale or bias is computed at run time", "export with opset 21 or newer")
         repeated = np.repeat(value.data, x.type.dims[1] // groups)
-        node.set_input(i, node.maker.constant(node, "per_channel", repeated))
+        node.set_input(i, node.constant(repeated, "per_channel"))
 
 
 def _gru(node: OnnxNode) -> None:

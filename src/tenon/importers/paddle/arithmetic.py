@@ -21,40 +21,40 @@ def binary(type: str) -> Callable[[PaddleNode], Value]:
     """The second operand lies along the first's axes from ``axis`` on."""
 
     def made(node: PaddleNode) -> Value:
-        a, b = node.broadcast(node.x, node.input("Y"), node.integer("axis", -1))
+        a, b = node.broadcast(node.x, node.slot("Y"), node.integer("axis", -1))
         return node.add(type, a, b)
 
     return made
 
 
 def both(type: str) -> Callable[[PaddleNode], Value]:
-    return lambda node: node.add(type, node.x, node.input("Y"))
+    return lambda node: node.add(type, node.x, node.slot("Y"))
 
 
 def matrix_product(node: PaddleNode) -> Value:
     """``mul``: both operands made matrices first."""
-    y, columns = node.input("Y"), node.integer("x_num_col_dims", 1)
+    y, columns = node.slot("Y"), node.integer("x_num_col_dims", 1)
     left, right = node.as_matrix(node.x, columns), node.as_matrix(y, node.integer("y_num_col_dims", 1))
     tail = node.builder.dims(y)[node.integer("y_num_col_dims", 1) :]
     return node.reshape(node.add("Gemm", left, right), *node.dims[:columns], *tail)
 
 
 def fully_connected(node: PaddleNode) -> Value:
-    weights, columns = node.input("W"), node.integer("in_num_col_dims", 1)
-    x = node.add("Gemm", node.as_matrix(node.x, columns), weights, node.get("Bias"))
+    weights, columns = node.slot("W"), node.integer("in_num_col_dims", 1)
+    x = node.add("Gemm", node.as_matrix(node.x, columns), weights, node.optional_slot("Bias"))
     x = node.reshape(x, *node.dims[:columns], node.builder.dims(weights)[1])
     return node.add("Relu", x) if node.text("activation_type") == "relu" else x
 
 
 def matmul(node: PaddleNode) -> Value:
     flags = ("transpose_X", "transpose_Y") if node.type == "matmul" else ("trans_x", "trans_y")
-    a, b = (node.swapped(v, bool(node.integer(f))) for v, f in zip((node.x, node.input("Y")), flags, strict=True))
+    a, b = (node.transpose_last(v, bool(node.integer(f))) for v, f in zip((node.x, node.slot("Y")), flags, strict=True))
     x, factor = node.add("MatMul", a, b), node.number("alpha", 1.0)
     return x if factor == 1 else node.add("Mul", x, factor)
 
 
 def scale(node: PaddleNode) -> Value:
-    if node.get("ScaleTensor") is not None:
+    if node.optional_slot("ScaleTensor") is not None:
         raise RefusedError("a scale computed at run time is not supported")
     factor, offset, after = node.number("scale", 1.0), node.number("bias"), node.integer("bias_after_scale", 1)
     kind = node.builder.type(node.x).dtype.numpy
@@ -64,7 +64,7 @@ def scale(node: PaddleNode) -> Value:
 
 
 def clip(node: PaddleNode) -> Value:
-    low, high = node.get("Min"), node.get("Max")
+    low, high = node.optional_slot("Min"), node.optional_slot("Max")
     low = low if low is None else node.reshape(low)
     high = high if high is None else node.reshape(high)
     return node.add(

@@ -27,7 +27,7 @@ def _floats(node: PaddleNode, name: str) -> list[float]:
 
 def prior_box(node: PaddleNode) -> dict[str, Value]:
     """[H, W, boxes, 4] and their variances, constants: they follow from the shapes of the map and of the picture."""
-    (h, w), (high, wide) = node.dims[2:], node.builder.dims(node.input("Image"))[2:]
+    (h, w), (high, wide) = node.dims[2:], node.builder.dims(node.slot("Image"))[2:]
     least, most, ratios = (_floats(node, f"{name}s") for name in ("min_size", "max_size", "aspect_ratio"))
     known = [1.0]
     for ratio in ratios:
@@ -55,7 +55,7 @@ def box_coder(node: PaddleNode) -> Value:
     """Boxes decoded from their centres' and sizes' differences to prior boxes, [N, M, 4]."""
     if node.text("code_type", "encode_center_size") != "decode_center_size":
         raise RefusedError("only decoding is supported")
-    target, priors = node.input("TargetBox"), node.reshape(node.input("PriorBox"), -1, 4)
+    target, priors = node.slot("TargetBox"), node.reshape(node.slot("PriorBox"), -1, 4)
     extra = 0.0 if node.integer("box_normalized", 1) else 1.0
     if len(node.builder.dims(target)) == 2:
         target = node.reshape(target, *node.builder.dims(target)[:1], 1, 4)
@@ -64,7 +64,7 @@ def box_coder(node: PaddleNode) -> Value:
     low, high = node.split(node.reshape(priors, *shape), 2, [2, 2])
     size = node.add("Add", node.add("Sub", high, low), extra)
     centre = node.add("Add", low, node.add("Mul", size, 0.5))
-    spread = node.get("PriorBoxVar")
+    spread = node.optional_slot("PriorBoxVar")
     if spread is not None:
         factors = node.reshape(spread, *shape) if len(node.builder.dims(spread)) > 1 else spread
         target = node.add("Mul", target, factors)
@@ -98,7 +98,7 @@ def _overlaps(node: PaddleNode, boxes: Value, extra: float) -> Value:
 def matrix_nms(node: PaddleNode) -> dict[str, Value]:
     """Scores fade with what better boxes of the class cover.  Rows (class, score, 4 corners), the best first, -1 past
     the last, and how many count."""
-    boxes, scores = node.input("BBoxes"), node.input("Scores")
+    boxes, scores = node.slot("BBoxes"), node.slot("Scores")
     items, classes, count = node.builder.dims(scores)
     if items != 1 or node.builder.dims(boxes) != (1, count, 4):
         raise RefusedError(
@@ -145,7 +145,7 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
 # ------------------------------------------------------------------------------------------------------- regions
 def _single(node: PaddleNode) -> int:
     """How many regions there are.  Raises RefusedError for those of several pictures."""
-    regions = node.builder.dims(node.input("ROIs"))
+    regions = node.builder.dims(node.slot("ROIs"))
     if node.dims[0] != 1 or len(regions) != 2 or regions[1] != 4:
         raise RefusedError(f"regions {list(regions)} of {node.dims[0]} pictures are not supported; those of one are")
     return regions[0]
@@ -153,7 +153,7 @@ def _single(node: PaddleNode) -> int:
 
 def _numbered(node: PaddleNode) -> Value:
     _single(node)
-    return node.add("Pad", node.input("ROIs"), node.ints(0, 1, 0, 0), 0.0)
+    return node.add("Pad", node.slot("ROIs"), node.ints(0, 1, 0, 0), 0.0)
 
 
 def roi_align(node: PaddleNode) -> Value:
@@ -161,7 +161,7 @@ def roi_align(node: PaddleNode) -> Value:
     return node.add(
         "RoiAlign",
         node.x,
-        node.input("ROIs"),
+        node.slot("ROIs"),
         picture,
         output_height=node.integer("pooled_height", 1),
         output_width=node.integer("pooled_width", 1),
@@ -195,7 +195,7 @@ def position_sensitive(node: PaddleNode) -> Value:
 def box_clip(node: PaddleNode) -> Value:
     """Boxes moved into the picture, whose (height, width, scale) is an input."""
     boxes = node.x
-    info = node.reshape(node.input("ImInfo"), -1)
+    info = node.reshape(node.slot("ImInfo"), -1)
     size = node.add("Div", node.slice(info, [0], [2], [0]), node.slice(info, [2], [3], [0]))
     corner = node.add("Sub", node.add("Round", size), 1.0)
     limit = node.add("Gather", corner, np.array([1, 0, 1, 0], np.int64))

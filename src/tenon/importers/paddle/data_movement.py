@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, affine_grid, deformed, sampled, unfolded
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.paddle.node import PaddleNode, Result, numpy_type
 from tenon.ir.graph import Array, Value
@@ -26,7 +26,7 @@ def _constant(node: PaddleNode, data: Array, code: int) -> Value:
 
 def _known(node: PaddleNode, *slots: str) -> Array | None:
     """A constant input; None where there is none.  Raises RefusedError if it is computed."""
-    value = next((v for slot in slots if (v := node.get(slot)) is not None), None)
+    value = next((v for slot in slots if (v := node.optional_slot(slot)) is not None), None)
     if value is None:
         return None
     if not value.constant:
@@ -57,13 +57,13 @@ def argsort(node: PaddleNode) -> Result:
 
 # ---------------------------------------------------------------------------------------- gathering, scattering
 def gather_nd(node: PaddleNode) -> Value:
-    return node.add("GatherND", node.x, node.add("Cast", node.input("Index"), to="i64"))
+    return node.add("GatherND", node.x, node.add("Cast", node.slot("Index"), to="i64"))
 
 
 def scatter(node: PaddleNode) -> Value:
     """Rows overwritten, or summed over zeros in the rows that are named."""
-    ids = node.reshape(node.add("Cast", node.input("Ids"), to="i64"), -1, 1)
-    updates = node.input("Updates")
+    ids = node.reshape(node.add("Cast", node.slot("Ids"), to="i64"), -1, 1)
+    updates = node.slot("Updates")
     if node.integer("overwrite", 1):
         return node.add("ScatterND", node.x, ids, updates)
     cleared = node.add(
@@ -74,13 +74,13 @@ def scatter(node: PaddleNode) -> Value:
 
 def scatter_nd_add(node: PaddleNode) -> Value:
     return node.add(
-        "ScatterND", node.x, node.add("Cast", node.input("Index"), to="i64"), node.input("Updates"), reduction="add"
+        "ScatterND", node.x, node.add("Cast", node.slot("Index"), to="i64"), node.slot("Updates"), reduction="add"
     )
 
 
 def along_axis(node: PaddleNode) -> Value:
     """take_along_axis, and index_sample along the second axis."""
-    x, index = node.input("X", "Input"), node.add("Cast", node.input("Index"), to="i64")
+    x, index = node.slot("X", "Input"), node.add("Cast", node.slot("Index"), to="i64")
     return node.add("GatherElements", x, index, axis=node.integer("Axis", 1 if node.type == "index_sample" else 0))
 
 
@@ -89,23 +89,23 @@ def put_along_axis(node: PaddleNode) -> Value:
     kind = node.text("Reduce", "assign")
     if kind not in how:
         raise RefusedError(f"Reduce {kind} is not supported")
-    index, values = node.add("Cast", node.input("Index"), to="i64"), node.input("Value")
+    index, values = node.add("Cast", node.slot("Index"), to="i64"), node.slot("Value")
     values = node.add("Expand", values, node.ints(*node.builder.dims(index)))
     return node.add(
-        "ScatterElements", node.input("Input", "X"), index, values, axis=node.integer("Axis"), reduction=how[kind]
+        "ScatterElements", node.slot("Input", "X"), index, values, axis=node.integer("Axis"), reduction=how[kind]
     )
 
 
 def set_value(node: PaddleNode) -> Value:
     """A slice with constant bounds overwritten by one number or by a tensor."""
-    x = node.input("Input", "X")
-    dims, axes = node.builder.dims(x), node.numbers("axes")
-    lists = [node.numbers(name) for name in ("starts", "ends", "steps")]
+    x = node.slot("Input", "X")
+    dims, axes = node.builder.dims(x), node.integers("axes")
+    lists = [node.integers(name) for name in ("starts", "ends", "steps")]
     ranges = [range(n) for n in dims]
     for axis, start, end, step in zip(axes, *lists, strict=True):
         ranges[axis] = range(*slice(start, end, step).indices(dims[axis]))
     places = np.stack(np.meshgrid(*map(np.array, ranges), indexing="ij"), -1).astype(np.int64)
-    value = node.get("ValueTensor")
+    value = node.optional_slot("ValueTensor")
     if value is None:
         kept = [node.attributes.get(f"{kind}_values", []) for kind in ("bool", "int32", "int64", "fp32", "fp64")]
         numbers = next(
@@ -114,9 +114,9 @@ def set_value(node: PaddleNode) -> Value:
         if numbers is None:
             raise RefusedError("it has no values")
         value = node.builder.constant(
-            numbers.astype(node.builder.type(x).dtype.numpy).reshape(node.numbers("shape")), "values"
+            numbers.astype(node.builder.type(x).dtype.numpy).reshape(node.integers("shape")), "values"
         )
-    lost = [a for a in node.numbers("decrease_axes") if a not in node.numbers("none_axes")]
+    lost = [a for a in node.integers("decrease_axes") if a not in node.integers("none_axes")]
     shape = [n for a, n in enumerate(places.shape[:-1]) if a not in lost]
     value = node.reshape(node.add("Expand", value, node.ints(*shape)), *places.shape[:-1])
     return node.add("ScatterND", x, places, value)
@@ -124,13 +124,13 @@ def set_value(node: PaddleNode) -> Value:
 
 # ------------------------------------------------------------------------------------------------------- moving
 def flip(node: PaddleNode) -> Value:
-    axes = [node.axis(a, len(node.dims)) for a in node.numbers("axis")]
+    axes = [node.axis(a, len(node.dims)) for a in node.integers("axis")]
     return node.slice(node.x, [-1] * len(axes), [-(2**31)] * len(axes), axes, [-1] * len(axes))
 
 
 def roll(node: PaddleNode) -> Value:
     """Elements that fall off an axis come in at its other end; without axes all are one line."""
-    shifts, axes, x = node.numbers("shifts"), node.numbers("axis"), node.x
+    shifts, axes, x = node.integers("shifts"), node.integers("axis"), node.x
     if not axes:
         x, axes = node.reshape(x, -1), [0]
     for shift, axis in zip(shifts, axes, strict=True):
@@ -163,8 +163,8 @@ def unbind(node: PaddleNode) -> Sequence[Value]:
 
 
 def expand_as(node: PaddleNode) -> Value:
-    like = node.get("Y") or node.get("target_tensor")
-    shape = node.numbers("target_shape") or list(node.builder.dims(like) if like is not None else ())
+    like = node.optional_slot("Y") or node.optional_slot("target_tensor")
+    shape = node.integers("target_shape") or list(node.builder.dims(like) if like is not None else ())
     if node.type == "expand_as" and like is not None:  # whole times of every axis
         return node.add("Tile", node.x, node.ints(*(n // m for n, m in zip(shape, node.dims, strict=True))))
     return node.add("Expand", node.x, node.ints(*shape))
@@ -196,27 +196,27 @@ def diagonal_of_two_axes(node: PaddleNode) -> Value:
 def index_add(node: PaddleNode) -> Value:
     """Slices of an axis added to those that are named."""
     axis = node.axis(node.integer("axis"), len(node.dims))
-    updates = node.input("AddValue")
-    index = node.channels(node.add("Cast", node.input("Index"), to="i64"), node.x, axis)
+    updates = node.slot("AddValue")
+    index = node.channels(node.add("Cast", node.slot("Index"), to="i64"), node.x, axis)
     index = node.add("Expand", index, node.ints(*node.builder.dims(updates)))
     return node.add("ScatterElements", node.x, index, updates, axis=axis, reduction="add")
 
 
 def kronecker(node: PaddleNode) -> Value:
     """Each element of the first times the whole second."""
-    first, second = node.dims, node.builder.dims(node.input("Y"))
+    first, second = node.dims, node.builder.dims(node.slot("Y"))
     rank = max(len(first), len(second))
     first, second = (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second
     a = node.reshape(node.x, *(n for m in first for n in (m, 1)))
-    b = node.reshape(node.input("Y"), *(n for m in second for n in (1, m)))
+    b = node.reshape(node.slot("Y"), *(n for m in second for n in (1, m)))
     return node.reshape(node.add("Mul", a, b), *(m * n for m, n in zip(first, second, strict=True)))
 
 
 def windows(node: PaddleNode) -> Value:
-    pads = node.numbers("paddings")
+    pads = node.integers("paddings")
     pads = pads * 2 if len(pads) == 2 else pads
     return unfolded(
-        node, node.x, node.numbers("kernel_sizes"), node.numbers("strides"), pads, node.numbers("dilations")
+        node, node.x, node.integers("kernel_sizes"), node.integers("strides"), pads, node.integers("dilations")
     )
 
 
@@ -271,7 +271,7 @@ def fill_like(node: PaddleNode) -> Value:
 
 def fill_batch(node: PaddleNode) -> Value:
     """A constant with one axis as long as one of the input's."""
-    dims = node.numbers("shape")
+    dims = node.integers("shape")
     dims[node.integer("output_dim_idx")] = node.dims[node.integer("input_dim_idx")]
     if not all(0 <= d < MOST for d in dims) or math.prod(dims) > MOST:
         raise RefusedError(f"the shape {dims} is impossible")
@@ -293,33 +293,33 @@ def grid_sample(node: PaddleNode) -> Value:
     padding = node.text("padding_mode", "zeros")
     if mode is None or padding not in ("zeros", "border", "reflection"):
         raise RefusedError(f"mode {node.text('mode')} with padding {padding} is not supported")
-    return sampled(node, node.x, node.input("Grid"), mode, padding, corners=bool(node.integer("align_corners", 1)))
+    return sampled(node, node.x, node.slot("Grid"), mode, padding, corners=bool(node.integer("align_corners", 1)))
 
 
 def grid_of_affine(node: PaddleNode) -> Value:
     shape = _known(node, "OutputShape")
-    sizes = [int(n) for n in shape.ravel()] if shape is not None else node.numbers("output_shape")
+    sizes = [int(n) for n in shape.ravel()] if shape is not None else node.integers("output_shape")
     if len(sizes) != 4:
         raise RefusedError(f"the shape {sizes} is not that of pictures")
-    return affine_grid(node, node.input("Theta"), (sizes[2], sizes[3]), corners=bool(node.integer("align_corners", 1)))
+    return affine_grid(node, node.slot("Theta"), (sizes[2], sizes[3]), corners=bool(node.integer("align_corners", 1)))
 
 
 def deformable_convolution(node: PaddleNode) -> Value:
-    pads = node.numbers("paddings")
+    pads = node.integers("paddings")
     pads = pads * 2 if len(pads) == 2 else [*pads[::2], *pads[1::2]]
     window: dict[str, object] = {
-        "strides": node.numbers("strides"),
-        "dilations": node.numbers("dilations"),
+        "strides": node.integers("strides"),
+        "dilations": node.integers("dilations"),
         "pads": pads,
         "group": max(1, node.integer("groups", 1)),
     }
-    inputs = [node.input("Input"), node.input("Filter"), node.input("Offset"), None, node.get("Mask")]
+    inputs = [node.slot("Input"), node.slot("Filter"), node.slot("Offset"), None, node.optional_slot("Mask")]
     return deformed(node, inputs, window, max(1, node.integer("deformable_groups", 1)))
 
 
 def max_with_places(node: PaddleNode) -> Result:
     """Places count in their plane."""
-    size, dims = node.numbers("ksize"), node.dims
+    size, dims = node.integers("ksize"), node.dims
     if node.integer("adaptive"):
         if node.used(*node.outputs.get("Mask", ())):
             raise RefusedError("adaptive pooling with places is not supported")
@@ -327,7 +327,7 @@ def max_with_places(node: PaddleNode) -> Result:
     if node.integer("global_pooling"):
         window = {"kernel_shape": list(dims[2:]), "strides": [1, 1]}
     else:
-        window = {"kernel_shape": size, "strides": node.numbers("strides"), "pads": node.numbers("paddings") * 2}
+        window = {"kernel_shape": size, "strides": node.integers("strides"), "pads": node.integers("paddings") * 2}
     values, places = node.builder.adds("MaxPoolWithIndices", 2, node.x, **window)
     plane = np.array(math.prod(dims[2:]), np.int64)
     return {"Out": values, "Mask": node.add("Cast", node.add("Mod", places, plane), to="i32")}
@@ -336,17 +336,17 @@ def max_with_places(node: PaddleNode) -> Result:
 def unpool(node: PaddleNode) -> Value:
     """Places count in the planes of the result."""
     n, channels, *_ = node.dims
-    window = {name: node.numbers(name) for name in ("ksize", "strides", "paddings")}
+    window = {name: node.integers(name) for name in ("ksize", "strides", "paddings")}
     sizes = (
-        node.numbers("output_size")
-        if node.numbers("output_size")
+        node.integers("output_size")
+        if node.integers("output_size")
         else [(m - 1) * s - 2 * p + k for m, k, s, p in zip(node.dims[2:], *window.values(), strict=True)]
     )
     plane = np.arange(n * channels).reshape(n, channels, 1, 1) * math.prod(sizes[-2:])
-    at = node.add("Add", node.add("Cast", node.input("Indices"), to="i64"), plane.astype(np.int64))
+    at = node.add("Add", node.add("Cast", node.slot("Indices"), to="i64"), plane.astype(np.int64))
     shape = node.ints(n, channels, *sizes[-2:])
     kernel = {"kernel_shape": window["ksize"], "strides": window["strides"], "pads": window["paddings"] * 2}
-    return spelled(node.builder, "MaxUnpool", [node.x, at, shape], 1, **kernel)[0]
+    return decomposed(node.builder, "MaxUnpool", [node.x, at, shape], 1, **kernel)[0]
 
 
 ELEMENTS: dict[str, Callable[[PaddleNode], Result]] = {
@@ -358,7 +358,7 @@ ELEMENTS: dict[str, Callable[[PaddleNode], Result]] = {
     "index_sample": along_axis,
     "take_along_axis": along_axis,
     "index_select": lambda node: node.add(
-        "Gather", node.x, node.add("Cast", node.input("Index"), to="i64"), axis=node.integer("dim")
+        "Gather", node.x, node.add("Cast", node.slot("Index"), to="i64"), axis=node.integer("dim")
     ),
     "put_along_axis": put_along_axis,
     "set_value": set_value,

@@ -26,7 +26,7 @@ def yolo_box(node: PaddleNode) -> dict[str, Value]:
     Anchor by anchor, then row by row.  Both are zeros where the objectness is below the threshold.
     """
     n, channels, h, w = node.dims if len(node.dims) == 4 else (0,) * 4
-    sizes, classes, aware = node.numbers("anchors"), node.integer("class_num", 1), bool(node.integer("iou_aware"))
+    sizes, classes, aware = node.integers("anchors"), node.integer("class_num", 1), bool(node.integer("iou_aware"))
     count, cells = len(sizes) // 2, h * w
     if min(count, classes) < 1 or channels != count * (5 + classes + aware) or count * cells > MOST_BOXES:
         raise RefusedError(f"it reads {count} anchors of {5 + classes + aware} numbers from {list(node.dims)}")
@@ -62,8 +62,8 @@ def _corners(node: PaddleNode, xy: Value, wh: Value, grid: tuple[int, int, int])
     if stride < 1:
         raise RefusedError(f"downsample_ratio {stride} is impossible")
     places, cells = yolo_grid.places(h, w) - np.float32(0.5 * (scale - 1)), yolo_grid.extents(h, w)
-    anchors = np.array(node.numbers("anchors"), np.float32).reshape(1, count, 2, 1) / (cells * np.float32(stride))
-    picture = node.add("Gather", node.add("Cast", node.input("ImgSize"), to=str(F32)), np.array([1, 0]), axis=1)
+    anchors = np.array(node.integers("anchors"), np.float32).reshape(1, count, 2, 1) / (cells * np.float32(stride))
+    picture = node.add("Gather", node.add("Cast", node.slot("ImgSize"), to=str(F32)), np.array([1, 0]), axis=1)
     picture = node.reshape(picture, -1, 1, 2, 1)
     centre = node.add("Mul", node.add("Add", node.add("Mul", node.add("Sigmoid", xy), scale), places), 1 / cells)
     half = node.add("Mul", node.add("Exp", wh), anchors / 2)
@@ -79,7 +79,7 @@ def multiclass_nms(node: PaddleNode) -> dict[str, Value]:
     Boxes counted in whole pixels are a pixel larger than their corners say: the far corner is moved while boxes are
     compared.
     """
-    boxes, scores = node.input("BBoxes"), node.input("Scores")
+    boxes, scores = node.slot("BBoxes"), node.slot("Scores")
     dims, (items, classes, count) = node.builder.dims(boxes), (0, 0, *node.builder.dims(scores))[-3:]
     if dims != (1, count, 4) or items != 1:
         shapes = f"boxes {list(dims)} with scores {list(node.builder.dims(scores))}"

@@ -19,7 +19,7 @@ def _one(type: str) -> Callable[[PaddleNode], Value]:
 
 
 def _two(type: str) -> Callable[[PaddleNode], Value]:
-    return lambda node: node.add(type, node.x, node.input("Y"))
+    return lambda node: node.add(type, node.x, node.slot("Y"))
 
 
 _STRAIGHT = 16.0
@@ -64,8 +64,8 @@ def maxout(node: PaddleNode) -> Value:
 
 
 def _axes(node: PaddleNode, name: str = "axis") -> Value:
-    every = node.integer("reduce_all") or not node.numbers(name)
-    return node.ints(*(range(len(node.dims)) if every else node.numbers(name)))
+    every = node.integer("reduce_all") or not node.integers(name)
+    return node.ints(*(range(len(node.dims)) if every else node.integers(name)))
 
 
 def norm(node: PaddleNode) -> Value:
@@ -95,14 +95,14 @@ def truth(kind: str) -> Callable[[PaddleNode], Value]:
 
 def modulo(node: PaddleNode) -> Value:
     """The remainder with the divisor's sign."""
-    a, b = node.broadcast(node.x, node.input("Y"), node.integer("axis", -1))
+    a, b = node.broadcast(node.x, node.slot("Y"), node.integer("axis", -1))
     if not node.builder.type(a).dtype.is_float:
         return node.add("Mod", a, b)
     return remainder(node, a, b)
 
 
 def floor_division(node: PaddleNode) -> Value:
-    a, b = node.broadcast(node.x, node.input("Y"), node.integer("axis", -1))
+    a, b = node.broadcast(node.x, node.slot("Y"), node.integer("axis", -1))
     if not node.builder.type(a).dtype.is_float:
         return node.add("Div", node.add("Sub", a, node.add("Mod", a, b)), b)
     return node.add("Floor", node.add("Div", a, b))
@@ -116,20 +116,20 @@ def logit(node: PaddleNode) -> Value:
 
 def weighted_product(node: PaddleNode) -> Value:
     """addmm: beta times the first, plus alpha times the product of the others."""
-    y = node.add("MatMul", node.input("X"), node.input("Y"))
+    y = node.add("MatMul", node.slot("X"), node.slot("Y"))
     return node.add(
         "Add",
-        node.add("Mul", node.input("Input"), node.number("Beta", 1.0)),
+        node.add("Mul", node.slot("Input"), node.number("Beta", 1.0)),
         node.add("Mul", y, node.number("Alpha", 1.0)),
     )
 
 
 def dot(node: PaddleNode) -> Value:
-    return node.add("ReduceSum", node.add("Mul", node.x, node.input("Y")), node.ints(-1), keepdims=0)
+    return node.add("ReduceSum", node.add("Mul", node.x, node.slot("Y")), node.ints(-1), keepdims=0)
 
 
 def in_between(node: PaddleNode) -> Value:
-    return node.add("Add", node.x, node.add("Mul", node.input("Weight"), node.add("Sub", node.input("Y"), node.x)))
+    return node.add("Add", node.x, node.add("Mul", node.slot("Weight"), node.add("Sub", node.slot("Y"), node.x)))
 
 
 # -------------------------------------------------------------------------------------------------- quantisation
@@ -152,20 +152,20 @@ def _counted(node: PaddleNode, step: Value, most: int) -> Value:
 
 def quantize(node: PaddleNode) -> Result:
     """Numbers of steps."""
-    step, most = _scale(node, node.input("Scale", "InScale"), len(node.dims))
+    step, most = _scale(node, node.slot("Scale", "InScale"), len(node.dims))
     y = _counted(node, step, most)
     return {"Y": y} if node.type == "quantize_linear" else {"Out": y}
 
 
 def dequantize(node: PaddleNode) -> Result:
-    step, _ = _scale(node, node.input("Scale"), len(node.dims))
+    step, _ = _scale(node, node.slot("Scale"), len(node.dims))
     y = node.add("Mul", node.add("Cast", node.x, to="f32"), step)
     return {"Y": y} if node.type == "dequantize_linear" else {"Out": y}
 
 
 def round_trip(node: PaddleNode) -> Value:
     """Rounded to the grid of a learnt range."""
-    step, most = _scale(node, node.input("InScale"), len(node.dims))
+    step, most = _scale(node, node.slot("InScale"), len(node.dims))
     return node.add("Mul", _counted(node, step, most), step)
 
 
@@ -182,9 +182,9 @@ def round_trip_of_itself(node: PaddleNode) -> Value:
 def dequantize_max(node: PaddleNode) -> Value:
     """x times scale over the greatest number; a product may have a scale of each channel and one of the input."""
     if node.type == "fake_dequantize_max_abs":
-        return node.add("Mul", node.x, node.add("Div", node.input("Scale"), node.number("max_range", 127.0)))
+        return node.add("Mul", node.x, node.add("Div", node.slot("Scale"), node.number("max_range", 127.0)))
     x, axis = node.x, node.integer("quant_axis", 1 if len(node.slots["Scales"]) > 1 else 0)
-    for bits, scale in zip(node.numbers("quant_bits"), node.slots["Scales"], strict=False):
+    for bits, scale in zip(node.integers("quant_bits"), node.slots["Scales"], strict=False):
         step = node.add("Div", node.reshape(scale, -1), float((1 << (bits - 1)) - 1))
         one = math.prod(node.builder.dims(scale)) == 1
         x = node.add("Mul", x, step if one else node.channels(step, x, axis))
@@ -218,8 +218,8 @@ FUNCTIONS: dict[str, Callable[[PaddleNode], Result]] = {
             ("bitwise_xor", "BitwiseXor"),
         )
     },
-    "mv": lambda node: node.add("MatMul", node.x, node.input("Vec")),
-    "not_equal": lambda node: node.add("Not", node.add("Equal", node.x, node.input("Y"))),
+    "mv": lambda node: node.add("MatMul", node.x, node.slot("Vec")),
+    "not_equal": lambda node: node.add("Not", node.add("Equal", node.x, node.slot("Y"))),
     "softplus": softplus,
     "softshrink": soft_shrink,
     "hard_shrink": hard_shrink,

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, group_norm
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.paddle.node import PaddleNode
 from tenon.ir.graph import Value
 
 
 def _padding(node: PaddleNode, window: dict[str, Any]) -> dict[str, Any]:
-    algorithm, pads = node.text("padding_algorithm", "EXPLICIT"), node.numbers("paddings")
+    algorithm, pads = node.text("padding_algorithm", "EXPLICIT"), node.integers("paddings")
     if algorithm in ("SAME", "VALID"):
         return window | {"auto_pad": "SAME_UPPER" if algorithm == "SAME" else "VALID"}
     spatial = len(window["strides"])
@@ -27,23 +27,25 @@ def _padding(node: PaddleNode, window: dict[str, Any]) -> dict[str, Any]:
 
 def _convolution_window(node: PaddleNode) -> dict[str, Any]:
     """Padding to the same size goes with windows that are not dilated."""
-    dilations = node.numbers("dilations")
+    dilations = node.integers("dilations")
     if node.text("padding_algorithm") == "SAME":
         dilations = [1] * len(dilations)
     return _padding(
-        node, {"strides": node.numbers("strides"), "dilations": dilations, "group": max(1, node.integer("groups", 1))}
+        node, {"strides": node.integers("strides"), "dilations": dilations, "group": max(1, node.integer("groups", 1))}
     )
 
 
 def convolution(node: PaddleNode) -> Value:
-    x = node.add("Conv", node.input("Input"), node.input("Filter"), node.get("Bias"), **_convolution_window(node))
+    x = node.add(
+        "Conv", node.slot("Input"), node.slot("Filter"), node.optional_slot("Bias"), **_convolution_window(node)
+    )
     return node.add("Relu", x) if node.integer("fuse_relu") or node.text("fuse_activation") == "relu" else x
 
 
 def deconvolution(node: PaddleNode) -> Value:
     """Padding to the same size is that of a convolution of the input."""
-    window, size = _convolution_window(node), node.numbers("output_size")
-    x, kernel = node.input("Input"), node.builder.dims(node.input("Filter"))[2:]
+    window, size = _convolution_window(node), node.integers("output_size")
+    x, kernel = node.slot("Input"), node.builder.dims(node.slot("Filter"))[2:]
     if window.pop("auto_pad", "") == "SAME_UPPER":
         each = list(zip(node.builder.dims(x)[2:], kernel, window["strides"], strict=True))
         total = [max(0, (-(-n // s) - 1) * s + k - n) for n, k, s in each]
@@ -51,27 +53,30 @@ def deconvolution(node: PaddleNode) -> Value:
     if size:
         window["output_shape"] = size
         window.setdefault("auto_pad", "NOTSET")
-    elif node.numbers("output_padding"):
-        window["output_padding"] = node.numbers("output_padding")
-    return node.add("ConvTranspose", x, node.input("Filter"), node.get("Bias"), **window)
+    elif node.integers("output_padding"):
+        window["output_padding"] = node.integers("output_padding")
+    return node.add("ConvTranspose", x, node.slot("Filter"), node.optional_slot("Bias"), **window)
 
 
 def batch_norm(node: PaddleNode) -> Value:
-    parameters = [node.input(slot) for slot in ("Scale", "Bias", "Mean", "Variance")]
+    parameters = [node.slot(slot) for slot in ("Scale", "Bias", "Mean", "Variance")]
     return node.add("BatchNormalization", node.x, *parameters, epsilon=node.number("epsilon", 1e-5))
 
 
 def layer_norm(node: PaddleNode) -> Value:
     axis, dims = node.integer("begin_norm_axis", 1), node.dims
     shape = dims[axis:]
-    scale, bias = ((None if v is None else node.reshape(v, *shape)) for v in (node.get("Scale"), node.get("Bias")))
+    scale, bias = (
+        (None if v is None else node.reshape(v, *shape))
+        for v in (node.optional_slot("Scale"), node.optional_slot("Bias"))
+    )
     scale = scale if scale is not None else node.value(np.ones(shape, np.float32))
     return node.add("LayerNormalization", node.x, scale, bias, axis=axis, epsilon=node.number("epsilon", 1e-5))
 
 
 def instance_norm(node: PaddleNode) -> Value:
     ones = np.ones(node.dims[1], np.float32)
-    scale, bias = node.get("Scale"), node.get("Bias")
+    scale, bias = node.optional_slot("Scale"), node.optional_slot("Bias")
     return node.add(
         "InstanceNormalization",
         node.x,
@@ -83,13 +88,18 @@ def instance_norm(node: PaddleNode) -> Value:
 
 def normalised_groups(node: PaddleNode) -> Value:
     return group_norm(
-        node, node.x, node.integer("groups", 1), node.get("Scale"), node.get("Bias"), node.number("epsilon", 1e-5)
+        node,
+        node.x,
+        node.integer("groups", 1),
+        node.optional_slot("Scale"),
+        node.optional_slot("Bias"),
+        node.number("epsilon", 1e-5),
     )
 
 
 def pooling(node: PaddleNode) -> Value:
     average, dims = node.text("pooling_type", "max") == "avg", node.dims
-    size = node.numbers("ksize")
+    size = node.integers("ksize")
     if node.integer("global_pooling"):
         return node.add("GlobalAveragePool" if average else "GlobalMaxPool", node.x)
     type = "AveragePool" if average else "MaxPool"
@@ -97,13 +107,13 @@ def pooling(node: PaddleNode) -> Value:
         return adaptive_pool(
             node, node.x, [n if k < 0 else k for n, k in zip(dims[2:], size, strict=True)], average=average
         )
-    options = _padding(node, {"strides": node.numbers("strides"), "kernel_shape": size})
+    options = _padding(node, {"strides": node.integers("strides"), "kernel_shape": size})
     include = {"count_include_pad": int(not node.integer("exclusive", 1))} if average else {}
     return node.add(type, node.x, **options, ceil_mode=node.integer("ceil_mode"), **include)
 
 
 def prelu(node: PaddleNode) -> Value:
-    slope = node.input("Alpha")
+    slope = node.slot("Alpha")
     return node.add(
         "PRelu", node.x, node.channels(node.reshape(slope, -1), node.x) if node.text("mode") == "channel" else slope
     )
@@ -119,10 +129,10 @@ def interpolate(node: PaddleNode) -> Value:
     factors = [float(s) for s in scales] if isinstance(scales, list | np.ndarray) else [float(scales)]
     if sizes is not None and sizes.constant:
         out = [int(n) for n in sizes.array]
-    elif sizes is not None or (node.get("Scale") is not None and not node.input("Scale").constant):
+    elif sizes is not None or (node.optional_slot("Scale") is not None and not node.slot("Scale").constant):
         raise RefusedError("a size computed at run time is not supported")
     else:
-        given = node.get("Scale")
+        given = node.optional_slot("Scale")
         factors = [float(s) for s in given.array.ravel()] if given is not None else factors
         if factors and factors[0] > 0:
             factors = factors * len(out) if len(factors) == 1 else factors
@@ -147,14 +157,14 @@ def interpolate(node: PaddleNode) -> Value:
 
 def fold(node: PaddleNode) -> Value:
     """Windows summed where they overlap."""
-    pads = node.numbers("paddings")
+    pads = node.integers("paddings")
     window: dict[str, Any] = {
-        "strides": node.numbers("strides"),
-        "dilations": node.numbers("dilations"),
+        "strides": node.integers("strides"),
+        "dilations": node.integers("dilations"),
         "pads": pads * 2 if len(pads) == 2 else pads,
     }
-    size, kernel = node.numbers("output_sizes"), node.numbers("kernel_sizes")
-    return spelled(node.builder, "Col2Im", [node.x, node.ints(*size), node.ints(*kernel)], **window)[0]
+    size, kernel = node.integers("output_sizes"), node.integers("kernel_sizes")
+    return decomposed(node.builder, "Col2Im", [node.x, node.ints(*size), node.ints(*kernel)], **window)[0]
 
 
 def dropout(node: PaddleNode) -> Value:

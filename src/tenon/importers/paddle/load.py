@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
+from tenon.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.paddle import pir
 from tenon.importers.paddle.node import PaddleNode, Result, looks_like_type
 from tenon.importers.paddle.program import DTYPES, PaddleOperation, PaddleProgram, PaddleVariable
@@ -307,7 +306,7 @@ class _ProgramImporter:
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
             context = PaddleNode(self.builder, op, self.types, self.read)
-            if context.begin():
+            if context.inputs_known:
                 made = OPERATORS[op.type](context)
                 for name, value in _named(dict(op.outputs), made):
                     self.builder[name] = value
@@ -324,4 +323,4 @@ class _ProgramImporter:
             raise FormatError(f"{self.builder.file.name}: the input '{variable.name}' has no type that is supported")
         name = variable.name
         dims = tuple(d if d > 0 else 1 if axis == 0 else f"{name}_{axis}" for axis, d in enumerate(variable.dims))
-        port(self.builder, name, TensorType(DType.of(np.dtype(DTYPES[variable.dtype])), dims))
+        required_input(self.builder, name, TensorType(DType.of(np.dtype(DTYPES[variable.dtype])), dims))

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext
@@ -36,6 +34,8 @@ class PaddleNode(NodeContext):
     """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program, and
     ``read`` are the names that any of them reads or the program returns."""
 
+    builder: GraphBuilder
+
     def __init__(
         self, builder: GraphBuilder, op: PaddleOperation, others: frozenset[str], read: frozenset[str]
     ) -> None:
@@ -45,63 +45,39 @@ class PaddleNode(NodeContext):
         every = {slot: [builder[name] for name in names] for slot, names in op.inputs.items()}
         self.slots = {slot: values for slot, values in every.items() if not slot.endswith("=")}
         self.outputs = op.outputs
-        self.attributes: dict[str, Any] = dict(op.attributes)
+        attributes = self.attributes = dict(op.attributes)
         for slot in every.keys() - self.slots.keys():
-            self.attributes[slot[:-1]] = _numbers(slot[:-1], every[slot])
+            attributes[slot[:-1]] = _numbers(slot[:-1], every[slot])
         if str(self.attributes.get("data_format", self.attributes.get("data_layout", ""))) in ("NHWC", "NDHWC"):
             raise RefusedError("only NCHW is supported")
 
     def used(self, *names: str) -> bool:
         return not self.read.isdisjoint(names)
 
-    def begin(self) -> bool:
-        """Whether the types of all inputs are known."""
+    @property
+    def inputs_known(self) -> bool:
         return all(is_known(v) for values in self.slots.values() for v in values)
 
-    def get(self, slot: str) -> Value | None:
-        found = self.slots.get(slot)
-        return found[0] if found else None
+    def optional_slot(self, slot: str) -> Value | None:
+        values = self.slots.get(slot)
+        return values[0] if values else None
 
-    def input(self, *slots: str) -> Value:
+    def slot(self, *slots: str) -> Value:
         """The first of these slots that holds something.  Raises RefusedError."""
         for slot in slots:
-            value = self.get(slot)
+            value = self.optional_slot(slot)
             if value is not None:
                 return value
         raise RefusedError(f"its input {slots[0]} is missing")
 
     @property
     def x(self) -> Value:
-        return self.input("X", "Input")
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.builder.dims(self.x)
-
-    def integer(self, name: str, default: int = 0) -> int:
-        value = self._single(name, default)
-        return int(value) if isinstance(value, int | float) else default
-
-    def number(self, name: str, default: float = 0.0) -> float:
-        value = self._single(name, default)
-        return float(value) if isinstance(value, int | float) else default
-
-    def _single(self, name: str, default: float) -> Any:
-        """Of a list of one number, the number."""
-        value = self.attributes.get(name, default)
-        return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-    def text(self, name: str, default: str = "") -> str:
-        return str(self.attributes.get(name, default))
-
-    def numbers(self, name: str) -> list[int]:
-        value = self.attributes.get(name, [])
-        return [int(v) for v in value] if isinstance(value, list | np.ndarray) else [int(value)]
+        return self.slot("X", "Input")
 
     @property
     def reduced(self) -> list[int]:
         """The axes that a reduction goes over: all, where it says so or names none."""
-        axes = self.numbers("dim") if "dim" in self.attributes else [0]
+        axes = self.integers("dim") if "dim" in self.attributes else [0]
         return list(range(len(self.dims))) if self.integer("reduce_all") or not axes else axes
 
     def vector(self, *slots: str) -> Value | None:

@@ -53,11 +53,11 @@ from tenon.ir.graph import Value
 
 def reshape(node: PaddleNode) -> Value:
     shape = node.vector("ShapeTensor", "Shape")
-    return node.add("Reshape", node.x, shape if shape is not None else node.ints(*node.numbers("shape")))
+    return node.add("Reshape", node.x, shape if shape is not None else node.ints(*node.integers("shape")))
 
 
 def transpose(node: PaddleNode) -> Value:
-    return node.add("Transpose", node.x, perm=node.numbers("axis"))
+    return node.add("Transpose", node.x, perm=node.integers("axis"))
 
 
 def flatten(node: PaddleNode) -> Value:
@@ -72,34 +72,34 @@ def flatten_range(node: PaddleNode) -> Value:
 
 
 def squeeze(node: PaddleNode) -> Value:
-    axes = [a for a in node.numbers("axes") if node.dims[node.axis(a, len(node.dims))] == 1]
+    axes = [a for a in node.integers("axes") if node.dims[node.axis(a, len(node.dims))] == 1]
     return (
-        node.add("Squeeze", node.x, node.ints(*axes)) if axes or node.numbers("axes") else node.add("Squeeze", node.x)
+        node.add("Squeeze", node.x, node.ints(*axes)) if axes or node.integers("axes") else node.add("Squeeze", node.x)
     )
 
 
 def unsqueeze(node: PaddleNode) -> Value:
     axes = node.vector("AxesTensorList", "AxesTensor")
-    return node.add("Unsqueeze", node.x, axes if axes is not None else node.ints(*node.numbers("axes")))
+    return node.add("Unsqueeze", node.x, axes if axes is not None else node.ints(*node.integers("axes")))
 
 
 def slices(node: PaddleNode) -> Value:
     """Backwards the end -1 among the attributes is the place before the first, as 2.x has it."""
     starts, ends = node.vector("StartsTensorList", "StartsTensor"), node.vector("EndsTensorList", "EndsTensor")
-    axes, steps = node.numbers("axes"), node.numbers("strides") if node.type == "strided_slice" else []
-    starts = starts if starts is not None else node.ints(*node.numbers("starts"))
+    axes, steps = node.integers("axes"), node.integers("strides") if node.type == "strided_slice" else []
+    starts = starts if starts is not None else node.ints(*node.integers("starts"))
     if ends is None:
         past = dict(enumerate(steps))
         ends = node.ints(
-            *(-(2**31) if n == -1 and past.get(i, 1) < 0 else n for i, n in enumerate(node.numbers("ends")))
+            *(-(2**31) if n == -1 and past.get(i, 1) < 0 else n for i, n in enumerate(node.integers("ends")))
         )
     x = node.add("Slice", node.x, starts, ends, node.ints(*axes), node.ints(*steps) if steps else None)
-    gone = node.numbers("decrease_axis")
+    gone = node.integers("decrease_axis")
     return node.add("Squeeze", x, node.ints(*gone)) if gone else x
 
 
 def split(node: PaddleNode) -> Sequence[Value]:
-    axis, sizes = node.axis(node.integer("axis"), len(node.dims)), node.numbers("sections")
+    axis, sizes = node.axis(node.integer("axis"), len(node.dims)), node.integers("sections")
     if not sizes:
         return node.equal_parts(node.x, axis, node.integer("num") or len(node.outputs.get("Out", [])))
     rest = node.dims[axis] - sum(s for s in sizes if s > 0)
@@ -111,7 +111,7 @@ def concat(node: PaddleNode) -> Value:
 
 
 def expand(node: PaddleNode) -> Value:
-    shape = node.numbers("shape")
+    shape = node.integers("shape")
     pad = [1] * (len(shape) - len(node.dims))
     return node.add(
         "Expand", node.x, node.ints(*(n if s == -1 else s for s, n in zip(shape, [*pad, *node.dims], strict=True)))
@@ -119,7 +119,7 @@ def expand(node: PaddleNode) -> Value:
 
 
 def tile(node: PaddleNode) -> Value:
-    times = node.numbers("repeat_times" if node.type == "tile" else "expand_times")
+    times = node.integers("repeat_times" if node.type == "tile" else "expand_times")
     rank = max(len(times), len(node.dims))
     x = node.reshape(node.x, *(1,) * (rank - len(node.dims)), *node.dims)
     return node.add("Tile", x, node.ints(*(1,) * (rank - len(times)), *times))
@@ -127,7 +127,7 @@ def tile(node: PaddleNode) -> Value:
 
 def pad(node: PaddleNode) -> Value:
     """pad2d: top, bottom, left, right; pad3d: left, right, top, bottom, front, back; pad: all axes."""
-    pads, rank = node.numbers("paddings"), len(node.dims)
+    pads, rank = node.integers("paddings"), len(node.dims)
     if node.type == "pad":
         before, after = pads[::2], pads[1::2]
     elif node.type == "pad2d":
@@ -160,7 +160,7 @@ def repeated(node: PaddleNode) -> Value:
 def crop(node: PaddleNode) -> Value:
     given = [(slot, name) for slot, name in (("Offsets", "offsets"), ("Shape", "shape"))]
     starts, sizes = (
-        [int(n) for n in v.array] if (v := node.vector(slot)) is not None and v.constant else node.numbers(name)
+        [int(n) for n in v.array] if (v := node.vector(slot)) is not None and v.constant else node.integers(name)
         for slot, name in given
     )
     ends = [n if k < 0 else s + k for s, k, n in zip(starts, sizes, node.dims, strict=True)]
@@ -177,7 +177,7 @@ def fill_constant(node: PaddleNode) -> Value:
     text = node.text("str_value")
     number = float(text) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", text) else node.number("value")
     data = np.array(number).astype(numpy_type(node.integer("dtype", 5)))
-    return node.add("Expand", data, dims if dims is not None else node.ints(*node.numbers("shape")))
+    return node.add("Expand", data, dims if dims is not None else node.ints(*node.integers("shape")))
 
 
 def assign_value(node: PaddleNode) -> Value:
@@ -185,21 +185,21 @@ def assign_value(node: PaddleNode) -> Value:
     field = {0: "bool_values", 2: "int32_values", 3: "int64_values"}.get(code, "fp32_values")
     values = node.attributes.get("values", [])
     values = values if len(values) else node.attributes.get(field, [])
-    dims = node.numbers("shape")
+    dims = node.integers("shape")
     return node.builder.constant(np.asarray(values).astype(numpy_type(code)).reshape(dims), "values")
 
 
 def gather(node: PaddleNode) -> Value:
-    index = node.input("Index")
+    index = node.slot("Index")
     flat = node.reshape(index, -1) if len(node.builder.dims(index)) == 2 else index
     return node.add("Gather", node.x, node.add("Cast", flat, to="i64"), axis=node.integer("axis"))
 
 
 def lookup(node: PaddleNode) -> Value:
-    ids = node.input("Ids")
+    ids = node.slot("Ids")
     if node.type == "lookup_table" and node.builder.dims(ids)[-1:] == (1,):
         ids = node.add("Squeeze", ids, node.ints(-1))
-    return node.add("Gather", node.input("W"), node.add("Cast", ids, to="i64"), axis=0)
+    return node.add("Gather", node.slot("W"), node.add("Cast", ids, to="i64"), axis=0)
 
 
 OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
@@ -300,8 +300,8 @@ OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
     "norm": normalize,
     "affine_channel": lambda node: node.add(
         "Add",
-        node.add("Mul", node.x, node.channels(node.input("Scale"), node.x)),
-        node.channels(node.input("Bias"), node.x),
+        node.add("Mul", node.x, node.channels(node.slot("Scale"), node.x)),
+        node.channels(node.slot("Bias"), node.x),
     ),
     "lrn": lambda node: node.add(
         "LRN",
@@ -328,8 +328,8 @@ OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
     "strided_slice": slices,
     "split": split,
     "concat": concat,
-    "stack": lambda node: node.stacked(node.slots["X"], node.integer("axis")),
-    "unstack": lambda node: node.unstacked(node.x, node.integer("axis")),
+    "stack": lambda node: node.stack(node.slots["X"], node.integer("axis")),
+    "unstack": lambda node: node.unstack(node.x, node.integer("axis")),
     "expand_v2": expand,
     "expand": tile,
     "tile": tile,
@@ -343,7 +343,7 @@ OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
     },
     **{f"elementwise_f{name}": binary(type) for name, type in (("max", "Max"), ("min", "Min"))},
     "trunc": lambda node: truncated(node, node.x),
-    "channel_shuffle": lambda node: node.shuffled(node.x, node.integer("groups", 1)),
+    "channel_shuffle": lambda node: node.channel_shuffle(node.x, node.integer("groups", 1)),
     "pixel_unshuffle": pixel_unshuffle,
     "repeat_interleave": repeated,
     "crop_tensor": crop,
@@ -356,7 +356,7 @@ OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
     "pixel_shuffle": lambda node: node.add(
         "DepthToSpace", node.x, blocksize=node.integer("upscale_factor", 1), mode="CRD"
     ),
-    "shuffle_channel": lambda node: node.shuffled(node.x, node.integer("group", 1)),
+    "shuffle_channel": lambda node: node.channel_shuffle(node.x, node.integer("group", 1)),
     "shape": shape,
     "fill_constant": fill_constant,
     "assign_value": assign_value,
@@ -367,7 +367,7 @@ OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {
     "lookup_table_v2": lookup,
     "dropout": dropout,
     "rnn": rnn,
-    "where": lambda node: node.add("Where", node.input("Condition"), node.x, node.input("Y")),
+    "where": lambda node: node.add("Where", node.slot("Condition"), node.x, node.slot("Y")),
     **DETECTION,
     **BOXES,
     **ELEMENTS,

@@ -25,7 +25,7 @@ def binary(type: str) -> Callable[[PytorchNode], Value]:
 
 
 def logical(type: str) -> Callable[[PytorchNode], Value]:
-    return lambda node: node.add(type, *(_truth(node, node.arguments.get(name)) for name in ("self", "other")))
+    return lambda node: node.add(type, *(_truth(node, node.attributes.get(name)) for name in ("self", "other")))
 
 
 def logical_not(node: PytorchNode) -> Value:
@@ -39,7 +39,7 @@ def _truth(node: PytorchNode, given: Any) -> Value:
 
 def bitwise(type: str, of_truth: str) -> Callable[[PytorchNode], Value]:
     def made(node: PytorchNode) -> Value:
-        operands = [node.operand("self"), *([node.operand("other")] if "other" in node.arguments else [])]
+        operands = [node.operand("self"), *([node.operand("other")] if "other" in node.attributes else [])]
         return node.add(of_truth if node.kind == "bool" else type, *operands)
 
     return made
@@ -71,7 +71,7 @@ def remainder(node: PytorchNode) -> Value:
 
 
 def power(node: PytorchNode) -> Value:
-    base, exponent = node.arguments.get("self"), node.arguments.get("exponent")
+    base, exponent = node.attributes.get("self"), node.attributes.get("exponent")
     if exponent == 2 and isinstance(base, Value):
         return node.add("Mul", node.cast(base), node.cast(base))
     return node.add("Pow", node.operand("self"), node.operand("exponent"))
@@ -205,11 +205,11 @@ def extreme(type: str, place: str) -> Callable[[PytorchNode], Made]:
     """The extreme of two tensors, of all elements, or of an axis, with its place."""
 
     def made(node: PytorchNode) -> Made:
-        if "other" in node.arguments:
+        if "other" in node.attributes:
             return binary(type.removeprefix("Reduce"))(node)
         if not node.dims:
-            return [node.x, node.builder.constant(np.array(0, np.int64))] if "dim" in node.arguments else node.x
-        if "dim" not in node.arguments:
+            return [node.x, node.builder.constant(np.array(0, np.int64))] if "dim" in node.attributes else node.x
+        if "dim" not in node.attributes:
             return node.add(type, node.x, node.ints(*range(len(node.dims))), keepdims=0)
         keep, dim = int(node.flag("keepdim")), node.dim()
         values = node.add(type, node.x, node.ints(dim), keepdims=keep)
@@ -302,7 +302,7 @@ def ranked(node: PytorchNode) -> Made:
     """The k-th smallest along an axis and its place; the median is the lower one of two."""
     if not node.dims:
         return [node.x, node.builder.constant(np.array(0, np.int64))]
-    whole = node.name == "median" and "dim" not in node.arguments
+    whole = node.name == "median" and "dim" not in node.attributes
     x, dim = (node.reshape(node.x, -1), 0) if whole else (node.x, node.dim("dim", -1))
     size = node.builder.dims(x)[dim]
     k = (size + 1) // 2 if node.name == "median" else node.integer("k", 1)

@@ -188,7 +188,7 @@ def scatter(node: PytorchNode) -> Value:
         raise RefusedError(f"scattering with '{how}' is not supported")
     index = node.cast(node.get("index"), _I64)
     places = node.builder.dims(index)
-    source = node.arguments.get("src")
+    source = node.attributes.get("src")
     if isinstance(source, Value):
         fits = zip(node.builder.dims(source), places, strict=True)
         extra = [i for i, (n, m) in enumerate(fits) if n != m]

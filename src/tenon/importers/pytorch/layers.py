@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, group_norm, sampled
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.decompositions.recurrent_layers import CUDNN, Direction, run
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
@@ -45,7 +45,7 @@ def linear(node: PytorchNode) -> Value:
     weights, bias = node.get("weight"), node.get("bias")
     if len(node.dims) == 2 and len(node.builder.dims(weights)) == 2:
         return node.add("Gemm", node.x, weights, bias, transB=1)
-    y = node.add("MatMul", node.x, node.swapped(weights))
+    y = node.add("MatMul", node.x, node.transpose_last(weights))
     return y if bias is None else node.add("Add", y, bias)
 
 
@@ -92,7 +92,7 @@ def attention(node: PytorchNode) -> Value:
         key, values = (_repeated(node, v, len(node.builder.dims(v)) - 3, times) for v in (key, values))
     (*_, steps, width), (*_, lasts, _) = node.builder.dims(query), node.builder.dims(key)
     factor = node.get("scale", 1 / math.sqrt(width))
-    scores = node.add("Mul", node.add("MatMul", query, node.swapped(key)), node.full(factor))
+    scores = node.add("Mul", node.add("MatMul", query, node.transpose_last(key)), node.full(factor))
     lowest = float(np.finfo(node.numpy).min)
     if node.flag("is_causal"):
         scores = node.add("Add", scores, np.triu(np.full((steps, lasts), lowest, node.numpy), 1))
@@ -230,7 +230,7 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value
             centre = "half_pixel"
         if node.flag("align_corners"):
             centre = "align_corners"
-        given = [node.get(name) for name in ("scales_d", "scales_h", "scales_w", "scales") if name in node.arguments]
+        given = [node.get(name) for name in ("scales_d", "scales_h", "scales_w", "scales") if name in node.attributes]
         factors = given[0] if len(given) == 1 and isinstance(given[0], list) else given or node.get("scale_factors")
         options = {
             "mode": mode,
@@ -266,7 +266,7 @@ def col2im(node: PytorchNode) -> Value:
         "dilations": node.per_axis("dilation", 2),
         "pads": node.per_axis("padding", 2, 0) * 2,
     }
-    y = spelled(node.builder, "Col2Im", [x, node.ints(*size), node.ints(*kernel)], **window)[0]
+    y = decomposed(node.builder, "Col2Im", [x, node.ints(*size), node.ints(*kernel)], **window)[0]
     return _unbatched(node, y, single)
 
 
@@ -284,7 +284,7 @@ def recurrent(kind: str, activation: str = "") -> Callable[[PytorchNode], Sequen
     """torch's LSTM, GRU and RNN: x [T, N, I] or batch first, all weights of a layer and direction in a row."""
 
     def made(node: PytorchNode) -> Sequence[Value]:
-        if "batch_sizes" in node.arguments:
+        if "batch_sizes" in node.attributes:
             raise RefusedError("packed sequences are not supported", "export the module for padded ones")
         given, swap = node.get("hx"), node.flag("batch_first") and len(node.dims) == 3
         states = given if isinstance(given, list) else [given]

@@ -22,6 +22,9 @@ class PytorchNode(NodeContext):
     """The operator about to be made: its arguments by name, the shape and the element type of its first result, and
     which of several results are read."""
 
+    builder: GraphBuilder
+    inputs: list[Value]
+
     def __init__(
         self,
         builder: GraphBuilder,
@@ -30,40 +33,22 @@ class PytorchNode(NodeContext):
         result: tuple[tuple[int, ...], str],
         read: Collection[int] = (0,),
     ) -> None:
-        super().__init__(builder)
-        self.name, self.arguments, self.read = name, arguments, read
+        super().__init__(builder, attributes=arguments)
+        self.name, self.read = name, read
         self.shape, self.kind = result
 
     def get(self, name: str, default: Any = None) -> Any:
-        found = self.arguments.get(name, default)
-        return default if found is None else found
-
-    def integer(self, name: str, default: int = 0) -> int:
-        return int(self.get(name, default))
-
-    def number(self, name: str, default: float = 0.0) -> float:
-        return float(self.get(name, default))
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        return bool(self.get(name, default))
-
-    def per_axis(self, name: str, count: int, default: int = 1) -> list[int]:
-        """One number per spatial axis; torch takes a single one for all."""
-        given = self.get(name, default)
-        numbers = [int(v) for v in given] if isinstance(given, list | tuple) else [int(given)]
-        return numbers * count if len(numbers) == 1 else numbers
+        """An argument as it is; the default for None too."""
+        given = self.attributes.get(name)
+        return default if given is None else given
 
     @property
     def x(self) -> Value:
         for name in ("self", "input", "x"):
-            if isinstance(self.arguments.get(name), Value):
-                found: Value = self.arguments[name]
+            if isinstance(self.attributes.get(name), Value):
+                found: Value = self.attributes[name]
                 return found
         raise RefusedError("its operand is not a tensor")
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.builder.dims(self.x)
 
     def dim(self, name: str = "dim", default: int = 0) -> int:
         """An axis of ``x``, counted from the front; a scalar is taken for a vector of one."""
@@ -94,7 +79,7 @@ class PytorchNode(NodeContext):
 
     def operand(self, name: str, like: np.dtype[Any] | None = None) -> Value:
         """A tensor, or a number, in the element type of the result or in the one given."""
-        found = self.arguments.get(name)
+        found = self.attributes.get(name)
         if isinstance(found, Value):
             return self.cast(found, like)
         value = self.value(self.full(found, like))
@@ -103,7 +88,7 @@ class PytorchNode(NodeContext):
 
     def pair(self, first: str = "self", second: str = "other") -> tuple[Value, Value]:
         """Both operands of a comparison in the type that holds both; a number bends to the tensor's kind."""
-        given = [self.arguments.get(name) for name in (first, second)]
+        given = [self.attributes.get(name) for name in (first, second)]
         types = [self.builder.type(v).dtype.numpy for v in given if isinstance(v, Value)]
         common = np.result_type(*types)
         fractions = any(isinstance(v, float) for v in given)

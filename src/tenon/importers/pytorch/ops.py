@@ -63,7 +63,7 @@ LAYERS: dict[str, Spell] = {
         "DepthToSpace", node.x, blocksize=node.integer("upscale_factor"), mode="CRD"
     ),
     "pixel_unshuffle": n.pixel_unshuffle,
-    "channel_shuffle": lambda node: node.shuffled(node.x, node.integer("groups")),
+    "channel_shuffle": lambda node: node.channel_shuffle(node.x, node.integer("groups")),
     "lstm": n.recurrent("LSTM"),
     "gru": n.recurrent("GRU"),
     "rnn_tanh": n.recurrent("RNN"),

@@ -6,7 +6,6 @@ Source of their meaning: the documentation of tf.raw_ops.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,63 +15,47 @@ from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.decompositions.nms import suppressed
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Made, NodeContext
 from tenon.ir.graph import Array, Value
 
 
-class TensorflowFamilyNode(ABC):
+class TensorflowFamilyNode(NodeContext):
     """An operator of a file: its operands, numbered from 0, and its attributes by TensorFlow's names."""
 
     builder: ChannelsLast
 
     @property
-    @abstractmethod
     def count(self) -> int:
         """How many operands there are."""
-
-    @abstractmethod
-    def x(self, k: int = 0) -> Value:
-        """Operand ``k`` as what it stands for.  Raises RefusedError if there is none."""
-
-    @abstractmethod
-    def integer(self, name: str, default: int = 0) -> int: ...
-
-    @abstractmethod
-    def number(self, name: str, default: float = 0.0) -> float: ...
-
-    @abstractmethod
-    def flag(self, name: str) -> bool: ...
-
-    @abstractmethod
-    def ints(self, name: str) -> list[int]: ...
+        return len(self.inputs)
 
     def stored(self, k: int) -> Value:
-        """Operand ``k`` as it is stored."""
-        return self.x(k)
+        """Operand ``k`` as it is stored; of a quantised one the integers."""
+        return self.input(k)
 
-    def xs(self) -> list[Value]:
-        return [self.x(k) for k in range(self.count)]
+    def all_inputs(self) -> list[Value]:
+        return [self.input(k) for k in range(self.count)]
 
-    def array(self, k: int) -> Array:
-        """A constant operand.  Raises RefusedError if it is computed at run time."""
-        found = self.stored(k)
-        if found.data is None:
-            raise RefusedError(f"input {k} ('{found.name}') is computed at run time; it must be a constant")
-        return found.data
+    def constant_input(self, i: int) -> Array:
+        """The stored data of a constant operand.  Raises RefusedError if it is computed at run time."""
+        value = self.stored(i)
+        if value.data is None:
+            raise RefusedError(f"input {i} ('{value.name}') is computed at run time; it must be a constant")
+        return value.data
 
-    def numbers(self, k: int) -> list[int]:
+    def constant_integers(self, i: int) -> list[int]:
         """A constant operand of integers."""
-        found = self.array(k)
-        if found.dtype.kind not in "iu":
-            raise RefusedError(f"input {k} must hold integers")
-        return [int(v) for v in found.ravel()]
+        data = self.constant_input(i)
+        if data.dtype.kind not in "iu":
+            raise RefusedError(f"input {i} must hold integers")
+        return [int(v) for v in data.ravel()]
 
     def along(self, k: int = 1) -> list[int]:
         """A constant operand of axes of the first one, counted from the front."""
-        found, rank = self.numbers(k), self.builder.type(self.x()).rank
-        if any(not -rank <= a < rank for a in found):
-            raise RefusedError(f"axes {found} do not fit {rank} dimensions")
-        return sorted({a % rank for a in found})
+        axes, rank = self.constant_integers(k), self.builder.type(self.x).rank
+        if any(not -rank <= a < rank for a in axes):
+            raise RefusedError(f"axes {axes} do not fit {rank} dimensions")
+        return sorted({a % rank for a in axes})
 
 
 _Made = TypeVar("_Made")
@@ -80,16 +63,16 @@ OperatorFunction = Callable[[TensorflowFamilyNode], Made]
 
 
 def one(op: str, **attributes: object) -> OperatorFunction:
-    return lambda node: node.builder.add(op, node.x(), **attributes)
+    return lambda node: node.builder.add(op, node.x, **attributes)
 
 
 def two(op: str) -> OperatorFunction:
-    return lambda node: node.builder.add(op, node.x(0), node.x(1))
+    return lambda node: node.builder.add(op, node.input(0), node.input(1))
 
 
 def with_ints(op: str) -> OperatorFunction:
     """The second operand is a constant vector."""
-    return lambda node: node.builder.add(op, node.x(), node.builder.ints(*node.numbers(1)))
+    return lambda node: node.builder.add(op, node.x, node.builder.ints(*node.constant_integers(1)))
 
 
 def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
@@ -99,16 +82,16 @@ def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
 
 # --------------------------------------------------------------------------------------------------- arithmetic
 def _not_equal(node: TensorflowFamilyNode) -> Made:
-    return node.builder.add("Not", node.builder.add("Equal", node.x(0), node.x(1)))
+    return node.builder.add("Not", node.builder.add("Equal", node.input(0), node.input(1)))
 
 
 def _squared_difference(node: TensorflowFamilyNode) -> Made:
-    return node.builder.square(node.builder.add("Sub", node.x(0), node.x(1)))
+    return node.builder.square(node.builder.add("Sub", node.input(0), node.input(1)))
 
 
 def _select(node: TensorflowFamilyNode, *, rows: bool) -> Made:
     """``rows``: a vector chooses whole rows."""
-    condition, x, y = node.stored(0), node.x(1), node.x(2)
+    condition, x, y = node.stored(0), node.input(1), node.input(2)
     rank = node.builder.type(x).rank
     if rows and node.builder.type(condition).rank == 1 < rank:
         condition = node.builder.reshape(condition, (-1, *(1,) * (rank - 1)))
@@ -118,7 +101,7 @@ def _select(node: TensorflowFamilyNode, *, rows: bool) -> Made:
 def matmul(node: TensorflowFamilyNode) -> Made:
     operands = []
     for k, names in ((0, ("transpose_a", "adj_x")), (1, ("transpose_b", "adj_y"))):
-        x = node.x(k)
+        x = node.input(k)
         rank = node.builder.type(x).rank
         turned = any(node.flag(name) for name in names)
         operands.append(node.builder.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turned else x)
@@ -129,19 +112,17 @@ def matmul(node: TensorflowFamilyNode) -> Made:
 def lrn(node: TensorflowFamilyNode, radius: int) -> Made:
     size, builder = 2 * radius + 1, node.builder
     alpha, beta, bias = node.number("alpha", 1), node.number("beta", 0.5), node.number("bias", 1)
-    return builder.last(
-        builder.add("LRN", builder.first(node.x()), size=size, alpha=alpha * size, beta=beta, bias=bias)
-    )
+    return builder.last(builder.add("LRN", builder.first(node.x), size=size, alpha=alpha * size, beta=beta, bias=bias))
 
 
 def fake_quant(node: TensorflowFamilyNode, low: float, high: float) -> Made:
-    return node.builder.fake_quant(node.x(), low, high, node.integer("num_bits", 8), narrow=node.flag("narrow_range"))
+    return node.builder.fake_quant(node.x, low, high, node.integer("num_bits", 8), narrow=node.flag("narrow_range"))
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
 def _part(node: TensorflowFamilyNode) -> Made:
     """From where, and how much; -1 is all the rest."""
-    x, starts, sizes = node.x(), node.numbers(1), node.numbers(2)
+    x, starts, sizes = node.x, node.constant_integers(1), node.constant_integers(2)
     dims = node.builder.dims(x)
     ends = [n if size == -1 else a + size for a, size, n in zip(starts, sizes, dims, strict=True)]
     return node.builder.slice(x, starts, ends, range(len(dims)))
@@ -149,34 +130,34 @@ def _part(node: TensorflowFamilyNode) -> Made:
 
 def _strided_slice(node: TensorflowFamilyNode) -> Made:
     masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    begin, end = node.numbers(1), node.numbers(2)
+    begin, end = node.constant_integers(1), node.constant_integers(2)
     if node.flag("offset"):  # ends are counted from where the slices begin
         end = [a + b for a, b in zip(begin, end, strict=True)]
-    return node.builder.strided_slice(node.x(), begin, end, node.numbers(3), masks)
+    return node.builder.strided_slice(node.x, begin, end, node.constant_integers(3), masks)
 
 
 def split(node: TensorflowFamilyNode, count: int) -> Made:
-    (axis,), x = node.numbers(0), node.x(1)
+    (axis,), x = node.constant_integers(0), node.input(1)
     return node.builder.split(x, [node.builder.dims(x)[axis] // count] * count, axis)
 
 
 def _one_hot(node: TensorflowFamilyNode) -> Made:
     builder = node.builder
-    values = builder.add("Concat", builder.reshape(node.x(3), (1,)), builder.reshape(node.x(2), (1,)), axis=0)
-    return builder.add("OneHot", node.stored(0), builder.ints(*node.numbers(1)), values, axis=node.integer("axis", -1))
+    values = builder.add("Concat", builder.reshape(node.input(3), (1,)), builder.reshape(node.input(2), (1,)), axis=0)
+    return builder.add(
+        "OneHot", node.stored(0), builder.ints(*node.constant_integers(1)), values, axis=node.integer("axis", -1)
+    )
 
 
 # --------------------------------------------------------------------------------------------------- reductions
 def reduce(kind: str) -> OperatorFunction:
     """``kind`` is ONNX's name without "Reduce"."""
-    return lambda node: node.builder.reduce(kind, node.x(), node.along(), node.flag("keep_dims"))
+    return lambda node: node.builder.reduce(kind, node.x, node.along(), node.flag("keep_dims"))
 
 
 def reduce_truth(kind: str) -> OperatorFunction:
     def spell(node: TensorflowFamilyNode) -> Made:
-        y = node.builder.reduce(
-            kind, node.builder.add("Cast", node.x(), to="i32"), node.along(), node.flag("keep_dims")
-        )
+        y = node.builder.reduce(kind, node.builder.add("Cast", node.x, to="i32"), node.along(), node.flag("keep_dims"))
         return node.builder.add("Cast", y, to="bool")
 
     return spell
@@ -185,7 +166,7 @@ def reduce_truth(kind: str) -> OperatorFunction:
 def accumulated(op: str) -> OperatorFunction:
     def spell(node: TensorflowFamilyNode) -> Made:
         flags = {name: int(node.flag(name)) for name in ("exclusive", "reverse")}
-        return node.builder.add(op, node.x(), node.builder.ints(*node.numbers(1)), **flags)
+        return node.builder.add(op, node.x, node.builder.ints(*node.constant_integers(1)), **flags)
 
     return spell
 
@@ -194,45 +175,45 @@ def segments(how: str) -> OperatorFunction:
     """The numbers of the segments are constants, or how many there are is an operand."""
 
     def spell(node: TensorflowFamilyNode) -> Made:
-        count = node.numbers(2)[0] if node.count > 2 else int(node.array(1).max(initial=-1)) + 1
-        return elements.segments(node.builder, node.x(), node.stored(1), count, how)
+        count = node.constant_integers(2)[0] if node.count > 2 else int(node.constant_input(1).max(initial=-1)) + 1
+        return elements.segments(node.builder, node.x, node.stored(1), count, how)
 
     return spell
 
 
 def suppression(node: TensorflowFamilyNode, *, scores_too: bool) -> Made:
     """The numbers of the boxes that stay (and their scores), as many rows as asked for, and how many count."""
-    if scores_too and node.array(5).item() != 0:
+    if scores_too and node.constant_input(5).item() != 0:
         raise RefusedError("scores that fade with the overlap are not supported")
-    (most,) = node.numbers(2)
-    numbers, scores, count = suppressed(node.builder, node.x(0), node.x(1), most, node.x(3), node.x(4))
+    (most,) = node.constant_integers(2)
+    numbers, scores, count = suppressed(node.builder, node.input(0), node.input(1), most, node.input(3), node.input(4))
     return (numbers, scores, count) if scores_too else (numbers, count)
 
 
 # ---------------------------------------------------------------------------------------------------- diagonals
 def main_only(node: TensorflowFamilyNode, k: int) -> None:
     """Raises RefusedError if operand ``k`` asks for other diagonals."""
-    if node.count > k and any(node.numbers(k)):
+    if node.count > k and any(node.constant_integers(k)):
         raise RefusedError("only main diagonals are supported")
 
 
 def set_diagonal(node: TensorflowFamilyNode) -> Made:
     main_only(node, 2)
-    return elements.set_diagonal(node.builder, node.x(), node.x(1))
+    return elements.set_diagonal(node.builder, node.x, node.input(1))
 
 
 def matrix_diagonal(node: TensorflowFamilyNode) -> Made:
     main_only(node, 1)
-    n = node.builder.dims(node.x())[-1]
-    if any(node.numbers(k)[0] not in (-1, n) for k in (2, 3) if node.count > k):
+    n = node.builder.dims(node.x)[-1]
+    if any(node.constant_integers(k)[0] not in (-1, n) for k in (2, 3) if node.count > k):
         raise RefusedError("only square matrices are supported")
-    return elements.matrix_diagonal(node.builder, node.x())
+    return elements.matrix_diagonal(node.builder, node.x)
 
 
 # ---------------------------------------------------------------------------------------------------- constants
 def _broadcast_args(node: TensorflowFamilyNode) -> Made:
-    shape = np.broadcast_shapes(tuple(node.numbers(0)), tuple(node.numbers(1)))
-    return node.builder.constant(np.array(shape, node.array(0).dtype), "shape")
+    shape = np.broadcast_shapes(tuple(node.constant_integers(0)), tuple(node.constant_integers(1)))
+    return node.builder.constant(np.array(shape, node.constant_input(0).dtype), "shape")
 
 
 def _rank(node: TensorflowFamilyNode) -> Made:
@@ -240,7 +221,7 @@ def _rank(node: TensorflowFamilyNode) -> Made:
 
 
 def _fill(node: TensorflowFamilyNode) -> Made:
-    dims, value = node.numbers(0), node.x(1)
+    dims, value = node.constant_integers(0), node.input(1)
     if value.data is not None and value.data.size == 1:
         return node.builder.constant(np.broadcast_to(value.data.reshape(()), tuple(dims)), "filled")
     return node.builder.add("Expand", value, node.builder.ints(*dims))
@@ -250,7 +231,7 @@ def like(number: int) -> OperatorFunction:
     """A constant of the operand's shape."""
 
     def spell(node: TensorflowFamilyNode) -> Made:
-        type = node.builder.type(node.x())
+        type = node.builder.type(node.x)
         return node.builder.constant(np.broadcast_to(np.array(number, type.dtype.numpy), type.dims), "filled")
 
     return spell
@@ -279,48 +260,54 @@ SHARED: dict[str, OperatorFunction] = {
         SegmentSum:sum UnsortedSegmentMax:max UnsortedSegmentMin:min UnsortedSegmentProd:prod UnsortedSegmentSum:sum
     """,
     ),
-    "AddN": lambda node: node.builder.add("Sum", *node.xs()),
-    "Atan2": lambda node: elements.atan2(node.builder, node.x(0), node.x(1)),
-    "BatchToSpaceND": lambda node: node.builder.batch_to_space(node.x(), node.numbers(1), node.array(2)),
+    "AddN": lambda node: node.builder.add("Sum", *node.all_inputs()),
+    "Atan2": lambda node: elements.atan2(node.builder, node.input(0), node.input(1)),
+    "BatchToSpaceND": lambda node: node.builder.batch_to_space(
+        node.x, node.constant_integers(1), node.constant_input(2)
+    ),
     "BroadcastArgs": _broadcast_args,
     "Cumsum": accumulated("CumSum"),
-    "DepthToSpace": lambda node: node.builder.depth_to_space(node.x(), node.integer("block_size")),
-    "ExpandDims": lambda node: node.builder.expand_dims(node.x(), node.numbers(1)[0]),
+    "DepthToSpace": lambda node: node.builder.depth_to_space(node.x, node.integer("block_size")),
+    "ExpandDims": lambda node: node.builder.expand_dims(node.x, node.constant_integers(1)[0]),
     "Fill": _fill,
-    "FloorDiv": lambda node: node.builder.floor_div(node.x(0), node.x(1)),
-    "FloorMod": lambda node: node.builder.floor_mod(node.x(0), node.x(1)),
-    "GatherNd": lambda node: node.builder.add("GatherND", node.x(), node.builder.add("Cast", node.stored(1), to="i64")),
-    "LeakyRelu": lambda node: node.builder.add("LeakyRelu", node.x(), alpha=node.number("alpha", 0.2)),
+    "FloorDiv": lambda node: node.builder.floor_div(node.input(0), node.input(1)),
+    "FloorMod": lambda node: node.builder.floor_mod(node.input(0), node.input(1)),
+    "GatherNd": lambda node: node.builder.add("GatherND", node.x, node.builder.add("Cast", node.stored(1), to="i64")),
+    "LeakyRelu": lambda node: node.builder.add("LeakyRelu", node.x, alpha=node.number("alpha", 0.2)),
     "LogSoftmax": one("LogSoftmax", axis=-1),
     "MatrixDiag": matrix_diagonal,
     "MatrixSetDiag": set_diagonal,
     "NotEqual": _not_equal,
     "OneHot": _one_hot,
-    "Pack": lambda node: node.builder.pack(node.xs(), node.integer("axis")),
+    "Pack": lambda node: node.builder.pack(node.all_inputs(), node.integer("axis")),
     "Rank": _rank,
-    "Relu6": lambda node: node.builder.clip(node.x(), 0, 6),
+    "Relu6": lambda node: node.builder.clip(node.x, 0, 6),
     "ReverseSequence": lambda node: elements.reverse_sequence(
-        node.builder, node.x(), node.stored(1), node.integer("seq_dim"), node.integer("batch_dim")
+        node.builder, node.x, node.stored(1), node.integer("seq_dim"), node.integer("batch_dim")
     ),
-    "ReverseV2": lambda node: node.builder.reverse(node.x(), node.along()),
-    "RightShift": lambda node: node.builder.add("BitShift", node.x(0), node.x(1), direction="RIGHT"),
-    "Rsqrt": lambda node: node.builder.add("Reciprocal", node.builder.add("Sqrt", node.x())),
-    "ScatterNd": lambda node: elements.scatter_nd(node.builder, node.stored(0), node.x(1), node.numbers(2)),
+    "ReverseV2": lambda node: node.builder.reverse(node.x, node.along()),
+    "RightShift": lambda node: node.builder.add("BitShift", node.input(0), node.input(1), direction="RIGHT"),
+    "Rsqrt": lambda node: node.builder.add("Reciprocal", node.builder.add("Sqrt", node.x)),
+    "ScatterNd": lambda node: elements.scatter_nd(
+        node.builder, node.stored(0), node.input(1), node.constant_integers(2)
+    ),
     "Select": lambda node: _select(node, rows=True),
     "SelectV2": lambda node: _select(node, rows=False),
     "Slice": _part,
-    "SpaceToBatchND": lambda node: node.builder.space_to_batch(node.x(), node.numbers(1), node.array(2)),
-    "SpaceToDepth": lambda node: node.builder.space_to_depth(node.x(), node.integer("block_size")),
-    "SparseToDense": lambda node: elements.sparse_to_dense(
-        node.builder, node.stored(0), node.numbers(1), node.x(2), node.x(3)
+    "SpaceToBatchND": lambda node: node.builder.space_to_batch(
+        node.x, node.constant_integers(1), node.constant_input(2)
     ),
-    "SplitV": lambda node: node.builder.split(node.x(), node.numbers(1), node.numbers(2)[0]),
-    "Square": lambda node: node.builder.square(node.x()),
+    "SpaceToDepth": lambda node: node.builder.space_to_depth(node.x, node.integer("block_size")),
+    "SparseToDense": lambda node: elements.sparse_to_dense(
+        node.builder, node.stored(0), node.constant_integers(1), node.input(2), node.input(3)
+    ),
+    "SplitV": lambda node: node.builder.split(node.x, node.constant_integers(1), node.constant_integers(2)[0]),
+    "Square": lambda node: node.builder.square(node.x),
     "SquaredDifference": _squared_difference,
-    "Squeeze": lambda node: node.builder.squeeze(node.x(), node.ints("squeeze_dims")),
+    "Squeeze": lambda node: node.builder.squeeze(node.x, node.integers("squeeze_dims")),
     "StridedSlice": _strided_slice,
-    "Transpose": lambda node: node.builder.transpose(node.x(), node.numbers(1)),
-    "Unpack": lambda node: node.builder.unpack(node.x(), node.integer("axis")),
+    "Transpose": lambda node: node.builder.transpose(node.x, node.constant_integers(1)),
+    "Unpack": lambda node: node.builder.unpack(node.x, node.integer("axis")),
     "ZerosLike": like(0),
 }
 """Operators by TensorFlow's names; TFLite spells them in capitals (``in_capitals``)."""

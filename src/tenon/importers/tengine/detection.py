@@ -20,7 +20,7 @@ from tenon.ir.graph import Value
 
 def prior_box(node: TengineNode) -> Value:
     """SSD's boxes and variances, [1, 2, 4 P, 1]; their order is Tengine's: smallest, largest, then each ratio."""
-    p, (h, w), (image_h, image_w) = node.p, node.dims()[2:], node.dims(1)[2:]
+    p, (h, w), (image_h, image_w) = node.attributes, node.dims[2:], node.dims_of(1)[2:]
     if p["img_h"] and p["img_w"]:
         image_h, image_w = p["img_h"], p["img_w"]
     step_h, step_w = (p["step_h"], p["step_w"]) if p["step_h"] and p["step_w"] else (image_h / h, image_w / w)
@@ -34,8 +34,8 @@ def prior_box(node: TengineNode) -> Value:
 def detection_output(node: TengineNode) -> Value:
     if len(node.inputs) != 3:
         raise RefusedError(f"it has {len(node.inputs)} inputs instead of 3")
-    p, count = node.p, math.prod(node.dims(2)) // 8
-    flat = [node.reshape(v, node.dims()[0], -1) for v in node.inputs[:2]]
+    p, count = node.attributes, math.prod(node.dims_of(2)) // 8
+    flat = [node.reshape(v, node.dims[0], -1) for v in node.inputs[:2]]
     priors = node.reshape(node.inputs[2], 1, 2, -1)
     top = within(p["nms_top_k"], count)
     return node.add(
@@ -53,7 +53,7 @@ def detection_output(node: TengineNode) -> Value:
 
 def post_process(node: TengineNode) -> Made:
     """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
-    p, turned = node.p, node.dims()[-1] != 4
+    p, turned = node.attributes, node.dims[-1] != 4
     boxes, scores = (node.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (node.x, node.input(1)))
     made = node.builder.adds(
         "DetectionPostProcess",
@@ -72,12 +72,14 @@ def post_process(node: TengineNode) -> Made:
 
 
 def region(node: TengineNode) -> Value:
-    return region_head(node, node.x, node.p["num_box"], node.p["num_classes"], node.p["coords"])
+    return region_head(
+        node, node.x, node.attributes["num_box"], node.attributes["num_classes"], node.attributes["coords"]
+    )
 
 
 def proposals(node: TengineNode) -> Value:
     """Faster R-CNN's regions [1, R, 4, 1] of scores, deltas and (height, width, scale); zeros past the last."""
-    p = node.p
+    p = node.attributes
     anchors = np.array(p["anchors"][: len(p["anchors"]) // 4 * 4], np.float32).reshape(-1, 4)
     rows = node.add(
         "Proposal",
@@ -104,8 +106,10 @@ def _of_first_picture(node: TengineNode) -> Value:
 
 
 def roi_pooling(node: TengineNode) -> Value:
-    shape = (node.p["rows"], node.p["columns"])
-    return node.add("MaxRoiPool", node.x, _of_first_picture(node), pooled_shape=shape, spatial_scale=node.p["scale"])
+    shape = (node.attributes["rows"], node.attributes["columns"])
+    return node.add(
+        "MaxRoiPool", node.x, _of_first_picture(node), pooled_shape=shape, spatial_scale=node.attributes["scale"]
+    )
 
 
 def roi_align(node: TengineNode) -> Value:
@@ -116,19 +120,26 @@ def roi_align(node: TengineNode) -> Value:
         node.x,
         regions,
         picture,
-        output_height=node.p["rows"],
-        output_width=node.p["columns"],
-        spatial_scale=node.p["scale"],
+        output_height=node.attributes["rows"],
+        output_width=node.attributes["columns"],
+        spatial_scale=node.attributes["scale"],
         coordinate_transformation_mode="output_half_pixel",
     )
 
 
 def position_sensitive(node: TengineNode) -> Value:
-    size, output = node.p["rows"], node.p["output"]
-    if size != node.p["columns"] or size * size * output != node.dims()[1]:
-        raise RefusedError(f"takes {node.dims()[1]} channels for {output} outputs of {size} x {node.p['columns']}")
+    size, output = node.attributes["rows"], node.attributes["output"]
+    if size != node.attributes["columns"] or size * size * output != node.dims[1]:
+        raise RefusedError(
+            f"takes {node.dims[1]} channels for {output} outputs of {size} x {node.attributes['columns']}"
+        )
     return node.add(
-        "PsRoiPool", node.x, _of_first_picture(node), output_dim=output, group_size=size, spatial_scale=node.p["scale"]
+        "PsRoiPool",
+        node.x,
+        _of_first_picture(node),
+        output_dim=output,
+        group_size=size,
+        spatial_scale=node.attributes["scale"],
     )
 
 

@@ -22,7 +22,7 @@ from tenon.ir.graph import Value
 
 # ------------------------------------------------------------------------------------- with parameters
 def _activated(node: TengineNode, x: Value) -> Value:
-    kind = node.p["activation"]
+    kind = node.attributes["activation"]
     if kind < 0:
         return x
     if kind not in (0, 1, 6):
@@ -31,7 +31,7 @@ def _activated(node: TengineNode, x: Value) -> Value:
 
 
 def _window(node: TengineNode) -> dict[str, Any]:
-    p = node.p
+    p = node.attributes
     window = {
         "kernel_shape": (p["kernel_h"], p["kernel_w"]),
         "strides": (p["stride_h"], p["stride_w"]),
@@ -54,13 +54,13 @@ def convolution(node: TengineNode) -> Value:
 
 
 def deconvolution(node: TengineNode) -> Value:
-    window = _window(node) | {"output_padding": (node.p["output_pad_h0"], node.p["output_pad_w0"])}
+    window = _window(node) | {"output_padding": (node.attributes["output_pad_h0"], node.attributes["output_pad_w0"])}
     return _activated(node, node.add("ConvTranspose", *_with_bias(node), **window))
 
 
 def fully_connected(node: TengineNode) -> Value:
-    flat = node.add("Reshape", node.x, node.ints(node.dims()[0], -1))
-    transposed = node.dims(1)[0] == node.p["num_output"]
+    flat = node.add("Reshape", node.x, node.ints(node.dims[0], -1))
+    transposed = node.dims_of(1)[0] == node.attributes["num_output"]
     return node.add("Gemm", flat, *_with_bias(node)[1:], transB=int(transposed))
 
 
@@ -69,21 +69,21 @@ def batch_norm(node: TengineNode) -> Value:
     if len(node.inputs) != 5:
         raise RefusedError(f"it has {len(node.inputs)} inputs instead of 5")
     _, gamma, beta, mean, variance = node.inputs
-    factor = 1 / node.p["rescale_factor"] if node.p["rescale_factor"] else 0.0
+    factor = 1 / node.attributes["rescale_factor"] if node.attributes["rescale_factor"] else 0.0
     if factor != 1:
         mean, variance = node.add("Mul", mean, factor), node.add("Mul", variance, factor)
-    ones, zeros = np.ones(node.dims()[1], np.float32), np.zeros(node.dims()[1], np.float32)
-    scale, bias = (ones, zeros) if node.p["caffe_flavor"] else (gamma, beta)
-    return node.add("BatchNormalization", node.x, scale, bias, mean, variance, epsilon=node.p["eps"])
+    ones, zeros = np.ones(node.dims[1], np.float32), np.zeros(node.dims[1], np.float32)
+    scale, bias = (ones, zeros) if node.attributes["caffe_flavor"] else (gamma, beta)
+    return node.add("BatchNormalization", node.x, scale, bias, mean, variance, epsilon=node.attributes["eps"])
 
 
 def scale(node: TengineNode) -> Value:
-    x = node.add("Mul", node.x, node.spread(1, node.p["axis"] or 1))
-    return node.add("Add", x, node.spread(2, node.p["axis"] or 1)) if len(node.inputs) > 2 else x
+    x = node.add("Mul", node.x, node.spread(1, node.attributes["axis"] or 1))
+    return node.add("Add", x, node.spread(2, node.attributes["axis"] or 1)) if len(node.inputs) > 2 else x
 
 
 def lrn(node: TengineNode) -> Value:
-    p = node.p
+    p = node.attributes
     k = p["k"] or p["bias"] or 1.0
     within = bool(p["norm_region"])
     return family.local_response(node, node.x, p["local_size"], p["alpha"], p["beta"], k, within=within)
@@ -91,23 +91,23 @@ def lrn(node: TengineNode) -> Value:
 
 def normalize(node: TengineNode) -> Value:
     """Every place (or the whole picture) made one long, times a scale per channel."""
-    y = family.of_length_one(node, node.x, (1, 2, 3) if node.p["across_spatial"] else (1,), 1e-10)
+    y = family.of_length_one(node, node.x, (1, 2, 3) if node.attributes["across_spatial"] else (1,), 1e-10)
     return node.add("Mul", y, node.spread(1, 1))
 
 
 def l2_normalization(node: TengineNode) -> Value:
-    return node.add("Div", node.x, node.add("ReduceL2", node.x, node.ints(*range(1, len(node.dims()))), keepdims=1))
+    return node.add("Div", node.x, node.add("ReduceL2", node.x, node.ints(*range(1, len(node.dims))), keepdims=1))
 
 
 def mvn(node: TengineNode) -> Value:
-    eps = node.p["eps"] if node.p["normalize_variance"] else None
-    return family.mean_variance(node, node.x, across_channels=bool(node.p["across_channels"]), eps=eps)
+    eps = node.attributes["eps"] if node.attributes["normalize_variance"] else None
+    return family.mean_variance(node, node.x, across_channels=bool(node.attributes["across_channels"]), eps=eps)
 
 
 # --------------------------------------------------------------------------------------------- pooling
 def pooling(node: TengineNode) -> Value:
     """Flavour 1 counts windows as Caffe does, rounding up; 2 has both pads in one number; pads of -1 mean SAME."""
-    p, dims = node.p, node.dims()
+    p, dims = node.attributes, node.dims
     if len(dims) != 4 or p["alg"] not in (0, 1):
         raise RefusedError(f"pooling {p['alg']} of {list(dims)} is not supported")
     average = p["alg"] == 1
@@ -152,7 +152,7 @@ _SINGLES = {7: ("Sqrt", "Reciprocal"), 11: ("Log",), 12: ("Exp",), 13: ("Sqrt",)
 
 
 def eltwise(node: TengineNode) -> Value:
-    kind = node.p["type"]
+    kind = node.attributes["type"]
     if kind in _PAIRS and len(node.inputs) == 2:
         return node.add(_PAIRS[kind], *node.matched())
     if kind in _SINGLES:
@@ -160,7 +160,7 @@ def eltwise(node: TengineNode) -> Value:
     if kind == 15:
         return node.square(node.x)
     if kind == 17:
-        return family.power(node, node.x, node.p["power"], node.p["scale"], node.p["shift"])
+        return family.power(node, node.x, node.attributes["power"], node.attributes["scale"], node.attributes["shift"])
     raise RefusedError(f"type {kind} with {len(node.inputs)} inputs is not supported")
 
 
@@ -176,44 +176,46 @@ _REDUCTIONS = (
 
 def reduction(node: TengineNode) -> Value:
     """Axes are -2 where there are none; none at all means every one."""
-    if not 0 <= node.p["type"] < len(_REDUCTIONS):
-        raise RefusedError(f"type {node.p['type']} is not supported")
-    axes = [node.p[f"dim_{i}"] for i in range(4)]
-    rank = len(node.dims())
+    if not 0 <= node.attributes["type"] < len(_REDUCTIONS):
+        raise RefusedError(f"type {node.attributes['type']} is not supported")
+    axes = [node.attributes[f"dim_{i}"] for i in range(4)]
+    rank = len(node.dims)
     chosen = sorted({a % rank for a in axes if -rank <= a < rank and a != -2}) or list(range(rank))
-    return node.add(_REDUCTIONS[node.p["type"]], node.x, node.ints(*chosen), keepdims=node.p["keepdim"])
+    return node.add(
+        _REDUCTIONS[node.attributes["type"]], node.x, node.ints(*chosen), keepdims=node.attributes["keepdim"]
+    )
 
 
 def hard_swish(node: TengineNode) -> Value:
     """x * clip(x + 3, 0, 6) / 6, whatever alpha and beta say in files of Tengine's own converter: those are 1 and 3."""
-    alpha, beta = node.p["alpha"] or 1.0, node.p["beta"]
+    alpha, beta = node.attributes["alpha"] or 1.0, node.attributes["beta"]
     return node.add("Mul", node.x, node.add("HardSigmoid", node.x, alpha=alpha / 6, beta=beta / 6))
 
 
 # ---------------------------------------------------------------------------------------------- others
 def top_k(node: TengineNode) -> Made:
-    values, places = node.builder.adds("TopK", 2, node.x, node.ints(node.p["k"]), axis=-1)
+    values, places = node.builder.adds("TopK", 2, node.x, node.ints(node.attributes["k"]), axis=-1)
     return [values, node.add("Cast", places, to="i32")]
 
 
 def embedding(node: TengineNode) -> Value:
     """Inputs: numbers, the table [words, outputs], a bias."""
-    table = node.reshape(node.input(1), -1, node.p["num_output"])
+    table = node.reshape(node.input(1), -1, node.attributes["num_output"])
     x = node.add("Gather", table, node.add("Cast", node.x, to="i64"), axis=0)
-    return node.add("Add", x, node.reshape(node.input(2), -1)) if node.p["bias_term"] else x
+    return node.add("Add", x, node.reshape(node.input(2), -1)) if node.attributes["bias_term"] else x
 
 
 def l2_pool(node: TengineNode) -> Value:
     """The root of the mean of squares; padding 1 is SAME, of which a mean does not count.  Old versions have
     SpatialTransformer here."""
     if len(node.inputs) > 1:
-        node = TengineNode(node.builder, node.reader, node.node, node.inputs, data_movement.TRANSFORMER)
+        node = TengineNode(node.builder, node.reader, node.record, node.inputs, data_movement.TRANSFORMER)
         return data_movement.spatial_transformer(node)
-    p = node.p
+    p = node.attributes
     kernel, strides = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
     pads = [(0, 0), (0, 0)]
     if p["padding"] == 1:
-        pads = [same_padding(n, k, s) for n, k, s in zip(node.dims()[2:], kernel, strides, strict=True)]
+        pads = [same_padding(n, k, s) for n, k, s in zip(node.dims[2:], kernel, strides, strict=True)]
     (top, bottom), (left, right) = pads
     mean = node.add(
         "AveragePool", node.square(node.x), kernel_shape=kernel, strides=strides, pads=(top, left, bottom, right)
@@ -225,7 +227,7 @@ _COMPARISONS = ("Equal", "", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 
 def comparison(node: TengineNode) -> Value:
-    kind = node.p["type"]
+    kind = node.attributes["type"]
     if not 0 <= kind < len(_COMPARISONS):
         raise RefusedError(f"type {kind} is not supported")
     found = node.add(_COMPARISONS[kind] or "Equal", *node.matched())
@@ -233,15 +235,15 @@ def comparison(node: TengineNode) -> Value:
 
 
 def logical(node: TengineNode) -> Value:
-    if node.p["type"] not in (0, 1):
-        raise RefusedError(f"type {node.p['type']} is not supported")
+    if node.attributes["type"] not in (0, 1):
+        raise RefusedError(f"type {node.attributes['type']} is not supported")
     sides = (node.add("Cast", side, to="bool") for side in node.matched())
-    return node.add("Cast", node.add("Or" if node.p["type"] else "And", *sides), to="f32")
+    return node.add("Cast", node.add("Or" if node.attributes["type"] else "And", *sides), to="f32")
 
 
 def arg(type: str) -> Callable[[TengineNode], Value]:
     return lambda node: node.add(
-        "Cast", node.add(type, node.x, axis=node.along(), keepdims=node.p["keepdims"]), to="i32"
+        "Cast", node.add(type, node.x, axis=node.along(), keepdims=node.attributes["keepdims"]), to="i32"
     )
 
 
@@ -277,9 +279,9 @@ LAYERS: dict[int, LayerRow] = {
     15: ("Permute", "flag order0 order1 order2 order3", data_movement.permute),
     16: ("Pooling", _POOL, pooling),
     17: ("PReLU", "", lambda node: node.add("PRelu", node.x, node.spread(1, 1))),
-    20: ("ReLU", "slope:f", lambda node: family.rectified(node, node.x, node.p["slope"])),
+    20: ("ReLU", "slope:f", lambda node: family.rectified(node, node.x, node.attributes["slope"])),
     21: ("ReLU6", "", lambda node: node.add("Clip", node.x, 0.0, 6.0)),
-    22: ("Reorg", "stride", lambda node: family.reorg(node, node.x, node.p["stride"])),
+    22: ("Reorg", "stride", lambda node: family.reorg(node, node.x, node.attributes["stride"])),
     23: ("Reshape", "is_mxnet reverse shape:I is_onnx", data_movement.reshape),
     26: ("Scale", "axis num_axes bias_term", scale),
     27: ("Slice", _SLICE, data_movement.slice),
@@ -288,7 +290,9 @@ LAYERS: dict[int, LayerRow] = {
     31: (
         "Gemm",
         "alpha:f beta:f transA transB",
-        lambda node: node.add("Gemm", *node.inputs, **{k: node.p[k] for k in ("alpha", "beta", "transA", "transB")}),
+        lambda node: node.add(
+            "Gemm", *node.inputs, **{k: node.attributes[k] for k in ("alpha", "beta", "transA", "transB")}
+        ),
     ),
     33: ("Logistic", "", simple("Sigmoid")),
     36: ("Tanh", "", simple("Tanh")),
@@ -308,20 +312,24 @@ LAYERS: dict[int, LayerRow] = {
     53: ("BatchToSpaceND", "wide high top bottom left right", data_movement.blocks(batch_to_space)),
     51: ("Upsample", "scale:f", data_movement.upsample),
     54: ("Resize", "scale_x:f scale_y:f type", data_movement.resize),
-    55: ("ShuffleChannel", "group", lambda node: node.shuffled(node.x, node.p["group"])),
+    55: ("ShuffleChannel", "group", lambda node: node.channel_shuffle(node.x, node.attributes["group"])),
     56: ("Crop", _CROP, data_movement.crop),
-    59: ("Unary", "type", lambda node: family.unary(node, node.x, node.p["type"])),
-    60: ("ExpandDims", "axis", lambda node: node.add("Unsqueeze", node.x, node.ints(node.p["axis"]))),
+    59: ("Unary", "type", lambda node: family.unary(node, node.x, node.attributes["type"])),
+    60: ("ExpandDims", "axis", lambda node: node.add("Unsqueeze", node.x, node.ints(node.attributes["axis"]))),
     61: ("Bias", "size", lambda node: node.add("Add", node.x, node.spread(1, 1))),
     62: ("Noop", "", same),
-    63: ("Threshold", "threshold:f", lambda node: family.exceeds(node, node.x, node.p["threshold"])),
+    63: ("Threshold", "threshold:f", lambda node: family.exceeds(node, node.x, node.attributes["threshold"])),
     64: (
         "HardSigmoid",
         "alpha:f beta:f",
-        lambda node: node.add("HardSigmoid", node.x, alpha=node.p["alpha"], beta=node.p["beta"]),
+        lambda node: node.add("HardSigmoid", node.x, alpha=node.attributes["alpha"], beta=node.attributes["beta"]),
     ),
     65: ("Embedding", "num_output input_dim bias_term size", embedding),
-    66: ("InstanceNorm", "eps:f", lambda node: node.add("InstanceNormalization", *node.inputs, epsilon=node.p["eps"])),
+    66: (
+        "InstanceNorm",
+        "eps:f",
+        lambda node: node.add("InstanceNormalization", *node.inputs, epsilon=node.attributes["eps"]),
+    ),
     67: ("MVN", "across_channels normalize_variance eps:f", mvn),
     68: ("AbsVal", "", simple("Abs")),
     69: ("Cast", "from to", lambda node: node.x),
@@ -330,28 +338,34 @@ LAYERS: dict[int, LayerRow] = {
     72: (
         "SELU",
         "alpha:f lambda:f",
-        lambda node: node.add("Selu", node.x, alpha=node.p["alpha"], gamma=node.p["lambda"]),
+        lambda node: node.add("Selu", node.x, alpha=node.attributes["alpha"], gamma=node.attributes["lambda"]),
     ),
-    73: ("ELU", "alpha:f", lambda node: node.add("Elu", node.x, alpha=node.p["alpha"])),
+    73: ("ELU", "alpha:f", lambda node: node.add("Elu", node.x, alpha=node.attributes["alpha"])),
     74: ("BroadMul", "", lambda node: node.add("Mul", *node.matched())),
     76: ("Gather", "axis indices_num is_onnx", data_movement.gather),
     75: ("Logical", "type", logical),
     77: ("Transpose", "shape:I", data_movement.transpose),
     78: ("Comparison", "type", comparison),
-    79: ("SpaceToDepth", "block", lambda node: node.add("SpaceToDepth", node.x, blocksize=node.p["block"])),
-    80: ("DepthToSpace", "block", lambda node: node.add("DepthToSpace", node.x, blocksize=node.p["block"])),
+    79: ("SpaceToDepth", "block", lambda node: node.add("SpaceToDepth", node.x, blocksize=node.attributes["block"])),
+    80: ("DepthToSpace", "block", lambda node: node.add("DepthToSpace", node.x, blocksize=node.attributes["block"])),
     81: ("Reverse", "", data_movement.reverse),
     82: ("SparseToDense", "rows columns default", data_movement.sparse_to_dense),
-    86: ("ZerosLike", "", lambda node: node.builder.constant(np.zeros(node.dims(), np.float32), "zeros")),
+    86: ("ZerosLike", "", lambda node: node.builder.constant(np.zeros(node.dims, np.float32), "zeros")),
     83: ("Ceil", "", simple("Ceil")),
     84: ("SquaredDifference", "", lambda node: node.square(node.add("Sub", *node.matched()))),
     85: ("Round", "", simple("Round")),
-    87: ("Clip", "max:f min:f", lambda node: node.add("Clip", node.x, node.p["min"], node.p["max"])),
-    88: ("Unsqueeze", "axes:I", lambda node: node.add("Unsqueeze", node.x, node.ints(*map(int, node.p["axes"])))),
+    87: ("Clip", "max:f min:f", lambda node: node.add("Clip", node.x, node.attributes["min"], node.attributes["max"])),
+    88: (
+        "Unsqueeze",
+        "axes:I",
+        lambda node: node.add("Unsqueeze", node.x, node.ints(*map(int, node.attributes["axes"]))),
+    ),
     89: (
         "ReduceL2",
         "axis keepdim",
-        lambda node: node.add("ReduceL2", node.x, node.ints(node.p["axis"]), keepdims=node.p["keepdim"]),
+        lambda node: node.add(
+            "ReduceL2", node.x, node.ints(node.attributes["axis"]), keepdims=node.attributes["keepdim"]
+        ),
     ),
     90: ("Mean", "", lambda node: node.add("Mean", *node.inputs)),
     91: ("MatMul", "shape:I", data_movement.expand),
@@ -372,7 +386,7 @@ LAYERS: dict[int, LayerRow] = {
     96: ("Tile", "frame size times:I", data_movement.tile),
     97: ("Mish", "", simple("Mish")),
     98: ("L2Pool", "padding kernel_h kernel_w stride_h stride_w", l2_pool),
-    99: ("LogSoftmax", "axis", lambda node: node.add("LogSoftmax", node.x, axis=node.p["axis"])),
+    99: ("LogSoftmax", "axis", lambda node: node.add("LogSoftmax", node.x, axis=node.attributes["axis"])),
     100: ("ReLU1", "", lambda node: node.add("Clip", node.x, -1.0, 1.0)),
     101: ("L2Normalization", "", l2_normalization),
     102: ("Softplus", "", simple("Softplus")),
@@ -382,7 +396,7 @@ LAYERS: dict[int, LayerRow] = {
     107: (
         "LayerNorm",
         "eps:f",
-        lambda node: node.add("LayerNormalization", *node.inputs, axis=-1, epsilon=node.p["eps"]),
+        lambda node: node.add("LayerNormalization", *node.inputs, axis=-1, epsilon=node.attributes["eps"]),
     ),
 }
 """Number: name, parameters, function.  12 and 4, inputs and constants, are not layers."""

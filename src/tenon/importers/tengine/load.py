@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import FormatError
-from tenon.graph_builder.builder import GraphBuilder
+from tenon.graph_builder.builder import GraphBuilder, required_input
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.graph_builder.node_context import port
 from tenon.importers.tengine.file import DTYPES, NodeRecord, TengineNetwork, TengineTensor, is_tmfile, read
 from tenon.importers.tengine.node import TengineNode
 from tenon.ir.bind import Shapes
@@ -60,7 +59,7 @@ def _input(builder: GraphBuilder, network: TengineNetwork, i: int) -> Value:
     if len(dims) < 2:
         dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
     named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
-    return port(builder, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
+    return required_input(builder, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
 
 
 def _channels(network: TengineNetwork, i: int) -> int:

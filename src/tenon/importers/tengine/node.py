@@ -7,53 +7,35 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.graph_builder.builder import GraphBuilder
-from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made, NodeContext
 from tenon.importers.tengine.file import NodeRecord, TengineReader
 from tenon.ir.graph import Value
 
 
 class TengineNode(NodeContext):
-    """A node about to be made: its inputs, and its parameters as attributes of ``p``."""
+    """A node about to be made: its inputs, and its parameters by name."""
+
+    builder: GraphBuilder
+    inputs: list[Value]
 
     def __init__(
-        self, builder: GraphBuilder, reader: TengineReader, node: NodeRecord, inputs: Sequence[Value], fields: str
+        self, builder: GraphBuilder, reader: TengineReader, record: NodeRecord, inputs: list[Value], fields: str
     ) -> None:
-        super().__init__(builder)
-        self.reader, self.node, self.inputs = reader, node, inputs
-        self.p = _parameters(reader, node, fields.split())
-
-    @property
-    def x(self) -> Value:
-        return self.inputs[0]
-
-    def input(self, i: int) -> Value:
-        if i >= len(self.inputs):
-            raise RefusedError(f"input {i} is missing")
-        return self.inputs[i]
-
-    def dims(self, i: int = 0) -> tuple[int, ...]:
-        return self.builder.dims(self.input(i))
+        super().__init__(builder, inputs, _parameters(reader, record, fields.split()))
+        self.reader, self.record = reader, record
 
     def along(self, name: str = "axis") -> int:
         """The axis that a parameter names."""
-        return self.axis(self.p[name], len(self.dims()))
-
-    def numbers(self, i: int) -> list[int]:
-        """The integers of a constant input.  Raises RefusedError."""
-        value = self.input(i)
-        if not value.constant:
-            raise RefusedError(f"input {i} is computed at run time; it must be a constant")
-        return [int(n) for n in value.array.ravel()]
+        return self.axis(self.attributes[name], len(self.dims))
 
     def spread(self, i: int, axis: int) -> Value:
         """A vector or a block of the axes from ``axis`` on, shaped to broadcast against the input."""
-        rank, own = len(self.dims()), [d for d in self.dims(i) if d != 1] or [1]
+        rank, own = len(self.dims), [d for d in self.dims_of(i) if d != 1] or [1]
         return self.reshape(self.inputs[i], *own, *(1,) * max(0, rank - axis % rank - len(own)))
 
     def matched(self) -> tuple[Value, Value]:
         """Both inputs; a vector of as many elements as the other has channels lies along the channels."""
-        a, b = self.dims(0), self.dims(1)
+        a, b = self.dims, self.dims_of(1)
         if len(a) == 4 and len(b) == 1 and b[0] not in (1, a[3]):
             return self.x, self.spread(1, 1)
         return self.inputs[0], self.inputs[1]

@@ -20,7 +20,7 @@ from tenon.ir.graph import Value
 
 def _sequence(node: TengineNode) -> Value:
     """The input as [T, N, I]."""
-    dims = node.dims()
+    dims = node.dims
     if len(dims) < 3:
         raise RefusedError(f"takes {list(dims)}; a sequence [steps, batch, numbers] is needed")
     return node.x if len(dims) == 3 else node.reshape(node.x, *dims[:2], -1)
@@ -28,7 +28,7 @@ def _sequence(node: TengineNode) -> Value:
 
 def _run(node: TengineNode, kind: str, **attributes: int) -> Sequence[Value]:
     """Inputs: x, w, r, then the bias, the first states and an LSTM's peepholes, as many as there are."""
-    w, r = node.dims(1), node.dims(2)
+    w, r = node.dims_of(1), node.dims_of(2)
     hidden = r[-1]
     if len(w) != 3 or len(r) != 3 or w[0] not in (1, 2) or w[1] != GATES[kind] * hidden:
         raise RefusedError(
@@ -47,7 +47,7 @@ def _run(node: TengineNode, kind: str, **attributes: int) -> Sequence[Value]:
 
 def lstm(node: TengineNode) -> Made:
     """All outputs [T, D, N, H] and the last states, hidden and cell."""
-    if node.p["mxnet_flag"]:
+    if node.attributes["mxnet_flag"]:
         raise RefusedError("the weights of MXNet's LSTM are not supported", "import the MXNet model itself")
     return _run(node, "LSTM")
 
@@ -55,10 +55,10 @@ def lstm(node: TengineNode) -> Made:
 def gru(node: TengineNode) -> Made:
     """The reset gate applies to the product with the state.  Without a first state, the hidden gate's two biases are
     added outside of it: so Tengine computes."""
-    if node.p["mxnet_flag"]:
+    if node.attributes["mxnet_flag"]:
         raise RefusedError("the weights of MXNet's GRU are not supported", "import the MXNet model itself")
     if len(node.inputs) == 4:
-        gates = node.dims(1)[1]
+        gates = node.dims_of(1)[1]
         own, state = node.split(node.reshape(node.inputs[3], -1, 2 * gates), 1, [gates, gates])
         outside = (np.arange(gates) >= gates // 3 * 2).astype(np.float32)
         own, state = node.add("Add", own, node.add("Mul", state, outside)), node.add("Mul", state, 1 - outside)
@@ -68,17 +68,17 @@ def gru(node: TengineNode) -> Made:
 
 def rnn(node: TengineNode) -> Made:
     """Of one matrix for input and state: the last ``output_len`` outputs [L, N, H]."""
-    if len(node.dims(1)) == 3:
+    if len(node.dims_of(1)) == 3:
         return _run(node, "RNN")
-    x, (rows, hidden) = _sequence(node), node.dims(1)
+    x, (rows, hidden) = _sequence(node), node.dims_of(1)
     steps, _, width = node.builder.dims(x)
     if rows != width + hidden:
         raise RefusedError(f"its matrix {[rows, hidden]} does not fit inputs of {width} numbers")
-    if node.p["has_clip"] or node.p["activation"]:
+    if node.attributes["has_clip"] or node.attributes["activation"]:
         raise RefusedError("only tanh without bounds is supported")
     w, r = (node.add("Transpose", part, perm=(1, 0)) for part in node.split(node.inputs[1], 0, [width, hidden]))
     rest = list(node.inputs[2:])
-    bias = rest.pop(0) if node.p["has_bias"] and rest else None
+    bias = rest.pop(0) if node.attributes["has_bias"] and rest else None
     whole = None if bias is None else node.add("Pad", node.reshape(bias, 1, hidden), node.ints(0, 0, 0, hidden))
     first = (
         node.add("Expand", node.reshape(rest[0], 1, -1, hidden), node.ints(1, node.builder.dims(x)[1], hidden))
@@ -88,7 +88,7 @@ def rnn(node: TengineNode) -> Made:
     given = [x, node.reshape(w, 1, hidden, width), node.reshape(r, 1, hidden, hidden), whole, None, first]
     outputs, *_ = unrolled(node.builder, "RNN", given, hidden_size=hidden, direction="forward")
     y = node.add("Squeeze", outputs, node.ints(1))
-    kept = node.p["output_len"]
+    kept = node.attributes["output_len"]
     return y if not 0 < kept < steps else node.slice(y, [steps - kept], [steps], [0])
 
 

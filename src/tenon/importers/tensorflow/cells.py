@@ -31,7 +31,7 @@ def _lstm(node: TensorflowNode, sums: Value, memory: Value, first: int) -> dict[
     def gate(name: str, k: int, seen: Value) -> Value:
         x = parts[name]
         if node.flag("use_peephole"):
-            x = builder.add("Add", x, builder.add("Mul", seen, node.x(first + k)))
+            x = builder.add("Add", x, builder.add("Mul", seen, node.input(first + k)))
         return builder.add("Sigmoid", x)
 
     bias = node.number("forget_bias", 0.0 if node.node.op == "BlockLSTMV2" else 1.0)
@@ -47,22 +47,22 @@ def _lstm(node: TensorflowNode, sums: Value, memory: Value, first: int) -> dict[
 def lstm_cell(node: TensorflowNode) -> Made:
     """Operands: x, memory, output before, weights [I + H, 4 H], three peepholes, bias."""
     builder = node.builder
-    joined = builder.add("Concat", node.x(0), node.x(2), axis=1)
-    made = _lstm(node, builder.add("Gemm", joined, node.x(3), node.x(7)), node.x(1), 4)
+    joined = builder.add("Concat", node.input(0), node.input(2), axis=1)
+    made = _lstm(node, builder.add("Gemm", joined, node.input(3), node.input(7)), node.input(1), 4)
     return [made[name] for name in PARTS]
 
 
 def block_lstm(node: TensorflowNode) -> Made:
     """Operands: how many steps count, x [T, B, I], memory, output before, weights, three peepholes, bias."""
-    builder, x = node.builder, node.x(1)
+    builder, x = node.builder, node.input(1)
     steps, batch, inputs = builder.dims(x)
-    count = min(int(node.array(0).item()), steps)
-    memory, output = node.x(2), node.x(3)
+    count = min(int(node.constant_input(0).item()), steps)
+    memory, output = node.input(2), node.input(3)
     size = builder.dims(memory)[-1]
     if not 0 < count <= LONGEST:
         raise RefusedError(f"runs over {count} steps; at most {LONGEST} are unrolled")
-    w, r = builder.split(node.x(4), [inputs, size], 0)
-    rows = builder.add("Gemm", builder.reshape(x, (steps * batch, inputs)), w, node.x(8))
+    w, r = builder.split(node.input(4), [inputs, size], 0)
+    rows = builder.add("Gemm", builder.reshape(x, (steps * batch, inputs)), w, node.input(8))
     found: list[dict[str, Value]] = []
     for t in range(count):
         own = builder.slice(rows, [t * batch], [(t + 1) * batch], [0])
@@ -77,12 +77,12 @@ def block_lstm(node: TensorflowNode) -> Made:
 
 def gru_cell(node: TensorflowNode) -> Made:
     """Operands: x, output before, weights of reset and update gate and of the candidate, their biases."""
-    builder, x, h = node.builder, node.x(0), node.x(1)
+    builder, x, h = node.builder, node.input(0), node.input(1)
     size = builder.dims(h)[-1]
-    both = builder.add("Gemm", builder.add("Concat", x, h, axis=1), node.x(2), node.x(4))
+    both = builder.add("Gemm", builder.add("Concat", x, h, axis=1), node.input(2), node.input(4))
     r, u = builder.split(builder.add("Sigmoid", both), [size, size], 1)
     seen = builder.add("Concat", x, builder.add("Mul", r, h), axis=1)
-    c = builder.add("Tanh", builder.add("Gemm", seen, node.x(3), node.x(5)))
+    c = builder.add("Tanh", builder.add("Gemm", seen, node.input(3), node.input(5)))
     kept = builder.add("Mul", builder.add("Sub", builder.constant(np.array(1, np.float32), "one"), u), c)
     return [r, u, c, builder.add("Add", builder.add("Mul", u, h), kept)]
 

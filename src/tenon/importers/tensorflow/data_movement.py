@@ -23,31 +23,31 @@ Spell = Callable[[TensorflowNode], Made]
 # --------------------------------------------------------------------------------------------------- scattering
 def _scattered(how: str) -> Spell:
     return lambda node: node.builder.add(
-        "ScatterND", node.x(), elements.whole(node.builder, node.x(1)), node.x(2), reduction=how
+        "ScatterND", node.x, elements.whole(node.builder, node.input(1)), node.input(2), reduction=how
     )
 
 
 def _subtracted(node: TensorflowNode) -> Made:
     """Updates taken from what stands at their places."""
     builder = node.builder
-    places = builder.add("Cast", node.x(1), to="i64")
-    return builder.add("ScatterND", node.x(), places, builder.add("Neg", node.x(2)), reduction="add")
+    places = builder.add("Cast", node.input(1), to="i64")
+    return builder.add("ScatterND", node.x, places, builder.add("Neg", node.input(2)), reduction="add")
 
 
 def _contrasted(node: TensorflowNode) -> Made:
     """Stretched about the mean of each channel of each picture."""
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     mean = builder.reduce("Mean", x, [-3, -2], keep=True)
-    return builder.add("Add", builder.add("Mul", builder.add("Sub", x, mean), node.x(1)), mean)
+    return builder.add("Add", builder.add("Mul", builder.add("Sub", x, mean), node.input(1)), mean)
 
 
 def _segment_extreme(how: str) -> Spell:
     """As of segments in any order, but zeros where a segment has no rows."""
 
     def spell(node: TensorflowNode) -> Made:
-        builder, numbers = node.builder, node.array(1).ravel()
+        builder, numbers = node.builder, node.constant_input(1).ravel()
         count = int(numbers.max(initial=-1)) + 1
-        made = elements.segments(builder, node.x(), node.x(1), count, how)
+        made = elements.segments(builder, node.x, node.input(1), count, how)
         there = np.bincount(numbers, minlength=count) > 0
         if there.all():
             return made
@@ -58,9 +58,9 @@ def _segment_extreme(how: str) -> Spell:
 
 
 def _segment_mean(node: TensorflowNode) -> Made:
-    builder, numbers = node.builder, node.array(1)
+    builder, numbers = node.builder, node.constant_input(1)
     count = np.maximum(np.bincount(numbers.ravel()), 1).astype(np.float32)
-    total = elements.segments(builder, node.x(), node.x(1), len(count), "sum")
+    total = elements.segments(builder, node.x, node.input(1), len(count), "sum")
     share = builder.constant((1 / count).reshape(-1, *(1,) * (builder.type(total).rank - 1)), "share")
     return builder.add("Mul", total, share)
 
@@ -68,15 +68,15 @@ def _segment_mean(node: TensorflowNode) -> Made:
 def _stitched(node: TensorflowNode) -> Made:
     """Rows put together by their numbers, which are constants; of equal numbers the last counts."""
     builder, half = node.builder, node.count // 2
-    numbers = [node.array(k).ravel() for k in range(half)]
+    numbers = [node.constant_input(k).ravel() for k in range(half)]
     flat = np.concatenate(numbers)
     if flat.size == 0 or flat.min() < 0 or flat.max() >= flat.size:
         raise RefusedError("its rows are not numbered from 0 on")
     order = np.zeros(flat.max() + 1, np.int64)
     order[flat] = np.arange(flat.size)
-    rank = [builder.type(node.x(k)).rank for k in range(half)]
+    rank = [builder.type(node.input(k)).rank for k in range(half)]
     parts = [
-        builder.reshape(node.x(half + k), (numbers[k].size, *builder.dims(node.x(half + k))[rank[k] :]))
+        builder.reshape(node.input(half + k), (numbers[k].size, *builder.dims(node.input(half + k))[rank[k] :]))
         for k in range(half)
     ]
     return builder.add("Gather", builder.add("Concat", *parts, axis=0), builder.constant(order, "order"), axis=0)
@@ -86,7 +86,7 @@ def _stitched(node: TensorflowNode) -> Made:
 def _diagonal(node: TensorflowNode) -> Made:
     """The diagonals of matrices."""
     family.main_only(node, 1)
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     *outer, rows, columns = builder.dims(x)
     n = min(rows, columns)
     places = builder.constant(np.arange(n) * (columns + 1), "places")
@@ -94,11 +94,11 @@ def _diagonal(node: TensorflowNode) -> Made:
 
 
 def _linspace(node: TensorflowNode) -> Made:
-    start, stop = (float(node.array(k).item()) for k in (0, 1))
-    (count,) = node.numbers(2)
+    start, stop = (float(node.constant_input(k).item()) for k in (0, 1))
+    (count,) = node.constant_integers(2)
     if not 0 < count < 1 << 24:
         raise RefusedError(f"{count} numbers are impossible")
-    return node.builder.constant(np.linspace(start, stop, count).astype(node.array(0).dtype), "numbers")
+    return node.builder.constant(np.linspace(start, stop, count).astype(node.constant_input(0).dtype), "numbers")
 
 
 # ----------------------------------------------------------------------------------------------------- functions
@@ -106,7 +106,7 @@ def _with_one(first: str, second: str, *, after: bool) -> Spell:
     """log(1 + x), exp(x) - 1 and the like: two steps, one of them with the number one."""
 
     def spell(node: TensorflowNode) -> Made:
-        builder, x = node.builder, node.x()
+        builder, x = node.builder, node.x
         x = builder.add(first, x) if after else builder.add(first, x, builder.number(1, x))
         return builder.add(second, x, builder.number(1, x)) if after else builder.add(second, x)
 
@@ -117,7 +117,7 @@ def _unless_zero(make: Callable[[TensorflowNode, Value, Value], Value], k: int) 
     """Zero where operand ``k`` is zero, whatever the other is."""
 
     def spell(node: TensorflowNode) -> Made:
-        builder, pair = node.builder, [node.x(0), node.x(1)]
+        builder, pair = node.builder, [node.input(0), node.input(1)]
         none = builder.add("Equal", pair[k], builder.number(0, pair[k]))
         pair[1] = builder.add("Where", none, builder.number(1, pair[1]), pair[1])
         return builder.add("Where", none, builder.number(0, pair[0]), make(node, *pair))
@@ -126,25 +126,25 @@ def _unless_zero(make: Callable[[TensorflowNode, Value, Value], Value], k: int) 
 
 
 def _finite(node: TensorflowNode) -> Made:
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     return builder.add("Not", builder.add("Or", builder.add("IsNaN", x), builder.add("IsInf", x)))
 
 
 def _truncated_quotient(node: TensorflowNode) -> Made:
-    builder, y = node.builder, node.builder.add("Div", node.x(0), node.x(1))
+    builder, y = node.builder, node.builder.add("Div", node.input(0), node.input(1))
     if not builder.type(y).dtype.is_float:
         return y
     return builder.add("Mul", builder.add("Sign", y), builder.add("Floor", builder.add("Abs", y)))
 
 
 def _half_of_squares(node: TensorflowNode) -> Made:
-    builder, squares = node.builder, node.builder.square(node.x())
+    builder, squares = node.builder, node.builder.square(node.x)
     total = builder.add("ReduceSum", squares, keepdims=0)
     return builder.add("Mul", total, builder.number(0.5, total))
 
 
 def _erfc(node: TensorflowNode) -> Made:
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     return builder.add("Sub", builder.number(1, x), builder.add("Erf", x))
 
 
@@ -158,19 +158,21 @@ ELEMENTS: dict[str, Spell] = {
     "TensorScatterSub": _subtracted,
     **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitched),
     "Bucketize": lambda node: elements.bucketize(
-        node.builder, node.x(), np.array(list(node.attribute("boundaries").list.f), np.float32)
+        node.builder, node.x, np.array(list(node.message("boundaries").list.f), np.float32)
     ),
     # rearranging
-    "Reverse": lambda node: node.builder.reverse(node.x(), np.flatnonzero(node.array(1)).tolist()),
-    "Roll": lambda node: elements.roll(node.builder, node.x(), node.numbers(1), node.numbers(2)),
+    "Reverse": lambda node: node.builder.reverse(node.x, np.flatnonzero(node.constant_input(1)).tolist()),
+    "Roll": lambda node: elements.roll(node.builder, node.x, node.constant_integers(1), node.constant_integers(2)),
     **dict.fromkeys(("MatrixDiagV2", "MatrixDiagV3", "Diag"), family.matrix_diagonal),
     **dict.fromkeys(("MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3", "DiagPart"), _diagonal),
     **dict.fromkeys(("MatrixSetDiagV2", "MatrixSetDiagV3"), family.set_diagonal),
-    "MatrixBandPart": lambda node: elements.band(node.builder, node.x(), node.numbers(1)[0], node.numbers(2)[0]),
-    "Bitcast": lambda node: node.builder.add("BitCast", node.x(), to=node.dtype("type").value),
-    "EnsureShape": lambda node: node.x(),
-    "Print": lambda node: node.x(),
-    "PrintV2": lambda node: node.x(),
+    "MatrixBandPart": lambda node: elements.band(
+        node.builder, node.x, node.constant_integers(1)[0], node.constant_integers(2)[0]
+    ),
+    "Bitcast": lambda node: node.builder.add("BitCast", node.x, to=node.dtype("type").value),
+    "EnsureShape": lambda node: node.x,
+    "Print": lambda node: node.x,
+    "PrintV2": lambda node: node.x,
     "LinSpace": _linspace,
     "Cumprod": family.accumulated("CumProd"),
     # functions
@@ -182,7 +184,7 @@ ELEMENTS: dict[str, Spell] = {
     """,
     ),
     **each(two, "BitwiseAnd:BitwiseAnd BitwiseOr:BitwiseOr"),
-    "LeftShift": lambda node: node.builder.add("BitShift", node.x(0), node.x(1), direction="LEFT"),
+    "LeftShift": lambda node: node.builder.add("BitShift", node.input(0), node.input(1), direction="LEFT"),
     "Erfc": _erfc,
     "IsFinite": _finite,
     "Expm1": _with_one("Exp", "Sub", after=True),
@@ -193,6 +195,6 @@ ELEMENTS: dict[str, Spell] = {
     "Xlogy": _unless_zero(lambda node, x, y: node.builder.add("Mul", x, node.builder.add("Log", y)), 0),
     "TruncateDiv": _truncated_quotient,
     "L2Loss": _half_of_squares,
-    "TruncateMod": lambda node: node.builder.add("Mod", node.x(0), node.x(1), fmod=1),
-    "EuclideanNorm": lambda node: node.builder.reduce("L2", node.x(), node.along(), node.flag("keep_dims")),
+    "TruncateMod": lambda node: node.builder.add("Mod", node.input(0), node.input(1), fmod=1),
+    "EuclideanNorm": lambda node: node.builder.reduce("L2", node.x, node.along(), node.flag("keep_dims")),
 }

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError, InputError, Problem, UnsupportedError
+from tenon.graph_builder.builder import required_input
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.graph_builder.node_context import port
+from tenon.graph_builder.node_context import AttributeName
 from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
 from tenon.importers.tensorflow.schema import SCHEMA, array, element_type, shape_of
 from tenon.ir.bind import ANY_RANK
@@ -282,41 +283,43 @@ class TensorflowImporter:
         dims: tuple[int | str, ...] = (ANY_RANK,)
         if shape is not None:
             dims = tuple(n if n >= 0 else 1 if i == 0 else f"{name}_dim_{i}" for i, n in enumerate(shape))
-        return port(self.builder, name, TensorType(dtype, dims))
+        return required_input(self.builder, name, TensorType(dtype, dims))
 
 
 class TensorflowNode(TensorflowFamilyNode):
     """A node of the file as the functions of ``tensorflow.ops`` see it."""
 
     def __init__(self, importer: TensorflowImporter, node: Message, scope: TensorflowScope) -> None:
-        self.importer, self.node, self.scope, self.builder = importer, node, scope, importer.builder
+        super().__init__(importer.builder)
+        self.importer, self.node, self.scope = importer, node, scope
         self.references = data_inputs(node)
 
     @property
     def count(self) -> int:
         return len(self.references)
 
-    def attribute(self, name: str) -> Message:
+    def message(self, name: AttributeName) -> Message:
+        """An attribute as it stands in the file; an empty one where it does not."""
         found: Message = self.node.attr.get(name) or SCHEMA.new("Attribute")
         return found
 
-    def ints(self, name: str) -> list[int]:
-        return list(self.attribute(name).list.i)
+    def integers(self, name: AttributeName, default: Sequence[int] = ()) -> list[int]:
+        return list(self.message(name).list.i)
 
-    def text(self, name: str, default: str = "") -> str:
-        return bytes(self.attribute(name).s).decode("utf-8", "replace") or default
+    def text(self, name: AttributeName, default: str = "") -> str:
+        return bytes(self.message(name).s).decode("utf-8", "replace") or default
 
-    def flag(self, name: str) -> bool:
-        return bool(self.attribute(name).b)
+    def flag(self, name: AttributeName, default: bool = False) -> bool:
+        return bool(self.message(name).b)
 
-    def number(self, name: str, default: float = 0.0) -> float:
-        return float(self.attribute(name).f) if name in self.node.attr else default
+    def number(self, name: AttributeName, default: float = 0.0) -> float:
+        return float(self.message(name).f) if name in self.node.attr else default
 
-    def integer(self, name: str, default: int = 0) -> int:
-        return int(self.attribute(name).i) if name in self.node.attr else default
+    def integer(self, name: AttributeName, default: int = 0) -> int:
+        return int(self.message(name).i) if name in self.node.attr else default
 
     def dtype(self, name: str) -> DType:
-        return element_type(self.attribute(name).type)
+        return element_type(self.message(name).type)
 
     def made(self, k: int = 0) -> Made:
         """Operand ``k``, whatever it is."""
@@ -332,12 +335,12 @@ class TensorflowNode(TensorflowFamilyNode):
         if self.scope.main and name in self.builder:
             self.builder[name]
 
-    def x(self, k: int = 0) -> Value:
-        """Operand ``k``, which must be a tensor."""
-        found = self.made(k)
-        if not isinstance(found, Value):
-            raise RefusedError(f"input {k} is not a tensor")
-        return found
+    def input(self, i: int = 0) -> Value:
+        """Operand ``i``, which must be a tensor."""
+        value = self.made(i)
+        if not isinstance(value, Value):
+            raise RefusedError(f"input {i} is not a tensor")
+        return value
 
     def items(self, k: int) -> TensorArray:
         found = self.made(k)
@@ -345,14 +348,15 @@ class TensorflowNode(TensorflowFamilyNode):
             raise RefusedError(f"input {k} is not a tensor array")
         return found
 
-    def constant(self) -> Value:
-        return self.builder.constant(array(self.attribute("value").tensor), "value")
+    def value_constant(self) -> Value:
+        """The tensor of a Const."""
+        return self.builder.constant(array(self.message("value").tensor), "value")
 
     def declared(self, name: str) -> tuple[int, ...] | None:
         """The shape that an attribute declares; None if it does not."""
-        return shape_of(self.attribute(name).shape) if name in self.node.attr else None
+        return shape_of(self.message(name).shape) if name in self.node.attr else None
 
-    def input(self, reference: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
+    def graph_input(self, reference: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
         return self.importer.input(reference, dtype, shape)
 
     def maker(self, k: int) -> TensorflowNode | None:

@@ -195,13 +195,13 @@ def _call(importer: TensorflowImporter, name: str, arguments: Sequence[Made], sc
 
 
 def _called(node: TensorflowNode) -> Sequence[Made]:
-    name = node.attribute("f").func.name
+    name = node.message("f").func.name
     return _call(node.importer, name, _pass_all(node), node.scope)
 
 
 def _while(node: TensorflowNode) -> Sequence[Made]:
     state = _pass_all(node)
-    condition, body = (node.attribute(k).func.name for k in ("cond", "body"))
+    condition, body = (node.message(k).func.name for k in ("cond", "body"))
     for _ in range(MOST_STEPS):
         try:
             if not _truth(_call(node.importer, condition, state, node.scope)[0]):
@@ -217,45 +217,45 @@ def _if(node: TensorflowNode) -> Sequence[Made]:
         branch = "then_branch" if _truth(node.made(0)) else "else_branch"
     except _OpenError as error:
         return _refused(node, f"condition {node.references[0]}", f"the condition '{node.references[0]}'", error)
-    return _call(node.importer, node.attribute(branch).func.name, _pass_all(node)[1:], node.scope)
+    return _call(node.importer, node.message(branch).func.name, _pass_all(node)[1:], node.scope)
 
 
 # ----------------------------------------------------------------------------------------------- tensor arrays
 def _new_array(node: TensorflowNode) -> Sequence[Made]:
-    (size,) = node.numbers(0)
+    (size,) = node.constant_integers(0)
     return [TensorArray(size), TensorArray(size)]
 
 
 def _reserve(node: TensorflowNode) -> Sequence[Made]:
-    return [TensorArray(node.numbers(1)[0])]
+    return [TensorArray(node.constant_integers(1)[0])]
 
 
 def _from_tensor(node: TensorflowNode) -> Sequence[Made]:
-    parts = node.builder.unpack(node.x(0), 0)
+    parts = node.builder.unpack(node.input(0), 0)
     return [TensorArray(len(parts), dict(enumerate(parts)))]
 
 
 def _scatter(node: TensorflowNode) -> Sequence[Made]:
     """Operands: array, indices, a tensor to unpack, flow."""
-    flow, parts = node.items(3), node.builder.unpack(node.x(2), 0)
-    return [TensorArray(flow.size, {**flow.values, **dict(zip(node.numbers(1), parts, strict=True))})]
+    flow, parts = node.items(3), node.builder.unpack(node.input(2), 0)
+    return [TensorArray(flow.size, {**flow.values, **dict(zip(node.constant_integers(1), parts, strict=True))})]
 
 
 def _write(node: TensorflowNode) -> Sequence[Made]:
     """Operands: array, index, value, flow."""
     flow = node.items(3)
-    return [TensorArray(flow.size, {**flow.values, node.numbers(1)[0]: node.x(2)})]
+    return [TensorArray(flow.size, {**flow.values, node.constant_integers(1)[0]: node.input(2)})]
 
 
 def _set_item(node: TensorflowNode) -> Sequence[Made]:
     """Operands: list, index, value."""
     items = node.items(0)
-    return [TensorArray(items.size, {**items.values, node.numbers(1)[0]: node.x(2)})]
+    return [TensorArray(items.size, {**items.values, node.constant_integers(1)[0]: node.input(2)})]
 
 
 def _read(flow: int) -> Callable[[TensorflowNode], Sequence[Made]]:
     def spell(node: TensorflowNode) -> Sequence[Made]:
-        items, (index,) = node.items(flow), node.numbers(1)
+        items, (index,) = node.items(flow), node.constant_integers(1)
         if index not in items.values:
             raise RefusedError(f"reads element {index} of a tensor array before it is written")
         return [items.values[index]]
@@ -265,7 +265,7 @@ def _read(flow: int) -> Callable[[TensorflowNode], Sequence[Made]]:
 
 def _gather(node: TensorflowNode) -> Sequence[Made]:
     """Operands: array, indices, flow."""
-    items, indices = node.items(2), node.numbers(1)
+    items, indices = node.items(2), node.constant_integers(1)
     if any(i not in items.values for i in indices):
         raise RefusedError("reads elements of a tensor array before they are written")
     return [node.builder.pack([items.values[i] for i in indices], 0)]

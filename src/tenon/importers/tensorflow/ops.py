@@ -30,11 +30,11 @@ Spell = Callable[[TensorflowNode], Made]
 
 # ------------------------------------------------------------------------------------------------------- inputs
 def _placeholder(node: TensorflowNode) -> Made:
-    return node.input(node.node.name, node.dtype("dtype"), node.declared("shape"))
+    return node.graph_input(node.node.name, node.dtype("dtype"), node.declared("shape"))
 
 
 def _placeholder_with_default(node: TensorflowNode) -> Made:
-    return node.x() if node.x().constant else _placeholder(node)
+    return node.x if node.x.constant else _placeholder(node)
 
 
 def _dequeued(node: TensorflowNode) -> Made:
@@ -43,12 +43,12 @@ def _dequeued(node: TensorflowNode) -> Made:
     if queue is None:
         raise RefusedError("its queue is not there")
     return _inputs(
-        node, queue.attribute("component_types"), queue.attribute("shapes"), batched=node.node.op != "QueueDequeueV2"
+        node, queue.message("component_types"), queue.message("shapes"), batched=node.node.op != "QueueDequeueV2"
     )
 
 
 def _next(node: TensorflowNode) -> Made:
-    return _inputs(node, node.attribute("output_types"), node.attribute("output_shapes"), batched=False)
+    return _inputs(node, node.message("output_types"), node.message("output_shapes"), batched=False)
 
 
 def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: bool) -> Made:
@@ -58,7 +58,7 @@ def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: b
             raise RefusedError(f"element {i} is not of numbers", "cut the model behind it with --input")
         shape = dims[i] if i < len(dims) else None
         name = f"{node.node.name}:{i}" if i else node.node.name
-        made.append(node.input(name, DTYPES[number], (-1, *shape) if batched and shape is not None else shape))
+        made.append(node.graph_input(name, DTYPES[number], (-1, *shape) if batched and shape is not None else shape))
     return made
 
 
@@ -69,14 +69,14 @@ def _mfcc(node: TensorflowNode) -> Made:
     if spectrogram is not None and decoded is not None and "desired_samples" in decoded.node.attr:
         window, stride = (max(1, spectrogram.integer(name)) for name in ("window_size", "stride"))
         frames = 1 + (decoded.integer("desired_samples") - window) // stride
-    return node.input(node.node.name, F32, (1, frames, node.integer("dct_coefficient_count", 13)))
+    return node.graph_input(node.node.name, F32, (1, frames, node.integer("dct_coefficient_count", 13)))
 
 
 # ------------------------------------------------------------------------------------------------ normalisation
 def _fused_batch_norm(node: TensorflowNode) -> Made:
-    if node.flag("is_training") or node.builder.type(node.x(3)).size == 0:
+    if node.flag("is_training") or node.builder.type(node.input(3)).size == 0:
         return _batch_statistics(node)
-    return _normalized(node, node.x(1), node.x(2), node.x(3), node.x(4), node.number("epsilon", 1e-4))
+    return _normalized(node, node.input(1), node.input(2), node.input(3), node.input(4), node.number("epsilon", 1e-4))
 
 
 def _batch_statistics(node: TensorflowNode) -> Made:
@@ -87,7 +87,7 @@ def _batch_statistics(node: TensorflowNode) -> Made:
     apart = builder.add("Sub", x, mean)
     variance = builder.reduce("Mean", builder.square(apart), axes, keep=True)
     deviation = builder.add("Sqrt", builder.add("Add", variance, builder.number(node.number("epsilon", 1e-4), x)))
-    y = builder.add("Add", builder.add("Mul", builder.add("Div", apart, deviation), node.x(1)), node.x(2))
+    y = builder.add("Add", builder.add("Mul", builder.add("Div", apart, deviation), node.input(1)), node.input(2))
     flat = (builder.reshape(v, (-1,)) for v in (mean, variance, mean, variance))
     return [windows.back(node, y), *flat]
 
@@ -95,7 +95,7 @@ def _batch_statistics(node: TensorflowNode) -> Made:
 def _normalized(
     node: TensorflowNode, scale: Value, offset: Value, mean: Value, variance: Value, epsilon: float
 ) -> Value:
-    builder, x = node.builder, node.x(0)
+    builder, x = node.builder, node.input(0)
     x = x if windows.first(node) else builder.first(x)
     y = builder.add("BatchNormalization", x, scale, offset, mean, variance, epsilon=epsilon)
     return y if windows.first(node) else builder.last(y)
@@ -103,10 +103,10 @@ def _normalized(
 
 def _global_batch_norm(node: TensorflowNode) -> Made:
     """Operands: data, mean, variance, beta, gamma."""
-    scale = node.x(4)
+    scale = node.input(4)
     if not node.flag("scale_after_normalization"):
         scale = node.builder.constant(np.ones(node.builder.dims(scale), np.float32), "ones")
-    return _normalized(node, scale, node.x(3), node.x(1), node.x(2), node.number("variance_epsilon", 1e-3))
+    return _normalized(node, scale, node.input(3), node.input(1), node.input(2), node.number("variance_epsilon", 1e-3))
 
 
 # ---------------------------------------------------------------------------------------------------- products
@@ -117,20 +117,20 @@ def _fused_matmul(node: TensorflowNode) -> Made:
 
 
 def _bias_add(node: TensorflowNode) -> Made:
-    bias = node.x(1)
+    bias = node.input(1)
     if node.text("data_format") == "NCHW":
-        bias = node.builder.reshape(bias, (-1, *(1,) * (node.builder.type(node.x()).rank - 2)))
-    return node.builder.add("Add", node.x(), bias)
+        bias = node.builder.reshape(bias, (-1, *(1,) * (node.builder.type(node.x).rank - 2)))
+    return node.builder.add("Add", node.x, bias)
 
 
 # --------------------------------------------------------------------------------------------------- pointwise
 def _cast(node: TensorflowNode) -> Made:
-    x, to = node.x(), node.dtype("DstT")
+    x, to = node.x, node.dtype("DstT")
     return x if node.builder.type(x).dtype is to else node.builder.add("Cast", x, to=to.value)
 
 
 def _fake_quant_vars(node: TensorflowNode) -> Made:
-    low, high = node.array(1), node.array(2)
+    low, high = node.constant_input(1), node.constant_input(2)
     if low.size != 1 or high.size != 1:
         return _fake_quant_channels(node)
     return family.fake_quant(node, float(low.item()), float(high.item()))
@@ -138,8 +138,8 @@ def _fake_quant_vars(node: TensorflowNode) -> Made:
 
 def _fake_quant_channels(node: TensorflowNode) -> Made:
     """Rounding to a grid of its own for each of the last axis' elements, the zeros moved to grid points."""
-    builder, x, bits = node.builder, node.x(), node.integer("num_bits", 8)
-    low, high = (node.array(k).astype(np.float32).ravel() for k in (1, 2))
+    builder, x, bits = node.builder, node.x, node.integer("num_bits", 8)
+    low, high = (node.constant_input(k).astype(np.float32).ravel() for k in (1, 2))
     if bits not in range(2, 17) or not (low <= 0).all() or not (high >= 0).all() or not (low < high).all():
         raise RefusedError(f"ranges of {low.tolist()} to {high.tolist()} in {bits} bits are not supported")
     least, most = int(node.flag("narrow_range")), (1 << bits) - 1
@@ -154,27 +154,27 @@ def _fake_quant_channels(node: TensorflowNode) -> Made:
 
 # ---------------------------------------------------------------------------------------------- moving elements
 def _concat(node: TensorflowNode) -> Made:
-    values = node.xs()
+    values = node.all_inputs()
     at = 0 if node.node.op == "Concat" else len(values) - 1
-    (axis,) = node.numbers(at)
+    (axis,) = node.constant_integers(at)
     del values[at]
     return node.builder.add("Concat", *values, axis=axis) if len(values) > 1 else values[0]
 
 
 def _pad(node: TensorflowNode) -> Made:
-    return node.builder.pad(node.x(), node.array(1), node.x(2) if node.count > 2 else None)
+    return node.builder.pad(node.x, node.constant_input(1), node.input(2) if node.count > 2 else None)
 
 
 def _gather(node: TensorflowNode) -> Made:
-    axis = node.numbers(2)[0] if node.count > 2 else 0
-    return elements.gather(node.builder, node.x(), node.x(1), axis, node.integer("batch_dims"))
+    axis = node.constant_integers(2)[0] if node.count > 2 else 0
+    return elements.gather(node.builder, node.x, node.input(1), axis, node.integer("batch_dims"))
 
 
 # --------------------------------------------------------------------------------------------------- reductions
 def _arg(op: str) -> Spell:
     def spell(node: TensorflowNode) -> Made:
-        axis = node.numbers(1)[0] if node.count > 1 else 0
-        y = node.builder.add(op, node.x(), axis=axis, keepdims=0)
+        axis = node.constant_integers(1)[0] if node.count > 1 else 0
+        y = node.builder.add(op, node.x, axis=axis, keepdims=0)
         to = node.dtype("output_type").value if "output_type" in node.node.attr else "i64"
         return y if to == "i64" else node.builder.add("Cast", y, to=to)
 
@@ -182,7 +182,7 @@ def _arg(op: str) -> Spell:
 
 
 def _top_k(node: TensorflowNode) -> Made:
-    values, indices = node.builder.adds("TopK", 2, node.x(), node.builder.ints(*node.numbers(1)))
+    values, indices = node.builder.adds("TopK", 2, node.x, node.builder.ints(*node.constant_integers(1)))
     return values, node.builder.add("Cast", indices, to="i32")
 
 
@@ -194,11 +194,13 @@ def _suppression(node: TensorflowNode) -> Made:
 
 
 def _combined_suppression(node: TensorflowNode) -> Made:
-    (per_class,), (total,) = node.numbers(2), node.numbers(3)
+    (per_class,), (total,) = node.constant_integers(2), node.constant_integers(3)
     if node.flag("pad_per_class"):
-        total = min(total, per_class * node.builder.dims(node.x(1))[2])
+        total = min(total, per_class * node.builder.dims(node.input(1))[2])
     clip = "clip_boxes" not in node.node.attr or node.flag("clip_boxes")
-    return combined(node.builder, node.x(0), node.x(1), per_class, total, node.x(4), node.x(5), clip=clip)
+    return combined(
+        node.builder, node.input(0), node.input(1), per_class, total, node.input(4), node.input(5), clip=clip
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- constants
@@ -207,28 +209,28 @@ def _out_type(node: TensorflowNode) -> str:
 
 
 def _shape(node: TensorflowNode) -> Made:
-    return node.builder.constant(np.array(node.builder.dims(node.x()), _out_type(node)), "shape")
+    return node.builder.constant(np.array(node.builder.dims(node.x), _out_type(node)), "shape")
 
 
 def _size(node: TensorflowNode) -> Made:
-    return node.builder.constant(np.array(node.builder.type(node.x()).size, _out_type(node)), "size")
+    return node.builder.constant(np.array(node.builder.type(node.x).size, _out_type(node)), "size")
 
 
 def _range(node: TensorflowNode) -> Made:
-    start, stop, step = (node.array(k) for k in range(3))
+    start, stop, step = (node.constant_input(k) for k in range(3))
     if step.item() == 0 or abs((stop.item() - start.item()) / step.item()) > 2**24:
         raise RefusedError("its range is not possible")
     return node.builder.constant(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype), "range")
 
 
 def _invert_permutation(node: TensorflowNode) -> Made:
-    return node.builder.constant(np.argsort(node.array(0)).astype(node.array(0).dtype), "inverse")
+    return node.builder.constant(np.argsort(node.constant_input(0)).astype(node.constant_input(0).dtype), "inverse")
 
 
 OPERATORS: dict[str, Spell] = {
     **SHARED,
     # inputs
-    "Const": lambda node: node.constant(),
+    "Const": lambda node: node.value_constant(),
     **dict.fromkeys(("Placeholder", "PlaceholderV2"), _placeholder),
     "PlaceholderWithDefault": _placeholder_with_default,
     **dict.fromkeys(("QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"), _dequeued),
@@ -243,7 +245,7 @@ OPERATORS: dict[str, Spell] = {
     "LRN": lambda node: family.lrn(node, node.integer("depth_radius", 5)),
     # products
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), family.matmul),
-    "Einsum": lambda node: node.builder.add("Einsum", *node.xs(), equation=node.text("equation")),
+    "Einsum": lambda node: node.builder.add("Einsum", *node.all_inputs(), equation=node.text("equation")),
     "_FusedMatMul": _fused_matmul,
     **dict.fromkeys(("BiasAdd", "BiasAddV1"), _bias_add),
     # pointwise
@@ -257,17 +259,21 @@ OPERATORS: dict[str, Spell] = {
     **each(two, "Add:Add AddV2:Add Sub:Sub Mul:Mul RealDiv:Div Div:Div"),
     "Softmax": one("Softmax", axis=-1),
     "Mod": SHARED["FloorMod"],
-    "ClipByValue": lambda node: node.builder.add("Min", node.builder.add("Max", node.x(0), node.x(1)), node.x(2)),
+    "ClipByValue": lambda node: node.builder.add(
+        "Min", node.builder.add("Max", node.input(0), node.input(1)), node.input(2)
+    ),
     "Cast": _cast,
     "FakeQuantWithMinMaxVars": _fake_quant_vars,
     "FakeQuantWithMinMaxVarsPerChannel": _fake_quant_channels,
     "FakeQuantWithMinMaxArgs": lambda node: family.fake_quant(node, node.number("min", -6), node.number("max", 6)),
     # moving elements
-    "Reshape": lambda node: node.builder.reshape(node.x(), node.numbers(1)),
+    "Reshape": lambda node: node.builder.reshape(node.x, node.constant_integers(1)),
     **dict.fromkeys(("Concat", "ConcatV2"), _concat),
     "Split": lambda node: family.split(node, node.integer("num_split", 1)),
     **dict.fromkeys(("Pad", "PadV2"), _pad),
-    "MirrorPad": lambda node: node.builder.mirror_pad(node.x(), node.array(1), edges=node.text("mode") == "SYMMETRIC"),
+    "MirrorPad": lambda node: node.builder.mirror_pad(
+        node.x, node.constant_input(1), edges=node.text("mode") == "SYMMETRIC"
+    ),
     **dict.fromkeys(("Gather", "GatherV2"), _gather),
     # reductions
     **each(family.reduce, "Max:Max Min:Min Prod:Prod"),

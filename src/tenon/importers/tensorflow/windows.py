@@ -32,7 +32,7 @@ def first(node: TensorflowNode) -> bool:
 
 
 def image(node: TensorflowNode, k: int = 0) -> Value:
-    return node.builder.last(node.x(k)) if first(node) else node.x(k)
+    return node.builder.last(node.input(k)) if first(node) else node.input(k)
 
 
 def back(node: TensorflowNode, y: Value) -> Value:
@@ -40,7 +40,7 @@ def back(node: TensorflowNode, y: Value) -> Value:
 
 
 def spatial(node: TensorflowNode, name: str) -> list[int]:
-    return _inner(node, node.ints(name) or [1, 1, 1, 1])
+    return _inner(node, node.integers(name) or [1, 1, 1, 1])
 
 
 def _inner(node: TensorflowNode, numbers: list[int]) -> list[int]:
@@ -52,7 +52,7 @@ def padding(node: TensorflowNode) -> str | list[int]:
     padding = node.text("padding", "VALID")
     if padding != "EXPLICIT":
         return padding
-    pads = node.ints("explicit_paddings")
+    pads = node.integers("explicit_paddings")
     return [*_inner(node, pads[::2]), *_inner(node, pads[1::2])]
 
 
@@ -71,19 +71,19 @@ def _convolved(node: TensorflowNode, x: Value, weights: Value, group: int) -> Ma
 def _conv(node: TensorflowNode) -> Made:
     builder, x = node.builder, image(node)
     rank = builder.type(x).rank
-    w = builder.transpose(node.x(1), (rank - 1, rank - 2, *range(rank - 2)))
+    w = builder.transpose(node.input(1), (rank - 1, rank - 2, *range(rank - 2)))
     return _convolved(node, x, w, builder.dims(x)[-1] // max(1, builder.dims(w)[1]))
 
 
 def _depthwise_conv(node: TensorflowNode) -> Made:
-    h, w, c, m = node.builder.dims(node.x(1))
-    weights = node.builder.transpose(node.builder.reshape(node.x(1), (h, w, 1, c * m)), (3, 2, 0, 1))
+    h, w, c, m = node.builder.dims(node.input(1))
+    weights = node.builder.transpose(node.builder.reshape(node.input(1), (h, w, 1, c * m)), (3, 2, 0, 1))
     return _convolved(node, image(node), weights, c)
 
 
 def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Made:
     """The gradient of a convolution: operands are the extents of the result, weights and the image."""
-    sizes, x = node.numbers(0), image(node, 2)
+    sizes, x = node.constant_integers(0), image(node, 2)
     whole = len(sizes) == node.builder.type(x).rank
     y = node.builder.conv_transpose(
         x,
@@ -91,7 +91,7 @@ def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Made:
         None,
         _inner(node, sizes) if whole else sizes,
         strides=spatial(node, "strides"),
-        dilations=spatial(node, "dilations") if node.ints("dilations") else (),
+        dilations=spatial(node, "dilations") if node.integers("dilations") else (),
         padding=padding(node),
         group=group,
     )
@@ -99,13 +99,13 @@ def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Made:
 
 
 def _conv_backprop(node: TensorflowNode) -> Made:
-    rank = node.builder.type(node.x(1)).rank
-    return _backprop(node, node.builder.transpose(node.x(1), (rank - 1, rank - 2, *range(rank - 2))))
+    rank = node.builder.type(node.input(1)).rank
+    return _backprop(node, node.builder.transpose(node.input(1), (rank - 1, rank - 2, *range(rank - 2))))
 
 
 def _depthwise_backprop(node: TensorflowNode) -> Made:
-    h, w, c, m = node.builder.dims(node.x(1))
-    weights = node.builder.transpose(node.builder.reshape(node.x(1), (h, w, c * m, 1)), (2, 3, 0, 1))
+    h, w, c, m = node.builder.dims(node.input(1))
+    weights = node.builder.transpose(node.builder.reshape(node.input(1), (h, w, c * m, 1)), (2, 3, 0, 1))
     return _backprop(node, weights, c)
 
 
@@ -119,8 +119,8 @@ def _pool(kind: str) -> Spell:
 
 def _resize(mode: str) -> Spell:
     return lambda node: node.builder.resize(
-        node.builder.add("Cast", node.x(), to="f32") if mode != "nearest" else node.x(),
-        node.numbers(1),
+        node.builder.add("Cast", node.x, to="f32") if mode != "nearest" else node.x,
+        node.constant_integers(1),
         mode,
         align_corners=node.flag("align_corners"),
         half_pixel=node.flag("half_pixel_centers"),
@@ -133,12 +133,12 @@ _FUSED = {"Relu": "Relu", "Elu": "Elu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "G
 def fused(node: TensorflowNode, y: Value) -> Value:
     """What a fused operator of the graph optimiser does with its product; further operands are its parameters."""
     builder, at, channels = node.builder, 2, 1 if first(node) else -1
-    for name in (bytes(s).decode() for s in node.attribute("fused_ops").list.s):
+    for name in (bytes(s).decode() for s in node.message("fused_ops").list.s):
         if name == "BiasAdd":
-            y = builder.add("Add", y, _along(node, node.x(at), y, channels))
+            y = builder.add("Add", y, _along(node, node.input(at), y, channels))
             at += 1
         elif name == "FusedBatchNorm":
-            scale, offset, mean, variance = (node.x(at + k) for k in range(4))
+            scale, offset, mean, variance = (node.input(at + k) for k in range(4))
             epsilon = builder.number(node.number("epsilon", 1e-4), y)
             factor = builder.add("Div", scale, builder.add("Sqrt", builder.add("Add", variance, epsilon)))
             shift = builder.add("Sub", offset, builder.add("Mul", mean, factor))
@@ -175,7 +175,7 @@ def _pool_with_sizes(kind: str) -> Spell:
     """The window is an operand."""
 
     def spell(node: TensorflowNode) -> Made:
-        kernel, strides = (_inner(node, node.numbers(k)) for k in (1, 2))
+        kernel, strides = (_inner(node, node.constant_integers(k)) for k in (1, 2))
         return back(node, node.builder.pool(kind, image(node), kernel, strides, padding(node)))
 
     return spell
@@ -183,7 +183,7 @@ def _pool_with_sizes(kind: str) -> Spell:
 
 def _pool_with_places(node: TensorflowNode) -> Made:
     """Places count (row, column, channel), and pictures where the graph says so."""
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     n, h, w, c = builder.dims(x)
     kernel, strides = spatial(node, "ksize"), spatial(node, "strides")
     pads = builder.pads(x, kernel, strides, (1, 1), padding(node))
@@ -220,15 +220,15 @@ def _taps(node: TensorflowNode, x: Value, kernel: tuple[int, int], names: tuple[
 
 def _patches(node: TensorflowNode) -> Made:
     high, wide = spatial(node, "ksizes")
-    parts = _taps(node, node.x(), (high, wide), ("strides", "rates"), 0)
+    parts = _taps(node, node.x, (high, wide), ("strides", "rates"), 0)
     return node.builder.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
 
 
 def _dilation(node: TensorflowNode) -> Made:
     """The greatest sum of a picture and a filter [h, w, C] in every window; what lies outside never wins."""
-    builder, w = node.builder, node.x(1)
+    builder, w = node.builder, node.input(1)
     high, wide, _ = builder.dims(w)
-    parts = _taps(node, node.x(), (high, wide), ("strides", "rates"), float(np.finfo(np.float32).min))
+    parts = _taps(node, node.x, (high, wide), ("strides", "rates"), float(np.finfo(np.float32).min))
     rows = builder.unpack(builder.reshape(w, (high * wide, -1)), 0)
     sums = [builder.add("Add", part, row) for part, row in zip(parts, rows, strict=True)]
     return builder.add("Max", *sums)
@@ -236,13 +236,13 @@ def _dilation(node: TensorflowNode) -> Made:
 
 def _crop_and_resize(node: TensorflowNode) -> Made:
     """Boxes (y0, x0, y1, x1) over the picture, corners on corners: bins of one sample with their centres there."""
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     if node.text("method", "bilinear") != "bilinear":
         raise RefusedError("only linear sampling is supported")
-    (rows, columns), (_, h, w, _) = node.numbers(3), builder.dims(x)
+    (rows, columns), (_, h, w, _) = node.constant_integers(3), builder.dims(x)
     if not (0 < rows < 1 << 12 and 0 < columns < 1 << 12):
         raise RefusedError(f"pictures of {rows}x{columns} are impossible")
-    edges = builder.add("Mul", node.x(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
+    edges = builder.add("Mul", node.input(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
     low, high = builder.split(edges, [2, 2], 1)
     count = np.array([rows, columns], np.float32)
     step = builder.add("Mul", builder.add("Sub", high, low), builder.constant(1 / np.maximum(count - 1, 1), "share"))
@@ -253,7 +253,7 @@ def _crop_and_resize(node: TensorflowNode) -> Made:
     )
     end = builder.add("Add", begin, builder.add("Mul", step, builder.constant(count, "count")))
     corners = builder.add("Gather", builder.add("Concat", begin, end, axis=1), builder.ints(1, 0, 3, 2), axis=1)
-    numbers = builder.add("Cast", node.x(2), to="i64")
+    numbers = builder.add("Cast", node.input(2), to="i64")
     made = builder.add(
         "RoiAlign", builder.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
     )
@@ -292,9 +292,9 @@ def _area(n: int, count: int) -> Array:
 
 
 def _resize_area(node: TensorflowNode) -> Made:
-    builder, x = node.builder, node.builder.add("Cast", node.x(), to="f32")
+    builder, x = node.builder, node.builder.add("Cast", node.x, to="f32")
     n, h, w, c = builder.dims(x)
-    high, wide = node.numbers(1)
+    high, wide = node.constant_integers(1)
     if node.flag("align_corners") or not (0 < high < 1 << 14 and 0 < wide < 1 << 14):
         raise RefusedError(f"an image of {h}x{w} cannot be made one of {high}x{wide} by areas")
     y = builder.reshape(
@@ -308,9 +308,9 @@ def _resize_area(node: TensorflowNode) -> Made:
 
 def _blocks(node: TensorflowNode) -> tuple[list[int], Array]:
     size = node.integer("block_size")
-    if not 0 < size < math.prod(node.builder.dims(node.x())) + 1:
+    if not 0 < size < math.prod(node.builder.dims(node.x)) + 1:
         raise RefusedError(f"blocks of {size} are impossible")
-    return [size, size], node.array(1)
+    return [size, size], node.constant_input(1)
 
 
 WINDOWS: dict[str, Spell] = {
@@ -329,6 +329,6 @@ WINDOWS: dict[str, Spell] = {
     "CropAndResize": _crop_and_resize,
     "ExtractImagePatches": _patches,
     "Dilation2D": _dilation,
-    "SpaceToBatch": lambda node: node.builder.space_to_batch(node.x(), *_blocks(node)),
-    "BatchToSpace": lambda node: node.builder.batch_to_space(node.x(), *_blocks(node)),
+    "SpaceToBatch": lambda node: node.builder.space_to_batch(node.x, *_blocks(node)),
+    "BatchToSpace": lambda node: node.builder.batch_to_space(node.x, *_blocks(node)),
 }

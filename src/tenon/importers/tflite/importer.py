@@ -188,52 +188,30 @@ class TfliteImporter:
 class TfliteNode(TensorflowFamilyNode):
     """An operator of the file as the functions of ``tflite.ops`` see it.
 
-    ``raw`` says that integers are moved as they are: then ``x`` gives what is stored, not what it stands for.
+    ``raw`` says that integers are moved as they are: then ``input`` gives what is stored, not what it stands for.
     """
 
     def __init__(self, importer: TfliteImporter, operation: TfliteOperation, raw: bool) -> None:
+        super().__init__(importer.builder, attributes=operation.options)
         self.importer, self.operation, self.raw = importer, operation, raw
-        self.builder = importer.builder
-
-    def __getattr__(self, name: str) -> Any:
-        """A field of the operator's options."""
-        try:
-            return self.operation.options[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def integer(self, name: str, default: int = 0) -> int:
-        return int(self.operation.options.get(name, default))
-
-    def number(self, name: str, default: float = 0.0) -> float:
-        return float(self.operation.options.get(name, default))
-
-    def flag(self, name: str) -> bool:
-        return bool(self.operation.options.get(name))
-
-    def ints(self, name: str) -> list[int]:
-        return list(self.operation.options.get(name, ()))
 
     @property
     def count(self) -> int:
         return len(self.operation.inputs)
 
-    def has(self, k: int) -> bool:
-        return k < self.count and self.operation.inputs[k] >= 0
+    def has(self, i: int) -> bool:
+        return i < self.count and self.operation.inputs[i] >= 0
 
     def index(self, k: int) -> int:
         if not self.has(k):
             raise RefusedError(f"input {k} is missing")
         return self.operation.inputs[k]
 
-    def x(self, k: int = 0) -> Value:
-        """Operand ``k``.  Raises RefusedError if it is absent or its type is not known."""
-        found = self.importer.raw(self.index(k)) if self.raw else self.importer.real(self.index(k))
-        self.builder.type(found)
-        return found
-
-    def optional(self, k: int) -> Value | None:
-        return self.x(k) if self.has(k) else None
+    def input(self, i: int = 0) -> Value:
+        """Operand ``i``.  Raises RefusedError if it is absent or its type is not known."""
+        value = self.importer.raw(self.index(i)) if self.raw else self.importer.real(self.index(i))
+        self.builder.type(value)
+        return value
 
     def factors(self, x: int, w: int, bias: int, axis: int) -> tuple[Value, Value, Value | None, Array | None]:
         """Operands of a product, and what one step of the result stands for.
@@ -257,7 +235,7 @@ class TfliteNode(TensorflowFamilyNode):
             or len(left.quant.scale) > 1
             or right.quant.axis not in (None, axis)
         ):
-            return self.x(x), self.x(w), self.optional(bias), None
+            return self.input(x), self.input(w), self.optional(bias), None
         unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
         steps = added.data.astype(np.float32) if added is not None and added.data is not None else None
         whole = None if steps is None else self.builder.constant(steps, "bias")

@@ -57,7 +57,7 @@ def applies(node: TfliteNode, cell: LstmCell) -> bool:
     weights = [k for gate in cell.gates(node) for k in (cell.w[gate], cell.r[gate])]
     h, c = cell.states or (-1, -1)
     whole = h >= 0 and all(is_a(k, DType.I8) for k in (0, *weights, h)) and is_a(c, DType.I16)
-    return whole and node.activation == 4 and not any(node.has(k) for k in cell.norms)
+    return whole and node.integer("activation") == 4 and not any(node.has(k) for k in cell.norms)
 
 
 def scaled(x: Integers, factors: Sequence[float]) -> Integers:
@@ -157,8 +157,8 @@ class IntegerLstm:
             )
         )
         c = _limited(kept + added)
-        if self.layer.cell_clip > 0:
-            most = min(int(self.layer.cell_clip / 2.0**self.power), 32767)
+        if self.layer.number("cell_clip") > 0:
+            most = min(int(self.layer.number("cell_clip") / 2.0**self.power), 32767)
             c = c.least(most).most(-most)
         out = self.looked_up(self.sigmoid, self.gate(sums, 3, c)) * self.looked_up(self.squashed, c)
         return self.projected(out), c
@@ -173,8 +173,8 @@ class IntegerLstm:
         weights, bias = self.cell.projection
         factor = _scale(self.tensor(weights)) * _scale(between) / _scale(self.h)
         state = _limited(scaled(self.sums(hidden, [weights], [bias]), [factor]) + zero, 8)
-        if self.layer.proj_clip > 0:
-            most = min(int(self.layer.proj_clip / _scale(self.h)), 127)
+        if self.layer.number("proj_clip") > 0:
+            most = min(int(self.layer.number("proj_clip") / _scale(self.h)), 127)
             state = state.least(most).most(-most)
         return state - zero
 

@@ -40,7 +40,7 @@ _BOUNDED = [schema.ACTIVATIONS.index(name) for name in ("NONE", "RELU", "RELU6",
 
 def activated(node: TfliteNode, y: Value, step: float = 1.0) -> Value:
     """``y``, which counts ``step``, with the operator's fused activation as a node of its own."""
-    code, builder = node.activation, node.builder
+    code, builder = node.integer("activation"), node.builder
     name = schema.ACTIVATIONS[code] if 0 <= code < len(schema.ACTIVATIONS) else str(code)
     if name == "NONE":
         return y
@@ -60,7 +60,7 @@ def _product(node: TfliteNode, y: Value, unit: Array | None) -> Value:
     if unit is None:
         return activated(node, y)
     builder, output = node.builder, node.output()
-    stays = node.activation in _BOUNDED and not output.dtype.is_float
+    stays = node.integer("activation") in _BOUNDED and not output.dtype.is_float
     if output.quant is None or not stays:
         return activated(node, builder.add("Mul", y, builder.constant(unit, "unit")))
     step, _ = node.importer.grid(output)
@@ -71,9 +71,9 @@ def _product(node: TfliteNode, y: Value, unit: Array | None) -> Value:
 
 
 def _padding(node: TfliteNode) -> str:
-    if node.padding not in (0, 1):
-        raise RefusedError(f"padding {node.padding} is unknown")
-    return "VALID" if node.padding else "SAME"
+    if node.integer("padding") not in (0, 1):
+        raise RefusedError(f"padding {node.integer('padding')} is unknown")
+    return "VALID" if node.integer("padding") else "SAME"
 
 
 # ------------------------------------------------------------------------------------------------ windows
@@ -99,27 +99,30 @@ def _depthwise_conv_2d(node: TfliteNode) -> Made:
 
 
 def _conv_3d(node: TfliteNode) -> Made:
-    w = node.builder.transpose(node.x(1), (4, 3, 0, 1, 2))
-    return activated(node, node.builder.conv(node.x(0), w, node.optional(2), **_window(node)))
+    w = node.builder.transpose(node.input(1), (4, 3, 0, 1, 2))
+    return activated(node, node.builder.conv(node.input(0), w, node.optional(2), **_window(node)))
 
 
 def _transpose_conv(node: TfliteNode) -> Made:
     x, w, bias, unit = node.factors(2, 1, 3, 0)
-    w, sizes = node.builder.transpose(w, (3, 0, 1, 2)), node.numbers(0)[1:3]
+    w, sizes = node.builder.transpose(w, (3, 0, 1, 2)), node.constant_integers(0)[1:3]
     return _product(node, node.builder.conv_transpose(x, w, bias, sizes, **_window(node)), unit)
 
 
 def _conv_3d_transpose(node: TfliteNode) -> Made:
-    w, sizes = node.builder.transpose(node.x(1), (4, 3, 0, 1, 2)), node.numbers(0)[1:4]
-    return activated(node, node.builder.conv_transpose(node.x(2), w, node.optional(3), sizes, **_window(node)))
+    w, sizes = node.builder.transpose(node.input(1), (4, 3, 0, 1, 2)), node.constant_integers(0)[1:4]
+    return activated(node, node.builder.conv_transpose(node.input(2), w, node.optional(3), sizes, **_window(node)))
 
 
 def _pool(kind: str) -> OperatorFunction:
     def spell(node: TfliteNode) -> Made:
-        kernel, strides = (node.filter_h, node.filter_w), (node.stride_h, node.stride_w)
-        x = node.builder.square(node.x()) if kind == "L2" else node.x()
+        kernel, strides = (
+            (node.integer("filter_h"), node.integer("filter_w")),
+            (node.integer("stride_h"), node.integer("stride_w")),
+        )
+        x = node.builder.square(node.x) if kind == "L2" else node.x
         y = node.builder.pool("MaxPool" if kind == "Max" else "AveragePool", x, kernel, strides, _padding(node))
-        if node.raw and node.output().quant is not None and node.activation:
+        if node.raw and node.output().quant is not None and node.integer("activation"):
             raise RefusedError("a fused activation of a quantised maximum is not supported")
         return activated(node, node.builder.add("Sqrt", y) if kind == "L2" else y)
 
@@ -128,24 +131,28 @@ def _pool(kind: str) -> OperatorFunction:
 
 def _resize(mode: str) -> OperatorFunction:
     return lambda node: node.builder.resize(
-        node.x(), node.numbers(1), mode, align_corners=node.align_corners, half_pixel=node.half_pixel_centers
+        node.x,
+        node.constant_integers(1),
+        mode,
+        align_corners=node.flag("align_corners"),
+        half_pixel=node.flag("half_pixel_centers"),
     )
 
 
 # ------------------------------------------------------------------------------------------------ products
 def _fully_connected(node: TfliteNode) -> Made:
     builder = node.builder
-    if node.weights_format:
+    if node.integer("weights_format"):
         raise RefusedError("shuffled weights are not supported")
     x, w, bias, unit = node.factors(0, 1, 2, 0)
     flat = builder.reshape(x, (-1, builder.dims(w)[1]))
-    y = builder.matmul(x if node.keep_num_dims else flat, w, bias, transposed=True)
+    y = builder.matmul(x if node.flag("keep_num_dims") else flat, w, bias, transposed=True)
     return _product(node, y, unit)
 
 
 # ------------------------------------------------------------------------------------------------ pointwise
 def _arithmetic(op: str) -> OperatorFunction:
-    return lambda node: activated(node, node.builder.add(op, node.x(0), node.x(1)))
+    return lambda node: activated(node, node.builder.add(op, node.input(0), node.input(1)))
 
 
 def _cast(node: TfliteNode) -> Made:
@@ -154,52 +161,52 @@ def _cast(node: TfliteNode) -> Made:
 
 
 def _dequantize(node: TfliteNode) -> Made:
-    x = node.x()
+    x = node.x
     return node.builder.add("Cast", x, to="f32") if node.builder.type(x).dtype is DType.F16 else x
 
 
 def _softmax(node: TfliteNode) -> Made:
-    x = node.x()
-    if node.beta != 1:
-        x = node.builder.add("Mul", x, node.builder.number(node.beta, x))
+    x = node.x
+    if node.number("beta") != 1:
+        x = node.builder.add("Mul", x, node.builder.number(node.number("beta"), x))
     return node.builder.add("Softmax", x, axis=-1)
 
 
 def _l2_normalization(node: TfliteNode) -> Made:
-    builder, x = node.builder, node.x()
+    builder, x = node.builder, node.x
     length = builder.add("Max", builder.reduce("L2", x, [-1], True), builder.number(1e-6, x))
     return activated(node, builder.add("Div", x, length))
 
 
 # ----------------------------------------------------------------------------------------- moving elements
 def _concatenation(node: TfliteNode) -> Made:
-    y = node.builder.add("Concat", *node.xs(), axis=node.axis)
-    if node.raw and node.output().quant is not None and node.activation:
+    y = node.builder.add("Concat", *node.all_inputs(), axis=node.integer("axis"))
+    if node.raw and node.output().quant is not None and node.integer("activation"):
         raise RefusedError("a fused activation of a quantised concatenation is not supported")
     return activated(node, y)
 
 
 def _reshape(node: TfliteNode) -> Made:
     known = node.has(1) and node.stored(1).data is not None
-    dims = node.numbers(1) if known else list(node.shape)
+    dims = node.constant_integers(1) if known else list(node.integers("shape"))
     if node.has(1) and not known and not dims:
         dims = list(node.output().shape)
-    return node.builder.reshape(node.x(), dims)
+    return node.builder.reshape(node.x, dims)
 
 
 def _arg(op: str) -> OperatorFunction:
-    return lambda node: node.builder.add(op, node.x(), axis=node.numbers(1)[0], keepdims=0)
+    return lambda node: node.builder.add(op, node.x, axis=node.constant_integers(1)[0], keepdims=0)
 
 
 def _pad(node: TfliteNode) -> Made:
-    x = node.x()
-    value = node.x(2) if node.has(2) else node.zero(x)
-    return node.builder.pad(x, node.array(1), value)
+    x = node.x
+    value = node.input(2) if node.has(2) else node.zero(x)
+    return node.builder.pad(x, node.constant_input(1), value)
 
 
 # ------------------------------------------------------------------------------------------------- constants
 def _range(node: TfliteNode) -> Made:
-    start, stop, step = (node.array(k).item() for k in range(3))
+    start, stop, step = (node.constant_input(k).item() for k in range(3))
     if step == 0 or abs((stop - start) / step) > 2**24:
         raise RefusedError(f"a range from {start} to {stop} by {step} is not possible")
     return node.builder.constant(np.arange(start, stop, step).astype(node.output().dtype.numpy), "range")
@@ -209,7 +216,7 @@ def _range(node: TfliteNode) -> Made:
 def _detection_post_process(node: TfliteNode) -> Made:
     """SSD's decoding and suppression; options as documented with the custom operator."""
     given = flex_map(node.operation.custom)
-    anchors = node.x(2)
+    anchors = node.input(2)
     names = {
         "max_detections": "max_detections", "max_classes_per_detection": "max_classes_per_detection",
         "detections_per_class": "detections_per_class", "num_classes": "num_classes",
@@ -220,8 +227,8 @@ def _detection_post_process(node: TfliteNode) -> Made:
     return node.builder.adds(
         "DetectionPostProcess",
         4,
-        node.x(0),
-        node.x(1),
+        node.input(0),
+        node.input(1),
         anchors,
         scales=scales,
         regular=int(given.get("use_regular_nms", 0)),
@@ -247,32 +254,36 @@ OPERATORS: dict[str, Callable[[TfliteNode], Made]] = {
     **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
     "PRELU": two("PRelu"),
     "BITCAST": lambda node: node.builder.add("BitCast", node.stored(0), to=node.output().dtype.value),
-    "BUCKETIZE": lambda node: elements.bucketize(node.builder, node.x(), np.array(node.boundaries, np.float32)),
-    "GELU": lambda node: node.builder.add("Gelu", node.x(), approximate="tanh" if node.approximate else "none"),
-    "RELU_0_TO_1": lambda node: node.builder.clip(node.x(), 0, 1),
-    "RELU_N1_TO_1": lambda node: node.builder.clip(node.x(), -1, 1),
+    "BUCKETIZE": lambda node: elements.bucketize(
+        node.builder, node.x, np.array(node.numbers("boundaries"), np.float32)
+    ),
+    "GELU": lambda node: node.builder.add("Gelu", node.x, approximate="tanh" if node.flag("approximate") else "none"),
+    "RELU_0_TO_1": lambda node: node.builder.clip(node.x, 0, 1),
+    "RELU_N1_TO_1": lambda node: node.builder.clip(node.x, -1, 1),
     "CAST": _cast,
     "DEQUANTIZE": _dequantize,
-    "QUANTIZE": lambda node: node.x(),
-    "FAKE_QUANT": lambda node: family.fake_quant(node, node.min, node.max),
+    "QUANTIZE": lambda node: node.x,
+    "FAKE_QUANT": lambda node: family.fake_quant(node, node.number("min"), node.number("max")),
     # along axes
     **each(family.reduce, "REDUCE_MAX:Max REDUCE_MIN:Min REDUCE_PROD:Prod"),
     **each(family.reduce_truth, "REDUCE_ALL:Min REDUCE_ANY:Max"),
     **each(_arg, "ARG_MAX:ArgMax ARG_MIN:ArgMin"),
-    "TOPK_V2": lambda node: node.builder.adds("TopK", 2, node.x(), node.builder.ints(*node.numbers(1))),
+    "TOPK_V2": lambda node: node.builder.adds("TopK", 2, node.x, node.builder.ints(*node.constant_integers(1))),
     "SOFTMAX": _softmax,
     "L2_NORMALIZATION": _l2_normalization,
-    "LOCAL_RESPONSE_NORMALIZATION": lambda node: family.lrn(node, node.radius),
+    "LOCAL_RESPONSE_NORMALIZATION": lambda node: family.lrn(node, node.integer("radius")),
     # moving
     "CONCATENATION": _concatenation,
     "RESHAPE": _reshape,
     "PAD": _pad,
     "PADV2": _pad,
-    "SPLIT": lambda node: family.split(node, node.num_splits),
-    "MIRROR_PAD": lambda node: node.builder.mirror_pad(node.x(), node.array(1), edges=node.mode == 1),
-    "GATHER": lambda node: elements.gather(node.builder, node.x(), node.stored(1), node.axis, node.batch_dims),
-    "EMBEDDING_LOOKUP": lambda node: node.builder.add("Gather", node.x(1), node.stored(0), axis=0),
-    "DYNAMIC_UPDATE_SLICE": lambda node: elements.update_slice(node.builder, node.x(), node.x(1), node.stored(2)),
+    "SPLIT": lambda node: family.split(node, node.integer("num_splits")),
+    "MIRROR_PAD": lambda node: node.builder.mirror_pad(node.x, node.constant_input(1), edges=node.integer("mode") == 1),
+    "GATHER": lambda node: elements.gather(
+        node.builder, node.x, node.stored(1), node.integer("axis"), node.integer("batch_dims")
+    ),
+    "EMBEDDING_LOOKUP": lambda node: node.builder.add("Gather", node.input(1), node.stored(0), axis=0),
+    "DYNAMIC_UPDATE_SLICE": lambda node: elements.update_slice(node.builder, node.x, node.input(1), node.stored(2)),
     # constants
     "RANGE": _range,
     "SHAPE": lambda node: node.builder.constant(np.array(node.builder.dims(node.stored(0)), np.int64), "shape"),

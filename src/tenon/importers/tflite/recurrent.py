@@ -23,7 +23,7 @@ from tenon.ir.graph import Array, Value
 
 def _activation(node: TfliteNode, x: Value) -> Value:
     """The operator's own activation, which here is not applied to its result."""
-    code, builder = node.activation, node.builder
+    code, builder = node.integer("activation"), node.builder
     name = schema.ACTIVATIONS[code] if 0 <= code < len(schema.ACTIVATIONS) else str(code)
     if name == "RELU6":
         return builder.clip(x, 0, 6)
@@ -35,7 +35,7 @@ def _activation(node: TfliteNode, x: Value) -> Value:
 
 def _real(node: TfliteNode, k: int) -> Array:
     """A constant operand as real numbers."""
-    found = node.x(k).data
+    found = node.input(k).data
     if found is None:
         raise RefusedError(f"input {k} is computed at run time; it must be a constant")
     return found.astype(np.float32)
@@ -126,13 +126,13 @@ class _Lstm:
         enter = builder.add("Sigmoid", self._gate(node, sums, 0, c)) if 0 in sums else None
         enter = builder.add("Sub", builder.number(1, c), forget) if enter is None else enter
         new = builder.add("Mul", enter, _activation(node, self._gate(node, sums, 2, None)))
-        c = _clipped(node, builder.add("Add", builder.add("Mul", forget, c), new), node.cell_clip)
+        c = _clipped(node, builder.add("Add", builder.add("Mul", forget, c), new), node.number("cell_clip"))
         out = builder.add("Sigmoid", self._gate(node, sums, 3, c))
         h = builder.add("Mul", out, _activation(node, c))
         weights = _optional(node, self.projection[0]) if self.projection else None
         if weights is not None:
             h = builder.add("Gemm", h, weights, _optional(node, self.projection[1]), transB=1)
-            h = _clipped(node, h, node.proj_clip)
+            h = _clipped(node, h, node.number("proj_clip"))
         return h, c
 
     def _gate(self, node: TfliteNode, sums: dict[int, Value], k: int, seen: Value | None) -> Value:
@@ -157,38 +157,38 @@ _BACKWARD = _Lstm(range(18, 22), range(22, 26), (26, 27, -1, 28), range(29, 33),
 
 def _in_time(node: TfliteNode, x: Value) -> Value:
     """[time, batch, numbers], and back."""
-    return x if node.time_major else node.builder.transpose(x, (1, 0, 2))
+    return x if node.flag("time_major") else node.builder.transpose(x, (1, 0, 2))
 
 
 def sequence_lstm(node: TfliteNode) -> Made:
     if applies(node, _ONE):
         steps = _in_time(node, node.importer.counted(node.index(0)))
         return _in_time(node, IntegerLstm(node, _ONE).run(steps, None)[0])
-    return _in_time(node, _ONE.run(node, _in_time(node, node.x()), None)[0])
+    return _in_time(node, _ONE.run(node, _in_time(node, node.x), None)[0])
 
 
 def _merged(node: TfliteNode, sides: Sequence[Value]) -> Made:
     sides = [_in_time(node, side) for side in sides]
-    return node.builder.add("Concat", *sides, axis=-1) if node.merge_outputs else sides
+    return node.builder.add("Concat", *sides, axis=-1) if node.flag("merge_outputs") else sides
 
 
 def both_ways_lstm(node: TfliteNode) -> Made:
     if any(node.has(k) for k in range(39, 48)):
         raise RefusedError("a second input of the sequence is not supported")
-    x = _in_time(node, node.x())
+    x = _in_time(node, node.x)
     sides = [cell.run(node, x, None, backwards=back)[0] for cell, back in ((_FORWARD, False), (_BACKWARD, True))]
     return _merged(node, sides)
 
 
 def lstm(node: TfliteNode) -> Made:
     """One step: of the full kernel with its state in variables, of the basic one with states as operands."""
-    if node.kernel_type == 1:
+    if node.integer("kernel_type") == 1:
         return _basic_lstm(node)
     states = node.state(18), node.state(19)
     if applies(node, _ONE):
         sequence, h, c = IntegerLstm(node, _ONE).run(node.importer.counted(node.index(0)), states)
     else:
-        sequence, h, c = _ONE.run(node, node.x(), states)
+        sequence, h, c = _ONE.run(node, node.x, states)
     node.keep(18, h)
     node.keep(19, c)
     return [*[h] * (len(node.operation.outputs) - 1), node.builder.reshape(sequence, node.builder.dims(h))]
@@ -197,12 +197,12 @@ def lstm(node: TfliteNode) -> Made:
 def _basic_lstm(node: TfliteNode) -> Made:
     """Gates input, new, forget, output.  Gives the output, the memory, and two buffers that nobody reads."""
     builder = node.builder
-    joined = builder.add("Concat", node.x(0), node.x(1), axis=-1)
-    sums = builder.matmul(joined, node.x(2), node.optional(3), transposed=True)
+    joined = builder.add("Concat", node.input(0), node.input(1), axis=-1)
+    sums = builder.matmul(joined, node.input(2), node.optional(3), transposed=True)
     size = builder.dims(sums)[-1] // 4
     i, g, f, o = builder.split(sums, [size] * 4, builder.type(sums).rank - 1)
     new = builder.add("Mul", builder.add("Sigmoid", i), builder.add("Tanh", g))
-    c = builder.add("Add", builder.add("Mul", builder.add("Sigmoid", f), node.x(4)), new)
+    c = builder.add("Add", builder.add("Mul", builder.add("Sigmoid", f), node.input(4)), new)
     return [builder.add("Mul", builder.add("Sigmoid", o), builder.add("Tanh", c)), c, joined, sums]
 
 
@@ -223,19 +223,19 @@ def _plain(
 
 
 def rnn(node: TfliteNode) -> Made:
-    _, h = _plain(node, node.x(), 1, node.state(4))
+    _, h = _plain(node, node.x, 1, node.state(4))
     node.keep(4, h)
     return h
 
 
 def sequence_rnn(node: TfliteNode) -> Made:
-    return _in_time(node, _plain(node, _in_time(node, node.x()), 1, None)[0])
+    return _in_time(node, _plain(node, _in_time(node, node.x), 1, None)[0])
 
 
 def both_ways_rnn(node: TfliteNode) -> Made:
     if any(node.has(k) for k in range(9, 12)):
         raise RefusedError("a second input of the sequence is not supported")
-    x = _in_time(node, node.x())
+    x = _in_time(node, node.x)
     return _merged(node, [_plain(node, x, first, None, backwards=first > 1)[0] for first in (1, 5)])
 
 
@@ -243,17 +243,22 @@ def svdf(node: TfliteNode) -> Made:
     """Features of the input, remembered for as many steps as the filters over time are long."""
     builder, features, filters = node.builder, _real(node, 1), _real(node, 2)
     count, memory = filters.shape
-    if node.rank < 1 or count % node.rank:
-        raise RefusedError(f"{count} filters do not make units of {node.rank}")
-    x = builder.reshape(node.x(), (-1, features.shape[1]))
+    if node.integer("rank") < 1 or count % node.integer("rank"):
+        raise RefusedError(f"{count} filters do not make units of {node.integer('rank')}")
+    x = builder.reshape(node.x, (-1, features.shape[1]))
     batch = builder.dims(x)[0]
     fresh = builder.reshape(builder.add("Gemm", x, builder.constant(features, "features"), transB=1), (batch, count, 1))
     before = builder.reshape(node.state(4), (batch, count, memory))
     after = builder.add("Concat", builder.slice(before, [1], [memory], [2]), fresh, axis=2) if memory > 1 else fresh
     node.keep(4, builder.reshape(after, (batch, count * memory)))
     seen = builder.add("Mul", after, builder.constant(filters, "filters"))
-    y = builder.reduce("Sum", builder.reshape(seen, (batch, count // node.rank, node.rank * memory)), [2], keep=False)
-    y = builder.add("Add", y, node.x(3)) if node.has(3) else y
+    y = builder.reduce(
+        "Sum",
+        builder.reshape(seen, (batch, count // node.integer("rank"), node.integer("rank") * memory)),
+        [2],
+        keep=False,
+    )
+    y = builder.add("Add", y, node.input(3)) if node.has(3) else y
     return _activation(node, y)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tenon.decompositions.integer_arithmetic import Integers
-from tenon.decompositions.onnx_operator import spelled
+from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Made
 from tenon.importers.tflite.fourier import real_inverse, real_transform
@@ -95,7 +95,7 @@ def _rfft(node: TfliteNode) -> Made:
         raise RefusedError(f"{size} samples do not fit a transform of {length}")
     if builder.type(x).dtype is DType.F32:
         rows = builder.reshape(x, (-1, size, 1))
-        (y,) = spelled(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1)
+        (y,) = decomposed(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1)
         return builder.reshape(y, (*outer, length // 2 * 2 + 2))
     rows = _integers(node, x)
     rows = builder.pad(rows, np.array([[0, 0], [0, length - size]])) if size < length else rows
@@ -111,7 +111,7 @@ def _irfft(node: TfliteNode) -> Made:
         raise RefusedError(f"{size} numbers are no spectrum of {length}")
     if builder.type(x).dtype is DType.F32:
         rows = builder.reshape(x, (-1, size // 2, 2))
-        (y,) = spelled(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1, inverse=1)
+        (y,) = decomposed(builder, "DFT", [rows, builder.ints(length), builder.ints(1)], onesided=1, inverse=1)
         return builder.reshape(y, (*outer, length))
     return real_inverse(Integers(builder, _integers(node, x))).reshape(*outer, length).value
 
@@ -144,7 +144,7 @@ def _filter_bank(node: TfliteNode) -> Made:
     """
     (channels,) = options(node, "num_channels")
     x = operand(node, 0, DType.U32).to(DType.I64)
-    weights, unweights, *tables = (node.array(k).astype(np.int64).ravel() for k in range(1, 6))
+    weights, unweights, *tables = (node.constant_input(k).astype(np.int64).ravel() for k in range(1, 6))
     if not 0 < channels < min(map(len, tables)) or channels * x.dims[0] > MOST_PRODUCTS:
         raise RefusedError(f"its tables do not describe {channels} channels of {x.dims[0]} energies")
     stretches = list(zip(*(table[: channels + 1].tolist() for table in tables), strict=True))
