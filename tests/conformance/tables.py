@@ -23,9 +23,9 @@ Written by `scripts/conformance --docs docs/operators.md`; do not edit.
 Every ONNX operator: the versions of the operator set that changed it, the element types of the inputs of the cases
 that pass, the targets, and how many of ONNX's own conformance cases of it pass as compiled code. Those run on the
 machine that wrote this page; a target is listed if up to three of the smallest of them are planned, their kernels
-proved and printed as C for it (all: {every}; untried: it is supported, and no case can show it; none: it is refused,
-with an error that says so). Operators that ONNX defines by others are expanded into them. Element
-types narrower than a byte have a byte for each element in memory.
+proved and printed as C for it (all: those of [targets.md](targets.md); untried: it is supported, and no case can show
+it; none: it is refused, with an error that says so). Operators that ONNX defines by others are expanded into them.
+Element types narrower than a byte have a byte for each element in memory.
 
 A shape must be known when compiling. Inputs that a shape depends on (the second input of Reshape, the axes of a
 reduction) must be initializers, computed from such, or fixed with `--value`. Where an extent depends on data (NonZero,
@@ -79,7 +79,7 @@ def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered:
         if by_name[case.name, case.kind].status == PASSED:
             passed[case.operator] += 1
             types[case.operator] |= _input_types(case)
-    words = {"gradients": ", ".join(RULES), "every": ", ".join(targets()), "recomputed": " and ".join(EXACT)}
+    words = {"gradients": ", ".join(RULES), "recomputed": " and ".join(EXACT)}
     head = HEAD.format(**words)
     lines = ["| operator | versions | element types | targets | cases | pass |", "|---|---|---|---|--:|--:|"]
     for name, versions in _versions().items():

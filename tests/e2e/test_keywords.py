@@ -17,7 +17,7 @@ import pytest
 import tenon
 import tflm_signal as definition
 from real import ROOT, shared
-from tenon.engine.emulate import Emulator
+from tenon.engine.device import Device
 from tenon.importers.tflite.importer import TfliteOperation
 from tenon.importers.tflite.load import parse
 from tenon.ir.graph import Array
@@ -156,5 +156,5 @@ def test_on_a_microcontroller() -> None:
     for piece in pieces(sound("yes"))[20:24]:
         feeds.append({FRAME: piece[None], "noise_estimate": np.array(reference.noise, np.uint32)})
         expected.append((as_bytes(reference.logarithms(piece.tolist())), reference.noise))
-    found = Emulator(tenon.compile(path, target="cortex-m7")).run(feeds)
+    found = Device(tenon.compile(path, target="cortex-m7")).run(feeds)
     assert [tuple(a.tolist() for a in each.values()) for each in found] == expected

@@ -19,13 +19,15 @@ from fuzzing.batch import BATCH
 from fuzzing.judge import Report, Way, judge_apart
 from tenon.errors import ToolchainError
 from tenon.options import Options, Precision
+from tenon.targets import targets
 from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import Compiler, find
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 ORDER: tuple[Precision, ...] = ("fp32", "fp32", "fp16", "fp32", "bf16")
 COMPILERS = ("gcc", "clang", "zig")
-TARGETS = ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64")
+HOSTS = {name: row.host for name, row in targets().items() if row.host and not row.machine.dot2}
+TARGETS = sorted(HOSTS, key=lambda name: (-len(HOSTS[name].features), name))
 
 
 def arguments() -> argparse.Namespace:

@@ -13,6 +13,7 @@ from tenon.ops import registry
 
 SOURCE = Path(tenon.__file__).parent
 ORDER = [
+    "runtime",
     "errors",
     "input_file",
     "writing",

@@ -17,6 +17,7 @@ import pytest
 
 from compiled import Library, built, steps
 from lowered import MACHINES, Ask, make_site, run_lowered, settle
+from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
 from tenon.codegen.c.dialect import C
 from tenon.errors import ToolchainError
 from tenon.kernels.machine import Machine
@@ -29,7 +30,6 @@ from tenon.toolchain.compiler import BASE_FLAGS, Compiler, zig
 
 ASK = Ask(blocked=True, surplus=1)
 CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
-X86 = [name for name in targets() if name.startswith("x86-64")]
 COMPILERS = {
     "gcc": ("gcc",),
     "clang": ("clang",),
@@ -150,7 +150,7 @@ def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, name: st
 
 
 @pytest.mark.parametrize("name", COMPILERS)
-@pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2", "x86-64-avx512", "aarch64", "cortex-m7"])
+@pytest.mark.parametrize("target", ONE_OF_EACH_MACHINE)
 def test_convolutions_of_narrow_images_compile(target: str, name: str, tmp_path: Path) -> None:
     """Tiles that stick out of an image leave registers without a reader, which must not be printed."""
     compiler(name)
@@ -169,7 +169,7 @@ def test_a_variable_without_a_reader_is_an_error(name: str, tmp_path: Path, monk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILERS)
-@pytest.mark.parametrize("target", [name for name, row in targets().items() if row.object != "none"])
+@pytest.mark.parametrize("target", COMPILED)
 def test_convolutions_compile_in_every_way(target: str, name: str, tmp_path: Path) -> None:
     compiler(name)
     assert assert_no_warnings(SWEEP_SHAPES, target, 100, name, tmp_path) > 300

@@ -10,6 +10,7 @@ import pytest
 
 import tenon
 from interpret import interpret
+from on_targets import HOSTS
 from onnx_models import model, node
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
@@ -137,7 +138,7 @@ def test_tangent() -> None:
     assert np.isfinite(compute(tenon_math.tan, both_signs(geometric(1e14, 3e38, 500)))).all()
 
 
-@pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2", "x86-64-avx512", "aarch64"])
+@pytest.mark.parametrize("target", HOSTS)
 def test_compiled_circular_functions_of_large_numbers(target: str) -> None:
     """As Sin and Tan state: with fused multiply-adds within 1e-7 up to 1e14."""
     if not runs_here(target):

@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 
 import handmade
+from on_targets import COMPILED
 from tenon.bundle.link import library, program_objects
 from tenon.errors import TenonError, TenonWarning, ToolchainError
 from tenon.options import Options
 from tenon.targets import find as find_target
-from tenon.targets import targets
 from tenon.toolchain import compiler
 from tenon.toolchain.cache import LARGEST, Cache, key
 from tenon.toolchain.size import sizes
 
 SOURCE = {"k.c": b"float k(float x);\nfloat k(float x) { return x * 3.0f + 1.0f; }\n"}
-COMPILED = sorted(name for name, row in targets().items() if row.object != "none")
 
 
 @pytest.fixture

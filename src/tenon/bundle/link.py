@@ -104,12 +104,13 @@ def program_objects(
     weights: bytes,
     *,
     team: bool = False,
+    flags: tuple[str, ...] = (),
 ) -> dict[str, bytes]:
-    """The parts of a program: its ``main`` from ``runtime/``, and one network with its weights; with a ``team``, what
-    runs threads besides."""
+    """The parts of a program: its ``main`` from ``runtime/``, compiled with ``flags``, and one network with its
+    weights; with a ``team``, what runs threads besides."""
     texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "preprocess.h", "threads.h")}
     files = {**texts, f"{name}.h": header.encode()}
-    flags = ("-DTENON_TEAM",) if team else ()
+    flags = (*flags, *(("-DTENON_TEAM",) if team else ()))
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     return {
         "main.o": compiler.compile(texts, main, target, (*flags, "-ffp-contract=off")),

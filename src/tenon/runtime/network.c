@@ -33,4 +33,10 @@ void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activ
 }
 #endif
 
+#if defined(TENON_STEPS) && TENON_STEPS > 0
+void tenon_step(int step) {
+  TENON_JOIN(TENON_ENTRY, _profile)((uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations, step, 0, 1);
+}
+#endif
+
 int tenon_run(void) { return TENON_ENTRY((uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations); }

@@ -25,6 +25,9 @@ extern const size_t tenon_mutable_size, tenon_activations_size;
 /* Runs the network on its own regions; 0 or what the network returned. */
 int tenon_run(void);
 
+/* One step of the network, a kernel call; there where TENON_STEPS is above 0 (see probe.c). */
+void tenon_step(int step);
+
 /* Parts of a run for several threads (see threads.h); there where TENON_TEAM is defined. */
 extern const int tenon_max_threads, tenon_phases;
 void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,

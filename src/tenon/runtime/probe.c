@@ -1,12 +1,19 @@
 /* Runs a bundle where there is nothing else: no C library, and on Cortex-M no operating system either.
 
    Again and again: receive the whole mutable region, run the network, send the mutable region back, until the
-   input ends.  Linux: standard input and output.  Cortex-M: the files input.bin and output.bin of the machine
-   that debugs or emulates it, by semihosting.  The activations start as NaN bytes: nothing may rely on them. */
+   input ends.  The activations start as NaN bytes: nothing may rely on them.
+
+   With TENON_STEPS defined it measures time instead: receive the numbers of rounds and of warm-up runs (32 bits each)
+   and one mutable region, run the network so often, and send nanoseconds (64 bits) for every round: before and after
+   it, or with TENON_STEPS above 0 before the first step and after every one.  TENON_EVICTED are bytes to read and
+   write before every run, so that the network's own are not in the caches.
+
+   The input is the file input.bin, the output the file output.bin: on Linux those of the current folder, on Cortex-M
+   those of the machine that debugs or emulates it, by semihosting. */
 
 #include "network.h"
 
-enum { OK = 0, NETWORK_FAILED = 1, TRANSFER_FAILED = 2, FAULT = 3 };
+enum { OK = 0, NETWORK_FAILED = 1, TRANSFER_FAILED = 2, FAULT = 3, NO_CLOCK = 4 };
 
 static void open_files(void);
 static size_t receive(uint8_t *to, size_t count);        /* bytes received: fewer at the end of the input */
@@ -14,6 +21,47 @@ static size_t send(const uint8_t *from, size_t count);   /* bytes sent: fewer on
 static void leave(int status) __attribute__((noreturn));
 
 void tenon_probe(void);
+
+#ifdef TENON_STEPS
+
+static uint64_t nanoseconds(void);
+
+static void evict(void) {
+#ifdef TENON_EVICTED
+  static volatile uint8_t others[TENON_EVICTED];
+  for (size_t i = 0; i < TENON_EVICTED; i += 32) others[i]++;
+  const volatile uint8_t *const own[] = {tenon_mutable, tenon_activations};
+  const size_t sizes[] = {tenon_mutable_size, tenon_activations_size};
+  for (int r = 0; r < 2; r++)
+    for (size_t i = 0; i < sizes[r]; i += 32) (void)own[r][i];
+#endif
+}
+
+void tenon_probe(void) {
+  static uint64_t stamps[TENON_STEPS ? TENON_STEPS + 1 : 2];
+  uint32_t counts[2]; /* rounds, warm-up runs */
+  open_files();
+  if (receive((uint8_t *)counts, sizeof counts) != sizeof counts) leave(TRANSFER_FAILED);
+  if (receive(tenon_mutable, tenon_mutable_size) != tenon_mutable_size) leave(TRANSFER_FAILED);
+  for (uint32_t run = 0; run < counts[0] + counts[1]; run++) {
+    evict();
+    stamps[0] = nanoseconds();
+#if TENON_STEPS > 0
+    for (int step = 0; step < TENON_STEPS; step++) {
+      tenon_step(step);
+      stamps[step + 1] = nanoseconds();
+    }
+#else
+    if (tenon_run() != 0) leave(NETWORK_FAILED);
+    stamps[1] = nanoseconds();
+#endif
+    if (run >= counts[1] && send((const uint8_t *)stamps, sizeof stamps) != sizeof stamps) leave(TRANSFER_FAILED);
+  }
+  leave(OK);
+}
+
+#else
+
 void tenon_probe(void) {
   volatile uint8_t *const scratch = tenon_activations;
   open_files();
@@ -27,44 +75,50 @@ void tenon_probe(void) {
   }
 }
 
+#endif
+
 #if defined(__linux__)
 
-/* A processor: the numbers of its calls, what _start does, the instruction that enters the system, the registers of
+/* A processor: the numbers of its calls (OPEN is openat, TIME clock_gettime), what _start does, the instruction that enters the system, the registers of
    the call's number and arguments, the one that holds the result, and what else is lost. */
 #if defined(__x86_64__)
-enum { READ = 0, WRITE = 1, EXIT = 60 };
+enum { READ = 0, WRITE = 1, EXIT = 60, OPEN = 257, TIME = 228 };
 #define START "xor %ebp, %ebp\n and $-16, %rsp\n call tenon_probe\n"
 #define ENTER "syscall"
 #define NUMBER "rax"
 #define FIRST "rdi"
 #define SECOND "rsi"
 #define THIRD "rdx"
+#define FOURTH "r10"
 #define RESULT x
 #define LOST "rcx", "r11", "memory"
 #elif defined(__aarch64__)
-enum { READ = 63, WRITE = 64, EXIT = 93 };
+enum { READ = 63, WRITE = 64, EXIT = 93, OPEN = 56, TIME = 113 };
 #define START "mov x29, #0\n bl tenon_probe\n"
 #define ENTER "svc #0"
 #define NUMBER "x8"
 #define FIRST "x0"
 #define SECOND "x1"
 #define THIRD "x2"
+#define FOURTH "x3"
 #elif defined(__arm__)
-enum { READ = 3, WRITE = 4, EXIT = 1 };
+enum { READ = 3, WRITE = 4, EXIT = 1, OPEN = 322, TIME = 263 };
 #define START "bl tenon_probe\n"
 #define ENTER "svc #0"
 #define NUMBER "r7"
 #define FIRST "r0"
 #define SECOND "r1"
 #define THIRD "r2"
+#define FOURTH "r3"
 #elif defined(__riscv)
-enum { READ = 63, WRITE = 64, EXIT = 93 };
+enum { READ = 63, WRITE = 64, EXIT = 93, OPEN = 56, TIME = 113 };
 #define START "call tenon_probe\n"
 #define ENTER "ecall"
 #define NUMBER "a7"
 #define FIRST "a0"
 #define SECOND "a1"
 #define THIRD "a2"
+#define FOURTH "a3"
 #else
 #error "no system calls for this processor"
 #endif
@@ -75,18 +129,36 @@ enum { READ = 63, WRITE = 64, EXIT = 93 };
 
 __asm__(".globl _start\n.type _start, %function\n_start:\n " START);
 
-static long system_call(long number, long a, long b, long c) {
+static long system_call(long number, long a, long b, long c, long d) {
   register long x __asm__(NUMBER) = number, x0 __asm__(FIRST) = a, x1 __asm__(SECOND) = b, x2 __asm__(THIRD) = c;
-  __asm__ volatile(ENTER : "+r"(x), "+r"(x0) : "r"(x1), "r"(x2) : LOST);
+  register long x3 __asm__(FOURTH) = d;
+  __asm__ volatile(ENTER : "+r"(x), "+r"(x0) : "r"(x1), "r"(x2), "r"(x3) : LOST);
   return RESULT;
 }
 
-static void open_files(void) {}
+enum { HERE = -100, READ_ONLY = 0, WRITE_NEW = 01 | 0100 | 01000, OWNERS = 0600, MONOTONIC = 1 };
+static long input, output;
+
+static void open_files(void) {
+  input = system_call(OPEN, HERE, (long)"input.bin", READ_ONLY, 0);
+  output = system_call(OPEN, HERE, (long)"output.bin", WRITE_NEW, OWNERS);
+  if (input < 0 || output < 0) leave(TRANSFER_FAILED);
+}
+
+#ifdef TENON_STEPS
+static uint64_t nanoseconds(void) {
+  struct {
+    long seconds, nanoseconds;
+  } now;
+  if (system_call(TIME, MONOTONIC, (long)&now, 0, 0) != 0) leave(NO_CLOCK);
+  return (uint64_t)now.seconds * 1000000000u + (uint64_t)now.nanoseconds;
+}
+#endif
 
 static size_t receive(uint8_t *to, size_t count) {
   size_t done = 0;
   while (done < count) {
-    const long got = system_call(READ, 0, (long)(to + done), (long)(count - done));
+    const long got = system_call(READ, input, (long)(to + done), (long)(count - done), 0);
     if (got <= 0) break;
     done += (size_t)got;
   }
@@ -96,7 +168,7 @@ static size_t receive(uint8_t *to, size_t count) {
 static size_t send(const uint8_t *from, size_t count) {
   size_t done = 0;
   while (done < count) {
-    const long sent = system_call(WRITE, 1, (long)(from + done), (long)(count - done));
+    const long sent = system_call(WRITE, output, (long)(from + done), (long)(count - done), 0);
     if (sent <= 0) break;
     done += (size_t)sent;
   }
@@ -104,13 +176,13 @@ static size_t send(const uint8_t *from, size_t count) {
 }
 
 static void leave(int status) {
-  for (;;) system_call(EXIT, status, 0, 0);
+  for (;;) system_call(EXIT, status, 0, 0, 0);
 }
 
 #elif defined(__arm__)
 
 /* ARM semihosting 2.0: the operation in r0, its arguments in memory at r1, then BKPT 0xAB. */
-enum { SYS_OPEN = 0x01, SYS_WRITE = 0x05, SYS_READ = 0x06, SYS_EXIT_EXTENDED = 0x20 };
+enum { SYS_OPEN = 0x01, SYS_WRITE = 0x05, SYS_READ = 0x06, SYS_EXIT_EXTENDED = 0x20, SYS_ELAPSED = 0x30, SYS_TICKFREQ };
 enum { READ_BINARY = 1, WRITE_BINARY = 5, STOPPED_BY_EXIT = 0x20026 };
 static uintptr_t input, output;
 
@@ -130,6 +202,15 @@ static void open_files(void) {
   input = open_file("input.bin", 9, READ_BINARY);
   output = open_file("output.bin", 10, WRITE_BINARY);
 }
+
+#ifdef TENON_STEPS
+/* Only where ticks are nanoseconds, as in QEMU: a division of 64 bits would need a library. */
+static uint64_t nanoseconds(void) {
+  uintptr_t ticks[2];
+  if (semihost(SYS_TICKFREQ, 0) != 1000000000 || semihost(SYS_ELAPSED, ticks) != 0) leave(NO_CLOCK);
+  return (uint64_t)ticks[1] << 32 | ticks[0];
+}
+#endif
 
 /* Both transfers answer with the number of bytes that were left over. */
 static size_t receive(uint8_t *to, size_t count) {

@@ -1,6 +1,6 @@
-"""Targets.  Each module here defines rows of ``TARGETS``; a target is found by its name.
+"""Targets.  A module of this package that has ``TARGETS`` describes some; each is found by its name.
 
-Names are resolved on first use: to know whether code runs here takes no rows.
+Names are resolved on first use.
 
 The package itself can be called: ``tenon.targets`` is a public function, and importing a submodule binds its name in
 the package above it, so that the two must be one object.
@@ -22,10 +22,9 @@ __all__ = ["Target", "find", "targets"]
 
 def targets() -> dict[str, Target]:
     """Every known target by name."""
-    from tenon.targets import arm, cortex_m, null, riscv, wasm, x86
+    from tenon.targets.registry import rows
 
-    rows = [row for module in (x86, arm, cortex_m, riscv, wasm, null) for row in module.TARGETS]
-    return {row.name: row for row in rows}
+    return rows()
 
 
 def find(name: str = "host", *, bf16: bool = False) -> Target:

@@ -6,21 +6,37 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tenon.errors import InputError
-from tenon.targets import arm, x86
 from tenon.targets.base import Target
-from tenon.targets.host_cpu import BF16, NEEDS, processor, runs_here
+from tenon.targets.host_cpu import fits, processor
+from tenon.targets.registry import rows
+from tenon.targets.runner import Local, Runner
 
 
 @lru_cache(maxsize=2)
 def host(bf16: bool = False) -> Target:
-    """``bf16`` asks for one that computes in bf16 if the machine does.
+    """Of the targets whose code this machine executes, the one that asks for the most features; ``bf16`` allows those
+    that compute in bf16.
 
     Raises InputError on a machine that no target describes.
     """
-    rows = {row.name: row for row in (*x86.TARGETS, *arm.TARGETS)}
-    family = processor()
-    if family == "x86-64":
-        return next(rows[name] for name in NEEDS if runs_here(name) and (bf16 or name != BF16))
-    if family == "aarch64":
-        return replace(rows["aarch64"], triple="aarch64-linux-gnu", runner=())
-    raise InputError(f"no target for a {family} host; name one with --target")
+    fitting = {
+        row.name: row.host for row in rows().values() if row.host and fits(row.host) and (bf16 or not row.machine.dot2)
+    }
+    if not fitting:
+        raise InputError(f"no target for a {processor()} host; name one with --target")
+    name = max(fitting, key=lambda name: (len(fitting[name].features), name))
+    row, needs = rows()[name], fitting[name]
+    return replace(row, triple=needs.triple or row.triple, runner=None)
+
+
+def runner_of(target: Target) -> Runner | None:
+    """What runs programs for a target: this machine itself if it can, else the row's runner."""
+    return Local() if target.host and fits(target.host) else target.runner
+
+
+def missing(target: Target) -> str:
+    """Why programs for a target cannot be run, and what to do; "" if they can."""
+    runner = runner_of(target)
+    if runner:
+        return runner.missing()
+    return f"nothing runs programs for {target.name}: this machine lacks its instructions, and there is no emulator"

@@ -5,13 +5,8 @@ from __future__ import annotations
 import platform
 from functools import lru_cache
 
-_AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
-_AVX512 = _AVX2 | {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
-BF16 = "x86-64-avx512-bf16"
-NEEDS: dict[str, frozenset[str]] = {
-    BF16: _AVX512 | {"avx512_bf16"}, "x86-64-avx512": _AVX512, "x86-64-avx2": _AVX2, "x86-64": frozenset()
-}  # fmt: skip
-"""The targets of x86-64, best first, and what /proc/cpuinfo must list for each."""
+from tenon.targets.base import Host
+from tenon.targets.registry import named
 
 
 def processor() -> str:
@@ -20,10 +15,16 @@ def processor() -> str:
     return {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}.get(name, name)
 
 
+@lru_cache(maxsize=64)
 def runs_here(name: str) -> bool:
     """Whether this machine executes code made for the target of that name."""
-    family = processor()
-    return name in NEEDS and flags() >= NEEDS[name] if family == "x86-64" else name == family == "aarch64"
+    target = named(name)
+    return target is not None and target.host is not None and fits(target.host)
+
+
+def fits(host: Host) -> bool:
+    """Whether this machine has what code for such a host needs."""
+    return host.family == processor() and flags() >= host.features
 
 
 def model() -> str:
@@ -33,8 +34,8 @@ def model() -> str:
 
 @lru_cache(maxsize=1)
 def flags() -> frozenset[str]:
-    """What the first processor says it can.  The system asks every processor for the rest of the file, which takes
-    its time."""
+    """The features that the first processor lists.  The system asks every processor for the rest of the file, which
+    takes its time."""
     return frozenset(_listed("flags").split())
 
 

@@ -3,4 +3,8 @@
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Target
 
-TARGETS = (Target("null", Machine(lanes=4, registers=16), "", "", object="none"),)
+TARGETS = (
+    Target(
+        "null", Machine(lanes=4, registers=16), "", "", about="Plans and prints, without machine code", object="none"
+    ),
+)

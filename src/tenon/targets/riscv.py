@@ -2,6 +2,7 @@
 
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Target
+from tenon.targets.runner import qemu_user
 
 TARGETS = (
     Target(
@@ -10,13 +11,15 @@ TARGETS = (
         "riscv64-linux-musl",
         "baseline_rv64",
         ("-fno-tree-vectorize",),
-        runner=("qemu-riscv64",),
+        about="RISC-V RV64GC",
+        runner=qemu_user("qemu-riscv64"),
     ),
     Target(
         "riscv64-v",
         Machine(lanes=4, registers=32),
         "riscv64-linux-musl",
         "baseline_rv64+v",
-        runner=("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"),
+        about="RISC-V RV64GC with the V extension, vectors of 128 bits",
+        runner=qemu_user("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"),
     ),
 )

@@ -2,6 +2,7 @@
 
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Target
+from tenon.targets.runner import Wasmtime
 
 TARGETS = (
     Target(
@@ -9,9 +10,10 @@ TARGETS = (
         Machine(lanes=4, registers=16),
         "wasm32-freestanding",
         "generic+simd128",
-        runner=("wasmtime",),
+        about="WebAssembly with SIMD",
         object="wasm",
         pointer=4,
         freestanding=True,
+        runner=Wasmtime(),
     ),
 )

@@ -40,15 +40,6 @@ BASE_FLAGS = (
     "-Wextra",
     "-Werror",
 )
-_MARCH = {
-    "x86_64": ("-march=x86-64",),
-    "x86_64_v3": ("-march=x86-64-v3",),
-    "x86_64_v4": ("-march=x86-64-v4",),
-    "x86_64_v4+avx512bf16": ("-march=x86-64-v4", "-mavx512bf16"),
-    "generic": ("-march=armv8-a",),
-}
-"""gcc's spelling of zig's ``-mcpu`` on hosts."""
-
 _SHOWN = 12  # lines of a compiler's complaint in a message
 _ZIG_REMEDY = "install it with `pip install ziglang`, or name a gcc or clang with --compiler or TENON_CC"
 
@@ -90,7 +81,7 @@ class Compiler:
         if self.zig:
             return (*self.target_flags(target), f"-mcpu={target.cpu}")
         self.target_flags(target)
-        return _MARCH.get(target.cpu, (f"-mcpu={target.cpu}",))
+        return target.gcc or (f"-mcpu={target.cpu}",)
 
     def target_flags(self, target: Target) -> tuple[str, ...]:
         if target.object == "none":

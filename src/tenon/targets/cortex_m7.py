@@ -1,16 +1,15 @@
-"""Arm Cortex-M microcontrollers, on the boards that QEMU models."""
+"""Arm Cortex-M7, on the board of Arm's that QEMU models (MPS2, FPGA image AN500)."""
 
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Target
+from tenon.targets.board import Board, Memory
 
-
-def _board(name: str) -> tuple[str, ...]:
-    semihosting = "enable=on,target=native"
-    return (
-        "qemu-system-arm", "-M", name, "-nographic", "-monitor", "none", "-serial", "none",
-        "-semihosting-config", semihosting, "-kernel",
-    )  # fmt: skip
-
+_AN500 = Board(
+    "mps2-an500",
+    code=Memory(0x00000000, 4 << 20),
+    stack=Memory(0x20000000, 4 << 20),  # the fast memory
+    ram=Memory(0x60000000, 16 << 20),
+)
 
 TARGETS = (
     # zig's Cortex-M models have no FPU unless a feature asks for it; the register file is 32 single floats.
@@ -20,8 +19,10 @@ TARGETS = (
         "thumb-freestanding-eabihf",
         "cortex_m7+fp_armv8d16",
         ("-fno-tree-vectorize",),
-        runner=_board("mps2-an500"),
+        about="Arm Cortex-M7 with FPU",
         pointer=4,
         freestanding=True,
+        runner=_AN500.runner,
+        linker_script=_AN500.linker_script,
     ),
 )

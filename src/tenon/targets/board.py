@@ -1,0 +1,67 @@
+"""Microcontroller boards, as QEMU models them: where memory lies, and how a program is linked for and run on one.
+
+A new board is a row in the file of its target.  Start-up code is ``runtime/probe.c``'s, for every Cortex-M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenon.targets.runner import Local
+
+_SCRIPT = """\
+MEMORY {{
+  CODE (rx) : ORIGIN = {code.origin:#010x}, LENGTH = {code.size:#x}
+  STACK (rw) : ORIGIN = {stack.origin:#010x}, LENGTH = {stack.size:#x}
+  RAM (rw) : ORIGIN = {ram.origin:#010x}, LENGTH = {ram.size:#x}
+}}
+
+ENTRY(tenon_reset)
+
+SECTIONS {{
+  .text : {{
+    KEEP(*(.vectors))
+    *(.text .text.*)
+    *(.rodata .rodata.*)
+  }} > CODE
+  .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > CODE
+  /* Where it is used at once: QEMU and debuggers load every section of the file. */
+  .data : {{ *(.data .data.*) }} > RAM
+  .bss (NOLOAD) : {{ *(.bss .bss.* COMMON) }} > RAM
+}}
+
+tenon_stack_top = ORIGIN(STACK) + LENGTH(STACK);
+"""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A range of addresses: where it begins, and how many bytes it has."""
+
+    origin: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """``name`` is QEMU's (``qemu-system-arm -M``).  Code and constants, the stack, and everything else have a memory
+    each; the vector table is at the beginning of ``code``."""
+
+    name: str
+    code: Memory
+    stack: Memory
+    ram: Memory
+
+    @property
+    def linker_script(self) -> str:
+        """GNU ld's language."""
+        return _SCRIPT.format(code=self.code, stack=self.stack, ram=self.ram)
+
+    @property
+    def runner(self) -> Local:
+        """QEMU, with the files of the host by semihosting."""
+        command = (
+            "qemu-system-arm", "-M", self.name, "-nographic", "-monitor", "none", "-serial", "none",
+            "-semihosting-config", "enable=on,target=native", "-kernel",
+        )  # fmt: skip
+        return Local(command, "apt-get install qemu-system-arm", f"QEMU, {self.name}")

@@ -1,0 +1,142 @@
+"""One bundle on every target's machine: the same C, the same answers, to the bit; and what a runner has to be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import handmade
+from on_targets import COMPILED, skip_without_device
+from tenon.codegen.backend import TextUnit
+from tenon.engine.device import Device, run_on_device
+from tenon.errors import InputError, ToolchainError
+from tenon.targets import find
+from tenon.targets.host import runner_of
+from tenon.targets.runner import Finished, Session
+
+X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("target", COMPILED)
+def test_answers_are_the_same_everywhere(target: str, cache: Path) -> None:
+    skip_without_device(target)
+    device = Device(handmade.bundle(target, cache, rounds=3))
+    # halves and small integers: every step is exact, so fused and separate multiply-adds agree
+    feeds = [np.round(X + i) for i in range(3)]
+    for feed, answer in zip(feeds, device.run([{"x": feed} for feed in feeds]), strict=True):
+        np.testing.assert_array_equal(answer["y"], handmade.expected(feed, 3))
+
+
+@pytest.mark.parametrize("target", ["aarch64", "cortex-m7"])
+def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ToolchainError, match=r"apt-get install qemu-(user|system-arm)"):
+        Device(handmade.bundle(target, cache))
+
+
+@pytest.mark.parametrize("target", COMPILED)
+def test_failure_of_the_network_is_an_error(target: str, cache: Path) -> None:
+    skip_without_device(target)
+    bundle = handmade.bundle(target, cache)
+    bundle = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", "return 7;")))
+    with pytest.raises(ToolchainError, match=rf"'affine' on {_runner(target)}: the network failed"):
+        run_on_device(bundle, X)
+
+
+def _runner(target: str) -> str:
+    runner = runner_of(find(target))
+    assert runner
+    return runner.name
+
+
+def test_arithmetic_that_a_small_processor_lacks() -> None:
+    """Linked with zig's compiler_rt, which the user's cache keeps: seconds, the first time."""
+    skip_without_device("cortex-m7")
+    bundle = handmade.bundle("cortex-m7")
+    divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)(n / d);\n  return 0;"
+    answer = run_on_device(replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", divide))), X)
+    assert answer["y"][0, 0] == 14
+
+
+def test_feeds_are_checked(cache: Path) -> None:
+    skip_without_device("wasm32")
+    with pytest.raises(InputError, match="float64"):
+        run_on_device(handmade.bundle("wasm32", cache), X.astype(np.float64))
+
+
+@pytest.mark.parametrize("target", COMPILED)
+def test_runs_can_be_timed(target: str, cache: Path) -> None:
+    skip_without_device(target)
+    with Device(handmade.bundle(target, cache, rounds=50_000)) as device:
+        times = device.time(3, warmup=1)
+        assert len(times.samples) == 3
+        assert times.min > 0
+        short = Device(handmade.bundle(target, cache, rounds=1)).time(3, warmup=1)
+        assert short.min < times.min
+        assert device.run([X])[0]["y"].shape == (1, 10)
+
+
+def test_what_cannot_be_timed(cache: Path) -> None:
+    skip_without_device("wasm32")
+    bundle = handmade.bundle("wasm32", cache)
+    with pytest.raises(InputError, match="at least 1"):
+        Device(bundle).time(0)
+    with pytest.raises(InputError, match="compile the model again with --profile"):
+        Device(bundle).timestamps(1)
+    with pytest.raises(InputError, match="only be timed as a whole"):
+        Device(replace(bundle, options=replace(bundle.options, profile=True))).timestamps(1)
+
+
+class Remote:
+    """What a device behind ssh or adb would be: nothing but commands that copy and run, at another place."""
+
+    name = "elsewhere"
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.pushed = place, list[str]()
+
+    def missing(self) -> str:
+        return ""
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        self._shell("mkdir place")
+        yield self
+        self._shell("rm -r place")
+
+    def push(self, files: Mapping[str, bytes]) -> None:
+        for name, content in files.items():
+            self.pushed.append(name)
+            self._shell(f"cat > place/{name}", content)
+
+    def run(self, program: str, arguments: Sequence[str] = ()) -> Finished:
+        done = self._shell(f"cd place && chmod +x {program} && ./{program} {' '.join(arguments)}")
+        return Finished(done.returncode, done.stderr.decode())
+
+    def pull(self, name: str) -> bytes:
+        return self._shell(f"cat place/{name}").stdout
+
+    def _shell(self, command: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(["sh", "-c", command], cwd=self.place, input=given, capture_output=True, check=False)
+
+
+def test_a_runner_is_push_run_and_pull(cache: Path, tmp_path: Path) -> None:
+    remote = Remote(tmp_path)
+    with Device(handmade.bundle("host", cache, rounds=3), remote) as device:
+        for feed in (np.round(X), np.round(X + 1)):
+            np.testing.assert_array_equal(device.run([feed])[0]["y"], handmade.expected(feed, 3))
+        assert device.time(2).min > 0
+    assert remote.pushed == ["probe_run", "input.bin", "input.bin", "probe_time", "input.bin"]
+    assert list(tmp_path.iterdir()) == []

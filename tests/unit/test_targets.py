@@ -1,0 +1,167 @@
+"""Targets are found by their files, and everything that lists them follows from their rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tenon.codegen.backend import find as find_backend
+from tenon.errors import InputError, InternalError
+from tenon.kernels.machine import Machine
+from tenon.targets import find, host_cpu, registry, targets
+from tenon.targets.base import Host, Target
+from tenon.targets.host import host, missing, runner_of
+from tenon.targets.runner import Local
+
+PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
+HEAD = """\
+# Targets
+
+Written by `scripts/test tests/unit/test_targets.py --update-golden`; do not edit. A target is a row in a file of
+`src/tenon/targets`; `CONTRIBUTING.md` says how to add one.
+
+`host` is the one of them that asks for the most features among those that the machine at hand has. Vectors are of that
+many f32 elements. Programs of the targets that the machine at hand does not execute run on an emulator, in tests as
+well as for `tenon tune --target` and `tenon profile --target`.
+
+"""
+
+
+def documentation() -> str:
+    titles = "| target | machine | vectors | zig's -target, -mcpu | machine code | runs on |"
+    lines = [titles, "|---|---|--:|---|---|---|"]
+    for name, row in sorted(targets().items()):
+        code = {"elf": "object, library, executable", "wasm": "object, module", "none": "none"}[row.object]
+        if row.object == "elf" and row.freestanding:
+            code = "object"
+        zig = f"`{row.triple}`, `{row.cpu}`" if row.triple else ""
+        lanes = row.machine.lanes
+        lines.append(f"| `{name}` | {row.about} | {lanes} | {zig} | {code} | {_runs_on(row)} |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _runs_on(row: Target) -> str:
+    found = [row.runner.name] if row.runner else []
+    if row.host:
+        features = " ".join(sorted(row.host.features))
+        found.insert(0, f"{row.host.family}{f' with {features}' if features else ''}")
+    return " or ".join(found) or "nothing"
+
+
+def test_the_documentation_lists_all_targets(update_golden: bool) -> None:
+    if update_golden:
+        PAGE.write_text(documentation())
+    assert PAGE.read_text() == documentation(), "scripts/test tests/unit/test_targets.py --update-golden"
+
+
+def test_rows_are_complete() -> None:
+    for name, row in targets().items():
+        assert row.about, name
+        assert find_backend(row.backend).launch == "call"
+        assert row.object == "none" or row.host or row.runner, f"{name} can be tested nowhere"
+        assert bool(row.linker_script) == (row.freestanding and row.object == "elf"), name
+
+
+@pytest.fixture
+def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """A target in a file of its own that has just been put there."""
+    row = Target("novel", Machine(lanes=2), "", "", host=Host("novel-processor", frozenset({"vectors"})))
+    module = ModuleType("tenon.targets.novel")
+    vars(module)["TARGETS"] = (row,)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    files = [*registry._modules(), "novel"]
+    monkeypatch.setattr(registry, "_modules", lambda: iter(files))
+    for cached in (host, host_cpu.runs_here):
+        cached.cache_clear()
+    yield row
+    for cached in (host, host_cpu.runs_here):
+        cached.cache_clear()
+
+
+def test_a_file_is_enough(new: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert targets()["novel"] is find("novel") is new
+    assert not host_cpu.runs_here("novel")
+    assert "this machine lacks its instructions" in missing(new)
+    host_cpu.runs_here.cache_clear()
+    monkeypatch.setattr(host_cpu, "flags", lambda: frozenset({"vectors", "more"}))
+    monkeypatch.setattr("platform.machine", lambda: "novel-processor")
+    assert host_cpu.runs_here("novel")
+    assert host().name == "novel"
+    assert runner_of(new) == Local()
+    assert missing(new) == ""
+
+
+@pytest.mark.usefixtures("new")
+def test_names_are_unique(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [*registry._modules(), "novel"]
+    monkeypatch.setattr(registry, "_modules", lambda: iter(files))
+    with pytest.raises(InternalError, match="two targets are called novel"):
+        targets()
+
+
+FEATURES = {
+    "x86-64": "sse2", "x86-64-avx2": "sse2 avx2 fma bmi1 bmi2 f16c",
+    "x86-64-avx512": "avx2 fma bmi1 bmi2 f16c avx512f avx512vl avx512bw avx512dq avx512cd",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_host_is_the_target_that_asks_for_the_most(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for extra in ("", " avx512_bf16"):
+        monkeypatch.setattr(host_cpu, "flags", lambda extra=extra: frozenset((FEATURES[name] + extra).split()))
+        host.cache_clear()
+        host_cpu.runs_here.cache_clear()
+        assert host().name == name
+        better = name == "x86-64-avx512" and extra
+        assert host(bf16=True).name == ("x86-64-avx512-bf16" if better else name)
+        assert [n for n in FEATURES if host_cpu.runs_here(n)] == list(FEATURES)[: list(FEATURES).index(name) + 1]
+    host.cache_clear()
+    host_cpu.runs_here.cache_clear()
+
+
+def test_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    host.cache_clear()
+    assert (host().name, host().triple, host().runner) == ("aarch64", "aarch64-linux-gnu", None)
+    assert runner_of(find("aarch64")) == Local()
+    monkeypatch.setattr("platform.machine", lambda: "vax")
+    host.cache_clear()
+    with pytest.raises(InputError, match="no target for a vax host; name one with --target"):
+        host()
+    host.cache_clear()
+
+
+def test_unknown_names() -> None:
+    assert not host_cpu.runs_here("novel")
+    assert not host_cpu.runs_here("")
+    with pytest.raises(InputError, match=r"no target 'novel'; known targets: host, aarch64, .*x86-64"):
+        find("novel")
+
+
+def test_opening_a_bundle_reads_one_file_of_targets() -> None:
+    """Milliseconds count there."""
+    asked = "x86-64-avx2"
+    code = (
+        "import sys, tenon.engine.engine as e; before = set(sys.modules); e.runs_here(" + repr(asked) + ");"
+        "print(*sorted(m for m in set(sys.modules) - before if m.startswith('tenon.')))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["tenon.targets.x86"]
+
+
+def test_a_linker_script_has_the_memories_of_the_board() -> None:
+    script = find("cortex-m7").linker_script
+    assert "CODE (rx) : ORIGIN = 0x00000000, LENGTH = 0x400000" in script
+    assert "STACK (rw) : ORIGIN = 0x20000000, LENGTH = 0x400000" in script
+    assert "RAM (rw) : ORIGIN = 0x60000000, LENGTH = 0x1000000" in script
+
+
+def test_rows_are_values() -> None:
+    assert replace(find("aarch64"), name="mine").machine == find("aarch64").machine
