@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 from tenon import importers, passes
 from tenon.algorithms.base import Limits
+from tenon.atomic_write import write_all
 from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
 from tenon.bundle.names import identifier
@@ -39,7 +40,6 @@ from tenon.targets import Target, find
 from tenon.tune.probe import probed
 from tenon.tune.search import Found, kind_of, search
 from tenon.tune.table import Table, Times
-from tenon.writing import write_all
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""

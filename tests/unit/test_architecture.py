@@ -16,7 +16,7 @@ ORDER = [
     "runtime",
     "errors",
     "input_file",
-    "writing",
+    "atomic_write",
     "validation",
     "ir",
     "options",

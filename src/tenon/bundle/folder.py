@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tenon.atomic_write import fresh_folder, made, remove_folder
 from tenon.bundle.manifest import names_in
 from tenon.errors import BundleError, InputError
-from tenon.writing import fresh_folder, made, remove_folder
 
 
 def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import tenon
+from tenon.atomic_write import write
 from tenon.bundle import read_manifest
 from tenon.cli.console import console, count, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
@@ -18,7 +19,6 @@ from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
 from tenon.targets import find
-from tenon.writing import write
 
 
 def compile_model(

@@ -6,9 +6,9 @@ import colorsys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tenon.atomic_write import writing
 from tenon.engine.detect import Detection
 from tenon.errors import InputError
-from tenon.writing import writing
 
 
 def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tenon.atomic_write import write
 from tenon.cli.console import console, duration, print_json, terminal_width
 from tenon.cli.model_source import Source, Threads, open_engine
 from tenon.cli.text_table import grid
 from tenon.engine.profile import Profile, Row, profile, rate
 from tenon.engine.timing import Times
-from tenon.writing import write
 
 _RUN = ("round", "first({unit})", "curr({unit})", "min({unit})", "max({unit})", "avg({unit})", "std(us)")
 _OPERATOR = (

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from tenon.atomic_write import writing
 from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.draw import draw
 from tenon.cli.model_source import Source, Threads, open_engine
@@ -23,7 +24,6 @@ from tenon.engine.image import Seen, read_image
 from tenon.errors import InputError
 from tenon.input_file import read_regular
 from tenon.ir.graph import Array
-from tenon.writing import writing
 
 
 @dataclass(frozen=True)

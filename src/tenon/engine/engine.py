@@ -45,7 +45,7 @@ def open_bundle(
     if isinstance(bundle, str | os.PathLike):
         return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
-    from tenon.writing import scratch
+    from tenon.atomic_write import scratch
 
     with scratch() as place:
         folder = bundle.save(place / bundle.name, ("library", "weights"))

@@ -57,7 +57,7 @@ def _from_memory(content: bytes) -> ctypes.CDLL | None:
 
 def _from_disk(content: bytes) -> ctypes.CDLL:
     """From a file that is gone again at once."""
-    from tenon.writing import scratch
+    from tenon.atomic_write import scratch
 
     with scratch() as folder:
         (folder / "library.so").write_bytes(content)

@@ -20,8 +20,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from tenon.atomic_write import write
 from tenon.errors import FormatError, InputError
-from tenon.writing import write
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes received so far and, if the server tells, the bytes in all."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tenon.atomic_write import write
 from tenon.errors import InputError, InternalError, TenonError, UnsupportedError
 from tenon.ir.evaluate import by_reference, evaluate
 from tenon.ir.graph import Array, Graph, Node, Value
@@ -22,7 +23,6 @@ from tenon.ir.writer import HOSTILE
 from tenon.ops.base import ROUNDED
 from tenon.passes.base import Pass, silent
 from tenon.passes.tolerance import Extra, Reference, no_extra
-from tenon.writing import write
 
 SEED = 0
 

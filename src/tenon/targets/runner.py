@@ -82,7 +82,7 @@ class Local:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        from tenon.writing import scratch
+        from tenon.atomic_write import scratch
 
         with scratch() as folder:
             yield _Folder(self.command, folder)

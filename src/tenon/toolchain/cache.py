@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from tenon.atomic_write import write
 from tenon.errors import InputError, warn
-from tenon.writing import write
 
 _DIGEST = hashlib.sha256().digest_size
 LARGEST = 64 << 20

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from tenon.atomic_write import scratch
 from tenon.errors import ToolchainError
 from tenon.options import Options, child_environment
 from tenon.targets import Target
 from tenon.toolchain.cache import Cache, key, warn_unwritable
 from tenon.toolchain.children import Children
-from tenon.writing import scratch
 
 BASE_FLAGS = (
     "-std=c99",

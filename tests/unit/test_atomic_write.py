@@ -24,6 +24,7 @@ from PIL import Image
 import handmade
 import tenon
 from caffe_models import caffemodel, head, layer, random
+from tenon.atomic_write import scratch, write, write_all, writing
 from tenon.cli import main
 from tenon.cli.draw import draw
 from tenon.engine.detect import Detection
@@ -31,7 +32,6 @@ from tenon.errors import InputError, TenonWarning
 from tenon.model_files.model_file import read
 from tenon.pipeline import rewrite
 from tenon.toolchain.cache import Cache
-from tenon.writing import scratch, write, write_all, writing
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = Path(tenon.__file__).parent
@@ -96,7 +96,7 @@ def test_permissions_links_and_devices_stay(tmp_path: Path) -> None:
 
 
 def test_pipes_and_redirected_output_are_written_to(tmp_path: Path) -> None:
-    script = "from tenon.writing import write; write('/dev/stdout', b'whole')"
+    script = "from tenon.atomic_write import write; write('/dev/stdout', b'whole')"
     with (tmp_path / "out").open("wb") as out:
         subprocess.run([sys.executable, "-c", script], stdout=out, check=True)
     assert (tmp_path / "out").read_bytes() == b"whole"
@@ -151,7 +151,7 @@ def test_scratch_folders_go_whatever_happens() -> None:
 def test_nothing_else_writes_files() -> None:
     """Every other writer stays inside a folder that is moved into place, or removed, as a whole."""
     inside = {
-        "writing.py", "bundle/folder.py", "toolchain/compiler.py", "targets/runner.py", "engine/loading.py",
+        "atomic_write.py", "bundle/folder.py", "toolchain/compiler.py", "targets/runner.py", "engine/loading.py",
         "runtime/wasm_probe.py",
     }  # fmt: skip
     found = [
