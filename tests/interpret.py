@@ -115,7 +115,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "select": _select,
     "reduce_add": _halved,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
-    "dot4": _dot4, "dot2": _dot2,
+    "dot4": _dot4, "dot2": _dot2, "mul_rounded": np.multiply,
+    "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
 

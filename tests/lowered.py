@@ -97,7 +97,7 @@ def _widened(layout: Layout, rank: int, surplus: int) -> Layout:
     if not surplus or (layout.block == 1 and not layout.halo):
         return layout
     wide = tuple((a + surplus * (1 + i % 2), b + surplus * (2 - i % 2)) for i, (a, b) in enumerate(layout.halos(rank)))
-    return Layout(layout.block, wide)
+    return Layout(layout.block, wide, layout.fill)
 
 
 def run_lowered(

@@ -154,6 +154,9 @@ OPS: dict[str, Primitive] = {
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
     # takes subnormal operands, products and sums for zeros.
     "dot2": Primitive(3),
+    # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
+    "sqrdmulh": Primitive(2),
+    "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
 }
 
 _MASK = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
@@ -234,6 +237,11 @@ def bitcast(a: Expr, dtype: DType) -> Expr:
 
 def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4", acc, a, b)
+
+
+def sqrdmulh(a: Expr, b: Value) -> Expr:
+    """The rounding doubling high product of i32: ``a * b / 2**31``, halves up."""
+    return op("sqrdmulh", a, b)
 
 
 def dot2(acc: Expr, a: Expr, b: Expr) -> Expr:

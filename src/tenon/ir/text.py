@@ -48,7 +48,8 @@ def show_type(type: TensorType) -> str:
     text = str(type)
     if type.quant is not None:
         scales, zeros = " ".join(map(repr, type.quant.scale)), " ".join(map(str, type.quant.zero_point))
-        text += f"{{{scales}; {zeros}; {'_' if type.quant.axis is None else type.quant.axis}}}"
+        steps = "; steps" if type.quant.steps else ""
+        text += f"{{{scales}; {zeros}; {'_' if type.quant.axis is None else type.quant.axis}{steps}}}"
     return text
 
 
@@ -94,7 +95,7 @@ def show(graph: Graph, weights: Weights = "checksum") -> str:
 
 # ---------------------------------------------------------------------------------------------- parsing
 _NAME = r'%(?:"(?:[^"\\]|\\.)*"|[\w./$-]+)'
-_TYPE = r"[a-z]+\d*\[[^\]]*\](?:@\d+(?:\([\d+,]*\))?)?(?:\{[^}]*\})?"
+_TYPE = r"[a-z]+\d*\[[^\]]*\](?:@[\w-]+(?:\([\d+,=-]*\))?)?(?:\{[^}]*\})?"
 _DECLARED = re.compile(rf"\s*({_NAME})\s*(?::\s*({_TYPE}))?\s*,?")
 _NODE = re.compile(rf"((?:{_NAME}(?:\s*:\s*{_TYPE})?(?:\s*,\s*)?)+)\s*=\s*(\w+\(.*)")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -183,10 +184,9 @@ def parse_type(text: str) -> TensorType:
         raise FormatError(f"'{text}' is not a type: {error}") from None
     quant = None
     if match[4] is not None:
-        scales, zeros, axis = (part.strip() for part in match[4].split(";"))
-        quant = Quant(
-            tuple(map(float, scales.split())), tuple(map(int, zeros.split())), None if axis == "_" else int(axis)
-        )
+        scales, zeros, axis, *steps = (part.strip() for part in match[4].split(";"))
+        along = None if axis == "_" else int(axis)
+        quant = Quant(tuple(map(float, scales.split())), tuple(map(int, zeros.split())), along, steps == ["steps"])
     return TensorType(DType(match[1]), dims, layout, quant)
 
 

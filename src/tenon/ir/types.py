@@ -48,7 +48,7 @@ ALL_CHANNELS = 0
 Halo = tuple[tuple[int, int], ...]
 """Elements (before, after) each axis from 2 on."""
 
-_LAYOUT = re.compile(r"(?:@(\d+|channels-last)(?:\((\d+\+\d+(?:,\d+\+\d+)*)\))?)?")
+_LAYOUT = re.compile(r"(?:@(\d+|channels-last)(?:\((\d+\+\d+(?:,\d+\+\d+)*)(?:=(-?[1-9]\d*))?\))?)?")
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,15 @@ class Layout:
         logical   [N, C, H, W]
         physical  [N, ceil(C / block), top + H + bottom, left + W + right, block]
 
-    The halo, and the channels that round C up to whole blocks, always hold zeros.  ``ROW_MAJOR`` has blocks of one
+    The channels that round C up to whole blocks always hold zeros; the halo holds ``fill``, which is the zero point
+    of quantised activations and zero for all others.  ``ROW_MAJOR`` has blocks of one
     channel and no halo; an image of such blocks says so by a halo, if only of zeros.  Two layouts that differ have
     different texts.
     """
 
     block: int = 1
     halo: Halo = ()
+    fill: int = 0
 
     @classmethod
     def channels_last(cls, halo: Halo = ()) -> Layout:
@@ -82,7 +84,8 @@ class Layout:
             raise ValueError(f"'{text}' is not a layout")
         block = {None: 1, LayoutKind.CHANNELS_LAST.value: ALL_CHANNELS}.get(match[1])
         pairs = (pair.split("+") for pair in (match[2] or "").split(",") if pair)
-        return cls(int(match[1]) if block is None else block, tuple((int(a), int(b)) for a, b in pairs))
+        halo = tuple((int(a), int(b)) for a, b in pairs)
+        return cls(int(match[1]) if block is None else block, halo, int(match[3] or 0))
 
     @property
     def kind(self) -> LayoutKind:
@@ -117,7 +120,7 @@ class Layout:
         return self.halo or ((0, 0),) * (rank - 2)
 
     def pack(self, data: np.ndarray) -> np.ndarray:
-        """The physical array that holds ``data``, zeros in halo and padding."""
+        """The physical array that holds ``data``, ``fill`` in the halo and zeros in the padding lanes."""
         if self.in_order:
             return np.ascontiguousarray(data)
         out = np.zeros(self.physical(data.shape), data.dtype)
@@ -126,6 +129,8 @@ class Layout:
         whole[:, :channels] = data
         split = whole.reshape(data.shape[0], blocks, block, *data.shape[2:])
         inner = tuple(slice(a, a + n) for n, (a, _) in zip(data.shape[2:], self.halos(data.ndim), strict=True))
+        if self.fill:
+            out[...] = self.fill
         out[(slice(None), slice(None), *inner, slice(None))] = np.moveaxis(split, 2, -1)
         return out
 
@@ -140,11 +145,12 @@ class Layout:
         return np.ascontiguousarray(split.reshape(shape[0], physical[1] * physical[-1], *shape[2:])[:, : shape[1]])
 
     def __str__(self) -> str:
-        """Nothing for ``ROW_MAJOR``, "@16(1+1,1+2)" for blocks and a halo, "@channels-last" for one block."""
+        """Nothing for ``ROW_MAJOR``, "@16(1+1,1+2)" for blocks and a halo, "@4(1+1,1+1=-128)" for one of
+        another number than zero, "@channels-last" for one block."""
         if self.kind is LayoutKind.ROW_MAJOR:
             return ""
-        halo = ",".join(f"{a}+{b}" for a, b in self.halo)
-        return f"@{self.block or LayoutKind.CHANNELS_LAST}" + (f"({halo})" if halo else "")
+        halo, fill = ",".join(f"{a}+{b}" for a, b in self.halo), f"={self.fill}" if self.fill else ""
+        return f"@{self.block or LayoutKind.CHANNELS_LAST}" + (f"({halo}{fill})" if halo else "")
 
 
 ROW_MAJOR = Layout()
@@ -152,15 +158,25 @@ ROW_MAJOR = Layout()
 
 @dataclass(frozen=True)
 class Quant:
-    """Affine quantisation: real = scale * (stored - zero_point).  ``axis`` is None for per-tensor."""
+    """Affine quantisation: real = scale * (stored - zero_point).  ``axis`` is None for per-tensor.
+
+    A tensor of floats may have one too: its numbers lie on that grid, as real numbers, or with ``steps`` as whole
+    numbers of steps, real / scale.
+    """
 
     scale: tuple[float, ...]
     zero_point: tuple[int, ...]
     axis: int | None = None
+    steps: bool = False
+
+    @property
+    def scalar(self) -> bool:
+        """Whether one scale and one zero point hold for the whole tensor."""
+        return self.axis is None and len(self.scale) == 1
 
 
-WHOLE = Quant((1.0,), (0,))
-"""The grid of whole numbers.  Passes leave floats on it as they are: sums of their products are exact."""
+WHOLE = Quant((1.0,), (0,), steps=True)
+"""The grid of whole numbers."""
 
 
 LARGEST_BUFFER = 2**31

@@ -1,4 +1,4 @@
-"""Zeros around an image: what makes padding free for its readers."""
+"""The halo around an image, zeros or a zero point: what makes padding free for its readers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tenon.kernels.parallel import deal
 
 
 @lru_cache(maxsize=256)
-def halo(image: Image, machine: Machine) -> Kernel:
-    """Parameter: the whole buffer of ``image``, whose halo is set to zero and whose inside is left alone."""
-    k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}", f"Zeros in the halo around {image.shown}")
+def halo(image: Image, machine: Machine, fill: int = 0) -> Kernel:
+    """Parameter: the whole buffer of ``image``, whose halo is set to ``fill`` and whose inside is left alone."""
+    what = f"The zero point {fill}" if fill else "Zeros"
+    k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}", f"{what} in the halo around {image.shown}")
     y = k.param("y", *image.shape, dtype=image.dtype, out=True)
     lanes = machine.lanes if image.block % machine.lanes == 0 else 1
     (kind,), inside = deal(image.blocks)
@@ -23,16 +24,16 @@ def halo(image: Image, machine: Machine) -> Kernel:
         for first, count in ((0, image.top), (image.top + image.h, image.bottom)):
             if count:
                 with k.loop("i", count, kind=inside) as i, k.loop("j", image.shape[3]) as j:
-                    _cell(k, y, (n, c, i + first, j), image.block, lanes)
+                    _cell(k, y, (n, c, i + first, j), image.block, lanes, fill)
         if image.left or image.right:
             with k.loop("i", image.h, kind=inside) as i:
                 for first, count in ((0, image.left), (image.left + image.w, image.right)):
                     for col in range(first, first + count):
-                        _cell(k, y, (n, c, i + image.top, col), image.block, lanes)
+                        _cell(k, y, (n, c, i + image.top, col), image.block, lanes, fill)
     return k.done()
 
 
-def _cell(k: Builder, y: Tensor, at: tuple[IndexLike, ...], block: int, lanes: int) -> None:
+def _cell(k: Builder, y: Tensor, at: tuple[IndexLike, ...], block: int, lanes: int, fill: int) -> None:
     for start, trips, width in lane_segments(block, lanes):
         with k.unroll("v", trips) as v:
-            y.vec(width)[(*at, v + start // width)] = 0.0
+            y.vec(width)[(*at, v + start // width)] = fill or 0.0

@@ -13,7 +13,6 @@ from typing import Any as Anything
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
-from tenon.ir.types import WHOLE
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.patterns import Any, Apply, Constant
 
@@ -130,8 +129,8 @@ def linear(node: Node) -> Linear | None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if w.data is None or (bias is not None and bias.data is None) or not w.type.dtype.is_float:
         return None
-    if w.type.quant == WHOLE:
-        return None
+    if w.type.quant is not None and w.type.quant.steps:
+        return None  # sums of products of whole numbers are exact
     if node.op.name == "MatMul" and (w.type.rank != 2 or node.input(0).type.rank < 2):
         return None
     if node.op.name == "Gemm" and (attribute(node, "transA") or attribute(node, "alpha") != 1.0):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tenon.errors import InternalError
 from tenon.ir.graph import Graph, Node, Origin, Value
 from tenon.ir.types import ROW_MAJOR, Halo, Layout, LayoutKind
 from tenon.ops.move import Reorder
@@ -42,6 +43,7 @@ class _Assignment:
         self.converted: dict[tuple[Value, _Kind], Value] = {}
         self.constants: dict[tuple[Value, Layout], Value] = {}
         self.halos: dict[Value, Halo] = {}
+        self.fills: dict[Value, int] = {}
 
     def run(self) -> None:
         for node in self.graph:
@@ -53,7 +55,7 @@ class _Assignment:
             layout = value.type.layout
             if not value.constant and layout.image:
                 halo = self.halos.get(value, _zero(value.type.rank))
-                value.type = value.type.with_layout(replace(layout, halo=halo))
+                value.type = value.type.with_layout(replace(layout, halo=halo, fill=self.fills.get(value, 0)))
 
     def visit(self, node: Node) -> None:
         want = operator(node).layouts(site(node, self.setting))
@@ -77,6 +79,10 @@ class _Assignment:
         if layout.image:
             have = self.halos.get(value, _zero(value.type.rank))
             need = layout.halos(value.type.rank)
+            if need == _zero(value.type.rank):
+                return value
+            if self.fills.setdefault(value, layout.fill) != layout.fill:
+                raise InternalError(f"readers want halos of {layout.fill} and of {self.fills[value]} around {value}")
             self.halos[value] = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(have, need, strict=True))
         return value
 
@@ -123,4 +129,8 @@ class _Assignment:
                 if ha != hb:
                     both = tuple((max(p, r), max(q, s)) for (p, q), (r, s) in zip(ha, hb, strict=True))
                     self.halos[a] = self.halos[b] = both
+                    fills = {self.fills[v] for v in (a, b) if v in self.fills}
+                    if len(fills) > 1:
+                        raise InternalError(f"halos of {sorted(fills)} meet in {a} and {b}, which share memory")
+                    self.fills[a] = self.fills[b] = next(iter(fills))
                     changed = True

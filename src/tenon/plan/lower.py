@@ -144,7 +144,7 @@ class _Lowering:
     def steps(self, node: Node) -> list[_Lowered]:
         found = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
         clears = [
-            _Lowered(halo(Image.of(v.type), self.setting.machine), (Output(i),), True)
+            _Lowered(halo(Image.of(v.type), self.setting.machine, v.type.layout.fill), (Output(i),), True)
             for i, v in enumerate(node.outputs)
             if has_halo(v.type) and v not in self.storage.kept
         ]

@@ -106,6 +106,19 @@ PORTABLE = {
         "  return acc;"
     ),
 }
+PORTABLE["sqrdmulh"] = (
+    "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
+    " + (1 << 30)) >> 31, {V});"
+)
+ROUNDED = [
+    (f"defined(__GNUC__) && {test}", f'{{V}} r = a * b;\n  __asm__("" : "+{kind}"(r));\n  return r;')
+    for test, kind in (
+        ("defined(__x86_64__)", "x"),
+        ("defined(__aarch64__)", "w"),
+        ("defined(__arm__) && defined(__ARM_FP)", "t"),
+    )
+]
+"""A product of floats behind a wall that no addition is fused across."""
 _ZERO_SAFE = {
     "div": "return b == 0 ? 0 : {minus}({E})(a / b);",
     "mod": "return b == 0 ? 0 : {minus_rest}({E})(a % b);",
@@ -127,6 +140,7 @@ SCALAR = {
         "  return __builtin_copysign{S}(r, a);"
     ),
     "dot2": half.DOT2_SCALAR,
+    "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
     "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
 }
 TAKES = {
@@ -134,6 +148,7 @@ TAKES = {
     "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b", "dot4": "{V} acc, {V} a, {V} b",
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
+    "sqrdmulh": "{V} a, {V} b", "mul_rounded": "{V} a, {V} b",
 }  # fmt: skip
 
 _CLANG = {"max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
@@ -327,6 +342,7 @@ class C(Printer):
             "S": "" if t.dtype is DType.F64 else "f",
             "whole": _WHOLE.get(t.dtype, "0"),
             "magnitude": _MAGNITUDE[t.dtype.bytes],
+            "W": self.type(Type(DType.I64, t.lanes)) if name == "sqrdmulh" else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
         }
         result = self.names[t.dtype] if name.startswith("reduce") else over
@@ -338,6 +354,9 @@ class C(Printer):
     def helper_body(self, name: str, t: Type) -> str:
         if name in _ZERO_SAFE:
             return self.division(name, t)
+        if name == "mul_rounded":
+            found = ROUNDED if t.lanes == 1 else ROUNDED[:2]
+            return _first_of(found, "volatile {V} r = a * b;\n  return r;")
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
             wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"

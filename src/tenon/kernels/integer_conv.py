@@ -1,0 +1,173 @@
+"""Convolution of 8-bit and 16-bit integers with requantisation in the epilogue.
+
+Structure as in ``kernels.conv`` and ``kernels.depthwise``: a tile of positions by vectors of output channels is summed in
+registers, in i32.  The halo of ``x`` holds its zero point, so that the zero point is one number per channel, part of the
+bias (Jacob et al. 2018, 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.index import Index
+from tenon.ir.loops import Expr, Kernel, broadcast, cast, select
+from tenon.ir.types import I32, DType
+from tenon.kernels import conv as dense
+from tenon.kernels.conv import Conv, Run, Tile, described, runs, tiles
+from tenon.kernels.machine import Machine
+from tenon.kernels.parallel import deal
+from tenon.kernels.requantize import Requantize
+from tenon.kernels.storage_types import loaded
+
+UNROLLED = 128
+"""Most products that a tile of a depthwise convolution is unrolled to."""
+
+
+@dataclass(frozen=True)
+class IntegerConv:
+    """What to compute: ``conv`` without epilogue, its images of integers and its weights of one byte, or i16.
+
+    ``weight_zero`` is subtracted from every weight.  ``single`` says which rows of factors hold one number for all
+    channels; ``row_types`` are their element types.
+    """
+
+    conv: Conv
+    requantize: Requantize
+    row_types: tuple[DType, ...]
+    single: tuple[bool, ...]
+    weight_zero: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What every tile of a kernel shares."""
+
+    k: Builder
+    s: IntegerConv
+    machine: Machine
+    x: Tensor
+    b: Tensor
+    rows: list[Tensor]
+    mask: Tensor | None
+    y: Tensor
+
+    def weight(self, w: Expr) -> Expr:
+        """A vector of weights in i32."""
+        wide = cast(loaded(w), I32)
+        return wide - self.s.weight_zero if self.s.weight_zero else wide
+
+    def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
+        """Requantise ``lanes`` sums and store them; zeros in lanes past the last channel."""
+        y, at = self.s.conv.y, channel // lanes
+        factors = [
+            broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
+        ]
+        value = self.s.requantize(total, factors)
+        if self.mask is not None:
+            value = cast(select(self.mask.vec(lanes)[at], cast(value, I32), 0), value.type.dtype)
+        self.y.vec(lanes)[y.place(n, channel, row, col, lanes)] = value
+
+
+def _begin(k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine) -> tuple[_Parts, list[Tensor]]:
+    """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, y."""
+    c = s.conv
+    x = k.param("x", *c.x.shape, dtype=c.x.dtype)
+    ws = [k.param("w", *shape, dtype=c.weights) for shape in shapes]
+    b = k.param("b", c.padded, dtype=I32)
+    rows = [
+        k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)
+    ]
+    m = k.param("m", c.padded, dtype=I32) if c.clear else None
+    y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
+    return _Parts(k, s, machine, x, b, rows, m, y), ws
+
+
+# ------------------------------------------------------------------------------------------------ dense
+@lru_cache(maxsize=512)
+def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
+    """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded), rows of factors, mask
+    when ``conv.clear``, y."""
+    c = s.conv
+    k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
+    cut = runs(c, machine, tile.vecs)
+    shapes = [(r.trips, r.blocks, *c.kernel, c.x.block, r.width) for r in cut]
+    parts, ws = _begin(k, s, shapes, machine)
+    with k.loop("n", c.y.n) as n:
+        for r, w in zip(cut, ws, strict=True):
+            for o, top, left, height, width in tiles(k, r.trips, c.extent, tile, machine.threads):
+                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense._tile(height, width, r)):
+                    _tile(parts, r, w, (n, o, top, left), (height, width))
+    return k.done()
+
+
+def _tile(
+    p: _Parts, r: Run, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
+) -> None:  # fmt: skip
+    k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
+    first = o * r.width + r.start
+    acc = k.local("a", height, width, r.vecs, dtype=I32, lanes=r.lanes)
+    with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
+        acc[i, j, v] = p.b.vec(r.lanes)[first // r.lanes + v]
+    for start, blocks, channels in dense._depths(s, r):
+        unroll = next(u for u in range(min(p.machine.unroll, channels), 0, -1) if channels % u == 0)
+        with (
+            k.loop("c", blocks) as c,
+            k.loop("ky", s.kernel[0]) as ky,
+            k.loop("kx", s.kernel[1]) as kx,
+            k.loop("ci", channels // unroll) as ci,
+            k.unroll("u", unroll) as u,
+        ):
+            ch, block = ci * unroll + u, c + start
+            weights = [
+                k.let(f"w{v}", p.weight(w.vec(r.lanes)[o, block, ky, kx, ch, v])) for v in range(r.vecs)
+            ]
+            with k.unroll("p", height) as i, k.unroll("q", width) as j:
+                row = (top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
+                col = (left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
+                x = k.let("v", broadcast(cast(p.x[n, block + o * r.step + r.first, row, col, ch], I32), r.lanes))
+                for t, weight in enumerate(weights):
+                    acc[i, j, t] = acc[i, j, t] + x * weight
+    with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
+        p.store(n, first + v * r.lanes, top + i, left + j, r.lanes, acc[i, j, v])
+
+
+# -------------------------------------------------------------------------------------------- depthwise
+@lru_cache(maxsize=512)
+def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
+    """Parameters: those of ``conv``, weights as ``kernels.depthwise.pack`` has them.  Blocks are whole vectors."""
+    c, lanes = s.conv, machine.lanes
+    k = Builder(f"integer_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in integers")
+    parts, (w,) = _begin(k, s, [(c.padded // lanes, *c.kernel, lanes)], machine)
+    cols = max(1, min(c.extent[1], 8, machine.registers // 2 - 2))
+    (vectors, rows), inside = deal(c.padded // lanes, c.extent[0], threads=machine.threads)
+    with ExitStack() as stack:
+        n = stack.enter_context(k.loop("n", c.y.n))
+        v = stack.enter_context(k.loop("v", c.padded // lanes, kind=vectors))
+        i = stack.enter_context(k.loop("i", c.extent[0], kind=rows))
+        for left, across, width in segments(c.extent[1], cols):
+            with k.loop("j", across, kind=inside) as j:
+                with k.outline(f"1x{width}v{lanes}", f"a tile of 1 x {width} positions by {lanes} channels"):
+                    _depthwise_tile(parts, w, (n, v, i, j * width + left), width)
+    return k.done()
+
+
+def _depthwise_tile(p: _Parts, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
+    k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
+    channel = vector * lanes
+    acc = k.local("a", width, dtype=I32, lanes=lanes)
+    with k.unroll("q", width) as j:
+        acc[j] = p.b.vec(lanes)[vector]
+    kind = "unroll" if width * s.taps <= UNROLLED else "serial"
+    with k.loop("ky", s.kernel[0], kind=kind) as ky, k.loop("kx", s.kernel[1], kind=kind) as kx:
+        weight = k.let("w", p.weight(w.vec(lanes)[vector, ky, kx, 0]))
+        with k.unroll("q", width) as j:
+            y = row * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
+            x = (left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
+            value = p.x.vec(lanes)[n, channel // s.x.block, y, x, channel % s.x.block // lanes]
+            acc[j] = acc[j] + cast(value, I32) * weight
+    with k.unroll("q", width) as j:
+        p.store(n, channel, row, left + j, lanes, acc[j])

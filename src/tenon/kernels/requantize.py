@@ -1,0 +1,68 @@
+"""Requantisation: a 32-bit sum times a factor, rounded, shifted to a zero point and clamped, as loop IR.
+
+A factor below one is a multiplier of 31 bits, 2**30 <= m < 2**31, and a shift: sum * m * 2**(shift - 31).  How the
+product is rounded differs between runtimes; ``Rounding`` names the ways.  ``ops.requantize`` has the same in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tenon.ir.loops import Expr, cast, maximum, minimum, op, sqrdmulh
+from tenon.ir.types import F32, I32, I64, DType
+
+Rounding = Literal["double", "single", "float"]
+"""``double``: the product is rounded to 31 bits less (halves up), then shifted right (halves away from zero), as
+gemmlowp, TFLite Micro and CMSIS-NN do.  ``single``: rounded once, halves away from zero.  ``float``: the sum as f32 times
+a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do."""
+
+
+@dataclass(frozen=True)
+class Requantize:
+    """How a sum becomes an element of ``dtype``.
+
+    ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and the
+    right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
+    of "single" the multiplier, the whole shift and half of what it drops; of "float" the factor.
+    """
+
+    rounding: Rounding
+    zero: int
+    low: int
+    high: int
+    dtype: DType
+    rows: tuple[str, ...]
+
+    def __call__(self, total: Expr, factors: Sequence[Expr]) -> Expr:
+        """``total`` is i32; one factor for each of ``rows``."""
+        given = dict(zip(self.rows, factors, strict=True))
+        if self.rounding == "float":
+            scaled = op("round", op("mul", cast(total, F32), given["factor"]))
+            bounded = minimum(maximum(scaled, float(self.low - self.zero)), float(self.high - self.zero))
+            return cast(cast(bounded, I32) + self.zero, self.dtype)
+        scaled = _doubly(total, given) if self.rounding == "double" else _once(total, given)
+        return cast(minimum(maximum(scaled + self.zero, self.low), self.high), self.dtype)
+
+
+def _doubly(total: Expr, given: dict[str, Expr]) -> Expr:
+    if "left" in given:
+        total = total << given["left"]
+    high = sqrdmulh(total, given["multiplier"])
+    if "right" not in given:
+        return high
+    sign = high >> 31
+    if "mask" in given:
+        sign = op("and", sign, given["mask"])
+    return (high + given["half"] + sign) >> given["right"]
+
+
+def _once(total: Expr, given: dict[str, Expr]) -> Expr:
+    """On the magnitude, whose sign comes back at the end."""
+    sign = total >> 31
+    size = cast(op("sub", op("xor", total, sign), sign), I64) * cast(given["multiplier"], I64)
+    rounded = cast((size + given["half"]) >> given["shift"], I32)
+    return op("sub", op("xor", rounded, sign), sign)
+
+

@@ -1,0 +1,283 @@
+"""Convolution and matrix product of quantised integers, requantised by fixed-point or f32 factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import I32, PLAIN, DType, Layout, Quant, TensorType
+from tenon.kernels import conv as dense
+from tenon.kernels import depthwise, integer_conv
+from tenon.kernels.image import Image
+from tenon.kernels.requantize import Rounding
+from tenon.ops.base import (
+    Arg,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Site,
+    Step,
+    Weights,
+    padding_mask,
+    register,
+    typed,
+)
+from tenon.ops.conv import check_operands, planes
+from tenon.ops.pool import window_views
+from tenon.ops.requantize import Factors, limits, quantized_multipliers, row_type
+from tenon.ops.window import Axis, Ints, Window, planar
+
+ACTIVATIONS = (DType.I8, DType.U8, DType.I16)
+"""Element types of quantised activations."""
+
+
+@dataclass(frozen=True)
+class IntegerProduct(Operator):
+    """What sums of products of integers share: how a sum becomes an element.
+
+    Inputs: x, constant weights, bias in i32 or absent, factors per channel or one for all, and shifts unless ``rounding``
+    is "float" (see ``ops.requantize``).  The sum of (x - ``x_zero``) * (w - ``w_zero``), plus the bias, times the factor,
+    rounded, plus ``zero``, is clamped between ``low`` and ``high``.  ``scale`` is that of the result.
+    """
+
+    rounding: Rounding = "double"
+    x_zero: int = 0
+    w_zero: int = 0
+    zero: int = 0
+    low: int = -128
+    high: int = 127
+    to: str = "i8"
+    scale: float = 1.0
+    arity: ClassVar[tuple[int, int]] = (4, 5)
+
+    def result(self, dims: tuple[int, ...]) -> TensorType:
+        dtype = DType(self.to)
+        least, most = limits(dtype)
+        if not least <= self.low <= self.high <= most:
+            raise ShapeError(f"{self.name}: bounds {self.low} to {self.high} do not fit {dtype}")
+        return TensorType(dtype, dims, quant=Quant((self.scale,), (self.zero,)))
+
+    def check(self, inputs: Sequence[Value | None], channels: int) -> None:
+        """Raises ShapeError where element types, bias or factors do not fit."""
+        x = typed(inputs)[0]
+        if x.dtype not in ACTIVATIONS:
+            raise ShapeError(f"{self.name}: activations of {x.dtype} are not quantised integers")
+        wanted = (DType.F32,) if self.rounding == "float" else (I32, I32)
+        given = [v.type for v in inputs[3:] if v is not None]
+        if tuple(t.dtype for t in given) != wanted or any(t.dims not in ((channels,), (1,)) for t in given):
+            raise ShapeError(f"{self.name}: factors {', '.join(map(str, given))} do not fit {channels} channels")
+        if inputs[2] is not None and (inputs[2].type.dtype, inputs[2].type.dims) != (I32, (channels,)):
+            raise ShapeError(f"{self.name}: bias {inputs[2].type} does not fit {channels} channels")
+
+    def stored(self, total: Array, factors: Array, shifts: Array | None) -> Array:
+        """Sums, channels last, as elements of the result."""
+        scaled = Factors(self.rounding, factors, shifts).apply(total) + self.zero
+        return np.clip(scaled, self.low, self.high).astype(DType(self.to).numpy)
+
+    def compiled(self, site: Site) -> str:
+        if any(site.has(i) and site.constants[i] is None for i in range(1, len(site.inputs))):
+            return "weights, bias or factors computed at run time: they must be constants of the model"
+        return ""
+
+    def sums(self, weights: Array, bias: Array | None) -> Array:
+        """The bias in i32 with the part of the zero point of x in it; ``weights`` have channels first."""
+        whole = weights.astype(np.int64) - self.w_zero
+        total = -self.x_zero * whole.reshape(len(whole), -1).sum(1)
+        return (total if bias is None else total + bias).astype(np.int32)
+
+    def kernel(self, site: Site, s: dense.Conv, weights: Array) -> tuple[integer_conv.IntegerConv, Array, list[Arg]]:
+        """The kernel's description, the weights as stored, and the arguments between weights and output."""
+        factors, shifts = (*site.constants[3:], None)[:2]
+        assert factors is not None
+        known = Factors(self.rounding, factors, shifts)
+        rows, zero = known.rows(), self.w_zero
+        whole = weights.astype(np.int64) - zero
+        if zero and (whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127):
+            zero = 0  # the weights less their zero point fit one byte
+        stored = whole.astype(np.int8) if not zero else weights
+        single = tuple(len(row) == 1 for row in rows.values())
+        s = replace(s, weights=DType.of(stored.dtype), bias=True, clear=_partial(site.output))
+        types = tuple(row_type(self.rounding, name) for name in rows)
+        kernel = known.kernel(self.zero, self.low, self.high, DType(self.to))
+        spare = s.padded - s.y.channels
+        args: list[Arg] = [Weights(np.pad(self.sums(weights, site.constants[2]), (0, spare)))]
+        args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
+        args += [Weights(padding_mask(site.output))] if s.clear else []
+        return integer_conv.IntegerConv(s, kernel, types, single, zero), stored, args
+
+
+def _partial(type: TensorType) -> bool:
+    """Whether the last block of an image has lanes past its last channel."""
+    return not type.layout.plain and type.dims[1] % type.layout.block != 0
+
+
+@register
+@dataclass(frozen=True)
+class IntegerConv(IntegerProduct):
+    """Convolution of [N, C, spatial...] with weights [M, C / group, kernel...]: see ``IntegerProduct``."""
+
+    dilations: Ints = ()
+    group: int = 1
+    pads: Ints = ()
+    strides: Ints = ()
+
+    def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
+        return Window(w[2:], self.strides, self.dilations, self.pads).axes(self.name, x[2:])
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, w = check_operands(self.name, inputs[:2], 1, self.group)
+        self.check(inputs, w[0])
+        return (self.result((x[0], w[0], *(a.out for a in self.axes(x, w)))),)
+
+    def reference(self, x: Array, w: Array, b: Array | None, factors: Array, shifts: Array | None = None) -> Array:
+        axes = self.axes(x.shape, w.shape)
+        n, g, per_in, per_out = x.shape[0], self.group, x.shape[1] // self.group, w.shape[0] // self.group
+        wide, taps = x.astype(np.int64) - self.x_zero, w.astype(np.int64) - self.w_zero
+        exact = np.float64 if per_in * math.prod(w.shape[2:]) * 2**33 < 2**53 else np.int64
+        total = np.zeros((n, g, per_out, math.prod(a.out for a in axes)), exact)
+        for tap, part in zip(np.ndindex(*w.shape[2:]), window_views(wide, axes, 0), strict=True):
+            weights = taps[(slice(None), slice(None), *tap)].reshape(1, g, per_out, per_in).astype(exact)
+            total += weights @ part.reshape(n, g, per_in, -1).astype(exact)
+        sums = np.moveaxis(total.astype(np.int64).reshape(n, w.shape[0], *(a.out for a in axes)), 1, -1)
+        return np.moveaxis(self.stored(sums if b is None else sums + b, factors, shifts), -1, 1)
+
+    def supported(self, site: Site) -> str:
+        if site.input(0).rank > 4:
+            return f"{site.input(0).rank - 2} spatial axes: only 1-D and 2-D are compiled"
+        return self.compiled(site)
+
+    def layouts(self, site: Site) -> Layouts:
+        x, block = site.input(0), site.machine.block
+        halo = tuple((a.before, a.reach) for a in self.axes(x.dims, site.input(1).dims))
+        first = x.dims[1] <= 4 and self.group == 1
+        output = Layout(block, ((0, 0),) * (x.rank - 2))
+        weights = (None,) * (len(site.inputs) - 1)
+        return Layouts((Layout(1 if first else block, halo, self.x_zero), *weights), (output,))
+
+    def lower(self, site: Site) -> list[Step]:
+        weights = site.constants[1]
+        assert weights is not None
+        axes = self.axes(site.input(0).dims, weights.shape)
+        top, left = planar(tuple(a.before for a in axes), 0)
+        s, stored, args = self.kernel(
+            site,
+            dense.Conv(
+                Image.of(site.input(0)), Image.of(site.output), planar(tuple(a.kernel for a in axes), 1),
+                planar(tuple(a.stride for a in axes), 1), planar(tuple(a.dilation for a in axes), 1), top, left,
+                self.group,
+            ),
+            weights,
+        )  # fmt: skip
+        c, machine = s.conv, site.machine
+        if c.depthwise:
+            kernel, packed = integer_conv.depthwise(s, machine), [depthwise.pack(planes(stored), c, machine)]
+        else:
+            c = c.flattened()
+            s = replace(s, conv=c)
+            tile = dense.choose_tile(c, machine)
+            kernel, packed = integer_conv.conv(s, machine, tile), dense.pack(planes(stored), c, machine, tile.vecs)
+        return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
+
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        assert inputs[1] is not None
+        return outputs[0].size * math.prod(inputs[1].dims[1:])
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(5)
+        for label, x, w, more in (
+            ("3x3", (1, 5, 6, 7), (9, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
+            ("first", (1, 3, 8, 9), (8, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
+            ("1x1", (2, 16, 3, 5), (32, 16, 1, 1), {}),
+            ("depthwise", (1, 16, 6, 5), (16, 1, 3, 3), {"group": 16, "pads": (1, 1, 1, 1)}),
+            ("depthwise_partial", (1, 7, 6, 9), (7, 1, 3, 3), {"group": 7, "pads": (1, 1, 1, 1), "strides": (2, 2)}),
+            ("groups", (1, 8, 5, 5), (8, 4, 3, 3), {"group": 2, "dilations": (2, 2), "pads": (2, 2, 2, 2)}),
+            ("1d", (1, 6, 11), (4, 6, 3), {"pads": (1, 1)}),
+        ):
+            yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
+        yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
+
+
+def _case(
+    cls: type[IntegerConv], rng: np.random.Generator, label: str, x: Ints, w: Ints, more: dict[str, object],
+    rounding: Rounding, dtype: type[np.generic] = np.int8,
+) -> Case:  # fmt: skip
+    """Random integers, bias and factors whose results span the whole range."""
+    kind = np.iinfo(dtype)
+    data = rng.integers(kind.min, kind.max + 1, x).astype(dtype)
+    weights = rng.integers(kind.min, kind.max + 1, w).astype(dtype)
+    bias = rng.integers(-20000, 20000, w[0]).astype(np.int32)
+    real = rng.uniform(0.5, 2, w[0]) / (math.sqrt(math.prod(w[1:])) * 60)
+    if label == "1x1":
+        real[::3] = 0.75  # no right shift, and with the next a left one
+        real[1::7] = 1.5
+    factors: tuple[Array, ...] = quantized_multipliers(real.tolist())
+    if rounding == "float":
+        factors = (real.astype(np.float32),)
+    least, most = int(kind.min), int(kind.max)
+    op = cls(rounding, 3 if least else 131, zero=-5 if least else 120, low=least, high=most, scale=0.5, **more)  # type: ignore[arg-type]
+    return Case(op, (data, weights, bias, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{label}_{rounding}")
+
+
+@register
+@dataclass(frozen=True)
+class IntegerGemm(IntegerProduct):
+    """Rows [N, K] times constant weights [M, K], transposed: see ``IntegerProduct``."""
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, w = typed(inputs)[:2]
+        if x.rank != 2 or w.rank != 2 or x.dims[1] != w.dims[1]:
+            raise ShapeError(f"{self.name}: rows {list(x.dims)} do not fit weights {list(w.dims)}")
+        self.check(inputs, w.dims[0])
+        return (self.result((x.dims[0], w.dims[0])),)
+
+    def reference(self, x: Array, w: Array, b: Array | None, factors: Array, shifts: Array | None = None) -> Array:
+        wide, weights = x.astype(np.int64) - self.x_zero, w.astype(np.int64) - self.w_zero
+        exact = np.float64 if x.shape[1] * 2**33 < 2**53 else np.int64
+        sums = (wide.astype(exact) @ weights.T.astype(exact)).astype(np.int64)
+        return self.stored(sums if b is None else sums + b, factors, shifts)
+
+    def supported(self, site: Site) -> str:
+        return self.compiled(site)
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((PLAIN, *(None,) * (len(site.inputs) - 1)), (PLAIN,))
+
+    def lower(self, site: Site) -> list[Step]:
+        weights = site.constants[1]
+        assert weights is not None
+        (n, deep), outs = site.input(0).dims, site.output.dims[1]
+        x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
+        y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
+        s, stored, args = self.kernel(site, dense.Conv(x, y), weights)
+        tile = dense.choose_tile(s.conv, site.machine)
+        packed = dense.pack(stored[:, :, None, None], s.conv, site.machine, tile.vecs)
+        return [
+            Step(integer_conv.conv(s, site.machine, tile), (Input(0), *map(Weights, packed), *args, Output()))
+        ]  # fmt: skip
+
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        assert inputs[0] is not None
+        return outputs[0].size * inputs[0].dims[1]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(6)
+        for rounding in ("double", "single", "float"):
+            for n, k, m in ((1, 37, 21), (5, 8, 16), (3, 12, 1)):
+                x = rng.integers(-128, 128, (n, k)).astype(np.int8)
+                w = rng.integers(-127, 128, (m, k)).astype(np.int8)
+                b = rng.integers(-5000, 5000, m).astype(np.int32)
+                factors: tuple[Array, ...] = quantized_multipliers([0.011])
+                if rounding == "float":
+                    factors = (np.array([0.011], np.float32),)
+                op = cls(rounding, -3, zero=4, scale=0.25)
+                yield Case(op, (x, w, b, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{n}x{k}x{m}_{rounding}")

@@ -1,0 +1,119 @@
+"""Fixed-point factors of quantised operators, and requantisation by them: the definition, in NumPy.
+
+Sources: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
+(2018), 2.2 and appendix B; gemmlowp, doc/quantization.md; the TensorFlow Lite quantization specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.ir.graph import Array
+from tenon.ir.types import I32, I64, DType
+from tenon.kernels.requantize import Requantize, Rounding
+from tenon.kernels.storage_types import INTEGERS
+
+SUMS = 1 << 30
+"""Sums of integer operators stay below this magnitude, so that nothing overflows where they are rounded."""
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    bits, signed = INTEGERS[dtype] if dtype in INTEGERS else (8 * dtype.bytes, dtype.is_signed)
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+
+def quantized_multiplier(factor: float) -> tuple[int, int]:
+    """``factor`` as a multiplier of 31 bits and a shift to the left: multiplier * 2**(shift - 31).
+
+    Too small a factor is 0.  Raises ValueError for one that is not a number >= 0, or of 2**31 and more.
+    """
+    if not 0 <= factor < 2.0**31:
+        raise ValueError(f"a factor of {factor} cannot be a fixed-point multiplier")
+    fraction, shift = math.frexp(factor)
+    multiplier = math.floor(fraction * 2.0**31 + 0.5)
+    if multiplier == 1 << 31:
+        multiplier, shift = 1 << 30, shift + 1
+    return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def quantized_multipliers(factors: Sequence[float]) -> tuple[Array, Array]:
+    """(multipliers, shifts), each i32, of several factors."""
+    pairs = [quantized_multiplier(float(f)) for f in factors]
+    found = np.array(pairs, np.int32).reshape(-1, 2)
+    return np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1])
+
+
+def rounding_shift(x: Array, right: Array | int) -> Array:
+    """``x / 2**right`` of integers, halves away from zero."""
+    right = np.asarray(right, np.int64)
+    half = (np.int64(1) << right) >> 1
+    x = x.astype(np.int64)
+    result: Array = (x + half - ((x < 0) & (right > 0))) >> right
+    return result
+
+
+def doubling_high(x: Array, multiplier: Array | int) -> Array:
+    """``x * multiplier / 2**31``, halves up."""
+    result: Array = (x.astype(np.int64) * np.asarray(multiplier, np.int64) + (1 << 30)) >> 31
+    return result
+
+
+def rescaled(total: Array, multiplier: Array | int, shift: Array | int, rounding: Rounding) -> Array:
+    """``total`` times a fixed-point factor, as i64; ``multiplier`` and ``shift`` broadcast."""
+    shift = np.asarray(shift, np.int64)
+    if rounding == "double":
+        return rounding_shift(doubling_high(total << np.maximum(shift, 0), multiplier), np.maximum(-shift, 0))
+    size = np.abs(total.astype(np.int64)) * np.asarray(multiplier, np.int64)
+    result: Array = np.sign(total) * ((size + (np.int64(1) << (30 - shift))) >> (31 - shift))
+    return result
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Factors per channel, or one for all: f32 of "float", else multipliers and shifts in i32."""
+
+    rounding: Rounding
+    values: Array
+    shifts: Array | None = None
+
+    def apply(self, total: Array) -> Array:
+        """The sums, whose channels are the last axis, times the factors, rounded, as i64."""
+        if self.rounding == "float":
+            with np.errstate(all="ignore"):
+                return np.rint(np.clip(total.astype(np.float32) * self.values, -(2.0**62), 2.0**62)).astype(np.int64)
+        assert self.shifts is not None
+        return rescaled(total.astype(np.int64), self.values, self.shifts, self.rounding)
+
+    def rows(self) -> dict[str, Array]:
+        """What ``kernels.requantize`` takes for each channel."""
+        if self.rounding == "float":
+            return {"factor": self.values.astype(np.float32)}
+        assert self.shifts is not None
+        shifts = self.shifts.astype(np.int64)
+        found = {"multiplier": self.values.astype(np.int32)}
+        if self.rounding == "single":
+            return {**found, "shift": 31 - shifts, "half": np.int64(1) << (30 - shifts)}
+        right, left = np.maximum(-shifts, 0), np.maximum(shifts, 0)
+        if left.any():
+            found["left"] = left.astype(np.int32)
+        if right.any():
+            found |= {"right": right.astype(np.int32), "half": ((np.int64(1) << right) >> 1).astype(np.int32)}
+            if not right.all():
+                found["mask"] = -(right > 0).astype(np.int32)
+        return found
+
+    def kernel(self, zero: int, low: int, high: int, dtype: DType) -> Requantize:
+        return Requantize(self.rounding, zero, low, high, dtype, tuple(self.rows()))
+
+
+ROW_TYPES = {"factor": DType.F32, "shift": I64, "half": I64}
+"""Element types of rows that are not i32; half of what is dropped is i32 in "double"."""
+
+
+def row_type(rounding: Rounding, name: str) -> DType:
+    return I32 if rounding == "double" else ROW_TYPES.get(name, I32)
