@@ -13,6 +13,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Kernel
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels.machine import Machine
+from tenon.ops.elementwise import BLOCKED
 from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
 
 MACHINES = {
@@ -73,7 +74,7 @@ def make_site(
 
 
 def _arriving(type: TensorType, constant: bool, machine: Machine) -> TensorType:
-    if constant or type.dtype not in (DType.F32, DType.BF16) or type.rank not in (3, 4):
+    if constant or type.dtype not in BLOCKED or type.rank not in (3, 4):
         return type
     return type.with_layout(Layout(machine.block, ((0, 0),) * (type.rank - 2)))
 

@@ -42,8 +42,13 @@ class Requantize:
             scaled = op("round", op("mul", cast(total, F32), given["factor"]))
             bounded = minimum(maximum(scaled, float(self.low - self.zero)), float(self.high - self.zero))
             return cast(cast(bounded, I32) + self.zero, self.dtype)
-        scaled = _doubly(total, given) if self.rounding == "double" else _once(total, given)
+        scaled = self.scaled(total, factors)
         return cast(minimum(maximum(scaled + self.zero, self.low), self.high), self.dtype)
+
+    def scaled(self, total: Expr, factors: Sequence[Expr]) -> Expr:
+        """``total`` times a fixed-point factor, rounded."""
+        given = dict(zip(self.rows, factors, strict=True))
+        return _doubly(total, given) if self.rounding == "double" else _once(total, given)
 
 
 def _doubly(total: Expr, given: dict[str, Expr]) -> Expr:

@@ -211,7 +211,7 @@ class Unary(Pointwise):
 
 
 # ----------------------------------------------------------------------------------------------- layouts
-BLOCKED = (F32, DType.BF16)
+BLOCKED = (F32, DType.BF16, DType.I8, DType.U8, DType.I16)
 """Element types of images in blocks."""
 
 

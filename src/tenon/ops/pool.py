@@ -31,6 +31,7 @@ from tenon.ops.base import (
     register,
     typed,
 )
+from tenon.ops.elementwise import BLOCKED
 from tenon.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
@@ -113,7 +114,7 @@ class Pooling(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         flat = ((0, 0),) * (site.output.rank - 2)
-        layout = Layout(site.machine.block, flat) if site.output.dtype in (F32, DType.BF16) else ROW_MAJOR
+        layout = Layout(site.machine.block, flat) if site.output.dtype in BLOCKED else ROW_MAJOR
         inputs = (layout, *(layout if i in site.extras else None for i in range(1, len(site.inputs))))
         return Layouts(inputs, (layout,) * len(site.outputs))
 

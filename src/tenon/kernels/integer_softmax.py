@@ -1,0 +1,66 @@
+"""Softmax of rows of 8-bit integers by a table of exponentials: see ``ops.integer_softmax`` for the arithmetic."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tenon.ir.build import Builder
+from tenon.ir.loops import Expr, Kernel, bitcast, cast, maximum, minimum, op, sqrdmulh
+from tenon.ir.types import F32, I32, DType
+from tenon.kernels.parallel import deal
+
+ACCUMULATED = 12
+"""Integer bits of the sum of a row."""
+
+CODES = 256
+
+
+@lru_cache(maxsize=64)
+def integer_softmax(rows: int, length: int, dtype: DType) -> Kernel:
+    """Parameters: x [rows, length], the table i32 [256] of exp by the distance from a row's maximum, y."""
+    k = Builder(f"integer_softmax_{rows}x{length}", f"Softmax of {rows} rows of {length}, in integers")
+    x = k.param("x", rows, length, dtype=dtype)
+    t = k.param("t", CODES, dtype=I32)
+    y = k.param("y", rows, length, dtype=dtype, out=True)
+    least = -128 if dtype.is_signed else 0
+    (kind,), _ = deal(rows)
+    with k.loop("i", rows, kind=kind) as i:
+        most = k.local("m", 1, dtype=I32)
+        total = k.local("s", 1, dtype=I32)
+        most[0] = least
+        total[0] = 0
+        with k.loop("j", length) as j:
+            most[0] = maximum(most[0], cast(x[i, j], I32))
+        with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
+            total[0] = total[0] + (((t[d] >> (ACCUMULATED - 1)) + 1) >> 1)
+        headroom = k.let("headroom", 31 - _top_bit(k.let("sum", total[0])))
+        scale = k.let("scale", _reciprocal(k, total[0], headroom))
+        shift = k.let("shift", (ACCUMULATED + 31 - 8) - headroom)
+        with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
+            product = ((sqrdmulh(scale, t[d]) >> (shift - 1)) + 1) >> 1
+            y[i, j] = cast(minimum(maximum(product + least, least), least + CODES - 1), dtype)
+    return k.done()
+
+
+def _top_bit(x: Expr) -> Expr:
+    """The number of the highest bit of x > 0: the exponent of the bits that no neighbour above has, which f32 holds
+    without rounding up."""
+    top = op("and", x, op("xor", x >> 1, -1))
+    return (bitcast(cast(top, F32), I32) >> 23) - 127
+
+
+def _reciprocal(k: Builder, total: Expr, headroom: Expr) -> Expr:
+    """1 / (1 + fraction) without integer bits, where the total is (1 + fraction) times a power of two."""
+    fraction = op("xor", total << headroom, -(2**31))
+    half = k.let("half_denominator", (fraction >> 1) + (1 << 30))
+    x = k.let("r", sqrdmulh(half, -1010580540) + 1515870810)
+    for _ in range(3):
+        left = (1 << 29) - sqrdmulh(half, x)
+        x = k.let("r", x + _saturated_shift(sqrdmulh(x, left), 2))
+    return _saturated_shift(x, 1)
+
+
+def _saturated_shift(x: Expr, bits: int) -> Expr:
+    limit = (1 << (31 - bits)) - 1
+    over = op("less", limit, x)
+    return op("select", over, 2**31 - 1, maximum(x, -limit - 1) << bits)

@@ -1,0 +1,177 @@
+"""Sums and products of two quantised tensors, element by element.
+
+Sources: the TensorFlow Lite quantization specification (ADD, SUB, MUL); ONNX Runtime's QLinearAdd and QLinearMul.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.loops import Const, Expr, Type, cast, maximum, minimum, op
+from tenon.ir.types import F32, I32, DType, Quant, TensorType
+from tenon.kernels.requantize import Rounding
+from tenon.ops.base import Case, broadcast_shapes, register, typed
+from tenon.ops.elementwise import Pointwise
+from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
+
+Fixed = tuple[int, int]
+"""A fixed-point factor: multiplier and shift to the left (see ``ops.requantize.quantized_multiplier``)."""
+
+HEADROOM = 20
+"""Bits that 8-bit operands of a sum are shifted up by before they are scaled."""
+
+
+@dataclass(frozen=True)
+class IntegerBinary(Pointwise):
+    """Two tensors of quantised integers, broadcast; the result is clamped between ``low`` and ``high``.
+
+    ``zeros`` are the zero points of the operands and of the result.  With the rounding "float", ``scales`` are f32
+    numbers: those of the operands and of the result.
+    """
+
+    rounding: Rounding = "double"
+    zeros: tuple[int, int, int] = (0, 0, 0)
+    low: int = -128
+    high: int = 127
+    to: str = "i8"
+    scales: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        types = typed(inputs)
+        if any(t.dtype not in ACTIVATIONS for t in types):
+            raise ShapeError(f"{self.name}: {', '.join(map(str, types))} are not quantised integers")
+        quant = Quant((self.scales[2],), (self.zeros[2],))
+        return (TensorType(DType(self.to), broadcast_shapes(self.name, types), quant=quant),)
+
+    def result(self, dtypes: Sequence[DType]) -> DType:
+        return DType(self.to)
+
+    def centred(self, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        """Both less their zero points, in i32."""
+        return cast(a, I32) - self.zeros[0], cast(b, I32) - self.zeros[1]
+
+    def centred_arrays(self, a: Array, b: Array) -> tuple[Array, Array]:
+        return a.astype(np.int64) - self.zeros[0], b.astype(np.int64) - self.zeros[1]
+
+    def real(self, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        """Both as the real numbers that they stand for, each rounded to f32."""
+        pair = zip(self.centred(a, b), self.scales[:2], strict=True)
+        left, right = (op("mul_rounded", cast(x, F32), Const(s, Type(F32))) for x, s in pair)
+        return left, right
+
+    def real_arrays(self, a: Array, b: Array) -> tuple[Array, Array]:
+        left, right = self.centred_arrays(a, b)
+        return left.astype(np.float32) * np.float32(self.scales[0]), right.astype(np.float32) * np.float32(self.scales[1])
+
+    def bounded(self, x: Expr) -> Expr:
+        return cast(minimum(maximum(x + self.zeros[2], self.low), self.high), DType(self.to))
+
+    def bounded_array(self, x: Array) -> Array:
+        return np.clip(x + self.zeros[2], self.low, self.high).astype(DType(self.to).numpy)
+
+    def quantized(self, x: Expr) -> Expr:
+        """A real number as an element of the result, halves to even."""
+        steps = op("round", x / self.scales[2])
+        low, high = float(self.low - self.zeros[2]), float(self.high - self.zeros[2])
+        return self.bounded(cast(minimum(maximum(steps, low), high), I32))
+
+    def quantized_array(self, x: Array) -> Array:
+        steps = np.rint(x / np.float32(self.scales[2]))
+        return self.bounded_array(np.clip(steps, self.low - self.zeros[2], self.high - self.zeros[2]).astype(np.int64))
+
+
+def fixed(x: Expr, factor: Fixed) -> Expr:
+    """``x`` times a fixed-point factor, rounded doubly."""
+    multiplier, shift = factor
+    found = Factors("double", np.array([multiplier]), np.array([shift]))
+    kernel = found.kernel(0, -(2**31), 2**31 - 1, I32)
+    rows = [Const(int(row[0]), Type(I32)) for row in found.rows().values()]
+    return kernel.scaled(x, rows)
+
+
+@register
+@dataclass(frozen=True)
+class IntegerAdd(IntegerBinary):
+    """a + b, or a - b where ``subtract`` is 1.
+
+    With the rounding "double" both operands, shifted up by ``headroom`` bits, are brought to a common scale by their
+    ``factors``, added, and brought to that of the result by the third.
+    """
+
+    factors: tuple[Fixed, Fixed, Fixed] = ((0, 0), (0, 0), (0, 0))
+    headroom: int = HEADROOM
+    subtract: int = 0
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        sign = "sub" if self.subtract else "add"
+        if self.rounding == "float":
+            return self.quantized(op(sign, *self.real(a, b)))
+        left, right = (
+            fixed(x << self.headroom, f) for x, f in zip(self.centred(a, b), self.factors[:2], strict=True)
+        )
+        return self.bounded(fixed(op(sign, left, right), self.factors[2]))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        sign = -1 if self.subtract else 1
+        if self.rounding == "float":
+            left, right = self.real_arrays(a, b)
+            return self.quantized_array(left + np.float32(sign) * right)
+        left, right = (
+            rescaled(x << self.headroom, *f, "double")
+            for x, f in zip(self.centred_arrays(a, b), self.factors[:2], strict=True)
+        )
+        return self.bounded_array(rescaled(left + sign * right, *self.factors[2], "double"))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        for label, factors, (one, other, result) in (
+            ("same", (1, 1), (0.05, 0.05, 0.11)),
+            ("far", (1, 1), (0.003, 0.7, 0.5)),
+        ):
+            most = 2 * max(one, other)
+            found = tuple(map(quantized_multiplier, (one / most, other / most, most / ((1 << HEADROOM) * result))))
+            scales = tuple(float(np.float32(s)) for s in (one, other, result))
+            double = cls("double", (3, -4, 5), scales=scales, factors=found)  # type: ignore[arg-type]
+            del factors
+            for made in (double, replace(double, rounding="float"), replace(double, subtract=1, low=-20)):
+                yield from _pairs(made, f"{label}_{made.rounding}_{made.subtract}")
+
+
+@register
+@dataclass(frozen=True)
+class IntegerMul(IntegerBinary):
+    """a * b, brought to the scale of the result by ``factor`` unless the rounding is "float"."""
+
+    factor: Fixed = (0, 0)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        if self.rounding == "float":
+            return self.quantized(op("mul", *self.real(a, b)))
+        return self.bounded(fixed(op("mul", *self.centred(a, b)), self.factor))
+
+    def reference(self, a: Array, b: Array) -> Array:
+        if self.rounding == "float":
+            left, right = self.real_arrays(a, b)
+            return self.quantized_array(left * right)
+        left, right = self.centred_arrays(a, b)
+        return self.bounded_array(rescaled(left * right, *self.factor, "double"))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        scales = tuple(float(np.float32(s)) for s in (0.02, 0.03, 0.05))
+        double = cls("double", (3, -4, 5), scales=scales, factor=quantized_multiplier(0.02 * 0.03 / 0.05))  # type: ignore[arg-type]
+        for made in (double, replace(double, rounding="float"), replace(double, factor=quantized_multiplier(1.7))):
+            yield from _pairs(made, f"{made.rounding}_{made.factor[1]}")
+
+
+def _pairs(made: IntegerBinary, label: str) -> Iterable[Case]:
+    rng = np.random.default_rng(7)
+    for a, b in (((1, 5, 4, 7), (1, 5, 4, 7)), ((2, 8, 3, 3), (8, 1, 1)), ((41,), (41,))):
+        left, right = (rng.integers(-128, 128, dims).astype(np.int8) for dims in (a, b))
+        yield Case(made, (left, right), (1,) if a != b else (), 0, label=f"{label}_{len(a)}{len(b)}")

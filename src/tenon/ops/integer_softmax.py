@@ -1,0 +1,123 @@
+"""Softmax of 8-bit integers in fixed-point arithmetic.
+
+Source of the arithmetic: fixedpoint/fixedpoint.h of google/gemmlowp, as TFLite's and TFLite Micro's SOFTMAX use it.
+exp of a difference of two 8-bit integers takes 256 values, so it is a table; the reciprocal of a row's sum is found by
+three steps of Newton's division.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import DType, Quant, TensorType
+from tenon.kernels.integer_softmax import ACCUMULATED, integer_softmax
+from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.ops.requantize import doubling_high, limits, quantized_multiplier, rounding_shift
+
+ONE = 2**31 - 1
+"""The largest number without integer bits stands for 1."""
+
+INTEGER_BITS = 5
+"""Of the scaled differences."""
+
+
+def saturated(x: Array) -> Array:
+    return np.clip(x, -(2**31), ONE)
+
+
+def _exp_of_quarter(a: Array) -> Array:
+    """exp of [-1/4, 0), by a polynomial around -1/8."""
+    x = a + (1 << 28)
+    x2 = doubling_high(x, x)
+    x3, x4 = doubling_high(x2, x), doubling_high(x2, x2)
+    sixths = doubling_high(rounding_shift(x4, 2) + x3, 715827883) + x2
+    return 1895147668 + doubling_high(x + rounding_shift(sixths, 1), 1895147668)
+
+
+def exp_of_negative(a: Array) -> Array:
+    """exp of numbers <= 0 of INTEGER_BITS integer bits: a factor for each bit of whole quarters."""
+    behind = 31 - INTEGER_BITS
+    quarter = 1 << (behind - 2)
+    part = (a & (quarter - 1)) - quarter
+    result = _exp_of_quarter(saturated(part << INTEGER_BITS))
+    rest = part - a
+    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+    for exponent, factor in zip(range(-2, 5), factors, strict=True):
+        result = np.where(rest & (1 << (behind + exponent)), doubling_high(result, factor), result)
+    return np.where(a == 0, ONE, result)
+
+
+@lru_cache(maxsize=64)
+def table(scale: float) -> Array:
+    """i32 [256]: exp(-scale * i) without integer bits, zero where it is too small to count."""
+    real = min(scale * 2.0 ** (31 - INTEGER_BITS), 2.0**31 - 1)
+    multiplier, shift = quantized_multiplier(real)
+    radius = math.floor(((1 << INTEGER_BITS) - 1) * 2.0 ** (31 - INTEGER_BITS) / 2.0**shift)
+    differences = -np.arange(256, dtype=np.int64)
+    scaled = doubling_high(differences << shift, multiplier)
+    return np.where(differences >= -radius, exp_of_negative(scaled), 0).astype(np.int32)
+
+
+def reciprocal(total: Array) -> tuple[Array, Array]:
+    """(1 / total without integer bits, the bits that it is to be shifted down by), of sums of 12 integer bits."""
+    bits = np.array([int(t).bit_length() for t in total.ravel()]).reshape(total.shape)
+    headroom = 32 - bits
+    fraction = (total << headroom) - (1 << 31)
+    summed = fraction + ONE
+    half = (summed + 1) >> 1
+    x = 1515870810 + doubling_high(half, -1010580540)
+    for _ in range(3):
+        left = (1 << 29) - doubling_high(half, x)
+        x = x + saturated(doubling_high(x, left) << 2)
+    return saturated(x << 1), ACCUMULATED - headroom
+
+
+@register
+@dataclass(frozen=True)
+class IntegerSoftmax(Operator):
+    """Softmax over the last axis of i8 or u8, to the same type with the scale 1/256 and its least number for zero.
+
+    ``x_scale`` is the scale of x times the operator's beta.
+    """
+
+    x_scale: float = 1.0
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (x,) = typed(inputs)
+        if x.dtype not in (DType.I8, DType.U8) or not x.rank:
+            raise ShapeError(f"{self.name}: {x} is no tensor of 8-bit integers with a last axis")
+        if x.dims[-1] >= 1 << ACCUMULATED:
+            raise ShapeError(f"{self.name}: rows of {x.dims[-1]} elements are too long to be summed")
+        return (TensorType(x.dtype, x.dims, quant=Quant((1 / 256,), (limits(x.dtype)[0],))),)
+
+    def reference(self, x: Array) -> Array:
+        wide = x.astype(np.int64)
+        exps = table(self.x_scale).astype(np.int64)[wide.max(-1, keepdims=True) - wide]
+        total = rounding_shift(exps, ACCUMULATED).sum(-1, keepdims=True)
+        scale, over = reciprocal(total)
+        least, most = limits(DType.of(x.dtype))
+        result = rounding_shift(doubling_high(scale, exps), over + 31 - 8) + least
+        return np.clip(result, least, most).astype(x.dtype)
+
+    def lower(self, site: Site) -> list[Step]:
+        dims = site.input(0).dims
+        kernel = integer_softmax(math.prod(dims[:-1]), dims[-1], site.output.dtype)
+        return [Step(kernel, (Input(0), Weights(table(self.x_scale)), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(10)
+        for dtype in (np.int8, np.uint8):
+            kind = np.iinfo(dtype)
+            for shape, scale in (((3, 10), 0.07), ((1, 1), 1.0), ((2, 3, 17), 0.9), ((1, 1000), 0.004)):
+                x = rng.integers(kind.min, kind.max + 1, shape).astype(dtype)
+                yield Case(cls(scale), (x,), (), 0, label=f"{np.dtype(dtype)}_{shape[-1]}")

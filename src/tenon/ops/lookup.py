@@ -1,0 +1,79 @@
+"""Any function of 8-bit integers, by a table of its 256 results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.ir.graph import Array, Value
+from tenon.ir.types import DType, Quant, TensorType
+from tenon.kernels import lookup as kernels
+from tenon.kernels.image import Box
+from tenon.kernels.pointwise import image_box, mask_box
+from tenon.ops.base import Arg, Case, Input, Layouts, Operator, Output, Site, Step, Weights, padding_mask, register
+from tenon.ops.elementwise import overwritable, pointwise_layouts
+
+
+@register
+@dataclass(frozen=True)
+class Lookup(Operator):
+    """``table[x - the least number of its type]``: inputs x in i8 or u8 and a constant table [256].
+
+    ``scale`` and ``zero`` are the quantisation of the result where its integers have one, else ``scale`` is 0.
+    """
+
+    scale: float = 0.0
+    zero: int = 0
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, table = (v.type for v in inputs if v is not None)
+        if x.dtype not in (DType.I8, DType.U8) or table.dims != (kernels.CODES,):
+            raise ShapeError(f"Lookup: {x} has no results in a table {table}")
+        quant = Quant((self.scale,), (self.zero,)) if self.scale else None
+        return (TensorType(table.dtype, x.dims, quant=quant),)
+
+    def reference(self, x: Array, table: Array) -> Array:
+        return np.asarray(table[x.astype(np.int64) - kernels.lowest(DType.of(x.dtype))])
+
+    def supported(self, site: Site) -> str:
+        return "" if site.constants[1] is not None else "its table is computed at run time: it must be a constant"
+
+    def layouts(self, site: Site) -> Layouts:
+        alone = pointwise_layouts(_without_table(site))
+        return Layouts((alone.inputs[0], None), alone.outputs)
+
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        return overwritable(_without_table(site))
+
+    def lower(self, site: Site) -> list[Step]:
+        x, out, table = site.input(0), site.output, site.constants[1]
+        assert table is not None
+        args: list[Arg] = [Input(0), Weights(table)]
+        if out.layout.block == 1 and not out.layout.halo:
+            boxes, mask = (Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank))), None
+        else:
+            boxes = tuple(image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))  # type: ignore[assignment]
+            at_zero = self.reference(np.zeros(1, x.dtype.numpy), table)[0]
+            mask = mask_box(boxes[1]) if out.dims[1] % out.layout.block and at_zero else None
+            args += [Weights(padding_mask(out))] if mask else []
+        kernel = kernels.lookup(kernels.Lookup(*boxes, kernels.lowest(x.dtype), mask))
+        return [Step(kernel, (*args, Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(8)
+        for dtype, to in ((np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.float32)):
+            kind = np.iinfo(dtype)
+            for shape in ((1, 7, 3, 5), (2, 16, 4), (300,), ()):
+                x = rng.integers(kind.min, kind.max + 1, shape).astype(dtype)
+                table = rng.integers(-100, 100, 256).astype(to)
+                yield Case(cls(), (x, table), (1,), 0, label=f"{np.dtype(dtype)}_{np.dtype(to)}_{len(shape)}")
+
+
+def _without_table(site: Site) -> Site:
+    return replace(site, inputs=site.inputs[:1], constants=site.constants[:1])
