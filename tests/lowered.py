@@ -13,8 +13,8 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Kernel
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels.machine import Machine
-from tenon.ops.elementwise import BLOCKED
 from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
+from tenon.ops.elementwise import BLOCKED
 
 MACHINES = {
     "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True),

@@ -3,7 +3,7 @@
 Environment variables are read here and nowhere else:
 
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
-    TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION
+    TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION    TENON_ARITHMETIC
     TENON_CC        the C compiler to use instead of zig
     TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache    TENON_NO_TUNING (0 or 1)
     TENON_CACHE     where compiled objects and fetched models are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
@@ -34,6 +34,9 @@ EMIT: tuple[Emit, ...] = get_args(Emit)
 Precision = Literal["fp32", "bf16", "fp16"]
 """How exact numbers are in memory."""
 
+Arithmetic = Literal["tflm", "litert", "onnx"]
+"""How quantised integers are computed: see ``passes.integers.arithmetic``."""
+
 DataFormat = Literal["NHWC", "NCHW", "NONE"]
 """The order of the axes of an image; NONE for what is none, or stays as the model has it."""
 
@@ -45,6 +48,7 @@ THREADS = 8
 _VARIABLES = {
     "target": "TENON_TARGET",
     "precision": "TENON_PRECISION",
+    "arithmetic": "TENON_ARITHMETIC",
     "name": "TENON_NAME",
     "optimize": "TENON_OPTIMIZE",
     "emit": "TENON_EMIT",
@@ -88,6 +92,11 @@ class Options:
     """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
     multiplies pairs of bf16 quickly (``dot2``) also computes convolutions in them.  Sums are f32 always.  Output
     channels whose weights f16 could not hold are stored times a power of two."""
+
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] | None = None
+    """How the operators of a quantised model are computed.  In integers: ``tflm`` as TFLite Micro and CMSIS-NN do,
+    ``litert`` as LiteRT's reference kernels do, ``onnx`` by factors in f32, rounded halves to even; each gives the same
+    bits on every target.  ``float``, the default, computes what the integers stand for."""
 
     dot2: Annotated[float, least(0)] | None = None
     """How many multiply-adds of f32 take the time of a product of pairs of bf16, on targets that have one: where it is
@@ -215,6 +224,7 @@ class Changes(TypedDict, total=False):
     name: str | None
     optimize: Literal[0, 1, 2] | None
     precision: Precision | None
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] | None
     dot2: float | None
     winograd: Literal[0, 2, 4] | None
     strassen: Literal[0, 1, 2] | None

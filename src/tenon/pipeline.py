@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from tenon import importers, passes
 from tenon.algorithms.base import Limits
@@ -19,7 +19,7 @@ from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
 from tenon.bundle.names import identifier
 from tenon.codegen.backend import find as find_backend
-from tenon.errors import InputError, ModelError, guarded
+from tenon.errors import InputError, ModelError, Problem, guarded
 from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
@@ -27,6 +27,7 @@ from tenon.ir.graph import Graph
 from tenon.options import THREADS, Changes, Options, usual_limits, with_options
 from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
+from tenon.passes.integers import to_integers
 from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import precision
 from tenon.passes.preprocessing import compile_in, described
@@ -307,9 +308,17 @@ def _setting(target: Target, options: Options) -> Setting:
     return Setting(machine, limits, threads=most_threads(target, options))
 
 
-def _optimised(given: Graph, target: Target, options: Options, shapes: Shapes | None) -> Graph:
+def _optimised(
+    given: Graph, target: Target, options: Options, shapes: Shapes | None, left: list[Problem] | None = None
+) -> Graph:
+    """``left`` gets what stays in float of a quantised model."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
+    arithmetic = used_arithmetic(options, target, given)
+    if arithmetic != "float":
+        kept = to_integers(graph, arithmetic)
+        if left is not None:
+            left += kept
     way = partial(quickest, setting=_setting(target, options))
     narrow = precision(options.precision, arithmetic=target.machine.dot2 > 0, way=way)
     failures = Path.cwd() if options.verify else None
@@ -335,6 +344,11 @@ def find_target(options: Options) -> Target:
     if options.dot2 is not None and found.machine.dot2:
         return replace(found, machine=replace(found.machine, dot2=options.dot2))
     return probed(found, options) if options.target == "host" and found.machine.dot2 else found
+
+
+def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
+    """How the quantised operators of ``graph`` are computed for a target."""
+    return options.arithmetic or "float"
 
 
 def most_threads(target: Target, options: Options) -> int:

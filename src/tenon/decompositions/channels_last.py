@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -90,7 +90,7 @@ class ChannelsLast(GraphBuilder):
             return self.add("Transpose", x, perm=tuple(perm))
         quant = x.type.quant
         if quant is not None and quant.axis is not None:
-            quant = Quant(quant.scale, quant.zero_point, list(perm).index(quant.axis))
+            quant = replace(quant, axis=list(perm).index(quant.axis))
         return self.quantized(np.ascontiguousarray(x.data.transpose(perm)), "turned", quant)
 
     def first(self, x: Value) -> Value:

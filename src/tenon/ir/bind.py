@@ -55,7 +55,7 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
         else:
             twin[v] = copy.add_input(v.name, types[v.name])
     constants = graph.constants()
-    twin.update({v: Value(v.name, v.type, v.data) for v in constants})
+    twin.update({v: v.twin() for v in constants})
     writer = Writer(copy, sum(v.array.nbytes for v in constants))
     for v in twin:
         writer.names.fresh(v.name)

@@ -51,15 +51,35 @@ class Operation(Protocol):
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int: ...
 
 
-class Value:
-    """A tensor: a graph input, a constant (``data`` is set) or an output of ``producer``."""
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Integers that constant floats were dequantised from; f32 scales and zero points broadcast to them."""
 
-    __slots__ = ("_type", "data", "name", "producer", "uses")
+    data: Array
+    scale: Array
+    zero: Array
+
+    def transposed(self, perm: Sequence[int]) -> Stored | None:
+        """None where a scale per channel does not have as many axes."""
+        if any(a.size > 1 and a.ndim != self.data.ndim for a in (self.scale, self.zero)):
+            return None
+        turned = (a.transpose(perm) if a.size > 1 else a for a in (self.scale, self.zero))
+        return Stored(self.data.transpose(perm), *turned)
+
+
+class Value:
+    """A tensor: a graph input, a constant (``data`` is set) or an output of ``producer``.
+
+    ``stored`` are the integers of a constant of floats that comes from a DequantizeLinear.
+    """
+
+    __slots__ = ("_type", "data", "name", "producer", "stored", "uses")
 
     def __init__(self, name: str, type: TensorType | None = None, data: Array | None = None) -> None:
         self.name = name
         self._type = type
         self.data = data
+        self.stored: Stored | None = None
         self.producer: Node | None = None
         self.uses: list[Node] = []  # a node that reads the value twice stands here twice
 
@@ -88,6 +108,12 @@ class Value:
         if self.data is None:
             raise ValueError(f"'{self.name}' is not a constant")
         return self.data
+
+    def twin(self) -> Value:
+        """A value alike that nothing makes or reads."""
+        value = Value(self.name, self._type, self.data)
+        value.stored = self.stored
+        return value
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self._type}"
@@ -275,7 +301,7 @@ class Graph:
 
         def of(value: Value) -> Value:
             if value not in twin:
-                twin[value] = Value(value.name, value._type, value.data)
+                twin[value] = value.twin()
             return twin[value]
 
         new.inputs = [of(v) for v in self.inputs]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.errors import InternalError, Problem, ShapeError, UnknownError, UnsupportedError
 from tenon.ir.fixed import remedy
-from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
+from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Stored, Value
 from tenon.ir.types import TensorType
 
 LARGEST_TENSOR = 2**31
@@ -141,8 +141,11 @@ class Writer:
         if all(v is None or is_known(v) for v in node.inputs) and self._infer(node):
             data = self._fold(node)
             if data is not None:
+                stored = _stored(node)
                 self.graph.remove(node)
-                return tuple(self.graph.constant(name, a) for name, a in zip(names, data, strict=False))
+                made = tuple(self.graph.constant(name, a) for name, a in zip(names, data, strict=False))
+                made[0].stored = stored
+                return made
         return node.outputs
 
     def _infer(self, node: Node) -> bool:
@@ -242,6 +245,27 @@ def _wrong_type(node: Node, types: Sequence[TensorType]) -> str:
         if type.size > LARGEST_TENSOR:
             return f"the output {type} is too large: at most {LARGEST_TENSOR} elements are possible"
     return ""
+
+
+def _stored(node: Node) -> Stored | None:
+    """The integers behind the result of a foldable node: of DequantizeLinear, and of what moves its elements."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or x.data is None:
+        return None
+    if node.op.name == "DequantizeLinear":
+        scale, zero = node.input(1).array, node.inputs[2] if len(node.inputs) > 2 else None
+        return Stored(x.data, scale, np.zeros((), x.data.dtype) if zero is None else zero.array)
+    if x.stored is None:
+        return None
+    if node.op.name == "Transpose":
+        perm = getattr(node.op, "perm", ()) or tuple(reversed(range(x.data.ndim)))
+        return x.stored.transposed(perm)
+    if (
+        node.op.name in ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+        and x.stored.scale.size == x.stored.zero.size == 1
+    ):
+        return Stored(x.stored.data.reshape(node.output.type.dims), x.stored.scale, x.stored.zero)
+    return None
 
 
 def can_fold(node: Node) -> bool:

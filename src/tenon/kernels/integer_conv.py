@@ -1,8 +1,8 @@
 """Convolution of 8-bit and 16-bit integers with requantisation in the epilogue.
 
-Structure as in ``kernels.conv`` and ``kernels.depthwise``: a tile of positions by vectors of output channels is summed in
-registers, in i32.  The halo of ``x`` holds its zero point, so that the zero point is one number per channel, part of the
-bias (Jacob et al. 2018, 2.3).
+Structure as in ``kernels.conv`` and ``kernels.depthwise``: a tile of positions by vectors of output channels is summed
+in registers, in i32.  The halo of ``x`` holds its zero point, so that the zero point is one number per channel, part of
+the bias (Jacob et al. 2018, 2.3).
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ class _Parts:
         self.y.vec(lanes)[y.place(n, channel, row, col, lanes)] = value
 
 
-def _begin(k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine) -> tuple[_Parts, list[Tensor]]:
+def _begin(
+    k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine
+) -> tuple[_Parts, list[Tensor]]:
     """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=c.x.dtype)
     ws = [k.param("w", *shape, dtype=c.weights) for shape in shapes]
     b = k.param("b", c.padded, dtype=I32)
-    rows = [
-        k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)
-    ]
+    rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
     y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
     return _Parts(k, s, machine, x, b, rows, m, y), ws
@@ -89,8 +89,8 @@ def _begin(k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machin
 # ------------------------------------------------------------------------------------------------ dense
 @lru_cache(maxsize=512)
 def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
-    """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded), rows of factors, mask
-    when ``conv.clear``, y."""
+    """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded), rows of factors,
+    mask when ``conv.clear``, y."""
     c = s.conv
     k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
     cut = runs(c, machine, tile.vecs)
@@ -122,9 +122,7 @@ def _tile(
             k.unroll("u", unroll) as u,
         ):
             ch, block = ci * unroll + u, c + start
-            weights = [
-                k.let(f"w{v}", p.weight(w.vec(r.lanes)[o, block, ky, kx, ch, v])) for v in range(r.vecs)
-            ]
+            weights = [k.let(f"w{v}", p.weight(w.vec(r.lanes)[o, block, ky, kx, ch, v])) for v in range(r.vecs)]
             with k.unroll("p", height) as i, k.unroll("q", width) as j:
                 row = (top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
                 col = (left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
@@ -149,9 +147,9 @@ def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
         v = stack.enter_context(k.loop("v", c.padded // lanes, kind=vectors))
         i = stack.enter_context(k.loop("i", c.extent[0], kind=rows))
         for left, across, width in segments(c.extent[1], cols):
-            with k.loop("j", across, kind=inside) as j:
-                with k.outline(f"1x{width}v{lanes}", f"a tile of 1 x {width} positions by {lanes} channels"):
-                    _depthwise_tile(parts, w, (n, v, i, j * width + left), width)
+            about = f"a tile of 1 x {width} positions by {lanes} channels"
+            with k.loop("j", across, kind=inside) as j, k.outline(f"1x{width}v{lanes}", about):
+                _depthwise_tile(parts, w, (n, v, i, j * width + left), width)
     return k.done()
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tenon.ir.build import Builder, Tensor, lane_segments, segments
 from tenon.ir.index import Index, index
-from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, select
+from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, cast, select
 from tenon.ir.types import F32, I32, DType, Layout
 from tenon.kernels.image import Box, Epilogue, collapse
 from tenon.kernels.machine import Machine
@@ -93,7 +93,10 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
             values = [_load(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
             value = s.function(*values[: len(s.inputs)])
             if s.mask is not None:
-                value = stored(select(values[-1], loaded(value), 0.0), out.dtype)
+                wide = (
+                    loaded(value) if value.type.dtype.is_float or value.type.dtype.is_small_float else cast(value, I32)
+                )
+                value = stored(select(values[-1], wide, 0), out.dtype)
             k.store(y.buffer, _place(out, at), broadcast(value, lanes))
     return k.done()
 

@@ -15,17 +15,18 @@ from tenon.ir.types import F32, I32, I64, DType
 
 Rounding = Literal["double", "single", "float"]
 """``double``: the product is rounded to 31 bits less (halves up), then shifted right (halves away from zero), as
-gemmlowp, TFLite Micro and CMSIS-NN do.  ``single``: rounded once, halves away from zero.  ``float``: the sum as f32 times
-a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do."""
+gemmlowp, TFLite Micro and CMSIS-NN do.  ``single``: rounded once, halves away from zero.  ``float``: the sum as f32
+times a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do."""
 
 
 @dataclass(frozen=True)
 class Requantize:
     """How a sum becomes an element of ``dtype``.
 
-    ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and the
-    right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
-    of "single" the multiplier, the whole shift and half of what it drops; of "float" the factor.
+    ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and
+    the right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
+    of "single" the multiplier, the whole shift and half of what it drops; of "float" the factor.  With ``wide``, sums
+    may come so close to 2**31 that half of what is dropped cannot be added; then no right shift may be zero.
     """
 
     rounding: Rounding
@@ -34,6 +35,7 @@ class Requantize:
     high: int
     dtype: DType
     rows: tuple[str, ...]
+    wide: bool = False
 
     def __call__(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` is i32; one factor for each of ``rows``."""
@@ -48,16 +50,18 @@ class Requantize:
     def scaled(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` times a fixed-point factor, rounded."""
         given = dict(zip(self.rows, factors, strict=True))
-        return _doubly(total, given) if self.rounding == "double" else _once(total, given)
+        return _doubly(total, given, wide=self.wide) if self.rounding == "double" else _once(total, given)
 
 
-def _doubly(total: Expr, given: dict[str, Expr]) -> Expr:
+def _doubly(total: Expr, given: dict[str, Expr], *, wide: bool) -> Expr:
     if "left" in given:
         total = total << given["left"]
     high = sqrdmulh(total, given["multiplier"])
     if "right" not in given:
         return high
     sign = high >> 31
+    if wide:
+        return (((high + sign) >> (given["right"] - 1)) + 1) >> 1
     if "mask" in given:
         sign = op("and", sign, given["mask"])
     return (high + given["half"] + sign) >> given["right"]
@@ -69,5 +73,3 @@ def _once(total: Expr, given: dict[str, Expr]) -> Expr:
     size = cast(op("sub", op("xor", total, sign), sign), I64) * cast(given["multiplier"], I64)
     rounded = cast((size + given["half"]) >> given["shift"], I32)
     return op("sub", op("xor", rounded, sign), sign)
-
-

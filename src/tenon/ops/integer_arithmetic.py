@@ -18,7 +18,7 @@ from tenon.kernels.requantize import Rounding
 from tenon.ops.base import Case, broadcast_shapes, register, typed
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_conv import ACTIVATIONS
-from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
+from tenon.ops.requantize import Factors, clamped, quantized_multiplier, rescaled
 
 Fixed = tuple[int, int]
 """A fixed-point factor: multiplier and shift to the left (see ``ops.requantize.quantized_multiplier``)."""
@@ -67,13 +67,15 @@ class IntegerBinary(Pointwise):
 
     def real_arrays(self, a: Array, b: Array) -> tuple[Array, Array]:
         left, right = self.centred_arrays(a, b)
-        return left.astype(np.float32) * np.float32(self.scales[0]), right.astype(np.float32) * np.float32(self.scales[1])
+        return left.astype(np.float32) * np.float32(self.scales[0]), right.astype(np.float32) * np.float32(
+            self.scales[1]
+        )
 
     def bounded(self, x: Expr) -> Expr:
         return cast(minimum(maximum(x + self.zeros[2], self.low), self.high), DType(self.to))
 
     def bounded_array(self, x: Array) -> Array:
-        return np.clip(x + self.zeros[2], self.low, self.high).astype(DType(self.to).numpy)
+        return clamped(x + self.zeros[2], self.low, self.high, DType(self.to))
 
     def quantized(self, x: Expr) -> Expr:
         """A real number as an element of the result, halves to even."""
@@ -112,9 +114,7 @@ class IntegerAdd(IntegerBinary):
         sign = "sub" if self.subtract else "add"
         if self.rounding == "float":
             return self.quantized(op(sign, *self.real(a, b)))
-        left, right = (
-            fixed(x << self.headroom, f) for x, f in zip(self.centred(a, b), self.factors[:2], strict=True)
-        )
+        left, right = (fixed(x << self.headroom, f) for x, f in zip(self.centred(a, b), self.factors[:2], strict=True))
         return self.bounded(fixed(op(sign, left, right), self.factors[2]))
 
     def reference(self, a: Array, b: Array) -> Array:

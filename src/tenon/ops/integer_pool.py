@@ -5,9 +5,9 @@ Sources: the TensorFlow Lite quantization specification (AVERAGE_POOL_2D, MEAN);
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,11 +18,24 @@ from tenon.ir.types import DType, Layout, Quant, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.integer_pool import IntegerPool, integer_pool
 from tenon.kernels.pool import Segment
-from tenon.ops.base import Arg, Case, Input, Layouts, Operator, Output, Site, Step, Weights, padding_mask, register, typed
+from tenon.ops.base import (
+    Arg,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Site,
+    Step,
+    Weights,
+    padding_mask,
+    register,
+    typed,
+)
 from tenon.ops.integer_arithmetic import Fixed
 from tenon.ops.integer_conv import ACTIVATIONS
 from tenon.ops.pool import clipped, window_views
-from tenon.ops.requantize import Factors
+from tenon.ops.requantize import Factors, clamped
 from tenon.ops.window import Axis, Ints, Window, planar
 
 
@@ -82,15 +95,15 @@ class IntegerAveragePool(Operator):
     def reference(self, x: Array) -> Array:
         axes, wide = self.axes(x.shape), x.astype(np.int64)
         known = self.factors()
-        total = sum(window_views(wide if known is None else wide - self.x_zero, axes, 0), np.int64(0))
+        total = np.sum(list(window_views(wide if known is None else wide - self.x_zero, axes, 0)), axis=0)
         counts = [np.array([self.weight(a, i) for i in range(a.out)]) for a in axes]
-        count = math.prod(np.ix_(*counts)) if len(counts) > 1 else counts[0]
+        count: Array = reduce(np.multiply.outer, counts)
         if known is None:
             mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
-            return np.clip(mean, self.low, self.high).astype(DType(self.to).numpy)
+            return clamped(mean, self.low, self.high, DType(self.to))
         if self.rounding == "float":
             known = Factors("float", np.float32(self.factor) / count.astype(np.float32))
-        return np.clip(known.apply(np.asarray(total)) + self.zero, self.low, self.high).astype(DType(self.to).numpy)
+        return clamped(known.apply(total) + self.zero, self.low, self.high, DType(self.to))
 
     def supported(self, site: Site) -> str:
         axes = self.axes(site.input(0).dims)

@@ -20,7 +20,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.kernels.integer_softmax import ACCUMULATED, integer_softmax
 from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
-from tenon.ops.requantize import doubling_high, limits, quantized_multiplier, rounding_shift
+from tenon.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
 
 ONE = 2**31 - 1
 """The largest number without integer bits stands for 1."""
@@ -106,7 +106,7 @@ class IntegerSoftmax(Operator):
         scale, over = reciprocal(total)
         least, most = limits(DType.of(x.dtype))
         result = rounding_shift(doubling_high(scale, exps), over + 31 - 8) + least
-        return np.clip(result, least, most).astype(x.dtype)
+        return clamped(result, least, most, DType.of(x.dtype))
 
     def lower(self, site: Site) -> list[Step]:
         dims = site.input(0).dims

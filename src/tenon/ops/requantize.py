@@ -17,8 +17,21 @@ from tenon.ir.types import I32, I64, DType
 from tenon.kernels.requantize import Requantize, Rounding
 from tenon.kernels.storage_types import INTEGERS
 
-SUMS = 1 << 30
-"""Sums of integer operators stay below this magnitude, so that nothing overflows where they are rounded."""
+SUMS = (1 << 31) - 1
+"""The largest magnitude of sums of integer operators."""
+
+
+def largest_sums(
+    weights: Array, zero: int, x_range: tuple[int, int], x_zero: int, bias: Array | None
+) -> Array:  # fmt: skip
+    """The largest magnitude that each sum of products with weights [out, ...] can have, in i64."""
+    wide = (weights.astype(np.int64) - zero).reshape(len(weights), -1)
+    least, most = x_range[0] - x_zero, x_range[1] - x_zero
+    offset = np.int64(0) if bias is None else bias.astype(np.int64)
+    high = np.maximum(wide * most, wide * least).sum(1) + offset
+    low = np.minimum(wide * most, wide * least).sum(1) + offset
+    result: Array = np.maximum(np.abs(high), np.abs(low))
+    return result
 
 
 def limits(dtype: DType) -> tuple[int, int]:
@@ -27,10 +40,16 @@ def limits(dtype: DType) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
 
+def clamped(x: Array, low: int, high: int, dtype: DType) -> Array:
+    """Integers between two bounds, as elements of ``dtype``."""
+    result: Array = np.clip(x, low, high).astype(dtype.numpy)
+    return result
+
+
 def quantized_multiplier(factor: float) -> tuple[int, int]:
     """``factor`` as a multiplier of 31 bits and a shift to the left: multiplier * 2**(shift - 31).
 
-    Too small a factor is 0.  Raises ValueError for one that is not a number >= 0, or of 2**31 and more.
+    Too small a factor is 0, shifted as far as can be.  Raises ValueError for one that is not a number >= 0, or of 2**31 and more.
     """
     if not 0 <= factor < 2.0**31:
         raise ValueError(f"a factor of {factor} cannot be a fixed-point multiplier")
@@ -38,7 +57,7 @@ def quantized_multiplier(factor: float) -> tuple[int, int]:
     multiplier = math.floor(fraction * 2.0**31 + 0.5)
     if multiplier == 1 << 31:
         multiplier, shift = 1 << 30, shift + 1
-    return (0, 0) if shift < -31 else (multiplier, shift)
+    return (0, -31) if shift < -31 or not multiplier else (multiplier, shift)
 
 
 def quantized_multipliers(factors: Sequence[float]) -> tuple[Array, Array]:
@@ -107,8 +126,9 @@ class Factors:
                 found["mask"] = -(right > 0).astype(np.int32)
         return found
 
-    def kernel(self, zero: int, low: int, high: int, dtype: DType) -> Requantize:
-        return Requantize(self.rounding, zero, low, high, dtype, tuple(self.rows()))
+    def kernel(self, zero: int, low: int, high: int, dtype: DType, largest: int = 0) -> Requantize:
+        """For sums of at most that magnitude."""
+        return Requantize(self.rounding, zero, low, high, dtype, tuple(self.rows()), wide=largest >= SUMS // 2)
 
 
 ROW_TYPES = {"factor": DType.F32, "shift": I64, "half": I64}

@@ -110,14 +110,17 @@ PORTABLE["sqrdmulh"] = (
     "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
     " + (1 << 30)) >> 31, {V});"
 )
-ROUNDED = [
-    (f"defined(__GNUC__) && {test}", f'{{V}} r = a * b;\n  __asm__("" : "+{kind}"(r));\n  return r;')
-    for test, kind in (
-        ("defined(__x86_64__)", "x"),
-        ("defined(__aarch64__)", "w"),
-        ("defined(__arm__) && defined(__ARM_FP)", "t"),
-    )
-]
+_WALL = '{V} r = a * b;\n  __asm__("" : "+%s"(r));\n  return r;'
+ROUNDED = {
+    1: [
+        ("defined(__GNUC__) && defined(__x86_64__)", _WALL % "x"),
+        ("defined(__GNUC__) && defined(__aarch64__)", _WALL % "w"),
+        ("defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP)", _WALL % "t"),
+    ],
+    4: [("defined(__SSE2__)", _WALL % "x"), ("defined(__aarch64__)", _WALL % "w")],
+    8: [("defined(__AVX__)", _WALL % "x")],
+    16: [("defined(__AVX512F__)", _WALL % "v")],
+}
 """A product of floats behind a wall that no addition is fused across."""
 _ZERO_SAFE = {
     "div": "return b == 0 ? 0 : {minus}({E})(a / b);",
@@ -355,8 +358,7 @@ class C(Printer):
         if name in _ZERO_SAFE:
             return self.division(name, t)
         if name == "mul_rounded":
-            found = ROUNDED if t.lanes == 1 else ROUNDED[:2]
-            return _first_of(found, "volatile {V} r = a * b;\n  return r;")
+            return _first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
             wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"

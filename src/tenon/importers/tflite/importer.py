@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,8 @@ class TfliteImporter:
         elif dtype is not tensor.dtype:
             value = builder.add("Cast", value, to=tensor.dtype.value)
         builder[self.names[i]] = value
+        if tensor.quant is not None and not value.constant and not tensor.dtype.is_float:
+            value.type = replace(value.type, quant=tensor.quant)
 
     def grid(self, tensor: TfliteTensor) -> tuple[Value, Value]:
         """A tensor's scale and zero point, as operands."""
@@ -177,7 +179,8 @@ class TfliteImporter:
         assert tensor.quant is not None
         if tensor.data is not None:
             quant = Quant((1.0,) * len(tensor.quant.scale), tensor.quant.zero_point, tensor.quant.axis)
-            return self.builder.quantized(dequantized(tensor.data, quant), f"{self.names[i]}_steps", WHOLE)
+            known = replace(tensor.quant, steps=True)
+            return self.builder.quantized(dequantized(tensor.data, quant), f"{self.names[i]}_steps", known)
         value = self.raw(i)
         if value not in self.counts:
             _, zero = self.grid(tensor)
@@ -237,10 +240,16 @@ class TfliteNode(TensorflowFamilyNode):
         ):
             return self.input(x), self.input(w), self.optional(bias), None
         unit = np.float32(left.quant.scale[0]) * np.array(right.quant.scale, np.float32)
-        steps = added.data.astype(np.float32) if added is not None and added.data is not None else None
-        whole = None if steps is None else self.builder.constant(steps, "bias")
+        whole = None if added is None or added.data is None else self.whole(added.data)
         unit = unit if len(unit) > 1 else unit.reshape(())
         return self.importer.counted(self.index(x)), self.importer.counted(self.index(w)), whole, unit
+
+    def whole(self, bias: Array) -> Value:
+        """A bias that counts the steps of sums, as f32; one that f32 does not hold keeps its integers beside it."""
+        if np.abs(bias.astype(np.int64)).max(initial=0) < 1 << 24:
+            return self.builder.quantized(bias.astype(np.float32), "bias", WHOLE)
+        stored = self.builder.constant(bias, "bias")
+        return self.builder.add("DequantizeLinear", stored, self.builder.scalar(1.0))
 
     def stored(self, k: int) -> Value:
         return self.importer.raw(self.index(k))

@@ -1,0 +1,73 @@
+"""Quantised models in integers: what stands between DequantizeLinear and QuantizeLinear becomes integer operators.
+
+A rule stands at a QuantizeLinear and looks back.  What it finds is computed in a named arithmetic (``arithmetic``),
+which may differ from the floats by the roundings that the arithmetic is named for; what an arithmetic does not define
+exactly stays in float, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from tenon.errors import Problem
+from tenon.ir.graph import Graph, Value
+from tenon.options import Arithmetic
+from tenon.passes.base import Match, Result, Rule, apply, run, silent
+from tenon.passes.canonicalize import DEAD
+from tenon.passes.integers.chain import Chain, chain
+from tenon.passes.integers.operands import grid_of
+from tenon.passes.integers.pointwise import binary, table
+from tenon.passes.integers.pools import average, concat, softmax
+from tenon.passes.integers.products import product
+from tenon.passes.patterns import Apply
+
+Convert = Callable[[Match, Chain, Arithmetic], Value | str]
+
+CORES: dict[str, Convert] = {
+    "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "Gemm": product,
+    "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "ReduceMean": average, "Softmax": softmax,
+    "Sub": binary,
+}  # fmt: skip
+"""What becomes of the operator whose result a QuantizeLinear stores."""
+
+
+def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
+    """Rewrite ``graph``, which is changed, and say what stays in float and why."""
+    left: dict[int, Problem] = {}
+    rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
+    if not any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph):
+        return []
+    apply(graph, [rule], silent)
+    run(graph, DEAD)
+    nodes = {id(node) for node in graph}
+    return [problem for node, problem in left.items() if node in nodes]
+
+
+def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]) -> Result:
+    result = _integers(match, arithmetic)
+    if isinstance(result, str):
+        if result:
+            left[id(match.root)] = Problem(str(match.root.origin), result)
+        return None
+    grid = grid_of(match.root)
+    assert not isinstance(grid, str)
+    result.type = replace(result.type, quant=grid.quant)
+    return result
+
+
+def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
+    found = table(match, arithmetic)
+    if found is not None and not isinstance(found, str):
+        return found
+    way = chain(match)
+    if isinstance(way, str):
+        return found or way
+    convert = CORES.get(way.core.op.name)
+    if convert is None:
+        return found or f"{way.core.op.name} is computed in float"
+    return convert(match, way, arithmetic)
+
+
+__all__ = ["to_integers"]

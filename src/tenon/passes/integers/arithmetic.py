@@ -1,0 +1,78 @@
+"""Named arithmetics: how the scales of a quantised operator become what its integers are multiplied by.
+
+``tflm``: TFLite Micro's reference kernels, which CMSIS-NN agrees with.  ``litert``: LiteRT's reference kernels, which
+round fully connected layers once.  ``onnx``: factors in f32, halves to even, as ONNX Runtime has them.
+Source: the TensorFlow Lite quantization specification, and the kernels' headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.ir.graph import Array
+from tenon.kernels.requantize import Rounding
+from tenon.ops.integer_arithmetic import HEADROOM, Fixed
+from tenon.ops.requantize import SUMS, Factors, quantized_multiplier, quantized_multipliers
+from tenon.options import Arithmetic
+
+LARGEST_SHIFT = 7
+"""A factor of more than this power of two is no requantisation of any use; products with it could overflow."""
+
+
+def product_factors(arithmetic: Arithmetic, x: float, w: Array, y: float, *, gemm: bool) -> Factors | str:
+    """What brings sums of products, of the scales x and w (one, or one per channel), to the scale y."""
+    if arithmetic == "onnx":
+        return Factors("float", ((np.float32(x) * w.astype(np.float32)) / np.float32(y)).astype(np.float32))
+    unit = w.astype(np.float64) * x
+    if gemm and w.size == 1:
+        unit = (w.astype(np.float32) * np.float32(x)).astype(np.float64)
+    rounding: Rounding = "single" if gemm and arithmetic == "litert" else "double"
+    multipliers, shifts = quantized_multipliers((unit / y).tolist())
+    if shifts.max(initial=0) > LARGEST_SHIFT:
+        return f"its sums are multiplied by more than {1 << LARGEST_SHIFT}"
+    return Factors(rounding, multipliers, shifts)
+
+
+def overflows(largest: Array, factors: Factors) -> str:
+    """Empty, or that sums of such magnitudes per channel are too large for 32 bits where they are rounded."""
+    if factors.shifts is None:
+        return "" if largest.max(initial=0) <= SUMS else "its sums could be too large for 32 bits"
+    shifts = np.broadcast_to(factors.shifts.astype(np.int64), largest.shape)
+    wide = largest << np.maximum(shifts, 0)
+    if wide.max(initial=0) > SUMS or (wide.max(initial=0) >= SUMS // 2 and shifts.max(initial=-1) >= 0):
+        return "its sums could be too large for 32 bits"
+    return ""
+
+
+def sum_factors(a: float, b: float, y: float) -> tuple[Fixed, Fixed, Fixed] | str:
+    """What brings two operands, shifted up by HEADROOM bits, to a common scale, and their sum to the scale y."""
+    most = 2 * max(a, b)
+    found = tuple(map(quantized_multiplier, (a / most, b / most, most / ((1 << HEADROOM) * y))))
+    if found[2][1] > 0:
+        return "its result is so fine that its operands would be scaled up"
+    return found  # type: ignore[return-value]
+
+
+def mul_factor(arithmetic: Arithmetic, a: float, b: float, y: float) -> Fixed | str:
+    single = float(np.float32(a) * np.float32(b) / np.float32(y))
+    factor = single if arithmetic == "litert" else a * b / y
+    found = quantized_multiplier(factor)
+    return "its products are scaled up" if found[1] > LARGEST_SHIFT else found
+
+
+def mean_factor(x: float, y: float, count: int) -> Fixed:
+    """The factor of a sum of ``count`` elements that makes it their mean, the count divided into the multiplier."""
+    multiplier, shift = quantized_multiplier(x / y)
+    up = min(count.bit_length() - 1, 32, 31 + shift)
+    return (multiplier << up) // count, shift - up
+
+
+def table_of(real: Array, scale: float, zero: int, limits: Sequence[int], *, away: bool) -> Array:
+    """Real numbers as integers of a grid, halves away from zero or to even."""
+    steps = real.astype(np.float32) / np.float32(scale)
+    whole = np.sign(steps) * np.floor(np.abs(steps) + np.float32(0.5)) if away else np.rint(steps)
+    wide = np.nan_to_num(whole.astype(np.float64), posinf=2.0**40, neginf=-(2.0**40))
+    result: Array = np.clip(wide + zero, limits[0], limits[1]).astype(np.int64)
+    return result

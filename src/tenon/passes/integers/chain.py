@@ -1,0 +1,97 @@
+"""The way from an operator's float result to the QuantizeLinear that stores it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from tenon.ir.graph import Node, Value
+from tenon.passes.base import Match
+from tenon.passes.integers.operands import Grid, can_move, grid_of, moved
+
+
+@dataclass(frozen=True)
+class Chain:
+    """From ``core``, whose result nothing else reads, through ``moves`` (first one first) and bounds to a grid.
+
+    ``low`` and ``high`` bound the result in what the QuantizeLinear counts; ``scaled`` says that a constant factor is
+    among the nodes.
+    """
+
+    core: Node
+    moves: tuple[Node, ...]
+    low: float
+    high: float
+    scaled: bool
+    grid: Grid
+
+    def bounds(self, *, away: bool) -> tuple[int, int]:
+        """``low`` and ``high`` as integers of the grid, halves rounded away from zero or to even."""
+        least, most = self.grid.range
+        step = 1.0 if self.grid.steps else self.grid.scale
+
+        def on_grid(bound: float) -> int:
+            steps = float(np.float32(bound) / np.float32(step))
+            whole = np.sign(steps) * np.floor(abs(steps) + 0.5) if away else np.rint(steps)
+            return int(np.clip(whole + self.grid.zero, least, most))
+
+        low = least if self.low == -inf else on_grid(self.low)
+        return low, max(low, most if self.high == inf else on_grid(self.high))
+
+    def finish(self, match: Match, value: Value) -> Value:
+        """The integers of the core, moved as its result was."""
+        value.type = replace(value.type, quant=self.grid.quant)
+        for node in self.moves:
+            value = moved(match, node, value, self.grid)
+        return value
+
+
+def chain(match: Match) -> Chain | str:
+    """The way back from the QuantizeLinear that a rule stands at to the operator that computes what it stores."""
+    grid = grid_of(match.root)
+    if isinstance(grid, str):
+        return grid
+    value, moves, low, high, scaled = match.root.input(0), list[Node](), -inf, inf, False
+    while True:
+        node = value.producer
+        if node is None:
+            return ""  # where floats become integers first
+        if not match.sole(value):
+            return f"the float result of {node.op.name} is read by others too"
+        bounds = _bounds(node)
+        if bounds is not None and scaled:
+            return "its result is bounded before it is scaled"
+        if bounds is not None:
+            low, high = min(max(low, bounds[0]), high), max(min(high, bounds[1]), low)
+        elif _factor(node) is not None and not scaled:
+            scaled = True
+        elif can_move(node) and node.op.name != "Pad":
+            moves.append(node)
+        else:
+            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid)
+        following = node.input(0) if bounds is not None or _factor(node) is None else _factor(node)
+        assert following is not None
+        value = following
+
+
+def _bounds(node: Node) -> tuple[float, float] | None:
+    """What a Relu or a Clip by constants bounds its operand by."""
+    if node.op.name == "Relu":
+        return 0.0, inf
+    if node.op.name != "Clip":
+        return None
+    given = [*node.inputs[1:], None, None][:2]
+    if any(v is not None and v.data is None for v in given):
+        return None
+    low, high = (None if v is None or v.data is None else float(v.data.reshape(-1)[0]) for v in given)
+    return -inf if low is None else low, inf if high is None else high
+
+
+def _factor(node: Node) -> Value | None:
+    """The operand that a Mul by a constant multiplies."""
+    if node.op.name != "Mul":
+        return None
+    a, b = node.input(0), node.input(1)
+    return a if b.constant and not a.constant else b if a.constant and not b.constant else None

@@ -1,0 +1,236 @@
+"""What a rule of integers reads: quantised tensors behind DequantizeLinear, and how they are quantised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tenon.ir.graph import Array, Node, Stored, Value
+from tenon.ir.types import DType, Quant
+from tenon.ops.requantize import limits
+from tenon.passes.base import Match, attribute, make
+
+ACTIVATIONS = (DType.I8, DType.U8, DType.I16, DType.U16)
+
+MOVERS = frozenset({
+    "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Squeeze", "Tile",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators whose results are elements of their first operand, whatever these are."""
+
+CHOOSERS = frozenset({"GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"})
+"""Operators whose results are elements of their first operand, chosen by their order: a positive scale keeps it."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Quantisation by one scale, which f32 holds: real = scale * (integer - zero).
+
+    ``steps`` says that a DequantizeLinear or QuantizeLinear of this grid counts steps and not real numbers.
+    """
+
+    scale: float
+    zero: int
+    dtype: DType
+    steps: bool = False
+
+    @property
+    def quant(self) -> Quant:
+        return Quant((self.scale,), (self.zero,))
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return limits(self.dtype)
+
+    def same(self, other: Grid) -> bool:
+        return (self.scale, self.zero, self.dtype) == (other.scale, other.zero, other.dtype)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A quantised tensor: its integers, already moved as the reader wants them, and their grid."""
+
+    value: Value
+    grid: Grid
+
+
+def grid_of(node: Node) -> Grid | str:
+    """The grid of a DequantizeLinear or QuantizeLinear, or why it is none that integers are computed on."""
+    stored = node.input(0) if node.op.name == "DequantizeLinear" else node.output
+    scale, zero = node.input(1).data, node.inputs[2] if len(node.inputs) > 2 else None
+    if scale is None or (zero is not None and zero.data is None):
+        return "its scale or zero point is computed at run time"
+    if scale.size != 1 or (zero is not None and zero.type.size != 1):
+        return "it has a scale per channel"
+    if stored.type.dtype not in ACTIVATIONS:
+        return f"integers of {stored.type.dtype} are not supported"
+    step, offset = float(np.float32(scale.reshape(-1)[0])), 0 if zero is None or zero.data is None else int(zero.data)
+    if not np.isfinite(step) or step <= 0:
+        return "its scale is not a positive number"
+    known = stored.type.quant
+    if step == 1.0 and known is not None and known.scalar and known.zero_point[0] == offset:
+        return Grid(known.scale[0], offset, stored.type.dtype, steps=True)
+    return Grid(step, offset, stored.type.dtype)
+
+
+def operand(match: Match, value: Value) -> Operand | str:
+    """``value`` as a quantised tensor: past operators that only move elements, up to DequantizeLinear."""
+    found = _source(value)
+    if isinstance(found, str):
+        return found
+    source, grid, moves = found
+    for node in reversed(moves):
+        source = moved(match, node, source, grid)
+    return Operand(source, grid)
+
+
+def is_quantised(value: Value) -> bool:
+    return not isinstance(_source(value), str)
+
+
+def _source(value: Value) -> tuple[Value, Grid, list[Node]] | str:
+    """The integers that ``value`` stands for, their grid, and the moves between, last one first."""
+    moves: list[Node] = []
+    factor: float | None = None
+    while value.producer is not None and value.producer.op.name != "DequantizeLinear":
+        node = value.producer
+        if node.op.name == "Mul" and factor is None and node.input(1).constant and node.input(1).type.size == 1:
+            factor, value = float(node.input(1).array.reshape(-1)[0]), node.input(0)
+            continue
+        if not can_move(node) or value is not node.output:
+            return f"it reads the result of {node.op.name}, which is not quantised"
+        moves.append(node)
+        value = node.input(0)
+    source = value.producer
+    if source is None:
+        return "it reads floats that are not quantised"
+    grid = grid_of(source)
+    if isinstance(grid, str):
+        return f"what it reads is not quantised as integers can be computed with: {grid}"
+    if factor is not None:
+        if not grid.steps or factor != grid.scale:
+            return "a factor stands between it and what it reads"
+        grid = replace(grid, steps=False)  # steps times their size are the real numbers
+    return source.input(0), grid, moves
+
+
+def can_move(node: Node) -> bool:
+    """Whether a node does the same with integers as with what they stand for."""
+    if node.op.name == "Pad":
+        value = node.inputs[2] if len(node.inputs) > 2 else None
+        return attribute(node, "mode") != "constant" or value is None or value.data is not None
+    return node.op.name in MOVERS or (node.op.name in CHOOSERS and len(node.outputs) == 1)
+
+
+def moved(match: Match, node: Node, source: Value, grid: Grid) -> Value:
+    """What ``node`` makes of the integers ``source``."""
+    rest = list(node.inputs[1:])
+    if node.op.name == "Pad" and attribute(node, "mode") == "constant":
+        given = rest[1] if len(rest) > 1 else None
+        real = 0.0 if given is None or given.data is None else float(given.data.reshape(-1)[0])
+        steps = real if grid.steps else real / grid.scale
+        low, high = grid.range
+        filled = int(np.clip(np.rint(steps) + grid.zero, low, high))
+        rest[1:2] = [match.constant("pad_value", np.array(filled, grid.dtype.numpy))]
+    result = match.add(node.op, source, *rest, origin=node.origin)
+    result.type = replace(result.type, quant=grid.quant)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- constants
+@dataclass(frozen=True)
+class Weights:
+    """Integers [out, ...], a scale for each output channel or one for all (f32), and their zero point.
+
+    ``quant`` has steps where the float weights of the graph are whole numbers of them.
+    """
+
+    data: Array
+    scales: Array
+    zero: int
+    steps: bool
+
+
+def weights(value: Value, axis: int) -> Weights | str:
+    """Constant weights whose output channels lie along ``axis``, or why they are not quantised."""
+    known = integers_of(value)
+    if known is not None:
+        if DType.of(known.data.dtype).is_small_float or known.data.dtype.kind == "f":
+            return f"weights of {known.data.dtype} are no integers"
+        along = _along(known.scale, known.data, axis), _along(known.zero.astype(np.int64), known.data, axis)
+        return _weights(known.data.astype(np.int64), *along, steps=False)
+    if value.data is None:
+        return "its weights are computed at run time"
+    quant = value.type.quant
+    if quant is None:
+        return "its weights are not quantised"
+    if quant.axis not in (None, axis % value.type.rank):
+        return "its weights have scales that are not those of output channels"
+    scales, zeros = np.array(quant.scale, np.float32), np.array(quant.zero_point, np.int64)
+    data = value.data.astype(np.float64)
+    if not quant.steps:
+        shape = [-1 if i == quant.axis else 1 for i in range(data.ndim)]
+        data = data / scales.astype(np.float64).reshape(shape if quant.axis is not None else ())
+    whole = np.rint(data)
+    if np.abs(whole - data).max(initial=0) > 1e-3:
+        return "its weights do not lie on the grid of their quantisation"
+    shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
+    offset = zeros.reshape(shape) if zeros.size > 1 else zeros.reshape(())
+    return _weights(whole.astype(np.int64) + offset, scales, zeros, steps=quant.steps)
+
+
+def integers_of(value: Value) -> Stored | None:
+    """The integers of a constant that DequantizeLinear makes, folded already or not."""
+    node = value.producer
+    if node is None or node.op.name != "DequantizeLinear" or not all(v is None or v.constant for v in node.inputs):
+        return value.stored
+    data, zero = node.input(0).array, node.inputs[2] if len(node.inputs) > 2 else None
+    return Stored(data, node.input(1).array, np.zeros((), data.dtype) if zero is None else zero.array)
+
+
+def _along(parameter: Array, data: Array, axis: int) -> Array | None:
+    """A parameter that broadcasts to ``data`` as numbers along one axis, or one number; None if it is neither."""
+    if parameter.size == 1:
+        return parameter.reshape(1)
+    full = (1,) * (data.ndim - parameter.ndim) + parameter.shape
+    alone = all(n == 1 or i == axis % data.ndim for i, n in enumerate(full))
+    return parameter.reshape(-1) if alone else None
+
+
+def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: bool) -> Weights | str:
+    if scales is None or zeros is None:
+        return "its weights have scales that are not those of output channels"
+    if zeros.size and (zeros != zeros[0]).any():
+        return "its weights have several zero points"
+    least, most = int(data.min(initial=0)), int(data.max(initial=0))
+    dtype = np.int8 if least >= -128 and most <= 127 else np.uint8 if least >= 0 and most <= 255 else np.int16
+    if np.abs(data).max(initial=0) > 32767:
+        return "its weights do not fit 16 bits"
+    return Weights(data.astype(dtype), scales.astype(np.float32), int(zeros[0]) if zeros.size else 0, steps)
+
+
+def bias(value: Value | None, scales: Array, *, steps: bool) -> Array | str | None:
+    """A bias as i64 numbers of ``scales``, those of the sums, which it counts with ``steps``; or why it is none."""
+    if value is None:
+        return None
+    known = integers_of(value)
+    if known is not None:
+        wanted = np.ones(1) if steps else scales.astype(np.float64)
+        if known.zero.any():
+            return "its bias has a zero point"
+        if not np.allclose(known.scale.reshape(-1).astype(np.float64), wanted, rtol=1e-5, atol=0):
+            return "its bias has another scale than the product of those of input and weights"
+        return known.data.astype(np.int64).reshape(-1)
+    if value.data is None:
+        return "its bias is computed at run time"
+    whole = value.data.astype(np.float64).reshape(-1)
+    if value.type.quant is None or not value.type.quant.steps:
+        return "its bias is not quantised"
+    return np.rint(whole).astype(np.int64)
+
+
+def transpose(match: Match, value: Value, perm: tuple[int, ...], grid: Grid) -> Value:
+    result = match.add(make("Transpose", perm=perm), value)
+    result.type = replace(result.type, quant=grid.quant)
+    return result

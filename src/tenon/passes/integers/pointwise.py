@@ -1,0 +1,142 @@
+"""Sums and products of two quantised tensors, and functions of one as tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.ir.graph import Array, Node, Value
+from tenon.ir.types import DType
+from tenon.ops.elementwise import Pointwise
+from tenon.ops.requantize import clamped, quantized_multiplier, rescaled
+from tenon.options import Arithmetic
+from tenon.passes.base import Match, attribute, make
+from tenon.passes.integers.arithmetic import mul_factor, sum_factors, table_of
+from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.operands import CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
+
+
+def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """An Add, a Sub or a Mul of two quantised tensors."""
+    node = found.core
+    if found.scaled:
+        return "a factor stands between its result and its quantisation"
+    a, b = operand(match, node.input(0)), operand(match, node.input(1))
+    if isinstance(a, str) or isinstance(b, str):
+        return str(a if isinstance(a, str) else b)
+    if not {a.grid.dtype, b.grid.dtype, found.grid.dtype} <= {DType.I8, DType.U8}:
+        return "sums and products of 16-bit integers are computed in float"
+    if a.grid.steps or b.grid.steps or found.grid.steps:
+        return "its numbers count steps"
+    low, high = found.bounds(away=arithmetic != "onnx")
+    scales = (a.grid.scale, b.grid.scale, found.grid.scale)
+    common = {
+        "rounding": "float" if arithmetic == "onnx" else "double", "scales": scales, "low": low, "high": high,
+        "zeros": (a.grid.zero, b.grid.zero, found.grid.zero), "to": found.grid.dtype.value,
+    }  # fmt: skip
+    if node.op.name == "Mul":
+        factor = mul_factor(arithmetic, *scales)
+        if isinstance(factor, str):
+            return factor
+        op = make("IntegerMul", **common, factor=(0, 0) if arithmetic == "onnx" else factor)
+    else:
+        factors = ((0, 0),) * 3 if arithmetic == "onnx" else sum_factors(*scales)
+        if isinstance(factors, str):
+            return factors
+        op = make("IntegerAdd", **common, factors=factors, subtract=int(node.op.name == "Sub"))
+    return found.finish(match, match.add(op, a.value, b.value, origin=node.origin))
+
+
+# ------------------------------------------------------------------------------------------------ tables
+def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
+    """Functions of one 8-bit tensor, one after the other, between two grids: 256 results.  None where there is none."""
+    grid = grid_of(match.root)
+    if isinstance(grid, str):
+        return grid
+    value, before, steps, after = match.root.input(0), list[Node](), list[Node](), list[Node]()
+    while value.producer is not None and value.producer.op.name != "DequantizeLinear":
+        node = value.producer
+        if _unary(node) is not None:
+            if before and any(n.op.name in (*CHOOSERS, "Pad") for n in before):
+                return "a choice or a padding stands between functions"
+            steps.append(node)
+            after += before
+            before = []
+        elif can_move(node) and value is node.output:
+            before.append(node)
+        else:
+            return None
+        if node.op.name in ("Identity",) or _unary(node) is None or match.sole(value):
+            value = node.input(_unary(node) or 0)
+        else:
+            return f"the float result of {node.op.name} is read by others too"
+    if value.producer is None:
+        return None
+    source = operand(match, value)
+    if isinstance(source, str):
+        return source
+    return _looked_up(match, source, grid, (before, steps, after), arithmetic)
+
+
+def _unary(node: Node) -> int | None:
+    """Which operand of a pointwise operator is not one constant number, if all others are."""
+    if not isinstance(node.op, Pointwise) or node.op.name in ("Cast", "QuantizeLinear", "DequantizeLinear"):
+        return None
+    variable = [i for i, v in enumerate(node.inputs) if v is not None and not v.constant]
+    single = all(v is None or not v.constant or v.type.size == 1 for v in node.inputs)
+    alone = len(variable) == 1 or (len(variable) > 1 and len({id(node.inputs[i]) for i in variable}) == 1)
+    floats = node.output.type.dtype is DType.F32
+    return variable[0] if variable and alone and single and floats else None
+
+
+def _looked_up(
+    match: Match, source: Operand, grid: Grid, ways: tuple[list[Node], list[Node], list[Node]], arithmetic: Arithmetic
+) -> Value | str:
+    """``ways`` are the moves before the functions, the functions, and the moves after, last ones first."""
+    before, steps, after = ways
+    given, value = source.grid, source.value
+    for node in reversed(before):
+        value = moved(match, node, value, given)
+    if steps or not given.same(grid):
+        if {given.dtype, grid.dtype} - {DType.I8, DType.U8}:
+            return "functions of 16-bit integers are computed in float"
+        if (given.steps or grid.steps) and steps:
+            return "its numbers count steps"
+        codes = _table(given, grid, steps[::-1], arithmetic)
+        constant = match.constant("table", codes.astype(grid.dtype.numpy))
+        op = make("Lookup", scale=grid.scale, zero=grid.zero)
+        value = match.add(op, value, constant, origin=steps[0].origin if steps else match.root.origin)
+    for node in reversed(after):
+        value = moved(match, node, value, grid)
+    return value
+
+
+def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array:
+    """The integers of ``grid`` for every integer of ``given``, least first."""
+    low, high = given.range
+    codes = np.arange(low, high + 1, dtype=np.int64)
+    if arithmetic != "onnx":
+        exact = _in_fixed_point(codes - given.zero, given, grid, steps)
+        if exact is not None:
+            return clamped(exact + grid.zero, *grid.range, grid.dtype)
+    real = (codes - given.zero).astype(np.float32) * np.float32(given.scale)
+    for node in steps:
+        at = _unary(node)
+        assert at is not None
+        variable = node.input(at)
+        arrays = [None if v is None else real if v is variable else v.array.reshape(()) for v in node.inputs]
+        (real,) = node.op.evaluate(arrays)
+    return table_of(real, grid.scale, grid.zero, grid.range, away=arithmetic != "onnx")
+
+
+def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node]) -> Array | None:
+    """Requantisation, Relu and LeakyRelu as TFLite has them; None for another function."""
+    names = [node.op.name for node in steps]
+    ratio = given.scale / grid.scale
+    if names in ([], ["Relu"], ["Clip"]) and ratio < 2**7:
+        scaled = rescaled(x, *quantized_multiplier(ratio), "double")
+        return None if names == ["Clip"] else np.maximum(scaled, 0) if names else scaled
+    if names == ["LeakyRelu"] and ratio < 2**7:
+        alpha = float(np.float32(attribute(steps[0], "alpha")))
+        below = rescaled(x, *quantized_multiplier(ratio * alpha), "double") if alpha >= 0 else None
+        return None if below is None else np.where(x >= 0, rescaled(x, *quantized_multiplier(ratio), "double"), below)
+    return None

@@ -1,0 +1,136 @@
+"""Averages, maxima, concatenations and softmax between DequantizeLinear and QuantizeLinear."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tenon.ir.graph import Value
+from tenon.ir.types import DType
+from tenon.options import Arithmetic
+from tenon.passes.base import Match, attribute, make
+from tenon.passes.integers.arithmetic import mean_factor
+from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.operands import Operand, operand, transpose
+from tenon.passes.integers.pointwise import _looked_up
+
+
+def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """AveragePool, GlobalAveragePool, and ReduceMean over the spatial axes of an image."""
+    node = found.core
+    x = operand(match, node.input(0))
+    if isinstance(x, str):
+        return x
+    if why := _unfit(found, x):
+        return why
+    if node.op.name == "ReduceMean":
+        return _mean(match, found, x, arithmetic)
+    sizes = x.value.type.dims[2:]
+    rank = len(sizes)
+    whole = node.op.name == "GlobalAveragePool"
+    kernel = sizes if whole else attribute(node, "kernel_shape")
+    more = {} if whole else {
+        name: attribute(node, name) for name in ("strides", "dilations", "pads", "ceil_mode", "count_include_pad")
+    }  # fmt: skip
+    if not whole and attribute(node, "auto_pad") not in ("NOTSET", "VALID"):
+        return "its padding follows from auto_pad"
+    if arithmetic == "onnx":
+        rounding, factor = "float", float(np.float32(x.grid.scale) / np.float32(found.grid.scale))
+    elif x.grid.same(found.grid) and not more.get("count_include_pad"):
+        rounding, factor = "away", 1.0
+    else:
+        return "its result has another quantisation than its input"
+    assert rank
+    return found.finish(match, _pooled(match, found, x, rounding, arithmetic, kernel, factor=factor, **more))
+
+
+def _unfit(found: Chain, x: Operand) -> str:
+    if found.scaled or x.grid.steps or found.grid.steps:
+        return "its numbers count steps"
+    if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
+        return "averages of 16-bit integers are computed in float"
+    return ""
+
+
+def _pooled(
+    match: Match,
+    found: Chain,
+    x: Operand,
+    rounding: str,
+    arithmetic: Arithmetic,
+    kernel: tuple[int, ...],
+    **more: object,
+) -> Value:
+    low, high = found.bounds(away=arithmetic != "onnx")
+    op = make(
+        "IntegerAveragePool", rounding=rounding, kernel_shape=tuple(kernel), x_zero=x.grid.zero, zero=found.grid.zero,
+        low=low, high=high, to=found.grid.dtype.value, scale=found.grid.scale, **more,
+    )  # fmt: skip
+    return match.add(op, x.value, origin=found.core.origin)
+
+
+def _mean(match: Match, found: Chain, x: Operand, arithmetic: Arithmetic) -> Value | str:
+    """A mean over all axes but the first and one more, as a pooling of the whole image."""
+    node = found.core
+    dims = x.value.type.dims
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is None or given.data is None:
+        return "its axes are not constant"
+    axes = sorted({int(a) % len(dims) for a in given.data.reshape(-1)})
+    kept = [a for a in range(len(dims)) if a not in axes]
+    count = math.prod(dims[a] for a in axes)
+    image = transpose(match, x.value, (*kept, *axes), x.grid)
+    rows = dims[kept[0]] if kept else 1
+    sizes = [dims[a] for a in axes] if len(axes) == 2 else [count]
+    extents = [rows, math.prod(dims[a] for a in kept[1:]), *sizes]
+    image = match.add("Reshape", image, match.constant("image", np.array(extents, np.int64)))
+    moved = Operand(image, x.grid)
+    if arithmetic == "onnx":
+        more: dict[str, object] = {"factor": float(np.float32(x.grid.scale) / np.float32(found.grid.scale))}
+        rounding = "float"
+    else:
+        rounding, more = "double", {"fixed": mean_factor(x.grid.scale, found.grid.scale, count)}
+    y = _pooled(match, found, moved, rounding, arithmetic, tuple(sizes), **more)
+    shape = match.constant("shape", np.array(node.output.type.dims, np.int64))
+    return found.finish(match, match.add("Reshape", y, shape))
+
+
+def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """Softmax over the last axis, for a result of the scale 1/256."""
+    node, grid = found.core, found.grid
+    if arithmetic == "onnx":
+        return "softmax is computed in float, as ONNX Runtime does"
+    beta, source = 1.0, node.input(0)
+    scaled = source.producer
+    if scaled is not None and scaled.op.name == "Mul" and scaled.input(1).constant and scaled.input(1).type.size == 1:
+        beta, source = float(scaled.input(1).array.reshape(())), scaled.input(0)
+    x = operand(match, source)
+    if isinstance(x, str):
+        return x
+    last = attribute(node, "axis") % node.output.type.rank == node.output.type.rank - 1
+    usual = grid.scale == 1 / 256 and grid.zero == grid.range[0] and x.grid.dtype is grid.dtype
+    if _unfit(found, x) or not usual or not last or beta <= 0:
+        return "only softmax of 8 bits over the last axis to a scale of 1/256 is computed in integers"
+    y = match.add(make("IntegerSoftmax", x_scale=x.grid.scale * beta), x.value, origin=node.origin)
+    return found.finish(match, y)
+
+
+def concat(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """Parts requantised to the grid of the result."""
+    node = found.core
+    if found.scaled:
+        return "a factor stands between its result and its quantisation"
+    if found.bounds(away=True) != found.grid.range:
+        return "a bounded concatenation is computed in float"
+    parts = []
+    for given in node.inputs:
+        assert given is not None
+        part = operand(match, given)
+        if isinstance(part, str):
+            return part
+        value = _looked_up(match, part, found.grid, ([], [], []), arithmetic)
+        if isinstance(value, str):
+            return value
+        parts.append(value)
+    return found.finish(match, match.add(node.op, *parts, origin=node.origin))

@@ -1,0 +1,91 @@
+"""Convolutions and matrix products between DequantizeLinear and QuantizeLinear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tenon.ir.graph import Node, Value
+from tenon.ops.requantize import largest_sums
+from tenon.ops.window import Window
+from tenon.options import Arithmetic
+from tenon.passes.base import Match, attribute, make
+from tenon.passes.integers.arithmetic import overflows, product_factors
+from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.operands import bias, operand, weights
+
+
+def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """A Conv, a Gemm or a MatMul by constant weights, in integers."""
+    node = found.core
+    matrix = node.op.name != "Conv"
+    why = _unsupported(node)
+    if why:
+        return why
+    turned = node.op.name == "Gemm" and bool(attribute(node, "transB"))
+    given = weights(node.input(1), 0 if turned or not matrix else 1)
+    if isinstance(given, str):
+        return given
+    x = operand(match, node.input(0))
+    if isinstance(x, str):
+        return x
+    if found.scaled and not (given.steps and x.grid.steps and found.grid.steps):
+        return "a factor stands between its sums and their quantisation"
+    if (given.steps or x.grid.steps) and not found.scaled:
+        return "its sums are not scaled"
+    data = given.data if turned or not matrix else given.data.T
+    units = np.float32(x.grid.scale) * given.scales
+    b = bias(node.inputs[2] if len(node.inputs) > 2 else None, units, steps=given.steps)
+    if isinstance(b, str):
+        return b
+    factors = product_factors(arithmetic, x.grid.scale, given.scales, found.grid.scale, gemm=matrix)
+    if isinstance(factors, str):
+        return factors
+    b = None if b is None else np.broadcast_to(b, len(data)).copy()
+    if why := overflows(largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), factors):
+        return why
+    low, high = found.bounds(away=arithmetic != "onnx")
+    common = {
+        "rounding": factors.rounding, "x_zero": x.grid.zero, "w_zero": given.zero, "zero": found.grid.zero, "low": low,
+        "high": high, "to": found.grid.dtype.value, "scale": found.grid.scale,
+    }  # fmt: skip
+    rest = [
+        match.constant("weights", np.ascontiguousarray(data)),
+        None if b is None else match.constant("bias", b.astype(np.int32)),
+        match.constant("multipliers", factors.values),
+        *([] if factors.shifts is None else [match.constant("shifts", factors.shifts)]),
+    ]
+    if matrix:
+        return found.finish(match, _rows(match, x.value, rest, node, common))
+    window = Window(
+        data.shape[2:], attribute(node, "strides"), attribute(node, "dilations"), attribute(node, "pads"),
+        attribute(node, "auto_pad"),
+    )  # fmt: skip
+    axes = window.axes("Conv", node.input(0).type.dims[2:])
+    op = make(
+        "IntegerConv", **common, group=attribute(node, "group"), strides=tuple(a.stride for a in axes),
+        dilations=tuple(a.dilation for a in axes), pads=(*(a.before for a in axes), *(a.after for a in axes)),
+    )  # fmt: skip
+    return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
+
+
+def _unsupported(node: Node) -> str:
+    if node.op.name == "Gemm":
+        plain = attribute(node, "alpha") == 1.0 and attribute(node, "beta") == 1.0 and not attribute(node, "transA")
+        return "" if plain else "alpha, beta or transA are not those of a plain product"
+    if node.op.name == "MatMul" and node.input(1).type.rank != 2:
+        return "a product of two stacks of matrices is computed in float"
+    if node.op.name == "Conv" and any(p < 0 for p in attribute(node, "pads")):
+        return "negative pads"
+    return ""
+
+
+def _rows(match: Match, x: Value, rest: list[Value | None], node: Node, common: Mapping[str, object]) -> Value:
+    """The product of the last axis of x with weights."""
+    dims, op = x.type.dims, make("IntegerGemm", **common)
+    if len(dims) == 2:
+        return match.add(op, x, *rest, origin=node.origin)
+    flat = match.constant("rows", np.array([-1, dims[-1]], np.int64))
+    y = match.add(op, match.add("Reshape", x, flat), *rest, origin=node.origin)
+    return match.add("Reshape", y, match.constant("shape", np.array(node.output.type.dims, np.int64)))
