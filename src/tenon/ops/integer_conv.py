@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tenon.algorithms.direct import Direct
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
@@ -119,7 +120,7 @@ class IntegerProduct(Operator):
 
 def _partial(type: TensorType) -> bool:
     """Whether the last block of an image has lanes past its last channel."""
-    return not type.layout.plain and type.dims[1] % type.layout.block != 0
+    return type.layout.image and type.dims[1] % type.layout.block_of(type.dims[1]) != 0
 
 
 @register
@@ -185,7 +186,7 @@ class IntegerConv(IntegerProduct):
         else:
             c = c.flattened()
             s = replace(s, conv=c)
-            tile = dense.choose_tile(c, machine)
+            tile = Direct.best(c, machine).tile
             kernel, packed = integer_conv.conv(s, machine, tile), dense.pack(planes(stored), c, machine, tile.vecs)
         return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
 
@@ -265,7 +266,7 @@ class IntegerGemm(IntegerProduct):
         x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
         y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
         s, stored, args = self.kernel(site, dense.Conv(x, y), weights)
-        tile = dense.choose_tile(s.conv, site.machine)
+        tile = Direct.best(s.conv, site.machine).tile
         packed = dense.pack(stored[:, :, None, None], s.conv, site.machine, tile.vecs)
         return [
             Step(integer_conv.conv(s, site.machine, tile), (Input(0), *map(Weights, packed), *args, Output()))

@@ -49,7 +49,8 @@ def clamped(x: Array, low: int, high: int, dtype: DType) -> Array:
 def quantized_multiplier(factor: float) -> tuple[int, int]:
     """``factor`` as a multiplier of 31 bits and a shift to the left: multiplier * 2**(shift - 31).
 
-    Too small a factor is 0, shifted as far as can be.  Raises ValueError for one that is not a number >= 0, or of 2**31 and more.
+    Too small a factor is 0, shifted as far as can be.  Raises ValueError for one that is not a number >= 0, or of 2**31
+    and more.
     """
     if not 0 <= factor < 2.0**31:
         raise ValueError(f"a factor of {factor} cannot be a fixed-point multiplier")
