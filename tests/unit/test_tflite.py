@@ -16,7 +16,7 @@ from tenon.importers.tflite.importer import dequantized
 from tenon.importers.tflite.load import parse
 from tenon.importers.tflite.ops import MOVERS, OPERATORS
 from tenon.ir.graph import Array, Graph
-from tenon.ir.types import WHOLE, DType, Quant
+from tenon.ir.types import DType, Quant
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.flatbuffer import Buffer, flex_map, options
 from tflite_models import Model, convolution, flatbuffer
@@ -118,10 +118,10 @@ def test_products_of_integers_are_computed_on_them() -> None:
     graph = importers.load(quantised())
     assert names(graph) == ["DequantizeLinear", "Gemm", "Mul", "Relu", "QuantizeLinear", "Reshape"]
     product = next(node for node in graph if node.op.name == "Gemm")
-    assert product.input(1).type.quant == WHOLE
+    assert product.input(1).type.quant == Quant((0.25,), (0,), steps=True)
     np.testing.assert_array_equal(product.input(1).array, [[1, 2, 3, 4], [-1, 0, 1, 2]])
     passes.optimize(graph)  # the scale stays behind the sums
-    assert any(v.type.quant == WHOLE for v in graph.constants())
+    assert any(v.type.quant == Quant((0.25,), (0,), steps=True) for v in graph.constants())
     assert graph.inputs[0].type.quant == Quant((0.5,), (-7,))
     real = (x.astype(int) + 7) * 0.5
     y = real @ (np.array([[1, 2, 3, 4], [-1, 0, 1, 2]]).T * 0.25) + np.array([10, -10]) * 0.125

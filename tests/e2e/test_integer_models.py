@@ -1,0 +1,68 @@
+"""Integer models give TFLite Micro's and LiteRT's answers bit for bit, by the references and as compiled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from real import shared
+from tenon.ir.evaluate import evaluate
+from tenon.ir.graph import Array, Graph
+from tenon.options import Arithmetic
+from tenon.passes.integers import to_integers
+
+MODELS = ("ad", "ic", "kws", "mcunet", "person", "speech", "sww", "vww")
+REFERENCE_RECORDS = 4
+"""Records that are computed by the references, which take a while."""
+
+
+def model(name: str) -> Path:
+    described = json.loads(shared(f"mcu/{name}.json").read_text())
+    return shared("mcu") / str(described["path"])
+
+
+def records(name: str, arithmetic: Arithmetic) -> tuple[Array, Array]:
+    """(inputs, right answers), as bytes: 20 random ones and those recorded with the model."""
+    with np.load(shared(f"mcu/{name}.npz")) as kept:
+        given, answers = kept["in"], kept["out"]
+    if arithmetic == "tflm":
+        answers = np.fromfile(shared(f"mcu/{name}.tflm.bin"), np.uint8).reshape(len(given), -1)
+    return given, answers
+
+
+def inputs(graph: Graph, record: Array) -> dict[str, Array]:
+    (x,) = graph.inputs
+    return {x.name: record.view(x.type.dtype.numpy).reshape(x.type.dims)}
+
+
+@pytest.mark.parametrize("arithmetic", ["tflm", "litert"])
+@pytest.mark.parametrize("name", MODELS)
+def test_references_give_the_recorded_answers(name: str, arithmetic: Arithmetic) -> None:
+    graph = tenon.load(model(name))
+    assert not to_integers(graph, arithmetic)
+    given, answers = records(name, arithmetic)
+    for record, answer in list(zip(given, answers, strict=True))[:REFERENCE_RECORDS]:
+        (got,) = evaluate(graph, inputs(graph, record)).values()
+        np.testing.assert_array_equal(np.ascontiguousarray(got).reshape(-1).view(np.uint8), answer)
+
+
+@pytest.mark.parametrize("arithmetic", ["tflm", "litert"])
+@pytest.mark.parametrize("name", MODELS)
+def test_compiled_models_give_the_recorded_answers(name: str, arithmetic: Arithmetic, tmp_path: Path) -> None:
+    graph = tenon.load(model(name))
+    bundle = tenon.compile(graph, arithmetic=arithmetic, name=name, no_tuning=True)
+    bundle.save(tmp_path)
+    engine = tenon.Engine(tmp_path)
+    for record, answer in zip(*records(name, arithmetic), strict=True):
+        (got,) = engine.run(inputs(graph, record)).values()
+        np.testing.assert_array_equal(np.ascontiguousarray(got).reshape(-1).view(np.uint8), answer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_take_no_more_than_the_file(name: str) -> None:
+    bundle = tenon.compile(model(name), arithmetic="tflm", name=name, no_tuning=True)
+    assert bundle.program.memory.constant <= 1.02 * model(name).stat().st_size

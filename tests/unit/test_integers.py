@@ -1,0 +1,179 @@
+"""Quantised models in integers: how sums are rounded, and what becomes of DequantizeLinear and QuantizeLinear."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import pytest
+
+from tenon import importers
+from tenon.ir.evaluate import evaluate
+from tenon.ir.graph import Array, Graph
+from tenon.ir.text import parse_type, show_type
+from tenon.ir.types import DType, Layout, Quant, TensorType
+from tenon.kernels.requantize import Rounding
+from tenon.ops import registry
+from tenon.ops.integer_softmax import IntegerSoftmax
+from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
+from tenon.options import Arithmetic
+from tenon.passes.integers import to_integers
+from tflite_models import Model
+
+ARITHMETICS: tuple[Arithmetic, ...] = ("tflm", "litert", "onnx")
+
+
+# ----------------------------------------------------------------------------------------------- rounding
+@pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [
+        ("double", [-3, -2, -1, 0, 1, 2, 3, 4]),
+        ("single", [-4, -3, -2, -1, 1, 2, 3, 4]),
+        ("float", [-4, -2, -2, 0, 0, 2, 2, 4]),
+    ],
+)
+def test_halves_are_rounded_as_measured(rounding: Rounding, expected: list[int]) -> None:
+    """Ties by a factor of exactly 1/2: TFLite Micro, LiteRT's fully connected layers, XNNPACK."""
+    sums = np.array([-7, -5, -3, -1, 1, 3, 5, 7])[:, None]
+    if rounding == "float":
+        factors = Factors("float", np.array([0.5], np.float32))
+    else:
+        multiplier, shift = quantized_multiplier(0.5)
+        factors = Factors(rounding, np.array([multiplier]), np.array([shift]))
+    np.testing.assert_array_equal(factors.apply(sums)[:, 0], expected)
+
+
+def test_a_multiplier_has_31_bits() -> None:
+    assert quantized_multiplier(0.75) == (3 << 29, 0)
+    assert quantized_multiplier(1.5) == (3 << 29, 1)
+    assert quantized_multiplier(1 - 2.0**-40) == (1 << 30, 1)
+    assert quantized_multiplier(2.0**-40) == (0, -31)
+    with pytest.raises(ValueError, match="fixed-point"):
+        quantized_multiplier(-1.0)
+
+
+def test_single_rounding_is_that_of_fractions() -> None:
+    rng = np.random.default_rng(1)
+    sums = rng.integers(-(2**30), 2**30, 2000)
+    for factor in (0.3, 0.0017, 0.00000391, 1.7):
+        multiplier, shift = quantized_multiplier(factor)
+        exact = [Fraction(int(s)) * multiplier * Fraction(2) ** (shift - 31) for s in sums]
+        away = [(1 if e >= 0 else -1) * floor(abs(e) + Fraction(1, 2)) for e in exact]
+        np.testing.assert_array_equal(rescaled(sums, multiplier, shift, "single"), away)
+        twice = rescaled(sums, multiplier, shift, "double")
+        assert np.abs(twice - away).max() <= 1
+
+
+def test_softmax_is_near_that_of_real_numbers() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(-128, 128, (50, 12)).astype(np.int8)
+    got = IntegerSoftmax(0.05).reference(x).astype(int) + 128
+    wide = x.astype(np.float64)
+    e = np.exp((wide - wide.max(-1, keepdims=True)) * 0.05)
+    assert np.abs(got - np.minimum(np.rint(256 * e / e.sum(-1, keepdims=True)), 255)).max() <= 1
+    assert IntegerSoftmax(1.0).reference(np.zeros((1, 1), np.int8)) == 127
+
+
+# ------------------------------------------------------------------------------------------------- types
+def test_types_of_steps_and_halos_of_zero_points_have_a_text() -> None:
+    type = TensorType(DType.I8, (1, 5, 3, 4), Layout(4, ((1, 1), (0, 2)), -128), Quant((0.5,), (-3,), steps=True))
+    assert show_type(type) == "i8[1,5,3,4]@4(1+1,0+2=-128){0.5; -3; _; steps}"
+    assert parse_type(show_type(type)) == type
+
+
+def test_a_halo_is_packed_as_the_zero_point() -> None:
+    layout = Layout(4, ((1, 1),), 7)
+    packed = layout.pack(np.ones((1, 3, 2), np.int8))
+    assert packed.shape == (1, 1, 4, 4)
+    np.testing.assert_array_equal(packed[0, 0, [0, 3]], 7)
+    np.testing.assert_array_equal(packed[0, 0, 1:3, 3], 0)
+
+
+# ----------------------------------------------------------------------------------------- TFLite models
+def kinds(graph: Graph) -> set[str]:
+    return {node.op.name for node in graph} - {"Transpose", "Reshape"}
+
+
+def net() -> bytes:
+    """A convolution, a depthwise one, a sum of both, an average, a fully connected layer and softmax."""
+    rng = np.random.default_rng(3)
+    model = Model()
+    x = model.tensor("x", (1, 6, 6, 3), "i8", scale=[0.05], zero=[-4])
+    weights = rng.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+    scales = rng.uniform(0.01, 0.03, 8).astype(np.float32).tolist()
+    w = model.constant("w", weights, scale=scales, axis=0)
+    b = model.constant("b", rng.integers(-900, 900, 8).astype(np.int32), scale=[0.05 * s for s in scales])
+    conv = model.tensor("conv", (1, 6, 6, 8), "i8", scale=[0.11], zero=[-128])
+    model.add("CONV_2D", [x, w, b], [conv], padding=0, stride_w=1, stride_h=1, activation=1)
+    wide = model.constant("dw", rng.integers(-127, 128, (1, 3, 3, 8)).astype(np.int8), scale=scales, axis=3)
+    zero = model.constant("db", rng.integers(-900, 900, 8).astype(np.int32), scale=[0.11 * s for s in scales])
+    deep = model.tensor("deep", (1, 6, 6, 8), "i8", scale=[0.2], zero=[3])
+    options = {"padding": 0, "stride_w": 1, "stride_h": 1, "depth_multiplier": 1, "activation": 0}
+    model.add("DEPTHWISE_CONV_2D", [conv, wide, zero], [deep], **options)
+    total = model.tensor("sum", (1, 6, 6, 8), "i8", scale=[0.3], zero=[9])
+    model.add("ADD", [conv, deep], [total], activation=0)
+    mean = model.tensor("mean", (1, 1, 1, 8), "i8", scale=[0.3], zero=[9])
+    window = {"padding": 1, "stride_w": 6, "stride_h": 6, "filter_w": 6, "filter_h": 6, "activation": 0}
+    model.add("AVERAGE_POOL_2D", [total], [mean], **window)
+    m = model.constant("m", rng.integers(-127, 128, (5, 8)).astype(np.int8), scale=[0.02])
+    c = model.constant("c", rng.integers(-90, 90, 5).astype(np.int32), scale=[0.006])
+    logits = model.tensor("logits", (1, 5), "i8", scale=[0.1], zero=[0])
+    model.add("FULLY_CONNECTED", [mean, m, c], [logits], activation=0)
+    y = model.tensor("y", (1, 5), "i8", scale=[1 / 256], zero=[-128])
+    model.add("SOFTMAX", [logits], [y], beta=1.0)
+    return model.bytes([x], [y])
+
+
+def converted(model: bytes, arithmetic: Arithmetic) -> tuple[Graph, list[str]]:
+    graph = importers.load(model)
+    return graph, [str(problem) for problem in to_integers(graph, arithmetic)]
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_all_of_a_net_becomes_integers(arithmetic: Arithmetic) -> None:
+    graph, left = converted(net(), arithmetic)
+    whole = {"IntegerConv", "IntegerAdd", "IntegerAveragePool", "IntegerGemm"}
+    if arithmetic == "onnx":
+        assert kinds(graph) == {*whole, "DequantizeLinear", "Softmax", "QuantizeLinear"}
+        assert len(left) == 1
+        assert "softmax is computed in float" in left[0]
+    else:
+        assert kinds(graph) == {*whole, "IntegerSoftmax"}
+        assert not left
+    assert all(v.type.dtype is DType.I8 for node in graph for v in node.outputs if node.op.name.startswith("Integer"))
+    assert all(v.type.quant is not None for node in graph for v in node.outputs if node.op.name == "IntegerConv")
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_integers_stay_within_a_step_of_floats(arithmetic: Arithmetic) -> None:
+    rng = np.random.default_rng(4)
+    graph, _ = converted(net(), arithmetic)
+    floats = importers.load(net())
+    for _ in range(5):
+        x = {"x": rng.integers(-128, 128, (1, 6, 6, 3)).astype(np.int8)}
+        (got,), (expected,) = evaluate(graph, x).values(), evaluate(floats, x).values()
+        assert np.abs(got.astype(int) - expected.astype(int)).max() <= 3
+
+
+def test_a_bias_that_f32_does_not_hold_keeps_its_last_bit() -> None:
+    def gemm(bias: int) -> Array:
+        model = Model()
+        x = model.tensor("x", (1, 1), "i8", scale=[1.0], zero=[0])
+        w = model.constant("w", np.array([[1]], np.int8), scale=[1.0])
+        b = model.constant("b", np.array([bias], np.int32), scale=[1.0])
+        z = model.tensor("z", (1, 1), "i8", scale=[2.0**24], zero=[0])
+        model.add("FULLY_CONNECTED", [x, w, b], [z], activation=0)
+        graph = importers.load(model.bytes([x], [z]))
+        assert not to_integers(graph, "tflm")
+        (node,) = graph.nodes
+        return node.input(2).array
+
+    assert gemm(2**24 + 1) == [2**24 + 1]
+    assert gemm(-(2**30) - 1) == [-(2**30) - 1]
+
+
+def test_every_integer_operator_has_cases() -> None:
+    found = [cls for name, cls in registry().items() if name.startswith("Integer")]
+    assert len(found) == 6
+    assert all(any(True for _ in cls.cases()) for cls in found)
