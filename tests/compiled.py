@@ -14,7 +14,7 @@ from tenon.codegen.bounds import prove
 from tenon.codegen.c.dialect import C
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
-from tenon.ir.work_items import Line, line
+from tenon.ir.work_items import WorkItems, linearise
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Case, Step
 
@@ -43,11 +43,11 @@ class Library:
 
     def add(self, kernel: Kernel) -> None:
         self.proved += prove(kernel)
-        items = self.line(kernel)
+        items = self.work_items(kernel)
         self.callers[self.unit.kernel(kernel, items)] = len(kernel.params), items.length if items else 0
 
-    def line(self, kernel: Kernel) -> Line | None:
-        return line(kernel) if self.slices > 1 else None
+    def work_items(self, kernel: Kernel) -> WorkItems | None:
+        return linearise(kernel) if self.slices > 1 else None
 
     def source(self) -> str:
         calls = []
@@ -68,7 +68,7 @@ class Library:
 
     def __call__(self, kernel: Kernel, views: list[Array]) -> None:
         assert self._library is not None
-        call = self._library["call_" + self.unit.kernel(kernel, self.line(kernel))]
+        call = self._library["call_" + self.unit.kernel(kernel, self.work_items(kernel))]
         call((ctypes.c_void_p * len(views))(*(v.ctypes.data for v in views)))
 
 

@@ -31,7 +31,7 @@ def writing(path: str | os.PathLike[str], what: str = "") -> Iterator[IO[bytes]]
         with _replacing(Path(path)) as file:
             yield file
     except OSError as error:
-        raise InputError(refused(path, error, what)) from error
+        raise InputError(write_error(path, error, what)) from error
 
 
 def write(path: str | os.PathLike[str], content: bytes | str, what: str = "") -> None:
@@ -44,7 +44,7 @@ def write_all(files: Mapping[Path, bytes | str], what: str = "") -> None:
     with contextlib.ExitStack() as stack:
         for path, content in files.items():
             file = stack.enter_context(writing(path, what))
-            with _explained(path, what):
+            with _reporting_errors(path, what):
                 file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
 
@@ -56,11 +56,11 @@ def scratch(prefix: str = "tenon-") -> Iterator[Path]:
 
     try:
         parent = Path(tempfile.gettempdir())
-        place = contextlib.ExitStack()
-        folder = place.enter_context(fresh_folder(parent, prefix, 0o700))
+        stack = contextlib.ExitStack()
+        folder = stack.enter_context(fresh_folder(parent, prefix, 0o700))
     except OSError as error:
         raise InputError(f"no folder for temporary files can be made ({error}): set TMPDIR to one with room") from error
-    with place:
+    with stack:
         yield folder
 
 
@@ -81,13 +81,13 @@ def remove_folder(folder: Path) -> None:
     An interrupt waits until that is done.
     """
     try:
-        _removed(folder)
+        _try_remove(folder)
     except BaseException:
-        _removed(folder)
+        _try_remove(folder)
         raise
 
 
-def _removed(folder: Path) -> None:
+def _try_remove(folder: Path) -> None:
     import shutil
 
     for _ in range(_TRIES):
@@ -99,7 +99,7 @@ def _removed(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def made(folder: Path) -> Iterator[None]:
+def created_folder(folder: Path) -> Iterator[None]:
     """Make a folder and those above it; after a failure those made here are gone again."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -112,18 +112,18 @@ def made(folder: Path) -> Iterator[None]:
         raise
 
 
-def refused(path: str | os.PathLike[str], error: OSError, what: str = "") -> str:
+def write_error(path: str | os.PathLike[str], error: OSError, what: str = "") -> str:
     """What to tell a user about a place that cannot be written."""
     reason = error.strerror or str(error)
     return f"{what}{' ' if what else ''}{path}: cannot be written ({reason}): choose another place, or make room"
 
 
 @contextlib.contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
+def _reporting_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(refused(path, error, what)) from error
+        raise InputError(write_error(path, error, what)) from error
 
 
 @contextlib.contextmanager
@@ -135,14 +135,14 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         return
     if known and not os.access(path, os.W_OK):
         raise PermissionError(13, "it is read-only")
-    place = Path(os.path.realpath(path))
-    with made(place.parent):
-        temporary = place.with_name(_name(".tenon-"))
+    target = Path(os.path.realpath(path))
+    with created_folder(target.parent):
+        temporary = target.with_name(_name(".tenon-"))
         try:
             with temporary.open("xb") as file:
-                _like(temporary, known)
+                _copy_permissions(temporary, known)
                 yield file
-            temporary.replace(place)
+            temporary.replace(target)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -155,7 +155,7 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _like(path: Path, known: os.stat_result | None) -> None:
+def _copy_permissions(path: Path, known: os.stat_result | None) -> None:
     """Give a file the permissions and, if that is allowed, the owner of the one it replaces."""
     if known is None:
         return

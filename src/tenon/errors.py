@@ -53,8 +53,8 @@ class Problem(NamedTuple):
     types: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.where} of {self.types}" if self.types else self.where
-        return f"{place}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+        location = f"{self.where} of {self.types}" if self.types else self.where
+        return f"{location}: {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
 class UnsupportedError(ModelError):
@@ -68,22 +68,22 @@ class UnsupportedError(ModelError):
         super().__init__("\n".join([head, *(f"  - {line}" for line in lines)]))
 
 
-MOST_PLACES = 3
+MAX_LAYERS_NAMED = 3
 """Places that are named of a cause that is met at many."""
 
 
 def _by_cause(problems: Sequence[Problem]) -> list[str]:
     """A line for each thing that is wrong, however many layers meet it."""
-    places: dict[tuple[str, str], list[Problem]] = {}
+    by_cause: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
-        places.setdefault((problem.what, problem.remedy), []).append(problem)
+        by_cause.setdefault((problem.what, problem.remedy), []).append(problem)
     lines = []
-    for (what, remedy), found in places.items():
-        if len(found) <= MOST_PLACES:
-            lines += [str(problem) for problem in found]
+    for (what, remedy), alike in by_cause.items():
+        if len(alike) <= MAX_LAYERS_NAMED:
+            lines += [str(problem) for problem in alike]
             continue
-        named = ", ".join(problem.where for problem in found[:MOST_PLACES])
-        lines.append(str(Problem(f"{named} and {len(found) - MOST_PLACES} more", what, remedy)))
+        named = ", ".join(problem.where for problem in alike[:MAX_LAYERS_NAMED])
+        lines.append(str(Problem(f"{named} and {len(alike) - MAX_LAYERS_NAMED} more", what, remedy)))
     return lines
 
 

@@ -193,7 +193,7 @@ class Options:
         return cls(**values)
 
 
-UNSEEN = frozenset({"target", "name", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
+NOT_IN_BANNER = frozenset({"target", "name", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
 """Options that generated text does not depend on, or says in other words."""
 
 
@@ -202,21 +202,21 @@ def usual_limits(scarce: bool) -> tuple[Literal[0, 4], Literal[0, 2]]:
     return (0, 0) if scarce else (4, 2)
 
 
-def differing(options: Options, scarce: bool) -> list[str]:
+def non_default(options: Options, scarce: bool) -> list[str]:
     """The options that differ from the defaults, as text; of nested ones only the names."""
     usual: dict[str, Any] = {option.name: _default(option) for option in fields(Options)}
     usual["winograd"], usual["strassen"] = usual_limits(scarce)
     shown = []
     for option in fields(Options):
         value = getattr(options, option.name)
-        if option.name in UNSEEN or value in (usual[option.name], None):
+        if option.name in NOT_IN_BANNER or value in (usual[option.name], None):
             continue
         text = ", ".join(value) if option.name in ("preprocess", "head") else value
         shown.append(f"{option.name}={text}")
     return shown
 
 
-class Changes(TypedDict, total=False):
+class OptionKeywords(TypedDict, total=False):
     """The fields of ``Options`` as keywords of functions, with the types that these take.  What is None or not given
     comes from the environment."""
 
@@ -252,7 +252,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     """A function of ``**changes`` whose signature, for editors and notebooks that ask it, lists the options."""
     known = signature(function)
     own = [p for p in known.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-    hints = get_type_hints(Changes)
+    hints = get_type_hints(OptionKeywords)
     given = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
         for name, hint in hints.items()
@@ -266,7 +266,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
 def _readers() -> dict[str, Reader]:
     """What makes the value of each option; numbers and flags may be text, as in the environment."""
     hints = get_type_hints(Options, include_extras=True)
-    return {option.name: reader(hints[option.name], words=True) for option in fields(Options)}
+    return {option.name: reader(hints[option.name], from_text=True) for option in fields(Options)}
 
 
 def _default(option: Field[Any]) -> Any:

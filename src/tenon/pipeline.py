@@ -24,7 +24,7 @@ from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
-from tenon.options import THREADS, Changes, Options, usual_limits, with_options
+from tenon.options import THREADS, OptionKeywords, Options, usual_limits, with_options
 from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
 from tenon.passes.integers import to_integers
@@ -39,7 +39,7 @@ from tenon.plan.lowering_context import Setting
 from tenon.plan.program import Memory, Program
 from tenon.targets import Target, find
 from tenon.tune.probe import probed
-from tenon.tune.search import Found, kind_of, search
+from tenon.tune.search import LayerTimes, kind_of, search
 from tenon.tune.table import Table, Times
 
 Model = str | PathLike[str] | bytes | Any
@@ -92,7 +92,7 @@ def compile(
     values: Values | None = None,
     example_inputs: Sequence[Any] | None = None,
     progress: Progress = lambda stage: None,
-    **changes: Unpack[Changes],
+    **changes: Unpack[OptionKeywords],
 ) -> Bundle:
     """Compile a model, or a graph that ``load`` gave, for a target.  Models are those that ``load`` reads.
 
@@ -108,27 +108,29 @@ def compile(
         model, values = load(model, example_inputs=example_inputs, values=values), None
     chosen, target = _chosen(options, changes)
     progress("read")
-    every = _every(shapes)
+    all_shapes = _all_shapes(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
     cut["values"] = values
     whole = _whole(model, chosen, values)
-    given = load(model, shapes=every[0], weights=weights, **cut) if whole is None else whole
-    if given.incomplete:
-        raise ModelError(f"{given.source or given.name}: cannot be compiled: {given.incomplete}")
-    name = chosen.name or identifier(given.name)
-    rest = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in every[1:])
+    imported = load(model, shapes=all_shapes[0], weights=weights, **cut) if whole is None else whole
+    if imported.incomplete:
+        raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
+    name = chosen.name or identifier(imported.name)
+    others = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in all_shapes[1:])
     unnamed = not isinstance(model, Graph)  # dimensions that are bound when loading have no names any more
-    graphs = [_bound(graph, None if unnamed else one) for graph, one in zip((given, *rest), every, strict=True)]
+    graphs = [
+        _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
+    ]
     graphs = [with_head(bound, chosen.head) for bound in graphs]
     graphs = [adapted(bound, chosen.data_formats, chosen.data_types) for bound in graphs]
-    heads, looks = find_heads(graphs[0]), chosen.preprocess
+    heads, preprocess = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
-        graphs = [compile_in(bound, looks, chosen.compile_preprocess) for bound in graphs]
-        looks = {}
-    preprocessing = described(graphs[0], looks)
+        graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
+        preprocess = {}
+    preprocessing = described(graphs[0], preprocess)
     (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
-    origin = _origin(model, given)
+    origin = _origin(model, imported)
     top = banner(first, target, chosen, origin, more=more)
     backend = find_backend(target.backend)
     unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
@@ -145,7 +147,7 @@ def inspect(
     weights: Model | None = None,
     values: Values | None = None,
     progress: Progress = lambda stage: None,
-    **changes: Unpack[Changes],
+    **changes: Unpack[OptionKeywords],
 ) -> tuple[Description, Graph | None]:
     """What a model is made of, and the graph that would be compiled (None while dimensions are unbound)."""
     chosen, target = _chosen(options, changes)
@@ -167,8 +169,8 @@ def tune(
     weights: Model | None = None,
     values: Values | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
-    **changes: Unpack[Changes],
-) -> Iterator[Found]:
+    **changes: Unpack[OptionKeywords],
+) -> Iterator[LayerTimes]:
     """Measure, layer by layer, the ways to compute a model on this machine, and remember them for ``compile``.
 
     ``changes`` are those of ``compile``; ``threads`` among them is how many run a layer together, 1 by default:
@@ -209,9 +211,9 @@ def rewrite(
 
     request = Request(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
     failures = Path.cwd() if verify else None
-    found = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
-    write_all(found.files)
-    return list(found.files), found.log
+    result = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
+    write_all(result.files)
+    return list(result.files), result.log
 
 
 def _planned(
@@ -247,7 +249,7 @@ def _named(program: Program, given: Graph) -> Program:
     return replace(program, inputs=inputs, outputs=named)
 
 
-def _every(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]:
+def _all_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]:
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes]
     if not shapes:
@@ -262,25 +264,25 @@ def _programs(
 
     They share a constant region; the first has what is enough for all.
     """
-    weights, found = Weighed(), list[Program]()
+    weights, programs = Weighed(), list[Program]()
     optimised, setting = _prepared(graphs[0], target, options, None, progress)
     settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
-            found.append(_named(plan(optimised.copy(), setting, name, weights), graph))
+            programs.append(_named(plan(optimised.copy(), setting, name, weights), graph))
             continue
         other, chosen = _prepared(graph, target, options, None, progress)
         alike = choose_alike(other, chosen, optimised, setting)
         chosen = replace(chosen, algorithms={**chosen.algorithms, **alike})
         settings.append(chosen)
-        found.append(_named(plan(other, chosen, f"{name}_{number}", weights), graph))
-    last, memories = found[-1], [program.memory for program in found]
+        programs.append(_named(plan(other, chosen, f"{name}_{number}", weights), graph))
+    last, memories = programs[-1], [program.memory for program in programs]
     memory = Memory(
         last.memory.constant, max(m.mutable for m in memories), max(m.activations for m in memories),
         max(m.bound for m in memories),
     )  # fmt: skip
-    error = max(program.error for program in found)
-    return [replace(found[0], memory=memory, constants=last.constants, error=error), *found[1:]], _tuned(settings)
+    error = max(program.error for program in programs)
+    return [replace(programs[0], memory=memory, constants=last.constants, error=error), *programs[1:]], _tuned(settings)
 
 
 def _tuned(settings: Sequence[Setting]) -> Tuned | None:
@@ -340,10 +342,10 @@ def _bound(given: Graph, shapes: Shapes | None) -> Graph:
 
 def find_target(options: Options) -> Target:
     """The target that the options name; "host" as it was measured.  Raises InputError if there is none."""
-    found = find(options.target, bf16=options.precision == "bf16")
-    if options.dot2 is not None and found.machine.dot2:
-        return replace(found, machine=replace(found.machine, dot2=options.dot2))
-    return probed(found, options) if options.target == "host" and found.machine.dot2 else found
+    target = find(options.target, bf16=options.precision == "bf16")
+    if options.dot2 is not None and target.machine.dot2:
+        return replace(target, machine=replace(target.machine, dot2=options.dot2))
+    return probed(target, options) if options.target == "host" and target.machine.dot2 else target
 
 
 def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:

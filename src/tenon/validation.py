@@ -44,35 +44,35 @@ def most(bound: float) -> Condition:
 def matching(pattern: str, longest: int) -> Condition:
     """A whole word of a form, of at most ``longest`` characters."""
     form = re.compile(pattern)
-    return lambda word: "" if len(word) <= longest and form.fullmatch(word) else f"must match {pattern}"
+    return lambda text: "" if len(text) <= longest and form.fullmatch(text) else f"must match {pattern}"
 
 
 @lru_cache(maxsize=256)
-def reader(kind: Any, words: bool = False) -> Reader:
+def reader(kind: Any, from_text: bool = False) -> Reader:
     """A function from a given value to one of type ``kind``; it raises MisfitError.
 
-    With ``words``, numbers and flags may be given as text, as environments do.
+    With ``from_text``, numbers and flags may be given as text, as environments do.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value: value
     if origin is Annotated:
-        return _conditional(reader(arguments[0], words), arguments[1:])
+        return _conditional(reader(arguments[0], from_text), arguments[1:])
     if origin in (Union, UnionType):
-        return _union([reader(k, words) for k in sorted(arguments, key=lambda k: k is not NoneType)])
+        return _union([reader(k, from_text) for k in sorted(arguments, key=lambda k: k is not NoneType)])
     if origin is Literal:
-        return _literal(arguments, words)
+        return _literal(arguments, from_text)
     if origin is tuple and arguments[1:] == (...,):
-        return _sequence(reader(arguments[0], words), tuple)
+        return _sequence(reader(arguments[0], from_text), tuple)
     if origin is tuple:
-        return _row([reader(k, words) for k in arguments])
+        return _row([reader(k, from_text) for k in arguments])
     if origin is list:
-        return _sequence(reader(arguments[0], words), list)
+        return _sequence(reader(arguments[0], from_text), list)
     if origin in (dict, Mapping):
-        return _mapping(reader(arguments[1], words))
+        return _mapping(reader(arguments[1], from_text))
     if hasattr(kind, "_fields") or hasattr(kind, _DATACLASS):
-        return _record(kind, words)
-    return _plain(kind, words)
+        return _record(kind, from_text)
+    return _plain(kind, from_text)
 
 
 def plain(value: Any) -> Any:
@@ -93,12 +93,12 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _plain(kind: type, words: bool) -> Reader:
+def _plain(kind: type, from_text: bool) -> Reader:
     path = issubclass(kind, os.PathLike)
     accepted = (kind, str) if path else (float, int) if kind is float else (kind,)
 
     def read(value: Any) -> Any:
-        if words and isinstance(value, str) and kind in (int, float, bool):
+        if from_text and isinstance(value, str) and kind in (int, float, bool):
             try:
                 return _FLAGS[value.lower()] if kind is bool else kind(value)
             except (KeyError, ValueError):
@@ -112,11 +112,11 @@ def _plain(kind: type, words: bool) -> Reader:
 
 def _conditional(base: Reader, conditions: tuple[Condition, ...]) -> Reader:
     def read(value: Any) -> Any:
-        found = base(value)
+        result = base(value)
         for condition in conditions:
-            if why := condition(found):
+            if why := condition(result):
                 raise MisfitError(why)
-        return found
+        return result
 
     return read
 
@@ -135,14 +135,14 @@ def _union(readers: list[Reader]) -> Reader:
     return read
 
 
-def _literal(choices: tuple[Any, ...], words: bool) -> Reader:
-    named = {str(choice): choice for choice in choices} if words else {}
+def _literal(choices: tuple[Any, ...], from_text: bool) -> Reader:
+    named = {str(choice): choice for choice in choices} if from_text else {}
 
     def read(value: Any) -> Any:
-        found = named.get(value, value) if isinstance(value, str) else value
-        if isinstance(found, bool) or found not in choices:
+        chosen = named.get(value, value) if isinstance(value, str) else value
+        if isinstance(chosen, bool) or chosen not in choices:
             raise MisfitError(f"must be one of {', '.join(map(str, choices))}")
-        return found
+        return chosen
 
     return read
 
@@ -175,13 +175,13 @@ def _mapping(item: Reader) -> Reader:
 
 
 def _each(item: Reader, parts: Any) -> dict[Any, Any]:
-    found = {}
+    result = {}
     for name, part in parts:
         try:
-            found[name] = item(part)
+            result[name] = item(part)
         except MisfitError as misfit:
             raise misfit.within(name) from None
-    return found
+    return result
 
 
 def _fields(kind: Any) -> tuple[Sequence[str], Container[str]]:
@@ -194,10 +194,10 @@ def _fields(kind: Any) -> tuple[Sequence[str], Container[str]]:
     return [f.name for f in fields(kind)], given
 
 
-def _record(kind: Any, words: bool) -> Reader:
+def _record(kind: Any, from_text: bool) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
     names, given = _fields(kind)
-    items = {name: reader(hints[name], words) for name in names}
+    items = {name: reader(hints[name], from_text) for name in names}
     required = [name for name in names if name not in given]
 
     def read(value: Any) -> Any:
@@ -206,14 +206,14 @@ def _record(kind: Any, words: bool) -> Reader:
         for name in required:
             if name not in value:
                 raise MisfitError("is missing", (name,))
-        found = {}
+        result = {}
         for name, item in value.items():
             if name not in items:
                 raise MisfitError("is not known", (name,))
             try:
-                found[name] = items[name](item)
+                result[name] = items[name](item)
             except MisfitError as misfit:
                 raise misfit.within(name) from None
-        return kind(**found)
+        return kind(**result)
 
     return read

@@ -79,7 +79,7 @@ def test_an_order_is_a_list() -> None:
             order.remove(expected.pop(rng.randrange(len(expected))))
         assert list(order) == expected
         assert len(order) == len(expected)
-    assert all(order.place(a) < order.place(b) for a, b in pairwise(expected))
+    assert all(order.position(a) < order.position(b) for a, b in pairwise(expected))
     with pytest.raises(KeyError):
         order.remove(-1)
 
@@ -88,7 +88,7 @@ def test_places_rise_however_often_something_is_put_before_the_same() -> None:
     order = Order(["first", "last"])
     for i in range(200):
         order.insert(f"new {i}", "last")
-    places = [order.place(item) for item in order]
+    places = [order.position(item) for item in order]
     assert places == sorted(set(places))
 
 

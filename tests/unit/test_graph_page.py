@@ -66,8 +66,8 @@ def written(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------- places
 def test_a_chain_lies_straight() -> None:
     found = arrange([50.0, 80.0, 20.0], [(0, 1), (1, 2)])
-    assert len({round(x) for x, _ in found.places}) == 1
-    assert [y for _, y in found.places] == sorted({y for _, y in found.places})
+    assert len({round(x) for x, _ in found.positions}) == 1
+    assert [y for _, y in found.positions] == sorted({y for _, y in found.positions})
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -78,7 +78,7 @@ def test_boxes_never_overlap_and_edges_go_down(seed: int) -> None:
     edges = [(rng.randrange(b), b) for b in range(1, count) for _ in range(rng.randrange(3))]
     found = arrange(widths, edges)
     layers: dict[float, list[tuple[float, float]]] = {}
-    for (x, y), width in zip(found.places, widths, strict=True):
+    for (x, y), width in zip(found.positions, widths, strict=True):
         layers.setdefault(y, []).append((x - width / 2, x + width / 2))
         assert 0 <= x - width / 2 <= x + width / 2 <= found.size[0]
         assert 0 < y < found.size[1]
@@ -86,12 +86,12 @@ def test_boxes_never_overlap_and_edges_go_down(seed: int) -> None:
         spans.sort()
         assert all(b[0] - a[1] >= GAP - 1e-6 for a, b in pairwise(spans))
     for (a, b), path in zip(edges, found.paths, strict=True):
-        assert (path[0], path[-1]) == (found.places[a], found.places[b])
+        assert (path[0], path[-1]) == (found.positions[a], found.positions[b])
         assert all(p[1] < q[1] for p, q in pairwise(path))
 
 
 def test_nothing_to_lay_out() -> None:
-    assert arrange([], []).places == []
+    assert arrange([], []).positions == []
 
 
 # ----------------------------------------------------------------------------------------------- the page

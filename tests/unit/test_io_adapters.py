@@ -13,7 +13,7 @@ import tenon
 from evaluate import evaluate
 from tenon import importers, ops
 from tenon.bundle import read_manifest
-from tenon.cli.parse import parse_list, parse_words
+from tenon.cli.parse import parse_assignments, parse_list
 from tenon.engine.timing import fill_randomly
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Value
@@ -133,8 +133,8 @@ def test_random_numbers_stay_in_range() -> None:
 
 
 def test_words() -> None:
-    assert parse_words("--data-format", ["NHWC", "a:0=NCHW"]) == {"": "NHWC", "a:0": "NCHW"}
+    assert parse_assignments("--data-format", ["NHWC", "a:0=NCHW"]) == {"": "NHWC", "a:0": "NCHW"}
     assert parse_list("a, b,") == ("a", "b")
     assert parse_list(None) == ()
     with pytest.raises(InputError, match="each name once"):
-        parse_words("--data-format", ["x=", "x=NHWC"])
+        parse_assignments("--data-format", ["x=", "x=NHWC"])

@@ -15,7 +15,7 @@ import pytest
 
 import tenon
 from tenon.errors import InputError
-from tenon.options import Changes, Options, default_cache
+from tenon.options import OptionKeywords, Options, default_cache
 from tenon.pipeline import tune
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
@@ -77,7 +77,7 @@ def _accepted(hint: Any) -> Any:
 
 def test_keywords_are_the_options() -> None:
     """Editors show what ``compile`` takes, and it is what ``Options`` has."""
-    options, keywords = get_type_hints(Options, include_extras=True), get_type_hints(Changes)
+    options, keywords = get_type_hints(Options, include_extras=True), get_type_hints(OptionKeywords)
     assert list(keywords) == [option.name for option in fields(Options)]
     for name, hint in options.items():
         if name in keywords:

@@ -15,7 +15,7 @@ from tenon.ir.build import Builder
 from tenon.ir.index import Index, Quotient, Var
 from tenon.ir.loops import Kernel, Load, Loop, Stmt, Store, Type
 from tenon.ir.types import F32
-from tenon.ir.work_items import line
+from tenon.ir.work_items import linearise
 from tenon.ops import registry
 
 
@@ -271,7 +271,7 @@ def test_items_lie_one_after_another() -> None:
             y[o, i * 2] = 1.0
         with k.loop("j", 1, kind="parallel") as j:
             y[o, j + 10] = 1.0
-    found = line(k.done())
+    found = linearise(k.done())
     assert found is not None
     assert found.length == 25
     at = {v.name: (index, found.each[v]) for v, index in found.first.items()}
@@ -279,7 +279,7 @@ def test_items_lie_one_after_another() -> None:
     (outer,) = (v for v in found.first if v.name == "o")
     places = [at[name][0].subst({outer: 3}).const for name in ("i", "j")]
     assert places == [15, 19]
-    assert line(k_without_loops()) is None
+    assert linearise(k_without_loops()) is None
 
 
 def k_without_loops() -> Kernel:

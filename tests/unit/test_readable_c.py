@@ -22,7 +22,7 @@ from tenon.codegen.c.dialect import C
 from tenon.codegen.comments import harmless
 from tenon.codegen.printer import bare
 from tenon.ir.build import Builder
-from tenon.ir.work_items import line
+from tenon.ir.work_items import linearise
 from tenon.ops import registry
 from tenon.targets import targets
 
@@ -38,7 +38,7 @@ def test_nothing_needless_in_any_operator_case(machine: str, sliced: bool) -> No
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
             for step in steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
-                unit.kernel(step.kernel, line(step.kernel) if sliced else None)
+                unit.kernel(step.kernel, linearise(step.kernel) if sliced else None)
     text = "\n".join(unit.functions)
     assert text.count("for (") > 1000
     assert [m.group() for m in ONE_ITERATION.finditer(text)] == []
@@ -69,7 +69,7 @@ def test_the_only_iteration_of_a_shared_loop_is_one_slices() -> None:
             y[i + at] = 1.0
     kernel = k.done()
     unit = C()
-    unit.kernel(kernel, line(kernel))
+    unit.kernel(kernel, linearise(kernel))
     (text,) = unit.functions
     assert "if (slice_from < 1 && slice_to > 0) {" in text
     assert "if (slice_from < 2 && slice_to > 1) {" in text

@@ -25,7 +25,7 @@ from tenon.pipeline import tune
 from tenon.plan.lowering_context import Setting, key
 from tenon.targets import find
 from tenon.tune import table
-from tenon.tune.search import Found, Job, jobs
+from tenon.tune.search import Job, LayerTimes, jobs
 from tenon.tune.table import Kind, Table, generator_version
 
 
@@ -188,7 +188,7 @@ def test_threads_are_an_option_like_any_other(
 ) -> None:  # fmt: skip
     asked: list[int] = []
 
-    def searched(*arguments: object, threads: int, progress: object) -> Iterator[Found]:
+    def searched(*arguments: object, threads: int, progress: object) -> Iterator[LayerTimes]:
         asked.append(threads)
         yield from ()
 

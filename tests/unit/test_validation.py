@@ -71,14 +71,14 @@ def test_misfits_say_where_and_why(content: Any, where: tuple[str | int, ...], w
     ],
 )
 def test_words_stand_for_numbers_where_they_may(kind: Any, word: Any, value: Any) -> None:
-    assert reader(kind, words=True)(word) == value
+    assert reader(kind, from_text=True)(word) == value
     assert reader(Any)(word) is word
 
 
 @pytest.mark.parametrize(("kind", "word"), [(int, "1.5"), (bool, "perhaps"), (float, "x"), (Literal[0, 2], "1")])
 def test_words_that_are_none(kind: Any, word: str) -> None:
     with pytest.raises(MisfitError, match="must be"):
-        reader(kind, words=True)(word)
+        reader(kind, from_text=True)(word)
 
 
 def test_patterns_are_for_whole_words() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.atomic_write import fresh_folder, made, remove_folder
+from tenon.atomic_write import created_folder, fresh_folder, remove_folder
 from tenon.bundle.manifest import names_in
 from tenon.errors import BundleError, InputError
 
 
-def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:
+def write_folder(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:
     """Make ``folder`` hold exactly these files; the ones in ``executable`` may be run.
 
     They are written beside it and renamed, so an error or an interrupt leaves what was there before.  An older
@@ -19,7 +19,7 @@ def place(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) 
     try:
         folder = folder.resolve()
         _refuse_foreign(folder)
-        with made(folder.parent), fresh_folder(folder.parent, ".tenon-") as fresh:
+        with created_folder(folder.parent), fresh_folder(folder.parent, ".tenon-") as fresh:
             for name, content in files.items():
                 (fresh / name).write_bytes(content)
                 if name in executable:

@@ -187,12 +187,12 @@ class Manifest(NamedTuple):
 
     def ports(self) -> str:
         """Inputs and outputs on a line."""
-        inputs, outputs = (tensors((t.name, t.type) for t in every) for every in (self.inputs, self.outputs))
+        inputs, outputs = (tensors((t.name, t.type) for t in group) for group in (self.inputs, self.outputs))
         return f"{inputs} -> {outputs}"
 
     def html(self, title: str) -> str:
         """Inputs, outputs and sizes as a small table, for notebooks."""
-        inputs, outputs = ([(t.name, t.type) for t in every] for every in (self.inputs, self.outputs))
+        inputs, outputs = ([(t.name, t.type) for t in group] for group in (self.inputs, self.outputs))
         sizes = (("weights", self.memory.constant), ("peak RAM", self.memory.peak))
         about = [("target", "", self.target.name), ("threads", "", f"1 to {self.threads}")]
         rows = [*tensor_rows(inputs, outputs), *((name, "", f"{n:,} B") for name, n in sizes), *about]
@@ -226,10 +226,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """The manifest of a bundle.  Raises BundleError if there is none, or it is damaged or was changed."""
     path = os.path.join(folder, FILE)
     raw, content = _read(folder, path)
-    found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found != FORMAT:
-        remedy = "install a newer Tenon" if found > FORMAT else "compile the model again"
-        raise BundleError(f"{path} has format {found} and this Tenon reads {FORMAT}: {remedy}")
+    version = content.get("format") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT:
+        remedy = "install a newer Tenon" if version > FORMAT else "compile the model again"
+        raise BundleError(f"{path} has format {version} and this Tenon reads {FORMAT}: {remedy}")
     try:
         manifest: Manifest = reader(Manifest)(_fields(content))
     except MisfitError as misfit:

@@ -18,10 +18,10 @@ def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str,
 
 
 def _row(tensor: Tensor, preprocessing: Preprocessing | None) -> str:
-    found = planes(tensor.shape)
-    if preprocessing is None or found is None:
+    image_shape = planes(tensor.shape)
+    if preprocessing is None or image_shape is None:
         return "  {0},"
-    channels, height, width, last = found
+    channels, height, width, last = image_shape
     for name, values in (("mean", preprocessing.mean), ("scale", preprocessing.scale)):
         if len(values) not in (1, channels):
             raise InputError(

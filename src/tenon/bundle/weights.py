@@ -13,9 +13,9 @@ _PER_LINE = 20
 
 def weights_text(weights: bytes) -> bytes:
     """``<name>.weights.txt``: comma-separated hexadecimal bytes in lines."""
-    spelled = np.array([list(f"0x{value:02x},".encode()) for value in range(256)], np.uint8)
-    text = spelled[np.frombuffer(weights, np.uint8)].reshape(-1)
-    width = _PER_LINE * spelled.shape[1]
+    hex_bytes = np.array([list(f"0x{value:02x},".encode()) for value in range(256)], np.uint8)
+    text = hex_bytes[np.frombuffer(weights, np.uint8)].reshape(-1)
+    width = _PER_LINE * hex_bytes.shape[1]
     whole = len(text) // width
     lines = np.full((whole, width + 1), ord("\n"), np.uint8)
     lines[:, :width] = text[: whole * width].reshape(whole, width)

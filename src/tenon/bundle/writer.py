@@ -14,7 +14,7 @@ from tenon import __version__
 from tenon.bundle import link
 from tenon.bundle.banner import banner
 from tenon.bundle.checksum import checksum
-from tenon.bundle.folder import place
+from tenon.bundle.folder import write_folder
 from tenon.bundle.header import header
 from tenon.bundle.layout import layout
 from tenon.bundle.manifest import (
@@ -151,7 +151,7 @@ class Bundle:
         files = self._files(parts)
         files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
         code = {self.name, library_name(self.name, self.target) or ""}
-        return place(Path(folder), files, frozenset(code))
+        return write_folder(Path(folder), files, frozenset(code))
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
         """The manifest of a bundle that holds ``files``."""

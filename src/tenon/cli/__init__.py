@@ -14,28 +14,28 @@ from typing import Any
 def main() -> None:
     """Run ``tenon``.  Every TenonError is one message and exit status 2; ``-v`` adds the traceback.
 
-    A TenonWarning is one message too, on standard error.  SIGTERM and SIGHUP end it as Ctrl-C does: what was
-    half-written is removed first.
+    A TenonWarning is printed as one message on standard error.  SIGTERM and SIGHUP end the program like Ctrl-C:
+    temporary files are removed first.
     """
     from tenon.cli.app import app
     from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
 
-    plain = warnings.showwarning
+    show_other = warnings.showwarning
 
-    def told(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    def show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
         if issubclass(category, TenonWarning):
             print(f"tenon: warning: {message}", file=sys.stderr)
         else:
-            plain(message, category, *rest)
+            show_other(message, category, *rest)
 
-    _end_in_order()
+    _exit_on_signals()
     verbose = {"-v", "--verbose"} & set(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):  # names of files and tensors may hold what the terminal cannot show
+    for stream in (sys.stdout, sys.stderr):  # names may contain characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = told  # type: ignore[assignment]  # passes on what it does not print
+            warnings.showwarning = show_warning  # type: ignore[assignment]  # forwards other warnings
             app()
     except BrokenPipeError:
         sys.stderr.close()
@@ -50,15 +50,15 @@ def main() -> None:
         sys.exit(130)
 
 
-def _end_in_order() -> None:
-    """Signals that would end the program at once let it remove its temporary files first."""
+def _exit_on_signals() -> None:
+    """Let the program remove its temporary files when a signal terminates it."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     for number in numbers if current_thread() is main_thread() else ():
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _ended)
+            signal.signal(number, _exit)
 
 
-def _ended(number: int, frame: FrameType | None) -> None:
-    """End the program from where it is, once: what is being removed meanwhile is removed to the end."""
+def _exit(number: int, frame: FrameType | None) -> None:
+    """Exit once; further signals are ignored, so that the removal of files is not interrupted."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)

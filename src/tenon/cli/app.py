@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from tenon.options import Emit
 
 from tenon.cli.option_groups import (
-    Answers,
-    Bundling,
+    BundleOptions,
     Compiler,
-    Inspecting,
+    InspectOptions,
     Json,
     Model,
-    PreprocessingOptions,
-    Printing,
-    Running,
+    OutputOptions,
+    PreprocessOptions,
+    PrintOptions,
+    RunOptions,
     Shape,
-    Sharing,
     Target,
-    Tuning,
+    ThreadOptions,
+    TuneOptions,
     Value,
     Verify,
     Weights,
@@ -37,11 +37,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Tenon: a trained network in, a standalone bundle of code and weights out.",
+    help="Tenon compiles trained neural networks to standalone bundles of C code and weights.",
 )
 
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Measured runs.")]
-Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Runs before them that are not counted.")]
+Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -60,16 +60,20 @@ def compile_command(
     model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.")],
     emit: Annotated[
-        str | None, typer.Option("--emit", help="Parts to add or choose: exe, or a list such as c,header,weights.")
+        str | None,
+        typer.Option(
+            "--emit",
+            help="Parts of the bundle: exe (in addition to the usual ones), or a list such as c,header,weights.",
+        ),
     ] = None,
-    preprocessing: PreprocessingOptions,
-    options: Bundling,
-    printing: Printing,
+    preprocessing: PreprocessOptions,
+    options: BundleOptions,
+    printing: PrintOptions,
 ) -> None:
     """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
     from tenon.cli.commands import compile_model
 
-    given = {**options.given(), "preprocess": preprocessing.changes()}
+    given = {**options.overrides(), "preprocess": preprocessing.overrides()}
     compile_model(model.source(), out, _parts(emit), given, as_json=printing.json)
 
 
@@ -79,21 +83,21 @@ def run_command(
     *,
     model: Model,
     image: Annotated[Path | None, typer.Argument(help="An image file for the model's (only) image input.")] = None,
-    image_option: Annotated[Path | None, typer.Option("--image", help="The same as an option.")] = None,
+    image_option: Annotated[Path | None, typer.Option("--image", help="The image file, as an option.")] = None,
     input: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
     ] = None,
-    preprocessing: PreprocessingOptions,
-    answers: Answers,
-    sharing: Sharing,
-    options: Running,
-    printing: Printing,
+    preprocessing: PreprocessOptions,
+    outputs: OutputOptions,
+    threads: ThreadOptions,
+    options: RunOptions,
+    printing: PrintOptions,
 ) -> None:
-    """Run a model or a bundle on real input and print the answer."""
-    from tenon.cli.run import Feeding, run_model
+    """Run a model or bundle on an image or .npy files and print the outputs."""
+    from tenon.cli.run import InputFiles, run_model
 
-    feeding = Feeding(image or image_option, preprocessing.changes(), parse_pairs("--input", input))
-    run_model(model.source(), options.given(), sharing.among(), feeding, answers, as_json=printing.json)
+    files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input))
+    run_model(model.source(), options.overrides(), threads.selected(), files, outputs, as_json=printing.json)
 
 
 @app.command("inspect")
@@ -103,18 +107,18 @@ def inspect_command(
     model: Model,
     dot: Annotated[Path | None, typer.Option("--dot", help="Write the optimised graph to this Graphviz file.")] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write the optimised graph as a page for a browser to this file.")
+        Path | None, typer.Option("--html", help="Write the optimised graph as an HTML page to this file.")
     ] = None,
     text: Annotated[Path | None, typer.Option("--text", help="Write the optimised graph to this text file.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
-    options: Inspecting,
-    printing: Printing,
+    options: InspectOptions,
+    printing: PrintOptions,
 ) -> None:
-    """Show what a model is made of (operators, multiply-accumulates, parameters, peak RAM), or what a bundle holds."""
+    """Show the operators, multiply-accumulates, parameters and peak RAM of a model, or the contents of a bundle."""
     from tenon.cli.commands import inspect_model
 
     files = {kind: file for kind, file in (("dot", dot), ("html", html), ("text", text)) if file}
-    inspect_model(model.source(), options.given(), files, layers=layers, as_json=printing.json)
+    inspect_model(model.source(), options.overrides(), files, layers=layers, as_json=printing.json)
 
 
 @app.command("benchmark")
@@ -122,21 +126,21 @@ def inspect_command(
 def benchmark_command(
     *,
     models: Annotated[list[str] | None, typer.Argument(help="Model files or folders, or folders of bundles.")] = None,
-    zoo: Annotated[Path | None, typer.Option("--zoo", help="Time every model in this folder too.")] = None,
+    zoo: Annotated[Path | None, typer.Option("--zoo", help="Also time every model in this folder.")] = None,
     shape: Shape = None,
     value: Value = None,
     rounds: Rounds = 20,
     warmup: Warmup = 3,
-    sharing: Sharing,
-    options: Running,
-    printing: Printing,
+    threads: ThreadOptions,
+    options: RunOptions,
+    printing: PrintOptions,
 ) -> None:
     """Time whole networks on random input: min, max, avg, std and median of each."""
     from tenon.cli.benchmark import benchmark
     from tenon.cli.benchmark import zoo as in_folder
 
     sources = sources_of([*(models or ()), *(in_folder(zoo) if zoo else ())], shape, value)
-    benchmark(sources, options.given(), sharing.among(), rounds, warmup, as_json=printing.json)
+    benchmark(sources, options.overrides(), threads.selected(), rounds, warmup, as_json=printing.json)
 
 
 @app.command("profile")
@@ -146,15 +150,15 @@ def profile_command(
     model: Model,
     rounds: Rounds = 100,
     warmup: Warmup = 10,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the profile as a page to this file.")] = None,
-    sharing: Sharing,
-    options: Running,
-    printing: Printing,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the profile as an HTML page to this file.")] = None,
+    threads: ThreadOptions,
+    options: RunOptions,
+    printing: PrintOptions,
 ) -> None:
-    """Time every operator of a network and compare it with what the machine can do."""
+    """Time every operator of a network and compare it with the peak of the machine."""
     from tenon.cli.profile import profile_model
 
-    profile_model(model.source(), options.given(), sharing.among(), rounds, warmup, html, as_json=printing.json)
+    profile_model(model.source(), options.overrides(), threads.selected(), rounds, warmup, html, as_json=printing.json)
 
 
 @app.command("tune")
@@ -165,27 +169,27 @@ def tune_command(
     shape: Shape = None,
     value: Value = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The number of threads to measure with.")] = 1,
-    options: Tuning,
-    printing: Printing,
+    options: TuneOptions,
+    printing: PrintOptions,
 ) -> None:
-    """Measure the ways to compute each layer on this machine; compile uses what was found.  Can be interrupted."""
+    """Measure the candidate algorithms of each layer, for use by compile.  Can be interrupted and resumed."""
     from tenon.cli.tune import tune_models
 
-    tune_models(sources_of(models, shape, value), options.given(), threads, as_json=printing.json)
+    tune_models(sources_of(models, shape, value), options.overrides(), threads, as_json=printing.json)
 
 
 @app.command("bench-op")
 @with_groups
 def bench_op_command(
     *,
-    filter: Annotated[str, typer.Option("--filter", help="A regular expression for whole names.")] = ".*",
+    filter: Annotated[str, typer.Option("--filter", help="Regular expression that matches whole names.")] = ".*",
     listing: Annotated[bool, typer.Option("--list", help="Print the names only.")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to time each.")] = 0.25,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Measuring time per operator.")] = 0.25,
     target: Target = None,
     compiler: Compiler = None,
-    printing: Printing,
+    printing: PrintOptions,
 ) -> None:
-    """Time single operators in realistic shapes: speed, and percent of the machine's measured peak."""
+    """Time single operators with realistic shapes: speed, and percent of the machine's measured peak."""
     from tenon.cli.bench_op import bench_operators
 
     bench_operators(filter, {"target": target, "compiler": compiler}, seconds, listing=listing, as_json=printing.json)
@@ -203,15 +207,15 @@ def optimize_command(
     shape: Shape = None,
     value: Value = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="A config.ini that says which steps to take on a Caffe net.")
+        Path | None, typer.Option("--config", help="A config.ini with the optimisation steps for a Caffe net.")
     ] = None,
     without_weights: Annotated[
-        bool, typer.Option("--without-weights", help="Keep the shapes of weights but not their numbers, as ONNX.")
+        bool, typer.Option("--without-weights", help="Write the weights' shapes without their values (ONNX).")
     ] = False,
     verify: Verify = False,
-    printing: Printing,
+    printing: PrintOptions,
 ) -> None:
-    """Write an optimised model: a Caffe net as a Caffe net, anything else as ONNX."""
+    """Write an optimised model: Caffe nets as Caffe, other models as ONNX."""
     from tenon.cli.optimize import rewrite_model
 
     source = source_of(model, weights, shape, value)
@@ -220,12 +224,12 @@ def optimize_command(
 
 @app.command("targets")
 def targets_command(json: Json = False) -> None:
-    """List the machines that a model can be compiled for."""
+    """List the targets that models can be compiled for."""
     from tenon.cli.commands import list_targets
 
     list_targets(as_json=json)
 
 
 def _parts(emit: str | None) -> tuple[Emit, ...]:
-    """The words of --emit; the bundle refuses those that it does not know."""
+    """The parts named by --emit; ``Bundle.save`` rejects unknown ones."""
     return tuple(cast("Emit", part.strip()) for part in emit.split(",")) if emit else ()

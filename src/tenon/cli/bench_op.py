@@ -91,12 +91,12 @@ def bench_operators(pattern: str, options: Mapping[str, Any], seconds: float, *,
 def select(pattern: str) -> list[Case]:
     """The cases whose whole name matches a regular expression.  Raises InputError if there are none."""
     try:
-        found = [case for case in cases() if re.fullmatch(pattern, case.label)]
+        selected = [case for case in cases() if re.fullmatch(pattern, case.label)]
     except re.error as error:
         raise InputError(f"--filter {pattern}: not a regular expression ({error})") from None
-    if not found:
+    if not selected:
         raise InputError(f"--filter {pattern}: no case has such a name; --list shows them all")
-    return found
+    return selected
 
 
 def graph_of(case: Case) -> Graph:

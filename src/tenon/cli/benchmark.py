@@ -47,14 +47,14 @@ def benchmark(
             with open_engine(source, options, threads, only_speed=True) as engine:
                 _, times = time_runs(engine, rounds, warmup)
                 rows.append({"model": name, "target": engine.manifest.target.name, **times.summary()})
-                cells = [duration(float(times.summary()[word])) for word in _NUMBERS]
-                told = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
+                cells = [duration(float(times.summary()[statistic])) for statistic in _NUMBERS]
+                text = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
         except TenonError as error:
             failures.append(error)
             rows.append({"model": name, "error": str(error)})
-            told = f"{label:>20s}  failed: {str(error).splitlines()[0]}"
+            text = f"{label:>20s}  failed: {str(error).splitlines()[0]}"
         if not as_json:
-            console.print(told, markup=False, soft_wrap=not narrow)
+            console.print(text, markup=False, soft_wrap=not narrow)
     if as_json:
         print_json(
             {
@@ -76,9 +76,9 @@ def benchmark(
 def line(name: str, times: Times) -> str:
     """One network's line."""
     cells = []
-    for word in _NUMBERS:
-        unit, scale = time_unit(number := float(times.summary()[word]))
-        cells.append(f"  {word} = {scale * number:7.2f} {unit}")
+    for statistic in _NUMBERS:
+        unit, scale = time_unit(number := float(times.summary()[statistic]))
+        cells.append(f"  {statistic} = {scale * number:7.2f} {unit}")
     return f"{name:>20s}" + "".join(cells)
 
 
@@ -97,9 +97,9 @@ def zoo(folder: Path) -> list[str]:
     except OSError as error:
         raise InputError(f"--zoo {folder}: cannot be read ({error.strerror})") from None
     patterns = [pattern for format in FORMATS.values() for pattern in format.main]
-    found = [
+    models = [
         str(p) for p in entries if any(fnmatch(p.name, pattern) for pattern in patterns) or (p / MANIFEST).is_file()
     ]
-    if not found:
+    if not models:
         raise InputError(f"--zoo {folder}: holds no bundle and no model ({', '.join(patterns)})")
-    return found
+    return models

@@ -32,10 +32,10 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
 
 def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     """A plain table; ``right`` are the columns of numbers."""
-    made = Table(box=None, pad_edge=False, show_header=any(columns))
+    result = Table(box=None, pad_edge=False, show_header=any(columns))
     for i, column in enumerate(columns):
-        made.add_column(column, justify="right" if i in right else "left")
-    return made
+        result.add_column(column, justify="right" if i in right else "left")
+    return result
 
 
 def terminal_width() -> int | None:

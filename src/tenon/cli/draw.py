@@ -11,7 +11,7 @@ from tenon.engine.detect import Detection
 from tenon.errors import InputError
 
 
-def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path) -> None:
+def draw(path: Path, detections: Sequence[Detection], names: Sequence[str], out: Path) -> None:
     """Write the image at ``path`` with a labelled box around everything found; ``out``'s ending says the format.
 
     Raises InputError if it cannot be written.
@@ -22,13 +22,13 @@ def draw(path: Path, found: Sequence[Detection], names: Sequence[str], out: Path
         drawn = ImageOps.exif_transpose(file).convert("RGB")
     pen, thick = ImageDraw.Draw(drawn), max(2, round(min(drawn.size) / 250))
     font = ImageFont.load_default(size=max(10, round(min(drawn.size) / 30)))
-    for one in reversed(found):  # the surest last, so that nothing lies over it
-        name = names[one.kind] if 0 <= one.kind < len(names) else str(one.kind)
-        text, colour = f"{name} {one.score:.2f}", _colour(one.kind)
-        pen.rectangle(one.box, outline=colour, width=thick)
-        left, top, right, bottom = pen.textbbox((one.box[0] + thick, one.box[1] + thick), text, font=font)
+    for detection in reversed(detections):  # the surest last, so that nothing lies over it
+        name = names[detection.kind] if 0 <= detection.kind < len(names) else str(detection.kind)
+        text, colour = f"{name} {detection.score:.2f}", _colour(detection.kind)
+        pen.rectangle(detection.box, outline=colour, width=thick)
+        left, top, right, bottom = pen.textbbox((detection.box[0] + thick, detection.box[1] + thick), text, font=font)
         pen.rectangle((left - thick, top - thick, right + thick, bottom + thick), fill=colour)
-        pen.text((one.box[0] + thick, one.box[1] + thick), text, fill=(255, 255, 255), font=font)
+        pen.text((detection.box[0] + thick, detection.box[1] + thick), text, fill=(255, 255, 255), font=font)
     try:
         with writing(out, "--draw") as file:
             drawn.save(file, _format(out))
@@ -41,10 +41,10 @@ def _format(out: Path) -> str:
     from PIL import Image
 
     Image.init()
-    found = Image.EXTENSION.get(out.suffix.lower())
-    if found not in Image.SAVE:
+    name = Image.EXTENSION.get(out.suffix.lower())
+    if name not in Image.SAVE:
         raise InputError(f"--draw {out}: no image ends in '{out.suffix}': write .png or .jpg")
-    return found
+    return name
 
 
 def _colour(kind: int) -> tuple[int, int, int]:

@@ -25,7 +25,7 @@ Point = tuple[float, float]
 class Layout:
     """The middle of every box, the points that each edge goes through, and the width and height of all."""
 
-    places: list[Point]
+    positions: list[Point]
     paths: list[list[Point]]
     size: Point
 
@@ -45,7 +45,7 @@ def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
         wide += [_BEND] * len(bends)
         level += range(ranks[a] + 1, ranks[b])
         chains.append([a, *bends, b])
-    x = _placed(wide, level, [pair for chain in chains for pair in pairwise(chain)])
+    x = _positions(wide, level, [pair for chain in chains for pair in pairwise(chain)])
     left = min((c - w / 2 for c, w in zip(x, wide, strict=True)), default=0.0) - GAP
     right = max((c + w / 2 for c, w in zip(x, wide, strict=True)), default=0.0) + GAP
     points = [(c - left, DROP * (rank + 0.7)) for c, rank in zip(x, level, strict=True)]
@@ -53,7 +53,7 @@ def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
     return Layout(points[: len(widths)], paths, (right - left, DROP * (max(level, default=0) + 1.4)))
 
 
-def _placed(wide: Sequence[float], level: Sequence[int], edges: Sequence[Edge]) -> list[float]:
+def _positions(wide: Sequence[float], level: Sequence[int], edges: Sequence[Edge]) -> list[float]:
     """The middle of every vertex across its layer."""
     above: list[list[int]] = [[] for _ in wide]
     below: list[list[int]] = [[] for _ in wide]
@@ -69,25 +69,25 @@ def _placed(wide: Sequence[float], level: Sequence[int], edges: Sequence[Edge]) 
     for sweep in range(2 * _SWEEPS):
         downwards, ordering = sweep % 2 == 0, sweep < _SWEEPS
         for layer in layers if downwards else reversed(layers):
-            wanted = list(x)
+            desired = list(x)
             for i in layer:
                 near = (above if downwards else below)[i] or (below if downwards else above)[i]
                 if near:
-                    wanted[i] = sum(x[j] for j in near) / len(near)
+                    desired[i] = sum(x[j] for j in near) / len(near)
             if ordering:
-                layer.sort(key=wanted.__getitem__)
-            _spread(layer, wanted, x, wide)
+                layer.sort(key=desired.__getitem__)
+            _spread(layer, desired, x, wide)
     return x
 
 
-def _spread(layer: Sequence[int], wanted: Sequence[float], x: list[float], wide: Sequence[float]) -> None:
+def _spread(layer: Sequence[int], desired: Sequence[float], x: list[float], wide: Sequence[float]) -> None:
     """Put a layer, in its order, as near to the wanted places as its boxes allow: pooled adjacent violators."""
     offset, pools, offsets = 0.0, list[tuple[float, int]](), []
     for n, i in enumerate(layer):
         if n:
             offset += (wide[layer[n - 1]] + wide[i]) / 2 + GAP
         offsets.append(offset)
-        mean, count = wanted[i] - offset, 1
+        mean, count = desired[i] - offset, 1
         while pools and pools[-1][0] > mean:
             before, many = pools.pop()
             mean, count = (mean * count + before * many) / (count + many), count + many

@@ -57,7 +57,7 @@ def page(graph: Graph) -> str:
             "title": box.title, "name": box.name, "facts": box.facts, "reads": sorted(set(box.reads)),
             "x": round(x, 1), "y": round(y, 1),
         }
-        for box, (x, y) in zip(boxes, layout.places, strict=True)
+        for box, (x, y) in zip(boxes, layout.positions, strict=True)
     ]  # fmt: skip
     legend = "".join(
         f"<button data-type='{escape(title, quote=True)}'><i style='background:{_colour(hues, title)}'></i>"
@@ -72,8 +72,8 @@ def page(graph: Graph) -> str:
         height=f"{layout.size[1]:.0f}",
         edges=_edges(layout, [label for _, _, label in edges]),
         boxes="".join(
-            _drawn(i, box, name, width, place, _colour(hues, box.title))
-            for i, (box, name, width, place) in enumerate(zip(boxes, names, widths, layout.places, strict=True))
+            _drawn(i, box, name, width, position, _colour(hues, box.title))
+            for i, (box, name, width, position) in enumerate(zip(boxes, names, widths, layout.positions, strict=True))
         ),
         legend=legend,
         data=json.dumps(facts, ensure_ascii=False).replace("<", "\\u003c"),
@@ -85,23 +85,23 @@ def _boxes(graph: Graph) -> tuple[list[_Box], list[tuple[int, int, str]]]:
     """Boxes of inputs, operators and outputs, each after what it reads, and edges with their types."""
     boxes: list[_Box] = []
     edges: list[tuple[int, int, str]] = []
-    made: dict[int, int] = {}
+    index_of: dict[int, int] = {}
 
     def read(value: Value, reader: int) -> None:
-        if (source := made.get(id(value))) is not None:
+        if (source := index_of.get(id(value))) is not None:
             edges.append((source, reader, _type(value)))
             boxes[reader].reads.append(source)
 
     for value in graph.inputs:
-        made[id(value)] = len(boxes)
+        index_of[id(value)] = len(boxes)
         boxes.append(_Box("input", value.name, _type(value), [("type", _type(value))], "port"))
     for node in graph:
-        here = len(boxes)
+        index = len(boxes)
         boxes.append(_operator(node))
         for operand in node.inputs:
             if operand is not None:
-                read(operand, here)
-        made |= {id(value): here for value in node.outputs}
+                read(operand, index)
+        index_of |= {id(value): index for value in node.outputs}
     for value in graph.outputs:
         boxes.append(_Box("output", value.name, _type(value), [("type", _type(value))], "port"))
         read(value, len(boxes) - 1)
@@ -162,8 +162,8 @@ def _curve(path: Sequence[Point]) -> str:
     return text
 
 
-def _drawn(i: int, box: _Box, name: str, width: float, place: Point, colour: str) -> str:
-    x, y = place
+def _drawn(i: int, box: _Box, name: str, width: float, position: Point, colour: str) -> str:
+    x, y = position
     style: dict[str, Any] = {"x": f"{x - width / 2:.0f}", "y": f"{y - _HEIGHT / 2:.0f}"}
     rounded = 22 if box.kind == "port" else 6
     mark = "" if box.kind == "port" else f"<rect width='6' height='{_HEIGHT:.0f}' rx='3' fill='{colour}'/>"

@@ -40,8 +40,10 @@ def _state(path: Path, record: FileRecord) -> str:
 
 def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> None:
     target, memory = manifest.target, manifest.memory
-    made = f"Tenon {manifest.tenon}" + (f" and {manifest.compiler}" if manifest.compiler else "")
-    console.print(f"bundle {manifest.name} for {target.name} ({target.triple}, {target.cpu}), by {made}", markup=False)
+    producer = f"Tenon {manifest.tenon}" + (f" and {manifest.compiler}" if manifest.compiler else "")
+    console.print(
+        f"bundle {manifest.name} for {target.name} ({target.triple}, {target.cpu}), by {producer}", markup=False
+    )
     if origin := manifest.origin:
         console.print(f"made from {origin.file} ({origin.format}), SHA-256\n{origin.sha256}", markup=False)
     for number, binding in enumerate(manifest.every_binding(), 1):

@@ -67,13 +67,13 @@ class Source:
     def fetch(self, progress: Stages) -> None:
         """Bring files that lie at http(s) addresses into the cache, and check the sum of the model's file."""
 
-        def told(received: int, total: int | None) -> None:
+        def show_progress(received: int, total: int | None) -> None:
             whole = f" of {size(total)} ({100 * received // total} %)" if total else ""
             progress(f"fetched {size(received)}{whole}")
 
-        for place, sha256 in ((self.model, self.sha256), (self.weights, None)):
-            if place and (sha256 or place.lower().startswith(("http://", "https://"))):
-                read(place, sha256, progress=told)
+        for address, sha256 in ((self.model, self.sha256), (self.weights, None)):
+            if address and (sha256 or address.lower().startswith(("http://", "https://"))):
+                read(address, sha256, progress=show_progress)
 
 
 @dataclass(frozen=True)

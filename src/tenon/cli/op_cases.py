@@ -75,7 +75,7 @@ def _convolution(ins: int, size: int, outs: int, kernel: int, stride: int, dilat
         kernel_shape=(kernel, kernel), strides=(stride, stride), dilations=(dilation, dilation), group=group,
         pads=(pad, pad, pad, pad),
     )  # fmt: skip
-    words = [
+    details = [
         f"o{outs}" if outs != ins else "",
         f"k{kernel}",
         f"s{stride}" if stride > 1 else "",
@@ -83,9 +83,9 @@ def _convolution(ins: int, size: int, outs: int, kernel: int, stride: int, dilat
         "dw" if group == ins else f"g{group}" if group > 1 else "",
     ]
     weights = (outs, ins // group, kernel, kernel)
-    return _case(op, "_".join(filter(None, words)), (1, ins, size, size), weights, (outs,), constant=(1, 2))
+    return _case(op, "_".join(filter(None, details)), (1, ins, size, size), weights, (outs,), constant=(1, 2))
 
 
-def _case(op: Operator, words: str, first: Ints, *rest: Ints | np.ndarray | None, constant: Ints = ()) -> Case:
-    name = "_".join(filter(None, (op.name, "x".join(map(str, first)), words)))
+def _case(op: Operator, details: str, first: Ints, *rest: Ints | np.ndarray | None, constant: Ints = ()) -> Case:
+    name = "_".join(filter(None, (op.name, "x".join(map(str, first)), details)))
     return Case(op, (first, *rest), constant, label=name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 from tenon.cli.parse import (
+    parse_assignments,
     parse_bindings,
     parse_head,
     parse_list,
@@ -23,7 +24,6 @@ from tenon.cli.parse import (
     parse_processors,
     parse_size,
     parse_values,
-    parse_words,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ NoTuning = Annotated[
 
 
 @dataclass(frozen=True)
-class Planning:
+class PlanOptions:
     """How a model is optimised and planned.  The fields of this and its heirs have the names of ``Options``."""
 
     target: Target = None
@@ -166,31 +166,31 @@ class Planning:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """What the user chose, as overrides for ``Options.from_environment``; a flag not given leaves it open."""
-        found = {name: value for name, value in vars(self).items() if value is not None and value is not False}
-        if "compile_preprocess" in found:
-            found["compile_preprocess"] = parse_size("--compile-preprocess", found["compile_preprocess"])
-        if "head" in found:
-            found["head"] = parse_head(found["head"])
+        values = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        if "compile_preprocess" in values:
+            values["compile_preprocess"] = parse_size("--compile-preprocess", values["compile_preprocess"])
+        if "head" in values:
+            values["head"] = parse_head(values["head"])
         for name, option in (("data_formats", "--data-format"), ("data_types", "--data-type")):
-            if name in found:
-                found[name] = parse_words(option, found[name])
-        if "ranges" in found:
-            words = parse_words("--range", found["ranges"])
-            found["ranges"] = {name: parse_numbers("--range", text) for name, text in words.items()}
-        return found
+            if name in values:
+                values[name] = parse_assignments(option, values[name])
+        if "ranges" in values:
+            texts = parse_assignments("--range", values["ranges"])
+            values["ranges"] = {name: parse_numbers("--range", text) for name, text in texts.items()}
+        return values
 
 
 @dataclass(frozen=True)
-class Inspecting(Planning):
+class InspectOptions(PlanOptions):
     """And looked at."""
 
     no_tuning: NoTuning = False
 
 
 @dataclass(frozen=True)
-class Building(Planning):
+class BuildOptions(PlanOptions):
     """And compiled."""
 
     compiler: Compiler = None
@@ -210,7 +210,7 @@ class Building(Planning):
 
 
 @dataclass(frozen=True)
-class Running(Building):
+class RunOptions(BuildOptions):
     """And run."""
 
     no_tuning: NoTuning = False
@@ -225,7 +225,7 @@ class Running(Building):
 
 
 @dataclass(frozen=True)
-class Bundling(Running):
+class BundleOptions(RunOptions):
     """And made into a bundle."""
 
     name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and the files.")] = None
@@ -257,7 +257,7 @@ class Bundling(Running):
 
 
 @dataclass(frozen=True)
-class Tuning(Building):
+class TuneOptions(BuildOptions):
     """And tuned."""
 
     tuning: Annotated[Path | None, typer.Option("--table", help="The table to read and extend.")] = None
@@ -265,7 +265,7 @@ class Tuning(Building):
 
 # ---------------------------------------------------------------------------------- preprocessing
 @dataclass(frozen=True)
-class PreprocessingOptions:
+class PreprocessOptions:
     """How an image becomes an input.  All fields but ``bgr`` are named as in ``ir.preprocessing.Preprocessing``."""
 
     mean: Annotated[
@@ -289,27 +289,27 @@ class PreprocessingOptions:
         str | None, typer.Option("--sampling", help="How pixels are resized: smooth, bilinear or nearest.")
     ] = None
 
-    def changes(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """The given options, as ``Options.preprocess`` takes them."""
-        found: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
-        if found.pop("bgr"):
-            found["channels"] = "bgr"
+        fields: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
+        if fields.pop("bgr"):
+            fields["channels"] = "bgr"
         numbers: dict[str, Any] = {
-            name: parse_numbers(f"--{name}", found[name]) for name in ("mean", "scale") if name in found
+            name: parse_numbers(f"--{name}", fields[name]) for name in ("mean", "scale") if name in fields
         }
-        return {**found, **numbers}
+        return {**fields, **numbers}
 
 
 # ---------------------------------------------------------------------------------- how to run and to print
 @dataclass(frozen=True)
-class Sharing:
+class ThreadOptions:
     """The threads and processors of a run."""
 
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that share a run.")] = 1
     affinity: Annotated[str | None, typer.Option("--affinity", help="Processors to run on, as in 0,1 or 0-3.")] = None
     cores: Annotated[str, typer.Option("--cores", help="Cores to run on: all (0), big (1) or little (2).")] = "all"
 
-    def among(self) -> Threads:
+    def selected(self) -> Threads:
         """The kind of cores may be given by its number; ``tenon.open`` refuses unknown ones."""
         from tenon.cli.model_source import Threads
 
@@ -318,7 +318,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Answers:
+class OutputOptions:
     """What is shown of a network's outputs."""
 
     top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5
@@ -335,7 +335,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.
 
 
 @dataclass(frozen=True)
-class Printing:
+class PrintOptions:
     """How answers and errors look."""
 
     json: Json = False

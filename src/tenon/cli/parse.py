@@ -16,45 +16,47 @@ if TYPE_CHECKING:
 Shapes = dict[str, int | tuple[int, ...]]
 
 
-def parse_bindings(words: Sequence[str] | None) -> tuple[Shapes, ...]:
+def parse_bindings(arguments: Sequence[str] | None) -> tuple[Shapes, ...]:
     """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension.
 
     A name given several times makes as many bindings, in that order; a name given once holds in all of them.
     """
     given: dict[str, list[int | tuple[int, ...]]] = {}
-    for word in words or ():
-        name, sep, dims = word.rpartition("=")
+    for argument in arguments or ():
+        name, sep, dims = argument.rpartition("=")
         try:
             extents = tuple(int(d) for d in dims.replace("x", ",").split(",") if d)
         except ValueError:
             extents = ()
         if not sep or not name or not extents:
-            raise InputError(f"--shape {word}: write NAME=DIMS, as in input=1,3,224,224 or batch=1")
+            raise InputError(f"--shape {argument}: write NAME=DIMS, as in input=1,3,224,224 or batch=1")
         given.setdefault(name, []).append(extents if "," in dims or "x" in dims else extents[0])
-    counts = {len(found) for found in given.values()} - {1}
+    counts = {len(shapes) for shapes in given.values()} - {1}
     if len(counts) > 1:
-        listed = ", ".join(f"{name} {len(found)} times" for name, found in given.items())
+        listed = ", ".join(f"{name} {len(shapes)} times" for name, shapes in given.items())
         raise InputError(f"--shape: {listed}: give each name once, or as often as there are bindings")
     count = max(counts, default=1)
-    return tuple({name: found[i % len(found)] for name, found in given.items()} for i in range(count))
+    return tuple({name: shapes[i % len(shapes)] for name, shapes in given.items()} for i in range(count))
 
 
-def parse_values(words: Sequence[str] | None) -> dict[str, Any]:
+def parse_values(arguments: Sequence[str] | None) -> dict[str, Any]:
     """``sr=16000``, ``flag=true``, ``x=1,2,3`` (a list), ``x=file.npy``: what inputs are fixed to, by name."""
-    found: dict[str, Any] = {}
-    for word in words or ():
-        name, _, text = word.rpartition("=")
-        if not name or not text or name in found:
-            raise InputError(f"--value {word}: write NAME=VALUE, as in sr=16000, x=1,2,3 or x=file.npy; each name once")
+    values: dict[str, Any] = {}
+    for argument in arguments or ():
+        name, _, text = argument.rpartition("=")
+        if not name or not text or name in values:
+            raise InputError(
+                f"--value {argument}: write NAME=VALUE, as in sr=16000, x=1,2,3 or x=file.npy; each name once"
+            )
         if text.lower().endswith(".npy"):
-            found[name] = read_array(Path(text))
+            values[name] = read_array(Path(text))
             continue
-        numbers = [_literal(part.strip(), word) for part in text.split(",") if part.strip()]
-        found[name] = numbers if "," in text else numbers[0] if numbers else text
-    return found
+        numbers = [_literal(part.strip(), argument) for part in text.split(",") if part.strip()]
+        values[name] = numbers if "," in text else numbers[0] if numbers else text
+    return values
 
 
-def _literal(text: str, word: str) -> bool | int | float:
+def _literal(text: str, argument: str) -> bool | int | float:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -62,7 +64,7 @@ def _literal(text: str, word: str) -> bool | int | float:
             return kind(text)
         except ValueError:
             continue
-    raise InputError(f"--value {word}: '{text}' is neither a number, true, false nor a .npy file")
+    raise InputError(f"--value {argument}: '{text}' is neither a number, true, false nor a .npy file")
 
 
 def read_array(path: Path) -> Array:
@@ -81,13 +83,13 @@ def read_array(path: Path) -> Array:
     return np.asarray(array)
 
 
-def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, Path]:
+def parse_pairs(option: str, arguments: Sequence[str] | None) -> dict[str, Path]:
     """NAME=FILE words as a dict; a file alone is for a model's only input, under the name ""."""
     pairs: dict[str, Path] = {}
-    for word in words or ():
-        name, _, file = word.rpartition("=")
+    for argument in arguments or ():
+        name, _, file = argument.rpartition("=")
         if not file or name in pairs:
-            raise InputError(f"{option} {word}: write NAME=FILE, each name once")
+            raise InputError(f"{option} {argument}: write NAME=FILE, each name once")
         pairs[name] = Path(file)
     return pairs
 
@@ -97,43 +99,43 @@ def parse_list(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def parse_words(option: str, words: Sequence[str]) -> dict[str, str]:
+def parse_assignments(option: str, arguments: Sequence[str]) -> dict[str, str]:
     """NAME=WORD words as a dict; a word alone is for everything, under the name ""."""
-    found: dict[str, str] = {}
-    for word in words:
-        name, _, value = word.rpartition("=")
-        if not value or name in found:
-            raise InputError(f"{option} {word}: write NAME=VALUE, each name once")
-        found[name] = value
-    return found
+    values: dict[str, str] = {}
+    for argument in arguments:
+        name, _, value = argument.rpartition("=")
+        if not value or name in values:
+            raise InputError(f"{option} {argument}: write NAME=VALUE, each name once")
+        values[name] = value
+    return values
 
 
 def parse_numbers(option: str, text: str) -> tuple[float, ...]:
     """Comma-separated numbers; a fraction such as 1/255 is one too."""
     try:
-        return tuple(_number(word) for word in text.split(","))
+        return tuple(_number(part) for part in text.split(","))
     except (ValueError, ZeroDivisionError):
         raise InputError(f"{option} {text}: write numbers separated by commas, as in 123.7,116.3,103.5") from None
 
 
-def _number(word: str) -> float:
-    above, sep, below = word.partition("/")
-    return float(above) / float(below) if sep else float(above)
+def _number(text: str) -> float:
+    numerator, sep, denominator = text.partition("/")
+    return float(numerator) / float(denominator) if sep else float(numerator)
 
 
 def parse_head(text: str) -> dict[str, Any]:
     """``ssd strides=8,16 sizes=10/16,32/48 boxes=loc``: a kind, and fields of ``passes.heads.Described``."""
     try:
-        kind, *words = shlex.split(text)
+        kind, *arguments = shlex.split(text)
     except ValueError:
         raise InputError(f"--head {text}: write 'KIND KEY=VALUE ...'") from None
-    found: dict[str, Any] = {"kind": kind}
-    for word in words:
-        name, _, value = word.partition("=")
-        if not value or name in found:
-            raise InputError(f"--head: {word}: write 'KIND KEY=VALUE ...', each key once")
-        found[name] = _head_value(name, value)
-    return found
+    fields: dict[str, Any] = {"kind": kind}
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if not value or name in fields:
+            raise InputError(f"--head: {argument}: write 'KIND KEY=VALUE ...', each key once")
+        fields[name] = _head_value(name, value)
+    return fields
 
 
 def _head_value(name: str, value: str) -> object:
@@ -149,7 +151,7 @@ def _head_value(name: str, value: str) -> object:
 def parse_size(option: str, text: str) -> tuple[int, int]:
     """``480x640``: height and width."""
     try:
-        height, width = (int(word) for word in text.lower().split("x"))
+        height, width = (int(part) for part in text.lower().split("x"))
     except ValueError:
         height = width = 0
     if not (0 < height < 1 << 15 and 0 < width < 1 << 15):

@@ -37,23 +37,24 @@ def profile_model(
     as_json: bool,
 ) -> None:
     with open_engine(source, {**options, "profile": True}, threads, only_speed=True) as engine:
-        found = profile(engine, rounds, warmup, Path(source.name).stem)
+        result = profile(engine, rounds, warmup, Path(source.name).stem)
     if html:
         from tenon.cli.profile_page import page
 
-        write(html, page(found), "--html")
+        write(html, page(result), "--html")
     if as_json:
-        return print_json(found.json())
+        return print_json(result.json())
     width = terminal_width()
-    for section in sections(found, width):
+    for section in sections(result, width):
         console.print(section, markup=False, soft_wrap=True)
         console.print()
     if width is not None:
         console.print("Columns that have no room are left out; --json and --html show all.", markup=False)
+    speed = rate(result.macs, result.plain.min)
     return console.print(
-        f"{found.name} on {found.target}, {found.threads} thread(s): {duration(found.plain.min)} (minimum), "
-        f"{rate(found.macs, found.plain.min):.1f} GMACPS, {found.of_peak(rate(found.macs, found.plain.min)):.0f} % of "
-        f"the measured fp32 peak of {found.peak / 1e9:.0f} GMACPS",
+        f"{result.name} on {result.target}, {result.threads} thread(s): {duration(result.plain.min)} (minimum), "
+        f"{speed:.1f} GMACPS, {result.of_peak(speed):.0f} % of the measured fp32 peak of "
+        f"{result.peak / 1e9:.0f} GMACPS",
         markup=False, soft_wrap=width is None,
     )  # fmt: skip
 
@@ -99,14 +100,15 @@ def _run(title: str, t: Times, width: int | None) -> str:
 
 
 def _operators(p: Profile, rows: Sequence[Row]) -> list[list[str]]:
-    lines, sofar, (_, scale) = [], 0.0, _unit(p)
+    lines, cumulative, (_, scale) = [], 0.0, _unit(p)
     for row in rows:
-        sofar += row.mean
-        facts, found = row.facts, p.speed(row, row.mean)
-        speed = [f"{found.gmacps:.3f}", f"{found.of_peak:.1f}"] if row.macs else ["0.000", ""]
+        cumulative += row.mean
+        facts, speed = row.facts, p.speed(row, row.mean)
+        cells = [f"{speed.gmacps:.3f}", f"{speed.of_peak:.1f}"] if row.macs else ["0.000", ""]
         lines.append([
             row.op, f"{scale * row.start:.3f}", f"{scale * row.first:.3f}", f"{scale * row.mean:.3f}",
-            f"{_percent(row.mean, p.total):.3f}", f"{_percent(sofar, p.total):.3f}", *speed, f"{found.gigabytes:.1f}",
+            f"{_percent(row.mean, p.total):.3f}", f"{_percent(cumulative, p.total):.3f}", *cells,
+            f"{speed.gigabytes:.1f}",
             _shape(facts.strides), _shape(facts.pads), _shape(facts.filter), _shape(facts.output),
             _shape(facts.dilations), row.layer,
         ])  # fmt: skip
@@ -114,12 +116,12 @@ def _operators(p: Profile, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _types(p: Profile) -> list[list[str]]:
-    lines, sofar, (_, scale) = [], 0.0, _unit(p)
+    lines, cumulative, (_, scale) = [], 0.0, _unit(p)
     for t in p.types():
-        sofar += t.mean
+        cumulative += t.mean
         lines.append([
             t.op, str(t.count), f"{scale * t.mean:.3f}", f"{_percent(t.mean, p.total):.3f}",
-            f"{_percent(sofar, p.total):.3f}", f"{t.macs:,}", f"{t.gmacps:.3f}",
+            f"{_percent(cumulative, p.total):.3f}", f"{t.macs:,}", f"{t.gmacps:.3f}",
             f"{p.of_peak(t.gmacps):.1f}" if t.macs else "", str(t.called),
         ])  # fmt: skip
     return lines

@@ -54,12 +54,12 @@ def _timeline(p: Profile, colours: dict[str, str]) -> str:
         label = f"<em>{escape(row.op)}</em>" if width > 4 else ""
         parts.append(
             f"<a href='#r{i}' style='width:{width:.4f}%;background:{colours.get(row.op, _OTHER)}' "
-            f"title='{escape(_told(p, row), quote=True)}'>{label}</a>"
+            f"title='{escape(_tooltip(p, row), quote=True)}'>{label}</a>"
         )
     return "".join(parts)
 
 
-def _told(p: Profile, row: Row) -> str:
+def _tooltip(p: Profile, row: Row) -> str:
     speed = p.speed(row, row.min)
     lines = [
         f"{row.op}  {row.layer}",
@@ -75,8 +75,8 @@ def _types(p: Profile) -> list[tuple[str, str, float]]:
     times: dict[str, list[float]] = {}
     for row in p.rows:
         times.setdefault(row.op, []).append(row.median)
-    found = [(f"{op}, {len(each)}", op, sum(each)) for op, each in times.items()]
-    return sorted(found, key=lambda bar: -bar[2])
+    bars = [(f"{op}, {len(each)}", op, sum(each)) for op, each in times.items()]
+    return sorted(bars, key=lambda bar: -bar[2])
 
 
 def _bars(bars: list[tuple[str, str, float]], p: Profile, colours: dict[str, str], width: int = 100) -> str:

@@ -1,4 +1,4 @@
-"""``tenon run``: real input into a model or a bundle, and the answer for people or programs."""
+"""``tenon run``: run a model or bundle on input files and print the outputs, as text or JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.atomic_write import writing
 from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.draw import draw
 from tenon.cli.model_source import Source, Threads, open_engine
-from tenon.cli.option_groups import Answers
+from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
@@ -27,47 +27,54 @@ from tenon.ir.graph import Array
 
 
 @dataclass(frozen=True)
-class Feeding:
-    """What goes in: an image with changes to its preprocessing, and .npy files by the input's name ("": the only)."""
+class InputFiles:
+    """The inputs of a run: an image with overrides of its preprocessing, and .npy files by input name ("": the only
+    input)."""
 
     image: Path | None
-    changes: Mapping[str, Any]
-    files: Mapping[str, Path]
+    preprocess: Mapping[str, Any]
+    arrays: Mapping[str, Path]
 
 
 def run_model(
-    source: Source, options: dict[str, Any], threads: Threads, feeding: Feeding, answers: Answers, *, as_json: bool
+    source: Source,
+    options: dict[str, Any],
+    threads: Threads,
+    files: InputFiles,
+    output: OutputOptions,
+    *,
+    as_json: bool,
 ) -> None:
-    if feeding.changes and feeding.image is None:
-        raise InputError(f"--{next(iter(feeding.changes))} is for an image, and none was given")
+    if files.preprocess and files.image is None:
+        raise InputError(f"--{next(iter(files.preprocess))} is for an image, and none was given")
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
-    changes = {} if source.bundle else feeding.changes
+    changes = {} if source.bundle else files.preprocess
     engine = open_engine(source, {**options, "preprocess": changes}, threads)
     with engine:
-        feeds, seen = _feeds(engine, feeding, again=source.bundle)
-        names = _labels(answers.labels)
+        feeds, image = _feeds(engine, files, apply_changes=source.bundle)
+        names = _labels(output.labels)
         began = perf_counter()
         results = engine.run(feeds)
         elapsed = perf_counter() - began
-        found = None
-        if seen is not None and (engine.manifest.heads or answers.draw):
-            found = detections(engine, seen, results, answers.threshold, answers.overlap)
+        detected = None
+        if image is not None and (engine.manifest.heads or output.draw):
+            detected = detections(engine, image, results, output.threshold, output.overlap)
         hint = None
-        if seen is not None and found is None and raw_boxes({n: a.shape for n, a in results.items()}):
+        if image is not None and detected is None and raw_boxes({n: a.shape for n, a in results.items()}):
             hint = why_none(engine)
-    if answers.output:
-        _write(answers.output, results)
-    if answers.draw:
-        if found is None or feeding.image is None:
-            raise InputError(f"--draw {answers.draw}: there is no image to draw in")
-        draw(feeding.image, found, names, answers.draw)
+    if output.output:
+        _write(output.output, results)
+    if output.draw:
+        if detected is None or files.image is None:
+            raise InputError(f"--draw {output.draw}: there is no image to draw in")
+        draw(files.image, detected, names, output.draw)
     if as_json:
-        return print_json(_json(results, found, names, answers.top, elapsed))
-    if found is None:
-        _print_best(results, names, answers.top)
+        return print_json(_json(results, detected, names, output.top, elapsed))
+    if detected is None:
+        _print_best(results, names, output.top)
     else:
-        _print_detections(found, names)
+        _print_detections(detected, names)
     console.print(duration(1e3 * elapsed))
     if hint:
         Console(stderr=True, highlight=False).print(f"tenon: no detections are listed: {hint}", markup=False)
@@ -75,13 +82,13 @@ def run_model(
 
 
 def _json(
-    results: Mapping[str, Array], found: list[Detection] | None, names: Sequence[str], top: int, seconds: float
+    results: Mapping[str, Array], detected: list[Detection] | None, names: Sequence[str], top: int, seconds: float
 ) -> dict[str, Any]:
     shapes = {name: list(array.shape) for name, array in results.items()}
     answer: dict[str, Any] = {"seconds": seconds, "shapes": shapes}
-    if found is None:
+    if detected is None:
         return {**answer, "top": {name: _best(array, top, names) for name, array in results.items()}}
-    listed = [{"class": d.kind, "label": label(d, names), "score": d.score, "box": list(d.box)} for d in found]
+    listed = [{"class": d.kind, "label": label(d, names), "score": d.score, "box": list(d.box)} for d in detected]
     return {**answer, "detections": listed}
 
 
@@ -90,13 +97,13 @@ def label(detection: Detection, names: Sequence[str]) -> str:
     return names[detection.kind] if 0 <= detection.kind < len(names) else str(detection.kind)
 
 
-def _print_detections(found: list[Detection], names: Sequence[str]) -> None:
+def _print_detections(detected: list[Detection], names: Sequence[str]) -> None:
     shown = table("class", "score", "left", "top", "right", "bottom", right=(1, 2, 3, 4, 5))
-    for one in found:
-        shown.add_row(label(one, names), f"{one.score:.3f}", *(f"{edge:.0f}" for edge in one.box))
-    if found:
+    for detection in detected:
+        shown.add_row(label(detection, names), f"{detection.score:.3f}", *(f"{edge:.0f}" for edge in detection.box))
+    if detected:
         console.print(shown)
-    console.print(f"{len(found)} found")
+    console.print(f"{len(detected)} found")
 
 
 def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) -> None:
@@ -111,27 +118,27 @@ def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) ->
 
 
 # --------------------------------------------------------------------------------------------- inputs
-def _feeds(engine: Engine, feeding: Feeding, *, again: bool) -> tuple[dict[str, Array], Seen | None]:
-    """The inputs, and how the image among them lies; ``again``: the changes are still to be made."""
-    inputs, feeds, seen = engine.inputs, {}, None
-    for name, path in feeding.files.items():
+def _feeds(engine: Engine, files: InputFiles, *, apply_changes: bool) -> tuple[dict[str, Array], Seen | None]:
+    """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
+    inputs, feeds, image = engine.inputs, {}, None
+    for name, path in files.arrays.items():
         if not name and len(inputs) != 1:
             raise InputError(
                 f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
             )
         feeds[name or next(iter(inputs))] = read_array(path)
-    if feeding.image is not None:
+    if files.image is not None:
         name = image_input(engine, without=feeds)
         preprocessing = engine.manifest.preprocessing[name]
-        if again and feeding.changes:
+        if apply_changes and files.preprocess:
             if preprocessing.within:
                 raise InputError("the preprocessing is compiled into this bundle: compile the model again to change it")
-            preprocessing = preprocessing.changed(feeding.changes)
-        seen = read_image(feeding.image, inputs[name].shape, preprocessing, inputs[name].dtype)
-        feeds[name] = seen.pixels
+            preprocessing = preprocessing.changed(files.preprocess)
+        image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype)
+        feeds[name] = image.pixels
     if not feeds and inputs:
         raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(inputs)}")
-    return feeds, seen
+    return feeds, image
 
 
 def _names(inputs: Mapping[str, Array]) -> str:
@@ -150,14 +157,14 @@ def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]
     flat, text = array.reshape(-1), array.dtype == object
     order = np.arange(flat.size)[:top] if text else np.argsort(-flat.astype(np.float64), kind="stable")[:top]
     vector = flat.size == array.shape[-1] if array.ndim else True
-    found = []
+    entries = []
     for i in order:
-        at: Any = int(i) if vector else [int(v) for v in np.unravel_index(i, array.shape)]
-        entry = {"index": at, "value": flat[i] if text else float(flat[i])}
+        position: Any = int(i) if vector else [int(v) for v in np.unravel_index(i, array.shape)]
+        entry = {"index": position, "value": flat[i] if text else float(flat[i])}
         if vector and i < len(labels):
             entry["label"] = labels[i]
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _write(path: Path, results: dict[str, Array]) -> None:

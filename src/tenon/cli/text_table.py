@@ -56,9 +56,9 @@ def shortened(texts: Sequence[str], width: int) -> list[str]:
     cut = {text: text for text in texts if len(text) <= width}
     left = [text for text in dict.fromkeys(texts) if len(text) > width]
     for heads in [width // 3, *range(width - 2)]:
-        made = {text: _cut(text, width, heads) for text in left}
-        times, taken = Counter(made.values()), set(cut.values())
-        cut |= {text: short for text, short in made.items() if times[short] == 1 and short not in taken}
+        candidates = {text: _cut(text, width, heads) for text in left}
+        times, taken = Counter(candidates.values()), set(cut.values())
+        cut |= {text: short for text, short in candidates.items() if times[short] == 1 and short not in taken}
         left = [text for text in left if text not in cut]
     for n, text in enumerate(left, 1):
         cut[text] = _cut(text, width - 1 - len(str(n)), width // 3) + f"#{n}"

@@ -13,14 +13,14 @@ from tenon.cli.console import console, print_json, table
 from tenon.cli.model_source import Source, weighted
 from tenon.options import Options
 from tenon.pipeline import tune
-from tenon.tune.search import Found
+from tenon.tune.search import LayerTimes
 
 
 def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: int, *, as_json: bool) -> None:
     """Search every model; an interrupt keeps what was measured."""
     chosen = Options.from_environment(**options)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    found: dict[str, list[Found]] = {}
+    results: dict[str, list[LayerTimes]] = {}
     with Progress(*columns, console=Console(stderr=True)) as shown:
         for source in sources:
             task = shown.add_task(source.name, total=None)
@@ -28,10 +28,10 @@ def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: 
             def show(done: int, total: int, layer: str, task: Any = task) -> None:
                 shown.update(task, completed=done, total=total)
 
-            found[source.name] = list(tune(weighted(source.load()), chosen, threads=threads, progress=show))
+            results[source.name] = list(tune(weighted(source.load()), chosen, threads=threads, progress=show))
     if as_json:
-        return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in found.items()}})
-    for name, layers in found.items():
+        return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in results.items()}})
+    for name, layers in results.items():
         summary = _summary(layers)
         console.print(
             f"{name}: {len(layers)} layers, {summary['milliseconds']:.2f} ms tuned; the estimate alone is "
@@ -49,7 +49,7 @@ def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: 
     return console.print(f"kept in {chosen.tuning}", markup=False)
 
 
-def _summary(layers: Sequence[Found]) -> dict[str, Any]:
+def _summary(layers: Sequence[LayerTimes]) -> dict[str, Any]:
     """``excess`` is the time of the estimate's choices over that of the best ones, for the whole model."""
     best = sum(f.count * f.best for f in layers)
     estimated = sum(f.count * f.seconds[f.estimated] for f in layers)

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from tenon.codegen.threads import Sharing, barriers
 from tenon.errors import InternalError
 from tenon.ir.loops import Alloc, Barrier, Bind, If, Kernel, Loop, Outline, Stmt
-from tenon.ir.work_items import Line
+from tenon.ir.work_items import WorkItems
 from tenon.plan.program import Call, Program
 
 Launch = Literal["call", "grid"]
@@ -37,7 +37,7 @@ class Step:
 
     call: Call
     function: str
-    work_items: Line | None
+    work_items: WorkItems | None
     barrier: bool
 
 
@@ -108,7 +108,9 @@ def find(name: str) -> Backend:
     return found
 
 
-def steps_of(program: Program, backend: Backend, printed: Callable[[Kernel, Line | None], str]) -> tuple[Step, ...]:
+def steps_of(
+    program: Program, backend: Backend, printed: Callable[[Kernel, WorkItems | None], str]
+) -> tuple[Step, ...]:
     """The steps of a program, its kernels proved; ``printed`` prints a kernel (with slices of its work items, if those
     are shared) and returns its function's name."""
     sharing = Sharing(program.threads)

@@ -12,7 +12,7 @@ from tenon.codegen.backend import Backend, Launch, Step, TextUnit, require_suppo
 from tenon.codegen.comments import call_facts
 from tenon.ir.loop_text import show
 from tenon.ir.loops import Kernel
-from tenon.ir.work_items import Line
+from tenon.ir.work_items import WorkItems
 from tenon.plan.program import Place, Program
 
 
@@ -34,7 +34,7 @@ class IRText:
         kernels: dict[Kernel, str] = {}
         texts: dict[str, str] = {}  # names by what follows them
 
-        def printed(kernel: Kernel, slices: Line | None) -> str:
+        def printed(kernel: Kernel, slices: WorkItems | None) -> str:
             if kernel not in kernels:
                 name, text = kernel.name, self.kernel(kernel).removeprefix(f"kernel {kernel.name}")
                 while text not in texts and name in texts.values():

@@ -37,7 +37,7 @@ from tenon.ir.loops import (
     Type,
 )
 from tenon.ir.types import DType
-from tenon.ir.work_items import Line
+from tenon.ir.work_items import WorkItems
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
 COMPARE = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
@@ -59,7 +59,7 @@ class Printer(ABC):
         self.env: dict[Var, int] = {}
         self.flat: dict[int, Index] = {}
         self.kernel_name = ""
-        self.line_of: Line | None = None
+        self.line_of: WorkItems | None = None
         self.items: list[tuple[Index, int]] = []  # first item and number of items of each parallel iteration around
         self.f = Function(outlined=False)
         self._print: dict[type, Callable[..., None]] = {
@@ -463,7 +463,7 @@ class Printer(ABC):
             pointer.text = "  " + pointer.text
         return "\n".join(self.f.kept(top.head + top.lines))
 
-    def kernel(self, k: Kernel, slices: Line | None = None) -> str:
+    def kernel(self, k: Kernel, slices: WorkItems | None = None) -> str:
         """Print a kernel, unless an equal one is there already; returns the function's name.
 
         With ``slices`` the function takes two more arguments, ``slice_from`` and ``slice_to``: the work items to run.

@@ -11,7 +11,7 @@ from tenon.codegen.bounds import ConflictError, prove
 from tenon.codegen.count import count
 from tenon.errors import InternalError
 from tenon.ir.loops import Buffer, Kernel
-from tenon.ir.work_items import Line, line
+from tenon.ir.work_items import WorkItems, linearise
 from tenon.plan.program import Call, Place, Program
 
 TINY = 2000
@@ -23,7 +23,7 @@ class Part:
     """A call, and how its work items are divided; thread 0 alone runs it when ``slices`` is None."""
 
     call: Call
-    slices: Line | None
+    slices: WorkItems | None
 
 
 class Sharing:
@@ -57,9 +57,9 @@ def _apart(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _items(kernel: Kernel) -> Line | None:
+def _items(kernel: Kernel) -> WorkItems | None:
     """The work items of a kernel that is worth dividing."""
-    return line(kernel) if count(kernel).instructions >= TINY else None
+    return linearise(kernel) if count(kernel).instructions >= TINY else None
 
 
 def barriers(parts: Sequence[Part]) -> Iterator[bool]:

@@ -21,14 +21,14 @@ def as_array(name: str, value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
     try:
-        found = _exchanged(value)
+        array = _exchanged(value)
     except (TypeError, ValueError, BufferError, RuntimeError, NotImplementedError) as error:
         raise InputError(
             f"input '{name}' is a {type(value).__name__} that cannot be read ({error}): {_REMEDY}"
         ) from None
-    if found.dtype == object:
+    if array.dtype == object:
         raise InputError(f"input '{name}' is a {type(value).__name__}: {_REMEDY}")
-    return found
+    return array
 
 
 def _exchanged(value: Any) -> Array:

@@ -72,15 +72,15 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
 
 def _with_widths(graph: Graph, shapes: Shapes) -> Shapes:
     """The shapes of strings with their bytes behind.  Raises InputError for another width than the graph has."""
-    found = dict(shapes)
+    widened = dict(shapes)
     for value in graph.inputs:
         if value.name in graph.strings:
-            width, given = value.type.shape[-1], found.get(value.name)
-            if found.pop(f"{value.name}.width", width) != width:
+            width, given = value.type.shape[-1], widened.get(value.name)
+            if widened.pop(f"{value.name}.width", width) != width:
                 raise InputError(f"'{value.name}' was read with {width} bytes to a string: give its width to load")
             if given is not None and not isinstance(given, int):
-                found[value.name] = (*given, int(width))
-    return found
+                widened[value.name] = (*given, int(width))
+    return widened
 
 
 def remedy(name: str, type: TensorType, string: bool = False) -> str:
@@ -88,8 +88,8 @@ def remedy(name: str, type: TensorType, string: bool = False) -> str:
     type = replace(type, shape=type.shape[:-1]) if string else type
     names = [d for d in type.shape if isinstance(d, str) and d != ANY_RANK]
     example = ",".join(str(d) if isinstance(d, int) else "N" for d in type.shape)
-    one = f", or --shape {names[0]}=N for the dimension alone" if len(names) == 1 else ""
-    return f"bind it with --shape {name}={example if names else 'N,N,...'}{one}"
+    alternative = f", or --shape {names[0]}=N for the dimension alone" if len(names) == 1 else ""
+    return f"bind it with --shape {name}={example if names else 'N,N,...'}{alternative}"
 
 
 def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, TensorType]:

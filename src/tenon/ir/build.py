@@ -72,12 +72,12 @@ class Builder:
 
     def fresh(self, name: str) -> str:
         """``name``, or with the least number that makes it new: w, w2, w3; a w2 asked for then is w22."""
-        found, n = name, self._used.get(name, 0) + 1
-        while n > 1 and (found := f"{name}{n}") in self._used:
+        candidate, n = name, self._used.get(name, 0) + 1
+        while n > 1 and (candidate := f"{name}{n}") in self._used:
             n += 1
         self._used[name] = n
-        self._used.setdefault(found, 1)
-        return found
+        self._used.setdefault(candidate, 1)
+        return candidate
 
     # ------------------------------------------------------------------------------------ buffers
     def _buffer(self, name: str, dtype: DType, shape: tuple[IndexLike, ...], space: str, lanes: int = 1) -> Buffer:

@@ -26,8 +26,8 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array], step: Step = by_referenc
         arrays = [None if v is None else known[v] if v.data is None else v.data for v in node.inputs]
         for value, array in zip(node.outputs, step(node, arrays), strict=False):
             if (array.dtype, array.shape) != (value.type.dtype.numpy, value.type.dims):
-                found = f"{array.dtype}{list(array.shape)}"
-                raise InternalError(f"{node.op} at {node.origin} gave {found} where its type rule says {value.type}")
+                actual = f"{array.dtype}{list(array.shape)}"
+                raise InternalError(f"{node.op} at {node.origin} gave {actual} where its type rule says {value.type}")
             known[value] = array
         for v in node.inputs:
             if v in known and last[v] is node and not graph.is_output(v):

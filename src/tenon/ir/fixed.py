@@ -23,13 +23,13 @@ ANY_RANK = "..."
 
 def arrays(values: Values | None) -> dict[str, Array]:
     """The values as arrays of numbers.  Raises InputError for anything else."""
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for name, given in (values or {}).items():
         array = as_array(name, given)
         if array.dtype.kind not in "biuf" or not isinstance(name, str):
             raise InputError(f"--value {name}: {str(given)[:80]!r} is not a number or an array of numbers")
-        found[name] = array
-    return found
+        result[name] = array
+    return result
 
 
 def shape_for(name: str, given: Array, type: TensorType) -> tuple[int, ...]:
@@ -46,15 +46,15 @@ def shape_for(name: str, given: Array, type: TensorType) -> tuple[int, ...]:
     open_axes = [i for i, d in enumerate(shape) if not isinstance(d, int)]
     rest = math.prod(d for d in shape if isinstance(d, int))
     if given.ndim == len(shape):
-        found = tuple(map(int, given.shape))
+        chosen = tuple(map(int, given.shape))
     elif given.ndim == 1 and len(open_axes) <= 1 and rest:
-        found = tuple(d if isinstance(d, int) else given.size // rest for d in shape)
+        chosen = tuple(d if isinstance(d, int) else given.size // rest for d in shape)
     else:
         raise ShapeError(f"--value {name}: an array of shape {list(given.shape)} for an input {type}")
-    fits = all(d == e for d, e in zip(shape, found, strict=True) if isinstance(d, int))
-    if not fits or math.prod(found) != given.size:
+    fits = all(d == e for d, e in zip(shape, chosen, strict=True) if isinstance(d, int))
+    if not fits or math.prod(chosen) != given.size:
         raise ShapeError(f"--value {name}: an array of shape {list(given.shape)} for an input {type}")
-    return found
+    return chosen
 
 
 def bindings(values: Mapping[str, Array], types: Mapping[str, TensorType]) -> dict[str, Sequence[int]]:

@@ -194,9 +194,9 @@ class Graph:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def place(self, node: Node) -> int:
+    def position(self, node: Node) -> int:
         """A number that is larger the later a node stands, until another is added."""
-        return self._nodes.place(node)
+        return self._nodes.position(node)
 
     def is_output(self, value: Value) -> bool:
         return any(v is value for v in self.outputs)
@@ -206,9 +206,9 @@ class Graph:
 
     def constants(self) -> list[Value]:
         """Every constant that a node reads or the graph returns, in order of first use."""
-        found = {id(v): v for node in self for v in node.inputs if v is not None and v.constant}
-        found.update({id(v): v for v in self.outputs if v.constant})
-        return list(found.values())
+        by_id = {id(v): v for node in self for v in node.inputs if v is not None and v.constant}
+        by_id.update({id(v): v for v in self.outputs if v.constant})
+        return list(by_id.values())
 
     def values(self) -> list[Value]:
         """Inputs, constants and results, each once."""
@@ -307,8 +307,8 @@ class Graph:
         new.inputs = [of(v) for v in self.inputs]
         for node in self:
             inputs = [None if v is None else of(v) for v in node.inputs]
-            made = new.add(node.op, inputs, [v.name for v in node.outputs], node.origin, infer=False)
-            for old, value in zip(node.outputs, made.outputs, strict=True):
+            new_node = new.add(node.op, inputs, [v.name for v in node.outputs], node.origin, infer=False)
+            for old, value in zip(node.outputs, new_node.outputs, strict=True):
                 value._type = old._type
                 twin[old] = value
         new.outputs = [of(v) for v in self.outputs]

@@ -159,8 +159,8 @@ class Index:
         return self - other - 1
 
     def __repr__(self) -> str:
-        words = [f"{a!r}" if k == 1 else f"{k}*{a!r}" for a, k in self.terms]
-        return " + ".join(words + ([str(self.const)] if self.const or not words else []))
+        terms = [f"{a!r}" if k == 1 else f"{k}*{a!r}" for a, k in self.terms]
+        return " + ".join(terms + ([str(self.const)] if self.const or not terms else []))
 
 
 IndexLike = Index | int

@@ -86,9 +86,9 @@ class _Parser:
 
     def has(self, token: str) -> bool:
         """Take the token if it comes next."""
-        found = self.peek() == token
-        self.at += found
-        return found
+        matches = self.peek() == token
+        self.at += matches
+        return matches
 
     # --------------------------------------------------------------------------------------- indices
     def index(self) -> Index:
@@ -113,20 +113,20 @@ class _Parser:
         return Index(((Quotient(of, by, rest), 1),))
 
     def indices(self, close: str = "]") -> tuple[Index, ...]:
-        found = []
+        indices = []
         while not self.has(close):
-            found.append(self.index())
+            indices.append(self.index())
             self.has(",")
-        return tuple(found)
+        return tuple(indices)
 
     def facts(self) -> tuple[Index, ...]:
-        found = []
+        facts = []
         while True:
-            found.append(self.index())
+            facts.append(self.index())
             self.take(">=")
             self.take("0")
             if not self.has(","):
-                return tuple(found)
+                return tuple(facts)
 
     # ----------------------------------------------------------------------------------- declarations
     def type(self) -> Type:
@@ -173,13 +173,13 @@ class _Parser:
             return self.guarded()
         return self.operation(name) if self.peek() == "(" else self.refs[name]
 
-    def place(self) -> tuple[Buffer, tuple[Index, ...]]:
+    def access(self) -> tuple[Buffer, tuple[Index, ...]]:
         buffer = self.buffers[self.take()]
         self.take("[")
         return buffer, self.indices()
 
     def load(self) -> Expr:
-        buffer, at = self.place()
+        buffer, at = self.access()
         return Load(buffer, at, self.type() if self.has(":") else buffer.type)
 
     def guarded(self) -> Expr:
@@ -218,7 +218,7 @@ class _Parser:
     def statement(self) -> Stmt:
         word = self.peek()
         if self.peek(1) == "[" and word in self.buffers:
-            buffer, at = self.place()
+            buffer, at = self.access()
             self.take("=")
             return Store(buffer, at, self.expr())
         self.take()
@@ -228,7 +228,7 @@ class _Parser:
             case "alloc":
                 return Alloc(self.buffer())
             case "prefetch":
-                return Prefetch(*self.place())
+                return Prefetch(*self.access())
             case "barrier":
                 return Barrier()
             case "for":

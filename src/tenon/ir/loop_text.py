@@ -55,8 +55,8 @@ def show(kernel: Kernel) -> str:
 
 def show_index(i: Index) -> str:
     """An index with every quotient and remainder in parentheses."""
-    words = [_atom(a) if k == 1 else f"{k}*{_atom(a)}" for a, k in i.terms]
-    return " + ".join(words + ([str(i.const)] if i.const or not words else []))
+    terms = [_atom(a) if k == 1 else f"{k}*{_atom(a)}" for a, k in i.terms]
+    return " + ".join(terms + ([str(i.const)] if i.const or not terms else []))
 
 
 def _atom(atom: Atom) -> str:

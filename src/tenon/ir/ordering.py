@@ -40,7 +40,7 @@ class Order(Generic[T]):
     def __contains__(self, item: object) -> bool:
         return item in self._label
 
-    def place(self, item: T) -> int:
+    def position(self, item: T) -> int:
         """A number that is larger the later an element stands, until another is put in."""
         return self._label[item]
 

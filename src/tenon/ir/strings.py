@@ -47,7 +47,7 @@ def encoded(strings: Array, most: int | None = None) -> Array:
 def decoded(data: Array) -> Array:
     """The strings of bytes [..., W], as an array of Python's; what is not UTF-8 is replaced."""
     rows = np.ascontiguousarray(data).reshape(-1, data.shape[-1])
-    found = np.empty(len(rows), object)
+    texts = np.empty(len(rows), object)
     for i, row in enumerate(rows):
-        found[i] = bytes(row).partition(b"\0")[0].decode(errors="replace")
-    return found.reshape(data.shape[:-1])
+        texts[i] = bytes(row).partition(b"\0")[0].decode(errors="replace")
+    return texts.reshape(data.shape[:-1])

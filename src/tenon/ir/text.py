@@ -126,10 +126,10 @@ class _Parser:
             rng = np.random.default_rng(int(given[1]) if given else zlib.crc32(name.encode()))
             return rng.uniform(-1, 1, dims).astype(dtype)
         if text.startswith("["):
-            words = [w.strip() for w in text[1:-1].split(",") if w.strip()]
+            elements = [w.strip() for w in text[1:-1].split(",") if w.strip()]
             if type.dtype is DType.BOOL:
-                return np.array([w == "True" for w in words], dtype).reshape(dims)
-            return np.array([dtype.type(w) for w in words], dtype).reshape(dims)
+                return np.array([w == "True" for w in elements], dtype).reshape(dims)
+            return np.array([dtype.type(w) for w in elements], dtype).reshape(dims)
         if text.startswith("base64"):
             raw = base64.b64decode(text.split('"')[1], validate=True)
             return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(dims)
@@ -151,9 +151,9 @@ class _Parser:
         declared = [m for m in _DECLARED.finditer(match[1]) if m[1]]
         node = graph.add(op, inputs, [_name(m[1]) for m in declared], _origin(origin), infer=False)
         for value, m in zip(node.outputs, declared, strict=True):
-            made = self.define(m[1], m[2])
-            if made.typed:
-                value.type = made.type
+            defined = self.define(m[1], m[2])
+            if defined.typed:
+                value.type = defined.type
             self.values[value.name] = value
 
 

@@ -19,14 +19,14 @@ Rule = Callable[[Graph], Iterator[Breach]]
 
 def defined_before_use(graph: Graph) -> Iterator[Breach]:
     """Every input is a graph input, a constant, or the output of an earlier node."""
-    there = {id(v) for v in graph.inputs}
+    defined = {id(v) for v in graph.inputs}
     for node in graph:
         for v in node.inputs:
-            if v is not None and not v.constant and id(v) not in there:
+            if v is not None and not v.constant and id(v) not in defined:
                 yield node.origin, f"{node} reads '{v.name}' before it is made"
-        there.update(id(v) for v in node.outputs)
+        defined.update(id(v) for v in node.outputs)
     for v in graph.outputs:
-        if not v.constant and id(v) not in there:
+        if not v.constant and id(v) not in defined:
             yield f"output '{v.name}'", "nothing makes it"
 
 
@@ -103,11 +103,11 @@ STRUCTURE: tuple[Rule, ...] = (
 
 def verify(graph: Graph, after: str = "", *, typed: bool = True) -> None:
     """Raise InternalError if a rule is broken; ``typed`` also checks types, which an unbound graph lacks."""
-    found = _breaches(graph, STRUCTURE) or (_breaches(graph, (types_follow,)) if typed else [])
-    if found:
+    breaches = _breaches(graph, STRUCTURE) or (_breaches(graph, (types_follow,)) if typed else [])
+    if breaches:
         late = f" after '{after}'" if after else ""
-        more = [f"  ... and {len(found) - 10} more"] if len(found) > 10 else []
-        raise InternalError("\n".join([f"illegal graph '{graph.name}'{late}", *found[:10], *more]))
+        more = [f"  ... and {len(breaches) - 10} more"] if len(breaches) > 10 else []
+        raise InternalError("\n".join([f"illegal graph '{graph.name}'{late}", *breaches[:10], *more]))
 
 
 def _breaches(graph: Graph, rules: tuple[Rule, ...]) -> list[str]:

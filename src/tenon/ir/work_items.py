@@ -16,7 +16,7 @@ from tenon.ir.loops import Bind, If, Kernel, Loop, Outline, Stmt
 
 
 @dataclass
-class Line:
+class WorkItems:
     """``first`` is where a parallel loop's first item lies (it moves with the parallel loops around), ``each`` how
     many items one trip of it has."""
 
@@ -26,32 +26,32 @@ class Line:
 
 
 @lru_cache(maxsize=1024)
-def line(kernel: Kernel) -> Line | None:
+def linearise(kernel: Kernel) -> WorkItems | None:
     """None for a kernel without parallel loops.  Raises InternalError if one has no known number of trips."""
-    found = Line()
-    found.length = _lay(kernel.body, Index(), found)
-    return found if found.each else None
+    items = WorkItems()
+    items.length = _assign(kernel.body, Index(), items)
+    return items if items.each else None
 
 
-def _lay(body: tuple[Stmt, ...], start: Index, found: Line) -> int:
+def _assign(body: tuple[Stmt, ...], start: Index, items: WorkItems) -> int:
     """Place the items of ``body`` from ``start`` on; returns how many there are."""
     count = 0
     for s in body:
         if isinstance(s, Loop) and s.kind == "parallel":
             inside = _count(s.body)
-            found.first[s.var], found.each[s.var] = start + count, max(1, inside)
-            _lay(s.body, start + count + Index(((s.var, inside),)), found)
-            count += trips(s) * max(1, inside)
+            items.first[s.var], items.each[s.var] = start + count, max(1, inside)
+            _assign(s.body, start + count + Index(((s.var, inside),)), items)
+            count += iterations(s) * max(1, inside)
         elif isinstance(s, Loop | Bind | If | Outline):
-            count += _lay(s.body, start + count, found)
+            count += _assign(s.body, start + count, items)
     return count
 
 
 def _count(body: tuple[Stmt, ...]) -> int:
-    return _lay(body, Index(), Line())
+    return _assign(body, Index(), WorkItems())
 
 
-def trips(loop: Loop) -> int:
+def iterations(loop: Loop) -> int:
     """The most trips of a parallel loop."""
     known = [b.const for b in loop.var.below if not b.terms]
     if not known:

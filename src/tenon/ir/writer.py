@@ -176,17 +176,17 @@ class Writer:
 
     def need(self, value: object) -> list[str]:
         """The graph inputs that a value is computed from, which are noted: their values must be known."""
-        found, todo, seen = list[str](), [value], set[int]()
+        names, todo, visited = list[str](), [value], set[int]()
         while todo:
-            one = todo.pop()
-            if isinstance(one, Value) and id(one) not in seen:
-                seen.add(id(one))
-                if one in self.graph.inputs:
-                    found.append(one.name)
-                elif one.producer is not None:
-                    todo += one.producer.inputs
-        self.needs.update(dict.fromkeys(found))
-        return sorted(found)
+            current = todo.pop()
+            if isinstance(current, Value) and id(current) not in visited:
+                visited.add(id(current))
+                if current in self.graph.inputs:
+                    names.append(current.name)
+                elif current.producer is not None:
+                    todo += current.producer.inputs
+        self.needs.update(dict.fromkeys(names))
+        return sorted(names)
 
     def _fold(self, node: Node) -> tuple[Array, ...] | None:
         """The node's results if they are known now."""
@@ -292,6 +292,6 @@ def evaluate(node: Node) -> tuple[Array, ...]:
         if (array.dtype, array.shape) != (value.type.dtype.numpy, value.type.dims):
             if array.dtype.kind == "f" and not value.type.dtype.is_float:
                 raise ShapeError(f"{node.op.name} is not defined for {value.type.dtype}")
-            found = f"{array.dtype}{list(array.shape)}"
-            raise InternalError(f"{node.origin}: {node.op} gave {found} where its type rule says {value.type}")
+            actual = f"{array.dtype}{list(array.shape)}"
+            raise InternalError(f"{node.origin}: {node.op} gave {actual} where its type rule says {value.type}")
     return results[: len(node.outputs)]

@@ -26,7 +26,7 @@ def _producers(match: Match) -> list[Node]:
         for v in node.inputs
         if v is not None and v.producer is not None and not match.graph.is_output(v) and set(v.uses) == {node}
     }
-    return sorted(made, key=lambda other: (_is_pointwise(other), -match.graph.place(other)))
+    return sorted(made, key=lambda other: (_is_pointwise(other), -match.graph.position(other)))
 
 
 @rule(Apply("*"))

@@ -11,7 +11,7 @@ from tenon.errors import Problem, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.loops import Kernel
 from tenon.ir.types import LARGEST_BUFFER, TensorType
-from tenon.ir.work_items import line
+from tenon.ir.work_items import linearise
 from tenon.kernels.halo import halo
 from tenon.kernels.image import Image
 from tenon.ops.base import Arg, Input, Output, Scratch, Weights
@@ -200,7 +200,7 @@ class _Lowering:
         """How many threads need such memory of their own at once: no more than there are work items."""
         if not wanted.per_thread:
             return 1
-        shared = line(kernel)
+        shared = linearise(kernel)
         return min(self.setting.threads, shared.length if shared else 1)
 
     def argument(self, node: Node, kernel: Kernel, arg: Arg, scratch: dict[tuple[Node, str], Place]) -> Place:

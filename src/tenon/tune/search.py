@@ -34,7 +34,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerTimes:
     """Measured times of one layer's candidates, and the one that the estimate would have taken."""
 
     layer: str
@@ -63,16 +63,16 @@ class Job:
 
 def jobs(graph: Graph, setting: Setting) -> list[Job]:
     """The layers of a graph that can be computed in more than one way, each once."""
-    found: dict[str, Job] = {}
+    by_layer: dict[str, Job] = {}
     for node in graph:
         name = key(node)
-        if name in found:
-            found[name] = replace(found[name], count=found[name].count + 1)
+        if name in by_layer:
+            by_layer[name] = replace(by_layer[name], count=by_layer[name].count + 1)
             continue
         candidates = operator(node).candidates(site(node, setting))
         if len(candidates) > 1:
-            found[name] = Job(node, candidates, 1)
-    return list(found.values())
+            by_layer[name] = Job(node, candidates, 1)
+    return list(by_layer.values())
 
 
 def search(
@@ -85,7 +85,7 @@ def search(
     threads: int = 1,
     repeat: int = 12,
     progress: Progress = lambda done, total, layer: None,
-) -> Iterator[Found]:
+) -> Iterator[LayerTimes]:
     """Measure what the table does not know yet, layer by layer; what is known is given without measuring."""
     work = jobs(graph, setting)
     kind = kind_of(target, options, threads)
@@ -99,7 +99,7 @@ def search(
             # A candidate measured alone would be compared with times from another hour: all are measured together.
             seconds = measure(job, target, setting, options, threads, repeat)
             table.put(kind, name, seconds)
-        yield Found(name, job.count, seconds, job.candidates[0].key)
+        yield LayerTimes(name, job.count, seconds, job.candidates[0].key)
     progress(len(work), len(work), "")
 
 
@@ -116,7 +116,7 @@ def measure(
     """Seconds of every candidate, the least of ``repeat`` interleaved runs."""
 
     def build(algorithm: Algorithm) -> Engine:
-        program = alone(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
+        program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
         return open_bundle(Bundle.of(program, target, options), threads=threads)
 
     with ThreadPoolExecutor(2) as pool:
@@ -142,14 +142,17 @@ def _timed(engine: Engine) -> float:
     return perf_counter() - began
 
 
-def alone(node: Node, setting: Setting) -> Program:
+def single_layer_program(node: Node, setting: Setting) -> Program:
     """A program of one layer, without the conversions between layouts that its neighbours would share."""
     graph = Graph("layer")
     twin: dict[Value, Value] = {}
     for value in node.inputs:
         if value is not None and value not in twin:
-            made = value if value.constant else graph.add_input(f"x{len(twin)}", value.type)
-            twin[value] = Value(value.name, value.type, value.data) if value.constant else made
+            twin[value] = (
+                Value(value.name, value.type, value.data)
+                if value.constant
+                else graph.add_input(f"x{len(twin)}", value.type)
+            )
     inputs = [None if v is None else twin[v] for v in node.inputs]
     new = graph.add(node.op, inputs, [f"y{i}" for i in range(len(node.outputs))], node.origin)
     graph.outputs = list(new.outputs)

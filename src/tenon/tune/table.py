@@ -67,12 +67,12 @@ class Table:
     def nearest(self, kind: Kind) -> Times:
         """The same, where a layer was not measured with as many threads with the next smaller number that it was
         measured with, else with the next larger one."""
-        found: Times = {}
-        every = self._read(kind)
-        for threads in sorted(every, key=lambda n: (n > kind.threads, abs(n - kind.threads))):
-            for layer, seconds in every[threads].items():
-                found.setdefault(layer, seconds)
-        return found
+        times: Times = {}
+        by_threads = self._read(kind)
+        for threads in sorted(by_threads, key=lambda n: (n > kind.threads, abs(n - kind.threads))):
+            for layer, seconds in by_threads[threads].items():
+                times.setdefault(layer, seconds)
+        return times
 
     def put(self, kind: Kind, layer: str, seconds: Mapping[str, float]) -> None:
         """Remember measurements; each call is durable by itself, so a search can be interrupted."""
@@ -90,7 +90,7 @@ class Table:
 
     def _read(self, kind: Kind) -> dict[int, Times]:
         """Times by number of threads."""
-        found: dict[int, Times] = {}
+        by_threads: dict[int, Times] = {}
         try:
             if not self.path.exists():
                 return {}
@@ -105,11 +105,11 @@ class Table:
                     query, (kind.target, kind.compiler, kind.generator)
                 ):
                     if _plausible(threads, layer, candidate, seconds):
-                        found.setdefault(threads, {}).setdefault(layer, {})[candidate] = seconds
+                        by_threads.setdefault(threads, {}).setdefault(layer, {})[candidate] = seconds
         except (OSError, ValueError, sqlite3.Error) as error:
             warn(f"{self.path}: not a usable tuning table ({error}), compiling by the estimate alone: {_REMEDY}")
             return {}
-        return found
+        return by_threads
 
 
 _REMEDY = "delete it, or name another with --table or TENON_TUNING"

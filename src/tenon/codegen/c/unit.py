@@ -11,7 +11,7 @@ from tenon.codegen.c.split_units import split
 from tenon.codegen.comments import call_comment
 from tenon.codegen.function import PrintedFunction
 from tenon.ir.loops import Kernel
-from tenon.ir.work_items import Line
+from tenon.ir.work_items import WorkItems
 from tenon.plan.program import Place, Program, Region
 
 REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)
@@ -54,7 +54,7 @@ def print_unit(
     c.taken |= {f"{p.name}{end}" for p in programs for end in ("", "_profile", "_phase")}
     names: dict[tuple[Kernel, bool], str] = {}
 
-    def printed(kernel: Kernel, slices: Line | None) -> str:
+    def printed(kernel: Kernel, slices: WorkItems | None) -> str:
         key = kernel, slices is not None
         names[key] = names.get(key) or c.kernel(kernel, slices)
         return names[key]
@@ -135,14 +135,14 @@ def _call(c: C, step: Step) -> str:
     return f"  {step.function}({', '.join(args)});"
 
 
-def _address(items: Line | None, place: Place) -> str:
+def _address(items: WorkItems | None, place: Place) -> str:
     """Where an argument lies; the bytes of scratch memory of the thread that runs the part."""
     offset = f" + {place.offset}" if place.offset else ""
     own = f" + (intptr_t){_own(items, place)} * {place.stride}" if place.stride and items else ""
     return f"({place.region}{offset}{own})" if offset or own else str(place.region)
 
 
-def _own(items: Line, place: Place) -> str:
+def _own(items: WorkItems, place: Place) -> str:
     """The number of a thread's own memory: where there are fewer copies than threads, the first of its work items."""
     few = f"(parts > {items.length} ? part * {items.length} / parts : part)"
     return "part" if place.copies < items.length else few
