@@ -22,7 +22,7 @@ from tenon.ops import registry
 from tenon.ops.base import Case, Operator
 from tenon.ops.region import RoiAlign
 from tenon.passes import optimize
-from tenon.passes.tolerance import EXACT, UNIT
+from tenon.passes.tolerance import UNIT
 from tenon.plan.lower import check
 from tenon.plan.lowering_context import Setting, site
 
@@ -30,9 +30,6 @@ T = TypeVar("T")
 
 INTERNAL = frozenset({"Reorder", "Fused", "SeparableConv"})
 """Operators that only passes and the planner make."""
-
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators whose operands have one type in a model, even where kernels take two."""
 
 ORDERED = frozenset({
     "ArgMax", "ArgMin", "DirectMaxPool", "GlobalMaxPool", "Max", "MaxPool", "MaxPoolWithIndices", "Min",
@@ -340,7 +337,9 @@ def fractional(array: Array) -> bool:
 
 def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     """Whether the result is specified for such operands."""
-    if node.op.name in PRODUCTS and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
+    op = node.op
+    assert isinstance(op, Operator)
+    if op.bilinear and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
         return False
     if node.op.name in PLACES:
         return all(tame(a) for a in floats)
@@ -352,7 +351,7 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # others may be any integer
         return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
     stored_only = result.carrier is not result and result not in UNIT
-    if stored_only and node.op.name not in EXACT | {"Cast", "QuantizeLinear"}:
+    if stored_only and not (op.exact() or (op.converts and op.name != "DequantizeLinear")):
         return False  # ONNX computes neither in floats of 8 bits nor in integers of 4: where to round is not said
     if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # zero by zero is NaN
         return False

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowered import MACHINES, make_site, settle
@@ -69,7 +69,7 @@ def test_keys_are_read_back(kind: type[Algorithm]) -> None:
         assert each.key.split()[0] == kind.name
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(
     st.tuples(st.integers(1, 9), st.integers(1, 9)), st.tuples(st.integers(1, 9), st.integers(1, 9)),
     st.sampled_from(TAPS), st.sampled_from([F32, DType.F16]), st.sampled_from([1, 2, 5]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interpret import interpret
@@ -22,11 +22,15 @@ from tenon.ops.move import Reorder
 from tenon.plan.layouts import assign_layouts
 from tenon.plan.lowering_context import Setting
 
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A machine that is busy with other things draws slowly."""
+
 PAIRS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 HALOS = st.lists(PAIRS, max_size=3).map(tuple)
 LAYOUTS = st.builds(Layout, st.sampled_from([ALL_CHANNELS, 1, 4, 16]), HALOS)
 
 
+@UNHURRIED
 @given(LAYOUTS, LAYOUTS)
 def test_texts_differ_where_layouts_do(a: Layout, b: Layout) -> None:
     assert (str(a) == str(b)) == (a == b)
@@ -35,6 +39,7 @@ def test_texts_differ_where_layouts_do(a: Layout, b: Layout) -> None:
     assert (str(types[0]) == str(types[1])) == (types[0] == types[1])
 
 
+@UNHURRIED
 @given(LAYOUTS)
 def test_texts_are_read_back(layout: Layout) -> None:
     assert Layout.parse(str(layout)) == layout
@@ -67,7 +72,7 @@ def test_kinds_have_names(layout: Layout, kind: LayoutKind, text: str) -> None:
     assert layout.image == (kind is not LayoutKind.ROW_MAJOR)
 
 
-@settings(deadline=None)
+@UNHURRIED
 @given(LAYOUTS, st.integers(1, 3), st.integers(1, 19), st.lists(st.integers(1, 4), min_size=3, max_size=3))
 def test_what_is_packed_is_unpacked(layout: Layout, n: int, channels: int, spatial: list[int]) -> None:
     shape = (n, channels, *spatial[: len(layout.halo)])

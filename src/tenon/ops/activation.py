@@ -14,14 +14,19 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, less, maximum, minimum, op, select
 from tenon.ir.types import TensorType
 from tenon.kernels import math as functions
-from tenon.ops.base import Case, register
+from tenon.ops.base import Accuracy, Case, register
 from tenon.ops.elementwise import Pointwise, Unary
 from tenon.ops.pointwise import erf
+
+LOST_TO_ONE = 2.0**-24
+"""Error of exp(x) - 1 computed so: what x has below that goes in the sum with one."""
 
 
 @register
 @dataclass(frozen=True)
 class Relu(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, x: Expr) -> Expr:
         return maximum(0.0, x)
 
@@ -73,6 +78,7 @@ class Clip(Pointwise):
     """Limit to [min, max]; either bound may be absent."""
 
     arity: ClassVar[tuple[int, int]] = (1, 3)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def scalar(self, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
         x = x if low is None else maximum(low, x)
@@ -98,6 +104,7 @@ class Clip(Pointwise):
 @dataclass(frozen=True)
 class Sigmoid(Unary):
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.sigmoid(x)
@@ -110,6 +117,7 @@ class Sigmoid(Unary):
 @dataclass(frozen=True)
 class Tanh(Unary):
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.tanh(x)
@@ -134,6 +142,8 @@ class HardSigmoid(Unary):
 @register
 @dataclass(frozen=True)
 class HardSwish(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+
     def scalar(self, x: Expr) -> Expr:
         return x * functions.clamp(x * (1 / 6) + 0.5, 0.0, 1.0)
 
@@ -146,6 +156,8 @@ class HardSwish(Unary):
 class Elu(Unary):
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    least_error: ClassVar[float] = LOST_TO_ONE
 
     def scalar(self, x: Expr) -> Expr:
         return select(less(x, 0.0), (functions.exp(x) - 1.0) * self.alpha, x)
@@ -160,6 +172,8 @@ class Selu(Unary):
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    least_error: ClassVar[float] = LOST_TO_ONE
 
     def scalar(self, x: Expr) -> Expr:
         return select(less(x, 0.0), (functions.exp(x) - 1.0) * (self.alpha * self.gamma), x * self.gamma)
@@ -174,6 +188,8 @@ class Selu(Unary):
 class Celu(Unary):
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    least_error: ClassVar[float] = LOST_TO_ONE
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         if not self.alpha:
@@ -197,6 +213,7 @@ class Celu(Unary):
 @dataclass(frozen=True)
 class Softplus(Unary):
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.softplus(x)
@@ -219,6 +236,7 @@ class Softsign(Unary):
 @dataclass(frozen=True)
 class ThresholdedRelu(Unary):
     alpha: float = 1.0
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return select(less(self.alpha, x), x, 0.0)
@@ -234,6 +252,7 @@ class Swish(Unary):
 
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return x * functions.sigmoid(x * self.alpha)
@@ -254,6 +273,7 @@ class Gelu(Unary):
 
     approximate: str = "none"
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         if self.approximate == "tanh":
@@ -280,6 +300,7 @@ class Mish(Unary):
     """x tanh(log(1 + e**x)), which is x n / (n + 2) with n = e**x (e**x + 2)."""
 
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         e = functions.exp(minimum(20.0, x))

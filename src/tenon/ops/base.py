@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -133,14 +134,57 @@ def register(cls: _T) -> _T:
     return cls
 
 
+class Accuracy(Enum):
+    """How far a result computed in floats may be off, its operands being exact."""
+
+    EXACT = "not at all"
+    RESULT = "by a fraction of the result"
+    PARTS = "by a fraction of the largest operand or result, or of one where these are larger, as what is summed is"
+
+
 @dataclass(frozen=True)
 class Operator(ABC):
-    """Base of all operators; the defaults are safe: row-major operands, nothing aliased, nothing fused."""
+    """Base of all operators; the defaults are safe: row-major operands, nothing aliased, nothing fused.
+
+    The class variables are its traits: passes ask for them, never for names.  ``tests/unit/test_traits.py`` holds each
+    against the reference, on the operator's own cases.
+    """
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
     """Least and most number of inputs."""
     fusable: ClassVar[bool] = False
     """Whether ``lower`` applies ``site.epilogue`` to what it stores."""
+    accuracy: ClassVar[Accuracy] = Accuracy.RESULT
+    """How far a result may be off; of operators that move, it is ``EXACT`` anyway (see ``exact``)."""
+    least_error: ClassVar[float] = 0.0
+    """By how much a result of f32 may be off however small operands and result are."""
+    moves: ClassVar[bool] = False
+    """Results are elements of the operands as they are, whatever their type, or follow from shapes and attributes."""
+    converts: ClassVar[bool] = False
+    """Results are the elements of the first operand, in another type or on another scale."""
+    commutative: ClassVar[bool] = False
+    """Operands may be exchanged."""
+    neutral: ClassVar[float | None] = None
+    """The number that as second operand leaves the first as it is."""
+    one_is_itself: ClassVar[bool] = False
+    """An operator of many operands that returns the only one."""
+    bilinear: ClassVar[bool] = False
+    """A sum of products of the first operand's elements with the second's, its weights, and a third operand."""
+    along_axis: ClassVar[bool] = False
+    """Has an attribute ``axis`` and treats all other axes of its first operand alike, in whatever order they are."""
+    bf16_images: ClassVar[bool] = False
+    """Kernels take and give images of bf16."""
+    shape_operands: ClassVar[frozenset[int]] = frozenset()
+    """Operands in floats that the extents of the result follow from."""
+
+    @classmethod
+    def exact(cls) -> bool:
+        """Whether nothing is rounded."""
+        return cls.moves or cls.accuracy is Accuracy.EXACT
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        """Whether the only result, of the first operand's type and shape, is that operand as it is."""
+        return False
 
     @property
     def name(self) -> str:
@@ -294,7 +338,33 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 
 
 __all__ = [
-    "REGISTRY", "ROUNDED", "Algorithm", "Alias", "Arg", "Callable", "Case", "Cost", "Input", "Layout", "Layouts",
-    "Limits", "Operator", "Output", "Scratch", "Site", "Step", "Weights", "broadcast_dims", "broadcast_shapes",
-    "const_input", "conv_images", "field", "needs_clear", "padding_mask", "register", "typed", "widened",
+    "REGISTRY",
+    "ROUNDED",
+    "Accuracy",
+    "Algorithm",
+    "Alias",
+    "Arg",
+    "Callable",
+    "Case",
+    "Cost",
+    "Input",
+    "Layout",
+    "Layouts",
+    "Limits",
+    "Operator",
+    "Output",
+    "Scratch",
+    "Site",
+    "Step",
+    "Weights",
+    "broadcast_dims",
+    "broadcast_shapes",
+    "const_input",
+    "conv_images",
+    "field",
+    "needs_clear",
+    "padding_mask",
+    "register",
+    "typed",
+    "widened",
 ]  # fmt: skip

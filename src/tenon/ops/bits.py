@@ -14,7 +14,7 @@ from tenon.ir.graph import Array
 from tenon.ir.loops import Expr, cast, less, op, select
 from tenon.ir.types import DType
 from tenon.kernels import math as functions
-from tenon.ops.base import Case, register
+from tenon.ops.base import Accuracy, Case, register
 from tenon.ops.elementwise import Pointwise
 
 
@@ -23,6 +23,7 @@ class Bits(Pointwise):
     """A pointwise operator of integers."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         if any(d.is_float or d.is_small_float for d in dtypes):

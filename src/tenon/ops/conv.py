@@ -94,6 +94,8 @@ class Conv(Operator):
     strides: Ints = ()
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
+    bilinear: ClassVar[bool] = True
+    bf16_images: ClassVar[bool] = True
 
     def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
         kernel = self.kernel_shape or w[2:]
@@ -278,6 +280,7 @@ class ConvTranspose(Operator):
     strides: Ints = ()
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
+    bilinear: ClassVar[bool] = True
 
     def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
         """Each axis with ``before`` and ``after`` counting what is cut off the full result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,10 @@ class Cast(Pointwise):
     to: str = "f32"
     saturate: int = 1
     round_mode: str = "up"
+    converts: ClassVar[bool] = True
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        return True
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         return DType(self.to)
@@ -128,6 +133,7 @@ class BitCast(Operator):
     """The same bits as elements of another type of that width."""
 
     to: str = "i32"
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

@@ -19,6 +19,7 @@ from tenon.ir.types import BOOL, F32, I64, TensorType
 from tenon.kernels import boxes
 from tenon.kernels import data_dependent as kernels
 from tenon.ops.base import (
+    Accuracy,
     Arg,
     Case,
     Input,
@@ -51,6 +52,8 @@ def padded(data: Array, shape: Sequence[int]) -> Array:
 class NonZero(Operator):
     """The positions of the elements that are not zero, one column each, in row-major order."""
 
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
         return TensorType(I64, (x.rank, x.size)), COUNT
@@ -79,6 +82,7 @@ class Compress(Operator):
 
     axis: int | None = None
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, condition = typed(inputs)
@@ -128,6 +132,7 @@ class Unique(Operator):
 
     axis: int | None = None
     sorted: int = 1
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

@@ -16,6 +16,7 @@ from tenon.ir.graph import Array, Node, Value
 from tenon.ir.types import BOOL, F32, I32, DType, TensorType
 from tenon.ops.activation import Clip, Relu, Sigmoid
 from tenon.ops.base import ROUNDED, Algorithm, Case, Cost, Layouts, Operator, Site, Step, register
+from tenon.ops.comparison import Greater, Where
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import (
     Apply,
@@ -27,7 +28,7 @@ from tenon.ops.elementwise import (
     overwritable,
     pointwise_layouts,
 )
-from tenon.ops.pointwise import Add, Greater, Mul, Where
+from tenon.ops.pointwise import Add, Mul
 
 _FUSED_TYPES = {F32, I32, BOOL, DType.BF16}
 

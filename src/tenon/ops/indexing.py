@@ -16,7 +16,7 @@ from tenon.kernels import indexing as kernels
 from tenon.kernels.move import Piece, move, whole
 from tenon.kernels.storage_types import computed
 from tenon.kernels.tournament import room
-from tenon.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, const_input, register, typed
+from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Scratch, Site, Step, const_input, register, typed
 from tenon.ops.move import normal_axis
 from tenon.ops.window import Ints
 
@@ -39,6 +39,7 @@ class GatherElements(Operator):
 
     axis: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, i = typed(inputs)
@@ -78,6 +79,7 @@ class GatherND(Operator):
 
     batch_dims: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    moves: ClassVar[bool] = True
 
     def parts(self, x: Ints, i: Ints) -> tuple[Ints, Ints, Ints]:
         """(batch extents, the extents that are indexed, the extents of what an index picks)."""
@@ -225,6 +227,7 @@ class OneHot(Operator):
 
     axis: int = -1
     arity: ClassVar[tuple[int, int]] = (3, 3)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         i, _, values = typed(inputs)
@@ -316,6 +319,7 @@ class ReverseSequence(Operator):
     batch_axis: int = 1
     time_axis: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, lengths = typed(inputs)
@@ -354,6 +358,7 @@ class TopK(Operator):
     largest: int = 1
     sorted: int = 1
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

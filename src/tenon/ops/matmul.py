@@ -178,6 +178,8 @@ class Gemm(Operator):
     transB: int = 0  # noqa: N815
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
+    bilinear: ClassVar[bool] = True
+    bf16_images: ClassVar[bool] = True
 
     def size(self, a: TensorType, b: TensorType) -> tuple[int, int, int]:
         """(M, K, N).  Raises ShapeError if the matrices do not fit."""
@@ -289,6 +291,8 @@ class MatMul(Operator):
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
     fusable: ClassVar[bool] = True
+    bilinear: ClassVar[bool] = True
+    bf16_images: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         a, b = typed(inputs)

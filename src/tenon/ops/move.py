@@ -96,6 +96,7 @@ class Reorder(Operator):
 
     block: int = 1
     halo: Halo = ()
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -132,6 +133,7 @@ class Transpose(Operator):
     """Axes in another order, by default reversed."""
 
     perm: Ints = ()
+    moves: ClassVar[bool] = True
 
     def order(self, rank: int) -> Ints:
         perm = self.perm or tuple(reversed(range(rank)))
@@ -146,6 +148,11 @@ class Transpose(Operator):
     def reference(self, x: Array) -> Array:
         y = x.transpose(self.order(x.ndim))
         return np.ascontiguousarray(y) if any(y.strides) else y  # one number everywhere stays one number
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        (x,) = typed(inputs)
+        moved = [i for i in self.order(x.rank) if x.dims[i] != 1]
+        return moved == sorted(moved)
 
     def layouts(self, site: Site) -> Layouts:
         """From channels last to channels first, the result is an image as a convolution wants it."""
@@ -191,6 +198,10 @@ class Concat(Operator):
 
     axis: int = 0
     arity: ClassVar[tuple[int, int]] = (1, 1 << 16)
+    moves: ClassVar[bool] = True
+    one_is_itself: ClassVar[bool] = True
+    along_axis: ClassVar[bool] = True
+    bf16_images: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)
@@ -261,6 +272,9 @@ class Split(Operator):
     axis: int = 0
     num_outputs: int | None = None
     arity: ClassVar[tuple[int, int]] = (1, 2)
+    moves: ClassVar[bool] = True
+    along_axis: ClassVar[bool] = True
+    bf16_images: ClassVar[bool] = True
 
     def lengths(self, n: int, split: Array | None) -> list[int]:
         if split is not None:
@@ -324,6 +338,7 @@ class Tile(Operator):
     """Inputs: data, repeats.  The whole tensor repeated along every axis."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -334,6 +349,9 @@ class Tile(Operator):
 
     def reference(self, x: Array, repeats: Array) -> Array:
         return np.tile(x, repeats)
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        return True
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
@@ -360,6 +378,7 @@ class Expand(Operator):
     """Inputs: data, shape.  Broadcasts both ways, as NumPy does."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -369,6 +388,9 @@ class Expand(Operator):
 
     def reference(self, x: Array, shape: Array) -> Array:
         return np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))))
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        return True
 
     def layouts(self, site: Site) -> Layouts:
         return Layouts((ROW_MAJOR, None), (ROW_MAJOR,))

@@ -15,6 +15,7 @@ from tenon.ir.types import F32, ROW_MAJOR, TensorType
 from tenon.kernels import norm as kernels
 from tenon.kernels.image import Image
 from tenon.ops.base import (
+    Accuracy,
     Arg,
     Case,
     Input,
@@ -60,6 +61,7 @@ class LayerNormalization(Operator):
     epsilon: float = 1e-5
     stash_type: int = 1
     arity: ClassVar[tuple[int, int]] = (2, 3)
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, *weights = typed(inputs)
@@ -120,6 +122,7 @@ class InstanceNormalization(Operator):
 
     epsilon: float = 1e-5
     arity: ClassVar[tuple[int, int]] = (3, 3)
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (per_channel(self.name, typed(inputs)),)
@@ -168,6 +171,7 @@ class LRN(Operator):
     alpha: float = 0.0001
     beta: float = 0.75
     bias: float = 1.0
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and logic, element by element."""
+"""Arithmetic, element by element."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tenon.errors import ShapeError
 from tenon.ir.graph import Array
 from tenon.ir.loops import Const, Expr, cast, less, op, select
-from tenon.ir.types import BOOL, DType
+from tenon.ir.types import DType
 from tenon.kernels import math as functions
-from tenon.ops.base import Case, Operator, register
-from tenon.ops.elementwise import Pointwise, Unary, mask_of, truth
+from tenon.ops.base import Accuracy, Case, Operator, register
+from tenon.ops.elementwise import Pointwise, Unary, mask_of
 
 _ROW = np.linspace(-2, 2, 5, dtype=np.float32)
 
@@ -58,6 +57,9 @@ def _wrapping(op: Operator) -> Iterable[Case]:
 @register
 @dataclass(frozen=True)
 class Add(Binary):
+    commutative: ClassVar[bool] = True
+    neutral: ClassVar[float | None] = 0.0
+
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a + b
 
@@ -76,6 +78,8 @@ class Add(Binary):
 @register
 @dataclass(frozen=True)
 class Sub(Binary):
+    neutral: ClassVar[float | None] = 0.0
+
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a - b
 
@@ -91,6 +95,9 @@ class Sub(Binary):
 @register
 @dataclass(frozen=True)
 class Mul(Binary):
+    commutative: ClassVar[bool] = True
+    neutral: ClassVar[float | None] = 1.0
+
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a * b
 
@@ -107,6 +114,8 @@ class Mul(Binary):
 @dataclass(frozen=True)
 class Div(Binary):
     """Integers are divided towards zero, as C does."""
+
+    neutral: ClassVar[float | None] = 1.0
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a / b
@@ -130,6 +139,8 @@ class Pow(Pointwise):
     """x ** y with the type of x.  A constant exponent becomes multiplications where it is a small number."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    neutral: ClassVar[float | None] = 1.0
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         return dtypes[0]
@@ -194,6 +205,8 @@ class Many(Pointwise):
     """A pointwise operator of any number of tensors of one type."""
 
     arity: ClassVar[tuple[int, int]] = (1, 2**31)
+    commutative: ClassVar[bool] = True
+    one_is_itself: ClassVar[bool] = True
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -214,6 +227,8 @@ def _chosen(first: Expr, a: Expr, b: Expr) -> Expr:
 @register
 @dataclass(frozen=True)
 class Max(Many):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: _chosen(less(b, a), a, b), args)
 
@@ -224,6 +239,8 @@ class Max(Many):
 @register
 @dataclass(frozen=True)
 class Min(Many):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: _chosen(less(a, b), a, b), args)
 
@@ -256,6 +273,8 @@ class Mean(Many):
 @register
 @dataclass(frozen=True)
 class Neg(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, x: Expr) -> Expr:
         return -x
 
@@ -271,6 +290,8 @@ class Neg(Unary):
 @register
 @dataclass(frozen=True)
 class Abs(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, x: Expr) -> Expr:
         return x if x.type.dtype.startswith("u") else op("abs", x)
 
@@ -286,6 +307,8 @@ class Abs(Unary):
 @register
 @dataclass(frozen=True)
 class Sign(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, x: Expr) -> Expr:
         one, zero = functions.constant(1, x), functions.constant(0, x)
         rest = select(op("equal", x, x), zero, x) if x.type.dtype.is_float else zero  # NaN stays NaN
@@ -318,6 +341,7 @@ class Sqrt(Unary):
 @dataclass(frozen=True)
 class Exp(Unary):
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.exp(x)
@@ -331,6 +355,7 @@ class Exp(Unary):
 class Log(Unary):
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (0.01, 4.0)
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.log(x)
@@ -354,6 +379,8 @@ class Reciprocal(Unary):
 @register
 @dataclass(frozen=True)
 class Floor(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, x: Expr) -> Expr:
         return op("floor", x)
 
@@ -364,6 +391,8 @@ class Floor(Unary):
 @register
 @dataclass(frozen=True)
 class Ceil(Unary):
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
     def scalar(self, x: Expr) -> Expr:
         return op("ceil", x)
 
@@ -375,6 +404,8 @@ class Ceil(Unary):
 @dataclass(frozen=True)
 class Round(Unary):
     """To the nearest integer, halves to the even one."""
+
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return op("round", x)
@@ -394,6 +425,7 @@ class Erf(Unary):
     """Within 1e-6 of the result, or 4e-6 below 1e-37, where factors are subnormal; 1e-3 of operands that are."""
 
     single_only: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.erf(x)
@@ -406,164 +438,3 @@ def erf(x: Array) -> Array:
     """The error function of an array, in double precision inside."""
     values = [math.erf(v) for v in x.ravel().tolist()]
     return np.array(values, x.dtype).reshape(x.shape)
-
-
-# ------------------------------------------------------------------------------------ comparison, logic
-@dataclass(frozen=True)
-class Comparison(Pointwise):
-    """Two tensors of one type to a tensor of bool."""
-
-    arity: ClassVar[tuple[int, int]] = (2, 2)
-
-    def result(self, dtypes: Sequence[DType]) -> DType:
-        super().result(dtypes)
-        return BOOL
-
-    @classmethod
-    def cases(cls) -> Iterable[Case]:
-        x = np.array([[1, 2, 3], [3, 2, 1]], np.float32)
-        yield Case(cls(), (x, x[::-1].copy()), label="f32")
-        yield Case(cls(), (x.astype(np.int64), np.array([2], np.int64)), (1,), label="i64")
-        yield Case(cls(), (x.astype(np.uint8), x.astype(np.uint8)[:, :1]), label="u8")
-        yield Case(cls(), ((1, 5, 3, 7), (1, 5, 1, 1)), label="images")
-
-
-@register
-@dataclass(frozen=True)
-class Equal(Comparison):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return truth(op("equal", a, b))
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.equal(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class Less(Comparison):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return truth(less(a, b))
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.less(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class LessOrEqual(Comparison):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return truth(op("less_equal", a, b))
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.less_equal(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class Greater(Comparison):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return truth(less(b, a))
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.greater(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class GreaterOrEqual(Comparison):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return truth(op("less_equal", b, a))
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.greater_equal(a, b)
-
-
-@dataclass(frozen=True)
-class Logic(Pointwise):
-    """Tensors of bool to a tensor of bool."""
-
-    arity: ClassVar[tuple[int, int]] = (2, 2)
-
-    def result(self, dtypes: Sequence[DType]) -> DType:
-        if set(dtypes) != {BOOL}:
-            raise ShapeError(f"{self.name}: inputs of types {', '.join(dtypes)} must be bool")
-        return BOOL
-
-    @classmethod
-    def cases(cls) -> Iterable[Case]:
-        a = np.arange(18).reshape(2, 9) % 2 == 0
-        b = np.arange(18).reshape(2, 9) % 3 == 0
-        count = cls.arity[0]
-        yield Case(cls(), (a, b)[:count], label="equal")
-        yield Case(cls(), (a[0], b[:, :1])[:count], label="broadcast")
-
-
-@register
-@dataclass(frozen=True)
-class And(Logic):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return op("and", a, b)
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.logical_and(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class Or(Logic):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return op("or", a, b)
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.logical_or(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class Xor(Logic):
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return op("xor", a, b)
-
-    def reference(self, a: Array, b: Array) -> Array:
-        return np.logical_xor(a, b)
-
-
-@register
-@dataclass(frozen=True)
-class Not(Logic):
-    arity: ClassVar[tuple[int, int]] = (1, 1)
-
-    def scalar(self, a: Expr) -> Expr:
-        return op("xor", a, 1)
-
-    def reference(self, a: Array) -> Array:
-        return np.logical_not(a)
-
-
-@register
-@dataclass(frozen=True)
-class Where(Pointwise):
-    """The second input where the first (bool) is true, else the third."""
-
-    arity: ClassVar[tuple[int, int]] = (3, 3)
-
-    def result(self, dtypes: Sequence[DType]) -> DType:
-        if dtypes[0] is not BOOL:
-            raise ShapeError(f"Where: a condition of type {dtypes[0]} must be bool")
-        return super().result(dtypes[1:])
-
-    def scalar(self, condition: Expr, a: Expr, b: Expr) -> Expr:
-        return select(mask_of(condition, a), a, b)
-
-    def reference(self, condition: Array, a: Array, b: Array) -> Array:
-        return np.where(condition, a, b)
-
-    @classmethod
-    def cases(cls) -> Iterable[Case]:
-        flags = np.arange(12).reshape(3, 4) % 3 == 0
-        yield Case(cls(), (flags, (3, 4), (3, 4)), label="equal")
-        yield Case(cls(), (flags, (2, 3, 4), np.array(-1, np.float32)), (2,), label="number")
-        yield Case(cls(), (flags[:, :1], (1, 4), (3, 1)), label="broadcast")
-        yield Case(cls(), (flags, np.arange(4), -np.arange(4)), label="i64")
-        yield Case(cls(), (np.array([True]), np.arange(100, dtype=np.uint8), np.array(0, np.uint8)), label="u8")
-        yield Case(cls(), (flags, flags[::-1].copy(), ~flags), label="bool")

@@ -16,6 +16,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.pool import Pool, Segment, lowest, pool
 from tenon.ops.base import (
     ROUNDED,
+    Accuracy,
     Arg,
     Case,
     Input,
@@ -112,6 +113,9 @@ class Pooling(Operator):
             raise ShapeError(f"{self.name}: {list(x.dims)} has no spatial axes")
         return (TensorType(x.dtype, (*x.dims[:2], *(a.out for a in self.axes(x.dims)))),)
 
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        return all(n == 1 for n in (*self.kernel_shape, *self.strides)) and not any(self.pads)
+
     def layouts(self, site: Site) -> Layouts:
         flat = ((0, 0),) * (site.output.rank - 2)
         layout = Layout(site.machine.block, flat) if site.output.dtype in BLOCKED else ROW_MAJOR
@@ -146,6 +150,8 @@ class MaxPool(Pooling):
     """The largest element of every window.  ``storage_order`` matters to a second output only (the indices)."""
 
     storage_order: int = 0
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    bf16_images: ClassVar[bool] = True
 
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)
@@ -188,6 +194,7 @@ class AveragePool(Pooling):
 
     count_include_pad: int = 0
     averages: ClassVar[bool] = True
+    bf16_images: ClassVar[bool] = True
 
     def weight(self, a: Axis, i: int) -> int:
         """How many elements window ``i`` of an axis is divided by; 1 where it holds none, so that its mean is zero."""

@@ -33,6 +33,7 @@ class Quantisation(Pointwise):
 
     to: str = "u8"
     arity: ClassVar[tuple[int, int]] = (2, 3)
+    converts: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, *parameters = typed(inputs)

@@ -20,6 +20,7 @@ from tenon.kernels import reduce as kernels
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.ops.base import (
     ROUNDED,
+    Accuracy,
     Case,
     Input,
     Layouts,
@@ -235,6 +236,7 @@ class ReduceMean(Reduce):
 class ReduceMax(Reduce):
     combine: ClassVar[str] = "max"
     takes_bool: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.max, initial=_lowest(x.dtype)))
@@ -252,6 +254,7 @@ class ReduceMax(Reduce):
 class ReduceMin(Reduce):
     combine: ClassVar[str] = "min"
     takes_bool: ClassVar[bool] = True
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.min, initial=_highest(x.dtype)))
@@ -310,6 +313,7 @@ class ReduceSumSquare(Reduce):
 class ReduceLogSum(Reduce):
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return identity, Function("log")
@@ -325,6 +329,7 @@ class ReduceLogSumExp(Reduce):
 
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True, initial=_lowest(x.dtype))
@@ -411,6 +416,8 @@ class GlobalPool(Operator):
 @register
 @dataclass(frozen=True)
 class GlobalAveragePool(GlobalPool):
+    bf16_images: ClassVar[bool] = True
+
     def finish(self, count: int) -> Epilogue:
         return Function("over", count)
 
@@ -423,6 +430,7 @@ class GlobalAveragePool(GlobalPool):
 @dataclass(frozen=True)
 class GlobalMaxPool(GlobalPool):
     combine: ClassVar[str] = "max"
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def reference(self, x: Array) -> Any:
         return x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=_lowest(x.dtype))
@@ -438,6 +446,8 @@ class ArgMax(Operator):
     keepdims: int = 1
     select_last_index: int = 0
     least: ClassVar[bool] = False
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    along_axis: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

@@ -72,6 +72,7 @@ class Resize(Operator):
     mode: str = "nearest"
     nearest_mode: str = "round_prefer_floor"
     arity: ClassVar[tuple[int, int]] = (1, 4)
+    shape_operands: ClassVar[frozenset[int]] = frozenset({1, 2})
 
     # ------------------------------------------------------------------------------------- geometry
     def scales(self, dims: Ints, scales: Array | None, sizes: Array | None) -> list[tuple[int, float]]:
@@ -205,6 +206,11 @@ class Resize(Operator):
         if self.antialias:
             return "antialias: only plain interpolation is compiled"
         return too_many(int(np.prod([len(spans(t)) for t in found.values()])))
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        scales = inputs[2] if len(inputs) > 2 else None
+        whole = scales is None or (scales.data is not None and bool((scales.data == 1).all()))
+        return whole and self.coordinate_transformation_mode != "tf_crop_and_resize"
 
     def layouts(self, site: Site) -> Layouts:
         found = self.resampled(site.input(0).dims, site.constants[1:])

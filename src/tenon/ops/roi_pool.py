@@ -14,7 +14,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
 from tenon.kernels.roi_pool import Regions, aligned_regions, average_regions, max_regions
-from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
 
 
 def _checked(name: str, types: Sequence[TensorType]) -> tuple[tuple[int, int, int, int], int]:
@@ -76,6 +76,7 @@ class MaxRoiPool(_RegionPool):
 
     pooled_shape: tuple[int, ...] = (1, 1)
     spatial_scale: float = 1.0
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def plan(self, types: Sequence[TensorType]) -> Regions:
         """Raises ShapeError when the inputs do not fit."""

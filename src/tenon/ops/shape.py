@@ -36,6 +36,8 @@ from tenon.ops.window import Ints
 class View(Operator):
     """An operator whose result is its first input's elements, in order, in another shape."""
 
+    moves: ClassVar[bool] = True
+
     def layouts(self, site: Site) -> Layouts:
         """A blocked vector of channels is a row-major one, so that it need not be converted first."""
         x = site.input(0)
@@ -83,6 +85,9 @@ class Reshape(View):
 
     def reference(self, x: Array, shape: Array) -> Array:
         return x.reshape(self.shape(x.shape, shape))
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        return True
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -184,6 +189,8 @@ class Unsqueeze(View):
 class Same(Operator):
     """An operator that gives its first input back, in any layout."""
 
+    moves: ClassVar[bool] = True
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
         return (TensorType(x.dtype, x.dims),)
@@ -267,6 +274,7 @@ class Shape(Known):
 
     start: int = 0
     end: int | None = None
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -289,6 +297,8 @@ class Shape(Known):
 class Size(Known):
     """The number of elements, as i64."""
 
+    moves: ClassVar[bool] = True
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (TensorType(I64, ()),)
 
@@ -309,6 +319,7 @@ class ConstantOfShape(Known):
     """Input: shape.  A tensor of it, full of ``value`` (one element, whose type is the result's; f32 zero)."""
 
     value: Array = field(default_factory=lambda: np.zeros(1, np.float32))
+    moves: ClassVar[bool] = True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConstantOfShape) and self._key == other._key
@@ -340,6 +351,7 @@ class Range(Known):
     """Inputs: start, limit, delta (scalars).  start, start + delta, ... below limit."""
 
     arity: ClassVar[tuple[int, int]] = (3, 3)
+    shape_operands: ClassVar[frozenset[int]] = frozenset({0, 1, 2})
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         given = [const_input("Range", what, inputs, i) for i, what in enumerate(("start", "limit", "delta"))]

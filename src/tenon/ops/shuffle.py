@@ -30,6 +30,7 @@ class ChannelShuffle(Operator):
     groups: int = 2
     parts: Ints = ()
     arity: ClassVar[tuple[int, int]] = (1, 1 << 16)
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, *others = typed(inputs)

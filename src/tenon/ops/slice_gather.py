@@ -93,6 +93,7 @@ class Slice(Operator):
     """Inputs: data, starts, ends, axes, steps; all but the data are constants."""
 
     arity: ClassVar[tuple[int, int]] = (3, 5)
+    moves: ClassVar[bool] = True
 
     def slices(self, dims: Ints, given: Sequence[Array | None]) -> tuple[slice, ...]:
         """One slice for every axis, as Python spells it."""
@@ -120,6 +121,10 @@ class Slice(Operator):
 
     def reference(self, x: Array, *given: Array | None) -> Array:
         return np.array(x[self.slices(x.shape, given)])
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        steps = inputs[4] if len(inputs) > 4 else None
+        return steps is None or (steps.data is not None and bool((steps.data == 1).all()))
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
@@ -185,6 +190,8 @@ class Gather(Operator):
 
     axis: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    moves: ClassVar[bool] = True
+    along_axis: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, i = typed(inputs)
@@ -256,6 +263,7 @@ class Pad(Operator):
 
     mode: str = "constant"
     arity: ClassVar[tuple[int, int]] = (2, 4)
+    moves: ClassVar[bool] = True
 
     def amounts(self, rank: int, pads: Array, axes: Array | None) -> list[tuple[int, int]]:
         """(before, after) of every axis."""
@@ -309,6 +317,10 @@ class Pad(Operator):
         if self.mode == "constant" and site.has(2) and site.constants[2] is None:
             return "constant_value computed at run time: it must be a constant of the model"
         return too_many(len(self.pieces(site)))
+
+    def unchanging(self, inputs: Sequence[Value | None]) -> bool:
+        pads = inputs[1]
+        return pads is not None and pads.data is not None and not pads.data.any()
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, TensorType
 from tenon.kernels import softmax as kernels
-from tenon.ops.base import Case, Input, Operator, Output, Site, Step, register, typed
+from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.ops.reduce import check_axes
 
 
@@ -23,6 +23,8 @@ class Softmax(Operator):
 
     axis: int = -1
     log: ClassVar[bool] = False
+    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    along_axis: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class DepthToSpace(Operator):
 
     blocksize: int = 1
     mode: str = "DCR"
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -65,6 +67,7 @@ class SpaceToDepth(Operator):
     """[N, C, H * b, W * b] to [N, b * b * C, H, W]: the position in a square is the outer part of the number."""
 
     blocksize: int = 1
+    moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

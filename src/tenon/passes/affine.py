@@ -13,11 +13,12 @@ from typing import Any as Anything
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
+from tenon.ops.base import Operator
+from tenon.ops.normalize import BatchNormalization
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.patterns import Any, Apply, Constant
 
 _AFFINE = "BatchNormalization|Mul|Add|Sub|Div"
-_LINEAR = "Conv|ConvTranspose|Gemm|MatMul"
 
 
 # ------------------------------------------------------------------------------------ what an affine is
@@ -39,7 +40,7 @@ def affine(node: Node, axis: int) -> Affine | None:
     if node.op.name not in ("Mul", "Add", "Sub", "Div") or len(node.inputs) != 2:
         return None
     a, b = node.input(0), node.input(1)
-    if a.constant and node.op.name in ("Mul", "Add"):
+    if a.constant and isinstance(node.op, Operator) and node.op.commutative:
         a, b = b, a
     if a.constant or not b.constant or a.type != node.output.type or not a.type.dtype.is_float:
         return None
@@ -123,7 +124,7 @@ class Linear:
 
 def linear(node: Node) -> Linear | None:
     """``node`` as a linear operator of constant weights, which a scale would not take off their grid; or None."""
-    if node.op.name not in _LINEAR.split("|") or not node.inputs or len(node.inputs) < 2:
+    if not isinstance(node.op, Operator) or not node.op.bilinear or len(node.inputs) < 2:
         return None
     w = node.input(1)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -181,7 +182,7 @@ def affine_after_linear(match: Match) -> Result:
     return None
 
 
-@rule(Apply(_LINEAR))
+@rule(Apply("*", where=lambda op: op.bilinear))
 def affine_before_linear(match: Match) -> Result:
     """W (scale * x + shift) + b = (W * scale) x + (W shift + b), the shift only where nothing is padded"""
     was = linear(match.root)
@@ -316,5 +317,5 @@ DECOMPOSE = rules(
     decompose_normalization,
     level=0,
     ensures="batch normalization is Mul and Add",
-    leaves=frozenset({"BatchNormalization"}),
+    leaves=lambda op: isinstance(op, BatchNormalization),
 )

@@ -7,8 +7,8 @@ The engine puts the replacement in, removes what is dead, and repeats until noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tenon import ops
@@ -84,24 +84,33 @@ def rule(pattern: Apply) -> Callable[[Callable[[Match], Result]], Rule]:
     return lambda rewrite: Rule(rewrite.__name__, pattern, rewrite)
 
 
+Gone = Callable[[Operation], bool]
+"""True of operators that no node has any more."""
+
+
+def _none(op: Operation) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Pass:
     """A step of the pipeline.
 
     ``level`` is the least level of optimisation at which it runs; ``ensures`` says in words what holds after it and
-    ``leaves`` names operators that are gone then (checked when verifying).
+    ``leaves`` is true of operators that are gone then (checked when verifying).
     """
 
     name: str
     run: Callable[[Graph, Log], int]
     level: int
     ensures: str
-    leaves: frozenset[str] = field(default=frozenset())
+    leaves: Gone = _none
+    rules: tuple[Rule, ...] = ()
 
 
-def rules(name: str, *listed: Rule, level: int, ensures: str, leaves: frozenset[str] = frozenset()) -> Pass:
+def rules(name: str, *listed: Rule, level: int, ensures: str, leaves: Gone = _none) -> Pass:
     """A pass that applies rules until none finds anything more to do."""
-    return Pass(name, lambda graph, log: apply(graph, listed, log), level, ensures, leaves)
+    return Pass(name, lambda graph, log: apply(graph, listed, log), level, ensures, leaves, listed)
 
 
 def run(graph: Graph, step: Pass, log: Log = silent, *, verify: bool = False) -> int:
@@ -111,7 +120,7 @@ def run(graph: Graph, step: Pass, log: Log = silent, *, verify: bool = False) ->
         log(f"{step.name}: {changes} change{'s' if changes > 1 else ''}")
     if verify:
         check(graph, step.name)
-        left = [node for node in graph if node.op.name in step.leaves]
+        left = [node for node in graph if step.leaves(node.op)]
         if left:
             raise InternalError(f"pass '{step.name}' left {left[0].op} at {left[0].origin}")
     return changes
@@ -133,30 +142,31 @@ def attribute(node: Node, name: str) -> Any:
 # ------------------------------------------------------------------------------------------- the engine
 def apply(graph: Graph, listed: Sequence[Rule], log: Log = silent) -> int:
     """Apply rules to every node until nothing changes; returns how often one did."""
-    table = _by_operator(listed)
+    table: dict[str, list[Rule]] = {}
     names = Names(graph)
     count = 0
     for _ in range(MOST_SWEEPS):
         changes = 0
         for node in graph:
             if node in graph:
-                changes += _visit(graph, node, table, names, log)
+                name = node.op.name
+                if name not in table:
+                    table[name] = _rules_for(name, listed)
+                changes += _visit(graph, node, table[name], names, log)
         count += changes
         if not changes:
             return count
     raise InternalError(f"rules {', '.join(r.name for r in listed)} do not come to an end")
 
 
-def _by_operator(listed: Sequence[Rule]) -> Mapping[str, list[Rule]]:
-    table: dict[str, list[Rule]] = {}
+def _rules_for(name: str, listed: Sequence[Rule]) -> list[Rule]:
+    """The rules to try on an operator of that name: those for it or for a trait, then those for any."""
+    general = [one for one in listed if "*" in one.pattern.ops and one.pattern.where is None]
+    return [*(one for one in listed if one not in general and {name, "*"} & one.pattern.ops), *general]
+
+
+def _visit(graph: Graph, node: Node, listed: Sequence[Rule], names: Names, log: Log) -> bool:
     for one in listed:
-        for name in one.pattern.ops:
-            table.setdefault(name, []).append(one)
-    return table
-
-
-def _visit(graph: Graph, node: Node, table: Mapping[str, list[Rule]], names: Names, log: Log) -> bool:
-    for one in (*table.get(node.op.name, ()), *table.get("*", ())):
         bound = find(one.pattern, node, graph)
         if bound is None:
             continue

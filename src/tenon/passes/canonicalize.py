@@ -6,8 +6,11 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from tenon.ir.graph import Graph, Value
+from tenon.ir.graph import Graph, Operation, Value
 from tenon.ir.writer import can_fold, evaluate
+from tenon.ops.base import Operator
+from tenon.ops.pointwise import Sum
+from tenon.ops.shape import Reshape, Same, View
 from tenon.passes.base import Log, Match, Pass, Result, attribute, make, rule, rules, substitute
 from tenon.passes.patterns import Apply
 
@@ -57,39 +60,25 @@ def _identity(value: Value) -> Hashable:
 
 
 # ------------------------------------------------------------------------------- operators that do nothing
-@rule(Apply("Identity|Dropout"))
+@rule(Apply("*", where=lambda op: isinstance(op, Same)))
 def drop_identity(match: Match) -> Result:
     """Identity, and Dropout when not training"""
     return match.root.input(0) if len(match.root.outputs) == 1 else None
 
 
-@rule(Apply("Cast|Reshape|Transpose|Pad|Slice|Expand|Tile|Resize|AveragePool|MaxPool"))
+@rule(Apply("*", where=lambda op: type(op).unchanging is not Operator.unchanging))
 def drop_unchanging(match: Match) -> Result:
     """An operator that moves data, yet moves nothing"""
-    node, x = match.root, match.root.input(0)
+    node, op = match.root, match.root.op
+    x = node.inputs[0] if node.inputs else None
+    if x is None or not isinstance(op, Operator) or len(node.outputs) != 1:
+        return None
     if (x.type.dtype, x.type.shape) != (node.output.type.dtype, node.output.type.shape):
         return None
-    if node.op.name == "Transpose":
-        dims = x.type.dims
-        moved = [i for i in _permutation(match) if dims[i] != 1]
-        return x if moved == sorted(moved) else None
-    if node.op.name in ("AveragePool", "MaxPool"):
-        single = all(n == 1 for n in (*attribute(node, "kernel_shape"), *attribute(node, "strides")))
-        return x if single and not any(attribute(node, "pads")) and len(node.outputs) == 1 else None
-    if node.op.name == "Pad":
-        pads = node.input(1).data
-        return x if pads is not None and not pads.any() else None
-    if node.op.name == "Slice":
-        steps = node.inputs[4].data if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(1)
-        return x if steps is not None and (steps == 1).all() else None
-    if node.op.name == "Resize":
-        scales = node.inputs[2] if len(node.inputs) > 2 else None
-        whole = scales is None or (scales.data is not None and (scales.data == 1).all())
-        return x if whole and attribute(node, "coordinate_transformation_mode") != "tf_crop_and_resize" else None
-    return x
+    return x if op.unchanging(node.inputs) else None
 
 
-@rule(Apply("Concat|Sum|Max|Min|Mean"))
+@rule(Apply("*", where=lambda op: op.one_is_itself))
 def drop_single(match: Match) -> Result:
     """An operator of many operands that has one"""
     return match.root.input(0) if len(match.root.inputs) == 1 else None
@@ -112,21 +101,24 @@ def sum_to_add(match: Match) -> Result:
     return total if rest else match.add("Identity", total)
 
 
-@rule(Apply("Mul|Div|Add|Sub|Pow"))
+@rule(Apply("*", where=lambda op: op.neutral is not None))
 def drop_neutral(match: Match) -> Result:
     """x * 1, x / 1, x + 0, x - 0, x ** 1"""
-    node = match.root
-    neutral = 1 if node.op.name in ("Mul", "Div", "Pow") else 0
-    order = ((0, 1), (1, 0)) if node.op.name in ("Mul", "Add") else ((0, 1),)
-    for a, b in order:
+    node, op = match.root, match.root.op
+    assert isinstance(op, Operator)
+    for a, b in ((0, 1), (1, 0)) if op.commutative else ((0, 1),):
         x, data = node.input(a), node.input(b).data
-        if data is not None and x.type == node.output.type and data.size and (data == neutral).all():
+        if data is not None and x.type == node.output.type and data.size and (data == op.neutral).all():
             return x
     return None
 
 
 # --------------------------------------------------------------------------------- reshapes and transposes
-@rule(Apply("Flatten|Squeeze|Unsqueeze"))
+def _is_view(op: Operation) -> bool:
+    return isinstance(op, View) and not isinstance(op, Reshape)
+
+
+@rule(Apply("*", where=_is_view))
 def to_reshape(match: Match) -> Result:
     """Flatten, Squeeze and Unsqueeze are reshapes once shapes are known"""
     return reshape(match, match.root.input(0), match.root.output.type.dims)
@@ -182,12 +174,12 @@ IDENTITIES = rules(
     drop_identity, drop_unchanging, drop_single, drop_empty_parts, drop_neutral, sum_to_add,
     level=1,
     ensures="no node returns its input as it is",
-    leaves=frozenset({"Sum"}),
+    leaves=lambda op: isinstance(op, Sum),
 )  # fmt: skip
 MOVES = rules(
     "merge reshapes and transposes",
     to_reshape, merge_reshapes, merge_transposes, transpose_to_reshape, drop_unchanging,
     level=1,
     ensures="no reshape follows a reshape and no transpose a transpose",
-    leaves=frozenset({"Flatten", "Squeeze", "Unsqueeze"}),
+    leaves=_is_view,
 )  # fmt: skip

@@ -6,14 +6,9 @@ from collections.abc import Sequence
 
 from tenon.ir.graph import Graph, Value
 from tenon.ir.preprocessing import Corners, Heads, planes
+from tenon.ops.base import Operator
 from tenon.ops.detection import DetectionOutput
 from tenon.ops.post_process import DetectionPostProcess
-
-_MOVES = frozenset({
-    "Cast", "Concat", "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Slice", "Squeeze",
-    "Transpose", "Unsqueeze",
-})  # fmt: skip
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def find_heads(graph: Graph) -> Heads | None:
@@ -81,8 +76,9 @@ def _raw(value: Value) -> bool:
     """Whether a product of matrices is only moved on its way to the output: nothing has decoded it."""
     todo: Sequence[Value] = [value]
     while todo:
-        made = [v.producer for v in todo if v.producer is not None]
-        if any(node.op.name in _PRODUCTS for node in made):
+        made = [(v.producer, v.producer.op) for v in todo if v.producer is not None]
+        if any(isinstance(op, Operator) and op.bilinear for _, op in made):
             return True
-        todo = [v for node in made if node.op.name in _MOVES for v in node.inputs if v is not None]
+        moved = (node for node, op in made if isinstance(op, Operator) and (op.moves or op.converts))
+        todo = [v for node in moved for v in node.inputs if v is not None]
     return False

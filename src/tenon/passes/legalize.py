@@ -14,7 +14,8 @@ from tenon.ir.graph import Node, Value
 from tenon.ir.types import F32, DType
 from tenon.ir.writer import can_fold, evaluate
 from tenon.kernels.machine import Machine
-from tenon.ops.base import Site
+from tenon.ops.base import Operator, Site
+from tenon.ops.conv import Conv, ConvTranspose
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.generic import GENERAL
@@ -22,13 +23,6 @@ from tenon.ops.matmul import Gemm
 from tenon.ops.resize import Resize
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.patterns import Apply
-
-_COPIES = frozenset({
-    "BitCast", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
-    "Identity", "Pad", "Reorder", "Reshape", "ReverseSequence", "Shape", "Size", "Slice", "SpaceToDepth", "Split",
-    "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where", "TensorScatter", "ConstantOfShape", "Range",
-})  # fmt: skip
-"""Operators that move elements of any type as they are."""
 
 
 @rule(Apply("*"))
@@ -63,7 +57,8 @@ def _narrow(node: Node) -> bool:
 def compute_in_single(match: Match) -> Result:
     """halves and narrower floats are widened before, and rounded after, whatever is not done element by element"""
     node = match.root
-    if isinstance(node.op, Pointwise) or node.op.name in _COPIES or not _narrow(node):
+    op = node.op
+    if isinstance(op, Pointwise) or (isinstance(op, Operator) and op.moves) or not _narrow(node):
         return None
     wide = {
         v: match.add(Cast(F32.value), v)
@@ -89,9 +84,9 @@ def _plain(node: Node) -> bool:
         return False
     if x.rank > 4:
         return True
-    if node.op.name in ("Conv", "ConvTranspose"):
+    if isinstance(node.op, Conv | ConvTranspose):
         loose = any(v is not None and not v.constant for v in node.inputs[1:])
-        return loose or any(p < 0 for p in attribute(node, "pads"))
+        return loose or any(p < 0 for p in node.op.pads)
     axes = attribute(node, "axes")(x.dims)
     return any(not a.inside(i) for a in axes for i in range(a.out))
 

@@ -5,18 +5,24 @@ A pattern is matched from a node back towards the inputs:
     Apply("Mul", ANY, Apply("Sigmoid", ANY))         x * Sigmoid(x): both ANY are the same value
     Apply("Clip", Any("x"), Number(0), Number(6))    constants by value
 
-Inner nodes must have no reader but their parent, so that all that matched can go.  Add, Mul, Max and Min match
-with their operands in either order.
+Inner nodes must have no reader but their parent, so that all that matched can go.  Commutative operators match with
+their operands in either order.
+
+    Apply("*", where=lambda op: op.bilinear)         any operator of that trait
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tenon.ir.graph import Graph, Node, Value
+from tenon.ops.base import Operator
+
+Trait = Callable[[Operator], bool]
+"""Something to ask of an operator: ``lambda op: op.moves``."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +47,25 @@ class Number:
 
 
 class Apply:
-    """A node of one of these operators, separated by "|"; "*" stands for any.
+    """A node of one of these operators, separated by "|"; "*" stands for any.  ``where`` may ask for a trait.
 
     Without inputs given, any will do.  ``name`` makes the node known to the rewrite.
     """
 
-    def __init__(self, ops: str, *inputs: Pattern, name: str = "") -> None:
+    def __init__(self, ops: str, *inputs: Pattern, name: str = "", where: Trait | None = None) -> None:
         self.ops = frozenset(ops.split("|"))
         self.inputs = inputs
         self.name = name
+        self.where = where
 
     def takes(self, node: Node) -> bool:
-        return node.op.name in self.ops or "*" in self.ops
+        named = node.op.name in self.ops or "*" in self.ops
+        return named and (self.where is None or (isinstance(node.op, Operator) and self.where(node.op)))
 
 
 Pattern = Any | Constant | Number | Apply
 
 ANY = Any("x")
-COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min"})
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ def _node(pattern: Apply, node: Node, graph: Graph, bound: Bound) -> Iterator[Bo
     if len(given) != len(pattern.inputs) or len(given) != len(node.inputs):
         return
     yield from _all(pattern.inputs, given, graph, bound)
-    if node.op.name in COMMUTATIVE:
+    if isinstance(node.op, Operator) and node.op.commutative:
         yield from _all(pattern.inputs, given[::-1], graph, bound)
 
 

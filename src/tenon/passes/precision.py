@@ -17,15 +17,15 @@ import numpy as np
 from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.ir.types import F32, DType
 from tenon.ir.writer import Names
+from tenon.ops.base import Operator
+from tenon.ops.conv import Conv, ConvTranspose
 from tenon.ops.elementwise import Pointwise
+from tenon.ops.matmul import Gemm, MatMul
 from tenon.passes.base import Log, Pass, attribute, drop_dead, make, substitute
 
 STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 """Precision to the element type of weights."""
 
-_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-_PRODUCTS = {"Conv", "Gemm", "MatMul"}
-_MOVING = {"MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split"}
 _LEAST, _MOST = 2.0**-10, 2.0**13
 """Largest weights of an output channel with which f16 loses nothing: below, small ones become subnormal; above, the
 sums of nine that Winograd's algorithm makes of them could overflow."""
@@ -90,14 +90,14 @@ class _Storing:
         return sum(self.store(node) for node in list(self.graph))
 
     def store(self, node: Node) -> int:
-        if node.op.name not in _WEIGHTED or len(node.inputs) < 2:
+        if not _is_product(node) or len(node.inputs) < 2:
             return 0
         value = node.inputs[1]
         if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2:
             return 0
         if not value.type.size:
             return 0
-        if _depthwise(node) or (node.op.name == "MatMul" and value.type.rank > 2):  # such matrices are not packed
+        if _depthwise(node) or (isinstance(node.op, MatMul) and value.type.rank > 2):  # such matrices are not packed
             return 0
         if self.dtype is DType.F16 and not np.isfinite(value.array).all():
             self.log(f"weights of {node.origin} stay f32: some are infinite or not a number")
@@ -111,7 +111,7 @@ class _Storing:
         if factors is None:
             _take(self.graph, node, 1, stored)
             return 1
-        if "Conv" in node.op.name and any(v is not None and v.data is None for v in node.inputs[2:]):
+        if isinstance(node.op, Conv | ConvTranspose) and any(v is not None and v.data is None for v in node.inputs[2:]):
             return 0  # such a bias is not compiled either
         self.scale(node, stored, factors)
         return 1
@@ -129,7 +129,7 @@ class _Storing:
     def scale(self, node: Node, weights: Value, factors: Array) -> None:
         """The node by ``weights``, times ``factors``, plus what it added to its sums."""
         graph, old, rank = self.graph, node.output, node.output.type.rank
-        images = node.op.name in ("Conv", "ConvTranspose")
+        images = isinstance(node.op, Conv | ConvTranspose)
         addend = node.inputs[2] if len(node.inputs) > 2 else None
         shape = (1, -1, *(1,) * (rank - 2)) if images else (-1,)
 
@@ -153,13 +153,18 @@ class _Storing:
         drop_dead(graph, node)
 
 
+def _is_product(node: Node) -> bool:
+    """Whether the second operand is weights, if it is constant."""
+    return isinstance(node.op, Operator) and node.op.bilinear
+
+
 def _outputs(node: Node) -> tuple[int, int]:
     """How many groups the first axis of the weights is cut into, and which axis counts a group's output channels."""
-    if node.op.name == "Conv":
+    if isinstance(node.op, Conv):
         return 1, 0
-    if node.op.name == "ConvTranspose":
-        return attribute(node, "group"), 1
-    return 1, 0 if node.op.name == "Gemm" and attribute(node, "transB") else 1
+    if isinstance(node.op, ConvTranspose):
+        return node.op.group, 1
+    return 1, 0 if isinstance(node.op, Gemm) and node.op.transB else 1
 
 
 def _factors(weights: Array, groups: int, axis: int) -> Array | None:
@@ -175,7 +180,7 @@ def _factors(weights: Array, groups: int, axis: int) -> Array | None:
 
 def _depthwise(node: Node) -> bool:
     """So few weights that nothing is won, and each is used for one channel only."""
-    return node.op.name in ("Conv", "ConvTranspose") and attribute(node, "group") == node.input(0).type.shape[1]
+    return isinstance(node.op, Conv | ConvTranspose) and node.op.group == node.input(0).type.shape[1]
 
 
 def _constant(graph: Graph, value: Value, dtype: DType) -> Value:
@@ -212,9 +217,11 @@ class _Narrowing:
         value = node.inputs[0] if node.inputs else None
         if value is None or value.type.dtype is not F32 or not 2 <= value.type.rank <= 4:
             return False
-        if node.op.name in _PRODUCTS and not _depthwise(node):
+        op = node.op
+        images = isinstance(op, Operator) and op.bf16_images
+        if images and _is_product(node) and not _depthwise(node):
             return self.product(node, value)
-        able = node.op.name in _MOVING or node.op.name == "Conv" or self.pointwise(node)
+        able = images or self.pointwise(node)
         readers = [user for v in node.outputs for user in v.uses]
         known = not any(self.graph.is_output(v) for v in node.outputs) and bool(readers)
         return able and known and all(user in self.narrow for user in readers)
@@ -224,9 +231,9 @@ class _Narrowing:
         stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
         stored = stored and self.way(node) == "pairs"
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if node.op.name == "Conv":
+        if isinstance(node.op, Conv):
             return stored and x.type.rank > 2 and (bias is None or bias.constant)
-        turned = node.op.name == "Gemm" and attribute(node, "transA")
+        turned = isinstance(node.op, Gemm) and node.op.transA
         return stored and not turned and x.type.dims[-1] % 2 == 0
 
     def pointwise(self, node: Node) -> bool:
@@ -235,7 +242,7 @@ class _Narrowing:
 
     def rewire(self, node: Node) -> None:
         inputs = list(node.inputs)
-        weighted = node.op.name in _PRODUCTS
+        weighted = isinstance(node.op, Operator) and node.op.bf16_images and _is_product(node)
         for i, value in enumerate(inputs):
             if value is None or (weighted and i > 0):
                 continue

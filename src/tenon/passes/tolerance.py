@@ -3,7 +3,7 @@
 Whoever computes an operator is taken to compute it exactly, but on operands that are a little off, and to store a
 result that is a little off (backward error).  The graph is evaluated with every operator so disturbed, by several
 patterns of signs, and what that does to an element of the outputs is what that element may differ by.  Nothing is
-allowed where nothing is rounded: operators in ``EXACT`` disturb nothing, and an integer or a truth value that no
+allowed where nothing is rounded: exact operators disturb nothing, and an integer or a truth value that no
 disturbance changes must be the same.  An element that jumps (a comparison on the brink, an overflow) says nothing.
 
 This is Monte Carlo arithmetic: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point
@@ -22,32 +22,7 @@ import numpy as np
 from tenon.ir.evaluate import by_reference, evaluate
 from tenon.ir.graph import Array, Graph, Node
 from tenon.ir.types import DType
-
-EXACT = frozenset({
-    "Abs", "And", "ArgMax", "ArgMin", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
-    "Ceil", "ChannelShuffle", "Clip", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "DirectMaxPool",
-    "Dropout", "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool",
-    "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "MaxPool",
-    "MaxPoolWithIndices", "MaxRoiPool", "Min", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "ReduceMax",
-    "ReduceMin", "Relu", "Reorder", "Reshape", "ReverseSequence", "Round", "Shape", "Sign", "Size", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Unique", "Unsqueeze", "Where",
-    "Xor",
-})  # fmt: skip
-"""Operators that round nothing."""
-
-FUNCTIONS = frozenset({
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "HardSwish",
-    "LRN", "LayerNormalization", "InstanceNormalization", "Log", "LogSoftmax", "Mish", "Pow", "ReduceLogSum",
-    "ReduceLogSumExp", "Selu", "Sigmoid", "Sin", "Sinh", "Softmax", "Softplus", "Swish", "Tan", "Tanh",
-})  # fmt: skip
-"""Operators computed through sums of numbers of the order of one, or of their largest operand or result where that is
-less: they are off by a fraction of that, also where the result is small."""
-
-MINUS_ONE = frozenset({"Celu", "Elu", "Selu"})
-"""Operators computed as exp(x) - 1: where x is small they are off by a rounding of one."""
-
-SHAPING = frozenset({("Range", 0), ("Range", 1), ("Range", 2), ("Resize", 1), ("Resize", 2)})
-"""Operands, by operator and number, that shapes follow from: they are what they are."""
+from tenon.ops.base import Accuracy, Operator
 
 UNIT = {DType.F64: 2.0**-48, DType.F32: 2.0**-21, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 """Relative size of a disturbance: four roundings in f32 (a polynomial for exp or erf is that exact, and a sum of n
@@ -126,14 +101,13 @@ class Reference:
             return moved
 
         def step(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-            if node.op.name in EXACT:
+            op = node.op
+            if not isinstance(op, Operator) or op.exact():
                 return by_reference(node, arrays)
             with np.errstate(all="ignore"):
-                moved = [
-                    a if a is None or (node.op.name, i) in SHAPING else off(a, _unit(a)) for i, a in enumerate(arrays)
-                ]
+                moved = [a if a is None or i in op.shape_operands else off(a, _unit(a)) for i, a in enumerate(arrays)]
                 results = by_reference(node, moved)
-                return tuple(off(a, _unit(a), _absolute(node, arrays, a) + self.extra(node, a)) for a in results)
+                return tuple(off(a, _unit(a), _absolute(op, arrays, a) + self.extra(node, a)) for a in results)
 
         return step
 
@@ -156,12 +130,13 @@ def _unit(array: Array) -> float:
     return UNIT.get(DType.of(array.dtype), 0.0)
 
 
-def _absolute(node: Node, operands: Sequence[Array | None], result: Array) -> float:
-    if node.op.name not in FUNCTIONS or not _unit(result):
+def _absolute(op: Operator, operands: Sequence[Array | None], result: Array) -> float:
+    """By how much a result may be off, however small it is, of an operator that rounds parts of it."""
+    if op.accuracy is not Accuracy.PARTS or not _unit(result):
         return 0.0
     floats = [np.abs(a.astype(np.float64)) for a in (*operands, result) if a is not None and _unit(a)]
     largest = max(float(a[np.isfinite(a)].max(initial=0.0)) for a in floats)
-    return max(_unit(result) * min(1.0, largest), 2.0**-24 if node.op.name in MINUS_ONE else 0.0)
+    return max(_unit(result) * min(1.0, largest), op.least_error)
 
 
 def _wide(array: Array) -> Array:

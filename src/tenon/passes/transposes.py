@@ -13,7 +13,11 @@ import numpy as np
 
 from tenon.ir.graph import Node, Operation, Value
 from tenon.ir.types import TensorType
+from tenon.ops.base import Operator
 from tenon.ops.elementwise import Pointwise
+from tenon.ops.quantize import Quantisation
+from tenon.ops.reduce import Reduce
+from tenon.ops.slice_gather import Pad, Slice
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.canonicalize import drop_unchanging, merge_transposes, permutation, reshape, transpose_to_reshape
 from tenon.passes.patterns import Apply
@@ -82,9 +86,7 @@ def _number_by_number(match: Match, node: Node, perm: Perm) -> Moved | str | Non
 def _along_axis(match: Match, node: Node, perm: Perm) -> Moved | str | None:
     """The first operand, or all of a Concat, is transposed; an attribute names an axis of it."""
     op: Any = node.op
-    if node.op.name in ("ArgMax", "ArgMin") and not attribute(node, "keepdims"):
-        return None
-    if node.op.name == "Gather" and node.input(1).type.rank != 1:
+    if node.output.type.rank != len(perm):  # an axis goes, or others come: reductions, and gathering by a table
         return None
     axis = attribute(node, "axis") % len(perm)
     turned = len(node.inputs) if node.op.name == "Concat" else 1
@@ -131,20 +133,21 @@ def _slice(match: Match, node: Node, perm: Perm) -> Moved | str | None:
 
 Mover = Callable[[Match, Node, Perm], Moved | str | None]
 
-MOVERS: dict[str, Mover] = {
-    **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Gather", "LogSoftmax", "Softmax", "Split"), _along_axis),
-    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _number_by_number),
-    **dict.fromkeys(
-        ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
-        _reduction,
-    ),
-    "Pad": _pad,
-    "Slice": _slice,
-}
+MOVERS: tuple[tuple[type[Operator], Mover], ...] = (
+    (Quantisation, _number_by_number),
+    (Pointwise, _same),
+    (Reduce, _reduction),
+    (Pad, _pad),
+    (Slice, _slice),
+)
+"""How operators look before a Transpose; the first class that fits counts.  Those that work along an axis are alike."""
 
 
 def _mover(node: Node) -> Mover | None:
-    return MOVERS.get(node.op.name) or (_same if isinstance(node.op, Pointwise) else None)
+    op = node.op
+    if isinstance(op, Operator) and op.along_axis:
+        return _along_axis
+    return next((mover for kind, mover in MOVERS if isinstance(op, kind)), None)
 
 
 # ------------------------------------------------------------------------------------------------- when it pays
@@ -172,7 +175,7 @@ def _meets(node: Node) -> bool:
 
 def _absorbs(node: Node) -> bool:
     """A reduction that leaves the batch and one more axis needs no order of the others."""
-    return node.op.name.startswith("Reduce") and not attribute(node, "keepdims") and node.output.type.rank <= 2
+    return isinstance(node.op, Reduce) and not node.op.keepdims and node.output.type.rank <= 2
 
 
 def _into_product(node: Node) -> bool:

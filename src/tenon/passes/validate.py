@@ -20,7 +20,7 @@ from tenon.ir.evaluate import by_reference, evaluate
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import TensorType
 from tenon.ir.writer import HOSTILE
-from tenon.ops.base import ROUNDED
+from tenon.ops.base import ROUNDED, Operator
 from tenon.passes.base import Pass, silent
 from tenon.passes.tolerance import Extra, Reference, no_extra
 
@@ -74,7 +74,7 @@ def random_inputs(graph: Graph, seed: int = SEED) -> dict[str, Array]:
 
 def rounded_products(node: Node, result: Array) -> float:
     """Products and convolutions whose operands may be rounded to bf16, each by half of ``ROUNDED``."""
-    if node.op.name not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+    if not isinstance(node.op, Operator) or not node.op.bilinear:
         return 0.0
     return ROUNDED * float(np.abs(result.astype(np.float64)).max(initial=0.0))
 

@@ -1,0 +1,400 @@
+"""The traits that operators declare, held against their references on their own cases: a trait cannot lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from lowered import MACHINES, Ask, NotLoweredError, run_lowered
+from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.types import F32, DType, TensorType
+from tenon.ops import registry
+from tenon.ops.base import Case, Operator
+from tenon.ops.elementwise import Pointwise
+from tenon.ops.reduce import Reduce
+from tenon.ops.shape import Same, View
+from tenon.passes.tolerance import Reference
+
+OPERATORS = registry()
+FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
+
+
+def having(wanted: object, trait: str) -> list[str]:
+    return [name for name, cls in OPERATORS.items() if getattr(cls, trait) == wanted]
+
+
+def cases(name: str) -> list[Case]:
+    found = list(OPERATORS[name].cases())
+    assert found, f"{name} has no cases"
+    return found
+
+
+def evaluated(op: Operator, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    return op.evaluate([None if a is None else np.array(a, order="C") for a in arrays])
+
+
+def values(arrays: Sequence[Array | None]) -> list[Value | None]:
+    return [None if a is None else Value("v", TensorType(DType.of(a.dtype), a.shape), a) for a in arrays]
+
+
+def same(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype in FLOATS)
+
+
+# ------------------------------------------------------------------------------------------------- rounding
+EXACT = [name for name, cls in OPERATORS.items() if cls.exact()]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_operators_round_nothing(name: str) -> None:
+    """In f64 they give the very same numbers."""
+    compared = 0
+    for case in cases(name):
+        arrays = case.arrays()
+        wide = [a.astype(np.float64) if a is not None and a.dtype == np.float32 else a for a in arrays]
+        if all(a is b for a, b in zip(arrays, wide, strict=True)):
+            continue
+        narrow = evaluated(case.op, arrays)
+        try:
+            exact = evaluated(case.op, wide)
+        except (TypeError, ValueError, KeyError):
+            continue
+        for a, b in zip(narrow, exact, strict=True):
+            compared += 1
+            with np.errstate(over="ignore"):
+                assert np.array_equal(a.astype(b.dtype), b, equal_nan=b.dtype in FLOATS), case.label
+    integers = all(a is None or a.dtype not in FLOATS for case in cases(name) for a in case.arrays())
+    assert compared or integers or name in ("BitCast", "ConstantOfShape"), "nothing was compared"
+
+
+ROUNDING = [name for name, cls in OPERATORS.items() if not cls.exact() and issubclass(cls, Pointwise)]
+
+
+@pytest.mark.parametrize("name", ROUNDING)
+def test_kernels_are_off_by_no_more_than_the_trait_says(name: str) -> None:
+    for case in cases(name):
+        arrays = case.arrays()
+        dtypes = {a.dtype for a in arrays if a is not None}
+        if any(a is None for a in arrays) or not dtypes <= {np.dtype(np.float32)}:
+            continue
+        graph = Graph("one")
+        feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+        inputs = [graph.add_input(n, TensorType(F32, a.shape)) for n, a in feeds.items()]
+        graph.outputs = [graph.add(case.op, inputs, ["y"]).output]
+        try:
+            (got, *_) = run_lowered(case.op, arrays, MACHINES["lanes4"])
+        except NotLoweredError:
+            continue
+        assert not Reference(graph, feeds).differs({"y": got}), case.label
+
+
+# ---------------------------------------------------------------------------------------------------- moving
+MOVES = [n for n in having(True, "moves") if n not in ("Shape", "Size", "BitCast")]
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_movers_give_elements_of_their_operands(name: str) -> None:
+    """Bit for bit, NaN with a payload too, and whatever they are: where all operands change their signs, elements of
+    the result do so as well, but for those that were filled in."""
+    for case in cases(name):
+        rng = np.random.default_rng(0)
+        given = case.arrays()
+        wild = {i: a for i, a in enumerate(given) if a is not None and a.dtype == np.float32 and a.size > 3}
+        words = {i: rng.integers(0, 2**32, a.shape).astype(np.uint32) for i, a in wild.items()}
+        turned = {i: w ^ np.uint32(1 << 31) for i, w in words.items()}
+        first, second = (
+            evaluated(case.op, [np.asarray(bits[i]).view(np.float32) if i in bits else a for i, a in enumerate(given)])
+            for bits in (words, turned)
+        )
+        for a, b in zip(first, second, strict=True):
+            if a.dtype != np.float32 or not wild:
+                assert same(a, b)
+                continue
+            moved = (a.view(np.uint32) ^ np.uint32(1 << 31)) == b.view(np.uint32)
+            filled = a.view(np.uint32) == b.view(np.uint32)
+            assert (moved | filled).all(), case.label
+            assert set(a[moved].view(np.uint32)) <= {int(w) for each in words.values() for w in each.ravel()}
+
+
+@pytest.mark.parametrize("name", ["BitCast", "Shape", "Size"])
+def test_other_movers(name: str) -> None:
+    """The bits themselves, or what follows from shapes alone."""
+    for case in cases(name):
+        (x, *_), (result, *_) = case.arrays(), evaluated(case.op, case.arrays())
+        assert x is not None
+        if name == "BitCast":
+            assert result.tobytes() == x.tobytes()
+        else:
+            assert same(evaluated(case.op, [np.zeros_like(x)])[0], result)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_movers_lower_in_16_bits(name: str) -> None:
+    """They are not widened to f32 by ``legalize``."""
+    for case in cases(name):
+        arrays = [a.astype(np.float16) if a is not None and a.dtype == np.float32 else a for a in case.arrays()]
+        if not any(a is not None and a.dtype == np.float16 for a in arrays):
+            continue
+        try:
+            op_results = evaluated(case.op, arrays)
+            got = run_lowered(case.op, arrays, MACHINES["lanes4"], case.constant)
+        except NotLoweredError:
+            continue
+        for a, b in zip(got, op_results, strict=True):
+            assert same(a, b), case.label
+
+
+@pytest.mark.parametrize("name", having(True, "converts"))
+def test_converters_keep_every_element(name: str) -> None:
+    """The result has the operand's shape and follows each element: monotonically, up to what a type can hold."""
+    for case in cases(name):
+        (x, *rest), (result, *_) = case.arrays(), evaluated(case.op, case.arrays())
+        assert x is not None
+        assert result.shape == x.shape
+        per_channel = any(a is not None and a.size > 1 for a in rest)
+        plain = x.dtype.isbuiltin == 1 and result.dtype.isbuiltin == 1 and result.dtype != bool
+        if x.dtype not in FLOATS or per_channel or not plain:
+            continue
+        steady = np.isfinite(x) & (np.abs(x) < 100)
+        order = np.argsort(x[steady], kind="stable")
+        assert (np.diff(result[steady][order].astype(np.float64)) >= 0).all(), case.label
+
+
+@pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if issubclass(cls, View | Same)])
+def test_views_keep_the_order_of_elements(name: str) -> None:
+    for case in cases(name):
+        (x, *_), (result, *_) = case.arrays(), evaluated(case.op, case.arrays())
+        assert x is not None
+        np.testing.assert_array_equal(result.ravel(), x.ravel())
+
+
+# ------------------------------------------------------------------------------------------------ algebra
+@pytest.mark.parametrize("name", having(True, "commutative"))
+def test_commutative_operators(name: str) -> None:
+    several = 0
+    for case in cases(name):
+        arrays = case.arrays()
+        if len(arrays) < 2:
+            continue
+        several += 1
+        assert same(evaluated(case.op, arrays)[0], evaluated(case.op, [arrays[1], arrays[0], *arrays[2:]])[0])
+    assert several
+
+
+@pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if cls.neutral is not None])
+def test_neutral_operands(name: str) -> None:
+    cls = OPERATORS[name]
+    assert cls.neutral is not None
+    x = np.array([0.0, -0.0, 1.5, -3.0, 1e-42, np.inf, -np.inf, np.nan, 3e38], np.float32)
+    for data in (x, x.astype(np.float64), np.arange(-4, 5, dtype=np.int32)):
+        if data.dtype == np.int32 and name == "Pow":
+            continue
+        assert same(evaluated(cls(), [data, np.array(cls.neutral, data.dtype)])[0], data)
+
+
+@pytest.mark.parametrize("name", having(True, "one_is_itself"))
+def test_one_operand_is_the_result(name: str) -> None:
+    for case in cases(name):
+        x = case.arrays()[0]
+        assert x is not None
+        assert same(evaluated(case.op, [x])[0], x)
+
+
+def near(a: Array, b: Array) -> None:
+    np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", having(True, "bilinear"))
+def test_bilinear_operators(name: str) -> None:
+    """f(2 a + b, w) = 2 f(a, w) + f(b, w), the same in w, and a third operand is added."""
+    rng = np.random.default_rng(0)
+    for case in cases(name):
+        if any(a is not None and a.dtype != np.float32 for a in case.arrays()):
+            continue
+        x, w, *rest = (None if a is None else a.astype(np.float64) for a in case.arrays())
+        assert x is not None
+        assert w is not None
+        other, turned = (np.array(rng.standard_normal(a.shape)) for a in (x, w))
+
+        def f(x: Array, w: Array, op: Operator = case.op) -> Array:
+            return evaluated(op, [x, w])[0]
+
+        near(f(2 * x + other, w), 2 * f(x, w) + f(other, w))
+        near(f(x, 2 * w + turned), 2 * f(x, w) + f(x, turned))
+        if rest and rest[0] is not None:
+            moved = evaluated(case.op, [x, w, 2 * rest[0]])[0] - evaluated(case.op, [x, w, rest[0]])[0]
+            zero = evaluated(case.op, [0 * x, w, rest[0]])[0]
+            near(moved, zero)
+
+
+@pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if issubclass(cls, Reduce)])
+def test_reductions_that_keep_zero(name: str) -> None:
+    """What they make of channels that only fill a block."""
+    cls = OPERATORS[name]
+    assert issubclass(cls, Reduce)
+    zeros = np.zeros((1, 2, 3, 3), np.float32)
+    result = evaluated(cls(), [zeros, np.array([2, 3])])[0]
+    assert (not result.any()) or not cls.zero_of_zeros
+
+
+# ------------------------------------------------------------------------------------------ order of elements
+POINTWISE = [name for name, cls in OPERATORS.items() if issubclass(cls, Pointwise)]
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_pointwise_operators_treat_every_element_alike(name: str) -> None:
+    """Permuted operands give a permuted result, and one element gives what it gives among others."""
+    rng = np.random.default_rng(1)
+    for case in cases(name):
+        if hasattr(case.op, "axis"):  # scales along an axis
+            continue
+        arrays = case.arrays()
+        shape = np.broadcast_shapes(*(a.shape for a in arrays if a is not None))
+        flat = [None if a is None else np.array(np.broadcast_to(a, shape)).reshape(-1) for a in arrays]
+        result = evaluated(case.op, flat)[0]
+        order = rng.permutation(result.size)
+        permuted = [None if a is None else a[order] for a in flat]
+        again = evaluated(case.op, permuted)[0]
+        if again.dtype in FLOATS:  # NumPy's own functions differ by a bit in the last elements of an array
+            np.testing.assert_allclose(again, result[order], rtol=1e-6 if again.dtype != np.float16 else 1e-3)
+        else:
+            assert again.tobytes() == result[order].tobytes()
+
+
+def turned(case: Case) -> Iterator[tuple[Operator, list[Array | None], tuple[int, ...]]]:
+    """The case with its axes permuted: the operator, its operands, and the permutation."""
+    arrays = case.arrays()
+    x = arrays[0]
+    assert x is not None
+    every = type(case.op).__name__ == "Concat"
+    for perm in list(permutations(range(x.ndim)))[1:7]:
+        axis = perm.index(getattr(case.op, "axis") % x.ndim)  # noqa: B009
+        moved = [a.transpose(perm) if a is not None and (every or i == 0) else a for i, a in enumerate(arrays)]
+        yield replace(case.op, axis=axis), moved, perm  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", having(True, "along_axis"))
+def test_other_axes_may_be_in_any_order(name: str) -> None:
+    compared = 0
+    for case in cases(name):
+        before, (x, *rest) = evaluated(case.op, case.arrays()), case.arrays()
+        assert x is not None
+        if before[0].ndim != x.ndim or (name == "Gather" and rest[0] is not None and rest[0].ndim != 1):
+            continue
+        for op, arrays, perm in turned(case):
+            for a, b in zip(before, evaluated(op, arrays), strict=True):
+                compared += 1
+                np.testing.assert_allclose(b, a.transpose(perm), rtol=1e-6, atol=1e-7)
+    assert compared
+
+
+# ------------------------------------------------------------------------------------------------- what does nothing
+def number(*data: int) -> Array:
+    return np.array(data, np.int64)
+
+
+X = np.random.default_rng(0).standard_normal((1, 3, 4, 5)).astype(np.float32)
+DOES_NOTHING: dict[str, tuple[dict[str, object], list[Array | None]]] = {
+    "Cast": ({"to": "f32"}, [X]),
+    "Reshape": ({}, [X, number(1, 3, 4, 5)]),
+    "Expand": ({}, [X, number(3, 1, 1)]),
+    "Tile": ({}, [X, number(1, 1, 1, 1)]),
+    "Transpose": ({"perm": (1, 0, 2, 3)}, [X[:, :1]]),
+    "Pad": ({}, [X, number(0, 0, 0, 0, 0, 0, 0, 0)]),
+    "Slice": ({}, [X, number(0, 0), number(4, 5), number(2, 3)]),
+    "Resize": ({}, [X, None, np.ones(4, np.float32)]),
+    "MaxPool": ({"kernel_shape": (1, 1)}, [X]),
+    "AveragePool": ({"kernel_shape": (1, 1)}, [X]),
+}
+DOES_SOMETHING: dict[str, tuple[dict[str, object], list[Array | None]]] = {
+    "Transpose": ({"perm": (0, 1, 3, 2)}, [X[..., :4]]),
+    "Slice": ({}, [X, number(-1), number(-9), number(2), number(-1)]),
+    "Pad": ({}, [X, number(0, 0, 1, 0, 0, 0, -1, 0)]),
+    "MaxPool": ({"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}, [X]),
+    "AveragePool": ({"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}, [X]),
+    "Resize": (
+        {"coordinate_transformation_mode": "tf_crop_and_resize"},
+        [X, np.array([0, 0, 0.2, 0, 1, 1, 0.8, 1], np.float32), None, number(1, 3, 4, 5)],
+    ),
+}
+
+
+def test_every_operator_that_may_do_nothing_is_tried() -> None:
+    able = {n for n, cls in OPERATORS.items() if cls.unchanging is not Operator.unchanging}
+    assert {n for n in able if not n.startswith("Direct") and n != "MaxPoolWithIndices"} == set(DOES_NOTHING)
+
+
+@pytest.mark.parametrize("name", DOES_NOTHING)
+def test_what_does_nothing(name: str) -> None:
+    attributes, arrays = DOES_NOTHING[name]
+    op = OPERATORS[name](**attributes)
+    assert op.unchanging(values(arrays))
+    assert same(evaluated(op, arrays)[0], arrays[0] if arrays[0] is not None else X)
+
+
+@pytest.mark.parametrize("name", DOES_SOMETHING)
+def test_what_does_something(name: str) -> None:
+    attributes, arrays = DOES_SOMETHING[name]
+    op = OPERATORS[name](**attributes)
+    assert not op.unchanging(values(arrays))
+
+
+@pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if cls.unchanging is not Operator.unchanging])
+def test_own_cases_that_do_nothing(name: str) -> None:
+    for case in cases(name):
+        arrays, results = case.arrays(), evaluated(case.op, case.arrays())
+        x = arrays[0]
+        alike = x is not None and (results[0].dtype, results[0].shape) == (x.dtype, x.shape) and len(results) == 1
+        if alike and x is not None and case.op.unchanging(values(arrays)):
+            assert same(results[0], x), case.label
+
+
+# ---------------------------------------------------------------------------------------------- types and shapes
+@pytest.mark.parametrize("name", [n for n in having(True, "bf16_images") if "Direct" not in n and "Indices" not in n])
+def test_kernels_take_images_of_bf16(name: str) -> None:
+    compared = 0
+    for case in cases(name):
+        arrays = case.arrays()
+        if any(a is not None and a.dtype != np.float32 for a in arrays):
+            continue
+        weighted = case.op.bilinear
+        if weighted and 1 not in case.constant:
+            continue
+        brain = [a.astype(DType.BF16.numpy) if a is not None and i < 1 + weighted else a for i, a in enumerate(arrays)]
+        if weighted and len(brain) > 2:
+            brain = brain[:2]
+        elif not weighted:
+            brain = [None if a is None else a.astype(DType.BF16.numpy) for a in arrays]
+        constant = tuple(i for i in case.constant if i < len(brain))
+        try:
+            expected = evaluated(case.op, brain)
+            got = run_lowered(case.op, brain, MACHINES["lanes4"], constant, Ask(blocked=True))
+        except (NotLoweredError, TypeError):
+            continue
+        for a, b in zip(got, expected, strict=True):
+            compared += 1
+            assert a.dtype == DType.BF16.numpy
+            wide, exact = a.astype(np.float32), b.astype(np.float32)
+            np.testing.assert_allclose(wide, exact, rtol=0, atol=2.0**-6 * float(np.abs(exact).max(initial=1e-9)))
+    assert compared
+
+
+@pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if cls.shape_operands])
+def test_shapes_follow_from_operands(name: str) -> None:
+    """The operands named, and no other floats, change the extents of the result."""
+    cls = OPERATORS[name]
+    changed = set()
+    for case in cases(name):
+        arrays = case.arrays()
+        shape = evaluated(case.op, arrays)[0].shape
+        for i, a in enumerate(arrays):
+            if a is None or a.dtype not in FLOATS:
+                continue
+            other = [b if j != i or b is None else b * b.dtype.type(2) for j, b in enumerate(arrays)]
+            if evaluated(case.op, other)[0].shape != shape:
+                changed.add(i)
+    assert changed <= cls.shape_operands
