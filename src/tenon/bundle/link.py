@@ -145,7 +145,8 @@ def link_freestanding(
     """Link without a C library: memcpy and its like are ours.
 
     zig's compiler_rt has the arithmetic that a small processor lacks; it takes seconds to build once per target,
-    so it is asked for only when the link fails without it.
+    so it is asked for only when the link fails without it.  A board's is made for its processor: that of the plain
+    target uses registers which small floating-point units do not have.
     """
     memory = compiler.compile({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))
     whole = {**objects, "memory.o": memory}
@@ -155,4 +156,5 @@ def link_freestanding(
     except ToolchainError as error:
         if "undefined symbol" not in str(error):
             raise
-    return compiler.link(whole, target, (*flags, "-lcompiler_rt"))
+    exact = (f"-mcpu={target.cpu}",) if target.linker_script else ()
+    return compiler.link(whole, target, (*flags, *exact, "-lcompiler_rt"))

@@ -38,6 +38,7 @@ class Target:
     memory spaces there are.  ``object`` is "elf", "wasm" or "none" (nothing can be compiled: the null target).
     ``host`` is None for a machine that does not run Python.  ``runner`` runs programs where this machine is another
     one; None: there is no way.  ``linker_script`` links a program for a machine without operating system.
+    ``not_emulated`` are the operator cases (by the beginnings of their labels) that its emulator cannot run.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Target:
     host: Host | None = None
     runner: Runner | None = None
     linker_script: str = ""
+    not_emulated: tuple[str, ...] = ()
 
     @property
     def threaded(self) -> bool:

@@ -21,5 +21,13 @@ TARGETS = (
         "baseline_rv64+v",
         about="RISC-V RV64GC with the V extension, vectors of 128 bits",
         runner=qemu_user("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"),
+        # QEMU 7.2 ends with a failed assertion where vectors of f64 are truncated to i64 (decode_save_opc).
+        not_emulated=(
+            "Cast(to='i64') f32_i64",
+            "Cast(to='i4') f32_i4",
+            "Cast(to='u2') f32_u2",
+            "Mod() f32",
+            "QuantizeLinear() u8",
+        ),
     ),
 )

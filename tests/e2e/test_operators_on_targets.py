@@ -1,0 +1,119 @@
+"""The kernels of operator cases on emulated machines: what they compute there is what the interpreter computes.
+
+Every kernel call of some cases becomes a call of one program, with memory of its own that holds what the interpreter
+found there before; the program runs on the target, and its memory is compared with what the interpreter left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from compiled import steps
+from interpret import interpret
+from lowered import Ask, run_lowered
+from on_targets import EMULATED, skip_without_device
+from tenon.bundle import Bundle
+from tenon.codegen.c.dialect import C
+from tenon.engine.device import Device
+from tenon.ir.graph import Array
+from tenon.ir.loops import Kernel
+from tenon.ir.types import DType, tensor
+from tenon.kernels.machine import Machine
+from tenon.ops import registry
+from tenon.ops.base import Case
+from tenon.options import Options
+from tenon.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region
+from tenon.targets import find
+
+ASK = Ask(blocked=True, surplus=1)
+CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
+
+
+@dataclass
+class Recorded:
+    """A kernel that the interpreter ran: its operands before and after."""
+
+    label: str
+    kernel: Kernel
+    before: list[Array]
+    after: list[Array]
+
+
+def recorded(case: Case, machine: Machine) -> list[Recorded]:
+    """The kernels of a case, each as it was run."""
+    found: list[Recorded] = []
+
+    def execute(kernel: Kernel, views: list[Array]) -> None:
+        before = [v.copy() for v in views]
+        interpret(kernel, views)
+        found.append(Recorded(f"{case.op} {case.label}", kernel, before, [v.copy() for v in views]))
+
+    run_lowered(case.op, case.arrays(), machine, case.constant, ASK, execute)
+    return found
+
+
+@lru_cache(maxsize=1)
+def covering(machine: Machine) -> tuple[Recorded, ...]:
+    """Kernels of cases enough for every helper function that the generated code may need, and of one case for each
+    operator: helpers hold what processors and compilers differ in."""
+    unit, seen, found = C(), set[type](), list[Recorded]()
+    for case in CASES:
+        kernels, before = [step.kernel for step in steps(case, machine, ASK)], len(unit.helpers)
+        for kernel in kernels:
+            unit.kernel(kernel)
+        if kernels and (len(unit.helpers) > before or type(case.op) not in seen):
+            seen.add(type(case.op))
+            found += recorded(case, machine)
+    return tuple(found)
+
+
+def program(kernels: Sequence[Recorded]) -> tuple[Program, Array]:
+    """A program of one call for each kernel, and the memory that it begins with: all of it is its input."""
+    calls, parts, end = [], list[bytes](), 0
+    for i, each in enumerate(kernels):
+        places = []
+        for view in each.before:
+            places.append(Place(Region.MUTABLE, end))
+            content = view.tobytes()
+            parts.append(content + bytes(-len(content) % ALIGNMENT))
+            end += len(parts[-1])
+        calls.append(Call(each.kernel, tuple(places), f"call{i}", each.label))
+    port = Port("memory", tensor(DType.U8, end), 0)
+    whole = np.frombuffer(b"".join(parts), np.uint8)
+    return Program("cases", (port,), (port,), tuple(calls), (), Memory(0, end, 0, 0)), whole
+
+
+@pytest.mark.parametrize("target", EMULATED)
+def test_operators_compute_the_same_on_every_target(target: str) -> None:
+    skip_without_device(target)
+    # a multiply and an add that are made one round once
+    row = replace(find(target), flags=(*find(target).flags, "-ffp-contract=off", "-O1"))
+    kernels = [each for each in covering(row.machine) if not each.label.startswith(row.not_emulated)]
+    assert len({each.label.partition("(")[0] for each in kernels}) > 100
+    made, memory = program(kernels)
+    bundle = Bundle.of(made, row, Options(target=target))
+    (answer,) = Device(bundle).run([memory])
+    wrong = []
+    for each, call in zip(kernels, made.calls, strict=True):
+        for buffer, place, expected in zip(each.kernel.params, call.args, each.after, strict=True):
+            if buffer.space == "scratch":
+                continue  # what is left there means nothing
+            raw = answer["memory"][place.offset : place.offset + expected.nbytes]
+            if not same(raw.view(expected.dtype).reshape(expected.shape), expected):
+                wrong.append((each.label, raw.view(expected.dtype), expected))
+    for label, a, b in wrong:
+        at = np.flatnonzero(a != b.reshape(-1))[:4]
+        print(label, a.dtype, len(a), a[at], b.reshape(-1)[at])
+    assert not [label for label, _, _ in wrong]
+
+
+def same(a: Array, b: Array) -> bool:
+    """Equal to the bit, but any NaN is as good as another: processors differ in them."""
+    if a.tobytes() == b.tobytes():
+        return True
+    return a.dtype.kind == "f" and bool(np.array_equal(a, b, equal_nan=True))
