@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import handmade
-from on_targets import COMPILED, skip_without_device
+import tenon
+from command_line import run_main
+from on_targets import COMPILED, EMULATED, skip_without_device
+from onnx_models import model, node
+from tenon.cli import main
 from tenon.codegen.backend import TextUnit
 from tenon.engine.device import Device, run_on_device
+from tenon.engine.profile import profile
 from tenon.errors import InputError, ToolchainError
+from tenon.pipeline import tune
 from tenon.targets import find
 from tenon.targets.host import runner_of
-from tenon.targets.runner import Finished, Session
+from tenon.targets.runner import Finished, Local, Session
 
 X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 
@@ -61,13 +69,16 @@ def _runner(target: str) -> str:
     return runner.name
 
 
-def test_arithmetic_that_a_small_processor_lacks() -> None:
-    """Linked with zig's compiler_rt, which the user's cache keeps: seconds, the first time."""
-    skip_without_device("cortex-m7")
-    bundle = handmade.bundle("cortex-m7")
-    divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)(n / d);\n  return 0;"
+@pytest.mark.parametrize("target", [name for name in COMPILED if find(name).linker_script])
+def test_arithmetic_that_a_small_processor_lacks(target: str) -> None:
+    """Linked with zig's compiler_rt, which the user's cache keeps: seconds, the first time.  It converts to f64 in
+    registers that the processor has."""
+    skip_without_device(target)
+    bundle = handmade.bundle(target)
+    divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)((double)(n / d) + 0.5);"
+    divide += "\n  return 0;"
     answer = run_on_device(replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", divide))), X)
-    assert answer["y"][0, 0] == 14
+    assert answer["y"][0, 0] == 14.5
 
 
 def test_feeds_are_checked(cache: Path) -> None:
@@ -102,7 +113,7 @@ def test_what_cannot_be_timed(cache: Path) -> None:
 class Remote:
     """What a device behind ssh or adb would be: nothing but commands that copy and run, at another place."""
 
-    name = "elsewhere"
+    name, emulates = "elsewhere", False
 
     def __init__(self, place: Path) -> None:
         self.place, self.pushed = place, list[str]()
@@ -140,3 +151,68 @@ def test_a_runner_is_push_run_and_pull(cache: Path, tmp_path: Path) -> None:
         assert device.time(2).min > 0
     assert remote.pushed == ["probe_run", "input.bin", "input.bin", "probe_time", "input.bin"]
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------- tuning and profiling
+def small_network() -> bytes:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((8, 4, 3, 3), np.float32), "v": rng.standard_normal((8, 8, 1, 1), np.float32)}
+    nodes = [node("Conv", ["x", "w"], ["h"], pads=[1, 1, 1, 1]), node("Conv", ["h", "v"], ["y"])]
+    made: bytes = model(nodes, {"x": [1, 4, 6, 6]}, ["y"], weights).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("target", [name for name in EMULATED if find(name).object == "elf"])
+def test_a_network_is_profiled_on_another_machine(target: str) -> None:
+    skip_without_device(target)
+    bundle = tenon.compile(small_network(), name="small", target=target, profile=True)
+    with Device(bundle) as device:
+        found = profile(device, rounds=3, warmup=1)
+    assert (found.target, found.threads, found.name) == (target, 1, "small")
+    assert [row.op for row in found.rows if row.op == "Conv"] == ["Conv", "Conv"]
+    assert all(row.min > 0 for row in found.rows)
+    assert found.warmup is not None
+    assert len(found.warmup.samples) == 1
+    assert len(found.plain.samples) == len(found.stamped.samples) == 3
+    assert 0 < found.total <= 1.01 * found.stamped.mean
+    assert found.peak > 0
+
+
+def test_the_command_line_profiles_for_another_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_device("aarch64")
+    path = tmp_path / "small.onnx"
+    path.write_bytes(small_network())
+    command = ["profile", str(path), "--target", "aarch64", "--rounds", "2", "--json"]
+    assert run_main(main, command) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["target"] == "aarch64"
+    assert len(shown["operators"]) >= 2
+
+
+def test_layers_are_tuned_on_another_machine(tmp_path: Path) -> None:
+    """What an emulator takes is remembered, but decides nothing."""
+    skip_without_device("aarch64")
+    changes: Any = {"target": "aarch64", "tuning": tmp_path / "tuning.sqlite"}
+    found = list(tune(small_network(), **changes))
+    assert len(found) == 2
+    assert all(len(layer.seconds) > 1 and layer.best > 0 for layer in found)
+    again = list(tune(small_network(), **changes))
+    assert [layer.seconds for layer in again] == [layer.seconds for layer in found]
+    assert tenon.compile(small_network(), **changes).tuned is None
+
+
+def test_times_of_a_device_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the emulator were the machine itself."""
+    skip_without_device("aarch64")
+    monkeypatch.setattr(Local, "emulates", False)
+    changes: Any = {"target": "aarch64", "tuning": tmp_path / "tuning.sqlite"}
+    found = list(tune(small_network(), **changes))
+    tuned = tenon.compile(small_network(), **changes).tuned
+    assert tuned is not None
+    assert tuned.layers == len(found) == 2
+
+
+def test_other_machines_tune_in_one_thread(tmp_path: Path) -> None:
+    skip_without_device("aarch64")
+    with pytest.raises(InputError, match="leave out threads=2"):
+        list(tune(small_network(), target="aarch64", threads=2, tuning=tmp_path / "tuning.sqlite"))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.bundle.manifest import FILE as MANIFEST
@@ -18,6 +18,9 @@ from tenon.ir.graph import Graph
 from tenon.ir.random_weights import with_random_weights
 from tenon.model_files.model_file import read
 from tenon.options import Options
+
+if TYPE_CHECKING:
+    from tenon.engine.device import Device
 
 Shapes = Mapping[str, Any]
 Stages = Callable[[str], None]
@@ -106,8 +109,35 @@ def open_engine(
             raise InputError(f"--value {next(iter(source.values))}: a bundle's inputs are fixed when it is compiled")
         return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
-        chosen = Options.from_environment(**{**options, "threads": threads.count})
-        graph = source.load(progress)
-        bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
-        progress("compile")
-        return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
+        return _opened(_compiled(source, options, threads, progress, only_speed=only_speed), threads)
+
+
+def open_engine_or_device(source: Source, options: Mapping[str, Any], threads: Threads) -> tenon.Engine | Device:
+    """The same for a model that is to be timed; where this machine does not execute the target's code, the machine
+    that its runner reaches, which runs it in one thread."""
+    from tenon.engine.device import Device
+    from tenon.targets.host_cpu import runs_here
+
+    if source.bundle:
+        return open_engine(source, options, threads)
+    with stages(f"compiling {source.name}") as progress:
+        bundle = _compiled(source, options, threads, progress, only_speed=True)
+        if runs_here(bundle.target.name):
+            return _opened(bundle, threads)
+    if threads != ALONE:
+        raise InputError(f"a network for {bundle.target.name} runs in one thread: leave out the options for threads")
+    return Device(bundle)
+
+
+def _compiled(
+    source: Source, options: Mapping[str, Any], threads: Threads, progress: Stages, *, only_speed: bool
+) -> tenon.Bundle:
+    chosen = Options.from_environment(**{**options, "threads": threads.count})
+    graph = source.load(progress)
+    bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
+    progress("compile")
+    return bundle
+
+
+def _opened(bundle: tenon.Bundle, threads: Threads) -> tenon.Engine:
+    return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

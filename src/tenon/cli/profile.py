@@ -8,7 +8,7 @@ from typing import Any
 
 from tenon.atomic_write import write
 from tenon.cli.console import console, duration, print_json, terminal_width
-from tenon.cli.model_source import Source, Threads, open_engine
+from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import grid
 from tenon.engine.profile import Profile, Row, profile, rate
 from tenon.engine.timing import Times
@@ -36,7 +36,7 @@ def profile_model(
     *,
     as_json: bool,
 ) -> None:
-    with open_engine(source, {**options, "profile": True}, threads, only_speed=True) as engine:
+    with open_engine_or_device(source, {**options, "profile": True}, threads) as engine:
         result = profile(engine, rounds, warmup, Path(source.name).stem)
     if html:
         from tenon.cli.profile_page import page

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon.bundle.manifest import Step
+from tenon.engine.device import Device
 from tenon.engine.engine import Engine
 from tenon.engine.peak import peak_macs
 from tenon.engine.timing import Times, measure, time_runs
@@ -155,28 +156,49 @@ class Profile:
         }  # fmt: skip
 
 
-def profile(engine: Engine, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
-    """Warm up, run ``rounds`` times as it is and ``rounds`` times with a clock between the kernel calls.
+def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
+    """Warm up, run ``rounds`` times as it is and ``rounds`` times with a clock between the kernel calls: in this
+    process, or on the machine of a ``Device``, by that machine's clock.
 
     The input is random.  Raises InputError if the bundle was compiled without ``profile``, or has no
     kernels.
     """
-    if not engine.manifest.nodes:
-        raise InputError(f"'{engine.name}' runs no kernels: its outputs are inputs or constants")
-    engine.timestamps()
-    warm, plain = time_runs(engine, rounds, warmup)
-    readings: list[Array] = []
-    stamped = measure(lambda: readings.append(engine.timestamps()), rounds)
+    manifest = engine.manifest
+    if not manifest.nodes:
+        raise InputError(f"'{manifest.name}' runs no kernels: its outputs are inputs or constants")
+    if isinstance(engine, Device):
+        there, (warm, plain, stamped, ticks) = manifest.target.name, _on_device(engine, rounds, warmup)
+    else:
+        there, (warm, plain, stamped, ticks) = "host", _in_process(engine, rounds, warmup)
     return Profile(
-        name=name or engine.name,
-        target=engine.manifest.target.name,
+        name=name or manifest.name,
+        target=manifest.target.name,
         threads=engine.threads,
         warmup=warm,
         plain=plain,
         stamped=stamped,
-        rows=_rows(engine.manifest.nodes, np.array(readings)),
-        peak=engine.threads * peak_macs(),
+        rows=_rows(manifest.nodes, ticks),
+        peak=engine.threads * peak_macs(there),
     )
+
+
+_Measured = tuple[Times | None, Times, Times, Array]
+"""Warm-up runs, runs as they are, runs with a clock between the calls, and what that clock said."""
+
+
+def _in_process(engine: Engine, rounds: int, warmup: int) -> _Measured:
+    engine.timestamps()
+    warm, plain = time_runs(engine, rounds, warmup)
+    readings: list[Array] = []
+    stamped = measure(lambda: readings.append(engine.timestamps()), rounds)
+    return warm, plain, stamped, np.array(readings)
+
+
+def _on_device(device: Device, rounds: int, warmup: int) -> _Measured:
+    ticks = device.timestamps(rounds, warmup)
+    every = device.time(warmup + rounds).samples
+    stamped = Times(tuple(float(t) for t in (ticks[:, -1] - ticks[:, 0]) / _NS))
+    return Times(every[:warmup]) if warmup else None, Times(every[warmup:]), stamped, ticks
 
 
 def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:

@@ -53,6 +53,10 @@ class Runner(Protocol):
     def name(self) -> str:
         """What the documentation calls it."""
 
+    @property
+    def emulates(self) -> bool:
+        """Whether times that are measured there say nothing of a real machine."""
+
     def missing(self) -> str:
         """Why nothing can be run, and what to install; "" if all is there."""
 
@@ -72,6 +76,10 @@ class Local:
     @property
     def name(self) -> str:
         return self.label or os.path.basename("".join(self.command[:1])) or "this machine"
+
+    @property
+    def emulates(self) -> bool:
+        return bool(self.command)
 
     def missing(self) -> str:
         import shutil

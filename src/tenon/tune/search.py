@@ -1,9 +1,8 @@
-"""Measure the candidates of every layer on the machine at hand.
+"""Measure the candidates of every layer on the machine at hand, or on that of the target's runner.
 
 Each candidate is compiled as a network of one layer, without the conversions around it.  Candidates of a layer run
-in turn, so that a drift of the machine meets all of them alike; before every run the second-level cache is filled
-with something else, as the rest of a network would, and then with what the layer works on, but not its weights.  The
-minimum counts.
+in turn, so that a drift of the machine meets all of them alike, each with its weights out of the caches
+(``layer_timers``).  The minimum counts.
 """
 
 from __future__ import annotations
@@ -11,23 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from time import perf_counter
-
-import numpy as np
 
 from tenon.algorithms.base import Algorithm
 from tenon.bundle import Bundle
-from tenon.engine.engine import Engine, open_bundle
 from tenon.ir.graph import Graph, Node, Value
 from tenon.options import Options
 from tenon.plan.lower import plan
 from tenon.plan.lowering_context import Setting, key, operator, site
 from tenon.plan.program import Program
 from tenon.targets import Target
+from tenon.tune.layer_timers import LayerTimer, machine_of, open_timer
 from tenon.tune.table import Kind, Table, generator_version
-
-_EVICT = np.zeros(2 << 20, np.float32)
-"""Bytes that push a layer's data out of the second-level cache: 8 MiB."""
 
 Progress = Callable[[int, int, str], None]
 """Called with layers done, layers in all, and the layer that is next."""
@@ -86,9 +79,12 @@ def search(
     repeat: int = 12,
     progress: Progress = lambda done, total, layer: None,
 ) -> Iterator[LayerTimes]:
-    """Measure what the table does not know yet, layer by layer; what is known is given without measuring."""
+    """Measure what the table does not know yet, layer by layer; what is known is given without measuring.
+
+    What an emulator took is remembered, but no bundle is compiled by it.
+    """
     work = jobs(graph, setting)
-    kind = kind_of(target, options, threads)
+    kind = replace(kind_of(target, options, threads), target=machine_of(target))
     known = table.times(kind)
     for i, job in enumerate(work):
         name = key(job.node)
@@ -115,31 +111,23 @@ def measure(
 ) -> dict[str, float]:
     """Seconds of every candidate, the least of ``repeat`` interleaved runs."""
 
-    def build(algorithm: Algorithm) -> Engine:
+    def build(algorithm: Algorithm) -> LayerTimer:
         program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
-        return open_bundle(Bundle.of(program, target, options), threads=threads)
+        return open_timer(Bundle.of(program, target, options), threads)
 
     with ThreadPoolExecutor(2) as pool:
-        engines = list(pool.map(build, job.candidates))
-    best = [float("inf")] * len(engines)
-    contenders = list(range(len(engines)))
+        timers = list(pool.map(build, job.candidates))
+    best = [float("inf")] * len(timers)
+    contenders = list(range(len(timers)))
     for attempt in range(repeat):
         for i in contenders:
-            best[i] = min(best[i], _timed(engines[i]))
+            best[i] = min(best[i], timers[i].seconds())
         if attempt == 2:
             fastest = min(best)
             contenders = [i for i in contenders if best[i] < 1.5 * fastest]
-    for engine in engines:
-        engine.close()
+    for timer in timers:
+        timer.close()
     return {each.key: t for each, t in zip(job.candidates, best, strict=True)}
-
-
-def _timed(engine: Engine) -> float:
-    _EVICT.sum()
-    engine.touch()
-    began = perf_counter()
-    engine.run(copy=False)
-    return perf_counter() - began
 
 
 def single_layer_program(node: Node, setting: Setting) -> Program:
