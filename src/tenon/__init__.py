@@ -1,4 +1,4 @@
-"""Tenon: a trained network in, a standalone bundle of code and weights out.
+"""Tenon compiles trained neural networks to standalone bundles of C code and weights.
 
     import tenon
 
@@ -7,7 +7,7 @@
     engine = tenon.open("out/")
     answer = engine.run({"input": array})
 
-Names are resolved on first use, so that importing the package costs next to nothing.
+Names are resolved on first use, so importing the package is fast.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOMES = {
     "open": "tenon.engine:open_bundle",
     "targets": "tenon.targets:",
 }
-"""Where each public name is: a module, with ``:name`` where it has another name there; a colon alone is the module."""
+"""The module of each public name; ``module:name`` if it has another name there, ``module:`` for the module itself."""
 
 __all__ = [*_HOMES, "__version__"]
 
@@ -53,9 +53,9 @@ __all__ = [*_HOMES, "__version__"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tenon' has no attribute '{name}'")
-    home, colon, there = _HOMES[name].partition(":")
-    module = import_module(home)
-    return module if colon and not there else getattr(module, there or name)
+    module_name, colon, attribute = _HOMES[name].partition(":")
+    module = import_module(module_name)
+    return module if colon and not attribute else getattr(module, attribute or name)
 
 
 def __dir__() -> list[str]:

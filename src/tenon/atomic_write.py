@@ -1,7 +1,7 @@
-"""Files on disk that are whole or not there: written beside their place, then moved into it.
+"""Atomic writes: files are written under a temporary name in the same folder, then renamed.
 
-A full disk, an error or an interrupt leaves what was there before, and no temporary file or folder: the name of each
-is known, and its removal certain, before it is made.
+After an error, a full disk or an interrupt the old file is unchanged and no temporary file is left: the removal of each
+temporary file is arranged before it is created.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import IO
 
 from tenon.errors import InputError
 
-_TRIES, _PAUSE = 20, 0.05  # s: how long programs that were ended may still write into a folder that is to go
+_TRIES, _PAUSE = 20, 0.05  # s: terminated child processes may still write into a folder that is being removed
 _DEVICES = ("/dev/", "/proc/")
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str], what: str = "") -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its place at ``path`` when the block ends without an error.
+    """A file to write to, renamed to ``path`` when the block ends without an error.
 
-    The folders above are made.  A file that is replaced keeps its permissions, a link stays a link; devices and pipes
-    are written to as they are.  Raises InputError, naming ``what`` is written, for all that the system refuses.
+    Parent folders are created.  A replaced file keeps its permissions, a symbolic link stays one; devices and pipes are
+    written to directly.  Raises InputError, naming ``what``, for system errors.
     """
     try:
         with _replacing(Path(path)) as file:
@@ -40,7 +40,7 @@ def write(path: str | os.PathLike[str], content: bytes | str, what: str = "") ->
 
 
 def write_all(files: Mapping[Path, bytes | str], what: str = "") -> None:
-    """The same with several files: none is replaced before all are written."""
+    """Write several files; none is replaced before all are written."""
     with contextlib.ExitStack() as stack:
         for path, content in files.items():
             file = stack.enter_context(writing(path, what))
@@ -51,7 +51,7 @@ def write_all(files: Mapping[Path, bytes | str], what: str = "") -> None:
 
 @contextlib.contextmanager
 def scratch(prefix: str = "tenon-") -> Iterator[Path]:
-    """A new folder for temporary files, which is gone afterwards.  Raises InputError if none can be made."""
+    """A new temporary folder, removed afterwards.  Raises InputError if it cannot be created."""
     import tempfile
 
     try:
@@ -66,7 +66,7 @@ def scratch(prefix: str = "tenon-") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def fresh_folder(parent: Path, prefix: str, mode: int = 0o777) -> Iterator[Path]:
-    """A new empty folder; if it still bears its name afterwards, it is removed.  ``mode`` is subject to the umask."""
+    """A new empty folder, removed afterwards unless it was renamed.  ``mode`` is subject to the umask."""
     folder = parent / _name(prefix)
     try:
         folder.mkdir(mode)
@@ -76,9 +76,9 @@ def fresh_folder(parent: Path, prefix: str, mode: int = 0o777) -> Iterator[Path]
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and all in it, if it is there, also while programs that end still write into it.
+    """Remove a folder, if it exists, even if terminating processes still write into it.
 
-    An interrupt waits until that is done.
+    An interrupt is delayed until this is done.
     """
     try:
         _try_remove(folder)
@@ -100,7 +100,7 @@ def _try_remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def created_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and those above it; after a failure those made here are gone again."""
+    """Create a folder and its parents; after a failure remove those that were created."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def created_folder(folder: Path) -> Iterator[None]:
 
 
 def write_error(path: str | os.PathLike[str], error: OSError, what: str = "") -> str:
-    """What to tell a user about a place that cannot be written."""
+    """The error message for a path that cannot be written."""
     reason = error.strerror or str(error)
     return f"{what}{' ' if what else ''}{path}: cannot be written ({reason}): choose another place, or make room"
 
@@ -156,7 +156,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _copy_permissions(path: Path, known: os.stat_result | None) -> None:
-    """Give a file the permissions and, if that is allowed, the owner of the one it replaces."""
+    """Copy the permissions and, if allowed, the owner of the replaced file."""
     if known is None:
         return
     with contextlib.suppress(OSError, AttributeError):  # not every system has owners

@@ -1,21 +1,21 @@
-"""Every error a user can meet, in one tree.
+"""All errors that users can encounter, as one tree.
 
     TenonError
     ├── ModelError            the model file: broken, unsupported, or not what it claims to be
     │   ├── FormatError           cannot be parsed (truncated, corrupt, unknown format)
     │   ├── UnsupportedError      valid, but holds operators or attributes that Tenon lacks; lists them all
-    │   └── ShapeError            shapes or types that contradict each other, or dimensions left unbound
-    │       └── UnknownError          a shape that depends on what is computed at run time
-    ├── InputError            what was given to run, compile or the command line
+    │   └── ShapeError            inconsistent shapes or types, or unbound dimensions
+    │       └── UnknownError          a shape that depends on values computed at run time
+    ├── InputError            an invalid argument of a function or of the command line
     ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
-    ├── ToolchainError        no compiler, or a compiler that refused
-    ├── ResourceError         what the system refused: memory, disk space, permission
-    └── InternalError         a bug in Tenon: a verifier or a proof refused what a pass or a kernel made
+    ├── ToolchainError        the C compiler is missing or failed
+    ├── ResourceError         the operating system failed: memory, disk space, permission
+    └── InternalError         a bug in Tenon: verification of a graph or proof of a kernel failed
 
-A message says what, where (file and source layer), why, and what to do.  The command line prints the message
-alone and exits with status 2; ``-v`` adds the traceback.
+A message states what is wrong, where (file and layer), why, and a remedy.  The command line prints the message and
+exits with status 2; ``-v`` adds the traceback.
 
-What costs time but changes no answer (a cache or a tuning table that cannot be used) is a TenonWarning.
+Problems that only cost time (an unusable cache or tuning table) are a TenonWarning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class TenonError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors."""
 
 
 class ModelError(TenonError):
@@ -45,7 +45,7 @@ class FormatError(ModelError):
 
 
 class Problem(NamedTuple):
-    """One thing wrong with a model: where it is, what it is, the remedy, and the types of what the node there reads."""
+    """A problem of a model: location, description, remedy, and the input types of the node."""
 
     where: str
     what: str
@@ -69,11 +69,11 @@ class UnsupportedError(ModelError):
 
 
 MAX_LAYERS_NAMED = 3
-"""Places that are named of a cause that is met at many."""
+"""Layers listed for a problem that occurs in more of them."""
 
 
 def _by_cause(problems: Sequence[Problem]) -> list[str]:
-    """A line for each thing that is wrong, however many layers meet it."""
+    """One line per problem; problems that occur in many layers are merged."""
     by_cause: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         by_cause.setdefault((problem.what, problem.remedy), []).append(problem)
@@ -88,7 +88,7 @@ def _by_cause(problems: Sequence[Problem]) -> list[str]:
 
 
 class ShapeError(ModelError):
-    """Shapes or types do not fit together, or a symbolic dimension has no value."""
+    """Inconsistent shapes or types, or a symbolic dimension without a value."""
 
 
 class UnknownError(ShapeError):
@@ -112,26 +112,26 @@ class ToolchainError(TenonError):
 
 
 class ResourceError(TenonError):
-    """The system lacks something, or does not allow it."""
+    """The operating system lacks a resource or denies access."""
 
 
 class InternalError(TenonError):
-    """Tenon broke one of its own rules; please report it with the model."""
+    """A bug in Tenon; please report it with the model."""
 
 
 class TenonWarning(UserWarning):
-    """Something could not be used that only saves time: a cache, or a table of measurements."""
+    """A cache or tuning table could not be used; results are not affected."""
 
 
 def warn(message: str) -> None:
-    """A TenonWarning; Python shows an equal one once per process unless told otherwise."""
+    """Issue a TenonWarning; by default Python shows identical warnings once per process."""
     warnings.warn(message, TenonWarning, stacklevel=3)
 
 
 def guarded(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose errors of the system, ``SYSTEM_ERRORS``, become ResourceError.
+    """Decorator: convert system errors, ``SYSTEM_ERRORS``, to ResourceError.
 
-    A pipe that nobody reads any more is left for the caller to handle.
+    BrokenPipeError is left to the caller.
     """
 
     @wraps(function)
@@ -150,14 +150,14 @@ SYSTEM_ERRORS = (OSError, MemoryError, RecursionError, UnicodeError)
 
 
 def explained(error: BaseException) -> str:
-    """What an error of the system says, and what to do."""
+    """The message of a system error, with a remedy."""
     match error:
         case OSError(filename=str() | bytes() as name, strerror=str() as why):
             return f"{os.fsencode(name).decode('utf-8', 'backslashreplace')}: {why}"
         case OSError():
-            return f"the system refused: {error.strerror or error}"
+            return f"system error: {error.strerror or error}"
         case MemoryError():
-            return "there is not enough memory for this model: free some, or use a smaller model or input shape"
+            return "not enough memory for this model: free some, or use a smaller model or input shape"
         case RecursionError():
             return "the model is nested too deep"
         case UnicodeError():

@@ -1,4 +1,4 @@
-"""Opening files that a user names: regular files only, so that nothing waits for a pipe or reads a device for ever."""
+"""Open input files: regular files only, because reading a pipe or device may block or never end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """The file, open for reading bytes.  Raises InputError if it cannot be opened or is not a regular file."""
     shown = printable(path)
     try:
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write to it; regular files do not mind the flag.
+        # Without O_NONBLOCK, opening a pipe blocks until it has a writer; the flag has no effect on regular files.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise InputError(f"{shown}: {error.strerror or error}") from error

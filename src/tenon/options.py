@@ -1,12 +1,12 @@
-"""Every choice a user can make about a compilation: one frozen, validated value.
+"""All options of a compilation, as one frozen, validated value.
 
 Environment variables are read here and nowhere else:
 
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
     TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION    TENON_ARITHMETIC
-    TENON_CC        the C compiler to use instead of zig
-    TENON_TUNING    the table of measured layers; else tuning.sqlite in the cache    TENON_NO_TUNING (0 or 1)
-    TENON_CACHE     where compiled objects and fetched models are kept; else XDG_CACHE_HOME/tenon, else ~/.cache/tenon
+    TENON_CC        the C compiler to use instead of the bundled zig
+    TENON_TUNING    the tuning table; default: tuning.sqlite in the cache    TENON_NO_TUNING (0 or 1)
+    TENON_CACHE     folder of compiled objects and downloads; default: XDG_CACHE_HOME/tenon or ~/.cache/tenon
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Emit = Literal["c", "header", "object", "weights", "library", "manifest", "ir", 
 """A part of a bundle on disk."""
 
 EMIT: tuple[Emit, ...] = get_args(Emit)
-"""Every part, in the order they are made."""
+"""All parts, in the order in which they are generated."""
 
 Precision = Literal["fp32", "bf16", "fp16"]
-"""How exact numbers are in memory."""
+"""The storage format of weights."""
 
 Arithmetic = Literal["tflm", "litert", "onnx"]
 """How quantised integers are computed: see ``passes.integers.arithmetic``."""
 
 DataFormat = Literal["NHWC", "NCHW", "NONE"]
-"""The order of the axes of an image; NONE for what is none, or stays as the model has it."""
+"""The axis order of an image; NONE keeps that of the model."""
 
 DataType = Literal["float32", "float16", "int32", "int64", "int8", "uint8"]
 
 THREADS = 8
-"""The most threads that a bundle supports unless the user says otherwise."""
+"""Default maximum number of threads of a bundle."""
 
 _VARIABLES = {
     "target": "TENON_TARGET",
@@ -63,7 +63,7 @@ _VARIABLES = {
 
 
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where compiled objects and fetched models are kept unless the user says otherwise."""
+    """The default folder of compiled objects and downloads."""
     if chosen := environment.get("TENON_CACHE"):
         return Path(chosen)
     home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache")
@@ -71,22 +71,22 @@ def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """The environment for a program that we start."""
+    """The environment of child processes."""
     return {**os.environ, **changes}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile.  Unknown or invalid options raise InputError that lists every one of them."""
+    """Options of a compilation.  Raises InputError that lists all unknown and invalid options."""
 
     target: str = "host"
-    """A target's name; "host" is the best one for this machine."""
+    """A target's name; "host" is the best target for this machine."""
 
     name: Annotated[str, matching(r"[A-Za-z][A-Za-z0-9_]*", 64)] | None = None
-    """The entry point and the first part of every file name; None takes the model's file name."""
+    """Name of the entry point and prefix of all file names; None uses the model's file name."""
 
     optimize: Literal[0, 1, 2] = 2
-    """0 keeps the graph as imported, 1 cleans it up, 2 also folds and fuses."""
+    """0: the graph as imported; 1: canonicalized; 2: with folding and fusion."""
 
     precision: Precision = "fp32"
     """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
@@ -99,71 +99,70 @@ class Options:
     bits on every target.  ``float``, the default, computes what the integers stand for."""
 
     dot2: Annotated[float, least(0)] | None = None
-    """How many multiply-adds of f32 take the time of a product of pairs of bf16, on targets that have one: where it is
-    more than about 2, bf16 only stores weights, and only where that is no slower.  None is what was measured for
-    "host", once for each kind of processor, and 4 for other targets, with which no processor loses; Zen 4 has 1."""
+    """The time of a bf16 dot-product instruction, in f32 multiply-adds, on targets with such an instruction.  Above
+    about 2, bf16 is only used to store weights, and only where that is not slower.  None: measured once per processor
+    model for "host"; 4 for other targets, which is never slower than fp32.  Zen 4 has 1."""
 
     winograd: Literal[0, 2, 4] | None = None
-    """The largest tile of Winograd's convolution: larger is faster and less exact, 0 turns it off.  None is 4, and 0
-    for machines without an operating system, where memory is scarcer than time."""
+    """Largest tile of Winograd's convolution: larger is faster and less exact; 0 disables it.  None: 4, or 0 for
+    targets without an operating system, to save memory."""
 
     strassen: Literal[0, 1, 2] | None = None
-    """How often Strassen's algorithm may halve a product of matrices, 0 for never; None is 2, or 0 as above."""
+    """Largest number of recursion levels of Strassen's algorithm; 0 disables it.  None: 2, or 0 as above."""
 
     max_winograd_error: Annotated[float, least(0)] | None = None
-    """The largest error over the RMS of an output channel that Winograd's algorithm may add, that of rounding its
-    transformed weights and inputs to 16 bits included."""
+    """Largest error, relative to the RMS of an output channel, that Winograd's algorithm may add, including the
+    rounding of transformed weights and inputs to 16 bits."""
 
     max_weights: Annotated[int, least(0)] | None = None
-    """The most bytes that all weights may take as packed; fast algorithms make them grow."""
+    """Maximum size of the packed weights in bytes; fast algorithms increase it."""
 
     preprocess: dict[str, Any] = field(default_factory=dict)
-    """How images become inputs, where the model does not say or says otherwise: fields of
-    ``ir.preprocessing.Preprocessing``."""
+    """Image preprocessing, overriding that of the model: fields of ``ir.preprocessing.Preprocessing``."""
 
     head: dict[str, Any] = field(default_factory=dict)
-    """How outputs list detections, where the model does not say: fields of ``passes.heads.Described``, and "priors"."""
+    """Format of detection outputs that are not recognised: fields of ``passes.heads.Described``, and "priors"."""
 
     compile_preprocess: tuple[int, int] | None = None
-    """(height, width) of images that the bundle takes as bytes [height, width, channels], all else compiled in."""
+    """(height, width) of an image input [height, width, channels] in bytes, with preprocessing compiled in."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    """The tensors between which a model is cut; () for its own inputs and outputs."""
+    """Tensors at which the model is cut; (): its own inputs and outputs."""
 
     data_formats: dict[str, DataFormat] = field(default_factory=dict)
-    """The order of axes of inputs and outputs, by name; "" for all images."""
+    """Axis order of inputs and outputs by name; "" for all images."""
 
     data_types: dict[str, DataType] = field(default_factory=dict)
-    """The type of elements of inputs and outputs, by name."""
+    """Element types of inputs and outputs by name."""
 
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """The least and the largest number of inputs, by name, for tests on random numbers; "" for all."""
+    """Minimum and maximum of inputs by name, for benchmarks on random data; "" for all."""
 
     emit: tuple[Emit, ...] = ()
-    """What a saved bundle holds; () is everything the target can have but the executable."""
+    """Parts of a saved bundle; (): all that the target supports, except executable and loop IR."""
 
     verify: bool = False
-    """Check the graph after every pass, and compare what it computes with what it did before, on random data."""
+    """Verify the graph after every pass, and compare its results on random data with those before the pass."""
 
     profile: bool = False
-    """Add a second entry point that reads a clock before the first kernel call and after each."""
+    """Add an entry point in which every kernel call is timed."""
 
     threads: Annotated[int, least(1), most(256)] | None = None
-    """The most threads that the bundle can be run with, and those that the ways to compute layers are chosen for.  None
-    is 8, or 1 where there is no operating system, and ways that are the best for one thread."""
+    """Maximum number of threads of the bundle, for which algorithms are selected.  None: 8, or 1 without an operating
+    system, with algorithms selected for one thread."""
 
     compiler: str | None = None
-    """A gcc or clang, by name or path; None is the zig that comes with Tenon."""
+    """A gcc or clang, by name or path; None: the bundled zig."""
 
     cache: Path = field(default_factory=default_cache)
-    """Compiled objects are kept here, fetched models in TENON_CACHE or its default; it can be deleted at any time."""
+    """Folder of compiled objects; can be deleted at any time.  Downloads are in TENON_CACHE or its default."""
 
     tuning: Path = field(default_factory=lambda: default_cache() / "tuning.sqlite")
-    """What ``tenon tune`` measured; used where it knows a layer."""
+    """The tuning table written by ``tenon tune``."""
 
     no_tuning: bool = False
-    """Choose algorithms by the estimate alone: the same input and options then give the same bytes on any machine."""
+    """Select algorithms by estimate only: the same input and options then give the same bytes on any machine."""
 
     if not TYPE_CHECKING:
 
@@ -180,7 +179,7 @@ class Options:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Options:
-        """Options from TENON_* variables; ``overrides`` that are not None win."""
+        """Options from TENON_* variables; ``overrides`` that are not None take precedence."""
         known = os.environ if environment is None else environment
         values: dict[str, Any] = {
             option: known[variable] for option, variable in _VARIABLES.items() if known.get(variable)
@@ -194,16 +193,16 @@ class Options:
 
 
 NOT_IN_BANNER = frozenset({"target", "name", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
-"""Options that generated text does not depend on, or says in other words."""
+"""Options that do not affect the generated code, or are stated elsewhere in the banner."""
 
 
 def usual_limits(scarce: bool) -> tuple[Literal[0, 4], Literal[0, 2]]:
-    """What ``winograd`` and ``strassen`` are unless the user says otherwise; ``scarce``: without operating system."""
+    """Defaults of ``winograd`` and ``strassen``; ``scarce``: a target without an operating system."""
     return (0, 0) if scarce else (4, 2)
 
 
 def non_default(options: Options, scarce: bool) -> list[str]:
-    """The options that differ from the defaults, as text; of nested ones only the names."""
+    """Options with other values than the default, as text; nested options by name only."""
     usual: dict[str, Any] = {option.name: _default(option) for option in fields(Options)}
     usual["winograd"], usual["strassen"] = usual_limits(scarce)
     shown = []
@@ -217,8 +216,7 @@ def non_default(options: Options, scarce: bool) -> list[str]:
 
 
 class OptionKeywords(TypedDict, total=False):
-    """The fields of ``Options`` as keywords of functions, with the types that these take.  What is None or not given
-    comes from the environment."""
+    """The fields of ``Options`` as keyword arguments.  Values that are None or missing come from the environment."""
 
     target: str | None
     name: str | None
@@ -249,7 +247,7 @@ class OptionKeywords(TypedDict, total=False):
 
 
 def with_options(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of ``**changes`` whose signature, for editors and notebooks that ask it, lists the options."""
+    """Decorator of functions with ``**changes``: list the options in the signature, for editors and notebooks."""
     known = signature(function)
     own = [p for p in known.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     hints = get_type_hints(OptionKeywords)
@@ -264,7 +262,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @lru_cache(maxsize=1)
 def _readers() -> dict[str, Reader]:
-    """What makes the value of each option; numbers and flags may be text, as in the environment."""
+    """The reader of each option's value; numbers and flags may be text, as in the environment."""
     hints = get_type_hints(Options, include_extras=True)
     return {option.name: reader(hints[option.name], from_text=True) for option in fields(Options)}
 

@@ -1,4 +1,4 @@
-"""The stages, in order.  This is the only file that knows it."""
+"""The stages of a compilation, in order: import, optimise, plan, generate."""
 
 from __future__ import annotations
 
@@ -63,14 +63,13 @@ def load(
 ) -> Graph:
     """Read a model: a path, an http(s) address or the bytes of a file; or a module or exported program of torch.
 
-    Of a format of two files either may be given, or their folder; ``weights`` names the second file where it does not
-    lie beside the first under its usual name.
+    For formats with two files, give either of them or their folder; ``weights`` is the second file if it is not next to
+    the first under its usual name.
     ``shapes`` binds input shapes by input name or single dimensions by their name; ``inputs`` and ``outputs`` cut
-    the model at those tensors.  ``values`` fixes inputs: constants of these numbers or arrays stand in their place, and
-    branches that cannot be taken then need not be valid.  A graph whose dimensions are not all bound can be
-    inspected, not compiled.
-    ``example_inputs`` are tensors or arrays of the shapes that a torch module is exported for.
-    Raises ModelError: FormatError for a broken file, UnsupportedError listing all that Tenon lacks, ShapeError.
+    the model at those tensors.  ``values`` replaces inputs by constants; branches that are not taken then need not be
+    valid.  A graph with unbound dimensions can be inspected, but not compiled.
+    ``example_inputs`` are tensors or arrays with the shapes to export a torch module for.
+    Raises ModelError: FormatError for a broken file, UnsupportedError that lists all problems, ShapeError.
     """
     if is_torch(model):
         from tenon.importers.pytorch import export
@@ -94,15 +93,14 @@ def compile(
     progress: Progress = lambda stage: None,
     **changes: Unpack[OptionKeywords],
 ) -> Bundle:
-    """Compile a model, or a graph that ``load`` gave, for a target.  Models are those that ``load`` reads.
+    """Compile a model, or a graph returned by ``load``, for a target.
 
-    ``shapes`` are those of ``load``; with several of them the bundle holds the network for each, over one copy of the
-    weights.  Layers are computed in the ways that suit the first; the others pack their weights alike where they can.
-    ``values`` are those of ``load``.
+    ``shapes`` and ``values`` are as for ``load``; with a list of shapes the bundle supports each of them, with one copy
+    of the weights.  Algorithms are selected for the first; the others use the same packing of weights where possible.
 
-    ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); what is neither there nor in
-    ``options`` comes from the environment.  Machine code is made when the bundle is saved.
-    Raises ModelError, and InputError for bad options.
+    ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); fields that are neither given there
+    nor in ``options`` come from the environment.  Machine code is generated when the bundle is saved.  Raises
+    ModelError, and InputError for bad options.
     """
     if is_torch(model):
         model, values = load(model, example_inputs=example_inputs, values=values), None
@@ -117,7 +115,7 @@ def compile(
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
     name = chosen.name or identifier(imported.name)
     others = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in all_shapes[1:])
-    unnamed = not isinstance(model, Graph)  # dimensions that are bound when loading have no names any more
+    unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
@@ -149,13 +147,13 @@ def inspect(
     progress: Progress = lambda stage: None,
     **changes: Unpack[OptionKeywords],
 ) -> tuple[Description, Graph | None]:
-    """What a model is made of, and the graph that would be compiled (None while dimensions are unbound)."""
+    """A description of a model, and the optimised graph (None while dimensions are unbound)."""
     chosen, target = _chosen(options, changes)
     given = _given(model, shapes, weights, values)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
     if given.incomplete and all(v.type.bound for v in given.inputs):
-        return describe(given), given  # nothing follows from weights that are not there
+        return describe(given), given  # without weights nothing can be planned
     graph, program = _planned(given, target, chosen, given.name, shapes, progress)
     return describe(bind(given, shapes) if shapes else given, program), graph
 
@@ -171,12 +169,12 @@ def tune(
     progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
     **changes: Unpack[OptionKeywords],
 ) -> Iterator[LayerTimes]:
-    """Measure, layer by layer, the ways to compute a model on this machine, and remember them for ``compile``.
+    """Measure the candidate algorithms of each layer on this machine and store the times for ``compile``.
 
-    ``changes`` are those of ``compile``; ``threads`` among them is how many run a layer together, 1 by default:
-    ``compile`` uses times measured with as many as the bundle is made for, else those of the nearest number.  Layers
-    that the table already knows are not measured again; stopping half-way loses only the layer at hand.  A table that
-    cannot be read or written is a TenonWarning.
+    ``changes`` are as for ``compile``; ``threads`` is the number of threads to measure with, default 1.  ``compile``
+    uses times for the bundle's number of threads, else those for the nearest number.  Layers in the table are not
+    measured again; an interrupt loses only the current layer.  A table that cannot be read or written is a
+    TenonWarning.
     """
     chosen, target = _chosen(options, changes)
     threads = chosen.threads or 1
@@ -199,13 +197,13 @@ def rewrite(
     without_weights: bool = False,
     verify: bool = False,
 ) -> tuple[list[Path], list[str]]:
-    """Write an optimised model: a Caffe net as a Caffe net, everything else as ONNX.  Returns the files and a log.
+    """Write an optimised model: Caffe nets as Caffe, other models as ONNX.  Returns the files and a log.
 
-    ``out`` is a file, whose ending chooses ONNX (.onnx) or Caffe (.prototxt, the weights beside it), or a folder.
-    ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be ``model``, and then names all
-    files.  ``without_weights`` keeps the shapes of weights but not their numbers, in ONNX: such a file can be
-    inspected and timed.  ``verify`` compares the result of every pass with what it was given.
-    Raises ModelError, and InputError for options that do not fit.
+    ``out`` is a folder, or a file whose suffix selects ONNX (.onnx) or Caffe (.prototxt, with the weights next to it).
+    ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be given as ``model`` and then names
+    all files.  ``without_weights`` keeps the shapes of weights but not their numbers, in ONNX: such a file can be
+    inspected and timed.  ``verify`` compares the result of every pass with what it was given. Raises ModelError, and
+    InputError for options that do not fit.
     """
     from tenon.exporters.rewrite import Request, rewritten
 
@@ -219,7 +217,7 @@ def rewrite(
 def _planned(
     given: Graph, target: Target, options: Options, name: str, shapes: Shapes | None, progress: Progress
 ) -> tuple[Graph, Program]:
-    """The optimised graph, as it stands before layouts, and the program that it becomes."""
+    """The optimised graph before layout selection, and its program."""
     graph, setting = _prepared(given, target, options, shapes, progress)
     return graph, _named(plan(graph.copy(), setting, name), given)
 
@@ -227,7 +225,7 @@ def _planned(
 def _prepared(
     given: Graph, target: Target, options: Options, shapes: Shapes | None, progress: Progress
 ) -> tuple[Graph, Setting]:
-    """The optimised graph, as it stands before layouts, and what it is to be planned for."""
+    """The optimised graph before layout selection, and the settings of the planner."""
     progress("optimise")
     graph = _optimised(given, target, options, shapes)
     progress("plan")
@@ -240,7 +238,7 @@ def _prepared(
 
 
 def _named(program: Program, given: Graph) -> Program:
-    """The program with the outputs' names: a pass may have put another value in an output's place."""
+    """The program with the original output names: passes may have replaced output values."""
     named = tuple(
         replace(port, name=v.name, extent=given.extents.get(v.name), string=v.name in given.strings)
         for port, v in zip(program.outputs, given.outputs, strict=True)
@@ -260,9 +258,9 @@ def _all_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]
 def _programs(
     graphs: Sequence[Graph], target: Target, options: Options, name: str, progress: Progress
 ) -> tuple[list[Program], Tuned | None]:
-    """The program of each binding, and what measured times had to do with them.
+    """The program of each binding, and how measured times were used.
 
-    They share a constant region; the first has what is enough for all.
+    The programs share a constant region; the memory sizes of the first suffice for all.
     """
     weights, programs = Weighed(), list[Program]()
     optimised, setting = _prepared(graphs[0], target, options, None, progress)
@@ -286,7 +284,7 @@ def _programs(
 
 
 def _tuned(settings: Sequence[Setting]) -> Tuned | None:
-    """What a manifest says of the choices for which measured times counted."""
+    """The manifest's entry on algorithms selected by measured times."""
     chosen = [(name, s.algorithms[name]) for s in settings for name in sorted(s.measured)]
     if not chosen:
         return None
@@ -295,7 +293,7 @@ def _tuned(settings: Sequence[Setting]) -> Tuned | None:
 
 
 def _given(model: Model | Graph, shapes: Shapes | None, weights: Model | None, values: Values | None) -> Graph:
-    """The graph of a model, or the one that it is already, its inputs fixed."""
+    """The graph of a model or the given graph, with inputs fixed."""
     if isinstance(model, Graph):
         return fix(model, values)
     return load(model, shapes=shapes, weights=weights, values=values)
@@ -329,19 +327,19 @@ def _optimised(
 
 
 def _whole(model: Model | Graph, options: Options, values: Values | None) -> Graph | None:
-    """The model, its inputs fixed, if it is a graph already.  Raises InputError if it is to be cut as well."""
+    """A given graph with inputs fixed; None for a model to load.  Raises InputError if a graph should be cut."""
     if isinstance(model, Graph) and (options.inputs or options.outputs):
         raise InputError("a graph cannot be cut again: give inputs and outputs to tenon.load")
     return fix(model, values) if isinstance(model, Graph) else None
 
 
 def _bound(given: Graph, shapes: Shapes | None) -> Graph:
-    """The graph itself if nothing has to be bound."""
+    """The graph with ``shapes`` bound; the same object if there is nothing to bind."""
     return given if all(v.type.bound for v in given.inputs) and not shapes else bind(given, shapes)
 
 
 def find_target(options: Options) -> Target:
-    """The target that the options name; "host" as it was measured.  Raises InputError if there is none."""
+    """The target of the options; for "host" with measured properties.  Raises InputError for an unknown one."""
     target = find(options.target, bf16=options.precision == "bf16")
     if options.dot2 is not None and target.machine.dot2:
         return replace(target, machine=replace(target.machine, dot2=options.dot2))
@@ -354,7 +352,7 @@ def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["
 
 
 def most_threads(target: Target, options: Options) -> int:
-    """The most threads that a bundle supports.  Raises InputError for a target that has none."""
+    """Maximum number of threads of a bundle.  Raises InputError for several threads on a target without them."""
     if not target.threaded:
         if (options.threads or 1) > 1:
             raise InputError(f"target {target.name} has no threads: leave out threads={options.threads}")
@@ -363,7 +361,7 @@ def most_threads(target: Target, options: Options) -> int:
 
 
 def _chosen(options: Options | None, changes: Mapping[str, Any]) -> tuple[Options, Target]:
-    """The options with what depends on the target decided, and the target."""
+    """The options with target-dependent defaults filled in, and the target."""
     chosen = _options(options, changes)
     target = find_target(chosen)
     winograd, strassen = usual_limits(target.freestanding)

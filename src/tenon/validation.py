@@ -1,8 +1,8 @@
-"""Values checked against their types: what a file or a user gives, to records and plain values.
+"""Validation of values from files and users against type annotations.
 
-A type is one of those that annotations of Python have: ``int``, ``tuple[int, ...]``, ``Literal["a", "b"]``, a union, a
-``NamedTuple`` or a dataclass (written as dicts) and so on.  ``Annotated`` adds conditions: functions that answer with
-what is wrong, or with "".
+Supported types are those of Python annotations: ``int``, ``tuple[int, ...]``, ``Literal["a", "b"]``, unions, and
+``NamedTuple`` and dataclasses (written as dicts).  ``Annotated`` adds conditions: functions that return an error text,
+or "".
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Reader = Callable[[Any], Any]
 
 
 _DATACLASS = "__dataclass_fields__"
-"""What tells a dataclass, also where their module has not been needed."""
+"""Attribute of dataclasses, checked without importing their module."""
 
 
 class MisfitError(ValueError):
-    """A value that does not fit its type; ``where`` names the fields and numbers that lead to it."""
+    """A value does not have the required type; ``where`` is the path of field names and indices to it."""
 
     def __init__(self, why: str, where: tuple[str | int, ...] = ()) -> None:
         super().__init__(why)
@@ -42,14 +42,14 @@ def most(bound: float) -> Condition:
 
 
 def matching(pattern: str, longest: int) -> Condition:
-    """A whole word of a form, of at most ``longest`` characters."""
+    """Text that matches a pattern, of at most ``longest`` characters."""
     form = re.compile(pattern)
     return lambda text: "" if len(text) <= longest and form.fullmatch(text) else f"must match {pattern}"
 
 
 @lru_cache(maxsize=256)
 def reader(kind: Any, from_text: bool = False) -> Reader:
-    """A function from a given value to one of type ``kind``; it raises MisfitError.
+    """A function that converts a value to type ``kind``, or raises MisfitError.
 
     With ``from_text``, numbers and flags may be given as text, as environments do.
     """
@@ -76,7 +76,7 @@ def reader(kind: Any, from_text: bool = False) -> Reader:
 
 
 def plain(value: Any) -> Any:
-    """The same as JSON has it: records as dicts, tuples as lists."""
+    """The value as JSON types: records as dicts, tuples as lists."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: plain(item) for name, item in zip(value._fields, value, strict=True)}
     if hasattr(value, _DATACLASS):
@@ -128,7 +128,7 @@ def _union(readers: list[Reader]) -> Reader:
             try:
                 return each(value)
             except MisfitError as misfit:
-                # The exception itself would hold this frame and those below, and with them an engine that is opening.
+                # Keeping the exception would keep its frames alive, and with them an engine that is being opened.
                 why, where = misfit.why, misfit.where
         raise MisfitError(why, where)
 

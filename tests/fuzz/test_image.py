@@ -89,13 +89,13 @@ def test_broken_files(harness: Path, tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"P5 5 6 255\n" + bytes(29), "truncated"),
-        (b"P2 2 1 255\n1 256", "above its own largest"),
+        (b"P2 2 1 255\n1 256", "above its stated maximum"),
         (b"P5 0 6 255\n", "impossible size"),
         (b"P5 100000 1 255\n" + bytes(100_000), "impossible size"),
         (b"P5 999999 999999 255\n", "truncated"),
         (b"P5 9999999999 1 255\n", "damaged or truncated"),
         (b"P5 1 1 70000\n\0", "out of range"),
-        (_bitmap(2), "a colour that its palette lacks"),
+        (_bitmap(2), "a colour outside of its palette"),
         (b"BM" + bytes(60), "older than Windows 3"),
     ],
 )

@@ -168,7 +168,7 @@ def test_an_image_that_is_drawn(tmp_path: Path) -> None:
     inside, edge, outside = pixels[85, 140], pixels[90, 100], pixels[10, 10]
     assert tuple(inside) == tuple(outside) == (255, 255, 255)
     assert tuple(edge) != (255, 255, 255)
-    with pytest.raises(InputError, match=r"no image ends in '.nothing'"):
+    with pytest.raises(InputError, match=r"'.nothing' is not an image format"):
         draw(photo, [], [], tmp_path / "out.nothing")
 
 

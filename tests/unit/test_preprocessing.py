@@ -101,7 +101,7 @@ def test_what_holds_no_image(shape: tuple[int, ...], photo: Path) -> None:
     [
         ({"channels": "grb"}, "channels must be one of rgb, bgr"),
         ({"fit": "cover"}, "fit must be one of stretch, crop, letterbox"),
-        ({"scale": 0}, "makes every image alike"),
+        ({"scale": 0}, "must not be 0"),
         ({"mean": ()}, "no numbers"),
         ({"mean": "much"}, "could not convert"),
         ({"size": 3}, "has no 'size'; it has mean"),

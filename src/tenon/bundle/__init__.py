@@ -1,6 +1,6 @@
-"""What is handed over: header, code, weights and manifest, in memory and on disk.
+"""Bundles: header, code, weights and manifest, in memory and on disk.
 
-Names are resolved on first use: to open a bundle takes less than to make one.
+Names are resolved on first use, so that opening a bundle does not import what creates one.
 """
 
 from __future__ import annotations

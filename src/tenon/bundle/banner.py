@@ -1,4 +1,4 @@
-"""The comment on top of generated files: what they were made from, for what, and what they need."""
+"""The banner comment of generated files: model, target, options, sizes and required compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenon.targets import Target
 def banner(
     program: Program, target: Target, options: Options, origin: Origin | None, *, more: Sequence[Program] = ()
 ) -> str:
-    """A comment in ASCII that holds no dates and no paths: the same input and options give the same text."""
+    """The comment, in ASCII and without dates and paths: the same input and options give the same text."""
     memory, calls = program.memory, program.calls
     layers = len({(call.layer, call.op) for call in calls if not call.clears})
     model = f"{harmless(origin.file)} ({origin.format})" if origin else "a graph"

@@ -1,8 +1,8 @@
-"""A checksum that is quicker to compute than weights are to read: against damage and mistakes, not against forgery.
+"""A checksum that is faster than reading weights from disk: detects damage, not forgery.
 
-The content is cut into rows of 65,536 bytes, each 8,192 little-endian words w of 64 bits.  The rows are folded into
+The content is split into rows of 65,536 bytes, each 8,192 little-endian words w of 64 bits.  The rows are folded into
 one, h = h P + w modulo 2^64 for each word's column, P being odd: whatever changes in a single row changes h.  The
-checksum is BLAKE2b, of 8 bytes, of h, where there is a row, and of the bytes behind the last whole row.
+checksum is BLAKE2b, of 8 bytes, of h, if there are rows, and of the bytes after the last complete row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from tenon.ir.dtype import Array
 
 try:
-    from _blake2 import blake2b  # hashlib's own, without loading OpenSSL: this runs at every opening
+    from _blake2 import blake2b  # hashlib's implementation without loading OpenSSL, for fast opening of bundles
 except ImportError:
     from hashlib import blake2b
 

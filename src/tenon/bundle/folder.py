@@ -1,4 +1,4 @@
-"""Put a folder of files on disk in one step: whole or not at all."""
+"""Write a folder of files atomically."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tenon.errors import BundleError, InputError
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:
-    """Make ``folder`` hold exactly these files; the ones in ``executable`` may be run.
+    """Replace the content of ``folder`` by these files; those in ``executable`` get execute permission.
 
-    They are written beside it and renamed, so an error or an interrupt leaves what was there before.  An older
-    bundle is replaced.  Raises InputError for a folder that holds anything else, or that cannot be written.
+    A temporary folder is written and renamed, so an error or an interrupt leaves the old content.  An older bundle is
+    replaced.  Raises InputError for a folder with other files, or one that cannot be written.
     """
     try:
         folder = folder.resolve()
@@ -55,7 +55,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _swap(fresh: Path, folder: Path) -> None:
-    """``fresh`` becomes ``folder``; an interrupt between the two renames puts the old one back."""
+    """Rename ``fresh`` to ``folder``; an interrupt between the two renames restores the old folder."""
     old = fresh.with_name(fresh.name + ".old")
     try:
         if folder.exists():

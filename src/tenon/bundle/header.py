@@ -1,4 +1,4 @@
-"""The header of a bundle: sizes, offsets and the entry point, all known when the caller is compiled."""
+"""The C header of a bundle: sizes, offsets and entry points as constants."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _SHARED = """\
 
 
 def header(program: Program, *, profile: bool = False, more: Sequence[Program] = (), banner: str = "") -> str:
-    """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point that takes a clock.
+    """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point for profiling.
 
-    ``more`` are the same network for other shapes, with entry points of their own; the regions of ``program`` are
-    large enough for all.  ``banner`` is a comment on top.
+    ``more`` are the programs of further bindings, with their own entry points; the regions of ``program`` suffice for
+    all. ``banner`` is the comment at the top.
     """
     prefix = program.name.upper()
     memory = program.memory
@@ -75,7 +75,7 @@ def _several(program: Program, more: Sequence[Program]) -> str:
 
 
 def _binding(program: Program, taken: set[str], *, profile: bool) -> str:
-    """What concerns one of the further shapes."""
+    """The declarations of a further binding."""
     prefix, memory = program.name.upper(), program.memory
     lines = [
         f"/* {program.name}: the bytes that it needs itself. */",
@@ -103,12 +103,12 @@ def _ports(program: Program, taken: set[str]) -> list[str]:
 
 
 def _entries(program: Program, *, profile: bool) -> str:
-    """The prototypes besides the usual one."""
+    """The prototypes of the additional entry points."""
     return (_threads(program) if program.threads > 1 else "") + (_profile(program) if profile else "")
 
 
 def _port_name(port: Port, taken: set[str]) -> str:
-    """A name whose own macro and whose _BYTES macro are both free."""
+    """A name for which both macros, with and without _BYTES, are free."""
     while True:
         name = unique(port.name, taken)
         if f"{name}_BYTES" not in taken:
@@ -132,13 +132,13 @@ def _list(name: str, ports: tuple[Port, ...]) -> str:
 
 
 def _escape(text: str) -> str:
-    """The inside of a C string: octal, because a hexadecimal escape has no end; no trigraphs."""
+    """The content of a C string literal: octal escapes, because hexadecimal ones are not delimited; no trigraphs."""
     safe = set(map(chr, range(32, 127))) - set('"\\?')
     return "".join(c if c in safe else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)
 
 
 def _threads(program: Program) -> str:
-    """The prototype of the entry point that threads share."""
+    """The prototype of the multithreaded entry point."""
     name, prefix = program.name, program.name.upper()
     return (
         f"\n#define {prefix}_MAX_THREADS {program.threads}\n"

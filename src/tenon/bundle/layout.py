@@ -1,7 +1,6 @@
-"""What a library's code takes for granted, as text: it is compiled into the library and compared when that is opened.
+"""The memory layout assumed by a library's code, as text: compiled into the library and compared when it is opened.
 
-A manifest that tells other sizes, places or types than the code was generated for would let it read and write where it
-must not.
+A manifest with other sizes, offsets or types than the code was generated for would cause accesses out of bounds.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from tenon.bundle.manifest import Manifest, Tensor
 
 SYMBOL = "tenon_layout"
 SIZE = "tenon_layout_size"
-"""The text in the library, and its bytes."""
+"""Symbols of the text in the library, and of its size."""
 
 
 def layout(manifest: Manifest) -> str:
-    """A line on memory, one on threads; for the network and each binding, one and those of its inputs and outputs."""
+    """Lines for memory and threads; for the first and each further binding its entry point, inputs and outputs."""
     memory = manifest.memory
     calls = len(manifest.nodes) if manifest.options.get("profile") else 0
     lines = [
         f"constant {memory.constant} mutable {memory.mutable} activations {memory.activations} {memory.alignment}",
         f"threads {manifest.threads} timed calls {calls}",
     ]
-    for b in (manifest.alone(), *manifest.bindings):
+    for b in (manifest.first_binding(), *manifest.bindings):
         lines.append(f"entry {b.entry} phases {b.phases} mutable {b.mutable} activations {b.activations}")
         lines += [f"input {_tensor(t)}" for t in b.inputs]
         lines += [f"output {_tensor(t)}" for t in b.outputs]
@@ -31,7 +30,7 @@ def layout(manifest: Manifest) -> str:
 
 
 def layout_source(text: str) -> str:
-    """The C file that holds it."""
+    """The C file that defines the symbols."""
     data = text.encode()
     rows = "\n".join("  " + "".join(f"{byte}," for byte in data[i : i + 32]) for i in range(0, len(data), 32))
     return f"const unsigned char {SYMBOL}[] = {{\n{rows}\n}};\nconst unsigned {SIZE} = sizeof {SYMBOL};\n"

@@ -1,4 +1,4 @@
-"""Libraries and executables made of a network's object and the C files of ``runtime/``."""
+"""Link libraries and executables from a network's object and the C files of ``runtime/``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def runtime(name: str) -> bytes:
 
 
 def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str], header: str) -> bytes:
-    """One object of a network's translation units, compiled several at a time."""
-    extra = ("-Wno-unused-function",) if len(texts) > 1 else ()  # every unit has all helpers
+    """Compile a network's translation units in parallel and link them to one object."""
+    extra = ("-Wno-unused-function",) if len(texts) > 1 else ()  # each unit contains all helper functions
 
     def compiled(text: str) -> bytes:
         files = {f"{name}.c": text.encode(), f"{name}.h": header.encode()}
@@ -48,9 +48,9 @@ def library(
 ) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry points, its memory and __heap_base.
 
-    Neither holds weights nor needs a C library: memcpy and its like come from whoever loads it, or are linked in.
-    The shared library also holds the text of ``layout``, and with a ``team`` what runs threads, ``runtime/threads.h``,
-    over the loader's pthreads.
+    Neither contains weights or needs a C library: memcpy and similar functions come from the loading process, or are
+    linked in.  The shared library also contains the text of ``layout`` and, with a ``team``, the thread pool of
+    ``runtime/threads.h``, which uses the loading process's pthreads.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
@@ -77,7 +77,7 @@ def executable(
     *,
     team: bool = False,
 ) -> bytes:
-    """A program of its own, weights inside, that runs the network on files.  Needs an operating system.
+    """A standalone program, including the weights, that runs the network on files.  Needs an operating system.
 
     ``preprocessing`` is the C file with the preprocessing of each input (``bundle.preprocessing``).
     """
@@ -106,8 +106,8 @@ def program_objects(
     team: bool = False,
     flags: tuple[str, ...] = (),
 ) -> dict[str, bytes]:
-    """The parts of a program: its ``main`` from ``runtime/``, compiled with ``flags``, and one network with its
-    weights; with a ``team``, what runs threads besides."""
+    """The objects of a program: ``main`` from ``runtime/``, compiled with ``flags``, the network, its weights, and with
+    a ``team`` the thread pool."""
     texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "preprocess.h", "threads.h")}
     files = {**texts, f"{name}.h": header.encode()}
     flags = (*flags, *(("-DTENON_TEAM",) if team else ()))
@@ -124,7 +124,7 @@ def program_objects(
 def weights_object(compiler: Compiler, target: Target, weights: bytes) -> bytes:
     """An object whose read-only symbol ``tenon_weights`` is the constant region.
 
-    The digest in the text is for compilers that cache by text: they do not see what the assembler includes.
+    The digest in the source is for compilation caches, which do not see the file included by the assembler.
     """
     source = f"""\
 /* {hashlib.sha256(weights).hexdigest()} */
@@ -142,11 +142,11 @@ __asm__(".section .rodata.tenon_weights,\\"a\\"\\n"
 def link_freestanding(
     compiler: Compiler, target: Target, objects: Mapping[str, bytes], flags: tuple[str, ...]
 ) -> bytes:
-    """Link without a C library: memcpy and its like are ours.
+    """Link without a C library; ``runtime/memory.c`` defines memcpy and similar functions.
 
-    zig's compiler_rt has the arithmetic that a small processor lacks; it takes seconds to build once per target,
-    so it is asked for only when the link fails without it.  A board's is made for its processor: that of the plain
-    target uses registers which small floating-point units do not have.
+    zig's compiler_rt implements arithmetic that small processors lack.  Building it takes seconds per target, so it is
+    linked only if linking without it fails.  For a board it is built for the board's processor: the generic build uses
+    registers that small floating-point units lack.
     """
     memory = compiler.compile({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))
     whole = {**objects, "memory.o": memory}

@@ -1,8 +1,8 @@
-"""``manifest.json``: what a bundle is, what it was made from, and a checksum of every file in it.
+"""``manifest.json``: description of a bundle, its origin, and checksums of all files.
 
-It holds no dates and no absolute paths: the same input and options give the same bytes.
+It contains no dates and no absolute paths: the same input and options give the same bytes.
 
-Annotations are evaluated where they stand, which is quicker than later from text: this is read at every opening.
+Annotations are evaluated eagerly, which makes opening bundles faster than evaluating them from strings.
 """
 
 import json
@@ -32,7 +32,7 @@ Size = Annotated[int, least(0)]
 
 
 class Origin(NamedTuple):
-    """The model file that a bundle was made from."""
+    """The model file that a bundle was compiled from."""
 
     file: str
     sha256: str
@@ -40,8 +40,8 @@ class Origin(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """What ``tenon tune`` had to do with a bundle: of how many layers the algorithm was chosen by measured times, and
-    a digest of these layers and choices.  Bundles with the same digest were made alike."""
+    """How measured times were used: the number of layers whose algorithm they selected, and a digest of these layers
+    and algorithms."""
 
     layers: Annotated[int, least(1)]
     sha256: str
@@ -60,9 +60,9 @@ class MadeFor(NamedTuple):
 class Tensor(NamedTuple):
     """An input or output: row-major at ``offset`` of the mutable region.
 
-    ``extent``: along that axis only as many elements count as the output of that name says.
+    ``extent``: an axis, and the name of the output with the number of valid entries along it.
     ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
-    ``range``: the least and the largest number that an input holds, if it is known.
+    ``range``: minimum and maximum of an input, if known.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Tensor(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A kernel call: the node of the model it computes a part of, and its multiply-adds.
+    """A kernel call: the layer and operator that it belongs to, and its multiply-accumulates.
 
-    The rest are facts about the node: its output's shape, the shape of its weights or window, its attributes (empty
-    where it has none) and the bytes of all that it reads and writes.
+    The other fields describe the node: shape of its output, shape of its weights or window, attributes (empty if it has
+    none), and bytes read and written.
     """
 
     layer: str
@@ -100,9 +100,9 @@ class Step(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """The network for one choice of its inputs' shapes: an entry point with inputs and outputs of its own.
+    """The network for one choice of input shapes, with its own entry point, inputs and outputs.
 
-    ``mutable`` and ``activations`` are the bytes that it needs itself.
+    ``mutable`` and ``activations`` are the bytes needed by this binding.
     """
 
     entry: str
@@ -114,8 +114,8 @@ class Binding(NamedTuple):
 
 
 class MemoryUse(NamedTuple):
-    """Bytes.  ``bound`` is the least that any placement of the activations could need; ``peak`` is all that must
-    be writable."""
+    """Bytes.  ``bound`` is a lower bound of the activations' size; ``peak`` is the size of all writable
+    memory."""
 
     constant: Size
     mutable: Size
@@ -133,7 +133,7 @@ class CodeSize(NamedTuple):
 
 
 class FileRecord(NamedTuple):
-    """Bytes of a file, its SHA-256, and the checksum that is compared whenever it is opened (``bundle.checksum``)."""
+    """Size of a file, its SHA-256, and the checksum verified when a bundle is opened (``bundle.checksum``)."""
 
     bytes: Size
     sha256: str
@@ -146,16 +146,16 @@ def _stays_inside(files: dict[str, FileRecord]) -> str:
 
 
 class Manifest(NamedTuple):
-    """Everything that is known of a bundle without opening its other files.
+    """Description of a bundle.
 
-    ``threads`` is the most threads that can run it together, ``phases`` how many times these meet in a run, and
-    ``error`` the largest error over the RMS of an output channel of a layer, on random data, that is more than direct
-    sums in f32 have: that of the layer's algorithm (Winograd's, Strassen's), and of weights and activations in 16 bits.
-    ``bindings`` are all shapes that the network is there for, if there are several; the rest is about the first, but
-    for ``memory``, which is enough for each of them.
-    ``tuned`` is None where estimates alone chose the algorithms.
-    ``preprocessing`` says of inputs how an image becomes one, ``heads`` how a detector's outputs list what it found.
-    ``digest`` is BLAKE2b, of 32 bytes, of the file with an empty text in its place: the file cannot be changed by hand.
+    ``threads`` is the maximum number of threads, ``phases`` the number of phases of a run, and ``error`` the largest
+    additional error of a layer relative to the RMS of an output channel, on random data, compared with direct f32 sums:
+    the error of its algorithm (Winograd, Strassen) and of weights and activations in 16 bits.
+    ``bindings`` lists all bindings, if there are several; the other fields describe the first one, except ``memory``,
+    which suffices for all.
+    ``tuned`` is None if all algorithms were selected by estimate.
+    ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs.
+    ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
     """
 
     tenon: str
@@ -199,11 +199,11 @@ class Manifest(NamedTuple):
         return html_table(f"{title} {self.name}", rows, ("", "name", "type"))
 
     def every_binding(self) -> tuple[Binding, ...]:
-        """The bindings; one, of the network as it is, where there are not several."""
-        return self.bindings or (self.alone(),)
+        """All bindings; a single one if ``bindings`` is empty."""
+        return self.bindings or (self.first_binding(),)
 
-    def alone(self) -> Binding:
-        """The network for its first shapes, in all of the memory."""
+    def first_binding(self) -> Binding:
+        """The first binding, with the memory of the whole bundle."""
         memory = self.memory
         return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
 
@@ -218,7 +218,7 @@ class Manifest(NamedTuple):
 
 
 def shared_library(name: str) -> str:
-    """The file of a bundle's code where programs load libraries."""
+    """The file name of a bundle's shared library."""
     return f"lib{name}.so"
 
 
@@ -276,7 +276,7 @@ def _fields(content: Any) -> Any:
 
 
 def _contradiction(manifest: Manifest) -> str:
-    """What is wrong between its parts, or ""."""
+    """An inconsistency between fields, or ""."""
     inputs, outputs = ({t.name for t in tensors} for tensors in (manifest.inputs, manifest.outputs))
     if missing := sorted(manifest.preprocessing.keys() - inputs):
         return f"preprocessing of {missing[0]!r}, which is not an input"

@@ -1,4 +1,4 @@
-"""C identifiers made from names that models give freely."""
+"""C identifiers from arbitrary names of models and tensors."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _LIBRARY = """
 """
 _TAKEN = frozenset((_KEYWORDS + _LIBRARY).split())
 _SYSTEM = re.compile(r"tenon\w*|u?int\w*|size|ptrdiff|wchar|wint|sig|\w+_t", re.IGNORECASE)
-"""Names whose types or upper-case macros belong to the system's headers or to ours."""
+"""Names reserved for types and macros of system headers and of Tenon."""
 
 LONGEST = 64
 
 
 def identifier(text: str) -> str:
-    """An identifier of C and C++ that resembles ``text`` and clashes with no keyword or library function.
+    """An identifier of C and C++ similar to ``text`` that is no keyword or library function.
 
-    A result is its own identifier: ``identifier(identifier(x)) == identifier(x)``.
+    Idempotent: ``identifier(identifier(x)) == identifier(x)``.
     """
     name = re.sub(r"[^A-Za-z0-9]+", "_", text)[:LONGEST].strip("_") or "model"
     if name[0].isdigit():
@@ -51,7 +51,7 @@ def identifier(text: str) -> str:
 
 
 def unique(text: str, taken: set[str]) -> str:
-    """``text`` as an end of an identifier, told apart from those ``taken``, to which it is added."""
+    """``text`` as a suffix of an identifier, made distinct from those in ``taken``, to which it is added."""
     stem = re.sub(r"[^A-Za-z0-9]+", "_", text)[:LONGEST].strip("_") or "tensor"
     name, count = stem, 1
     while name in taken:
@@ -62,7 +62,7 @@ def unique(text: str, taken: set[str]) -> str:
 
 
 def library_name(name: str, target: Target) -> str | None:
-    """The file that Python or a browser loads, or None where there is no such thing."""
+    """The file name of the library that Python or a browser loads; None if the target has none."""
     if target.object == "wasm":
         return f"{name}.wasm"
     return shared_library(name) if target.object == "elf" and not target.freestanding else None

@@ -1,4 +1,4 @@
-"""What the manifest says of images, as a C table for executables (``runtime/preprocess.h``)."""
+"""The image preprocessing of inputs as a C table for executables (``runtime/preprocess.h``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str,
     """The C file: a row for each input.  Raises InputError for numbers that are neither one nor one per channel."""
     rows = [_row(tensor, preprocessing.get(tensor.name)) for tensor in inputs]
     head = '#include "preprocess.h"\n\nconst TenonPreprocessing tenon_preprocessing[] = {'
-    return "\n".join((head, *rows, "  {0}};\n"))  # a network may have no input
+    return "\n".join((head, *rows, "  {0}};\n"))  # a terminator: a network may have no input
 
 
 def _row(tensor: Tensor, preprocessing: Preprocessing | None) -> str:

@@ -1,12 +1,12 @@
-"""The constant region as text: an initialiser to ``#include`` where there is no file system."""
+"""The constant region as C text, to ``#include`` on machines without a file system."""
 
 from __future__ import annotations
 
 import numpy as np
 
 TEXT_LIMIT = 16 << 20
-"""Bytes.  Weights larger than this are written in binary only: their text would take five times as much, and
-no machine without files holds them."""
+"""Bytes.  Larger weights are written in binary only: the text is five times as large, and machines without a file
+system have less memory."""
 
 _PER_LINE = 20
 

@@ -1,4 +1,4 @@
-"""A compiled network in memory, and how it is written to disk."""
+"""A compiled network in memory, and writing it to disk."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe"})
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
-    """A program, the unit it was printed as and the target it was made for.
+    """A program, its generated code and its target.
 
-    ``unit`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is made when it is
-    first asked for.  ``more`` are the same network for other shapes of its inputs; the memory of ``program`` is
-    enough for them, and its constants are those of all.
+    ``unit`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is generated on first
+    use. ``more`` are the programs of further bindings; the memory and constants of ``program`` are those of all
+    bindings.
     """
 
     program: Program
@@ -73,7 +73,7 @@ class Bundle:
 
     @classmethod
     def of(cls, program: Program, target: Target, options: Options) -> Bundle:
-        """A program printed for a target, with nothing known of where it comes from."""
+        """A program printed for a target, without an origin."""
         unit = find_backend(target.backend).program([program], f"{program.name}.h")
         return cls(program, unit, target, options)
 
@@ -92,7 +92,7 @@ class Bundle:
 
     @property
     def parts(self) -> tuple[Emit, ...]:
-        """What a bundle for its target holds unless the user says otherwise: all but the executable and the loop IR."""
+        """Default parts of a bundle for its target: all supported ones except the executable and the loop IR."""
         possible = [part for part in EMIT if part not in _ON_REQUEST]
         if self.target.object == "none":
             possible = [part for part in possible if part not in _COMPILED]
@@ -140,10 +140,10 @@ class Bundle:
 
     @guarded
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
-        """Write the bundle and return its folder; repeated, it gives the same bytes.
+        """Write the bundle and return its folder.  Repeated calls write the same bytes.
 
-        ``emit`` says what it holds: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR;
-        the manifest is always there); () is what the options say, else ``parts``.  An older
+        ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR;
+        the manifest is always written); (): those in the options, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
         """
@@ -154,7 +154,7 @@ class Bundle:
         return write_folder(Path(folder), files, frozenset(code))
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
-        """The manifest of a bundle that holds ``files``."""
+        """The manifest of a bundle with these files."""
         program, target, memory = self.program, self.target, self.program.memory
         size = sizes(self.object) if compiled else None
         names = {call.kernel.name: 0 for call in program.calls}

@@ -1,4 +1,4 @@
-"""``tenon bench-op``: operators one by one, against what the machine can do at most."""
+"""``tenon bench-op``: single operators compared with the machine's measured peak."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _LEAST, _MOST = 10, 10_000  # iterations
 _HEAD = ("Benchmark", "Time(ns)", "Iterations", "Input(MB/s)", "GMACPS", "ms", "% peak", "GB/s", "% read")
 _WIDTHS = (40, 12, 11, 12, 9, 10, 8, 8, 8)
 _NARROW = (0, 1, 4, 6, 7, 8)
-"""The columns that lines of fewer characters have."""
+"""Columns shown on narrow terminals."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case.  Seconds are the shortest and the mean of ``iterations``; bytes are all read and written."""
+    """One case.  ``seconds`` is the minimum and ``mean`` the mean over ``iterations``; ``bytes`` counts all reads and
+    writes."""
 
     name: str
     seconds: float
@@ -45,7 +46,7 @@ class Result:
     bandwidth: float
 
     def json(self) -> dict[str, Any]:
-        """For programs; the keys are part of the interface."""
+        """The result as JSON; the keys are part of the interface."""
         return {
             "name": self.name,
             "ms": 1e3 * self.seconds,
@@ -100,7 +101,7 @@ def select(pattern: str) -> list[Case]:
 
 
 def graph_of(case: Case) -> Graph:
-    """A network of one node; inputs that are not constant are the network's."""
+    """A network of one node; non-constant operands are inputs of the network."""
     graph = Graph("bench_op")
     write = Writer(graph)
     inputs: list[Value | None] = []
@@ -117,7 +118,7 @@ def graph_of(case: Case) -> Graph:
 
 
 def bench(case: Case, engine: Engine, seconds: float) -> Result:
-    """The time of the operator's own kernels, without those that bring its operands into the layout it wants."""
+    """Time the operator's own kernels, without layout conversions of its operands."""
     fill_randomly(engine.inputs)
     steps = engine.manifest.nodes
     own = [i for i, step in enumerate(steps) if step.op != "Reorder"] or list(range(len(steps)))

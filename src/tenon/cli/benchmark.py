@@ -1,4 +1,4 @@
-"""``tenon benchmark``: a line of times per network."""
+"""``tenon benchmark``: one line of times per network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def benchmark(
     *,
     as_json: bool,
 ) -> None:
-    """Time every network; one that fails is told of in its place, and at the end the first failure is raised."""
+    """Time every network; failures are listed with the results, and the first one is raised at the end."""
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
     if not as_json:
@@ -83,7 +83,7 @@ def line(name: str, times: Times) -> str:
 
 
 def row(name: str, cells: Sequence[str], width: int) -> str:
-    """A line of a table that is narrower than ``line``."""
+    """A row of the table for narrow terminals."""
     return f"{name:<{width}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
 
 

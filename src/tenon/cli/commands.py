@@ -1,4 +1,4 @@
-"""What the subcommands do, over the public API."""
+"""Implementation of the subcommands, over the public API."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def inspect_model(
 
     if source.bundle:
         if files:
-            raise InputError(f"{source.model}: a bundle holds no graph: inspect the model that it was made from")
+            raise InputError(f"{source.model}: a bundle contains no graph: inspect the model that it was compiled from")
         return inspect_bundle(Path(source.model), layers=layers, as_json=as_json)
     with stages(f"reading {source.name}") as progress:
         graph = source.load(progress)

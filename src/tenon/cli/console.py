@@ -21,7 +21,7 @@ def print_json(data: Any) -> None:
 
 @contextmanager
 def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on standard error that says which stage is running; silent where nobody looks."""
+    """A spinner on standard error with the current stage; nothing if standard error is not a terminal."""
     error = Console(stderr=True, highlight=False)
     if not error.is_terminal:
         yield lambda stage: None
@@ -39,25 +39,25 @@ def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
 
 
 def terminal_width() -> int | None:
-    """Characters of a line where somebody looks, or of COLUMNS; None for files and pipes."""
+    """The width of the terminal, or COLUMNS; None for files and pipes."""
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
 def time_unit(milliseconds: float) -> tuple[str, float]:
-    """The unit that such times are shown in, and how many of it a millisecond has."""
+    """The unit in which to show a time, and the factor from milliseconds."""
     if milliseconds >= 1:
         return "ms", 1.0
     return ("µs" if (sys.stdout.encoding or "").lower().startswith("utf") else "us"), 1e3
 
 
 def duration(milliseconds: float) -> str:
-    """A time, for people: below a millisecond in microseconds."""
+    """A time as text: below one millisecond in microseconds."""
     unit, scale = time_unit(milliseconds)
     return f"{scale * milliseconds:.2f} {unit}"
 
 
 def size(n: int | None) -> str:
-    """Bytes, for people."""
+    """A number of bytes as text."""
     if n is None:
         return "-"
     for unit, step in (("B", 1), ("KiB", 1024), ("MiB", 1024**2)):
@@ -67,7 +67,7 @@ def size(n: int | None) -> str:
 
 
 def count(n: int) -> str:
-    """A count, for people: 1234567 is 1.23 M."""
+    """A count as text: 1234567 is 1.23 M."""
     for unit, step in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if n >= step:
             return f"{n / step:.2f} {unit}"

@@ -1,4 +1,4 @@
-"""Boxes drawn into an image."""
+"""Draw detections into an image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.errors import InputError
 
 
 def draw(path: Path, detections: Sequence[Detection], names: Sequence[str], out: Path) -> None:
-    """Write the image at ``path`` with a labelled box around everything found; ``out``'s ending says the format.
+    """Write the image at ``path`` with a labelled box for each detection; the suffix of ``out`` selects the format.
 
     Raises InputError if it cannot be written.
     """
@@ -22,7 +22,7 @@ def draw(path: Path, detections: Sequence[Detection], names: Sequence[str], out:
         drawn = ImageOps.exif_transpose(file).convert("RGB")
     pen, thick = ImageDraw.Draw(drawn), max(2, round(min(drawn.size) / 250))
     font = ImageFont.load_default(size=max(10, round(min(drawn.size) / 30)))
-    for detection in reversed(detections):  # the surest last, so that nothing lies over it
+    for detection in reversed(detections):  # highest score last, so that it is on top
         name = names[detection.kind] if 0 <= detection.kind < len(names) else str(detection.kind)
         text, colour = f"{name} {detection.score:.2f}", _colour(detection.kind)
         pen.rectangle(detection.box, outline=colour, width=thick)
@@ -37,17 +37,17 @@ def draw(path: Path, detections: Sequence[Detection], names: Sequence[str], out:
 
 
 def _format(out: Path) -> str:
-    """The format that a file's ending names.  Raises InputError for one that is not known."""
+    """Pillow's format for a file suffix.  Raises InputError for an unknown one."""
     from PIL import Image
 
     Image.init()
     name = Image.EXTENSION.get(out.suffix.lower())
     if name not in Image.SAVE:
-        raise InputError(f"--draw {out}: no image ends in '{out.suffix}': write .png or .jpg")
+        raise InputError(f"--draw {out}: '{out.suffix}' is not an image format: use .png or .jpg")
     return name
 
 
 def _colour(kind: int) -> tuple[int, int, int]:
-    """Classes next to each other have colours far from each other."""
+    """Distinct colours for consecutive class numbers."""
     red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(kind * 0.618 % 1, 0.8, 0.75))
     return red, green, blue

@@ -1,8 +1,9 @@
-"""Where the boxes of a graph's picture lie: in layers from top to bottom, with few crossings.
+"""Layered drawing of a graph, from top to bottom, with few edge crossings.
 
 The method of Sugiyama, Tagawa and Toda ("Methods for visual understanding of hierarchical system structures", 1981):
-vertices get layers by their longest path, edges over several layers get a bend in each, the order in a layer follows
-the mean of the neighbours' places, and places are the nearest to that mean which leave room (an isotonic regression).
+vertices are assigned to layers by their longest path, edges over several layers get a bend in each, the order in a
+layer is the mean of the neighbours' positions, and positions are the closest to that mean without overlap (isotonic
+regression).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ GAP, DROP = 26.0, 78.0
 """Pixels between boxes of a layer, and from one layer to the next."""
 
 _SWEEPS = 8
-_BEND = 10.0  # width of what an edge takes in a layer that it passes
+_BEND = 10.0  # width reserved for an edge in a layer that it crosses
 
 Edge = tuple[int, int]
 Point = tuple[float, float]
@@ -23,7 +24,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Layout:
-    """The middle of every box, the points that each edge goes through, and the width and height of all."""
+    """Centres of the boxes, points on each edge, and total width and height."""
 
     positions: list[Point]
     paths: list[list[Point]]
@@ -31,12 +32,14 @@ class Layout:
 
 
 def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
-    """Places for vertices of these widths; edges go from a vertex to one with a larger number."""
+    """Positions of vertices with these widths; edges point to vertices with larger numbers."""
     ranks = [0] * len(widths)
     for a, b in sorted(edges, key=lambda edge: edge[1]):
         ranks[b] = max(ranks[b], ranks[a] + 1)
     fed = {b for _, b in edges}
-    for a, b in sorted(edges, key=lambda edge: -ranks[edge[1]]):  # what reads nothing stands right above its readers
+    for a, b in sorted(
+        edges, key=lambda edge: -ranks[edge[1]]
+    ):  # vertices without inputs are placed directly above their first reader
         if a not in fed:
             ranks[a] = ranks[b] - 1
     wide, level, chains = list(widths), list(ranks), []
@@ -54,7 +57,7 @@ def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
 
 
 def _positions(wide: Sequence[float], level: Sequence[int], edges: Sequence[Edge]) -> list[float]:
-    """The middle of every vertex across its layer."""
+    """The horizontal centre of every vertex."""
     above: list[list[int]] = [[] for _ in wide]
     below: list[list[int]] = [[] for _ in wide]
     for a, b in edges:
@@ -81,7 +84,7 @@ def _positions(wide: Sequence[float], level: Sequence[int], edges: Sequence[Edge
 
 
 def _spread(layer: Sequence[int], desired: Sequence[float], x: list[float], wide: Sequence[float]) -> None:
-    """Put a layer, in its order, as near to the wanted places as its boxes allow: pooled adjacent violators."""
+    """Put a layer, in its order, as close to ``desired`` as possible without overlap: pool adjacent violators."""
     offset, pools, offsets = 0.0, list[tuple[float, int]](), []
     for n, i in enumerate(layer):
         if n:

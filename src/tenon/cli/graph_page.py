@@ -1,4 +1,4 @@
-"""A graph as one HTML page without outside parts: it opens offline in a browser, to zoom, pan, search and look into."""
+"""A graph as a self-contained HTML page with zoom, pan, search and details; it opens offline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_TEXT = 2000  # characters of an operator's attributes
 
 @dataclass
 class _Box:
-    """What stands in a box, and what the page tells of it."""
+    """The text in a box, and its details."""
 
     title: str
     name: str
@@ -82,7 +82,7 @@ def page(graph: Graph) -> str:
 
 
 def _boxes(graph: Graph) -> tuple[list[_Box], list[tuple[int, int, str]]]:
-    """Boxes of inputs, operators and outputs, each after what it reads, and edges with their types."""
+    """Boxes of inputs, operators and outputs in topological order, and edges with their types."""
     boxes: list[_Box] = []
     edges: list[tuple[int, int, str]] = []
     index_of: dict[int, int] = {}
@@ -152,7 +152,7 @@ def _edges(layout: Layout, labels: Sequence[str]) -> str:
 
 
 def _curve(path: Sequence[Point]) -> str:
-    """A curve from the lower edge of a box to the upper edge of another, straight down beside the boxes it passes."""
+    """A curve from the bottom of a box to the top of another, vertical next to the boxes in between."""
     half = _HEIGHT / 2
     text = f"M{path[0][0]:.0f} {path[0][1] + half:.0f}"
     for (x, y), (to, below) in pairwise(path):

@@ -1,4 +1,4 @@
-"""``tenon inspect`` of a saved bundle: what its manifest says, and whether its files are those that it lists."""
+"""``tenon inspect`` of a saved bundle: its manifest, and the state of its files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CHUNK = 1 << 20
 
 
 def inspect_bundle(folder: Path, *, layers: bool, as_json: bool) -> None:
-    """Print a bundle.  Raises BundleError, after that, if a file is missing or is not the one that was saved."""
+    """Print a bundle.  Then raises BundleError if a file is missing or its checksum differs."""
     manifest = read_manifest(folder)
     states = {name: _state(folder / name, record) for name, record in manifest.files.items()}
     if as_json:
         print_json({**manifest.json(), "states": states})
     else:
         _print(manifest, states, layers=layers)
-    if wrong := [f"{name} is {state}" for name, state in states.items() if state != "sound"]:
+    if wrong := [f"{name} is {state}" for name, state in states.items() if state != "ok"]:
         raise BundleError(f"{folder}: {', '.join(wrong)}: compile the model again")
 
 
@@ -35,7 +35,7 @@ def _state(path: Path, record: FileRecord) -> str:
                 digest.update(chunk)
     except OSError:
         return "unreadable" if path.exists() else "missing"
-    return "sound" if digest.hexdigest() == record.sha256 else "damaged"
+    return "ok" if digest.hexdigest() == record.sha256 else "damaged"
 
 
 def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> None:
@@ -45,7 +45,7 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
         f"bundle {manifest.name} for {target.name} ({target.triple}, {target.cpu}), by {producer}", markup=False
     )
     if origin := manifest.origin:
-        console.print(f"made from {origin.file} ({origin.format}), SHA-256\n{origin.sha256}", markup=False)
+        console.print(f"compiled from {origin.file} ({origin.format}), SHA-256\n{origin.sha256}", markup=False)
     for number, binding in enumerate(manifest.every_binding(), 1):
         if manifest.bindings:
             console.print(f"{binding.entry}: binding {number} of {len(manifest.bindings)}", markup=False)

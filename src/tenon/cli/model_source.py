@@ -1,4 +1,4 @@
-"""From what the user names to an engine: a model is compiled, a bundle's folder opened."""
+"""From a path or address to an engine: models are compiled, bundles opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Stages = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Source:
-    """The model that a command was given."""
+    """The model argument of a command, with its options."""
 
     model: str
     weights: str | None = None
@@ -40,7 +40,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The name of the model's file; of an address nothing else, since it may hold a password."""
+        """The file name of the model.  An address may contain a password, so the rest of it is not shown."""
         if "://" in self.model:
             from tenon.model_files.download import file_name
 
@@ -52,7 +52,7 @@ class Source:
         """The only binding.  Raises InputError if there are several."""
         if len(self.bindings) > 1:
             raise InputError(
-                "--shape names something several times, for several bindings: only tenon compile makes such bundles"
+                "--shape is given several times for one name, for several bindings: only tenon compile supports this"
             )
         return self.bindings[0]
 
@@ -62,13 +62,13 @@ class Source:
         return os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
 
     def load(self, progress: Stages = lambda stage: None) -> Graph:
-        """The graph; ``progress`` hears of the bytes of a model that comes from the network."""
+        """The graph; ``progress`` is called with the state of downloads."""
         self.fetch(progress)
         cut: dict[str, Any] = {"inputs": self.inputs or None, "outputs": self.outputs or None, "values": self.values}
         return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256, **cut)
 
     def fetch(self, progress: Stages) -> None:
-        """Bring files that lie at http(s) addresses into the cache, and check the sum of the model's file."""
+        """Download files at http(s) addresses into the cache, and check the checksum of the model file."""
 
         def show_progress(received: int, total: int | None) -> None:
             whole = f" of {size(total)} ({100 * received // total} %)" if total else ""
@@ -81,7 +81,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Threads:
-    """How many threads run a network, and where (see ``tenon.open``)."""
+    """Number of threads and their processors (see ``tenon.open``)."""
 
     count: int = 1
     affinity: tuple[int, ...] = ()
@@ -92,17 +92,17 @@ ALONE = Threads()
 
 
 def weighted(graph: Graph) -> Graph:
-    """The graph, with random weights if it came without."""
+    """The graph, with random weights if it has none."""
     return with_random_weights(graph) if graph.incomplete else graph
 
 
 def open_engine(
     source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
 ) -> tenon.Engine:
-    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset) for just
-    so many threads.
+    """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset) for
+    exactly ``threads.count`` threads.
 
-    Where it is ``only_speed`` that matters, a model that came without its weights has random ones.
+    With ``only_speed``, a model without weights gets random ones.
     """
     if source.bundle:
         if source.values:

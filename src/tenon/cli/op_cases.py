@@ -1,7 +1,7 @@
-"""The operators that ``tenon bench-op`` times, in shapes that real networks have.
+"""The operators timed by ``tenon bench-op``, with shapes of real networks.
 
-A name is the operator, the shape of its first input and what else matters: o64 is 64 output channels, k3 a 3x3 window,
-s2 stride 2, d2 dilation 2, g32 32 groups, dw a convolution of every channel by itself.
+A name is the operator, the shape of its first input and further parameters: o64 is 64 output channels, k3 a 3x3 window,
+s2 stride 2, d2 dilation 2, g32 32 groups, dw a depthwise convolution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tenon optimize``: an optimised model file out of a model file."""
+"""``tenon optimize``: write an optimised model file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Options that several subcommands share: each is declared once, in the group that it belongs to.
+"""Options shared by several subcommands, declared once, in groups.
 
-A group is a dataclass whose fields are options.  A subcommand under ``with_groups`` takes a group as one parameter;
-the command line shows the group's fields in its place.
+A group is a dataclass whose fields are options.  A subcommand decorated with ``with_groups`` takes a group as one
+parameter; on the command line it is replaced by the group's fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Command = Callable[..., None]
 
 
 def with_groups(command: Command) -> Command:
-    """The command with every parameter that is a group replaced by the options of that group."""
+    """The command with each group parameter replaced by the options of the group."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
 
@@ -73,7 +73,7 @@ Shape = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=DIMS",
-        help="Bind an input (x=1,3,224,224) or a dimension (batch=1); a name given again makes one more binding.",
+        help="Set the shape of an input (x=1,3,224,224) or a dimension (batch=1); repeat a name for several bindings.",
     ),
 ]
 Value = Annotated[
@@ -82,27 +82,28 @@ Value = Annotated[
         "--value", metavar="NAME=VALUE", help="Fix an input: a number (sr=16000), a list (x=1,2,3) or a .npy file."
     ),
 ]
-Weights = Annotated[
-    str | None, typer.Option("--weights", help="The second file (or folder) of a model that is kept in two.")
-]
+Weights = Annotated[str | None, typer.Option("--weights", help="The second file (or folder) of a model that has two.")]
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model that a command is about."""
+    """The model argument and its options."""
 
     model: Annotated[
         str,
-        typer.Argument(help="A model's file or folder, an http(s) address, or (to run, time or inspect) a bundle's."),
+        typer.Argument(help="A model file or folder, an http(s) address, or (to run, time or inspect) a bundle."),
     ]
     weights: Weights = None
     shape: Shape = None
     value: Value = None
-    sha256: Annotated[str | None, typer.Option("--sha256", help="Refuse a model file with another checksum.")] = None
+    sha256: Annotated[str | None, typer.Option("--sha256", help="Expected SHA-256 of the model file.")] = None
     begin: Annotated[
-        str | None, typer.Option("--from", metavar="TENSORS", help="Cut the model: begin at these, as in conv1,scale.")
+        str | None,
+        typer.Option("--from", metavar="TENSORS", help="Cut the model: start at these tensors, e.g. conv1,scale."),
     ] = None
-    end: Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these.")] = None
+    end: Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these tensors.")] = (
+        None
+    )
 
     def source(self) -> Source:
         whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256)
@@ -122,7 +123,7 @@ def source_of(
 
 
 def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[Source]:
-    """Models that share the bindings of ``shape`` and what ``value`` fixes."""
+    """Models with the same ``shape`` and ``value`` options."""
     return [source_of(model, shape=shape, value=value) for model in models]
 
 
@@ -130,7 +131,7 @@ def sources_of(models: list[str], shape: list[str] | None, value: list[str] | No
 
 
 def _completed_target(incomplete: str) -> list[str]:
-    """Targets whose names begin so, for a shell that completes a command."""
+    """Target names for shell completion."""
     from tenon.targets import targets
 
     return [name for name in ("host", *sorted(targets())) if name.startswith(incomplete)]
@@ -138,36 +139,37 @@ def _completed_target(incomplete: str) -> list[str]:
 
 Target = Annotated[
     str | None,
-    typer.Option("--target", help="The machine to compile for; see 'tenon targets'.", autocompletion=_completed_target),
+    typer.Option("--target", help="The target to compile for; see 'tenon targets'.", autocompletion=_completed_target),
 ]
 Verify = Annotated[
-    bool, typer.Option("--verify", help="Check every pass: the graph it leaves, and what that computes.")
+    bool, typer.Option("--verify", help="Verify every pass: the graph's structure, and its results on random data.")
 ]
-Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of zig.")]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of the bundled zig.")]
 
 
 NoTuning = Annotated[
-    bool, typer.Option("--no-tuning", help="Leave what 'tenon tune' measured aside: estimates choose algorithms.")
+    bool, typer.Option("--no-tuning", help="Ignore the tuning table: select algorithms by estimate only.")
 ]
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How a model is optimised and planned.  The fields of this and its heirs have the names of ``Options``."""
+    """Options of optimisation and planning.  Fields of this class and its subclasses are named as in ``Options``."""
 
     target: Target = None
-    optimize: Annotated[int | None, typer.Option("-O", min=0, max=2, help="Optimisation of the graph: 0, 1 or 2.")] = (
+    optimize: Annotated[int | None, typer.Option("-O", min=0, max=2, help="Graph optimisation level: 0, 1 or 2.")] = (
         None
     )
     precision: Annotated[
         str | None,
         typer.Option(
-            "--precision", help="fp32, or fp16 or bf16: weights in 16 bits; bf16 computed in where it can be."
+            "--precision",
+            help="fp32, or 16-bit weights in fp16 or bf16; bf16 also uses native bf16 arithmetic where it is faster.",
         ),
     ] = None
 
     def overrides(self) -> dict[str, Any]:
-        """What the user chose, as overrides for ``Options.from_environment``; a flag not given leaves it open."""
+        """The given options, for ``Options.from_environment``; flags that are not set are left out."""
         values = {name: value for name, value in vars(self).items() if value is not None and value is not False}
         if "compile_preprocess" in values:
             values["compile_preprocess"] = parse_size("--compile-preprocess", values["compile_preprocess"])
@@ -184,41 +186,47 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class InspectOptions(PlanOptions):
-    """And looked at."""
+    """Options of ``tenon inspect``."""
 
     no_tuning: NoTuning = False
 
 
 @dataclass(frozen=True)
 class BuildOptions(PlanOptions):
-    """And compiled."""
+    """Options of compilation, without those of ``BundleOptions``."""
 
     compiler: Compiler = None
     verify: Verify = False
     data_formats: Annotated[
         list[str] | None,
-        typer.Option("--data-format", metavar="[NAME=]FORMAT", help="An image, or all, as NHWC or NCHW; or NONE."),
+        typer.Option(
+            "--data-format",
+            metavar="[NAME=]FORMAT",
+            help="Axis order of an image input or output, or of all: NHWC, NCHW or NONE (keep).",
+        ),
     ] = None
     data_types: Annotated[
         list[str] | None,
-        typer.Option("--data-type", metavar="NAME=TYPE", help="An input or output as float16, int32, uint8, ..."),
+        typer.Option(
+            "--data-type", metavar="NAME=TYPE", help="Element type of an input or output: float16, int32, uint8, ..."
+        ),
     ] = None
     ranges: Annotated[
         list[str] | None,
-        typer.Option("--range", metavar="[NAME=]LOW,HIGH", help="What numbers an input holds, for random ones."),
+        typer.Option("--range", metavar="[NAME=]LOW,HIGH", help="Value range of an input, for random data."),
     ] = None
 
 
 @dataclass(frozen=True)
 class RunOptions(BuildOptions):
-    """And run."""
+    """Options of compiling a model in order to run it."""
 
     no_tuning: NoTuning = False
 
     head: Annotated[
         str | None,
         typer.Option(
-            "--head", metavar="'KIND KEY=VALUE ...'", help="How outputs list detections, as in 'ssd strides=8,16 "
+            "--head", metavar="'KIND KEY=VALUE ...'", help="Format of detection outputs, e.g. 'ssd strides=8,16 "
             "sizes=10/16,32/48' (docs/images.md).",
         ),
     ] = None  # fmt: skip
@@ -226,26 +234,30 @@ class RunOptions(BuildOptions):
 
 @dataclass(frozen=True)
 class BundleOptions(RunOptions):
-    """And made into a bundle."""
+    """Options of ``tenon compile``."""
 
-    name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and the files.")] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and prefix of the files.")] = None
     winograd: Annotated[int | None, typer.Option("--winograd", help="Largest Winograd tile: 4, 2, or 0 for none.")] = (
         None
     )
-    strassen: Annotated[int | None, typer.Option("--strassen", help="Levels of Strassen: 2, 1, or 0.")] = None
+    strassen: Annotated[
+        int | None, typer.Option("--strassen", help="Most levels of Strassen's algorithm: 2, 1 or 0.")
+    ] = None
     dot2: Annotated[
-        float | None, typer.Option("--dot2", min=0, help="Time of a product of pairs of bf16, in multiply-adds of f32.")
+        float | None,
+        typer.Option("--dot2", min=0, help="Time of a bf16 dot-product instruction relative to an f32 multiply-add."),
     ] = None
     max_winograd_error: Annotated[
-        float | None, typer.Option("--max-winograd-error", min=0, help="Largest error over RMS that Winograd may add.")
+        float | None,
+        typer.Option("--max-winograd-error", min=0, help="Largest error, relative to the RMS, that Winograd may add."),
     ] = None
     max_weights: Annotated[
-        int | None, typer.Option("--max-weights", min=0, help="Most bytes of all weights, as packed.")
+        int | None, typer.Option("--max-weights", min=0, help="Maximum size of the packed weights in bytes.")
     ] = None
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="The most threads that the bundle can be run with.")
+        int | None, typer.Option("--threads", min=1, help="Maximum number of threads of the bundle.")
     ] = None
-    profile: Annotated[bool, typer.Option("--profile", help="Add the entry point that 'tenon profile' times.")] = False
+    profile: Annotated[bool, typer.Option("--profile", help="Add the entry point for 'tenon profile'.")] = False
     compile_preprocess: Annotated[
         str | None,
         typer.Option(
@@ -258,9 +270,9 @@ class BundleOptions(RunOptions):
 
 @dataclass(frozen=True)
 class TuneOptions(BuildOptions):
-    """And tuned."""
+    """Options of ``tenon tune``."""
 
-    tuning: Annotated[Path | None, typer.Option("--table", help="The table to read and extend.")] = None
+    tuning: Annotated[Path | None, typer.Option("--table", help="The tuning table to read and extend.")] = None
 
 
 # ---------------------------------------------------------------------------------- preprocessing
@@ -269,25 +281,26 @@ class PreprocessOptions:
     """How an image becomes an input.  All fields but ``bgr`` are named as in ``ir.preprocessing.Preprocessing``."""
 
     mean: Annotated[
-        str | None, typer.Option("--mean", help="Subtracted from pixels: one number or one per channel.")
+        str | None, typer.Option("--mean", help="Subtracted from pixel values: one number, or one per channel.")
     ] = None
     scale: Annotated[
-        str | None, typer.Option("--scale", help="Multiplies pixels after --mean; 1/255 is a number too.")
+        str | None, typer.Option("--scale", help="Factor applied after --mean; fractions such as 1/255 are allowed.")
     ] = None
-    channels: Annotated[str | None, typer.Option("--channels", help="Their order: rgb or bgr.")] = None
-    bgr: Annotated[bool, typer.Option("--bgr", help="The same as --channels bgr.")] = False
+    channels: Annotated[str | None, typer.Option("--channels", help="Channel order: rgb or bgr.")] = None
+    bgr: Annotated[bool, typer.Option("--bgr", help="Same as --channels bgr.")] = False
     fit: Annotated[
-        str | None, typer.Option("--fit", help="stretch, crop (the middle) or letterbox (whole, with a border).")
+        str | None, typer.Option("--fit", help="stretch, crop (centre) or letterbox (whole image with a border).")
     ] = None
     resize: Annotated[
-        int | None, typer.Option("--resize", min=1, help="With --fit crop: the shorter side before the cut, as in 256.")
+        int | None,
+        typer.Option("--resize", min=1, help="With --fit crop: length of the shorter side before cropping, e.g. 256."),
     ] = None
     border: Annotated[
-        int | None, typer.Option("--border", min=0, max=255, help="With --fit letterbox: the value around the image.")
+        int | None, typer.Option("--border", min=0, max=255, help="With --fit letterbox: value of the border.")
     ] = None
-    sampling: Annotated[
-        str | None, typer.Option("--sampling", help="How pixels are resized: smooth, bilinear or nearest.")
-    ] = None
+    sampling: Annotated[str | None, typer.Option("--sampling", help="Interpolation: smooth, bilinear or nearest.")] = (
+        None
+    )
 
     def overrides(self) -> dict[str, Any]:
         """The given options, as ``Options.preprocess`` takes them."""
@@ -303,14 +316,14 @@ class PreprocessOptions:
 # ---------------------------------------------------------------------------------- how to run and to print
 @dataclass(frozen=True)
 class ThreadOptions:
-    """The threads and processors of a run."""
+    """Threads and processors of a run."""
 
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that share a run.")] = 1
-    affinity: Annotated[str | None, typer.Option("--affinity", help="Processors to run on, as in 0,1 or 0-3.")] = None
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Number of threads.")] = 1
+    affinity: Annotated[str | None, typer.Option("--affinity", help="Processors to run on, e.g. 0,1 or 0-3.")] = None
     cores: Annotated[str, typer.Option("--cores", help="Cores to run on: all (0), big (1) or little (2).")] = "all"
 
     def selected(self) -> Threads:
-        """The kind of cores may be given by its number; ``tenon.open`` refuses unknown ones."""
+        """The kind of cores may be given by number; ``tenon.open`` rejects unknown ones."""
         from tenon.cli.model_source import Threads
 
         kind = {"0": "all", "1": "big", "2": "little"}.get(self.cores, self.cores)
@@ -319,15 +332,18 @@ class ThreadOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What is shown of a network's outputs."""
+    """How outputs are printed and saved."""
 
     top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5
     labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None
     output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None
-    draw: Annotated[Path | None, typer.Option("--draw", help="Draw a detector's boxes into this image.")] = None
-    threshold: Annotated[float, typer.Option("--threshold", help="Least score of a detection.")] = 0.5
+    draw: Annotated[
+        Path | None, typer.Option("--draw", help="Write the image with the detected boxes to this file.")
+    ] = None
+    threshold: Annotated[float, typer.Option("--threshold", help="Minimum score of a detection.")] = 0.5
     overlap: Annotated[
-        float, typer.Option("--overlap", min=0, max=1, help="Boxes of one class that overlap more are one thing.")
+        float,
+        typer.Option("--overlap", min=0, max=1, help="NMS threshold: intersection over union of boxes of one class."),
     ] = 0.45
 
 
@@ -336,7 +352,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """How answers and errors look."""
+    """Format of results and errors."""
 
     json: Json = False
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")] = False

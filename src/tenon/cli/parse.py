@@ -1,4 +1,4 @@
-"""Reading option values: NAME=DIMS, NAME=FILE, lists of numbers."""
+"""Parse option values: NAME=DIMS, NAME=FILE, lists of numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shapes = dict[str, int | tuple[int, ...]]
 def parse_bindings(arguments: Sequence[str] | None) -> tuple[Shapes, ...]:
     """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension.
 
-    A name given several times makes as many bindings, in that order; a name given once holds in all of them.
+    A name given N times makes N bindings, in that order; a name given once applies to all of them.
     """
     given: dict[str, list[int | tuple[int, ...]]] = {}
     for argument in arguments or ():
@@ -40,7 +40,7 @@ def parse_bindings(arguments: Sequence[str] | None) -> tuple[Shapes, ...]:
 
 
 def parse_values(arguments: Sequence[str] | None) -> dict[str, Any]:
-    """``sr=16000``, ``flag=true``, ``x=1,2,3`` (a list), ``x=file.npy``: what inputs are fixed to, by name."""
+    """``sr=16000``, ``flag=true``, ``x=1,2,3`` (a list), ``x=file.npy``: values of fixed inputs, by name."""
     values: dict[str, Any] = {}
     for argument in arguments or ():
         name, _, text = argument.rpartition("=")
@@ -77,14 +77,14 @@ def read_array(path: Path) -> Array:
     except InputError:
         raise
     except MemoryError:
-        raise InputError(f"{path}: it says that it holds more numbers than fit into memory") from None
-    except Exception as error:  # besides ValueError what tokenize and ast raise for a damaged header
+        raise InputError(f"{path}: its header states more elements than fit into memory") from None
+    except Exception as error:  # a damaged header raises ValueError, or errors of tokenize and ast
         raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
     return np.asarray(array)
 
 
 def parse_pairs(option: str, arguments: Sequence[str] | None) -> dict[str, Path]:
-    """NAME=FILE words as a dict; a file alone is for a model's only input, under the name ""."""
+    """NAME=FILE arguments as a dict; a file without a name is for the only input, under the name ""."""
     pairs: dict[str, Path] = {}
     for argument in arguments or ():
         name, _, file = argument.rpartition("=")
@@ -100,7 +100,7 @@ def parse_list(text: str | None) -> tuple[str, ...]:
 
 
 def parse_assignments(option: str, arguments: Sequence[str]) -> dict[str, str]:
-    """NAME=WORD words as a dict; a word alone is for everything, under the name ""."""
+    """NAME=VALUE arguments as a dict; a value without a name applies to all, under the name ""."""
     values: dict[str, str] = {}
     for argument in arguments:
         name, _, value = argument.rpartition("=")
@@ -111,7 +111,7 @@ def parse_assignments(option: str, arguments: Sequence[str]) -> dict[str, str]:
 
 
 def parse_numbers(option: str, text: str) -> tuple[float, ...]:
-    """Comma-separated numbers; a fraction such as 1/255 is one too."""
+    """Comma-separated numbers or fractions such as 1/255."""
     try:
         return tuple(_number(part) for part in text.split(","))
     except (ValueError, ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""``tenon profile``: where the time of a network goes, in eight sections, as JSON or as a page."""
+"""``tenon profile``: times of all operators of a network, as text in eight sections, as JSON or as an HTML page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DROPPED = (
     "Dilation", "Pad", "Stride", "Start", "First", "Filter Shape", "Called times", "Output Shape", "cdf%", "GB/s",
     "Count", "MACs",
 )  # fmt: skip
-"""What narrow tables do without, in this order."""
+"""Columns omitted in narrow tables, in this order."""
 
 
 def profile_model(
@@ -60,8 +60,8 @@ def profile_model(
 
 
 def sections(p: Profile, width: int | None = None) -> list[str]:
-    """The eight sections, in their order; without warm-up runs there are seven.  They are as wide as they are, or fit
-    lines of ``width`` characters."""
+    """The eight sections, in their order; without warm-up runs there are seven.  With ``width`` they
+    fit lines of that many characters."""
 
     def operators(title: str, rows: Sequence[Row]) -> str:
         return _fitted(title, _OPERATOR, _operators(p, rows), unit, width)
@@ -81,7 +81,7 @@ def sections(p: Profile, width: int | None = None) -> list[str]:
 
 
 def _unit(p: Profile) -> tuple[str, float]:
-    """Times of operators are in microseconds where no network takes milliseconds."""
+    """The unit of operators' times: microseconds if the median run takes less than a millisecond."""
     return ("ms", 1.0) if p.plain.median >= 1 else ("us", 1e3)
 
 

@@ -1,4 +1,4 @@
-"""A profile as one HTML page without outside parts: a timeline, bars by type, and a sortable table."""
+"""A profile as a self-contained HTML page: timeline, bars by operator type, and a sortable table."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _time(milliseconds: float) -> str:
 
 
 def _total(p: Profile) -> float:
-    """Milliseconds of a typical run: what the page shows are medians, which other programs disturb little."""
+    """Milliseconds of a typical run: the sum of medians, which are robust against other load."""
     return sum(row.median for row in p.rows)
 
 

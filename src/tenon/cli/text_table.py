@@ -1,4 +1,4 @@
-"""Tables of plain text, for logs and for programs that read columns: as wide as they are, or fitted to a terminal."""
+"""Plain text tables for logs and scripts, at full width or fitted to a terminal."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def grid(
     drop: Sequence[str] = (),
     shorten: Sequence[str] = (),
 ) -> str:
-    """A titled table between rules: ``| a | b |``, everything flush right.
+    """A titled table between rules: ``| a | b |``, right-aligned.
 
-    To fit ``width`` characters (None: as wide as it is) the texts of the columns ``shorten`` are cut in the middle, and
-    the columns ``drop`` are left out one by one, in that order.
+    To fit ``width`` characters (None: no limit), texts in the columns ``shorten`` are abbreviated in the middle, and
+    the columns ``drop`` are omitted one by one, in that order.
     """
     names, cells = list(columns), [list(row) for row in rows]
     left = [name for name in drop if name in names]
@@ -45,14 +45,14 @@ def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _width(names: Sequence[str], cells: Sequence[Sequence[str]], shorten: Sequence[str] = ()) -> int:
-    """Characters of a line, the columns ``shorten`` cut as far as is pleasant to read."""
+    """Characters of a line if the columns ``shorten`` are abbreviated to a readable length."""
     widths = _widths(names, cells)
     cut = [min(w, 2 * _LEAST) if name in shorten else w for name, w in zip(names, widths, strict=True)]
     return sum(cut) + 3 * len(cut) + 1
 
 
 def shortened(texts: Sequence[str], width: int) -> list[str]:
-    """The texts, the longer ones cut in the middle to ``width`` characters; different ones stay different."""
+    """The texts, abbreviated in the middle to ``width`` characters; distinct texts stay distinct."""
     cut = {text: text for text in texts if len(text) <= width}
     left = [text for text in dict.fromkeys(texts) if len(text) > width]
     for heads in [width // 3, *range(width - 2)]:

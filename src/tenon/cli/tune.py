@@ -1,4 +1,4 @@
-"""``tenon tune``: measure the ways to compute each layer, and remember the best."""
+"""``tenon tune``: measure the candidate algorithms of each layer and store the times in the tuning table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenon.tune.search import LayerTimes
 
 
 def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: int, *, as_json: bool) -> None:
-    """Search every model; an interrupt keeps what was measured."""
+    """Measure every model; an interrupt keeps the times measured so far."""
     chosen = Options.from_environment(**options)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results: dict[str, list[LayerTimes]] = {}

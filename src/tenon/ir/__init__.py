@@ -1,1 +1,1 @@
-"""The two intermediate representations: the graph of operators, and the loops that compute them."""
+"""The two intermediate representations: the graph of operators, and the loop IR of kernels."""

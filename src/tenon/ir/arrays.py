@@ -1,4 +1,4 @@
-"""What callers give as arrays: NumPy's, those of other libraries, and plain numbers in lists."""
+"""Conversion of arguments to arrays: NumPy arrays, arrays of other libraries, and lists of numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.ir.dtype import Array
 
-_REMEDY = "give a NumPy array, or what NumPy can read: DLPack, __array__, a buffer, numbers in lists"
+_REMEDY = "give a NumPy array, or an object that NumPy can convert: DLPack, __array__, a buffer, numbers in lists"
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -42,8 +42,8 @@ def _exchanged(value: Any) -> Array:
 
 
 def fitted(array: Array, value: Any, dtype: np.dtype[Any]) -> Array:
-    """``array`` in ``dtype`` if it was made of plain numbers, ``value``, which have no type, and none of them changes
-    but by rounding to the nearest; else ``array`` itself."""
+    """``array`` converted to ``dtype`` if ``value`` is a list of untyped numbers and the conversion only rounds; else
+    ``array`` unchanged."""
     if not isinstance(value, list | tuple | bool | int | float) or array.dtype == dtype:
         return array
     if array.dtype.kind in "biu" and dtype.kind in "iu":

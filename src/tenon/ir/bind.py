@@ -1,4 +1,4 @@
-"""Giving symbolic dimensions their values."""
+"""Binding of symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenon.ir.types import Dim, TensorType
 from tenon.ir.writer import Writer
 
 Shapes = Mapping[str, int | Sequence[int]]
-"""What the user binds: an input's name to its whole shape, or a dimension's name to an extent."""
+"""Bindings by the user: an input's name to its shape, or a dimension's name to its extent."""
 
 
 def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
@@ -33,9 +33,9 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
 
 
 def fix(graph: Graph, values: Values | None) -> Graph:
-    """A copy of ``graph`` with constants in place of inputs; the graph itself if there are no values.
+    """A copy of ``graph`` with inputs replaced by constants; the graph itself without values.
 
-    Raises InputError for names that the graph does not have and for values that do not fit, ShapeError as ``bind``.
+    Raises InputError for unknown names and values that do not fit, ShapeError like ``bind``.
     """
     if not values:
         return graph
@@ -46,7 +46,7 @@ def fix(graph: Graph, values: Values | None) -> Graph:
 
 
 def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str, Array]) -> Graph:
-    """The graph with inputs of these types, those that are ``given`` as constants."""
+    """The graph with inputs of these types; those in ``given`` become constants."""
     copy = Graph(graph.name, graph.source, graph.incomplete)
     twin: dict[Value, Value] = {}
     for v in graph.inputs:
@@ -71,7 +71,7 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
 
 
 def _with_widths(graph: Graph, shapes: Shapes) -> Shapes:
-    """The shapes of strings with their bytes behind.  Raises InputError for another width than the graph has."""
+    """The shapes, with the width appended for string inputs.  Raises InputError for another width than the graph's."""
     widened = dict(shapes)
     for value in graph.inputs:
         if value.name in graph.strings:
@@ -84,7 +84,7 @@ def _with_widths(graph: Graph, shapes: Shapes) -> Shapes:
 
 
 def remedy(name: str, type: TensorType, string: bool = False) -> str:
-    """What to type to bind the dimensions of an input; of strings, without their bytes."""
+    """The command-line option that binds the dimensions of an input (of strings, without the width)."""
     type = replace(type, shape=type.shape[:-1]) if string else type
     names = [d for d in type.shape if isinstance(d, str) and d != ANY_RANK]
     example = ",".join(str(d) if isinstance(d, int) else "N" for d in type.shape)
@@ -93,10 +93,10 @@ def remedy(name: str, type: TensorType, string: bool = False) -> str:
 
 
 def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, TensorType]:
-    """The inputs' types with what ``shapes`` says put in.
+    """The inputs' types with ``shapes`` applied.
 
-    An input's own shape goes before what the model says, and binds its named dimensions everywhere.  Raises
-    InputError for a name that the model does not have and ShapeError for values that contradict each other.
+    A shape given for an input takes precedence over the model's and binds its named dimensions everywhere.  Raises
+    InputError for an unknown name and ShapeError for contradictory values.
     """
     dimensions: dict[str, int] = {}
     known = {d for t in types.values() for d in t.shape if isinstance(d, str) and d != ANY_RANK}

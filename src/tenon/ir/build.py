@@ -1,4 +1,4 @@
-"""Writing loop IR: ``with k.loop("i", n) as i: y[i] = x[i] * 2.0``."""
+"""Builder for loop IR: ``with k.loop("i", n) as i: y[i] = x[i] * 2.0``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ At = IndexLike | tuple[IndexLike, ...]
 
 
 class Tensor:
-    """A buffer in the builder's hands: t[i, j] loads, t[i, j] = e stores, t.vec(n) counts in n lanes.
+    """A buffer in the builder: t[i, j] loads, t[i, j] = e stores, t.vec(n) is a view as vectors of n lanes.
 
-    The last index counts in vectors of the view's lanes; all others count in elements.
+    The last index is in vectors of the view; all others are in elements.
     """
 
     def __init__(self, build: Builder, buffer: Buffer, lanes: int = 0) -> None:
@@ -60,7 +60,7 @@ class Tensor:
 
 
 class Builder:
-    """Collects statements; ``done()`` gives the kernel.  ``about`` is that of ``loops.Kernel``."""
+    """Collects statements; ``done()`` returns the kernel.  ``about`` as in ``loops.Kernel``."""
 
     def __init__(self, name: str, about: str = "") -> None:
         self.name, self.about = name, about
@@ -71,7 +71,7 @@ class Builder:
         self._depth = 0
 
     def fresh(self, name: str) -> str:
-        """``name``, or with the least number that makes it new: w, w2, w3; a w2 asked for then is w22."""
+        """``name``, or with the lowest number that makes it unique: w, w2, w3."""
         candidate, n = name, self._used.get(name, 0) + 1
         while n > 1 and (candidate := f"{name}{n}") in self._used:
             n += 1
@@ -86,7 +86,7 @@ class Builder:
     def param(
         self, name: str, *shape: IndexLike, dtype: DType = F32, out: bool = False, scratch: bool = False
     ) -> Tensor:
-        """A buffer that the caller gives: read only, written when ``out``, or the thread's own when ``scratch``."""
+        """A parameter: read only, written if ``out``, or private to the thread if ``scratch``."""
         space = "scratch" if scratch else "global" if out else "const"
         self.params.append(self._buffer(name, dtype, shape, space))
         return Tensor(self, self.params[-1])
@@ -171,7 +171,7 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, *extent: IndexLike, kind: str = "serial") -> Iterator[Index]:
-        """for name in range(min(extent)); a loop of one trip is no loop at all, unless it is some thread's to run."""
+        """for name in range(min(extent)); a loop with one iteration is omitted, unless it is parallel."""
         if extent == (1,) and kind != "parallel":
             yield Index()
             return
@@ -191,8 +191,8 @@ class Builder:
 
     @contextmanager
     def outline(self, name: str, about: str = "") -> Iterator[None]:
-        """A block printed as a function.  Names made in it are free again after it, so that equal blocks are equal
-        to the letter and share one function."""
+        """A block printed as a function.  Names defined in it are released afterwards, so that equal blocks have equal
+        text and share one function."""
         used = dict(self._used)
         with self._block(lambda body: Outline(name, body, about)):
             yield
@@ -200,7 +200,7 @@ class Builder:
 
     @contextmanager
     def when(self, *facts: Index) -> Iterator[None]:
-        """Run the block where every fact holds.  What is known now leaves no test behind, or no block."""
+        """Run the block where every fact holds.  Constant facts are evaluated now."""
         never = any(not f.terms and f.const < 0 for f in facts)
         open_facts = tuple(f for f in facts if f.terms)
         self._blocks.append([])
@@ -225,13 +225,13 @@ def guarded(facts: tuple[Index, ...], value: Expr, other: float) -> Expr:
 
 
 def segments(n: int, step: int) -> list[tuple[int, int, int]]:
-    """Cut range(n) into whole steps and one tail: (start, trips, width)."""
+    """Split range(n) into full steps and one tail: (start, iterations, width)."""
     whole = [(0, n // step, step)] if n >= step else []
     return whole + ([(n - n % step, 1, n % step)] if n % step else [])
 
 
 def lane_segments(n: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Cut n elements into vectors, the rest into ever narrower ones: (start, trips, lanes)."""
+    """Split n elements into vectors, and the rest into narrower ones: (start, iterations, lanes)."""
     out, start = [], 0
     while start < n:
         trips = (n - start) // lanes

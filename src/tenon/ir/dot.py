@@ -9,7 +9,8 @@ _COLOURS = {"Conv": "#cfe8ff", "Gemm": "#cfe8ff", "MatMul": "#cfe8ff", "Fused": 
 
 
 def to_dot(graph: Graph) -> str:
-    """Nodes are boxes with their operator and attributes, edges carry types, weights are left out but counted."""
+    """Nodes are boxes with their operator and attributes, edges carry types, weights are omitted, but their number is
+    shown."""
     ids = {id(v): f"v{i}" for i, v in enumerate(graph.values())}
     ids |= {id(v): f"n{i}" for i, node in enumerate(graph) for v in node.outputs}
     lines = [f"digraph {_quoted(graph.name)} {{", "  node [shape=box, style=filled, fillcolor=white, fontname=sans];"]

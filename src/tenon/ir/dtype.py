@@ -1,4 +1,4 @@
-"""Element types, and how NumPy calls them."""
+"""Element types and the corresponding NumPy types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class DType(StrEnum):
-    """An element type, named as the text form spells it."""
+    """An element type; the values are the names in the text form."""
 
     F32 = "f32"
     F64 = "f64"
@@ -25,7 +25,7 @@ class DType(StrEnum):
     U16 = "u16"
     U8 = "u8"
     BOOL = "bool"
-    # Formats to store numbers in: they are copied as they are, and widened before anything is computed.
+    # Storage formats: copied unchanged, and converted to a wider type for arithmetic.
     BF16 = "bf16"
     F8E4M3 = "f8e4m3fn"
     F8E4M3U = "f8e4m3fnuz"
@@ -33,7 +33,7 @@ class DType(StrEnum):
     F8E5M2U = "f8e5m2fnuz"
     F8E8M0 = "f8e8m0"
     F4E2M1 = "f4e2m1"
-    I4 = "i4"  # integers of less than a byte, and f4e2m1, lie in the lowest bits of a byte each
+    I4 = "i4"  # types narrower than a byte, and f4e2m1, are stored in the low bits of one byte each
     U4 = "u4"
     I2 = "i2"
     U2 = "u2"
@@ -63,7 +63,7 @@ class DType(StrEnum):
         return self in (DType.F16, DType.F32, DType.F64)
 
     def bits(self, value: float) -> int:
-        """How a storage format spells a number."""
+        """The bits of a number in a storage format."""
         return int(np.asarray(value, np.float32).astype(self.numpy).reshape(1).view(self.carrier.numpy)[0])
 
     @property
@@ -78,7 +78,7 @@ class DType(StrEnum):
 
     @classmethod
     def of(cls, dtype: np.dtype[np.generic] | type) -> DType:
-        """The element type of a NumPy dtype.  Raises KeyError for one that Tenon does not hold."""
+        """The element type of a NumPy dtype.  Raises KeyError for an unsupported one."""
         dtype = np.dtype(dtype)
         return _FROM_NUMPY[dtype] if dtype in _FROM_NUMPY else _FROM_NAME[dtype.name]
 

@@ -1,4 +1,4 @@
-"""Evaluate a graph by its operators' NumPy references: the definition that everything else is compared with."""
+"""Evaluate a graph by the NumPy references of its operators, which define the correct results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Step = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
 
 
 def by_reference(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    """What the node's operator says."""
+    """Evaluate the reference of the node's operator."""
     return node.op.evaluate(arrays)
 
 
 def evaluate(graph: Graph, inputs: Mapping[str, Array], step: Step = by_reference) -> dict[str, Array]:
-    """The outputs by name.  Raises InternalError where a result is not of the type that was inferred for it."""
+    """The outputs by name.  Raises InternalError if a result does not have the inferred type."""
     known: dict[Value, Array] = {v: np.asarray(inputs[v.name]) for v in graph.inputs}
     last = {v: node for node in graph for v in node.inputs if v is not None}
     for node in graph:

@@ -1,4 +1,4 @@
-"""Inputs that the user fixes to values: constants stand in their place from the beginning of an import on."""
+"""Inputs that the user fixes to values: they are constants from the start of an import."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tenon.ir.graph import Array
 from tenon.ir.types import TensorType
 
 Values = Mapping[str, Any]
-"""What the user fixes: an input's name to a number, nested lists of numbers, or an array."""
+"""Values of fixed inputs by name: a number, nested lists of numbers, or an array."""
 
 ANY_RANK = "..."
-"""The one dimension of an input of which the model does not even say how many it has."""
+"""The only dimension of an input of unknown rank."""
 
 
 def arrays(values: Values | None) -> dict[str, Array]:
@@ -35,8 +35,8 @@ def arrays(values: Values | None) -> dict[str, Array]:
 def shape_for(name: str, given: Array, type: TensorType) -> tuple[int, ...]:
     """The shape of an input of ``type`` that is fixed to ``given``.
 
-    One number is spread over the input, as one where the model leaves an extent open; a list may lie along any one
-    axis; other arrays have the input's shape.  Raises ShapeError.
+    A number is broadcast to the input, open dimensions become 1; a list sets the length of a single open dimension;
+    other arrays have the input's shape.  Raises ShapeError.
     """
     shape = type.shape
     if shape == (ANY_RANK,):
@@ -63,7 +63,7 @@ def bindings(values: Mapping[str, Array], types: Mapping[str, TensorType]) -> di
 
 
 def data_for(name: str, given: Array, type: TensorType) -> Array:
-    """The constant that stands for an input of a bound type.  Raises ShapeError and InputError."""
+    """The constant that replaces an input of a bound type.  Raises ShapeError and InputError."""
     shape, dtype = shape_for(name, given, type), type.dtype
     if given.dtype.kind == "f" and not dtype.is_float and not np.array_equal(given, np.floor(given)):
         raise InputError(f"--value {name}: {_shown(given)} are no integers, and the input is {type}")
@@ -79,7 +79,7 @@ def _shown(given: Array) -> str:
 
 
 def check_names(values: Iterable[str], inputs: Iterable[str], source: str) -> None:
-    """Raise InputError for a value of an input that the model does not have; the nearest that it has is named."""
+    """Raise InputError for an unknown input, with the most similar name."""
     known = sorted(set(inputs))
     for name in values:
         if name not in known:
@@ -90,5 +90,5 @@ def check_names(values: Iterable[str], inputs: Iterable[str], source: str) -> No
 
 
 def remedy(inputs: Sequence[str], otherwise: str = "") -> str:
-    """What to type so that what is computed from these inputs is known when compiling."""
+    """The command-line options that make values computed from these inputs constant."""
     return "fix " + " and ".join(f"--value {name}=..." for name in inputs) if inputs else otherwise

@@ -2,7 +2,7 @@
 
 Values are objects, not names; a name is only for messages.  A node's inputs are read-only and change through
 five mutators of the graph (add, insert, replace, remove, inline), which keep definition-use links right.
-Iterating over a graph walks a snapshot, so a pass may change what it walks.
+Iteration uses a snapshot, so a pass may modify the graph while it iterates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node came from, for messages: the model file, the layer's name in it, and its type there."""
+    """The origin of a node, for messages: model file, layer name and layer type."""
 
     file: str = ""
     layer: str = ""
@@ -36,7 +36,7 @@ class Origin:
 
 
 class Operation(Protocol):
-    """What the graph needs to know of an operator; ``ops.base.Operator`` is the real one."""
+    """The interface of operators to the graph; implemented by ``ops.base.Operator``."""
 
     @property
     def name(self) -> str: ...
@@ -81,7 +81,7 @@ class Value:
         self.data = data
         self.stored: Stored | None = None
         self.producer: Node | None = None
-        self.uses: list[Node] = []  # a node that reads the value twice stands here twice
+        self.uses: list[Node] = []  # a node that reads the value twice is listed twice
 
     @property
     def type(self) -> TensorType:
@@ -153,7 +153,7 @@ class Node:
 class Graph:
     """Inputs, outputs and nodes in an order in which they can run.
 
-    ``incomplete`` says why the graph can be inspected but not compiled: its weights were not given.
+    ``incomplete`` is the reason why the graph can be inspected but not compiled: its weights are missing.
     """
 
     def __init__(self, name: str, source: str = "", incomplete: str = "") -> None:
@@ -162,11 +162,13 @@ class Graph:
         self.incomplete = incomplete
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
-        self.extents: dict[str, tuple[int, str]] = {}  # output -> (axis, the output that counts what is found along it)
-        self.preprocessing: dict[str, Preprocessing] = {}  # what the model says of how images become its inputs
-        self.heads: Heads | None = None  # what it says of how its outputs list detections
+        self.extents: dict[
+            str, tuple[int, str]
+        ] = {}  # output -> (axis, output with the number of valid entries along it)
+        self.preprocessing: dict[str, Preprocessing] = {}  # preprocessing of inputs, if the model states it
+        self.heads: Heads | None = None  # format of detection outputs, if the model states it
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
-        self.fixed: set[str] = set()  # inputs of the model in whose place constants stand (ir.fixed)
+        self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (ir.fixed)
         self._nodes: Order[Node] = Order()
 
     def __repr__(self) -> str:
@@ -195,7 +197,7 @@ class Graph:
         return len(self._nodes)
 
     def position(self, node: Node) -> int:
-        """A number that is larger the later a node stands, until another is added."""
+        """A number that increases with the position of a node; valid until a node is added."""
         return self._nodes.position(node)
 
     def is_output(self, value: Value) -> bool:
@@ -258,7 +260,7 @@ class Graph:
             value.type = type
 
     def replace(self, old: Value, new: Value) -> None:
-        """Let every reader of ``old``, and the graph's outputs, read ``new``."""
+        """Replace ``old`` by ``new`` in all readers and in the graph's outputs."""
         if old is new:
             return
         for node in dict.fromkeys(old.uses):
@@ -268,7 +270,7 @@ class Graph:
                 self.outputs[i] = new
 
     def rewire(self, node: Node, inputs: Sequence[Value | None]) -> None:
-        """Give a node other inputs."""
+        """Set the inputs of a node."""
         for value in node.inputs:
             if value is not None:
                 value.uses.remove(node)
@@ -278,7 +280,7 @@ class Graph:
                 value.uses.append(node)
 
     def remove(self, node: Node) -> None:
-        """Take a node out.  Raises ValueError while one of its outputs is used."""
+        """Remove a node.  Raises ValueError while one of its outputs is used."""
         for value in node.outputs:
             if self.used(value):
                 raise ValueError(f"cannot remove {node}: '{value.name}' is used")
@@ -316,7 +318,7 @@ class Graph:
         return new
 
     def describe_like(self, other: Graph) -> None:
-        """Take over what another graph, of which this is a copy, says beyond its tensors."""
+        """Copy the annotations (extents, preprocessing, heads, strings, fixed inputs) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
         self.strings, self.fixed = set(other.strings), set(other.fixed)
 

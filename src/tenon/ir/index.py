@@ -27,7 +27,7 @@ class Var:
         return frozenset((self,))
 
     def most(self) -> int:
-        """The greatest value it can take, each bound seen by itself."""
+        """The maximum, considering each bound separately."""
         return min(b.span()[1] for b in self.below) - 1
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Index:
         return whole, Index(tuple((a, k) for a, k in self.terms if k % by), self.const % by)
 
     def span(self) -> tuple[int, int]:
-        """(least, greatest) value, taking each atom by itself: enough to fold with, too weak to prove with."""
+        """(minimum, maximum), considering each atom separately: sufficient for folding, too weak for proofs."""
         low = high = self.const
         for atom, k in self.terms:
             most = atom.most()
@@ -118,8 +118,8 @@ class Index:
         low, high = part.span()
         if low // by == high // by:
             return whole + low // by
-        # Only constants leave the quotient: a loop taken out would lose its relation to the rest.  Along a loop that
-        # counts down they must not leave so much that what is divided may be negative, which C rounds towards zero.
+        # Only constants are moved out of the quotient: a loop variable moved out would lose its relation to the rest.
+        # For decreasing indices the dividend must not become negative, because C truncates towards zero.
         shift = self.const // by
         if low < 0:
             shift = min(shift, self.span()[0] // by)

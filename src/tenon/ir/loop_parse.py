@@ -1,4 +1,4 @@
-"""Reading back what ``loop_text.show`` prints."""
+"""Parser for the text form printed by ``loop_text.show``."""
 
 from __future__ import annotations
 

@@ -208,12 +208,12 @@ def broadcast(a: Expr, lanes: int) -> Expr:
 
 
 def maximum(a: Value, b: Value) -> Expr:
-    """The greater one; NaN if ``b`` is, so a bound goes first.  If only ``a`` is NaN it may be either."""
+    """The maximum; NaN if ``b`` is NaN, so pass a bound as ``a``.  If only ``a`` is NaN, the result is either."""
     return op("max", a, b)
 
 
 def minimum(a: Value, b: Value) -> Expr:
-    """The smaller one; NaN as for ``maximum``."""
+    """The minimum; NaN as for ``maximum``."""
     return op("min", a, b)
 
 
@@ -256,8 +256,8 @@ def reduce_lanes(how: str, a: Expr) -> Expr:
 # ------------------------------------------------------------------------------------------ statements
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """``space`` is global (written by the kernel), const, scratch (memory of the thread that runs the trip, with no
-    value before and none after), shared, stack or register."""
+    """``space`` is global (written by the kernel), const, scratch (private memory of the thread that runs the
+    iteration, undefined before and after it), shared, stack or register."""
 
     name: str
     type: Type  # of one element; register tiles hold whole vectors
@@ -317,7 +317,7 @@ class Loop:
 class Bind:
     """Let an integer from data index buffers and bound loops: ``var`` is ``value``, clamped into its range.
 
-    A value out of range is the model's or the caller's fault; clamping keeps it from touching foreign memory.
+    A value out of range is an error of the model or the caller; clamping prevents accesses out of bounds.
     """
 
     var: Var
@@ -333,8 +333,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Print the body as a function of its own; its meaning is the body's.  ``about`` says what that is, to readers of
-    the printed text."""
+    """Print the body as a separate function.  ``about`` describes it in a comment of the generated code."""
 
     name: str
     body: tuple[Stmt, ...]
@@ -348,7 +347,7 @@ Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline
 class Kernel:
     """A function over buffers.  Parameters in space "const" are read, those in "global" written.
 
-    ``about`` says what it computes, for readers of the printed text: one sentence in ASCII without a full stop.
+    ``about`` describes the kernel in a comment of the generated code: one sentence in ASCII without a full stop.
     """
 
     name: str

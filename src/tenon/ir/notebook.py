@@ -1,4 +1,4 @@
-"""How networks show themselves: on one line, and as small tables in notebooks."""
+"""Representations of networks: one line of text, and small tables for notebooks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tensors(named: Iterable[tuple[str, object]]) -> str:
 
 
 def html_table(caption: str, rows: Sequence[Row], head: Row = ()) -> str:
-    """The rows as HTML, all but the first column flush right; the rest of long tables is counted."""
-    from html import escape  # takes longer to import than a bundle to open
+    """The rows as HTML, right-aligned except for the first column; long tables are truncated."""
+    from html import escape  # imported late: slower than opening a bundle
 
     more = len(rows) - ROWS
     shown = [*rows[:ROWS], (f"{more} more",)] if more > 0 else rows

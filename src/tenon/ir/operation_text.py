@@ -1,7 +1,7 @@
 """Operators as text and back: ``Conv(strides=(2, 2))``.
 
-Only attributes that differ from their defaults show.  Parsing builds nothing but what the given table of
-constructors names: literals, tuples, and calls with keyword arguments, nested where an attribute is itself an
+Attributes with default values are omitted.  Parsing constructs only what is in the given table of
+constructors: literals, tuples, and calls with keyword arguments, nested where an attribute is itself an
 operator.
 """
 
@@ -66,7 +66,7 @@ def parse_operation(text: str, constructors: Constructors) -> tuple[Any, str]:
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis that opens the argument list closes."""
+    """The end of the argument list."""
     depth, quote, escaped = 0, "", False
     for i, c in enumerate(text):
         if quote:

@@ -1,7 +1,7 @@
-"""A list whose elements can be put before others, taken out and compared by place, each without walking it.
+"""A list with insertion, removal and comparison of positions in (amortised) constant time.
 
-Elements are linked and bear labels that rise from first to last; a new element's label lies in the middle of its
-neighbours', and where these leave no room all labels are dealt out anew (Dietz and Sleator, "Two algorithms for
+Elements are linked and have increasing labels; the label of a new element is halfway between its neighbours'.  If there
+is none in between, all elements are relabelled (Dietz and Sleator, "Two algorithms for
 maintaining order in a list", 1987, in its simplest form).
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 _GAP = 1 << 32
-"""Between the labels of neighbours that are dealt out: room for 32 elements one before the other."""
+"""Distance of the labels of neighbours after relabelling: room for 32 insertions at one position."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 class Order(Generic[T]):
-    """Different elements, in the order in which they stand."""
+    """Distinct elements in order."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self._label: dict[T, int] = {}
@@ -41,7 +41,7 @@ class Order(Generic[T]):
         return item in self._label
 
     def position(self, item: T) -> int:
-        """A number that is larger the later an element stands, until another is put in."""
+        """A number that increases with the position of an element; valid until an element is inserted."""
         return self._label[item]
 
     def append(self, item: T) -> None:
@@ -49,7 +49,7 @@ class Order(Generic[T]):
         self._link(item, self._last, None)
 
     def insert(self, item: T, after: T) -> None:
-        """Put ``item`` just before ``after``.  Raises KeyError if that is not here."""
+        """Insert ``item`` directly before ``after``.  Raises KeyError if that is missing."""
         before = self._before[after]
         low = self._label[after] - 2 * _GAP if before is None else self._label[before]
         label = (low + self._label[after]) // 2
@@ -59,7 +59,7 @@ class Order(Generic[T]):
             self._label = {each: i * _GAP for i, each in enumerate(self)}
 
     def remove(self, item: T) -> None:
-        """Raises KeyError if it is not here."""
+        """Raises KeyError if it is missing."""
         del self._label[item]
         before, after = self._before.pop(item), self._after.pop(item)
         self._join(before, after)
@@ -69,7 +69,7 @@ class Order(Generic[T]):
         self._join(item, after)
 
     def _join(self, a: T | None, b: T | None) -> None:
-        """Let ``b`` follow ``a``; None is what stands before the first and after the last."""
+        """Make ``b`` the successor of ``a``; None is before the first and after the last element."""
         if a is None:
             self._first = b
         else:

@@ -1,4 +1,4 @@
-"""What a network's description says beyond its tensors: how an image becomes an input, and how outputs list things."""
+"""Image preprocessing of inputs, and formats of detection outputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Channels = Literal["rgb", "bgr"]
 """The order of a colour image's channels."""
 
 Fit = Literal["stretch", "crop", "letterbox"]
-"""An image of other proportions is stretched, covers the input and loses its edges, or is put into it whole."""
+"""How to fit another aspect ratio: stretch, centre crop, or the whole image with a border."""
 
 Sampling = Literal["smooth", "bilinear", "nearest"]
-"""How pixels are resized: "smooth" is bilinear over all pixels that a new one covers, "bilinear" over the nearest four
-whatever the scale."""
+"""Interpolation: "smooth" is bilinear with antialiasing (over all covered pixels), "bilinear" uses the nearest four
+pixels at any scale."""
 
 Kind = Literal["rows", "lists", "boxes", "yolo", "columns"]
 Corners = Literal["xyxy", "yxyx", "cxcywh"]
@@ -36,18 +36,18 @@ def _finite(numbers: Sequence[float]) -> str:
 
 
 def _not_zero(numbers: Sequence[float]) -> str:
-    return "is 0, which makes every image alike" if 0 in numbers else ""
+    return "must not be 0" if 0 in numbers else ""
 
 
 class Preprocessing(NamedTuple):
-    """How an image becomes a network's input: it is resized, then each value v of 0..255 becomes (v - mean) * scale.
+    """Preprocessing of an image to an input: resizing, then (v - mean) * scale for each value v of 0..255.
 
     ``mean`` and ``scale`` are one number, or one per channel in the order of ``channels``.  With ``fit="crop"`` the
-    shorter side becomes ``resize`` before the middle is cut out, or just covers the input when that is 0; with
-    ``fit="letterbox"`` what is left free has the value ``border``.  Inputs of integers are rounded and clipped.
+    shorter side is resized to ``resize`` before the centre crop, or to the size of the input if that is 0; with
+    ``fit="letterbox"`` the border has the value ``border``.  Integer inputs are rounded and clipped.
 
-    ``within`` is (height, width) of the network's own input where all this is compiled in: the input then holds the
-    bytes of an image [H, W, C] of any size, and the rest says what happens to it.
+    ``within`` is set if the preprocessing is compiled in: (height, width) of the network's original input.  The input
+    is then an image [H, W, C] in bytes, and the other fields describe what the network does with it.
     """
 
     mean: Annotated[tuple[float, ...], _some, _finite] = (0.0,)
@@ -60,7 +60,7 @@ class Preprocessing(NamedTuple):
     within: tuple[int, int] | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> Preprocessing:
-        """The same with some fields changed; a number alone stands for all channels.  Raises InputError."""
+        """A copy with some fields changed; a single number applies to all channels.  Raises InputError."""
         known = [name for name in self._fields if name != "within"]
         if unknown := [name for name in changes if name not in known]:
             raise InputError(f"preprocessing has no '{unknown[0]}'; it has {', '.join(known)}")
@@ -74,7 +74,7 @@ class Preprocessing(NamedTuple):
         return changed
 
     def quantised(self, quant: Quant) -> Preprocessing:
-        """The description of an input that holds real / scale + zero point instead of the real numbers."""
+        """The preprocessing of a quantised input, which holds real / scale + zero point."""
         unit, zero = quant.scale[0], quant.zero_point[0]
         count = max(len(self.mean), len(self.scale))
         means, scales = _repeated(self.mean, count), _repeated(self.scale, count)
@@ -86,12 +86,13 @@ AS_IT_IS = Preprocessing()
 
 
 def raw(dtype: DType) -> Preprocessing:
-    """How pixels are put into integers when nobody says: as they are, or about zero."""
+    """The default preprocessing of integer inputs: unchanged (unsigned) or centred at zero (i8)."""
     return Preprocessing(mean=(128.0,)) if dtype is DType.I8 else AS_IT_IS
 
 
 def planes(shape: Sequence[int]) -> tuple[int, int, int, bool] | None:
-    """(channels, height, width, whether channels come last) of an input that can hold an image."""
+    """(channels, height, width, whether channels come last) of an image input; None if the shape is not that of an
+    image."""
     if len(shape) == 3 and shape[2] in (1, 3):
         return shape[2], shape[0], shape[1], True
     if len(shape) != 4 or shape[0] != 1 or min(shape) < 1:
@@ -106,7 +107,8 @@ Box = tuple[float, float, float, float]
 
 
 def view(preprocessing: Preprocessing, high: int, wide: int, height: int, width: int) -> Box:
-    """The part of an image of high x wide pixels that an input of height x width shows, beyond it in a letter box."""
+    """The part of an image of high x wide pixels that an input of height x width shows; larger than the image with
+    letterbox."""
     if preprocessing.fit == "letterbox":
         left, top, inner_width, inner_height = letterbox(high, wide, height, width)
         across, down = wide / inner_width, high / inner_height
@@ -120,26 +122,26 @@ def view(preprocessing: Preprocessing, high: int, wide: int, height: int, width:
 
 
 def letterbox(high: int, wide: int, height: int, width: int) -> tuple[int, int, int, int]:
-    """(left, top, width, height) of the largest place of an image's proportions in the middle of height x width."""
+    """(left, top, width, height) of the largest centred area with the image's aspect ratio in height x width."""
     ratio = min(height / high, width / wide)
     inner_width, inner_height = max(1, round(wide * ratio)), max(1, round(high * ratio))
     return (width - inner_width) // 2, (height - inner_height) // 2, inner_width, inner_height
 
 
 class Heads(NamedTuple):
-    """How the outputs of a detector list what it found.
+    """The format of a detector's outputs.
 
-    ``kind`` says which outputs there are, in the order of ``outputs``:
+    ``kind`` determines the outputs, in the order of ``outputs``:
 
         rows    one [.., n, 7] of (image, class, score, 4 corners), or [.., n, 6] without the image; the first row
                 of a class below 0 ends it, and of one of class 0 where ``background`` is 0
-        lists   boxes [.., n, 4], classes [.., n], scores [.., n] and, maybe, how many count [1]
-        boxes   candidates that are still to be thinned out: boxes [.., n, 4] and scores [.., n, classes]
+        lists   boxes [.., n, 4], classes [.., n], scores [.., n] and optionally the number of valid ones [1]
+        boxes   candidates before NMS: boxes [.., n, 4] and scores [.., n, classes]
         yolo    the same in one output: [.., n, 5 + classes], the fifth number being the objectness
-        columns the same turned, and without objectness: [.., 4 + classes, n]
+        columns the same transposed, and without objectness: [.., 4 + classes, n]
 
-    ``corners`` is what the four numbers of a box are; ``pixels``: in pixels of the input or over its size, None if only
-    the numbers tell.  ``background`` is a class that is nothing; -1 for none.
+    ``corners`` is the format of a box; ``pixels``: in pixels of the input, or relative to its size; None to detect it
+    from the values.  ``background`` is the background class; -1 for none.
     """
 
     kind: Kind
@@ -150,7 +152,7 @@ class Heads(NamedTuple):
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A field's value as it is kept."""
+    """A field's value in the type of the field."""
     if name in ("mean", "scale"):
         return tuple(float(v) for v in value) if isinstance(value, Iterable) else (float(value),)
     return int(value) if name in ("resize", "border") else str(value)

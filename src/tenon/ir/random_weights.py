@@ -1,4 +1,4 @@
-"""Random weights for a model that came without: its speed does not depend on their values."""
+"""Random weights for models without weights, e.g. for benchmarks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tenon.ir.graph import Array, Graph, Value
 def with_random_weights(graph: Graph) -> Graph:
     """A copy of an incomplete graph in which every missing weight is drawn from a generator seeded by its name.
 
-    Weights of two axes and more are normal with the variance 2 / (inputs of a sum), which keeps the scale of what
-    passes through (He et al., "Delving Deep into Rectifiers", 2015); vectors lie in [0.5, 1.5), so that they may be
-    variances.
+    Weights of two axes and more are normal with the variance 2 / (inputs of a sum), which keeps the scale of the
+    activations (He et al., "Delving Deep into Rectifiers", 2015); vectors are uniform in [0.5, 1.5), so that they are
+    valid variances.
     """
     filled = graph.copy()
     for value in filled.constants():
@@ -26,7 +26,7 @@ def with_random_weights(graph: Graph) -> Graph:
 
 
 def placeholder(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    """What stands for weights that are not there: a zero that takes no memory."""
+    """A placeholder for missing weights: a broadcast zero, which takes no memory."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 

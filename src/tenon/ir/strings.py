@@ -1,4 +1,4 @@
-"""Strings as bytes: UTF-8 along one more axis, zeros behind the end of each string, which may fill its row."""
+"""Strings as bytes: zero-padded UTF-8 along an additional axis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class StringError(ValueError):
-    """A string that cannot be held; the message says why, the caller says where."""
+    """A string that cannot be encoded; the message has the reason, the caller adds the location."""
 
 
 def utf8(value: object) -> bytes:
-    """The bytes of one string.  Raises StringError for what is none, or holds a zero."""
+    """The bytes of one string.  Raises StringError for other objects, and for strings with a zero byte."""
     if isinstance(value, bytes):
         held = value
     elif isinstance(value, str):
@@ -28,7 +28,7 @@ def utf8(value: object) -> bytes:
 
 
 def width(strings: Iterable[object]) -> int:
-    """Bytes that hold the longest of them, at least 1."""
+    """Bytes of the longest string, at least 1."""
     return max((len(utf8(s)) for s in strings), default=1) or 1
 
 
@@ -45,7 +45,7 @@ def encoded(strings: Array, most: int | None = None) -> Array:
 
 
 def decoded(data: Array) -> Array:
-    """The strings of bytes [..., W], as an array of Python's; what is not UTF-8 is replaced."""
+    """The strings in bytes [..., W] as an array of Python strings; invalid UTF-8 is replaced."""
     rows = np.ascontiguousarray(data).reshape(-1, data.shape[-1])
     texts = np.empty(len(rows), object)
     for i, row in enumerate(rows):

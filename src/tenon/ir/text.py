@@ -7,11 +7,11 @@
       output %y
     }
 
-``_`` is an absent input.  A node ends in where it came from: the layer's name and type in the model file.
-Constants of up to 16 elements stand inline; larger ones, as ``weights`` says, as base64, as a checksum, or not at
+``_`` is an absent input.  A node ends with its origin: the layer's name and type in the model file.
+Constants of up to 16 elements are inline; larger ones, as ``weights`` says, as base64, as a checksum, or not at
 all (``...``).  The text with base64 is exact: ``parse(show(g, weights="base64"))`` equals ``g``.  ``parse``
-refuses constants whose data is missing unless told to ``fill`` them with numbers drawn from a generator seeded by
-the name; ``random(SEED)`` in place of data asks for such numbers in so many words.
+rejects constants without data, unless ``fill`` is set: then they get random numbers seeded by the name.
+``random(SEED)`` in place of data requests random numbers explicitly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tenon.ir.types import DType, Layout, Quant, TensorType
 Weights = Literal["base64", "checksum", "none"]
 
 INLINE = 16
-"""Elements up to which a constant is written out."""
+"""Constants with up to so many elements are printed inline."""
 
 _PLAIN_NAME = re.compile(r"[\w./$-]+")
 

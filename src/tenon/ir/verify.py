@@ -1,7 +1,7 @@
-"""The rules of a legal graph, as code.
+"""The rules of a valid graph.
 
-``verify`` runs after every pass in tests.  A rule is a generator of (where, what) pairs; a breach is a bug of
-ours, so it is an InternalError naming the rule and the node.
+``verify`` runs after every pass in tests.  A rule is a generator of (location, description) pairs; a violation is a bug
+in Tenon, an InternalError naming the rule and the node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def links_agree(graph: Graph) -> Iterator[Breach]:
                 reads.setdefault(id(read), Counter())[id(node)] += 1
     for v in graph.values():
         if Counter(id(node) for node in v.uses) != reads.get(id(v), Counter()):
-            yield f"value '{v.name}'", "its list of readers is not that of the nodes that read it"
+            yield f"value '{v.name}'", "its list of readers differs from the nodes that read it"
 
 
 def arity_fits(graph: Graph) -> Iterator[Breach]:
@@ -61,7 +61,7 @@ def names_unique(graph: Graph) -> Iterator[Breach]:
     """No two values share a name, and none is nameless."""
     for name, count in Counter(v.name for v in graph.values()).items():
         if count > 1 or not name:
-            yield f"value '{name}'", f"{count} values bear this name"
+            yield f"value '{name}'", f"{count} values have this name"
 
 
 def constants_hold_their_type(graph: Graph) -> Iterator[Breach]:

@@ -1,8 +1,8 @@
-"""How the trips of a kernel's parallel loops are dealt out to threads.
+"""Distribution of a kernel's parallel iterations to threads.
 
-The trips lie one after another on a line of work items, and a thread runs the items of a slice [from, to) of it.  A
-parallel loop inside another has its items inside each trip of that one; a serial loop around them passes over the
-same items again, so that a thread does the same part in every pass.
+Iterations are linearised into work items, and a thread runs the items of a slice [from, to).  The items of a nested
+parallel loop are inside each iteration of the outer one; a serial loop around them runs over the same items again, so
+that a thread computes the same part in every pass.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tenon.ir.loops import Bind, If, Kernel, Loop, Outline, Stmt
 
 @dataclass
 class WorkItems:
-    """``first`` is where a parallel loop's first item lies (it moves with the parallel loops around), ``each`` how
-    many items one trip of it has."""
+    """``length`` is the number of items; by loop variable, ``first`` is the number of a parallel loop's first item (it
+    depends on the enclosing parallel loops) and ``each`` the number of items of one iteration."""
 
     length: int = 0
     first: dict[Var, Index] = field(default_factory=dict)
@@ -27,14 +27,15 @@ class WorkItems:
 
 @lru_cache(maxsize=1024)
 def linearise(kernel: Kernel) -> WorkItems | None:
-    """None for a kernel without parallel loops.  Raises InternalError if one has no known number of trips."""
+    """The work items of a kernel; None without parallel loops.  Raises InternalError for a loop without a constant
+    bound."""
     items = WorkItems()
     items.length = _assign(kernel.body, Index(), items)
     return items if items.each else None
 
 
 def _assign(body: tuple[Stmt, ...], start: Index, items: WorkItems) -> int:
-    """Place the items of ``body`` from ``start`` on; returns how many there are."""
+    """Number the items of ``body`` from ``start`` on; returns their number."""
     count = 0
     for s in body:
         if isinstance(s, Loop) and s.kind == "parallel":
@@ -52,8 +53,10 @@ def _count(body: tuple[Stmt, ...]) -> int:
 
 
 def iterations(loop: Loop) -> int:
-    """The most trips of a parallel loop."""
+    """The maximum number of iterations of a parallel loop."""
     known = [b.const for b in loop.var.below if not b.terms]
     if not known:
-        raise InternalError(f"parallel loop {loop.var.name} has no constant extent: its trips cannot be dealt out")
+        raise InternalError(
+            f"parallel loop {loop.var.name} has no constant extent: its iterations cannot be distributed"
+        )
     return min(known)

@@ -1,8 +1,8 @@
-"""Writing a graph: nodes are typed, and folded to constants where possible, as they come.
+"""Building of a graph with type inference and constant folding.
 
-A node is typed as soon as the types of all its inputs are known and bound, and evaluated at once when all of
-them are constants, so the shape arithmetic that exporters leave behind never enters the graph.  Problems are
-collected, not raised: what follows a node with a problem is left untyped and ``finish`` reports everything.
+A node is typed as soon as the types of all its inputs are known and bound, and folded if all of them are constants, so
+the shape arithmetic of model exporters never enters the graph.  Problems are collected: the outputs of a node with a
+problem stay untyped, and ``finish`` reports all problems.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ LARGEST_TENSOR = 2**31
 """Elements.  Kernels address a tensor with 32-bit offsets."""
 
 FOLDING_ALLOWANCE = 2**28
-"""Bytes that constants may grow to by folding, on top of four times the size of the model's own data."""
+"""Bytes that folding may add to constants, plus four times the size of the model's data."""
 
 MOST_NODES = 2**16
-"""Nodes that a model may come to once its functions and loops are expanded: far more than any network for edge devices
-has, and seconds to write.  A file of a kilobyte can ask for billions."""
+"""Most nodes after expanding functions and loops: far more than networks for edge devices have, and built in seconds.
+A file of a kilobyte can expand to billions."""
 
 HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
-"""What code meets when the attributes or the data of a damaged model contradict each other."""
+"""Exceptions caused by inconsistent attributes or data of damaged models."""
 
 
 def reason(error: BaseException) -> str:
-    """What an error of these says to somebody who does not know the code."""
+    """The message of a ``HOSTILE`` error without implementation details."""
     match error:
         case KeyError():
             return f"there is no {error.args[0]!r}" if error.args else "something is missing"
@@ -44,22 +44,22 @@ def reason(error: BaseException) -> str:
 
 
 FOLDING_MACS = 2**32
-"""Multiplications that may go into results known when compiling: seconds, and more than any sound model asks for."""
+"""Most multiplications of constant folding: a few seconds, and more than any valid model needs."""
 LONGEST_MESSAGE = 1000
 HIGHEST_RANK = 32
-"""Axes that a tensor may have: NumPy broadcasts no more."""
+"""Most axes of a tensor: NumPy's limit for broadcasting."""
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 
 
 class Names:
-    """Names that no value of a graph bears yet."""
+    """Unused names for values of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._taken = {v.name for v in graph.values()}
         self._next: dict[str, int] = {}
 
     def fresh(self, stem: str) -> str:
-        """``stem`` if it is free, else the first free one of stem_1, stem_2 ...; of nothing, "value"."""
+        """``stem`` if it is free, else the first free one of stem_1, stem_2 ...; "value" for an empty stem."""
         stem = stem or "value"
         name, n = stem, self._next.get(stem, 0)
         while name in self._taken:
@@ -71,12 +71,12 @@ class Names:
 
 
 def is_known(value: Value) -> bool:
-    """Whether the value's type is there and bound."""
+    """Whether the value's type is known and bound."""
     return value.typed and value.type.bound
 
 
 class Writer:
-    """Appends nodes to ``graph``.  ``model_bytes`` is the size of the data the model came with."""
+    """Appends nodes to ``graph``.  ``model_bytes`` is the size of the model's data."""
 
     def __init__(self, graph: Graph, model_bytes: int = 0) -> None:
         self.graph = graph
@@ -97,12 +97,12 @@ class Writer:
         shape: bool = False,
         inputs: Sequence[Value | None] = (),
     ) -> None:
-        """Note one thing wrong with the model; ``shape`` says that only shapes do not fit."""
+        """Record a problem of the model; ``shape``: it concerns only shapes."""
         self.problems.append(Problem(str(origin), _shortened(what), remedy, _types(inputs)))
         self._all_shapes = self._all_shapes and shape
 
     def finish(self) -> None:
-        """Raise ShapeError or UnsupportedError if anything was reported; what a loop repeats is told once."""
+        """Raise ShapeError or UnsupportedError if there are problems; duplicates are reported once."""
         if not self.problems:
             return
         unsupported = UnsupportedError(self.graph.source or self.graph.name, list(dict.fromkeys(self.problems)))
@@ -111,8 +111,8 @@ class Writer:
         raise error
 
     def charge(self, origin: Origin) -> None:
-        """Count one node, or one expansion of a function.  Raises UnsupportedError beyond ``MOST_NODES``: at once,
-        since going on to collect further problems is what must not happen."""
+        """Count one node, or one expansion of a function.  Raises UnsupportedError beyond ``MOST_NODES``
+        immediately: the expansion must not continue."""
         self._nodes -= 1
         if self._nodes < 0:
             what = f"functions and loops expand to more than {MOST_NODES} nodes"
@@ -127,7 +127,7 @@ class Writer:
     def add(
         self, op: Operation, inputs: Sequence[Value | None], names: Sequence[str], origin: Origin
     ) -> tuple[Value, ...]:
-        """The outputs of a new node, or the constants that they turned out to be."""
+        """The outputs of a new node, or constants if it was folded."""
         self.charge(origin)
         names = [self.names.fresh(name) for name in names]
         least, most = op.arity
@@ -175,7 +175,7 @@ class Writer:
         return True
 
     def need(self, value: object) -> list[str]:
-        """The graph inputs that a value is computed from, which are noted: their values must be known."""
+        """The graph inputs that a value depends on; they are recorded as needed at compile time."""
         names, todo, visited = list[str](), [value], set[int]()
         while todo:
             current = todo.pop()
@@ -189,7 +189,7 @@ class Writer:
         return sorted(names)
 
     def _fold(self, node: Node) -> tuple[Array, ...] | None:
-        """The node's results if they are known now."""
+        """The node's results if it can be folded."""
         if not can_fold(node):
             return None
         cost = sum(v.type.nbytes for v in node.outputs)
@@ -214,14 +214,14 @@ class Writer:
 
 
 def _shortened(what: str) -> str:
-    """A message that a damaged file has filled with its numbers, without most of them."""
+    """Truncate messages filled with numbers from damaged files."""
     return (
         what if len(what) <= LONGEST_MESSAGE else f"{what[: LONGEST_MESSAGE // 2]} ... {what[-LONGEST_MESSAGE // 4 :]}"
     )
 
 
 def _types(inputs: Sequence[Value | None]) -> str:
-    """The types of what a node reads, as far as they are known."""
+    """The known input types of a node."""
     return ", ".join("-" if v is None else str(v.type) if v.typed else "?" for v in inputs)
 
 
@@ -269,7 +269,7 @@ def _stored(node: Node) -> Stored | None:
 
 
 def can_fold(node: Node) -> bool:
-    """Whether the results follow from what is known when compiling: constants, and tensors of no elements."""
+    """Whether all inputs are constant or empty, or only their shapes matter."""
     if node.op.name in _SHAPE_ONLY:
         return True
     given = [v for v in node.inputs if v is not None]

@@ -1,4 +1,4 @@
-/* The clock of profiles on machines with an operating system: nanoseconds, never set back. */
+/* A monotonic clock in nanoseconds for profiling, on machines with an operating system. */
 
 #define _POSIX_C_SOURCE 199309L
 
@@ -7,7 +7,7 @@
 
 void tenon_stamp(void *context);
 
-/* A watch for a team (see threads.h): `context` points to where the next reading goes, and moves on. */
+/* A callback of the thread pool (see threads.h): store the time at the cursor `context` and advance it. */
 void tenon_stamp(void *context) {
   uint64_t **at = context;
   struct timespec now;

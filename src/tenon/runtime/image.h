@@ -1,6 +1,6 @@
 /* PGM, PPM (plain and binary) and BMP (8, 24 and 32 bits, uncompressed) images in memory.
 
-   Every byte read is checked to be there; sizes are checked before they are multiplied. */
+   All reads are bounds-checked; sizes are checked before they are multiplied. */
 
 #ifndef TENON_IMAGE_H
 #define TENON_IMAGE_H
@@ -22,7 +22,7 @@ typedef struct {
 
 static const char *const image_truncated = "the image is truncated";
 
-/* Pixels for the image's extents, or a problem. */
+/* Allocate the pixels; returns NULL, or an error message. */
 static const char *image_allocate(Image *image) {
   if (image->width < 1 || image->height < 1 || image->width > IMAGE_LARGEST || image->height > IMAGE_LARGEST)
     return "the image has an impossible size";
@@ -53,7 +53,7 @@ static long netpbm_number(Cursor *c) {
   return value;
 }
 
-/* A value in 0..255, to even in the middle; greys of more than 8 bits by way of 16, as they are commonly read. */
+/* Scale to 0..255, ties to even; grey with more than 8 bits is scaled via 16 bits, as other readers do. */
 static unsigned char netpbm_byte(long value, long largest, int grey) {
   if (largest == 255) return (unsigned char)value;
   if (!grey || largest < 256) return (unsigned char)rint((double)value / (double)largest * 255);
@@ -86,7 +86,7 @@ static const char *read_netpbm(const unsigned char *data, size_t size, Image *im
       value = width == 1 ? c.at[i] : c.at[2 * i] << 8 | c.at[2 * i + 1];
     }
     if (value < 0) return image_truncated;
-    if (value > largest) return "the image holds a value above its own largest";
+    if (value > largest) return "the image has a value above its stated maximum";
     image->pixels[i] = netpbm_byte(value, largest, image->channels == 1);
   }
   return NULL;
@@ -112,10 +112,10 @@ static const char *read_bmp(const unsigned char *data, size_t size, Image *image
   const int64_t width = bmp_i32(data + 18), signed_height = bmp_i32(data + 22);
   const int bits = data[28] | data[29] << 8;
   const uint32_t compression = bmp_u32(data + 30);
-  if (header < 40) return "the bitmap is of a kind older than Windows 3: save it again";
+  if (header < 40) return "the bitmap is older than Windows 3: save it again";
   if (compression != 0 && !(compression == 3 && bits == 32 && bmp_usual_masks(data, size)))
-    return "the bitmap is compressed or of a rare kind: save it with 24 bits for each pixel";
-  if (bits != 8 && bits != 24 && bits != 32) return "the bitmap has not 8, 24 or 32 bits for each pixel";
+    return "the bitmap is compressed or has unusual masks: save it with 24 bits per pixel";
+  if (bits != 8 && bits != 24 && bits != 32) return "the bitmap does not have 8, 24 or 32 bits per pixel";
   const int64_t height = signed_height < 0 ? -signed_height : signed_height;
   if (width < 1 || width > IMAGE_LARGEST || height < 1 || height > IMAGE_LARGEST)
     return "the image has an impossible size";
@@ -136,7 +136,7 @@ static const char *read_bmp(const unsigned char *data, size_t size, Image *image
     for (int64_t x = 0; x < width; x++, to += 3) {
       const unsigned char *p = from + x * (bits / 8);
       if (bits == 8) {
-        if (*p >= colours) return "the bitmap names a colour that its palette lacks";
+        if (*p >= colours) return "the bitmap uses a colour outside of its palette";
         p = data + palette + *p * 4;
       }
       to[0] = p[2];
@@ -153,7 +153,7 @@ static int is_image(const unsigned char *data, size_t size) {
   return data[0] == 'P' && strchr("2356", data[1]) != NULL && data[1] != 0;
 }
 
-/* NULL, or what is wrong.  The caller frees the pixels. */
+/* Returns NULL, or an error message.  The caller frees the pixels. */
 static const char *read_image(const unsigned char *data, size_t size, Image *image) {
   return data[0] == 'B' ? read_bmp(data, size, image) : read_netpbm(data, size, image);
 }

@@ -1,4 +1,4 @@
-/* A network as a program: reads one file per input, runs, prints the outputs.
+/* Main program of executables: reads one file per input, runs the network, prints the outputs.
    Exit status: 0, or 2 after one line on standard error. */
 
 #define _XOPEN_SOURCE 700
@@ -57,11 +57,11 @@ static void usage(void) {
   }
   fputs(
       "A file is raw (exactly the input's bytes), .npy, or a PGM, PPM or BMP image of any size, which is resized and\n"
-      "scaled as was said when this was compiled.\n\n"
-      "  --mean M[,M,M]     subtract this instead from each pixel (0 to 255), per channel as the network has them\n"
-      "  --scale S[,S,S]    multiply with this instead\n"
+      "preprocessed as specified when compiling.\n\n"
+      "  --mean M[,M,M]     override the mean subtracted from pixel values (0 to 255), per channel in the network's order\n"
+      "  --scale S[,S,S]    override the scale\n"
       "  --repeat N         run N times and print the latency\n"
-      "  --threads N        share each run among N threads\n"
+      "  --threads N        run with N threads\n"
       "  --top K            print the K largest values of each output\n"
       "  --raw-output FILE  write all outputs as raw bytes, one after the other\n",
       stdout);
@@ -74,7 +74,7 @@ typedef struct {
   size_t size;
 } Bytes;
 
-/* A whole file, if it has at most `limit` bytes, or `largest` if it is an image: an input never needs more. */
+/* Read a file of at most `limit` bytes, or `largest` if it is an image: no input needs more. */
 static Bytes read_file(const char *path, size_t limit, size_t largest) {
   FILE *file = fopen(path, "rb");
   if (file == NULL) fail("cannot open %s: %s", path, strerror(errno));
@@ -292,7 +292,7 @@ static void print_output(const TenonPort *port, const Settings *settings) {
   if (count > SHOWN) printf("  ... %zu more: --top K or --raw-output FILE\n", count - SHOWN);
 }
 
-/* Write to a file of its own that then takes its place, with no signal in between; to devices and pipes as they are. */
+/* Write atomically, with signals blocked: to a temporary file that is renamed; to devices and pipes directly. */
 static void write_raw(const char *path) {
   struct stat known;
   const int there = stat(path, &known) == 0;

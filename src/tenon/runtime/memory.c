@@ -1,5 +1,5 @@
-/* What compilers call on their own where there is no C library.  Compiled with -fno-builtin, so that no loop
-   here becomes a call of itself. */
+/* Functions that compilers call implicitly, for targets without a C library.  Compile with -fno-builtin, so that the
+   loops do not become recursive calls. */
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* One bundle under fixed names, for the programs of this folder: a network may be called anything. */
+/* One bundle under fixed names, for the programs in this folder, independent of the network's name. */
 
 #ifndef TENON_NETWORK_H
 #define TENON_NETWORK_H
@@ -28,7 +28,7 @@ int tenon_run(void);
 /* One step of the network, a kernel call; there where TENON_STEPS is above 0 (see probe.c). */
 void tenon_step(int step);
 
-/* Parts of a run for several threads (see threads.h); there where TENON_TEAM is defined. */
+/* Multithreaded runs (see threads.h); only with TENON_TEAM. */
 extern const int tenon_max_threads, tenon_phases;
 void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
                  int parts);

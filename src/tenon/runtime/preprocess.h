@@ -51,8 +51,8 @@ static const char *convert_image(Image *image, int channels) {
 
 /* ------------------------------------------------------------------------------------------------ resizing */
 
-/* Which pixels of a line of `size` make each of `count` new ones, and their weights times 2^22: a triangle over all
-   that the new one covers, between `from` and `to`. */
+/* Resampling of a line of `size` pixels between `from` and `to` to `count` pixels: input range and weights (times 2^22)
+   of a triangle filter over the covered pixels. */
 typedef struct {
   long room; /* weights for each new pixel */
   int *first, *taps;
@@ -98,7 +98,7 @@ static const char *make_filter(Filter *filter, long size, float from, float to, 
   return there ? NULL : image_memory;
 }
 
-/* One new value of `taps` old ones that are `step` bytes apart. */
+/* The weighted sum of `taps` values with a stride of `step` bytes. */
 static unsigned char weighted(const unsigned char *from, size_t step, const int32_t *weights, int taps) {
   int32_t sum = 1 << (WEIGHT_BITS - 1);
   for (int j = 0; j < taps; j++) sum += from[(size_t)j * step] * weights[j];
@@ -123,7 +123,7 @@ static void apply_filters(const Image *image, const Filter *across, const Filter
                                          down->weights + y * down->room, down->taps[y]);
 }
 
-/* The box (left, top, right, bottom) of an image in the size height x width, over all pixels that it covers. */
+/* Resize the box (left, top, right, bottom) of an image to height x width, with antialiasing. */
 static const char *resize_smoothly(const Image *image, const double *box, unsigned char *to, long height, long width) {
   Filter across = {0, NULL, NULL, NULL}, down = across;
   const char *problem = make_filter(&across, image->width, (float)box[0], (float)box[2], width);
@@ -155,7 +155,7 @@ static void bilinear_pixel(const Image *image, double x, double y, unsigned char
   }
 }
 
-/* The same from the four pixels, or the one, around each new one's centre. */
+/* Resize without antialiasing: from the four pixels, or the nearest one, at each new pixel's centre. */
 static void resize_by_points(const Image *image, const double *box, int linear, unsigned char *to, long height,
                              long width) {
   const size_t c = (size_t)image->channels;
@@ -164,7 +164,7 @@ static void resize_by_points(const Image *image, const double *box, int linear, 
   for (long i = 0; i < height; i++, ny += down) {
     double nx = box[0] + across * 0.5;
     for (long j = 0; j < width; j++, nx += across, to += c) {
-      /* The nearest pixel is found by adding up, the four by multiplying: the last bits differ. */
+      /* Pillow accumulates coordinates for nearest and multiplies for bilinear: rounding differs. */
       const double x = linear ? across * ((double)j + 0.5) + box[0] : nx;
       const double y = linear ? down * ((double)i + 0.5) + box[1] : ny;
       const int inside = x >= 0 && y >= 0 && x < (double)image->width && y < (double)image->height;
@@ -228,7 +228,7 @@ static const char *fit_image(Image *image, const TenonPreprocessing *how, unsign
 
 /* ------------------------------------------------------------------------------------------------- numbers */
 
-/* The nearest number that has `digits` binary ones and exponents from `least` on, to even in the middle. */
+/* Round to `digits` binary digits and exponents of at least `least`, ties to even. */
 static double rounded_to(double value, int digits, int least) {
   int exponent;
   (void)frexp(value, &exponent);
@@ -248,7 +248,7 @@ static uint16_t half_bits(float value) {
   return (uint16_t)(sign | ((exponent + 14) << 10) | ((uint16_t)ldexp(part, 11) & 0x3ff));
 }
 
-/* Write pixel values, less the mean and times the scale, to an input of the element type; 0 if there is no such. */
+/* Store a value as an element of an input; returns 0 for an unsupported type. */
 static int put_value(const char *type, unsigned char *to, size_t at, float value) {
   if (strcmp(type, "f32") == 0) {
     memcpy(to + at * sizeof value, &value, sizeof value);

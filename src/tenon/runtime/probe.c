@@ -1,7 +1,7 @@
-/* Runs a bundle where there is nothing else: no C library, and on Cortex-M no operating system either.
+/* Main program for running a bundle without a C library, and on Cortex-M without an operating system.
 
-   Again and again: receive the whole mutable region, run the network, send the mutable region back, until the
-   input ends.  The activations start as NaN bytes: nothing may rely on them.
+   Until the input ends: receive the whole mutable region, run the network, send the mutable region back.
+    The activations start as NaN bytes: nothing may rely on them.
 
    With TENON_STEPS defined it measures time instead: receive the numbers of rounds and of warm-up runs (32 bits each)
    and one mutable region, run the network so often, and send nanoseconds (64 bits) for every round: before and after

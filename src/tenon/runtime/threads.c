@@ -1,12 +1,11 @@
-/* Threads that share the parts of every phase of a network.
+/* Thread pool that runs the parts of every phase of a network.
 
-   Each thread takes its own part, always the same one, so that its caches keep what they have.  When it is done it
-   takes parts that nobody has begun, so that a thread whose processor somebody else wants, or that is still asleep,
-   delays the others by the part that it is in and no more.  Whoever ends the last part opens the next phase.
+   Each thread first runs its own part, always the same one, for cache locality.  Then it takes parts that no thread has
+   started, so that a descheduled or sleeping thread delays a phase by at most one part.  The thread that finishes the
+   last part opens the next phase.
 
-   Phases are numbered through all runs; the number after a run's last phase says that there is nothing to do.
-   Whoever waits watches the number for some microseconds, which is how long well-shared work makes it wait, and then
-   sleeps until it moves. */
+   Phases are numbered consecutively over all runs; the number after the last phase of a run means idle.  Waiting threads
+   spin on the number for a few microseconds, the usual wait for evenly distributed work, and then sleep. */
 
 #define _GNU_SOURCE
 #include "threads.h"
@@ -27,16 +26,16 @@ enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
 #define OWN_LINE __attribute__((aligned(CACHE_LINE)))
 
 typedef struct {
-  uint32_t claimed OWN_LINE; /* the last phase in which this thread's part was begun, by whomever */
+  uint32_t claimed OWN_LINE; /* the last phase in which this thread's part was started, by any thread */
   TenonTeam *team;
   pthread_t id;
   int index;
 } Member;
 
 struct TenonTeam {
-  uint32_t phase OWN_LINE; /* the one that is open */
-  uint32_t sleeping;       /* whether anybody waits for the next one asleep */
-  uint32_t left OWN_LINE;  /* parts of the open phase that are not finished */
+  uint32_t phase OWN_LINE; /* the open phase */
+  uint32_t sleeping;       /* whether a thread sleeps until the next phase */
+  uint32_t left OWN_LINE;  /* unfinished parts of the open phase */
   uint32_t first OWN_LINE; /* the number of this run's first phase */
   uint8_t *regions[3];
   TenonPhase *run;
@@ -70,7 +69,7 @@ static void wait_while(TenonTeam *team, uint32_t phase) {
     pause_processor();
   }
   for (;;) {
-    /* Sequentially consistent, as in open_phase: either that sees the flag, or this sees the new number. */
+    /* Sequentially consistent, as in open_phase: either open_phase sees the flag, or this thread the new number. */
     __atomic_store_n(&team->sleeping, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&team->phase, __ATOMIC_SEQ_CST) != phase) return;
     sleep_in(team, phase);
@@ -88,7 +87,7 @@ static void open_phase(TenonTeam *team, uint32_t phase) {
 #endif
 }
 
-/* Run the thread's own part of an open phase, then whatever parts nobody has begun. */
+/* Run the thread's own part of the open phase, then parts that no thread has started. */
 static void take_part(TenonTeam *team, uint32_t phase, uint32_t first, int index) {
   for (int i = 0; i < team->threads; i++) {
     const int part = (index + i) % team->threads;
@@ -113,7 +112,7 @@ static void *work(void *argument) {
   }
 }
 
-/* Signals are the business of the threads that the program made itself. */
+/* Worker threads block all signals: they are handled by the program's own threads. */
 static int start_member(Member *member) {
   pthread_attr_t attributes;
   sigset_t all, before;
@@ -135,7 +134,7 @@ TenonTeam *tenon_team_start(TenonPhase *run, int phases, int threads) {
     return NULL;
   }
   TenonTeam *team = memory;
-  /* As after a run: its phases are over. */
+  /* The state after a run: all phases are finished. */
   *team = (TenonTeam){.phase = (uint32_t)phases, .run = run, .phases = (uint32_t)phases, .threads = threads};
   team->members = members;
   for (int i = 0; i < threads; i++) team->members[i] = (Member){.team = team, .index = i};

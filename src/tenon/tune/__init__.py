@@ -1,1 +1,1 @@
-"""The search for the best way to compute each layer, and the table that remembers what it found."""
+"""Measurement of the candidate algorithms of each layer, and the table of measured times."""

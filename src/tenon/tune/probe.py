@@ -1,4 +1,4 @@
-"""What this processor's products of pairs of bf16 take, measured once for each kind of processor."""
+"""The relative time of bf16 dot-product instructions, measured once per processor model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tenon.targets.host_cpu import model
 from tenon.toolchain.cache import Cache, key
 
 _VERSION = "1"
-"""Of the kernel that is timed."""
+"""Version of the timed kernel."""
 
 
 def probed(target: Target, options: Options) -> Target:
-    """The target with ``dot2`` as this machine has it; as its row says where nothing can be measured."""
+    """The target with measured ``dot2``; unchanged if it cannot be measured."""
     figure = _figure(target, options)
     return target if figure is None else replace(target, machine=replace(target.machine, dot2=figure))
 
@@ -34,12 +34,12 @@ def _figure(target: Target, options: Options) -> float | None:
 
 
 def measured(target: Target) -> float:
-    """The time of a product of pairs over that of a multiply-add, many of either at once."""
+    """The time of a bf16 dot-product instruction relative to a multiply-add (throughput)."""
     from tenon.engine.peak import pairs_time
 
     return pairs_time(target)
 
 
 def rounded(ratio: float) -> float:
-    """The nearest power of two, at least 1: what is measured again on the same machine decides alike."""
+    """The nearest power of two, at least 1, so that repeated measurements lead to the same decisions."""
     return 2.0 ** max(0, round(math.log2(ratio)))

@@ -1,8 +1,8 @@
-"""Measure the candidates of every layer on the machine at hand, or on that of the target's runner.
+"""Measure the candidate algorithms of every layer, on this machine or on that of the target's runner.
 
-Each candidate is compiled as a network of one layer, without the conversions around it.  Candidates of a layer run
-in turn, so that a drift of the machine meets all of them alike, each with its weights out of the caches
-(``layer_timers``).  The minimum counts.
+Each candidate is compiled as a network of one layer, without the surrounding layout conversions.  Runs of a layer's
+candidates are interleaved, so that drift of the clock rate affects all of them, and each run starts with its weights
+out of the caches (``layer_timers``).  The result is the minimum.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tenon.tune.layer_timers import LayerTimer, machine_of, open_timer
 from tenon.tune.table import Kind, Table, generator_version
 
 Progress = Callable[[int, int, str], None]
-"""Called with layers done, layers in all, and the layer that is next."""
+"""Called with the number of finished layers, the number of all layers, and the next layer."""
 
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Measured times of one layer's candidates, and the one that the estimate would have taken."""
+    """Measured times of a layer's candidates, and the candidate selected by the estimate."""
 
     layer: str
     count: int
@@ -41,13 +41,13 @@ class LayerTimes:
 
     @property
     def excess(self) -> float:
-        """Time of the estimate's choice over the best."""
+        """Time of the estimate's selection relative to the best."""
         return self.seconds[self.estimated] / self.best
 
 
 @dataclass(frozen=True)
 class Job:
-    """A layer to measure: a node that stands for ``count`` equal ones."""
+    """A layer to measure: a node that represents ``count`` equal ones."""
 
     node: Node
     candidates: tuple[Algorithm, ...]
@@ -55,7 +55,7 @@ class Job:
 
 
 def jobs(graph: Graph, setting: Setting) -> list[Job]:
-    """The layers of a graph that can be computed in more than one way, each once."""
+    """The distinct layers of a graph that have more than one candidate."""
     by_layer: dict[str, Job] = {}
     for node in graph:
         name = key(node)
@@ -79,9 +79,9 @@ def search(
     repeat: int = 12,
     progress: Progress = lambda done, total, layer: None,
 ) -> Iterator[LayerTimes]:
-    """Measure what the table does not know yet, layer by layer; what is known is given without measuring.
+    """Measure the layers that are not in the table, one by one; yield the others from the table.
 
-    What an emulator took is remembered, but no bundle is compiled by it.
+    Times measured in an emulator are stored, but not used for compilation.
     """
     work = jobs(graph, setting)
     kind = replace(kind_of(target, options, threads), target=machine_of(target))
@@ -92,7 +92,7 @@ def search(
         seconds = {c: t for c, t in known.get(name, {}).items() if c in {each.key for each in job.candidates}}
         missing = [each for each in job.candidates if each.key not in seconds]
         if missing:
-            # A candidate measured alone would be compared with times from another hour: all are measured together.
+            # All candidates are measured together: times measured at another time are not comparable.
             seconds = measure(job, target, setting, options, threads, repeat)
             table.put(kind, name, seconds)
         yield LayerTimes(name, job.count, seconds, job.candidates[0].key)
@@ -131,7 +131,7 @@ def measure(
 
 
 def single_layer_program(node: Node, setting: Setting) -> Program:
-    """A program of one layer, without the conversions between layouts that its neighbours would share."""
+    """A program of one layer, without layout conversions, which neighbours would share."""
     graph = Graph("layer")
     twin: dict[Value, Value] = {}
     for value in node.inputs:

@@ -1,8 +1,7 @@
 """Measured times of candidates, in one SQLite file that can be shared, merged and deleted.
 
-A row is one candidate of one layer on one kind of machine: target, compiler, generator and number of threads.  Rows of
-other kinds live beside each other.  The table only makes compiled code faster, so one that is damaged, or cannot be
-written, is a TenonWarning.
+A row is one candidate of one layer on one kind of machine: target, compiler, generator and number of threads.  The
+table only affects speed, so a damaged or read-only one is a TenonWarning.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _SCHEMA = """
 """
 _PACKAGE = Path(__file__).resolve().parents[1]
 _GENERATOR = ("ir", "kernels", "algorithms", "ops", "plan", "codegen", "runtime")
-"""Packages that decide which code a candidate becomes, beside the compiler's flags."""
+"""Packages that determine the code of a candidate, besides the compiler's flags."""
 
 
 @lru_cache(maxsize=1)
 def generator_version() -> str:
-    """A digest of the files that generate code: what an older generator's code took says nothing of today's."""
+    """A digest of the files that generate code: times of another generator's code are not comparable."""
     digest = hashlib.sha256()
     files = [p for room in _GENERATOR for p in (_PACKAGE / room).rglob("*") if p.suffix in (".py", ".c", ".h")]
     for path in sorted([*files, _PACKAGE / "toolchain" / "compiler.py"]):
@@ -42,7 +41,7 @@ def generator_version() -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """What times depend on besides the layer."""
+    """The key of measured times, besides the layer."""
 
     target: str
     compiler: str
@@ -55,18 +54,18 @@ Times = dict[str, dict[str, float]]
 
 
 class Table:
-    """The file at ``path``; reading a file that is not there finds nothing."""
+    """The table in the file ``path``; a missing file is an empty table."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def times(self, kind: Kind) -> Times:
-        """What was measured on exactly this kind of machine."""
+        """Times measured for exactly this key."""
         return self._read(kind).get(kind.threads, {})
 
     def nearest(self, kind: Kind) -> Times:
-        """The same, where a layer was not measured with as many threads with the next smaller number that it was
-        measured with, else with the next larger one."""
+        """Times for this key, for each layer with the same number of threads, else the next smaller one, else the next
+        larger one."""
         times: Times = {}
         by_threads = self._read(kind)
         for threads in sorted(by_threads, key=lambda n: (n > kind.threads, abs(n - kind.threads))):
@@ -75,7 +74,7 @@ class Table:
         return times
 
     def put(self, kind: Kind, layer: str, seconds: Mapping[str, float]) -> None:
-        """Remember measurements; each call is durable by itself, so a search can be interrupted."""
+        """Store times; each call is committed, so that a search can be interrupted."""
         rows = [
             (kind.target, kind.compiler, kind.generator, kind.threads, layer, candidate, t)
             for candidate, t in seconds.items()
