@@ -359,6 +359,10 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
         x, y = (a.astype(np.float64) for a in floats)
         with np.errstate(all="ignore"):
             return not (np.isfinite(x / y) & (np.abs(x / y) >= 2**29)).any()
+    if node.op.name in {"Sin", "Cos", "Tan"}:  # of numbers whose neighbours are turns apart, it may be any
+        return tame(floats[0])
+    if node.op.name == "Clip":  # bounds that are NaN
+        return not any(np.isnan(a.astype(np.float64)).any() for a in floats[1:])
     if node.op.name == "BitCast":  # the sign and the payload of NaN may be any
         return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
     if node.op.name == "Gelu":  # minus infinity times a number that rounds to zero
