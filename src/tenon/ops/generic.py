@@ -61,6 +61,8 @@ class DirectMatMul(MatMul):
     """MatMul of any element type."""
 
     fusable: ClassVar[bool] = False
+    bilinear: ClassVar[bool] = False  # what passes do to products they did before it was chosen
+    bf16_images: ClassVar[bool] = False
 
     def supported(self, site: Site) -> str:
         return ""
@@ -103,6 +105,8 @@ class Direct:
     any type, and there is one way to compute them."""
 
     fusable: ClassVar[bool] = False
+    bilinear: ClassVar[bool] = False  # what passes do to products they did before these were chosen
+    bf16_images: ClassVar[bool] = False
 
     def layouts(self, site: Site) -> Layouts:
         return row_major(site)
