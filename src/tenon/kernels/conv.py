@@ -117,9 +117,17 @@ class Conv:
             return self
         operands = tuple(i.flat() for i in self.operands)
         return Conv(
-            self.x.flat(), self.y.flat(), groups=self.groups, bias=self.bias, operands=operands,
-            epilogue=self.epilogue, clear=self.clear, packed=self.packed, batch=self.batch, weights=self.weights,
-        )  # fmt: skip
+            self.x.flat(),
+            self.y.flat(),
+            groups=self.groups,
+            bias=self.bias,
+            operands=operands,
+            epilogue=self.epilogue,
+            clear=self.clear,
+            packed=self.packed,
+            batch=self.batch,
+            weights=self.weights,
+        )
 
 
 @dataclass(frozen=True)

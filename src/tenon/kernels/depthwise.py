@@ -118,9 +118,15 @@ class Tensors:
 
 
 def walk(
-    t: Tensors, s: Conv, machine: Machine, tile: DepthwiseTile, n: Index, into: Index,
-    first: IndexLike = 0, kinds: tuple[str, str] = ("serial", "serial"),
-) -> None:  # fmt: skip
+    t: Tensors,
+    s: Conv,
+    machine: Machine,
+    tile: DepthwiseTile,
+    n: Index,
+    into: Index,
+    first: IndexLike = 0,
+    kinds: tuple[str, str] = ("serial", "serial"),
+) -> None:
     """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, to image ``into`` of y.
 
     ``kinds`` are those of the loops over channels and over rows.

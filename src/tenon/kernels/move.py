@@ -326,8 +326,10 @@ def _turned(nest: _Nest) -> tuple[int, int] | None:
     and long enough for squares."""
     if nest.source is None:
         return None
-    found = [next((i for i, n in enumerate(nest.extents) if n > 1 and side[-1].walks(i)), None)
-             for side in (nest.target, nest.source)]  # fmt: skip
+    found = [
+        next((i for i, n in enumerate(nest.extents) if n > 1 and side[-1].walks(i)), None)
+        for side in (nest.target, nest.source)
+    ]
     to, of = found
     if to is None or of is None or to == of:
         return None

@@ -92,8 +92,15 @@ def normalize_planes(x: Image, y: Image, epsilon: float, machine: Machine) -> Ke
         for start, trips, lanes in lane_segments(x.block, machine.lanes):
             with k.loop("v", trips) as v:
                 at = v + start // lanes
-                _plane(k, x, y, (source.vec(lanes), target.vec(lanes)), (n, b, at), epsilon,
-                       (scale.vec(lanes)[b, at], bias.vec(lanes)[b, at]))  # fmt: skip
+                _plane(
+                    k,
+                    x,
+                    y,
+                    (source.vec(lanes), target.vec(lanes)),
+                    (n, b, at),
+                    epsilon,
+                    (scale.vec(lanes)[b, at], bias.vec(lanes)[b, at]),
+                )
     return k.done()
 
 

@@ -93,15 +93,19 @@ def choose(d: PostProcess) -> Kernel:
     scores, boxes = k.param("confidence", 1, d.anchors, d.classes), k.param("boxes", d.anchors, 4)
     choice = Choice(k, d.longest)
     lists = _Lists(
-        k.param("anchor", d.kept, out=True, dtype=I32), k.param("kind", d.kept, out=True, dtype=I32),
-        k.param("score", d.kept, out=True), k.param("corners", d.kept, 4, out=True),
+        k.param("anchor", d.kept, out=True, dtype=I32),
+        k.param("kind", d.kept, out=True, dtype=I32),
+        k.param("score", d.kept, out=True),
+        k.param("corners", d.kept, 4, out=True),
         k.param("count", 2, out=True, dtype=I32),
-    )  # fmt: skip
+    )
     rows = d.most * d.per
     results = _Results(
-        k.param("y_boxes", 1, rows, 4, out=True), k.param("y_classes", 1, rows, out=True),
-        k.param("y_scores", 1, rows, out=True), k.param("y_count", 1, out=True),
-    )  # fmt: skip
+        k.param("y_boxes", 1, rows, 4, out=True),
+        k.param("y_classes", 1, rows, out=True),
+        k.param("y_scores", 1, rows, out=True),
+        k.param("y_count", 1, out=True),
+    )
     lists.count[0] = integer(0)
     with k.loop("c", d.passes) as c:
         _pass(k, d, choice, lists, scores, boxes, c)

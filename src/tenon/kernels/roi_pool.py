@@ -122,8 +122,10 @@ def aligned_regions(d: Regions, samples: int) -> Kernel:
                 for end in (0, 1)
             )
             with k.loop("i", samples) as i, k.loop("j", samples) as j:
-                across, down = (_between(k, low[a] + steps[a] * numbers[p + 1], high[a], extent)
-                                for a, (p, extent) in enumerate(((j, d.width), (i, d.height))))  # fmt: skip
+                across, down = (
+                    _between(k, low[a] + steps[a] * numbers[p + 1], high[a], extent)
+                    for a, (p, extent) in enumerate(((j, d.width), (i, d.height)))
+                )
                 with ExitStack() as stack:
                     (w0, w1), (h0, h1) = (
                         [stack.enter_context(k.bind("at", cast(place, I32), extent)) for place in side[:2]]

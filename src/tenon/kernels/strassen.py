@@ -161,8 +161,10 @@ class Target:
         return Target(
             self.view and self.view.moved(blocks, rows, cols),
             tuple(a.moved(blocks, rows, cols) for a in self.adds),
-            index(self.block) + blocks, index(self.row) + rows, index(self.col) + cols,
-        )  # fmt: skip
+            index(self.block) + blocks,
+            index(self.row) + rows,
+            index(self.col) + cols,
+        )
 
     def plus(self, view: View) -> Target:
         return replace(self, adds=(view, *self.adds))
@@ -216,14 +218,17 @@ class Given:
         width = b.tile.vecs * machine.lanes
         trips, ins = (s.padded // b.groups >> b.levels) // width, s.x.blocks >> b.levels
         return cls(
-            k, s, machine, b,
+            k,
+            s,
+            machine,
+            b,
             k.param("w", b.groups, 7**b.levels, trips, ins, *s.kernel, s.x.block, width),
             k.param("b", s.padded) if s.bias else None,
             k.param("m", s.padded, dtype=I32) if s.clear else None,
             [k.param("r", *i.shape) for i in s.operands],
             [k.param("st"[i % 2], *shape, scratch=True) for i, shape in enumerate(scratch(s, b))],
             k.param("y", *s.y.shape, out=True),
-        )  # fmt: skip
+        )
 
     def multiply(self, a: View, n: Index, group: Index, top: Index, left: Index) -> None:
         """The block of image ``n`` and part ``group`` of the output channels at (top, left), from its inputs."""

@@ -367,4 +367,4 @@ __all__ = [
     "register",
     "typed",
     "widened",
-]  # fmt: skip
+]

@@ -71,9 +71,14 @@ def extra_layouts(site: Site, layout: Layout) -> tuple[Layout | None, ...]:
 def geometry(site: Site, x: Image, *, bias: bool = True) -> dense.Conv:
     """What every convolution at this site shares: images, epilogue, groups of one."""
     return dense.Conv(
-        x, Image.of(site.output), bias=bias, operands=conv_images(site), epilogue=site.epilogue,
-        clear=needs_clear(site), weights=site.input(1).dtype,
-    )  # fmt: skip
+        x,
+        Image.of(site.output),
+        bias=bias,
+        operands=conv_images(site),
+        epilogue=site.epilogue,
+        clear=needs_clear(site),
+        weights=site.input(1).dtype,
+    )
 
 
 def planes(weights: Array) -> Array:
@@ -154,9 +159,13 @@ class Conv(Operator):
         top, left = planar(tuple(a.before for a in axes), 0)
         s = replace(
             geometry(site, Image.of(site.input(0)), bias=bias is not None),
-            kernel=planar(tuple(a.kernel for a in axes), 1), stride=planar(tuple(a.stride for a in axes), 1),
-            dilation=planar(tuple(a.dilation for a in axes), 1), groups=self.group, top=top, left=left,
-        )  # fmt: skip
+            kernel=planar(tuple(a.kernel for a in axes), 1),
+            stride=planar(tuple(a.stride for a in axes), 1),
+            dilation=planar(tuple(a.dilation for a in axes), 1),
+            groups=self.group,
+            top=top,
+            left=left,
+        )
         return Stage(s, planes(weights), bias, tuple(map(Input, site.extras)))
 
     def lower(self, site: Site) -> list[Step]:
@@ -176,10 +185,15 @@ class Conv(Operator):
         top, left = planar(tuple(a.before for a in axes), 0)
         return dense.Conv(
             Image(x[0], x[1], *planar(x[2:], 1), inside, dtype=site.input(0).dtype),
-            Image(y[0], y[1], *planar(y[2:], 1), block, dtype=site.output.dtype), weights=site.input(1).dtype,
-            kernel=planar(tuple(a.kernel for a in axes), 1), stride=planar(tuple(a.stride for a in axes), 1),
-            dilation=planar(tuple(a.dilation for a in axes), 1), top=top, left=left, groups=self.group,
-        )  # fmt: skip
+            Image(y[0], y[1], *planar(y[2:], 1), block, dtype=site.output.dtype),
+            weights=site.input(1).dtype,
+            kernel=planar(tuple(a.kernel for a in axes), 1),
+            stride=planar(tuple(a.stride for a in axes), 1),
+            dilation=planar(tuple(a.dilation for a in axes), 1),
+            top=top,
+            left=left,
+            groups=self.group,
+        )
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         problem, weights = self.problem(site), site.constants[1]
@@ -356,9 +370,14 @@ class ConvTranspose(Operator):
             taps = weights[:, :, p.taps][:, :, :, q.taps]
             kernel = (len(p.taps), len(q.taps)) if p.taps and q.taps else (0, 0)
             s = replace(
-                shared, kernel=kernel, dilation=(p.step, q.step), top=p.before, left=q.before,
-                y_start=(p.start, q.start), positions=(p.count, q.count),
-            )  # fmt: skip
+                shared,
+                kernel=kernel,
+                dilation=(p.step, q.step),
+                top=p.before,
+                left=q.before,
+                y_start=(p.start, q.start),
+                positions=(p.count, q.count),
+            )
             stage = Stage(s, taps, bias, tuple(map(Input, site.extras)))
             made += best((s,), site.machine).lower((s,), (stage,), site.machine)
         return made

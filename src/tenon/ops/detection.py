@@ -55,9 +55,20 @@ class DetectionOutput(Operator):
         most = candidates * self.classes
         keep = self.keep_top_k if self.keep_top_k > 0 else most
         return Detection(
-            items, count, self.classes, sets, self.background, self.code_type, bool(self.variance_in_target),
-            self.confidence_threshold, self.nms_threshold, self.eta, candidates, min(keep, most), self.keep_top_k > 0,
-        )  # fmt: skip
+            items,
+            count,
+            self.classes,
+            sets,
+            self.background,
+            self.code_type,
+            bool(self.variance_in_target),
+            self.confidence_threshold,
+            self.nms_threshold,
+            self.eta,
+            candidates,
+            min(keep, most),
+            self.keep_top_k > 0,
+        )
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)
@@ -84,9 +95,13 @@ class DetectionOutput(Operator):
         boxes = Scratch("boxes", d.items * d.sets * d.priors * 16)
         most = d.longest
         work: tuple[Arg, ...] = (
-            *choice(most), Scratch("found", d.most * 24), Scratch("chosen", d.most * 4), Output(),
-            Scratch("count", 12), Scratch("limit", 4),
-        )  # fmt: skip
+            *choice(most),
+            Scratch("found", d.most * 24),
+            Scratch("chosen", d.most * 4),
+            Output(),
+            Scratch("count", 12),
+            Scratch("limit", 4),
+        )
         return [Step(decode(d), (Input(0), Input(2), boxes)), Step(suppress(d), (Input(1), boxes, *work))]
 
     @classmethod
@@ -209,9 +224,7 @@ class Proposal(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         d = self.plan([site.input(i) for i in range(4)])
-        work: tuple[Arg, ...] = (
-            *choice(d.count), Scratch("boxes", d.count * 16), Output(), Scratch("count", 4)
-        )  # fmt: skip
+        work: tuple[Arg, ...] = (*choice(d.count), Scratch("boxes", d.count * 16), Output(), Scratch("count", 4))
         return [Step(propose(d), (Input(0), Input(1), Input(2), Input(3), *work))]
 
     @classmethod

@@ -161,9 +161,15 @@ def direct(
         scales = (Factor((y.dims[1],), (Affine(0, ((1, per_out), (2, 1))),), site.input(2).dtype),)
         args.append(Input(2))
     spec = Contraction(
-        "conv", outer, (per_in, *(a.kernel for a in axes)), factors, y.dtype, summed_in(y.dtype),
-        finish=WithBias(), scales=scales,
-    )  # fmt: skip
+        "conv",
+        outer,
+        (per_in, *(a.kernel for a in axes)),
+        factors,
+        y.dtype,
+        summed_in(y.dtype),
+        finish=WithBias(),
+        scales=scales,
+    )
     return [Step(contraction(spec, site.machine), (*args, Output()))]
 
 
@@ -226,9 +232,16 @@ class DirectPooling(Direct, Pooling):
             scales = (Factor(scale.shape, tuple(along(1 + i) for i in range(rank)), F32),)
             args.append(Weights(scale))
         spec = Contraction(
-            self.name.lower(), outer, tuple(a.kernel for a in axes), (factor,), y.dtype, summed_in(y.dtype),
-            combine="add" if self.averages else "max", finish=Times(), scales=scales,
-        )  # fmt: skip
+            self.name.lower(),
+            outer,
+            tuple(a.kernel for a in axes),
+            (factor,),
+            y.dtype,
+            summed_in(y.dtype),
+            combine="add" if self.averages else "max",
+            finish=Times(),
+            scales=scales,
+        )
         return [Step(contraction(spec, site.machine), (*args, Output()))]
 
     def scale(self, axes: tuple[Axis, ...]) -> Array | None:

@@ -79,10 +79,15 @@ class Product:
         images = tuple(image for _, image in self.operands)
         x = site.input(0).dtype if self.left == Input(0) else F32
         return Conv(
-            Image(lefts, k, 1, m, k, dtype=x), Image(count, n, 1, m, n, dtype=site.output.dtype),
-            bias=self.bias is not None, operands=images, epilogue=self.epilogue, packed=self.weights is not None,
-            batch=self.batch, weights=F32 if self.weights is None else site.input(1).dtype,
-        )  # fmt: skip
+            Image(lefts, k, 1, m, k, dtype=x),
+            Image(count, n, 1, m, n, dtype=site.output.dtype),
+            bias=self.bias is not None,
+            operands=images,
+            epilogue=self.epilogue,
+            packed=self.weights is not None,
+            batch=self.batch,
+            weights=F32 if self.weights is None else site.input(1).dtype,
+        )
 
     def algorithm(self, site: Site) -> Algorithm:
         """The one that was chosen, or the best by estimate."""
@@ -250,9 +255,14 @@ class Gemm(Operator):
             operands = ((Input(2), image), *operands)
         scaled = adds or alpha != 1.0
         product = Product(
-            (m, k, n), left, right, weights, bias, operands=operands,
+            (m, k, n),
+            left,
+            right,
+            weights,
+            bias,
+            operands=operands,
             epilogue=Scaled(alpha, self.beta, adds, site.epilogue) if scaled else site.epilogue,
-        )  # fmt: skip
+        )
         return made, product
 
     def columns(self, site: Site, n: int) -> Array | None:

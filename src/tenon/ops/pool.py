@@ -137,9 +137,16 @@ class Pooling(Operator):
         if len(rows) * len(cols) > MOST_TILES and not self.averages and all(a.dilation == 1 for a in axes):
             rows, cols = (((one,),) * 2 + tuple(sliding(a) for a in axes))[-2:]
         s = Pool(
-            Image.of(site.input(0)), Image.of(site.output), rows, cols, planar(tuple(a.dilation for a in axes), 1),
-            self.averages, conv_images(site), site.epilogue, needs_clear(site),
-        )  # fmt: skip
+            Image.of(site.input(0)),
+            Image.of(site.output),
+            rows,
+            cols,
+            planar(tuple(a.dilation for a in axes), 1),
+            self.averages,
+            conv_images(site),
+            site.epilogue,
+            needs_clear(site),
+        )
         mask: list[Arg] = [Weights(padding_mask(site.output))] if s.clear else []
         return [Step(pool(s, site.machine), (Input(0), *mask, *map(Input, site.extras), Output()))]
 

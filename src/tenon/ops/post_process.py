@@ -109,9 +109,17 @@ class DetectionPostProcess(Operator):
         cap = min(anchors, self.detections_per_class if self.regular else self.max_detections)
         per = 1 if self.regular else self.max_classes_per_detection
         return PostProcess(
-            anchors, classes, classes - self.num_classes, bool(self.regular), cap, self.max_detections, per,
-            self.score_threshold, self.iou_threshold, self.scales,
-        )  # fmt: skip
+            anchors,
+            classes,
+            classes - self.num_classes,
+            bool(self.regular),
+            cap,
+            self.max_detections,
+            per,
+            self.score_threshold,
+            self.iou_threshold,
+            self.scales,
+        )
 
     def supported(self, site: Site) -> str:
         if self.regular and self.max_classes_per_detection > 1:
@@ -122,9 +130,14 @@ class DetectionPostProcess(Operator):
         d = self.plan([site.input(i) for i in range(3)])
         boxes, longest = Scratch("boxes", d.anchors * 16), d.longest
         work: tuple[Arg, ...] = (
-            *choice(longest), Scratch("anchor", d.kept * 4), Scratch("kind", d.kept * 4),
-            Scratch("score", d.kept * 4), Scratch("corners", d.kept * 16), Scratch("count", 8), *map(Output, range(4)),
-        )  # fmt: skip
+            *choice(longest),
+            Scratch("anchor", d.kept * 4),
+            Scratch("kind", d.kept * 4),
+            Scratch("score", d.kept * 4),
+            Scratch("corners", d.kept * 16),
+            Scratch("count", 8),
+            *map(Output, range(4)),
+        )
         return [Step(decode(d), (Input(0), Input(2), boxes)), Step(choose(d), (Input(1), boxes, *work))]
 
     @classmethod

@@ -153,11 +153,13 @@ class RoiAlign(Operator):
     def pooled(self, x: Array, rows: Samples, columns: Samples) -> Array:
         """One bin of all channels."""
         count = rows.count * columns.count
-        parts = np.stack([
-            x[:, i[:, None], j[None, :]] * u[:, None] * v[None, :]
-            for i, u in rows.neighbours()
-            for j, v in columns.neighbours()
-        ])  # fmt: skip
+        parts = np.stack(
+            [
+                x[:, i[:, None], j[None, :]] * u[:, None] * v[None, :]
+                for i, u in rows.neighbours()
+                for j, v in columns.neighbours()
+            ]
+        )
         if self.mode == "avg":
             return np.asarray(parts.sum((0, 2, 3)) / max(1, count))
         samples = parts.max(0).reshape(len(x), -1)
@@ -169,9 +171,15 @@ class RoiAlign(Operator):
         if not y.size:
             return []
         kernel = kernels.roi_align(
-            x.dims, y.dims[0], y.dims[2:], self.sampling_ratio, self.spatial_scale,
-            self.coordinate_transformation_mode == "half_pixel", self.mode == "max", batches.dtype,
-        )  # fmt: skip
+            x.dims,
+            y.dims[0],
+            y.dims[2:],
+            self.sampling_ratio,
+            self.spatial_scale,
+            self.coordinate_transformation_mode == "half_pixel",
+            self.mode == "max",
+            batches.dtype,
+        )
         return [Step(kernel, (Input(0), Input(1), Input(2), Output()))]
 
     @classmethod

@@ -58,9 +58,11 @@ class Window:
         strides, dilations = self.strides or (1,) * rank, self.dilations or (1,) * rank
         pads = self.pads or (0,) * (2 * rank)
         counts = {
-            "kernel_shape": len(self.kernel), "strides": len(strides), "dilations": len(dilations),
+            "kernel_shape": len(self.kernel),
+            "strides": len(strides),
+            "dilations": len(dilations),
             "pads": len(pads) / 2,
-        }  # fmt: skip
+        }
         for what, count in counts.items():
             if count != rank:
                 raise ShapeError(f"{name}: {what} does not fit an input with {rank} spatial axes")

@@ -208,15 +208,26 @@ def affine_before_linear(match: Match) -> Result:
     return rebuilt(match, was, x, weights, bias + (0 if was.bias is None else was.bias))
 
 
-@rule(Apply("Conv|ConvTranspose", Apply("Add", Apply("Mul", Any("x"), Constant("scale"), name="mul"),
-                                        Constant("shift"), name="add"), Constant("w")))  # fmt: skip
+@rule(
+    Apply(
+        "Conv|ConvTranspose",
+        Apply("Add", Apply("Mul", Any("x"), Constant("scale"), name="mul"), Constant("shift"), name="add"),
+        Constant("w"),
+    )
+)
 def scale_before_shift(match: Match) -> Result:
     """W (scale * x + shift) = (W * scale) (x + shift / scale): the scale folds, whatever the padding"""
     return _scale_past_shift(match)
 
 
-@rule(Apply("Conv|ConvTranspose", Apply("Add", Apply("Mul", Any("x"), Constant("scale"), name="mul"),
-                                        Constant("shift"), name="add"), Constant("w"), Constant("b")))  # fmt: skip
+@rule(
+    Apply(
+        "Conv|ConvTranspose",
+        Apply("Add", Apply("Mul", Any("x"), Constant("scale"), name="mul"), Constant("shift"), name="add"),
+        Constant("w"),
+        Constant("b"),
+    )
+)
 def scale_before_shift_with_bias(match: Match) -> Result:
     """The same for a convolution that has a bias."""
     return _scale_past_shift(match)
@@ -307,11 +318,16 @@ def _decompose_at_run_time(match: Match) -> Value:
 
 FOLD = rules(
     "fold scale and shift",
-    affine_after_linear, affine_before_linear, scale_before_shift, scale_before_shift_with_bias, affine_after_affine,
-    scale_after_shift, factor_after_product,
+    affine_after_linear,
+    affine_before_linear,
+    scale_before_shift,
+    scale_before_shift_with_bias,
+    affine_after_affine,
+    scale_after_shift,
+    factor_after_product,
     level=2,
     ensures="no scale or shift per channel stands where a neighbouring convolution could do its work",
-)  # fmt: skip
+)
 DECOMPOSE = rules(
     "decompose batch normalization",
     decompose_normalization,

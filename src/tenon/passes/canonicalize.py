@@ -171,15 +171,24 @@ COMMON = Pass("share equal nodes", share_equal_nodes, 1, "no two nodes compute t
 DEAD = Pass("remove dead nodes", lambda graph, _: graph.prune(), 0, "every node leads to an output")
 IDENTITIES = rules(
     "remove what does nothing",
-    drop_identity, drop_unchanging, drop_single, drop_empty_parts, drop_neutral, sum_to_add,
+    drop_identity,
+    drop_unchanging,
+    drop_single,
+    drop_empty_parts,
+    drop_neutral,
+    sum_to_add,
     level=1,
     ensures="no node returns its input as it is",
     leaves=lambda op: isinstance(op, Sum),
-)  # fmt: skip
+)
 MOVES = rules(
     "merge reshapes and transposes",
-    to_reshape, merge_reshapes, merge_transposes, transpose_to_reshape, drop_unchanging,
+    to_reshape,
+    merge_reshapes,
+    merge_transposes,
+    transpose_to_reshape,
+    drop_unchanging,
     level=1,
     ensures="no reshape follows a reshape and no transpose a transpose",
     leaves=_is_view,
-)  # fmt: skip
+)

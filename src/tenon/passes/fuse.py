@@ -76,7 +76,9 @@ def activation_before_concat(match: Match) -> Result:
 
 FUSE = rules(
     "fuse pointwise operators",
-    align_constants, activation_before_concat, fuse_into_producer,
+    align_constants,
+    activation_before_concat,
+    fuse_into_producer,
     level=2,
     ensures="a pointwise operator follows only what cannot apply it itself",
-)  # fmt: skip
+)

@@ -136,8 +136,15 @@ def whole_average(match: Match) -> Result:
 
 IDIOMS = rules(
     "recognise idioms",
-    *HARD_SWISH, *SWISH, *GELU,
-    hard_swish_from_gate, relu_from_clip, relu_from_max, channel_shuffle, global_average, whole_average,
+    *HARD_SWISH,
+    *SWISH,
+    *GELU,
+    hard_swish_from_gate,
+    relu_from_clip,
+    relu_from_max,
+    channel_shuffle,
+    global_average,
+    whole_average,
     level=2,
     ensures="activations, channel shuffles and global averages are single operators",
-)  # fmt: skip
+)

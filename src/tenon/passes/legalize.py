@@ -212,12 +212,17 @@ def pad_with_a_computed_value(match: Match) -> Result:
 
 GENERALIZE = rules(
     "general forms",
-    results_of_nothing, gemm_over_nothing,
-    compute_in_single, gemm_of_other_types, softmax_of_doubles, normalization_at_run_time, resize_by_tables,
+    results_of_nothing,
+    gemm_over_nothing,
+    compute_in_single,
+    gemm_of_other_types,
+    softmax_of_doubles,
+    normalization_at_run_time,
+    resize_by_tables,
     pad_with_a_computed_value,
     level=0,
     ensures="every operator is one that kernels compute for its types",
-)  # fmt: skip
+)
 
 PLAIN = rules(
     "plain forms",

@@ -48,17 +48,21 @@ def always_pairs(node: Node) -> str:
 def weights(dtype: DType, way: Way = always_stored) -> Pass:
     """A pass that stores large constant weights as ``dtype``, of products that ``way`` does not want wide."""
     return Pass(
-        f"weights as {dtype}", lambda graph, log: _Storing(graph, dtype, log, way).run(), level=0,
+        f"weights as {dtype}",
+        lambda graph, log: _Storing(graph, dtype, log, way).run(),
+        level=0,
         ensures="products read their constant weights as that type, where it can hold them",
-    )  # fmt: skip
+    )
 
 
 def activations(dtype: DType, way: Way = always_pairs) -> Pass:
     """A pass that makes products that are best in pairs, and what only these read, compute in ``dtype``."""
     return Pass(
-        f"activations as {dtype}", lambda graph, log: _Narrowing(graph, dtype, way).run(), level=0,
+        f"activations as {dtype}",
+        lambda graph, log: _Narrowing(graph, dtype, way).run(),
+        level=0,
         ensures="convolutions read activations of that type",
-    )  # fmt: skip
+    )
 
 
 def precision(name: str, *, arithmetic: bool, way: Way = always_pairs) -> list[Pass]:

@@ -230,7 +230,11 @@ def transpose_into_weights(match: Match) -> Result:
 
 TRANSPOSES = rules(
     "move transposes together",
-    transpose_after, transpose_into_weights, merge_transposes, transpose_to_reshape, drop_unchanging,
+    transpose_after,
+    transpose_into_weights,
+    merge_transposes,
+    transpose_to_reshape,
+    drop_unchanging,
     level=2,
     ensures="no operator that could be moved stands between transposes that could cancel",
-)  # fmt: skip
+)
