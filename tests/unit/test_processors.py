@@ -55,7 +55,7 @@ def test_choosing() -> None:
     ("arguments", "words"),
     [
         ({"affinity": [4096]}, "no processor 4096 here"),
-        ({"affinity": [HERE[0]], "cores": "big"}, "two answers"),
+        ({"affinity": [HERE[0]], "cores": "big"}, "exclude each other"),
         ({"cores": "fast"}, r"choose from all \(0\), big \(1\) and little \(2\)"),
         ({"cores": 3}, "choose from all"),
         ({"cores": True}, "choose from all"),

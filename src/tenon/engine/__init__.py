@@ -1,4 +1,4 @@
-"""Call a bundle from Python: on this machine, or on another one that an emulator plays."""
+"""Run bundles from Python."""
 
 from tenon.engine.engine import Engine, open_bundle
 

@@ -1,4 +1,4 @@
-"""The shapes that a bundle is there for: one entry point each, over the same memory."""
+"""The bindings of a bundle: entry points for different input shapes that share memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tenon.ir.dtype import Array
 
 
 class Bound:
-    """A binding in an engine's memory: its inputs and outputs as arrays, and who runs it."""
+    """A binding in an engine: its inputs and outputs as arrays, and its thread pool."""
 
     def __init__(
         self, binding: Binding, mutable: Array, library: ctypes.CDLL, threads: int, processors: frozenset[int]
     ) -> None:
-        """``mutable`` is the region, of which the binding uses the beginning."""
+        """``mutable`` is the region; the binding uses its beginning."""
         self.binding, self.region = binding, mutable
         self.inputs = views(mutable, binding.inputs)
         self.outputs = views(mutable, binding.outputs)
@@ -26,7 +26,7 @@ class Bound:
         self.team = Team(library, binding.entry, binding.phases, threads, processors)
 
     def fits(self, given: Given) -> bool:
-        """Whether these are the shapes of all inputs."""
+        """Whether the given arrays have the shapes of the inputs."""
         return all(
             given[name][0].shape == (array.shape[:-1] if name in self.strings else array.shape)
             for name, array in self.inputs.items()
@@ -37,8 +37,8 @@ class Bound:
 
 
 def fitting(every: Sequence[Bound], given: Given) -> int:
-    """The number of the binding that takes arrays of these shapes.  Raises InputError if there are several bindings
-    and none does; a single one is left to say itself what does not fit."""
+    """The number of the binding for arrays of these shapes.  Raises InputError if no binding of several fits; a single
+    binding is returned always, since ``io.fill`` reports mismatches in detail."""
     if len(every) == 1:
         return 0
     found = next((i for i, bound in enumerate(every) if bound.fits(given)), None)

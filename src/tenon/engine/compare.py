@@ -1,4 +1,4 @@
-"""How close one answer is to another."""
+"""Error metrics between two results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.ir.dtype import Array
 def relative_error(got: Array, expected: Array) -> float:
     """The largest difference over the largest magnitude expected; 0 if both are the same (NaN matches NaN).
 
-    Infinite if shapes differ, or where only one has a NaN or an infinity.
+    Infinite if shapes differ, or if only one has NaN or infinity at some element.
     """
     if got.shape != expected.shape:
         return math.inf

@@ -1,4 +1,4 @@
-"""What a detector found, in the pixels of an image."""
+"""Decode detection outputs to boxes in pixels of the image."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ THRESHOLD = 0.5
 NO_CLASS = -1
 OVERLAP = 0.45
 SAME = 0.85
-"""Boxes that overlap more are one thing, whatever their classes: a network in doubt gives it several names."""
+"""NMS threshold across classes: boxes with more overlap are the same object with several labels."""
 
 
 @dataclass(frozen=True)
 class Detection:
-    """A thing: its class, how sure the network is of it, and where it is in pixels of the image."""
+    """A detected object: class, score, and box in pixels of the image."""
 
     kind: int
     score: float
@@ -32,7 +32,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Boxes [n, 4] over the input's size, their classes [n] and scores [n]."""
+    """Boxes [n, 4] relative to the input's size, with classes [n] and scores [n]."""
 
     boxes: Array
     kinds: Array
@@ -43,7 +43,7 @@ class _Candidates:
 
 
 def image_input(engine: Engine, without: Container[str] = ()) -> str:
-    """The input that takes images, but for those ``without``.  Raises InputError if there is none, or another."""
+    """The only image input, except those in ``without``.  Raises InputError if there is none or several."""
     found = [name for name in engine.inputs if name in engine.manifest.preprocessing and name not in without]
     if len(found) != 1:
         listed = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in engine.inputs.items())
@@ -54,11 +54,11 @@ def image_input(engine: Engine, without: Container[str] = ()) -> str:
 def detect(
     engine: Engine, path: str | Path, *, threshold: float = THRESHOLD, overlap: float = OVERLAP
 ) -> list[Detection]:
-    """Everything in an image that a detector is sure enough of, the surest first.
+    """All detections in an image with a score of at least ``threshold``, highest score first.
 
-    Of candidates that the network has not thinned out itself, those go that overlap a better one of their class by
-    more than ``overlap`` (intersection over union).  Raises InputError for a file that is no image and for a network
-    that is no detector, or whose other inputs must be given.
+    Outputs without NMS go through NMS: boxes that overlap a better one of the same class by more than ``overlap``
+    (intersection over union) are removed.  Raises InputError for a file that is not an image, for networks that are not
+    detectors, and for networks with further inputs.
     """
     name = image_input(engine)
     if len(engine.inputs) > 1:
@@ -70,7 +70,7 @@ def detect(
 def detections(
     engine: Engine, seen: Seen, outputs: Mapping[str, Array], threshold: float = THRESHOLD, overlap: float = OVERLAP
 ) -> list[Detection]:
-    """As ``detect``, of the outputs for an image that are there already."""
+    """Like ``detect``, for outputs that are already computed."""
     heads = engine.manifest.heads
     if heads is None:
         raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell: {why_none(engine)}")
@@ -88,7 +88,7 @@ def detections(
 
 
 def why_none(engine: Engine) -> str:
-    """Why no detections are told from a network's outputs, and what to do."""
+    """The reason why a network's outputs are not recognised as detections, and the remedy."""
     shapes = {tensor.name: tensor.shape for tensor in engine.manifest.outputs}
     if pair := raw_boxes(shapes):
         return (
@@ -104,7 +104,7 @@ def why_none(engine: Engine) -> str:
 
 
 def raw_boxes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, str] | None:
-    """The outputs, by name, that can only be boxes [.., n, 4] and scores [.., n, classes] of a detector."""
+    """The names of outputs that have the shapes of boxes [.., n, 4] and scores [.., n, classes]."""
     lists = {name: shape for name, shape in shapes.items() if len(shape) in (2, 3) and shape[-2] > 1}
     for name, shape in lists.items():
         scores = [other for other, its in lists.items() if other != name and its[:-1] == shape[:-1]]
@@ -114,7 +114,7 @@ def raw_boxes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, str] | None:
 
 
 def thinned(boxes: Array, kinds: Array, scores: Array, overlap: float) -> Array:
-    """Greedy non-maximum suppression, within each class and of what is all but the same: what stays, the best first."""
+    """Greedy NMS within classes, and across classes above ``SAME``: indices of the kept boxes, best first."""
     order = np.argsort(-scores, kind="stable")
     kept: list[int] = []
     area = np.prod((boxes[:, 2:] - boxes[:, :2]).clip(0), axis=1)
@@ -130,7 +130,7 @@ def thinned(boxes: Array, kinds: Array, scores: Array, overlap: float) -> Array:
 
 
 def _read(heads: Heads, outputs: Mapping[str, Array], threshold: float) -> _Candidates:
-    """What the outputs list with a score of at least ``threshold``."""
+    """The detections in the outputs with a score of at least ``threshold``."""
     first = outputs[heads.outputs[0]]
     match heads.kind:
         case "rows":
@@ -155,13 +155,13 @@ def _read(heads: Heads, outputs: Mapping[str, Array], threshold: float) -> _Cand
 
 
 def _nothing(scores: Array, background: int) -> int:
-    """The class of nothing: of probabilities that add up to 1 it is the first one, if the network does not say."""
+    """The background class: the first one if the scores are probabilities that sum to 1, unless stated otherwise."""
     found = scores.shape[1] > 1 and np.allclose(scores.sum(1), 1, atol=1e-2)
     return 0 if background < 0 and found else background
 
 
 def _best(boxes: Array, scores: Array, background: int) -> tuple[_Candidates, Array]:
-    """The best class of every box, and whether it is something."""
+    """The best class of every box, and whether it is not the background."""
     kinds = scores.argmax(axis=1)
     return _Candidates(boxes, kinds, scores.max(axis=1)), kinds != background
 

@@ -1,4 +1,4 @@
-"""Run a bundle on this machine: the same entry point that C programs call, on NumPy arrays."""
+"""Run a bundle on this machine, on NumPy arrays, by the entry point that C programs call."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def open_bundle(
     cores: Cores = "all",
     verify: bool = False,
 ) -> Engine:
-    """An engine that runs a bundle: a folder that ``Bundle.save`` or ``tenon compile`` wrote, or one in memory.
+    """An engine for a bundle: a folder written by ``Bundle.save`` or ``tenon compile``, or a bundle in memory.
 
-    It runs in ``threads`` threads, on the processors numbered in ``affinity`` or on the ``cores`` of one kind ("all",
-    "big" or "little", or 0, 1, 2); ``verify`` compares code and weights by their SHA-256 too.  See ``Engine``.
+    It runs with ``threads`` threads, on the processors in ``affinity`` or on the ``cores`` of one kind ("all", "big" or
+    "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
     Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
     bundle supports and for processors that are not there.
     """
@@ -55,18 +55,18 @@ def open_bundle(
 class Engine(Locked):
     """A bundle, loaded.
 
-    ``inputs`` and ``outputs`` map names to arrays that *are* the network's memory: write inputs there and call
-    ``run()`` without feeds, and nothing is copied.  Weights are mapped read-only from their file and shared; each
-    engine has its own mutable and activations regions, so use one engine per thread (``fork``).  One engine used by
-    several threads at once is safe too: they take turns, if they take copies.  A process forked off (``os.fork``,
-    ``multiprocessing``) can use the engine too, also while other threads run it: it has memory and threads of its own.
+    ``inputs`` and ``outputs`` map names to arrays that are views of the network's memory: to avoid copies, write inputs
+    there and call ``run()`` without feeds.  Weights are mapped read-only and shared; each engine has its own
+    mutable and activations regions, so use one engine per thread (``fork``).  Using one engine in several threads is
+    safe if results are copied: runs are serialised.  A forked process (``os.fork``, ``multiprocessing``) can use the
+    engine too, even while other threads run it: it has its own memory and threads.
 
-    Each run is shared by ``threads`` threads: the one that calls it, and others that are kept until ``close``.  The
-    answer is the same, bit for bit, for any number of them.  They run on the processors numbered in ``affinity``, or
+    Each run uses ``threads`` threads: the calling one, and workers that are kept until ``close``.  Results are
+    bit-identical for any number of threads.  They run on the processors numbered in ``affinity``, or
     on those of one kind ("all", "big" or "little"); a thread that calls ``run`` stays on them until ``close``.
 
-    Code and weights are compared with the manifest (``bundle.checksum``) before they are used, and with ``verify`` by
-    SHA-256 as well.  That finds damage; it does not make a bundle of strangers safe, for it is native code.
+    The checksums of code and weights (``bundle.checksum``, with ``verify`` also SHA-256) are verified before use.  This
+    detects damage; it does not make untrusted bundles safe, which contain native code.
 
     Raises BundleError if a file is missing or damaged or the bundle was made for another machine, InputError for more
     threads than the bundle was made for and for processors that are not there.
@@ -115,8 +115,8 @@ class Engine(Locked):
     def select(self, number: int) -> None:
         """Let ``inputs``, ``outputs`` and ``run()`` without feeds be those of one of ``manifest.bindings``.
 
-        Bindings share one memory: what inputs and outputs of another one held is lost.  Raises InputError for a number
-        that there is not, and if the engine is closed.
+        Bindings share memory: the contents of the previous binding's inputs and outputs are lost.  Raises InputError
+        for an invalid number, and if the engine is closed.
         """
         with self._lock:
             self._check_open()
@@ -134,7 +134,7 @@ class Engine(Locked):
 
     @property
     def threads(self) -> int:
-        """How many threads share a run."""
+        """Number of threads of a run."""
         return self._team.threads
 
     @property
@@ -143,7 +143,7 @@ class Engine(Locked):
         return self.manifest.memory
 
     def touch(self) -> None:
-        """Read all memory that a run works in, so that it is in the caches as after other layers of a network."""
+        """Read all working memory, so that it is in the caches as after the previous layers of a network."""
         self._arena.sum()
 
     def run(self, feeds: Feeds | None = None, *, copy: bool = True) -> dict[str, Array]:
@@ -151,8 +151,8 @@ class Engine(Locked):
 
         ``feeds`` maps every input's name to an array of exactly its shape and dtype (any strides), or is the array
         itself if there is one input; None runs on what ``inputs`` holds.  Arrays of other libraries (DLPack,
-        ``__array__``, buffers) are taken too, and lists of numbers, which get the input's dtype where they fit it.
-        All feeds are read before any input is written, so they may be views of ``inputs`` and ``outputs``.
+        ``__array__``, buffers) are accepted, and lists of numbers, which are converted to the input's dtype if they
+        fit. Feeds are read before inputs are written, so they may be views of ``inputs`` and ``outputs``.
 
         With ``copy=False`` the result shares memory with ``outputs`` and the next run overwrites it.  Inputs and
         outputs of strings are arrays of Python's strings (in ``inputs`` and ``outputs``, of their bytes).  In a bundle
@@ -176,7 +176,7 @@ class Engine(Locked):
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.
 
         Of a bundle for several shapes, the first binding runs.
-        All threads meet after every call.  Raises InputError if the bundle was compiled without ``profile``.
+        Threads synchronise after every call.  Raises InputError if the bundle was compiled without ``profile``.
         """
         from tenon.engine.timestamps import StampedTeam
 
@@ -194,7 +194,7 @@ class Engine(Locked):
             return self._stamped.stamps(self._arguments)
 
     def fork(self) -> Engine:
-        """A second engine with the same code and weights and memory of its own: one for each thread."""
+        """A second engine with the same code and weights, and its own memory; for use in another thread."""
         self._check_open()
         twin = object.__new__(Engine)
         twin.manifest = self.manifest
@@ -202,7 +202,7 @@ class Engine(Locked):
         return twin
 
     def close(self) -> None:
-        """End the threads and give the memory back.  Arrays that still share it keep it alive."""
+        """Stop the threads and release the memory.  Arrays that share it keep it alive."""
         with self._lock:
             self._closed = True
             for bound in self._bindings:

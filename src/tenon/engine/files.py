@@ -1,4 +1,4 @@
-"""The files of a bundle that an engine uses: code and weights."""
+"""Load the code and weights of a bundle."""
 
 from __future__ import annotations
 

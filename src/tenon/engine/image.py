@@ -1,4 +1,4 @@
-"""Images as network inputs, and where on the image a place of the input lies."""
+"""Preprocess image files to network inputs, and map positions back to the image."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Seen:
     """An image as a network sees it.
 
-    ``pixels`` is the input.  ``size`` is (width, height) of the image and ``view`` the part of it that the input
-    shows, in its pixels; beyond its edges where it was put into a letter box.  ``inner`` is (height, width) of what
-    the network looks at, which is not the input's where that takes images of another size.
+    ``pixels`` is the input.  ``size`` is (width, height) of the image and ``view`` the part of it that the input shows,
+    in pixels of the image; larger than the image with letterbox.  ``inner`` is (height, width) that the network works
+    on, which differs from the input's if preprocessing is compiled in.
     """
 
     pixels: Array
@@ -33,7 +33,8 @@ class Seen:
     inner: tuple[int, int]
 
     def on_image(self, boxes: Array) -> Array:
-        """Boxes [n, 4] (left, top, right, bottom over the input's size) in pixels of the image, cut at its edges."""
+        """Boxes [n, 4] (left, top, right, bottom over the input's size) in pixels of the image, clipped to the
+        image."""
         left, top, right, bottom = self.view
         origin, extent = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
         return np.asarray((boxes * extent + origin).clip(0, np.array(self.size * 2)))
@@ -44,8 +45,8 @@ def read_image(
 ) -> Seen:
     """An image as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
 
-    It is fitted, resized and scaled as ``preprocessing`` says.  Raises InputError for a file that is no image and for a
-    shape that cannot hold one.
+    It is fitted, resized and scaled as ``preprocessing`` says.  Raises InputError for a file that is not an image, and
+    for a shape that cannot hold one.
     """
     found = planes(shape)
     if found is None:
@@ -70,7 +71,7 @@ def read_image(
 
 
 def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessing) -> Seen:
-    """For an input that takes the image as it is: only its size is changed."""
+    """For an input with preprocessing compiled in: the image is only resized."""
     from PIL import Image
 
     channels, height, width = shape
@@ -92,7 +93,7 @@ def _opened(path: str | Path, channels: int) -> Photo:
 
 
 def _narrowed(photo: Photo) -> Photo:
-    """Greys of 16 bits in 8, which Pillow would clip."""
+    """Scale 16-bit grey to 8 bits; Pillow would clip it."""
     from PIL import Image
 
     if photo.mode != "I" and not photo.mode.startswith("I;16"):
@@ -102,7 +103,7 @@ def _narrowed(photo: Photo) -> Photo:
 
 
 def _fitted(photo: Photo, height: int, width: int, preprocessing: Preprocessing) -> Photo:
-    """The image in the input's size."""
+    """The image fitted to the input's size."""
     from PIL import Image
 
     wide, high = photo.size

@@ -1,4 +1,4 @@
-"""Check what a caller gives to run, and copy it to where the network reads it."""
+"""Validate feeds and copy them to the network's inputs; views of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tenon.ir.dtype import Array, DType
 from tenon.ir.strings import StringError, decoded, encoded
 
 Feeds = Mapping[str, Any] | Any
-"""Arrays, or what ``ir.arrays`` reads as such, by the inputs' names; or that of the only input."""
+"""Arrays, or objects that ``ir.arrays`` converts, by input name; or a single one for the only input."""
 
 Given = Mapping[str, tuple[Array, Any]]
-"""Every feed by the name of its input, as an array and as it was given."""
+"""Every feed by input name, as an array and as the original object."""
 
 
 def views(region: Array, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
-    """The tensors of a region of bytes as arrays that share its memory."""
+    """Views of a byte region as the given tensors."""
     return {t.name: region[t.offset : t.offset + t.bytes].view(DType(t.dtype).numpy).reshape(t.shape) for t in tensors}
 
 
 def cropped(outputs: Mapping[str, Array], tensors: tuple[Tensor, ...]) -> dict[str, Array]:
-    """The outputs, each cut to the extent that another output holds where it depends on data."""
+    """The outputs, cropped to their valid extents and with strings decoded."""
     found = dict(outputs)
     for tensor in tensors:
         if tensor.extent is not None:
@@ -44,7 +44,7 @@ def strings(tensors: tuple[Tensor, ...]) -> frozenset[str]:
 
 
 def named(inputs: Mapping[str, Array], feeds: Feeds) -> Given:
-    """The feeds by name.  Raises InputError for unknown or missing names, and for what is no array."""
+    """The feeds by name.  Raises InputError for unknown or missing names, and for objects that are not arrays."""
     if not isinstance(feeds, Mapping):
         if len(inputs) != 1:
             raise InputError(f"give a dict of arrays: this network has inputs {_list(inputs)}")
@@ -64,8 +64,8 @@ def fill(
 ) -> None:
     """Copy every feed into the input of its name; all is checked before anything is written.
 
-    ``given`` is what ``named`` found, ``region`` the memory that all inputs lie in: feeds may share it, also
-    with other inputs, and count as they were before.  The inputs in ``texts`` take arrays of strings, or of their
+    ``given`` is the result of ``named``, ``region`` the memory of all inputs.  Feeds may be views of it; their values
+    before the call are used.  The inputs in ``texts`` take arrays of strings, or of their
     bytes.  Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
     """
     checked = {name: _checked(name, array, value, inputs[name], texts) for name, (array, value) in given.items()}
@@ -73,11 +73,11 @@ def fill(
         if array is not inputs[name] and np.may_share_memory(array, region):
             checked[name] = array.copy()
     for name, array in checked.items():
-        inputs[name][...] = array  # NumPy itself sees to a feed that overlaps its own input
+        inputs[name][...] = array  # NumPy handles a feed that overlaps its own input
 
 
 def _bytes(name: str, value: Array, wanted: Array) -> Array:
-    """The bytes of an array of strings; what is none is left to be checked."""
+    """The bytes of an array of strings; other arrays are returned unchanged."""
     if value.dtype.kind not in "OSU":
         return value
     if value.shape != wanted.shape[:-1]:

@@ -1,4 +1,4 @@
-"""Shared libraries by content: load one safely, whatever happens to its file later."""
+"""Load shared libraries by content, independent of later changes of their files."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ _libraries = _Libraries()
 def load_library(content: bytes, origin: str | os.PathLike[str]) -> ctypes.CDLL:
     """The library with these bytes, once per process.
 
-    dlopen recognises libraries by path and would hand out the old one after a bundle was written again, so each
-    content is loaded from a file of its own.  ``origin`` is for messages.
+    dlopen identifies libraries by path and would return the old one after a bundle was rewritten, so each content is
+    loaded from a file of its own.  ``origin`` is for messages.
     """
     return _libraries.get(content, origin)
 
 
 def _from_memory(content: bytes) -> ctypes.CDLL | None:
-    """The quickest way, for the first one: its file stays open, or another one would get its number and so its path.
+    """Load from an in-memory file, which is fastest; only for the first library: the file must stay open, because a
+    reused descriptor number would give the same path.
 
-    None where the system has no files in memory, or runs no code from them.
+    None if the system has no in-memory files, or does not execute code from them.
     """
     if not hasattr(os, "memfd_create"):
         return None
@@ -56,7 +57,7 @@ def _from_memory(content: bytes) -> ctypes.CDLL | None:
 
 
 def _from_disk(content: bytes) -> ctypes.CDLL:
-    """From a file that is gone again at once."""
+    """Load from a temporary file."""
     from tenon.atomic_write import scratch
 
     with scratch() as folder:

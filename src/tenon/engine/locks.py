@@ -1,4 +1,4 @@
-"""Locks that a forked child finds open, whoever held them in its parent."""
+"""Locks that are released in forked child processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from weakref import WeakSet
 
 
 class Locked:
-    """Something with a lock, ``_lock``.
+    """Base class of objects with a lock, ``_lock``.
 
-    A child has only the thread that forked: a lock that another thread held would stay locked in it for ever.
+    A forked child only has the forking thread: a lock held by another thread would never be released in it.
     """
 
     def __init__(self) -> None:

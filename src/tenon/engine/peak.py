@@ -1,7 +1,7 @@
-"""What a machine can do at most, measured there: multiply-adds per second, bytes read per second.
+"""The measured peak of a machine: multiply-adds per second and bytes read per second.
 
-Both are small kernels of the same loop IR, compiled by the same compiler as every network, so that a percentage of
-them says what is left for better kernels to win.
+Both are measured with kernels in loop IR, compiled like every network, so that a percentage of them shows how much
+better kernels could gain.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, in
 
 
 def _reads(machine: Machine, trips: int, rounds: int) -> Kernel:
-    """A kernel that adds up an array, ``rounds`` times."""
+    """A kernel that sums an array ``rounds`` times."""
     lanes = machine.lanes
     k = Builder("peak_reads")
     given = k.param("given", trips, _UNROLL * lanes)

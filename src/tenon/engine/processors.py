@@ -1,4 +1,4 @@
-"""Which processors threads run on: a list of numbers, or all cores of one kind."""
+"""Processor affinity of threads: a list of processors, or all cores of one kind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Literal
 from tenon.errors import InputError
 
 Cores = Literal["all", "big", "little", 0, 1, 2]
-"""The kind of cores to use: all of them, or where a machine has fast and slow ones only the fast ("big", 1) or the
-slow ("little", 2)."""
+"""The kind of cores to use: all, or on machines with different cores only the fast ("big", 1) or slow ("little", 2)
+ones."""
 
 _KINDS: tuple[Cores, ...] = ("all", "big", "little")
 _SYSTEM = "/sys/devices/system/cpu"
@@ -20,15 +20,15 @@ _SYSTEM = "/sys/devices/system/cpu"
 def choose(
     affinity: Sequence[int] = (), cores: Cores = "all", system: str | os.PathLike[str] = _SYSTEM
 ) -> frozenset[int]:
-    """The processors to run on; none at all means that nobody asked.
+    """The processors to run on; empty for no restriction.
 
-    Raises InputError for numbers of processors that this process may not use and for unknown kinds.
+    Raises InputError for processors that this process may not use, and for unknown kinds.
     """
     kind = _KINDS[cores] if isinstance(cores, int) and not isinstance(cores, bool) and 0 <= cores < 3 else cores
     if kind not in _KINDS:
         raise InputError(f"cores={cores!r}: choose from all (0), big (1) and little (2)")
     if affinity and kind != "all":
-        raise InputError(f"affinity={list(affinity)} and cores={cores!r} are two answers to one question: give one")
+        raise InputError(f"affinity={list(affinity)} and cores={cores!r} exclude each other: give one of them")
     if not affinity and kind == "all":
         return frozenset()
     if not hasattr(os, "sched_setaffinity"):
@@ -42,14 +42,14 @@ def choose(
 
 
 def of_kind(big: bool, present: set[int], system: str | os.PathLike[str] = _SYSTEM) -> frozenset[int]:
-    """The fastest (slowest) of ``present``; all of them where they are alike or nothing is known of them."""
+    """The fastest (slowest) of ``present``; all of them if they are equal or their speeds are unknown."""
     speeds = {number: _speed(f"{system}/cpu{number}") for number in present}
     wanted = (max if big else min)(speeds.values())
     return frozenset(number for number, speed in speeds.items() if speed == wanted)
 
 
 def _speed(folder: str) -> int:
-    """What the system says of a core: its capacity, or its highest clock rate in kHz; 0 if it says nothing."""
+    """The capacity of a core, or its highest clock rate in kHz, as reported by the system; 0 if unknown."""
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         try:
             with open(f"{folder}/{name}") as file:
@@ -60,7 +60,7 @@ def _speed(folder: str) -> int:
 
 
 class Pinning:
-    """Keeps threads on some processors, and lets them go again.  With none, it does nothing."""
+    """Sets and restores the affinity of threads.  Without processors, it does nothing."""
 
     def __init__(self, processors: frozenset[int]) -> None:
         self.processors = processors
@@ -71,7 +71,7 @@ class Pinning:
         """Pin the calling thread; the threads that it starts inherit this."""
         if not self.processors:
             return
-        if self._process != os.getpid():  # forked: the threads of the parent are not ours to move
+        if self._process != os.getpid():  # forked: threads of the parent must not be changed
             self._before, self._process = {}, os.getpid()
         thread = get_native_id()
         if thread not in self._before:
@@ -79,7 +79,7 @@ class Pinning:
             os.sched_setaffinity(0, self.processors)
 
     def release(self) -> None:
-        """Every pinned thread that still exists may run where it could before."""
+        """Restore the affinity of all pinned threads that still exist."""
         while self._before and self._process == os.getpid():
             thread, processors = self._before.popitem()
             try:

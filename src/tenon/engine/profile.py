@@ -1,4 +1,4 @@
-"""Where the time of a run goes: per operator, per type, against the machine's peak."""
+"""Profiling: times per operator and per operator type, relative to the machine's peak."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TypeRow:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What was measured.  ``peak`` is the fp32 multiply-accumulates per second of all threads that ran."""
+    """The result of profiling.  ``peak`` is the fp32 multiply-accumulates per second of all threads together."""
 
     name: str
     target: str
@@ -116,16 +116,17 @@ class Profile:
         return sorted(found, key=lambda t: -t.mean)
 
     def of_peak(self, gmacps: float) -> float:
-        """Percent of the machine's measured multiply-adds: above 100 where an algorithm needs fewer than it counts."""
+        """Percent of the machine's measured peak; above 100 if an algorithm needs fewer multiplications than
+        counted."""
         return 100 * 1e9 * gmacps / self.peak
 
     def speed(self, row: Row, milliseconds: float) -> Speed:
-        """How fast an operator is that takes so long: ``row.mean``, or ``row.min``, which others disturb the least."""
+        """The speed of an operator for a time: ``row.mean``, or ``row.min``, which is least affected by other load."""
         gmacps = rate(row.macs, milliseconds)
         return Speed(gmacps, rate(row.facts.bytes, milliseconds), self.of_peak(gmacps))
 
     def json(self) -> dict[str, Any]:
-        """Everything, for programs; the keys are part of the interface.  Speeds of operators follow from ``avg_ms``."""
+        """The profile as JSON; the keys are part of the interface.  Speeds of operators follow from ``avg_ms``."""
         return {
             "name": self.name,
             "target": self.target,
@@ -218,12 +219,12 @@ def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:
 
 
 def _node(step: Step) -> Step:
-    """What all calls of one node have in common."""
+    """The fields that are equal in all calls of a node."""
     return step._replace(kernel="", macs=0)
 
 
 def _kind(step: Step) -> str:
-    """The operator's name, in which a convolution of every channel by itself is told from the others."""
+    """The operator's name, with the prefix Depthwise for depthwise convolutions."""
     depthwise = step.group > 1 and step.filter[1:2] == (1,)
     return "Depthwise" + step.op if depthwise and step.op.startswith("Conv") else step.op
 

@@ -1,4 +1,4 @@
-"""The threads that run one engine's network together (see ``runtime/threads.c``)."""
+"""The thread pool of an engine (see ``runtime/threads.c``)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tenon.errors import InternalError
 
 
 class Team:
-    """``run`` calls the entry point, in ``threads`` threads if there are to be several.
+    """Runs an entry point with ``threads`` threads.
 
-    The other threads are C's: they know nothing of Python, and sleep between runs.  After a fork the child, which has
-    none of them, starts its own.
+    Worker threads are native threads, which never execute Python and sleep between runs.  A forked child has none of
+    them and starts its own.
     """
 
     def __init__(self, library: ctypes.CDLL, entry: str, phases: int, threads: int, processors: frozenset[int]) -> None:
@@ -52,7 +52,7 @@ class Team:
         self._stop = weakref.finalize(self, _stop, library, self._handle, self._process)
 
     def stop(self) -> None:
-        """End the threads.  The next run would start them again."""
+        """Stop the threads.  The next run starts them again."""
         if self._stop:
             self._stop()
         self._process = 0

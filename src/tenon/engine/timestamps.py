@@ -1,4 +1,4 @@
-"""Readings of a clock between the kernel calls of a run: what a profile is made of."""
+"""Timestamps between the kernel calls of a run, for profiling."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Times:
 
     @property
     def std(self) -> float:
-        """Of the samples themselves, not an estimate for others."""
+        """The population standard deviation of the samples."""
         return statistics.pstdev(self.samples)
 
     def summary(self) -> dict[str, float | int]:
@@ -71,7 +71,7 @@ def measure(call: Callable[[], object], rounds: int) -> Times:
 
 
 def time_runs(engine: Engine, rounds: int, warmup: int) -> tuple[Times | None, Times]:
-    """The warm-up runs (None of them is fine) and the measured ones, on random input, without copies."""
+    """The warm-up runs (None if there are none) and the measured runs, on random input, without copies."""
     fill_randomly(engine.inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
 
     def run() -> object:
@@ -83,8 +83,8 @@ def time_runs(engine: Engine, rounds: int, warmup: int) -> tuple[Times | None, T
 def fill_randomly(
     inputs: Mapping[str, Array], ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
 ) -> None:
-    """Numbers of an input's range; where it is not known normal ones for floats, 0 and 1 for all else.  The same ones
-    every time."""
+    """Fill inputs with random numbers of their ranges; without a range normal numbers for floats, else 0 and 1.  The
+    seed is fixed."""
     rng = np.random.default_rng(0)
     for name, array in inputs.items():
         floats = np.issubdtype(array.dtype, np.floating)
