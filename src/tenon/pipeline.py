@@ -24,10 +24,11 @@ from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
-from tenon.options import THREADS, OptionKeywords, Options, usual_limits, with_options
+from tenon.options import THREADS, Arithmetic, OptionKeywords, Options, usual_limits, with_options
 from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
-from tenon.passes.integers import to_integers
+from tenon.passes.integers import is_quantised, to_integers
+from tenon.passes.integers.digest import expected_digest
 from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import precision
 from tenon.passes.preprocessing import compile_in, described
@@ -132,7 +133,20 @@ def compile(
     top = banner(first, target, chosen, origin, more=more)
     backend = find_backend(target.backend)
     unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
-    return Bundle(first, unit, target, chosen, origin, preprocessing, heads, tuple(more), tuned)
+    arithmetic = used_arithmetic(chosen, target, imported)
+    expected = partial(_answer, graphs[0], arithmetic)
+    return Bundle(
+        first, unit, target, chosen, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected
+    )  # fmt: skip
+
+
+def _answer(graph: Graph, arithmetic: Literal["tflm", "litert", "onnx", "float"]) -> str:
+    """The digest of the answer to the fixed input that every target gives, or nothing."""
+    if arithmetic == "float" or not is_quantised(graph):
+        return ""
+    integers = graph.copy()
+    to_integers(integers, arithmetic)
+    return expected_digest(integers)
 
 
 @guarded
@@ -154,8 +168,11 @@ def inspect(
         return describe(given), None
     if given.incomplete and all(v.type.bound for v in given.inputs):
         return describe(given), given  # without weights nothing can be planned
-    graph, program = _planned(given, target, chosen, given.name, shapes, progress)
-    return describe(bind(given, shapes) if shapes else given, program), graph
+    left: list[Problem] = []
+    graph, program = _planned(given, target, chosen, given.name, shapes, progress, left)
+    found = describe(bind(given, shapes) if shapes else given, program)
+    arithmetic = used_arithmetic(chosen, target, given)
+    return replace(found, arithmetic=arithmetic, left_in_float=tuple((p.where, p.what) for p in left)), graph
 
 
 @with_options
@@ -215,19 +232,30 @@ def rewrite(
 
 
 def _planned(
-    given: Graph, target: Target, options: Options, name: str, shapes: Shapes | None, progress: Progress
+    given: Graph,
+    target: Target,
+    options: Options,
+    name: str,
+    shapes: Shapes | None,
+    progress: Progress,
+    left: list[Problem],
 ) -> tuple[Graph, Program]:
-    """The optimised graph before layout selection, and its program."""
-    graph, setting = _prepared(given, target, options, shapes, progress)
+    """The optimised graph before layout selection, and its program; ``left`` gets the layers left in float."""
+    graph, setting = _prepared(given, target, options, shapes, progress, left)
     return graph, _named(plan(graph.copy(), setting, name), given)
 
 
 def _prepared(
-    given: Graph, target: Target, options: Options, shapes: Shapes | None, progress: Progress
+    given: Graph,
+    target: Target,
+    options: Options,
+    shapes: Shapes | None,
+    progress: Progress,
+    left: list[Problem] | None = None,
 ) -> tuple[Graph, Setting]:
     """The optimised graph before layout selection, and the settings of the planner."""
     progress("optimise")
-    graph = _optimised(given, target, options, shapes)
+    graph = _optimised(given, target, options, shapes, left)
     progress("plan")
     setting = _setting(target, options)
     times: Times = {}
@@ -242,6 +270,10 @@ def _named(program: Program, given: Graph) -> Program:
     named = tuple(
         replace(port, name=v.name, extent=given.extents.get(v.name), string=v.name in given.strings)
         for port, v in zip(program.outputs, given.outputs, strict=True)
+    )
+    named = tuple(
+        replace(port, type=replace(port.type, quant=v.type.quant)) if port.type.dtype is v.type.dtype else port
+        for port, v in zip(named, given.outputs, strict=True)
     )
     inputs = tuple(replace(port, string=port.name in given.strings) for port in program.inputs)
     return replace(program, inputs=inputs, outputs=named)
@@ -348,7 +380,8 @@ def find_target(options: Options) -> Target:
 
 def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
     """How the quantised operators of ``graph`` are computed for a target."""
-    return options.arithmetic or "float"
+    usual: Arithmetic = "tflm" if target.freestanding and graph.source.endswith(".tflite") else "onnx"
+    return options.arithmetic or usual
 
 
 def most_threads(target: Target, options: Options) -> int:

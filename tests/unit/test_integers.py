@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import floor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tenon
 from tenon import importers
+from tenon.bundle import read_manifest
+from tenon.engine.device import Device
+from tenon.engine.verify import verify
+from tenon.errors import ToolchainError
 from tenon.ir.evaluate import evaluate
+from tenon.ir.fixed_input import fixed_input
 from tenon.ir.graph import Array, Graph
 from tenon.ir.text import parse_type, show_type
 from tenon.ir.types import DType, Layout, Quant, TensorType
@@ -19,6 +26,7 @@ from tenon.ops.integer_softmax import IntegerSoftmax
 from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
 from tenon.options import Arithmetic
 from tenon.passes.integers import to_integers
+from tenon.pipeline import inspect
 from tflite_models import Model
 
 ARITHMETICS: tuple[Arithmetic, ...] = ("tflm", "litert", "onnx")
@@ -177,3 +185,63 @@ def test_every_integer_operator_has_cases() -> None:
     found = [cls for name, cls in registry().items() if name.startswith("Integer")]
     assert len(found) == 6
     assert all(any(True for _ in cls.cases()) for cls in found)
+
+
+# --------------------------------------------------------------------------------------- bundles and digests
+def test_the_fixed_input_is_splitmix64() -> None:
+    """The first outputs of the generator for the seed 0, from the paper's reference implementation."""
+    first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    got = fixed_input(DType.U8, (3,), 0)
+    np.testing.assert_array_equal(got, [z >> 56 for z in first])
+    np.testing.assert_array_equal(fixed_input(DType.I8, (3,), 0), got.view(np.int8))
+    floats = fixed_input(DType.F32, (2, 50), 1)
+    assert floats.dtype == np.float32
+    assert -1 <= floats.min() < -0.9
+    assert 0.9 < floats.max() < 1
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64", "cortex-m7", "aarch64", "wasm32", "riscv64"])
+def test_every_target_gives_the_stated_answer(target: str) -> None:
+    bundle = tenon.compile(net(), target=target, arithmetic="tflm", name="net")
+    try:
+        device = Device(bundle)
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    verdict = verify(device.manifest._replace(answer=bundle.answer), lambda feeds: device.run([feeds])[0])
+    assert verdict.expected
+    assert verdict.digest == verdict.expected
+
+
+def test_a_bundle_states_its_arithmetic_and_what_its_integers_mean(tmp_path: Path) -> None:
+    manifest = read_manifest(tenon.compile(net(), arithmetic="litert", name="net").save(tmp_path))
+    assert manifest.arithmetic == "litert"
+    assert len(manifest.answer) == 64
+    (x,), (y,) = manifest.inputs, manifest.outputs
+    assert (x.scale, x.zero_point) == (float(np.float32(0.05)), -4)
+    assert (y.scale, y.zero_point) == (1 / 256, -128)
+    assert "stands for 0.00390625 * (q - (-128))" in (tmp_path / "net.h").read_text()
+    with tenon.open(tmp_path) as engine:
+        assert verify(engine.manifest, engine.run).right
+        wrong = engine.manifest._replace(answer="0" * 64)
+        assert not verify(wrong, engine.run).right
+
+
+def test_floats_have_no_stated_answer() -> None:
+    assert not tenon.compile(net(), arithmetic="float", name="net").answer
+    assert not tenon.compile(net(), arithmetic="onnx", name="net").answer  # its softmax rounds floats
+
+
+def test_the_default_is_that_of_the_target(tmp_path: Path) -> None:
+    model = tmp_path / "net.tflite"
+    model.write_bytes(net())
+    assert tenon.compile(model, target="x86-64").arithmetic == "onnx"
+    assert tenon.compile(model, target="cortex-m7").arithmetic == "tflm"
+
+
+def test_inspect_lists_what_stays_in_float() -> None:
+    description, graph = inspect(net(), arithmetic="onnx")
+    assert graph is not None
+    ((where, why),) = description.left_in_float
+    assert "SOFTMAX" in where
+    assert "float" in why
+    assert inspect(net(), arithmetic="tflm")[0].left_in_float == ()

@@ -119,7 +119,11 @@ def _port_name(port: Port, taken: set[str]) -> str:
 def _port(prefix: str, name: str, port: Port) -> str:
     shape = ",".join(map(str, port.type.dims))
     comment = f"/* {port.type.dtype}[{shape}]{_STRINGS if port.string else ''} */"
-    return f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
+    text = f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
+    if port.quant is None:
+        return text
+    scale, zero = port.quant.scale[0], port.quant.zero_point[0]
+    return f"{text}\n/* An element q stands for {scale!r} * (q - ({zero})). */"
 
 
 def _list(name: str, ports: tuple[Port, ...]) -> str:

@@ -63,6 +63,7 @@ class Tensor(NamedTuple):
     ``extent``: an axis, and the name of the output with the number of valid entries along it.
     ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
     ``range``: minimum and maximum of an input, if known.
+    ``scale``, ``zero_point``: a quantised element stands for scale * (element - zero point).
     """
 
     name: str
@@ -73,6 +74,8 @@ class Tensor(NamedTuple):
     extent: tuple[int, str] | None = None
     string: bool = False
     range: tuple[float, float] | None = None
+    scale: float | None = None
+    zero_point: int | None = None
 
     @property
     def type(self) -> str:
@@ -155,6 +158,8 @@ class Manifest(NamedTuple):
     which suffices for all.
     ``tuned`` is None if all algorithms were selected by estimate.
     ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs.
+    ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
+    digest of the outputs for the fixed input (``ir.fixed_input``), by the references of the operators.
     ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
     """
 
@@ -179,6 +184,8 @@ class Manifest(NamedTuple):
     heads: Heads | None = None
     bindings: tuple[Binding, ...] = ()
     tuned: Tuned | None = None
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
+    answer: str = ""
     digest: str = ""
     format: Literal[2] = FORMAT
 

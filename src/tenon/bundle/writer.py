@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from tenon import __version__
 from tenon.bundle import link
@@ -66,6 +67,8 @@ class Bundle:
     heads: Heads | None = None
     more: tuple[Program, ...] = ()
     tuned: Tuned | None = None
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
+    expected: Callable[[], str] | None = None  # the digest of the answer to the fixed input, by the references
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -104,6 +107,11 @@ class Bundle:
     def source(self) -> str:
         """The text of the unit."""
         return self.unit.text()
+
+    @cached_property
+    def answer(self) -> str:
+        """The digest of the answer to the fixed input that every target gives; empty where it is not known."""
+        return "" if self.expected is None else self.expected()
 
     @cached_property
     def header(self) -> str:
@@ -200,6 +208,8 @@ class Bundle:
             preprocessing=dict(self.preprocessing),
             heads=self.heads,
             tuned=self.tuned,
+            arithmetic=self.arithmetic,
+            answer=self.answer if compiled else "",
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
             nodes=tuple(
                 Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, **asdict(call.facts))
@@ -251,6 +261,7 @@ def _binding(program: Program) -> Binding:
 
 
 def _tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Tensor:
+    quant = port.quant
     return Tensor(
         name=port.name,
         dtype=str(port.type.dtype),
@@ -260,6 +271,8 @@ def _tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxy
         extent=port.extent,
         string=port.string,
         range=ranges.get(port.name, ranges.get("")),
+        scale=quant.scale[0] if quant else None,
+        zero_point=quant.zero_point[0] if quant else None,
     )
 
 

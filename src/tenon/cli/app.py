@@ -100,6 +100,18 @@ def run_command(
     run_model(model.source(), options.overrides(), threads.selected(), files, outputs, as_json=printing.json)
 
 
+@app.command("verify")
+@with_groups
+def verify_command(*, model: Model, options: RunOptions, printing: PrintOptions) -> None:
+    """Run a quantised model, or a bundle of one, on a fixed input and compare the answer's digest with the references'.
+
+    A model is compiled for --target and run there, by an emulator if need be.
+    """
+    from tenon.cli.verify import verify_model
+
+    verify_model(model.source(), options.overrides(), as_json=printing.json)
+
+
 @app.command("inspect")
 @with_groups
 def inspect_command(

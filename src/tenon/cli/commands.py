@@ -94,6 +94,11 @@ def inspect_model(
     for name, n in description.operators.items():
         operators.add_row(name, str(n))
     console.print(operators)
+    if description.left_in_float:
+        kept = table("left in float", "because")
+        for where, why in description.left_in_float:
+            kept.add_row(where, why)
+        console.print(kept)
     if layers:
         listed = table("layer", "operator", "output", "MACs", right=(3,))
         for layer in description.layers:

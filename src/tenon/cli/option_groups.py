@@ -167,6 +167,13 @@ class PlanOptions:
             help="fp32, or 16-bit weights in fp16 or bf16; bf16 also uses native bf16 arithmetic where it is faster.",
         ),
     ] = None
+    arithmetic: Annotated[
+        str | None,
+        typer.Option(
+            "--arithmetic",
+            help="How quantised operators are computed: tflm, litert or onnx, in integers; or float.",
+        ),
+    ] = None
 
     def overrides(self) -> dict[str, Any]:
         """The given options, for ``Options.from_environment``; flags that are not set are left out."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Const, Expr, Type, cast, maximum, minimum, op
 from tenon.ir.types import F32, I32, DType, Quant, TensorType
 from tenon.kernels.requantize import Rounding
-from tenon.ops.base import Case, broadcast_shapes, register, typed
+from tenon.ops.base import Accuracy, Case, broadcast_shapes, register, typed
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_conv import ACTIVATIONS
 from tenon.ops.requantize import Factors, clamped, quantized_multiplier, rescaled
@@ -41,6 +42,8 @@ class IntegerBinary(Pointwise):
     high: int = 127
     to: str = "i8"
     scales: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)

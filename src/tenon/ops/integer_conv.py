@@ -18,6 +18,7 @@ from tenon.kernels import depthwise, integer_conv
 from tenon.kernels.image import Image
 from tenon.kernels.requantize import Rounding
 from tenon.ops.base import (
+    Accuracy,
     Arg,
     Case,
     Input,
@@ -58,6 +59,7 @@ class IntegerProduct(Operator):
     to: str = "i8"
     scale: float = 1.0
     arity: ClassVar[tuple[int, int]] = (4, 5)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def result(self, dims: tuple[int, ...]) -> TensorType:
         dtype = DType(self.to)

@@ -14,7 +14,20 @@ from tenon.ir.types import DType, Quant, TensorType
 from tenon.kernels import lookup as kernels
 from tenon.kernels.image import Box
 from tenon.kernels.pointwise import image_box, mask_box
-from tenon.ops.base import Arg, Case, Input, Layouts, Operator, Output, Site, Step, Weights, padding_mask, register
+from tenon.ops.base import (
+    Accuracy,
+    Arg,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Site,
+    Step,
+    Weights,
+    padding_mask,
+    register,
+)
 from tenon.ops.elementwise import overwritable, pointwise_layouts
 
 
@@ -29,6 +42,7 @@ class Lookup(Operator):
     scale: float = 0.0
     zero: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, table = (v.type for v in inputs if v is not None)

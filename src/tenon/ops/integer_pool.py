@@ -19,6 +19,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.integer_pool import IntegerPool, integer_pool
 from tenon.kernels.pool import Segment
 from tenon.ops.base import (
+    Accuracy,
     Arg,
     Case,
     Input,
@@ -65,6 +66,7 @@ class IntegerAveragePool(Operator):
     factor: float = 1.0
     fixed: Fixed = (0, 0)
     arity: ClassVar[tuple[int, int]] = (1, 1)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def axes(self, x: Ints) -> tuple[Axis, ...]:
         window = Window(self.kernel_shape, self.strides, self.dilations, self.pads, ceil_mode=bool(self.ceil_mode))

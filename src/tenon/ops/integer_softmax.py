@@ -19,7 +19,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.kernels.integer_softmax import ACCUMULATED, integer_softmax
-from tenon.ops.base import Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
 
 ONE = 2**31 - 1
@@ -90,6 +90,7 @@ class IntegerSoftmax(Operator):
 
     x_scale: float = 1.0
     arity: ClassVar[tuple[int, int]] = (1, 1)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

@@ -135,6 +135,7 @@ class RoiAlign(Operator):
     def reference(self, x: Array, rois: Array, batches: Array) -> Array:
         outs, half = (self.output_height, self.output_width), self.coordinate_transformation_mode == "half_pixel"
         y = np.zeros((len(rois), x.shape[1], *outs), x.dtype)
+        images = np.clip(batches, 0, max(len(x) - 1, 0))  # as compiled code keeps them inside
         for r, roi in enumerate(rois * rois.dtype.type(self.spatial_scale) - rois.dtype.type(0.5 if half else 0)):
             with np.errstate(all="ignore"):
                 size = np.array([roi[3] - roi[1], roi[2] - roi[0]])
@@ -147,7 +148,7 @@ class RoiAlign(Operator):
                     Samples(float(roi[1 - d]) + place[d] * float(bins[d]), float(bins[d]), counts[d], x.shape[2 + d])
                     for d in (0, 1)
                 ]
-                y[(r, slice(None), *place)] = self.pooled(x[batches[r]], *across)
+                y[(r, slice(None), *place)] = self.pooled(x[images[r]], *across)
         return y
 
     def pooled(self, x: Array, rows: Samples, columns: Samples) -> Array:

@@ -45,6 +45,9 @@ class Description:
     arena: int | None = None
     arena_bound: int | None = None
     weights: int | None = None
+    arithmetic: str = "float"
+    left_in_float: tuple[tuple[str, str], ...] = ()
+    """Layers of a quantised model that are not computed in integers, and why."""
 
 
 def describe(graph: Graph, program: Program | None = None) -> Description:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
-from tenon.ir.types import TensorType
+from tenon.ir.types import Quant, TensorType
 
 ALIGNMENT = 64
 """Bytes.  Every region, and every tensor in it, starts at a multiple of this."""
@@ -52,6 +52,12 @@ class Port:
     offset: int
     extent: tuple[int, str] | None = None
     string: bool = False
+
+    @property
+    def quant(self) -> Quant | None:
+        """What its integers stand for, if that is known and one scale holds for all."""
+        quant = self.type.quant
+        return quant if quant is not None and quant.scalar and not self.type.dtype.is_float else None
 
 
 @dataclass(frozen=True)

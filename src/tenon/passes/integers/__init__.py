@@ -33,11 +33,15 @@ CORES: dict[str, Convert] = {
 """What becomes of the operator whose result a QuantizeLinear stores."""
 
 
+def is_quantised(graph: Graph) -> bool:
+    return any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph)
+
+
 def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
     """Rewrite ``graph``, which is changed, and say what stays in float and why."""
     left: dict[int, Problem] = {}
     rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
-    if not any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph):
+    if not is_quantised(graph):
         return []
     apply(graph, [rule], silent)
     run(graph, DEAD)
@@ -70,4 +74,4 @@ def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
     return convert(match, way, arithmetic)
 
 
-__all__ = ["to_integers"]
+__all__ = ["is_quantised", "to_integers"]

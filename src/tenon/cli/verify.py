@@ -1,0 +1,43 @@
+"""``tenon verify``: whether a network answers the fixed input, on its target, as the references do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.cli.console import console, print_json, stages
+from tenon.cli.model_source import Source, open_engine
+from tenon.engine.device import Device
+from tenon.engine.verify import Verdict, verify
+from tenon.errors import InputError
+from tenon.options import Options
+
+
+def verify_model(source: Source, options: dict[str, Any], *, as_json: bool) -> None:
+    """Print the digests.  Raises InputError if they differ, or nothing is stated to compare with."""
+    verdict = _bundle(source, options) if source.bundle else _model(source, options)
+    if as_json:
+        print_json({"digest": verdict.digest, "expected": verdict.expected or None})
+    else:
+        console.print(f"digest    {verdict.digest}\nexpected  {verdict.expected or 'not stated'}", markup=False)
+    if not verdict.expected:
+        raise InputError(
+            f"{source.model}: its answers are not the same on every machine, because some operators round floats: "
+            "'tenon inspect' lists what a quantised model leaves in float"
+        )
+    if not verdict.right:
+        raise InputError(f"{source.model}: the answer to the fixed input is not that of the references")
+
+
+def _bundle(source: Source, options: dict[str, Any]) -> Verdict:
+    with open_engine(source, options) as engine:
+        return verify(engine.manifest, engine.run)
+
+
+def _model(source: Source, options: dict[str, Any]) -> Verdict:
+    with stages(f"compiling {source.name}") as progress:
+        bundle = tenon.compile(source.load(progress), Options.from_environment(**options), progress=progress)
+        progress("run")
+        device = Device(bundle)
+        manifest = device.manifest._replace(answer=bundle.answer)
+        return verify(manifest, lambda feeds: device.run([feeds])[0])

@@ -1,0 +1,34 @@
+"""Whether a bundle answers as its manifest says: the digest of its outputs for the fixed input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tenon.bundle.manifest import Manifest, Tensor
+from tenon.ir.dtype import Array, DType
+from tenon.ir.fixed_input import answer_digest, fixed_input
+
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``expected`` is empty where the manifest states no digest, because the network rounds floats."""
+
+    digest: str
+    expected: str
+
+    @property
+    def right(self) -> bool:
+        return not self.expected or self.digest == self.expected
+
+
+def fixed_feeds(inputs: Sequence[Tensor]) -> dict[str, Array]:
+    return {t.name: fixed_input(DType(t.dtype), t.shape, i) for i, t in enumerate(inputs)}
+
+
+def verify(manifest: Manifest, run: Run) -> Verdict:
+    """Run a bundle once on the fixed input."""
+    answers = run(fixed_feeds(manifest.inputs))
+    return Verdict(answer_digest(answers[t.name] for t in manifest.outputs), manifest.answer)

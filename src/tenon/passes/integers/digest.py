@@ -1,0 +1,27 @@
+"""What a network that is computed in integers answers to the fixed input, by the references."""
+
+from __future__ import annotations
+
+from tenon.ir.evaluate import evaluate
+from tenon.ir.fixed_input import answer_digest, fixed_input
+from tenon.ir.graph import Graph
+from tenon.ops.base import Operator
+
+ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Operators between integers and floats, whose every step rounds once, as IEEE 754 has it."""
+
+
+def is_exact(graph: Graph) -> bool:
+    """Whether every target gives the same bits: some operator computes in integers, and none rounds otherwise."""
+    ops = [node.op for node in graph if isinstance(node.op, Operator)]
+    integers = any(op.name.startswith("Integer") or op.name == "Lookup" for op in ops)
+    return integers and all(op.exact() or op.name in ROUNDED_ONCE for op in ops)
+
+
+def expected_digest(graph: Graph) -> str:
+    """The digest that every compiled form must give; empty where rounding is not the same on all machines."""
+    if not is_exact(graph):
+        return ""
+    feeds = {v.name: fixed_input(v.type.dtype, v.type.dims, i) for i, v in enumerate(graph.inputs)}
+    answers = evaluate(graph, feeds)
+    return answer_digest(answers[v.name] for v in graph.outputs)
