@@ -28,9 +28,6 @@ from tenon.plan.lowering_context import Setting, site
 
 T = TypeVar("T")
 
-INTERNAL = frozenset({"Reorder", "Fused", "SeparableConv"})
-"""Operators that only passes and the planner make."""
-
 ORDERED = frozenset({
     "ArgMax", "ArgMin", "DirectMaxPool", "GlobalMaxPool", "Max", "MaxPool", "MaxPoolWithIndices", "Min",
     "QuantizeLinear", "ReduceMax", "ReduceMin", "ScatterElements", "ScatterND", "TopK", "Unique",
@@ -83,7 +80,7 @@ def sample(seed: int) -> Sample:
 def catalogue() -> dict[str, list[Case]]:
     """The cases of every operator that a model can hold."""
     return {name: cases for name, cls in sorted(registry().items())
-            if name not in INTERNAL and (cases := list(cls.cases()))}  # fmt: skip
+            if not cls.internal and (cases := list(cls.cases()))}  # fmt: skip
 
 
 @dataclass

@@ -157,9 +157,9 @@ def test_environment_is_read_in_one_place() -> None:
 
 
 def test_the_core_of_operators_is_as_small_as_stated() -> None:
-    stated = re.search(r"`ops/` has (\d+) operators", (SOURCE.parents[1] / "ARCHITECTURE.md").read_text())
+    stated = re.search(r"`ops/` has at most (\d+) operators", (SOURCE.parents[1] / "ARCHITECTURE.md").read_text())
     assert stated
-    assert len(registry()) == int(stated[1]), "a new operator should be a composition of others; else say so there"
+    assert len(registry()) <= int(stated[1]), "a new operator should be a composition of others; else say so there"
 
 
 def test_packed_weights_do_not_depend_on_blas() -> None:

@@ -174,6 +174,8 @@ class Operator(ABC):
     """Has an attribute ``axis`` and treats all other axes of its first operand alike, in whatever order they are."""
     bf16_images: ClassVar[bool] = False
     """Kernels take and give images of bf16."""
+    internal: ClassVar[bool] = False
+    """Made by passes and the planner only, of operands and shapes that they have looked at."""
     shape_operands: ClassVar[frozenset[int]] = frozenset()
     """Operands in floats that the extents of the result follow from."""
 

@@ -43,6 +43,7 @@ class Fused(Operator):
     steps: tuple[Apply, ...]
     arity: ClassVar[tuple[int, int]] = (1, 2**31)
     fusable: ClassVar[bool] = True
+    internal: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -96,6 +96,7 @@ class Reorder(Operator):
 
     block: int = 1
     halo: Halo = ()
+    internal: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:

@@ -45,6 +45,7 @@ class SeparableConv(Operator):
     second: Operator
     count: int
     arity: ClassVar[tuple[int, int]] = (3, 2**31)
+    internal: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
