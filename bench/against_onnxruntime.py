@@ -3,10 +3,10 @@
 
     python bench/against_onnxruntime.py [NAME ...] [--models FOLDER] [--repeat N] [--json FILE]
 
-NAME are graphs of the model zoo (default: all); FOLDER holds them with weights, and is filled from
-``../shared/zoo`` when it is empty.  Prints milliseconds (minimum, median), the ratio onnxruntime / Tenon of the
-minima and of the medians, and the largest difference of the answers over their largest magnitude, taken against
-onnxruntime with its optimisations off.
+NAME are graphs of the model zoo (default: all); FOLDER contains them with weights, and is filled from
+``../shared/zoo`` if it is empty.  Prints milliseconds (minimum, median), the ratio onnxruntime / Tenon of the
+minima and of the medians, and the largest difference of the outputs relative to their largest magnitude, compared
+with onnxruntime without optimisations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def session(path: Path, *, optimise: bool) -> onnxruntime.InferenceSession:
 
 
 def measure(path: Path, repeat: int) -> dict[str, Any]:
-    """One model: times of both, interleaved, and how far the answers are apart."""
+    """One model: interleaved times of both, and the difference of the outputs."""
     began = perf_counter()
     bundle = tenon.compile(path)
     engine = tenon.open(bundle)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How long networks take to compile: python bench/compile_time.py [--nets NAMES] [--json]
+"""Compile times of networks: python bench/compile_time.py [--nets NAMES] [--json]
 
-Every network is compiled twice, each time in a fresh process: cold, with an empty cache, and warm, with what the first
-time left there.  Times are seconds from starting Python to a bundle on disk; those of processors count every process.
+Every network is compiled twice, each time in a fresh process: cold, with an empty cache, and warm, with the cache of
+the first run.  Times are seconds from starting Python to a bundle on disk; processor times include all child processes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ print(json.dumps({name: end - began for (_, began), (name, end) in zip(ticks, ti
 
 @dataclass(frozen=True)
 class Compilation:
-    """Seconds: in all, of processors, and of each stage."""
+    """Seconds: wall clock, processor time, and of each stage."""
 
     seconds: float
     processor: float
@@ -60,12 +60,12 @@ def compile_once(model: Path, cache: Path, out: Path) -> Compilation:
         [sys.executable, "-c", CHILD, str(model), str(out)], stdout=subprocess.PIPE, env=environment
     ) as process:
         assert process.stdout
-        told = process.stdout.read()
+        stages = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{model} cannot be compiled")
-    return Compilation(perf_counter() - began, used.ru_utime + used.ru_stime, json.loads(told))
+    return Compilation(perf_counter() - began, used.ru_utime + used.ru_stime, json.loads(stages))
 
 
 def main() -> int:
@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = options.nets.split(",") if options.nets else sorted(p.stem for p in options.models.glob("*.onnx"))
-    found: dict[str, tuple[Compilation, Compilation]] = {}
+    results: dict[str, tuple[Compilation, Compilation]] = {}
     if not options.json:
         print(
             "| network | cold s | of processors | warm s | of processors | "
@@ -87,17 +87,17 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="compile-time-") as place:
             cache, model = Path(place) / "cache", options.models / f"{name}.onnx"
             runs = [compile_once(model, cache, Path(place) / out) for out in ("cold", "warm")]
-        found[name] = (runs[0], runs[1])
+        results[name] = (runs[0], runs[1])
         if not options.json:
-            cold, warm = found[name]
+            cold, warm = results[name]
             stages = " | ".join(f"{cold.stages.get(stage, 0):.2f}" for stage in STAGES)
             totals = " | ".join(f"{run.seconds:.1f} | {run.processor:.1f}" for run in (cold, warm))
             print(f"| {name} | {totals} | {stages} |", flush=True)
     if options.json:
-        print(json.dumps({n: {"cold": asdict(c), "warm": asdict(w)} for n, (c, w) in found.items()}, indent=1))
+        print(json.dumps({n: {"cold": asdict(c), "warm": asdict(w)} for n, (c, w) in results.items()}, indent=1))
     else:
-        total = [sum(run[i].seconds for run in found.values()) for i in range(2)]
-        print(f"\nAll {len(found)}: {total[0]:.0f} s cold, {total[1]:.0f} s warm.  Stages are those of the cold run.")
+        total = [sum(run[i].seconds for run in results.values()) for i in range(2)]
+        print(f"\nAll {len(results)}: {total[0]:.0f} s cold, {total[1]:.0f} s warm.  Stages are those of the cold run.")
     return 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How long the last step of detectors takes at the sizes of real ones: python bench/detections.py [--rounds N]
+"""Times of detection post-processing with the sizes of real detectors: python bench/detections.py [--rounds N]
 
-Scores and boxes are random, and the least score is 0, so that every anchor is a candidate: the worst there is.
+Scores and boxes are random and the score threshold is 0, so that every anchor is a candidate: the worst case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCALES = (10.0, 10.0, 5.0, 5.0)
 
 
 def post_process(regular: int, least: float) -> tuple[Operator, Inputs, Inputs]:
-    """EfficientDet-Lite0 as TFLite has it: 19206 anchors, 90 classes, 25 detections."""
+    """EfficientDet-Lite0 in TFLite: 19206 anchors, 90 classes, 25 detections."""
     rng, n, classes = np.random.default_rng(0), 19206, 90
     anchors = np.concatenate([rng.uniform(0, 1, (n, 2)), rng.uniform(0.02, 0.3, (n, 2))], 1).astype(np.float32)
     given = {"boxes": rng.normal(size=(1, n, 4)), "scores": rng.uniform(0, 1, (1, n, classes)) ** 8}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What starting costs: python bench/startup.py [--nets NAMES] [--python PEERS/bin/python] [--json]
+"""Startup time and memory: python bench/startup.py [--nets NAMES] [--python PEERS/bin/python] [--json]
 
-First the commands, beside bare Python.  Then for every network fresh processes, in turn: the time from starting Python
-to the first answer, the memory resident at most, and the native code that is loaded, of a bundle and of each peer
-that is there; all of them run in the Python that has the peers.  tenon-small is Tenon with --max-weights: weights
-take hardly more than those of the model, at some cost in speed.
+First the commands, compared with bare Python.  Then for every network, in fresh interleaved processes: time from
+starting Python to the first result, peak resident memory, and size of loaded native code, for a bundle and each
+installed peer; all run in the Python environment of the peers.  tenon-small is Tenon with --max-weights: weights take
+hardly more space than in the model file, at some cost in speed.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ def main() -> int:
     shop = Workshop(options.models, options.work, options.python, None)
     runtimes = ("tenon", "tenon-small", *(peer for peer in options.peers.split(",") if peer))
     commands = time_commands(options.repeat)
-    found = [
+    comparisons = [
         compare(net, runtimes, shop, options.repeat, urgent=options.urgent) for net in options.nets.split(",") if net
     ]
-    print(as_json(commands, found) if options.json else as_text(commands, found))
+    print(as_json(commands, comparisons) if options.json else as_text(commands, comparisons))
     return int(any(middle(commands[name]) > bar for name, bar in BARS.items()))
 
 
 def time_commands(repeat: int) -> dict[str, list[float]]:
-    """Seconds of each run of each command, in turn."""
+    """Seconds of each run of each command, interleaved."""
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(repeat):
-        for name, words in COMMANDS.items():
+        for name, arguments in COMMANDS.items():
             began = perf_counter()
-            subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT / "src")
+            subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=ROOT / "src")
             times[name].append(perf_counter() - began)
     return times
 
@@ -70,19 +70,20 @@ def middle(seconds: list[float]) -> float:
     return sorted(seconds)[len(seconds) // 2]
 
 
-def as_text(commands: dict[str, list[float]], found: list[Comparison]) -> str:
+def as_text(commands: dict[str, list[float]], comparisons: list[Comparison]) -> str:
     lines = [
         f"{name:18} min {min(seconds):.3f} s  median {middle(seconds):.3f} s"
         + (f"  (bar {BARS[name]} s)" if name in BARS else "")
         for name, seconds in commands.items()
     ]
-    return "\n".join([*lines, "", *([table(found)] if found else [])])
+    return "\n".join([*lines, "", *([table(comparisons)] if comparisons else [])])
 
 
-def as_json(commands: dict[str, list[float]], found: list[Comparison]) -> str:
+def as_json(commands: dict[str, list[float]], comparisons: list[Comparison]) -> str:
     measures = ("first_ms", "processor_ms", "rss", "libraries", "code")
     networks = {
-        c.net: {"runtimes": [asdict(s) for s in c.starts], "ratios": {m: c.ratio(m) for m in measures}} for c in found
+        c.net: {"runtimes": [asdict(s) for s in c.starts], "ratios": {m: c.ratio(m) for m in measures}}
+        for c in comparisons
     }
     return json.dumps({"commands_s": commands, "networks": networks}, indent=1)
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""How evenly many threads would share a network: python bench/work_items.py MODEL... [--threads 16] [--layers]
+"""Load balance of networks over many threads: python bench/work_items.py MODEL... [--threads 16] [--layers]
 
-Machines of many processors are rare, work items can be counted on any.  A kernel's time is taken to be its vector
-instructions, of which the thread with the most work items does the largest share, or all where nothing is dealt out.
-"one" compiles for one thread (the default), "many" for as many as are asked for: what either gains from so many.
+Work items can be counted on machines with few processors.  The time of a kernel is modelled as its vector instructions:
+those of the thread with the most work items, or all instructions of a kernel that runs on one thread.  "one" is
+compiled for one thread (the default), "many" for the given number; shown is the speedup of both with that number of
+threads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tenon.plan.program import Program
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel call: instructions, and work items (1: one thread runs it alone)."""
+    """A kernel call: instructions, and work items (1: it runs on one thread)."""
 
     layer: str
     kernel: str
@@ -34,18 +35,18 @@ class Part:
     meets: bool
 
     def time(self, threads: int) -> float:
-        """Instructions of the thread that has the most to do, and those in the time of meeting."""
+        """Instructions of the busiest thread, plus the cost of a barrier."""
         return self.work * slowest(self.items, threads) + (BARRIER if self.meets and threads > 1 else 0)
 
 
 def parts(program: Program) -> Iterator[Part]:
-    """The calls of a program, as threads share them out."""
+    """The calls of a program, as distributed to threads."""
     sharing = Sharing(program.threads)
-    found = [sharing.part(call) for call in program.calls]
-    for part, meets in zip(found, barriers(found), strict=True):
+    all_parts = [sharing.part(call) for call in program.calls]
+    for part, barrier in zip(all_parts, barriers(all_parts), strict=True):
         items = part.slices.length if part.slices else 1
         kernel = part.call.kernel
-        yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, meets)
+        yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, barrier)
 
 
 def main() -> int:
@@ -62,9 +63,9 @@ def main() -> int:
         row = []
         for changes in ({}, {"threads": many}):
             program = tenon.compile(graph, **changes).program
-            found = list(parts(program))
-            work = sum(part.work for part in found)
-            row.append((work, work / sum(part.time(many) for part in found), found))
+            all_parts = list(parts(program))
+            work = sum(part.work for part in all_parts)
+            row.append((work, work / sum(part.time(many) for part in all_parts), all_parts))
         (alone, before, _), (together, after, listed) = row
         shown = f"{alone / 1e6:.1f} | {before:.1f} | {after * alone / together:.1f} | {together / 1e6:.1f}"
         print(f"| {Path(model).stem} | {shown} |", flush=True)

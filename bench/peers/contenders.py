@@ -17,7 +17,7 @@ Call = Callable[[Array], list[Array]]
 
 
 def tenon(model: Path, threads: int) -> Call:
-    """A bundle's folder."""
+    """The folder of a bundle."""
     import tenon as package
 
     if threads > 1 and "threads" not in inspect.signature(package.open).parameters:
@@ -44,19 +44,19 @@ def onnxruntime(model: Path, threads: int, *, optimise: bool = True) -> Call:
 
 
 def reference(model: Path, threads: int) -> Call:
-    """What every answer is compared with: onnxruntime computes node by node as the model says."""
+    """The reference: onnxruntime without optimisations."""
     return onnxruntime(model, threads, optimise=False)
 
 
 def openvino(model: Path, threads: int, *, precision: str | None = "f32") -> Call:
     import openvino as package
 
-    wanted: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False
     }  # fmt: skip
     if precision:
-        wanted["INFERENCE_PRECISION_HINT"] = precision
-    compiled = package.Core().compile_model(str(model), "CPU", wanted)
+        settings["INFERENCE_PRECISION_HINT"] = precision
+    compiled = package.Core().compile_model(str(model), "CPU", settings)
     request, count = compiled.create_infer_request(), len(compiled.outputs)
 
     def run(x: Array) -> list[Array]:
@@ -67,12 +67,12 @@ def openvino(model: Path, threads: int, *, precision: str | None = "f32") -> Cal
 
 
 def openvino_default(model: Path, threads: int) -> Call:
-    """As its users get it: bf16 where the processor has it."""
+    """With default settings: bf16 if the processor supports it."""
     return openvino(model, threads, precision=None)
 
 
 def ncnn(model: Path, threads: int) -> Call:
-    """A folder with what pnnx made."""
+    """A folder with the files converted by pnnx."""
     import ncnn as package
 
     net = package.Net()
@@ -96,7 +96,7 @@ def ncnn(model: Path, threads: int) -> Call:
 
 
 def litert(model: Path, threads: int) -> Call:
-    """A .tflite file that takes its image channels last."""
+    """A .tflite file with an NHWC input."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(model), num_threads=threads)
@@ -135,4 +135,4 @@ CONTENDERS: dict[str, Callable[[Path, int], Call]] = {
 OURS = {"tenon", "tenon-bf16", "tenon-small"}
 PEERS = ("onnxruntime", "openvino", "openvino-default", "ncnn", "litert")
 OTHER_PRECISION = {"tenon-bf16", "openvino-default"}
-"""What may compute in less than fp32: not raced for the ratio, but against each other."""
+"""Runtimes that may compute in reduced precision: compared with each other, not for the ratio."""

@@ -1,4 +1,4 @@
-"""One runtime in a fresh process, up to its first answer: python first.py RUNTIME MODEL DIMS
+"""One runtime in a fresh process, until its first result: python first.py RUNTIME MODEL DIMS
 
 Writes "!" on standard output when it has the answer, and then what the system says of the process.  It imports nothing
 that the runtime does not need: "python" is Python alone, "none" Python with NumPy.
@@ -9,7 +9,7 @@ import sys
 
 
 def answer(runtime: str, model: str, dims: str) -> object:
-    """Returns what must not be freed yet."""
+    """Returns objects that must stay alive."""
     from pathlib import Path
 
     import numpy as np
@@ -23,11 +23,11 @@ def answer(runtime: str, model: str, dims: str) -> object:
     return call
 
 
-def told() -> bytes:
+def process_report() -> bytes:
     """The status and the mappings of this process."""
     parts = []
     for name in ("status", "maps"):
-        with open(f"/proc/self/{name}", "rb") as file:  # noqa: PTH123  (pathlib may not be there yet)
+        with open(f"/proc/self/{name}", "rb") as file:  # noqa: PTH123  (pathlib may not be imported yet)
             parts.append(file.read())
     return b"\n\n".join(parts)
 
@@ -38,5 +38,5 @@ if __name__ == "__main__":
     kept = answer(*sys.argv[1:]) if sys.argv[1] != "python" else None
     os.write(channel, b"!")
     with os.fdopen(channel, "wb") as out:
-        out.write(told())
-    os._exit(0)  # some runtimes crash when they are taken apart
+        out.write(process_report())
+    os._exit(0)  # some runtimes crash on exit

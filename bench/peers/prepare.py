@@ -1,4 +1,4 @@
-"""What each runtime loads, made once and kept: ONNX with weights, a bundle, ncnn's two files, a .tflite."""
+"""Prepare the model files of each runtime: ONNX with weights, a bundle, ncnn's two files, a .tflite."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ZOO = ROOT.parent / "shared" / "zoo"
 
 
 class MissingError(Exception):
-    """A runtime cannot take part; says why."""
+    """A runtime cannot be measured; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """``models`` holds the ONNX files with weights, ``made`` what is made of them.  ``python`` has the peers,
+    """``models`` contains the ONNX files with weights, ``made`` the converted files.  ``python`` has the peers,
     ``converter`` what ``to_tflite.py`` needs."""
 
     models: Path
@@ -48,7 +48,7 @@ class Workshop:
         return path
 
     def bundle(self, runtime: str, net: str, **options: Any) -> Path:
-        """Compiled again every time: the compiler's cache makes that quick, and an old one would be measured."""
+        """Always compiled again, so that the current code is measured; the compilation cache makes this fast."""
         import tenon
 
         made = tenon.compile(self.onnx(net), name="network", **options)

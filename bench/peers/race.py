@@ -1,4 +1,4 @@
-"""Run workers side by side and collect their times."""
+"""Run workers interleaved and collect their times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prepare import ROOT, MissingError, Workshop
 
 _TIMEOUT = 300.0  # seconds to load, or for one slice
 WRONG = 1e-3
-"""An answer that differs by more of its largest magnitude is wrong (fp32; reduced precision is shown as it is)."""
+"""Largest relative error of a correct fp32 result; errors of reduced precision are only shown."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Net:
 
 @dataclass
 class Lane:
-    """One runtime in a race: milliseconds, or why there are none."""
+    """One runtime: times in milliseconds, or the reason for missing ones."""
 
     runtime: str
     error: float = float("nan")
@@ -58,7 +58,7 @@ class Lane:
 
     @property
     def counts(self) -> bool:
-        """Whether it is raced for the ratio."""
+        """Whether it counts for the ratio."""
         return bool(self.times) and not self.wrong and self.runtime not in OTHER_PRECISION | OURS
 
 
@@ -75,7 +75,7 @@ class Result:
 
     @property
     def fastest(self) -> Lane | None:
-        """The fastest peer that computes in fp32 and is right."""
+        """The fastest correct fp32 peer."""
         return min((lane for lane in self.lanes if lane.counts), key=lambda lane: lane.best, default=None)
 
     @property
@@ -86,11 +86,12 @@ class Result:
 
     @property
     def reduced(self) -> float | None:
-        """Milliseconds of OpenVINO as it comes (bf16 where the processor has it) over Tenon's in bf16: minima."""
+        """Milliseconds of OpenVINO with default settings (bf16 if the processor supports it) over Tenon's in bf16:
+        minima."""
         ours, peer = self.lane("tenon-bf16"), self.lane("openvino-default")
         return peer.best / ours.best if peer and peer.times and ours and ours.times else None
 
-    def told(self) -> str:
+    def text(self) -> str:
         shown = [
             f"{lane.runtime} {lane.best:.2f}{'!' if lane.wrong else ''}" if lane.times else f"{lane.runtime} -"
             for lane in self.lanes
@@ -99,17 +100,17 @@ class Result:
 
 
 class Worker:
-    """A process that answers lines with JSON.  Raises MissingError when it fails, dies or says nothing."""
+    """A process that answers commands with lines of JSON.  Raises MissingError if it fails or does not answer."""
 
     def __init__(
         self, runtime: str, model: Path, net: Net, given: Path, shop: Workshop, *, urgent: bool = False
     ) -> None:
         python = Path(sys.executable) if runtime in OURS else shop.python
         environment = {**os.environ, "OMP_NUM_THREADS": str(net.threads), "PYTHONPATH": str(ROOT / "src")}
-        words = [python, Path(__file__).with_name("worker.py"), runtime, model, net.threads, net.cpu, given]
+        command = [python, Path(__file__).with_name("worker.py"), runtime, model, net.threads, net.cpu, given]
         self.began = perf_counter()
         self.process = subprocess.Popen(
-            list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True, env=environment, preexec_fn=hurry if urgent else None,
         )  # fmt: skip
 
@@ -140,7 +141,7 @@ class Worker:
 
 
 def hurry() -> None:
-    """Let nothing else run on this process's processors while it wants them."""
+    """Run this process at real-time priority."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
@@ -156,7 +157,7 @@ def worker(
 
 
 def race(net: Net, runtimes: Sequence[str], shop: Workshop, rounds: int, order: str) -> Result:
-    """Load every runtime, then give each a slice of time in turn: ``order`` is what its worker is told.
+    """Load every runtime, then run each for a slice of time in turn; ``order`` is the command sent to workers.
 
     Raises MissingError if the model is not there.
     """
@@ -185,22 +186,22 @@ def race(net: Net, runtimes: Sequence[str], shop: Workshop, rounds: int, order: 
 
 @contextmanager
 def noted(lane: Lane) -> Iterator[None]:
-    """What goes wrong with one runtime is a note beside its name."""
+    """Problems of a runtime become a note next to its name."""
     try:
         yield
-    except Exception as problem:  # compilers and converters raise anything; the race goes on
+    except Exception as problem:  # compilers and converters raise anything; continue with the others
         lane.note = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
 
 
 def write_input(model: Path, given: Path) -> None:
-    """Random input of the model's shape, the same every time."""
+    """Random input of the model's shape, with a fixed seed."""
     dims = onnx.load(model, load_external_data=False).graph.input[0].type.tensor_type.shape.dim
     shape = [d.dim_value or 1 for d in dims]
     np.savez(given, input=np.random.default_rng(7).standard_normal(shape, dtype=np.float32))
 
 
 def _reference(net: Net, given: Path, shop: Workshop) -> str:
-    """Let the reference add its outputs to ``given``; returns why it could not."""
+    """Add the reference's outputs to ``given``; returns an error message if that fails."""
     try:
         with worker("reference", shop.onnx(net.name), net, given, shop) as started:
             started.hear()

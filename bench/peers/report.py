@@ -1,4 +1,4 @@
-"""Races as Markdown, JSON and a plot."""
+"""Write results as Markdown, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLOURS = {
 
 
 def save(folder: Path, results: Sequence[Result]) -> None:
-    """``results.json``: every sample, so that other statistics can be made later."""
+    """``results.json``: all samples, for further statistics."""
     folder.mkdir(parents=True, exist_ok=True)
     races = [
         {
@@ -37,33 +37,33 @@ def save(folder: Path, results: Sequence[Result]) -> None:
 
 
 def machine() -> str:
-    """The processor's name, as far as it is known."""
+    """The processor's name, if known."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    words = {line.split(":")[0].strip(): line.split(":", 1)[1].strip() for line in lines if ":" in line}
-    if "model name" not in words:
+    fields = {line.split(":")[0].strip(): line.split(":", 1)[1].strip() for line in lines if ":" in line}
+    if "model name" not in fields:
         return platform.machine()
-    return f"{words['model name']} (family {words.get('cpu family')}, model {words.get('model')})"
+    return f"{fields['model name']} (family {fields.get('cpu family')}, model {fields.get('model')})"
 
 
 def markdown(results: Sequence[Result]) -> str:
     """Tables of all results, one per number of threads."""
     parts = [_table([r for r in results if r.threads == n]) for n in sorted({r.threads for r in results})]
-    parts += [_reduced(n, found) for n in sorted({r.threads for r in results})
-              if (found := [r for r in results if r.threads == n and r.reduced])]  # fmt: skip
+    parts += [_reduced(n, reduced) for n in sorted({r.threads for r in results})
+              if (reduced := [r for r in results if r.threads == n and r.reduced])]  # fmt: skip
     return "\n".join(parts)
 
 
 def mean_ratio(results: Sequence[Result]) -> float:
-    """Geometric mean; NaN if there is nothing to compare."""
+    """Geometric mean; NaN for an empty list."""
     ratios = [r.ratio for r in results if r.ratio]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
 
 
 def _reduced(threads: int, results: Sequence[Result]) -> str:
-    """Tenon in bf16 and OpenVINO as it comes, with their errors."""
+    """Tenon in bf16 and OpenVINO with default settings, with their errors."""
     lines = [
         f"### bf16, {threads} thread{'s' if threads > 1 else ''}: minimum / median ms (largest error)",
         "",
@@ -108,7 +108,7 @@ def _cell(lane: Lane, *, fastest: bool) -> str:
 
 
 def plot(results: Sequence[Result]) -> str:
-    """An SVG: for each network, every peer's time over Tenon's; right of the line at 1 Tenon is faster."""
+    """An SVG: for each network, every peer's time over Tenon's; Tenon is faster to the right of the line at 1."""
     runtimes = [name for name in _COLOURS if any((lane := r.lane(name)) and lane.times for r in results)]
     bar, gap, left, width = 9, 12, 150, 640
     height = len(results) * (bar * len(runtimes) + gap)

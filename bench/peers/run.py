@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Race a bundle against other runtimes: one interleaved run, answers checked, a table, JSON and a plot.
+"""Compare bundles with other runtimes: interleaved runs with checked results; writes a table, JSON and a plot.
 
     python bench/peers/run.py --nets mobilenet_v1,resnet18 --threads 1,2 --rounds 30 \\
         --python PEERS/bin/python --tflite-python CONVERTERS/bin/python
@@ -60,15 +60,15 @@ def main() -> int:
     for threads in map(int, options.threads.split(",")):
         for net in nets:
             try:
-                found = race(Net(net, threads, options.cpu), runtimes, shop, options.rounds, order)
+                outcome = race(Net(net, threads, options.cpu), runtimes, shop, options.rounds, order)
             except MissingError as missing:
                 print(f"{net}: {missing}", file=sys.stderr)
                 continue
-            results.append(found)
-            print(found.told(), flush=True)
+            results.append(outcome)
+            print(outcome.text(), flush=True)
     save(options.out, results)
     (options.out / "table.md").write_text(markdown(results))
-    for threads in {found.threads for found in results}:
+    for threads in {outcome.threads for outcome in results}:
         (options.out / f"ratio_{threads}.svg").write_text(plot([f for f in results if f.threads == threads]))
     print(f"{options.out}/table.md, results.json, ratio_*.svg")
     return 0

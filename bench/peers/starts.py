@@ -1,4 +1,4 @@
-"""Fresh processes: time to the first answer, memory and native code of each runtime."""
+"""Fresh processes: time to the first result, memory and native code of each runtime."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BARE = ("python", "none")
 
 @dataclass(frozen=True)
 class Fresh:
-    """One process: seconds to the first answer, seconds of processors till then, bytes resident at most, and of every
-    library mapped as code the bytes of its file (of its mappings, where the file is gone) and of code."""
+    """One process: seconds to the first result, processor seconds until then, peak resident bytes, and for every
+    library mapped as code the bytes of its file (of its mappings if the file was deleted) and of code."""
 
     seconds: float
     processor: float
@@ -57,19 +57,20 @@ class Comparison:
         return next(start for start in self.starts if start.runtime == runtime)
 
     def beyond(self, start: Start, bare: str, measure: str) -> float:
-        """``first_ms``, ``processor_ms`` or ``rss`` beyond those of ``bare``; libraries and code are so already."""
+        """``first_ms``, ``processor_ms`` or ``rss`` minus those of ``bare``; libraries and code exclude them
+        already."""
         value: float = getattr(start, measure)
         return value if measure in ("libraries", "code") else value - getattr(self.of(bare), measure)
 
     def ratio(self, measure: str, bare: str = "none", ours: str = "tenon") -> float:
-        """Ours over the smallest peer's."""
+        """Tenon's value relative to the smallest peer's."""
         peers = [s for s in self.starts if s.runtime not in OURS.union(BARE) and s.rss]
         least = min((self.beyond(s, bare, measure) for s in peers), default=float("nan"))
         return self.beyond(self.of(ours), bare, measure) / least
 
 
 def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int, *, urgent: bool) -> Comparison:
-    """Start every runtime anew, in turn, ``rounds`` times.  Raises MissingError if the network is not there."""
+    """Start every runtime in turn, ``rounds`` times.  Raises MissingError if the network is missing."""
     dims = _dims(shop.onnx(net))
     names = (*BARE, *runtimes)
     found: dict[str, list[Fresh]] = {name: [] for name in names}
@@ -78,7 +79,7 @@ def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int, *, u
     for name in names:
         try:
             models[name] = shop.model(name, net)
-        except Exception as problem:  # converters raise anything; the others go on
+        except Exception as problem:  # converters raise anything; continue with the others
             notes[name] = str(problem).splitlines()[0]
     for number in range(rounds + 1):
         for name, model in models.items():
@@ -92,26 +93,26 @@ def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int, *, u
 
 
 def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path, *, urgent: bool = False) -> Fresh:
-    """One fresh process, which keeps what Python compiles in ``bytecode``.  Raises MissingError if it fails."""
+    """One fresh process; ``bytecode`` is Python's bytecode cache.  Raises MissingError if it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(bytecode), "OMP_NUM_THREADS": "1"}
-    words = [python, Path(__file__).with_name("first.py"), runtime, model, dims]
+    command = [python, Path(__file__).with_name("first.py"), runtime, model, dims]
     began = perf_counter()
     with subprocess.Popen(
-        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         preexec_fn=hurry if urgent else None,
     ) as process:  # fmt: skip
         assert process.stdout
         assert process.stderr
         answered = process.stdout.read(1) == b"!"
         seconds = perf_counter() - began
-        told = process.stdout.read().decode()
+        report = process.stdout.read().decode()
         problem = process.stderr.read().decode(errors="replace").strip()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if not answered:
         raise MissingError(problem.splitlines()[-1] if problem else f"died with status {process.returncode}")
-    status_text, _, maps = told.partition("\n\n")
+    status_text, _, maps = report.partition("\n\n")
     resident = next(line.split()[1] for line in status_text.splitlines() if line.startswith("VmHWM"))
     return Fresh(seconds, used.ru_utime + used.ru_stime, 1024 * int(resident), libraries(maps))
 
@@ -150,7 +151,7 @@ def _dims(model: Path) -> str:
 
 
 def table(found: Sequence[Comparison]) -> str:
-    """Markdown: what each runtime takes beyond Python with NumPy, and ours over the smallest peer's."""
+    """Markdown: cost of each runtime minus that of Python with NumPy, and Tenon's relative to the smallest peer's."""
     lines = [
         "| network | runtime | first answer ms (min / median) | beyond NumPy: ms | processor ms | RSS MB | "
         "libraries MB | code MB |",

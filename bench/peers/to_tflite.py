@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make .tflite files of ONNX models, for LiteRT: python to_tflite.py OUT_FOLDER MODEL.onnx ...
+"""Convert ONNX models to .tflite for LiteRT: python to_tflite.py OUT_FOLDER MODEL.onnx ...
 
 Needs requirements-tflite.txt.  The model goes through PyTorch and takes its images channels last, as LiteRT's own
-models do.  A model that cannot be converted is told of and left out.
+models do.  Models that cannot be converted are reported and skipped.
 """
 
 from __future__ import annotations

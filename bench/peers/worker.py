@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 
 _WARM = 0.3  # seconds
-_LEAST = 1  # runs in a slice, besides the first, which is not counted
+_LEAST = 1  # runs in a slice, besides the first, which is not measured
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def error(answers: list[Array], wanted: list[Array]) -> float:
+def error(answers: list[Array], expected: list[Array]) -> float:
     """The largest difference over the largest magnitude; NaN where an output is missing.
 
     Runtimes order, flatten and transpose their outputs, so each is compared with the closest one of its size.
     """
     worst = 0.0
-    for want in wanted:
+    for want in expected:
         near = [
             _distance(np.asarray(got, np.float64), want.astype(np.float64)) for got in answers if got.size == want.size
         ]
@@ -37,22 +37,22 @@ def error(answers: list[Array], wanted: list[Array]) -> float:
 
 
 def _distance(got: Array, want: Array) -> float:
-    found = [got.reshape(want.shape)]
+    candidates = [got.reshape(want.shape)]
     if want.ndim == 4:
         n, c, h, w = want.shape
-        found.append(got.reshape(n, h, w, c).transpose(0, 3, 1, 2))
-    return min(float(np.abs(candidate - want).max()) for candidate in found)
+        candidates.append(got.reshape(n, h, w, c).transpose(0, 3, 1, 2))
+    return min(float(np.abs(candidate - want).max()) for candidate in candidates)
 
 
 def schedule(policy: int, priority: int) -> None:
-    """Set how every thread of this process is scheduled."""
+    """Set the scheduling of all threads of this process."""
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))
 
 
 def timed(run: Callable[[], object], seconds: float) -> list[float]:
     """Milliseconds of each run in about ``seconds``."""
-    run()  # caches hold what the others left
+    run()  # warm up the caches
     times: list[float] = []
     until = perf_counter() + seconds
     while len(times) < _LEAST or perf_counter() < until:
@@ -81,13 +81,13 @@ def main() -> None:
         answers = [np.array(a) for a in call(x)]
         say({"loaded": True})
         sys.stdin.readline()
-        wanted = [arrays[name] for name in arrays.files if name != "input"]
+        expected = [arrays[name] for name in arrays.files if name != "input"]
         if runtime == "reference":
             np.savez(given, input=x, **{f"output{i}": a for i, a in enumerate(answers)})
         until = perf_counter() + _WARM
         while perf_counter() < until:
             call(x)
-        say({"ready": True, "error": error(answers, wanted) if wanted else 0.0})
+        say({"ready": True, "error": error(answers, expected) if expected else 0.0})
         for line in sys.stdin:
             seconds, *urgent = line.split()
             if urgent:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job from end to end: a trained network to a standalone bundle and executable, run on real digits.
+"""End-to-end demo: compile a trained network to a standalone bundle and executable, and run it on images of digits.
 
 python examples/digits/demo.py [--out FOLDER] [--target TARGET]
 """
@@ -35,13 +35,13 @@ def held_out() -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(image: np.ndarray) -> list[str]:
-    """An image as lines of text, two characters a pixel."""
+    """An image as lines of text, two characters per pixel."""
     levels = (image.reshape(8, 8) / 256 * len(SHADES)).astype(int)
     return ["".join(SHADES[v] * 2 for v in row) for row in levels]
 
 
 def ask(executable: Path, image: np.ndarray, folder: Path) -> tuple[int, float]:
-    """(answer, probability) of the standalone executable for one image, given as a PGM file."""
+    """(class, probability) from the standalone executable for one image, passed as a PGM file."""
     path = folder / "digit.pgm"
     path.write_bytes(b"P5\n8 8\n255\n" + image.astype(np.uint8).tobytes())
     command = [str(executable), "--top", "1", str(path)]
@@ -51,7 +51,7 @@ def ask(executable: Path, image: np.ndarray, folder: Path) -> tuple[int, float]:
 
 
 def gallery(console: Console, executable: Path, images: np.ndarray, labels: np.ndarray) -> None:
-    """Some digits, and what the executable says of them."""
+    """Print some digits and the executable's predictions."""
     with tempfile.TemporaryDirectory() as folder:
         answers = [ask(executable, image, Path(folder)) for image in images]
     for start in range(0, len(images), 4):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Find faces in a photo with the RFB-320 detector and draw a box around each.
+"""Detect faces in a photo with the RFB-320 detector and draw their boxes.
 
     python examples/faces/detect.py MODEL PHOTO [--out boxes.png] [--threshold 0.7]
 
-MODEL is "version-RFB-320.onnx" of the project Ultra-Light-Fast-Generic-Face-Detector-1MB, or its Caffe or ncnn twin:
+MODEL is "version-RFB-320.onnx" of the project Ultra-Light-Fast-Generic-Face-Detector-1MB, or its Caffe or ncnn version:
 input [1, 3, 240, 320], RGB, (pixel - 127) / 128; outputs scores [1, 4420, 2] and boxes [1, 4420, 4], as corners in 0..1
 or as offsets from prior boxes.
 """
@@ -31,11 +31,11 @@ PRIORS = {
     "sizes": ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
     "variances": (0.1, 0.2),
 }
-"""What the offsets of the exports that end before the decoding refer to."""
+"""Prior boxes, for exports that end before the decoding of boxes."""
 
 
 def compiled(model: Path) -> tenon.Bundle:
-    """The detector, with boxes that are decoded.  Raises tenon.TenonError for a file that is another network."""
+    """The detector with decoded boxes.  Raises tenon.TenonError for another network."""
     shapes = {"input": (1, 3, 240, 320)} if model.suffix == ".param" else None  # which ncnn's file does not say
     graph = tenon.load(model, shapes=shapes)
     bundle = tenon.compile(graph)
@@ -55,7 +55,7 @@ def overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
-    """Greedy non-maximum suppression: the best box, then the best that overlaps no chosen one by more than 0.3."""
+    """Greedy NMS with an intersection over union of 0.3."""
     kept: list[int] = []
     for i in np.argsort(-scores):
         if scores[i] < threshold:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Hear "yes" and "no" in a recording, with TensorFlow Lite Micro's two networks for that.
+"""Keyword spotting ("yes" and "no") in a recording, with two networks of TensorFlow Lite Micro.
 
     python examples/keywords/listen.py audio_preprocessor_int8.tflite micro_speech_quantized.tflite SOUND.wav
 
-SOUND.wav has one channel of 16 bits at 16 kHz.  The first network makes 40 features of 30 ms of sound, every 20 ms; the
-second one looks at 49 of them.  What the first one remembers from one piece of sound to the next, a mean of the noise,
-is an input and an output of it: it is zero at first and carried along here.
+SOUND.wav has one channel of 16 bits at 16 kHz.  The first network computes 40 features of each window of 30 ms, every
+20 ms; the second one classifies 49 windows.  The state that the first network carries between windows, a noise
+estimate, is an input and an output of it; it is initialised with zeros.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 import tenon
 
 WORDS = ("silence", "unknown", "yes", "no")
-RATE, PIECE, STEP = 16000, 480, 320
-"""Samples of a second, of one piece of sound, and from one piece to the next."""
+RATE, WINDOW, STEP = 16000, 480, 320
+"""Samples per second and per window, and step between windows."""
 FRAMES, HOP = 49, 10
-"""Features that are looked at together, and how many later the next look begins."""
+"""Windows per classification, and step between classifications."""
 
 
 def read_samples(path: Path) -> np.ndarray:
-    """16-bit samples of one channel; at least a second, silence added."""
+    """16-bit samples of one channel; padded with zeros to at least one second."""
     with wave.open(str(path)) as sound:
         if (sound.getnchannels(), sound.getsampwidth(), sound.getframerate()) != (1, 2, RATE):
             raise SystemExit(f"{path}: must have one channel of 16 bits at {RATE} Hz")
@@ -37,18 +37,18 @@ def read_samples(path: Path) -> np.ndarray:
 
 
 def features(preprocessor: tenon.Engine, samples: np.ndarray) -> np.ndarray:
-    """[pieces, 40] of int8."""
+    """int8 features [windows, 40]."""
     sound, noise = preprocessor.inputs
-    made = []
+    rows = []
     mean = np.zeros(preprocessor.inputs[noise].shape, np.uint32)
-    for start in range(0, len(samples) - PIECE + 1, STEP):
-        row, mean = preprocessor.run({sound: samples[None, start : start + PIECE], noise: mean}).values()
-        made.append(row)
-    return np.array(made)
+    for start in range(0, len(samples) - WINDOW + 1, STEP):
+        row, mean = preprocessor.run({sound: samples[None, start : start + WINDOW], noise: mean}).values()
+        rows.append(row)
+    return np.array(rows)
 
 
 def words(network: tenon.Engine, rows: np.ndarray) -> Iterator[tuple[float, str, float]]:
-    """(second, word, probability) of each look."""
+    """(second, word, probability) of each classification."""
     for first in range(0, len(rows) - FRAMES + 1, HOP):
         (scores,) = network.run(rows[first : first + FRAMES].reshape(1, -1)).values()
         best = int(scores.argmax())

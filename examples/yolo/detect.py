@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Find things in a photo with a Darknet YOLO network and draw a box around each.
+"""Detect objects in a photo with a Darknet YOLO network and draw their boxes.
 
     python examples/yolo/detect.py MODEL.cfg PHOTO [--names coco.names] [--out boxes.png] [--threshold 0.5]
 
-The weights are found beside the .cfg (or named with --weights).  The network decodes its own boxes: its outputs
-``boxes`` [1, N, 4] (left, top, right, bottom in 0..1) and ``scores`` [1, N, classes] are all that is read.
+The weights are next to the .cfg (or given with --weights).  The boxes are decoded by the network: its outputs are
+``boxes`` [1, N, 4] (left, top, right, bottom in 0..1) and ``scores`` [1, N, classes].
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import tenon
 
 
 @dataclass(frozen=True)
-class Found:
-    """A thing: its class, how sure the network is, and (left, top, right, bottom) in pixels of the photo."""
+class Detection:
+    """A detected object: label, score, and (left, top, right, bottom) in pixels of the photo."""
 
     label: str
     score: float
@@ -38,7 +38,7 @@ def overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float, limit: float = 0.45) -> list[int]:
-    """Greedy non-maximum suppression: the best box, then the best that overlaps no chosen one by more than limit."""
+    """Greedy NMS: keep boxes whose intersection over union with all better ones is at most ``limit``."""
     kept: list[int] = []
     for i in np.argsort(-scores):
         if scores[i] < threshold:
@@ -49,26 +49,26 @@ def keep_best(boxes: np.ndarray, scores: np.ndarray, threshold: float, limit: fl
 
 
 def read_photo(image: Image.Image, height: int, width: int) -> np.ndarray:
-    """f32 [1, 3, height, width] in 0..1, resized from single pixels as Darknet does: sharper than a good resize."""
+    """f32 [1, 3, height, width] in 0..1, resized without antialiasing, as in Darknet."""
     whole = (0, 0, *image.size)
     small = image.convert("RGB").transform((width, height), Image.Transform.EXTENT, whole, Image.Resampling.BILINEAR)
     return np.ascontiguousarray((np.asarray(small, np.float32) / 255).transpose(2, 0, 1)[None])
 
 
-def find_things(engine: tenon.Engine, photo: Path, names: list[str], threshold: float = 0.5) -> list[Found]:
-    """Everything in the photo that the network is sure enough of, the surest first."""
+def detect_objects(engine: tenon.Engine, photo: Path, names: list[str], threshold: float = 0.5) -> list[Detection]:
+    """All objects with a score of at least ``threshold``, highest score first."""
     _, _, height, width = engine.inputs["data"].shape
     with Image.open(photo) as image:
         pixels, size = read_photo(image, height, width), np.array([*image.size, *image.size])
     out = engine.run({"data": pixels})
     boxes, scores = out["boxes"][0], out["scores"][0]
     kinds, best = scores.argmax(axis=1), scores.max(axis=1)
-    found = []
+    detections = []
     for i in keep_best(boxes, best, threshold):
         left, top, right, bottom = (int(v) for v in np.round(boxes[i] * size))
         label = names[kinds[i]] if kinds[i] < len(names) else str(kinds[i])
-        found.append(Found(label, float(best[i]), (left, top, right, bottom)))
-    return found
+        detections.append(Detection(label, float(best[i]), (left, top, right, bottom)))
+    return detections
 
 
 def main() -> int:
@@ -82,16 +82,20 @@ def main() -> int:
     options = parser.parse_args()
     names = options.names.read_text().splitlines() if options.names else []
     with tenon.open(tenon.compile(options.model, weights=options.weights)) as engine:
-        things = find_things(engine, options.photo, names, options.threshold)
+        detections = detect_objects(engine, options.photo, names, options.threshold)
     with Image.open(options.photo) as image:
         drawn = image.convert("RGB")
     pen = ImageDraw.Draw(drawn)
-    for thing in things:
-        print(f"{thing.label} {thing.score:.2f} at {list(thing.box)}")
-        pen.rectangle(thing.box, outline=(255, 64, 64), width=3)
-        pen.text((thing.box[0] + 4, thing.box[1] + 4), f"{thing.label} {thing.score:.2f}", fill=(255, 255, 255))
+    for detection in detections:
+        print(f"{detection.label} {detection.score:.2f} at {list(detection.box)}")
+        pen.rectangle(detection.box, outline=(255, 64, 64), width=3)
+        pen.text(
+            (detection.box[0] + 4, detection.box[1] + 4),
+            f"{detection.label} {detection.score:.2f}",
+            fill=(255, 255, 255),
+        )
     drawn.save(options.out)
-    print(f"{len(things)} things drawn in {options.out}")
+    print(f"{len(detections)} objects drawn in {options.out}")
     return 0
 
 
