@@ -200,9 +200,9 @@ def test_all_problems_at_once() -> None:
     text += layer("Pooling", "pooling_param { kernel_size: 2 novelty: 3 }", top="c", name="third")
     text += layer("Concat", "", ("a", "b"), "d", "fourth") + layer("ReLU", "", ("nowhere",), "e", "fifth")
     text += layer("Convolution", "convolution_param { num_output: 3 kernel_size: 9 group: 2 }", top="f", name="sixth")
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         loaded(text)
-    shown = str(found.value)
+    shown = str(error.value)
     for part in (
         "5 problems", "first (Bogus): this layer is not supported", "second (Pooling): pools in the way STOCHASTIC",
         "third (Pooling): pooling_param: the parameter 'novelty' is not known", "reads 'nowhere', which no layer",

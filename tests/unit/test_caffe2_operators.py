@@ -30,8 +30,8 @@ def run(type: str, inputs: list[Array], parameters: list[Array], **options: Opti
     init = caffe2_net([caffe2_fill(n, np.asarray(p, np.float32)) for n, p in zip(filled, parameters, strict=True)])
     shapes = {n: x.shape for n, x in zip(names, inputs, strict=True)}
     graph = importers.load(predict, shapes, weights=init) if filled else importers.load(predict, shapes)
-    (found,) = evaluate(graph, dict(zip(names, inputs, strict=True))).values()
-    return found
+    (output,) = evaluate(graph, dict(zip(names, inputs, strict=True))).values()
+    return output
 
 
 UNARY: dict[str, Callable[[Array], Array]] = {
@@ -116,9 +116,9 @@ CASES: list[tuple[str, list[Array], list[Array], dict[str, Any], Array]] = [
 def test_operators(
     type: str, inputs: list[Array], parameters: list[Array], options: dict[str, Any], result: Array
 ) -> None:
-    found = run(type, [x.astype(np.float32) for x in inputs], parameters, **options)
-    assert found.shape == result.shape
-    np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+    output = run(type, [x.astype(np.float32) for x in inputs], parameters, **options)
+    assert output.shape == result.shape
+    np.testing.assert_allclose(output, result, rtol=1e-4, atol=1e-5)
 
 
 def test_eight_bit_integers() -> None:
@@ -145,11 +145,11 @@ def test_eight_bit_integers() -> None:
         ["y"],
     )
     graph = importers.load(predict, {"x": last(X).shape}, weights=init)
-    (found,) = evaluate(graph, {"x": last(X)}).values()
+    (output,) = evaluate(graph, {"x": last(X)}).values()
     x = (np.clip(np.round(X / scale) + zero, 0, 255) - zero) * scale
     y = np.maximum(convolved(x, (small.astype(np.float32) - zero) * scale) + (bias * 1e-4)[:, None, None], 0)
     y = (np.clip(np.round(y / out) + at, 0, 255) - at) * out
-    away = np.abs(found - last(y))
+    away = np.abs(output - last(y))
     assert away.max() <= out * 1.01  # a number that lies between two integers may become either
     assert (away > 1e-4).mean() < 0.05
 

@@ -12,9 +12,9 @@ from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array
 
 
-def same(found: Array, expected: Array, tolerance: float = 1e-5) -> None:
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+def same(output: Array, expected: Array, tolerance: float = 1e-5) -> None:
+    assert output.shape == expected.shape
+    np.testing.assert_allclose(output, expected, rtol=tolerance, atol=tolerance)
 
 
 def one(type: str, options: str, x: Array, *blobs: Array) -> Array:
@@ -278,11 +278,11 @@ def test_axpy() -> None:
 def test_slice_in_equal_parts_and_at_points() -> None:
     x = random(1, 6, 2, 2)
     text = head(1, 6, 2, 2) + layer("Slice", 'top: "b" top: "c"', top="a")
-    for found, expected in zip(run(text, x), np.split(x, 3, 1), strict=True):
-        same(found, expected)
+    for output, expected in zip(run(text, x), np.split(x, 3, 1), strict=True):
+        same(output, expected)
     cut = text.replace('top: "c"', 'top: "c" slice_param { axis: 1 slice_point: 1 slice_point: 4 }')
-    for found, expected in zip(run(cut, x), np.split(x, [1, 4], 1), strict=True):
-        same(found, expected)
+    for output, expected in zip(run(cut, x), np.split(x, [1, 4], 1), strict=True):
+        same(output, expected)
 
 
 @pytest.mark.parametrize(

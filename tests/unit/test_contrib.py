@@ -334,9 +334,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_as_onnxruntime_computes(name: str) -> None:
     case = CASES[name]
-    found, expected = ours(case), theirs(case)
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
+    outputs, expected = ours(case), theirs(case)
+    assert len(outputs) == len(expected)
+    for a, b in zip(outputs, expected, strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         scale = max(1.0, float(np.abs(b.astype(np.float64)).max(initial=0))) if a.dtype.kind == "f" else 1.0
@@ -394,8 +394,8 @@ def integers(bits: int, signed: int, narrow: int) -> range:
 
 
 def qonnx(type: str, *inputs: Array, domain: str = "qonnx.custom_op.general", **attributes: Any) -> Array:
-    (found,) = ours(Case(type, inputs, attributes, constants=range(1, len(inputs)), domain=domain))
-    return found
+    (output,) = ours(Case(type, inputs, attributes, constants=range(1, len(inputs)), domain=domain))
+    return output
 
 
 @pytest.mark.parametrize("mode", ROUNDINGS)
@@ -408,17 +408,17 @@ def test_quant(bits: int, mode: str) -> None:
                 y = np.clip(HALVES / np.float32(0.5) + np.float32(point), held[0], held[-1])
                 expected = (ROUNDINGS[mode](y) - np.float32(point)) * np.float32(0.5)
                 for type, domain in (("Quant", "onnx.brevitas"), ("IntQuant", "qonnx.custom_op.general")):
-                    found = qonnx(
+                    output = qonnx(
                         type, HALVES, step(0.5), step(point), step(bits), domain=domain, signed=signed, narrow=narrow,
                         rounding_mode=mode.lower() if signed else mode,
                     )  # fmt: skip
-                    np.testing.assert_array_equal(found, expected)
+                    np.testing.assert_array_equal(output, expected)
 
 
 def test_quant_by_channels_and_of_one_bit() -> None:
     x, scale = f(2, 3, 4) * 4, np.abs(f(1, 3, 1)) + np.float32(0.1)
-    found = qonnx("Quant", x, scale, step(0), step(4), signed=1, narrow=0)
-    np.testing.assert_array_equal(found, np.rint(np.clip(x / scale, -8, 7)) * scale)
+    output = qonnx("Quant", x, scale, step(0), step(4), signed=1, narrow=0)
+    np.testing.assert_array_equal(output, np.rint(np.clip(x / scale, -8, 7)) * scale)
     np.testing.assert_array_equal(
         qonnx("Quant", HALVES, step(0.5), step(0), step(1), signed=1, narrow=0), np.where(HALVES >= 0, 0.5, -0.5)
     )
@@ -432,16 +432,16 @@ def test_trunc(mode: str) -> None:
     x, point = np.arange(-130, 131).astype(np.float32) * np.float32(0.5), step(2)
     whole_numbers = np.rint(x / np.float32(0.5) + point)
     expected = (ROUNDINGS[mode](whole_numbers / 4) - point) * np.float32(0.5)
-    found = qonnx("Trunc", x, step(0.5), point, step(8), step(6), rounding_mode=mode)
-    np.testing.assert_array_equal(found, expected)
+    output = qonnx("Trunc", x, step(0.5), point, step(8), step(6), rounding_mode=mode)
+    np.testing.assert_array_equal(output, expected)
     for signed in (0, 1):
         held = integers(5, signed, 0)
         cut = np.clip(whole_numbers / 4, held[0], held[-1])
         expected = np.asarray((ROUNDINGS[mode](cut) - point / 4) * np.float32(2))
-        found = qonnx(
+        output = qonnx(
             "Trunc", x, step(0.5), point, step(8), step(2), step(5), rounding_mode=mode, signed=signed, narrow=0
         )
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(output, expected)
 
 
 def test_every_operator_of_qonnx_is_compared() -> None:

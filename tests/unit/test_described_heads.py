@@ -43,7 +43,7 @@ def raw(boxes: str = "boxes", scores: str = "scores") -> tuple[bytes, Array, Arr
 
 def decoded(offsets: Array) -> Array:
     """By the formula of the paper, box by box."""
-    found, n = [], 0
+    output, n = [], 0
     for stride, sizes in zip(STRIDES, SIZES, strict=True):
         for row in range(-(-SIZE[0] // stride)):
             for column in range(-(-SIZE[1] // stride)):
@@ -52,10 +52,10 @@ def decoded(offsets: Array) -> Array:
                     x = (column + 0.5) * stride / SIZE[1] + 0.1 * w * offsets[n, 0]
                     y = (row + 0.5) * stride / SIZE[0] + 0.1 * h * offsets[n, 1]
                     w, h = w * np.exp(0.2 * offsets[n, 2]), h * np.exp(0.2 * offsets[n, 3])
-                    found.append((x - w / 2, y - h / 2, x + w / 2, y + h / 2))
+                    output.append((x - w / 2, y - h / 2, x + w / 2, y + h / 2))
                     n += 1
     assert n == COUNT
-    return np.array(found)
+    return np.array(output)
 
 
 def test_offsets_become_boxes() -> None:

@@ -53,7 +53,7 @@ class Made:
         return self.add("Add", zero[0], data.astype(np.float32), name=name)[0]
 
 
-def found(graph: Graph, tmp_path: Path, **options: float) -> list[Detection]:
+def detections_of(graph: Graph, tmp_path: Path, **options: float) -> list[Detection]:
     photo = tmp_path / "photo.png"
     Image.new("RGB", SIZE[::-1], (90, 60, 30)).save(photo)
     with tenon.open(tenon.compile(graph, compiler="gcc")) as engine:
@@ -77,15 +77,15 @@ def test_candidates(tmp_path: Path) -> None:
     scores = np.array([[0.1, 0.9, 0], [0, 0.8, 0], [0, 0.1, 0.7], [0.2, 0, 0]])
     made.graph.outputs = [made.given("scores", scores[None]), made.given("boxes", BOXES[None])]
     assert find_heads(made.graph) == Heads("boxes", ("boxes", "scores"))
-    check(found(made.graph, tmp_path), (1, 2), (0.9, 0.7))
-    assert len(found(made.graph, tmp_path, threshold=0.1, overlap=1)) == 4
+    check(detections_of(made.graph, tmp_path), (1, 2), (0.9, 0.7))
+    assert len(detections_of(made.graph, tmp_path, threshold=0.1, overlap=1)) == 4
 
 
 def test_probabilities_have_a_background(tmp_path: Path) -> None:
     made = Made()
     scores = np.array([[0.1, 0.9, 0], [0.9, 0.1, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     made.graph.outputs = [made.given("scores", scores[None]), made.given("boxes", BOXES[None])]
-    check(found(made.graph, tmp_path), (1, 2), (0.9, 0.7))
+    check(detections_of(made.graph, tmp_path), (1, 2), (0.9, 0.7))
 
 
 def test_lists_in_pixels(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_lists_in_pixels(tmp_path: Path) -> None:
     scores = made.given("scores", np.array([0.9, 0.2, 0.7, 0.1]))
     made.graph.outputs = [made.given("boxes", BOXES * 16), labels, scores]
     assert find_heads(made.graph) == Heads("lists", ("boxes", "labels", "scores"))
-    check(found(made.graph, tmp_path), (3, 5), (0.9, 0.7))
+    check(detections_of(made.graph, tmp_path), (3, 5), (0.9, 0.7))
 
 
 def test_lists_of_tensorflow(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_lists_of_tensorflow(tmp_path: Path) -> None:
     kinds = made.given("detection_classes", np.array([[3, 3, 5, 7]]))
     scores = made.given("detection_scores", np.array([[0.9, 0.2, 0.7, 0.1]]))
     made.graph.outputs = [boxes, kinds, scores]
-    check(found(made.graph, tmp_path), (3, 5), (0.9, 0.7))
+    check(detections_of(made.graph, tmp_path), (3, 5), (0.9, 0.7))
 
 
 def centred(boxes: Array) -> Array:
@@ -123,7 +123,7 @@ def test_yolo_of_exporters(objectness: bool, tmp_path: Path) -> None:
         rows[6] = [8, 8, 16, 16, 0.1, 1, 1]  # no object
     made.graph.outputs = [made.given("output0", rows[None] if objectness else rows.T[None])]
     assert find_heads(made.graph) == Heads("yolo" if objectness else "columns", ("output0",), "cxcywh", pixels=True)
-    check(found(made.graph, tmp_path), (0, 1), (0.9, 0.7))
+    check(detections_of(made.graph, tmp_path), (0, 1), (0.9, 0.7))
 
 
 def test_rows_of_ssd(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_rows_of_ssd(tmp_path: Path) -> None:
     rows = made.add("DetectionOutput", location, confidence, priors, name="rows", classes=3, nms_threshold=0.45)
     made.graph.outputs = rows
     assert find_heads(made.graph) == Heads("rows", ("rows",), pixels=False, background=0)
-    check(found(made.graph, tmp_path), (1, 2), (0.9, 0.7))
+    check(detections_of(made.graph, tmp_path), (1, 2), (0.9, 0.7))
 
 
 def test_what_is_no_detector(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_what_is_no_detector(tmp_path: Path) -> None:
         made.graph.outputs.append(made.add("Reshape", y, np.array([1, 2, -1]), name=name)[0])
     assert find_heads(made.graph) is None
     with pytest.raises(InputError, match="list no detections"):
-        found(made.graph, tmp_path)
+        detections_of(made.graph, tmp_path)
 
 
 def test_thinning_is_class_by_class() -> None:
@@ -204,5 +204,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 def test_boxes_that_overlap_by_exactly_the_threshold_stay(overlap: float, kept: list[int]) -> None:
     """Two thirds of each of two boxes are shared, which is half of what they cover together."""
     boxes = np.array([[0, 0, 3, 1], [1, 0, 4, 1]], np.float32)
-    found = thinned(boxes, np.zeros(2, np.int64), np.array([0.9, 0.8], np.float32), overlap)
-    assert found.tolist() == kept
+    output = thinned(boxes, np.zeros(2, np.int64), np.array([0.9, 0.8], np.float32), overlap)
+    assert output.tolist() == kept

@@ -171,9 +171,9 @@ def test_values_take_the_type_and_the_shape_of_their_input() -> None:
         (TensorProto.BOOL, [], True, np.array(True)),
         (TensorProto.INT8, [2], [-128.0, 127.0], np.array([-128, 127], np.int8)),
     ):
-        found = fixed(kind, shape, value)
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == expected.dtype
+        output = fixed(kind, shape, value)
+        np.testing.assert_array_equal(output, expected)
+        assert output.dtype == expected.dtype
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_every_command_that_takes_a_model_takes_values() -> None:
 
 def test_words_of_the_command_line(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(4))
-    found = parse_values(["sr=16000", "f=-0.5", "t=True", "x=1,2,3", "one=7,", f"a={tmp_path / 'a.npy'}", "n=1e3"])
-    np.testing.assert_array_equal(found.pop("a"), np.arange(4))
-    assert found == {"sr": 16000, "f": -0.5, "t": True, "x": [1, 2, 3], "one": [7], "n": 1000.0}
+    output = parse_values(["sr=16000", "f=-0.5", "t=True", "x=1,2,3", "one=7,", f"a={tmp_path / 'a.npy'}", "n=1e3"])
+    np.testing.assert_array_equal(output.pop("a"), np.arange(4))
+    assert output == {"sr": 16000, "f": -0.5, "t": True, "x": [1, 2, 3], "one": [7], "n": 1000.0}
     for word in ("sr", "=3", "sr=", "sr=wide", "a=missing.npy", "x=1,two"):
         with pytest.raises(InputError):
             parse_values([word])

@@ -45,15 +45,15 @@ def derive(
     """The derivatives of the sum of ``y`` by each feed, after a check that they are those of small differences."""
     names = [f"by_{name}" for name in feeds]
     wanted = node("Gradient", [*feeds], names, domain=DOMAIN, xs=[*feeds], y=y)
-    found = evaluate(tenon.load(model([*nodes, wanted], feeds, [y, *names], constants)), feeds)
+    outputs = evaluate(tenon.load(model([*nodes, wanted], feeds, [y, *names], constants)), feeds)
     plain = tenon.load(model(nodes, feeds, [y], constants))
     for name, array in feeds.items():
         for at in np.ndindex(*array.shape):
             step = np.zeros(array.shape)
             step[at] = 1e-6
             more, less = (evaluate(plain, {**feeds, name: array + s})[y].sum() for s in (step, -step))
-            np.testing.assert_allclose(found[f"by_{name}"][at], (more - less) / 2e-6, rtol=1e-5, atol=1e-7)
-    return found
+            np.testing.assert_allclose(outputs[f"by_{name}"][at], (more - less) / 2e-6, rtol=1e-5, atol=1e-7)
+    return outputs
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
@@ -110,9 +110,9 @@ def test_at_other_values_and_by_what_is_made_on_the_way() -> None:
         node("Gradient", ["b", "b"], ["there"], domain=DOMAIN, xs=["a"], zs=["b"], y="y"),
     ]
     feeds = {"a": np.array(3.0), "b": np.array(5.0)}
-    found = evaluate(tenon.load(model(nodes, feeds, ["by_h", "there"])), feeds)
-    assert found["by_h"] == 5
-    assert found["there"] == 2 * 5 * 5  # a is 5 here
+    outputs = evaluate(tenon.load(model(nodes, feeds, ["by_h", "there"])), feeds)
+    assert outputs["by_h"] == 5
+    assert outputs["there"] == 2 * 5 * 5  # a is 5 here
 
 
 def test_second_derivative_and_none() -> None:
@@ -122,8 +122,8 @@ def test_second_derivative_and_none() -> None:
         node("Gradient", ["x", "z"], ["twice", "no"], domain=DOMAIN, xs=["x", "z"], y="once"),
     ]
     feeds = {"x": np.array([2.0]), "z": np.array([1.0])}
-    found = evaluate(tenon.load(model(nodes, feeds, ["once", "twice", "no"], {"three": np.array(3.0)})), feeds)
-    assert {name: a.tolist() for name, a in found.items()} == {"once": [12], "twice": [12], "no": [0]}
+    outputs = evaluate(tenon.load(model(nodes, feeds, ["once", "twice", "no"], {"three": np.array(3.0)})), feeds)
+    assert {name: a.tolist() for name, a in outputs.items()} == {"once": [12], "twice": [12], "no": [0]}
 
 
 def test_what_has_no_rule_is_said() -> None:

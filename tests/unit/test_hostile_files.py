@@ -208,9 +208,9 @@ def test_partners_of_a_name_that_is_no_text(tmp_path: Path) -> None:
     for part in (b"a\xff.bin", b"a\xff.param"):
         with open(os.path.join(folder, part), "wb") as file:  # noqa: PTH118, PTH123
             file.write(part)
-    found = model_file.read(os.fsdecode(os.path.join(folder, b"a\xff.param")))  # noqa: PTH118
-    assert found.name == "a\\xff.param"
-    assert found.partner("its weights", "{stem}.bin").data == b"a\xff.bin"
+    output = model_file.read(os.fsdecode(os.path.join(folder, b"a\xff.param")))  # noqa: PTH118
+    assert output.name == "a\\xff.param"
+    assert output.partner("its weights", "{stem}.bin").data == b"a\xff.bin"
 
 
 @pytest.mark.parametrize("words", [["inspect", "--dot", "/dev/null/x"], ["optimize", "-o", "y" * 300 + ".onnx"]])
@@ -238,13 +238,13 @@ def test_running_out_of_memory_is_a_message(tmp_path: Path) -> None:
 
 def test_threads_may_load_at_once() -> None:
     """Limits are counted for each load, not for the process."""
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(len(list(importers.load(laughs(6)))))) for _ in range(4)]
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(len(list(importers.load(laughs(6)))))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [64] * 4
+    assert results == [64] * 4
 
 
 @pytest.mark.parametrize("folder", ["a\0b", "x" * 5000, "/dev/full/x", "/dev/null"])

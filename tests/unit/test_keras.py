@@ -47,12 +47,12 @@ def test_hdf5_like_the_usual_library(version: str) -> None:
     root = Hdf5File(out.getvalue()).root
     assert root.attributes["text"] == "é" * 5000
     assert root.attributes["number"] == -3
-    found = root.find("a/b")
-    assert found is not None
-    assert found.attributes["names"] == ["one", "three"]
+    outputs = root.find("a/b")
+    assert outputs is not None
+    assert outputs.attributes["names"] == ["one", "three"]
     with h5py.File(out, "r") as file:
-        assert sorted(found.children) == sorted(file["a/b"])
-        for name, node in found.children.items():
+        assert sorted(outputs.children) == sorted(file["a/b"])
+        for name, node in outputs.children.items():
             np.testing.assert_array_equal(node.array, file[f"a/b/{name}"][()])
             assert node.array.dtype == file[f"a/b/{name}"].dtype
 
@@ -104,8 +104,8 @@ def test_graphs_as_keras_3_writes_them() -> None:
     model["config"]["input_layers"] = ["x", 0, 0]
     model["config"]["output_layers"] = ["sum", 0, 0]
     kernel, x = some(3, 3), some(1, 3, seed=1)
-    (found,) = run(importers.load(archive(model, {"dense": [kernel]})), x)
-    np.testing.assert_allclose(found, x @ kernel + x @ kernel @ kernel, atol=1e-5)
+    (output,) = run(importers.load(archive(model, {"dense": [kernel]})), x)
+    np.testing.assert_allclose(output, x @ kernel + x @ kernel @ kernel, atol=1e-5)
 
 
 def test_nested_models() -> None:
@@ -113,9 +113,9 @@ def test_nested_models() -> None:
     nested = {**layer("Functional", "inner", "x"), "config": {**inner["config"], "name": "inner"}}
     outer = functional(["x"], ["neg"], start("x", 3), nested, layer("ReLU", "neg", "inner", negative_slope=0.5))
     kernel, x = some(3, 2), some(1, 3, seed=1)
-    (found,) = run(importers.load(h5(outer, {"inner": {"d/kernel": kernel}})), x)
+    (output,) = run(importers.load(h5(outer, {"inner": {"d/kernel": kernel}})), x)
     y = x @ kernel
-    np.testing.assert_allclose(found, np.where(y < 0, y / 2, y), atol=1e-6)
+    np.testing.assert_allclose(output, np.where(y < 0, y / 2, y), atol=1e-6)
 
 
 # --------------------------------------------------------------------------------------------------- recurrent
@@ -161,9 +161,9 @@ def test_recurrent_layers(sequences: bool) -> None:
         kernel, state, bias = some(3, 4 * gates, seed=1), some(4, 4 * gates, seed=2), some(*biases, seed=3)
         arrays = {"kernel": kernel, "recurrent_kernel": state, "bias": bias}
         settings = {"reset_after": True} if kind == "GRU" else {}
-        (found,) = run(recurrent(kind, arrays, return_sequences=sequences, **settings), x)
+        (output,) = run(recurrent(kind, arrays, return_sequences=sequences, **settings), x)
         expected = reference(x.astype(np.float64), kernel, state, bias)
-        np.testing.assert_allclose(found, expected if sequences else expected[:, -1], atol=1e-5)
+        np.testing.assert_allclose(output, expected if sequences else expected[:, -1], atol=1e-5)
 
 
 def test_simple_and_backwards() -> None:
@@ -189,9 +189,9 @@ def test_both_directions() -> None:
         {"class_name": "Bidirectional", "config": {"name": "b", "layer": inner, "merge_mode": "concat"}},
     )  # fmt: skip
     x = some(1, 5, 3)
-    (found,) = run(importers.load(h5(model, {"b": arrays})), x)
+    (output,) = run(importers.load(h5(model, {"b": arrays})), x)
     forward, backward = lstm(x, *weights[0]), lstm(x[:, ::-1], *weights[1])[:, ::-1]
-    np.testing.assert_allclose(found, np.concatenate([forward, backward], -1), atol=1e-5)
+    np.testing.assert_allclose(output, np.concatenate([forward, backward], -1), atol=1e-5)
 
 
 # ------------------------------------------------------------------------------- quantisation-aware training
@@ -213,8 +213,8 @@ def test_wrappers_keep_their_ranges() -> None:
     gemm = graph.nodes[2]
     assert isinstance(gemm.input(1).type.quant, Quant)
     np.testing.assert_allclose(gemm.input(1).array, np.round(kernel / 0.01) * 0.01, atol=1e-6)
-    (found,) = run(graph, np.array([[0.104, -3, 0.5]], np.float32))
-    np.testing.assert_allclose(found, [[0.31, 0]], atol=1e-6)  # 0.1 * 0.5 - 0.24 + 0.5; less than 0
+    (output,) = run(graph, np.array([[0.104, -3, 0.5]], np.float32))
+    np.testing.assert_allclose(output, [[0.31, 0]], atol=1e-6)  # 0.1 * 0.5 - 0.24 + 0.5; less than 0
 
 
 def test_annotations_change_nothing() -> None:
@@ -236,9 +236,9 @@ def test_everything_unsupported_is_listed_and_no_code_is_run() -> None:
         {"class_name": "Activation", "config": {"name": "mine", "activation": "my_own"}},
         {"class_name": "ConvLSTM2D", "config": {"name": "look"}},
     )  # fmt: skip
-    with pytest.raises(UnsupportedError, match="never run") as found:
+    with pytest.raises(UnsupportedError, match="never run") as error:
         importers.load(h5(model, {}))
-    assert [p.where for p in found.value.problems] == ["code (Lambda)", "look (ConvLSTM2D)"]
+    assert [p.where for p in error.value.problems] == ["code (Lambda)", "look (ConvLSTM2D)"]
 
 
 def test_unknown_extents_and_missing_weights() -> None:
@@ -276,8 +276,8 @@ def test_an_archive_that_unpacks_to_too_much() -> None:
 def test_a_small_model() -> None:
     graph = importers.load(small())
     assert [str(v.type) for v in graph.outputs] == ["f32[1,2]"]
-    (found,) = run(graph, some(1, 6, 5, 2))
-    np.testing.assert_allclose(found.sum(), 1, atol=1e-6)
+    (output,) = run(graph, some(1, 6, 5, 2))
+    np.testing.assert_allclose(output.sum(), 1, atol=1e-6)
 
 
 def test_every_layer_is_documented() -> None:
@@ -299,8 +299,8 @@ def test_calls_of_nested_models_are_counted_from_one_among_the_outputs() -> None
     nested = {**inner, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]], [["inner", 0, 0, {}]]]}
     model = functional(["x"], ["inner"], start("x", 2), nested)
     model["config"]["output_layers"] = [["inner", 2, 0]]
-    (found,) = keras_3(model, {"functional/layers/dense": [2 * np.eye(2, dtype=np.float32)]})
-    np.testing.assert_array_equal(found, [[4, 8]])
+    (output,) = keras_3(model, {"functional/layers/dense": [2 * np.eye(2, dtype=np.float32)]})
+    np.testing.assert_array_equal(output, [[4, 8]])
 
 
 def test_functions_between_layers_keep_their_numbers() -> None:
@@ -308,13 +308,13 @@ def test_functions_between_layers_keep_their_numbers() -> None:
     function = {"class_name": "Subtract", "name": "y", "config": {"name": "y"},
                 "inbound_nodes": [{"args": [5.0, tensor], "kwargs": {}}]}  # fmt: skip
     for more in ({"module": "keras.src.ops.numpy"}, {}):
-        (found,) = keras_3(functional(["x"], ["y"], start("x", 2), {**function, **more}), {})
-        np.testing.assert_array_equal(found, [[4, 3]])
+        (output,) = keras_3(functional(["x"], ["y"], start("x", 2), {**function, **more}), {})
+        np.testing.assert_array_equal(output, [[4, 3]])
 
 
 def test_an_output_may_be_given_twice() -> None:
-    found = keras_3(functional(["x"], ["y", "x", "y"], start("x", 2), layer("ReLU", "y", "x")), {})
-    assert [a.tolist() for a in found] == [[[1, 2]]] * 3
+    outputs = keras_3(functional(["x"], ["y", "x", "y"], start("x", 2), layer("ReLU", "y", "x")), {})
+    assert [a.tolist() for a in outputs] == [[[1, 2]]] * 3
 
 
 def test_a_layer_distributed_over_time_keeps_its_weights_within() -> None:
@@ -323,8 +323,8 @@ def test_a_layer_distributed_over_time_keeps_its_weights_within() -> None:
         ["x"], ["y"], start("x", 2), layer("Reshape", "r", "x", target_shape=[1, 2]),
         layer("TimeDistributed", "y", "r", layer=dense),
     )  # fmt: skip
-    (found,) = keras_3(model, {"time_distributed/layer": [3 * np.eye(2, dtype=np.float32)]})
-    np.testing.assert_array_equal(found, [[[3, 6]]])
+    (output,) = keras_3(model, {"time_distributed/layer": [3 * np.eye(2, dtype=np.float32)]})
+    np.testing.assert_array_equal(output, [[[3, 6]]])
 
 
 def test_both_directions_apart_with_their_states() -> None:
@@ -337,7 +337,7 @@ def test_both_directions_apart_with_their_states() -> None:
     model["config"]["output_layers"] = [["y", 0, i] for i in range(4)]
     weights = [np.array([[1, 10]], np.float32), np.eye(2, dtype=np.float32)]
     sides = {f"bidirectional/{side}_layer/cell": weights for side in ("forward", "backward")}
-    found = keras_3(model, sides)
-    assert [a.tolist() for a in found] == [
+    outputs = keras_3(model, sides)
+    assert [a.tolist() for a in outputs] == [
         [[[1, 10], [3, 30]]], [[[3, 30], [2, 20]]], [[3, 30]], [[3, 30]],
     ]  # fmt: skip

@@ -33,8 +33,8 @@ def run(kind: str, inputs: list[Array], weights: Mapping[str, Array], call: dict
         entry["inbound_nodes"][0][0][3].update(call)
     starts = [start(n, *x.shape[1:]) for n, x in zip(names, inputs, strict=True)]
     graph = importers.load(h5(functional(names, ["y"], *starts, entry), {"y": weights}))
-    (found,) = evaluate(graph, dict(zip(names, inputs, strict=True))).values()
-    return found
+    (output,) = evaluate(graph, dict(zip(names, inputs, strict=True))).values()
+    return output
 
 
 def normal(x: Array, axes: tuple[int, ...], eps: float) -> Array:
@@ -90,9 +90,9 @@ def test_layers(
     kind: str, inputs: list[Array], weights: dict[str, Array], call: dict[str, Any], config: dict[str, Any],
     result: Array,
 ) -> None:  # fmt: skip
-    found = run(kind, inputs, weights, call, **config)
-    assert found.shape == result.shape
-    np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+    output = run(kind, inputs, weights, call, **config)
+    assert output.shape == result.shape
+    np.testing.assert_allclose(output, result, rtol=1e-4, atol=1e-5)
 
 
 PARTS = ("query", "key", "value", "attention_output")
@@ -113,8 +113,8 @@ def attention(seen: Array | float = 0.0) -> Array:
 def test_attention_of_several_heads(causal: bool) -> None:
     weights = {f"y/{n}/{role}": w[n] for n in PARTS for role, w in (("kernel", KERNELS), ("bias", BIASES))}
     config = {"num_heads": 2, "key_dim": 3, "use_bias": True}
-    found = run("MultiHeadAttention", [Q, V], weights, {"use_causal_mask": causal}, **config)
-    np.testing.assert_allclose(found, attention(SEEN if causal else 0.0), atol=1e-5)
+    output = run("MultiHeadAttention", [Q, V], weights, {"use_causal_mask": causal}, **config)
+    np.testing.assert_allclose(output, attention(SEEN if causal else 0.0), atol=1e-5)
 
 
 def test_attention_as_keras_3_keeps_it() -> None:
@@ -122,8 +122,8 @@ def test_attention_as_keras_3_keeps_it() -> None:
     weights = {f"multi_head_attention/{group}": [KERNELS[n], BIASES[n]] for n, group in groups.items()}
     entry = layer("MultiHeadAttention", "y", "x0", "x1", num_heads=2, key_dim=3)
     model = functional(["x0", "x1"], ["y"], start("x0", 3, 6), start("x1", 4, 6), entry)
-    (found,) = evaluate(importers.load(archive(model, weights)), {"x0": Q, "x1": V}).values()
-    np.testing.assert_allclose(found, attention(), atol=1e-5)
+    (output,) = evaluate(importers.load(archive(model, weights)), {"x0": Q, "x1": V}).values()
+    np.testing.assert_allclose(output, attention(), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ X = RNG.uniform(-1, 1, (1, 6, 5, 4)).astype(np.float32)
 
 def run(type: str, options: MaceOptions, *weights: Array) -> Array:
     data = b"".join(w.tobytes() for w in weights)
-    (found,) = evaluate(importers.load(mace_net(type, options, weights), weights=data or b"\0"), {"x": X}).values()
-    return found
+    (output,) = evaluate(importers.load(mace_net(type, options, weights), weights=data or b"\0"), {"x": X}).values()
+    return output
 
 
 W = RNG.uniform(-1, 1, (3, 4, 1, 1)).astype(np.float32)
@@ -38,14 +38,14 @@ def test_layouts_of_the_messages(layout: str) -> None:
                 old=layout == "old")  # fmt: skip
     if layout == "multi":
         graph = message((1, 1), (2, "name"), (3, graph), (100, "x"), (101, "y"))
-    (found,) = evaluate(importers.load(graph, weights=W.tobytes() + B.tobytes()), {"x": X}).values()
-    np.testing.assert_allclose(found, convolved().clip(0, 0.75), atol=1e-6)
+    (output,) = evaluate(importers.load(graph, weights=W.tobytes() + B.tobytes()), {"x": X}).values()
+    np.testing.assert_allclose(output, convolved().clip(0, 0.75), atol=1e-6)
 
 
 def test_inputs_given_as_nchw() -> None:
     graph = importers.load(mace_net("Eltwise", {"type": 2, "scalar_input": 2.0}, data_format=2), weights=b"\0")
-    (found,) = evaluate(graph, {"x": X}).values()
-    np.testing.assert_array_equal(found, 2 * X.transpose(0, 2, 3, 1))
+    (output,) = evaluate(graph, {"x": X}).values()
+    np.testing.assert_array_equal(output, 2 * X.transpose(0, 2, 3, 1))
 
 
 def test_halves_and_quantised_weights() -> None:
@@ -59,9 +59,9 @@ def test_halves_and_quantised_weights() -> None:
 
 def test_depthwise_and_fully_connected() -> None:
     w = RNG.uniform(-1, 1, (2, 4, 1, 1)).astype(np.float32)
-    found = run("DepthwiseConv2d", {"padding": 0}, w)
+    output = run("DepthwiseConv2d", {"padding": 0}, w)
     expected = np.stack([X * w[m, :, 0, 0] for m in range(2)], -1).reshape(1, 6, 5, 8)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(output, expected, atol=1e-6)
     w = RNG.uniform(-1, 1, (3, 4, 6, 5)).astype(np.float32)
     expected = np.einsum("fchw,nhwc->nf", w, X) + B
     np.testing.assert_allclose(run("FullyConnected", {}, w, B).reshape(1, 3), expected, atol=1e-5)
@@ -93,10 +93,10 @@ def test_operators(type: str, options: MaceOptions, result: Array) -> None:
 
 def test_padding_in_all_of_an_axis() -> None:
     """The smaller half comes first; the mean leaves the padding out."""
-    found = run("Pooling", {"pooling_type": 1, "kernels": [2, 2], "strides": [1, 1], "padding_values": [1, 1]})
-    assert found.shape == X.shape
-    np.testing.assert_allclose(found[:, -1, -1], X[:, -1, -1], atol=1e-6)
-    np.testing.assert_allclose(found[:, 0, 0], X[:, :2, :2].mean((1, 2)), atol=1e-6)
+    output = run("Pooling", {"pooling_type": 1, "kernels": [2, 2], "strides": [1, 1], "padding_values": [1, 1]})
+    assert output.shape == X.shape
+    np.testing.assert_allclose(output[:, -1, -1], X[:, -1, -1], atol=1e-6)
+    np.testing.assert_allclose(output[:, 0, 0], X[:, :2, :2].mean((1, 2)), atol=1e-6)
 
 
 def test_files_find_each_other(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_batches_back_to_space() -> None:
     net = mace_net("SpaceToBatchND", {"block_shape": [2, 3], "paddings": [2, 0, 0, 1]})
     (blocks,) = evaluate(importers.load(net, weights=b"\0"), {"x": X}).values()
     context = mace_net("BatchToSpaceND", {"block_shape": [2, 3], "crops": [2, 0, 0, 1]}, dims=blocks.shape)
-    (found,) = evaluate(importers.load(context, weights=b"\0"), {"x": blocks}).values()
-    np.testing.assert_array_equal(found, X)
+    (output,) = evaluate(importers.load(context, weights=b"\0"), {"x": blocks}).values()
+    np.testing.assert_array_equal(output, X)
 
 
 def test_operators_of_two_inputs() -> None:

@@ -24,8 +24,8 @@ def every(type: str, options: MaceOptions, *weights: Array, x: Array = X, output
 
 
 def run(type: str, options: MaceOptions, *weights: Array, x: Array = X) -> Array:
-    (found,) = every(type, options, *weights, x=x)
-    return found
+    (output,) = every(type, options, *weights, x=x)
+    return output
 
 
 def sigmoid(x: Array) -> Array:
@@ -113,13 +113,13 @@ def test_dynamic_lstm() -> None:
         "prev_out_delay": -2, "prev_cell_delay": -2, "prev_out_offset": 1, "prev_out_dim": 3, "prev_cell_dim": size,
         "scale": 0.5, "forward_indexes": [0, 1, 3, 4], "out_cache_indexes": [2, 3], "cell_cache_indexes": [2, 3],
     }  # fmt: skip
-    found = every("DynamicLSTM", options, said, kept, a, peeps, b, first, second, x=x, outputs=("out", "cell"))
+    outputs = every("DynamicLSTM", options, said, kept, a, peeps, b, first, second, x=x, outputs=("out", "cell"))
     say, keep, rows = list(said[0]), list(kept[0]), []
     for i, frame in enumerate([0, 1, 3, 4]):
         memory, spoken = cell(a @ np.concatenate([x[0, frame], say[i % 2]]) + first, keep[i % 2], peeps)
         rows.append(b @ spoken + second)
         say[i % 2], keep[i % 2] = rows[-1][1:] * 0.5, memory * 0.5
-    for mine, theirs in zip(found, (rows, say, keep), strict=True):
+    for mine, theirs in zip(outputs, (rows, say, keep), strict=True):
         np.testing.assert_allclose(mine[0], np.stack(theirs), atol=1e-5)
 
 
@@ -152,14 +152,14 @@ def test_pads_by_a_mirror_on_the_edge() -> None:
 def test_grouped_deconvolution(group: int) -> None:
     """Stored [outputs of a group, inputs, h, w]."""
     w = RNG.uniform(-1, 1, (4 // group, 4, 2, 2)).astype(np.float32)
-    found = run("DepthwiseDeconv2d", {"strides": [2, 2], "padding_values": [0, 0], "group": group}, w, x=P)
+    output = run("DepthwiseDeconv2d", {"strides": [2, 2], "padding_values": [0, 0], "group": group}, w, x=P)
     expected = np.zeros((1, 8, 12, 4))
     inner = 4 // group
     for o in range(4):
         g, p = divmod(o, inner)
         for q in range(g * inner, (g + 1) * inner):
             expected[0, :, :, o] += np.kron(P[0, :, :, q], w[p, q])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 def test_prior_boxes() -> None:
@@ -168,12 +168,12 @@ def test_prior_boxes() -> None:
     options: MaceOptions = {
         "min_size": [4.0], "max_size": [9.0], "aspect_ratio": [1.0], "variance": [0.1, 0.1, 0.2, 0.2], "clip": 0,
     }  # fmt: skip
-    found = run("PriorBox", options, picture, x=P)
-    assert found.shape == (1, 2, 4 * 2 * 24)
-    boxes = found[0, 0].reshape(4, 6, 2, 4)
+    output = run("PriorBox", options, picture, x=P)
+    assert output.shape == (1, 2, 4 * 2 * 24)
+    boxes = output[0, 0].reshape(4, 6, 2, 4)
     np.testing.assert_allclose(boxes[1, 2, 0], [3 / 12, 1 / 8, 7 / 12, 5 / 8], atol=1e-6)
     np.testing.assert_allclose(boxes[1, 2, 1], [2 / 12, 0 / 8, 8 / 12, 6 / 8], atol=1e-6)
-    np.testing.assert_allclose(found[0, 1, :4], [0.1, 0.1, 0.2, 0.2], atol=1e-6)
+    np.testing.assert_allclose(output[0, 1, :4], [0.1, 0.1, 0.2, 0.2], atol=1e-6)
 
 
 def test_detection_output_is_ordered_by_score() -> None:
@@ -182,11 +182,11 @@ def test_detection_output_is_ordered_by_score() -> None:
     priors = np.stack([corners.ravel(), np.full(8, 0.1, np.float32)])[None]
     scores = np.array([[0.1, 0.7, 0.2, 0.1, 0.1, 0.8]], np.float32)
     options: MaceOptions = {"num_classes": 3, "keep_top_k": 4, "confidence_threshold": 0.5}
-    found = run("DetectionOutput", options, scores, priors, x=np.zeros((1, 8), np.float32))
-    assert found.shape == (1, 1, 4, 7)
-    np.testing.assert_allclose(found[0, 0, 0, 1:], [2, 0.8, *corners[1]], atol=1e-6)
-    np.testing.assert_allclose(found[0, 0, 1, 1:], [1, 0.7, *corners[0]], atol=1e-6)
-    np.testing.assert_array_equal(found[0, 0, 2:], -1)
+    output = run("DetectionOutput", options, scores, priors, x=np.zeros((1, 8), np.float32))
+    assert output.shape == (1, 1, 4, 7)
+    np.testing.assert_allclose(output[0, 0, 0, 1:], [2, 0.8, *corners[1]], atol=1e-6)
+    np.testing.assert_allclose(output[0, 0, 1, 1:], [1, 0.7, *corners[0]], atol=1e-6)
+    np.testing.assert_array_equal(output[0, 0, 2:], -1)
 
 
 def test_proposals() -> None:
@@ -197,12 +197,12 @@ def test_proposals() -> None:
         "scales": [1], "ratios": [1.0], "base_size": 16, "feat_stride": 16, "min_size": 2, "pre_nms_top_n": 10,
         "post_nms_top_n": 3, "nms_thresh": 0.7,
     }  # fmt: skip
-    found = run("Proposal", options, deltas, info, x=scores)
-    np.testing.assert_allclose(found, [[0, 16, 0, 31, 15], [0, 0, 0, 15, 15], [0] * 5], atol=1)
+    output = run("Proposal", options, deltas, info, x=scores)
+    np.testing.assert_allclose(output, [[0, 16, 0, 31, 15], [0, 0, 0, 15, 15], [0] * 5], atol=1)
 
 
 def test_position_sensitive_align_of_a_constant_picture() -> None:
     flat = np.ones((1, 6, 6, 4), np.float32) * np.arange(4, dtype=np.float32)
     options: MaceOptions = {"spatial_scale": 1.0, "output_dim": 1, "group_size": 2}
-    found = run("PSROIAlign", options, np.array([[0, 1, 1, 4, 4]], np.float32), x=flat)
-    np.testing.assert_allclose(found.reshape(2, 2), [[0, 1], [2, 3]], atol=1e-6)
+    output = run("PSROIAlign", options, np.array([[0, 1, 1, 4, 4]], np.float32), x=flat)
+    np.testing.assert_allclose(output.reshape(2, 2), [[0, 1], [2, 3]], atol=1e-6)

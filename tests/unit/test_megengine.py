@@ -73,8 +73,8 @@ def newer(type: str, parameters: Fields, x: Array, constants: list[Array], outpu
 
 
 def run(*given: Any, **more: Any) -> Array:
-    (found,) = evaluate(importers.load(dump(*given, **more)), {"data": given[2]}).values()
-    return found
+    (output,) = evaluate(importers.load(dump(*given, **more)), {"data": given[2]}).values()
+    return output
 
 
 def bins(x: Array, axis: int, count: int) -> Array:
@@ -140,9 +140,9 @@ def test_operators(
 ) -> None:
     count = {"Split": 2, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "BatchNorm": 6}.get(type, 1)
     for file in (dump(type, parameters, x, constants, **more), newer(type, parameters, x, constants, count, **more)):
-        (found,) = evaluate(importers.load(file), {"data": x}).values()
-        assert found.shape == result.shape
-        np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+        (output,) = evaluate(importers.load(file), {"data": x}).values()
+        assert output.shape == result.shape
+        np.testing.assert_allclose(output, result, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,9 @@ FOREIGN: dict[str, tuple[bytes, str, str]] = {
 def test_formats_that_are_known_and_not_read(name: str, tmp_path: Path) -> None:
     data, what, remedy = FOREIGN[name]
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(FormatError) as found:
+    with pytest.raises(FormatError) as error:
         importers.load(tmp_path / name)
-    message = str(found.value)
+    message = str(error.value)
     assert message.startswith(f"{name}: ")
     assert what in message
     assert remedy in message
@@ -116,14 +116,14 @@ def test_a_missing_file_of_data_is_one_problem(tmp_path: Path) -> None:
     importers.load(path)
     for damage, what in ((None, "is missing"), (b"", "would end behind the 0 bytes of 'm.data'")):
         (tmp_path / "m.data").unlink() if damage is None else (tmp_path / "m.data").write_bytes(damage)
-        with pytest.raises(UnsupportedError) as found:
+        with pytest.raises(UnsupportedError) as error:
             importers.load(path)
-        head, *lines = str(found.value).splitlines()
+        head, *lines = str(error.value).splitlines()
         assert head == "m.onnx: 1 problem in this model"
         assert lines[0].startswith("  - initializer 'w0', initializer 'w1', initializer 'w2' and 43 more: ")
         assert what in lines[0]
         assert len(lines) == 1
-        assert len(found.value.problems) == 46
+        assert len(error.value.problems) == 46
 
 
 def test_missing_variables_are_one_problem(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_missing_variables_are_one_problem(tmp_path: Path) -> None:
         nodes.append(tf.node(f"a{i}", "Add", last, f"r{i}"))
         last = f"a{i}"
     folder = tf.saved_model(tmp_path / "net", tf.graph(*nodes), {"y": last}, {})
-    with pytest.raises(UnsupportedError, match="1 problem in this model") as found:
+    with pytest.raises(UnsupportedError, match="1 problem in this model") as error:
         importers.load(folder)
-    assert len(str(found.value).splitlines()) == 2
+    assert len(str(error.value).splitlines()) == 2
 
 
 def test_weights_of_another_caffe_net_are_one_problem() -> None:
@@ -143,9 +143,9 @@ def test_weights_of_another_caffe_net_are_one_problem() -> None:
     for i in range(9):
         options = "convolution_param { num_output: 2 kernel_size: 1 bias_term: false }"
         text += layer("Convolution", options, ("data",), f"t{i}", f"conv{i}")
-    with pytest.raises(UnsupportedError, match=r"conv0 .*conv1 .*conv2 .*and 6 more: has no weights") as found:
+    with pytest.raises(UnsupportedError, match=r"conv0 .*conv1 .*conv2 .*and 6 more: has no weights") as error:
         importers.load(text.encode(), weights=caffemodel({"other": [random(2)]}))
-    assert len(str(found.value).splitlines()) == 2
+    assert len(str(error.value).splitlines()) == 2
 
 
 def test_causes_that_differ_stay_apart() -> None:

@@ -23,8 +23,8 @@ def run(op: str, options: dict[str, str], x: Array = X, **arrays: Array) -> Arra
     inputs: list[Node] = [("null", name, {}, ()) for name in ("data", *arrays)]
     text = mxnet_symbol(*inputs, (op, "y", options, range(len(inputs))))
     graph = importers.load(text, {"data": x.shape}, weights=mxnet_parameters(arrays))
-    (found,) = evaluate(graph, {"data": x}).values()
-    return found
+    (output,) = evaluate(graph, {"data": x}).values()
+    return output
 
 
 @pytest.mark.parametrize("key", ["attrs", "attr", "param"])
@@ -34,11 +34,11 @@ def test_a_network(version: int, key: str) -> None:
     arrays = mxnet_stored()
     graph = importers.load(mxnet_symbol(*MXNET, key=key), {"data": X.shape}, weights=mxnet_parameters(arrays, version))
     assert [v.name for v in graph.inputs] == ["data"]
-    (found,) = evaluate(graph, {"data": X}).values()
+    (output,) = evaluate(graph, {"data": X}).values()
     y = np.einsum("fc,nchw->nfhw", arrays["c_weight"][:, :, 0, 0], X) + arrays["c_bias"].reshape(1, 3, 1, 1)
     mean, variance, beta = (arrays[f"b_{n}"].reshape(1, 3, 1, 1) for n in ("moving_mean", "moving_var", "beta"))
     y = np.maximum((y - mean) / np.sqrt(variance + 0.001) + beta, 0).mean((2, 3))
-    np.testing.assert_allclose(found, np.exp(y) / np.exp(y).sum(), atol=1e-6)
+    np.testing.assert_allclose(output, np.exp(y) / np.exp(y).sum(), atol=1e-6)
 
 
 def test_without_parameters_the_shapes_follow() -> None:
@@ -50,8 +50,8 @@ def test_without_parameters_the_shapes_follow() -> None:
 
 def test_half_precision() -> None:
     weights = RNG.uniform(-1, 1, (2, 4)).astype(np.float16)
-    found = run("FullyConnected", {"num_hidden": "2", "no_bias": "True"}, X[:, :, 0, 0], y_weight=weights)
-    np.testing.assert_allclose(found, X[:, :, 0, 0] @ weights.astype("f4").T, atol=1e-6)
+    output = run("FullyConnected", {"num_hidden": "2", "no_bias": "True"}, X[:, :, 0, 0], y_weight=weights)
+    np.testing.assert_allclose(output, X[:, :, 0, 0] @ weights.astype("f4").T, atol=1e-6)
 
 
 OPTIONS: list[tuple[str, dict[str, str], Any]] = [
@@ -85,9 +85,9 @@ def test_operators(op: str, options: dict[str, str], expected: Any) -> None:
 
 
 def test_full_pooling_rounds_up() -> None:
-    found = run("Pooling", {"kernel": "(3, 3)", "stride": "(2, 2)", "pooling_convention": "full", "pool_type": "max"})
-    assert found.shape == (1, 4, 3, 3)
-    np.testing.assert_array_equal(found[:, :, 2, 0], X[:, :, 4:, :3].max((2, 3)))
+    output = run("Pooling", {"kernel": "(3, 3)", "stride": "(2, 2)", "pooling_convention": "full", "pool_type": "max"})
+    assert output.shape == (1, 4, 3, 3)
+    np.testing.assert_array_equal(output[:, :, 2, 0], X[:, :, 4:, :3].max((2, 3)))
 
 
 def test_several_outputs() -> None:
@@ -112,8 +112,8 @@ def test_refusals() -> None:
     with pytest.raises(ShapeError, match="shape of 'data'"):
         importers.load(mxnet_symbol(*MXNET), weights=mxnet_parameters(mxnet_stored()))
     nodes: list[Node] = [MXNET[0], ("Custom", "a", {}, (0,)), ("Proposal", "b", {}, (1,)), ("relu", "c", {}, (2,))]
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         importers.load(mxnet_symbol(*nodes), {"data": X.shape}, weights=mxnet_parameters())
-    assert [p.where for p in found.value.problems] == ["a (Custom)", "b (Proposal)"]
+    assert [p.where for p in error.value.problems] == ["a (Custom)", "b (Proposal)"]
     with pytest.raises(FormatError, match="truncated"):
         importers.load(mxnet_symbol(*MXNET), {"data": X.shape}, weights=mxnet_parameters(mxnet_stored())[:-60])

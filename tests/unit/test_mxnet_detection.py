@@ -25,8 +25,8 @@ def load(type: str, options: dict[str, str], **inputs: Array) -> Graph:
 
 def run(type: str, options: dict[str, str], **inputs: Array) -> Array:
     graph = load(type, options, **inputs)
-    (found,) = evaluate(graph, {v.name: inputs[v.name] for v in graph.inputs}).values()
-    return found
+    (output,) = evaluate(graph, {v.name: inputs[v.name] for v in graph.inputs}).values()
+    return output
 
 
 def random(*dims: int) -> Array:
@@ -34,14 +34,14 @@ def random(*dims: int) -> Array:
 
 
 def test_boxes_to_begin_with() -> None:
-    found = run(
+    output = run(
         "_contrib_MultiBoxPrior", {"sizes": "(0.2, 0.3)", "ratios": "[1, 4]", "clip": "True"}, x=random(1, 5, 2, 4)
     )
-    assert found.shape == (1, 2 * 4 * 3, 4)
+    assert output.shape == (1, 2 * 4 * 3, 4)
     sizes = np.array([[0.1, 0.2], [0.15, 0.3], [0.2, 0.1]])
     middle = np.array([0.875, 0.75])
     expected = np.hstack([middle - sizes / 2, middle + sizes / 2]).clip(0, 1)
-    np.testing.assert_allclose(found.reshape(2, 4, 3, 4)[1, 3], expected, rtol=1e-5)
+    np.testing.assert_allclose(output.reshape(2, 4, 3, 4)[1, 3], expected, rtol=1e-5)
 
 
 def overlap(a: Array, b: Array) -> float:
@@ -74,12 +74,12 @@ def test_the_end_of_ssd() -> None:
     moves = 0.3 * random(1, count * 4)
     options = {"threshold": "0.3", "nms_threshold": "0.45"}
     inputs = {"cls": probabilities, "loc": moves, "anchors": anchors[None]}
-    found = run("_contrib_MultiBoxDetection", options, **inputs)
+    output = run("_contrib_MultiBoxDetection", options, **inputs)
     expected = expected_rows(probabilities[0], moves.reshape(count, 4), anchors, 0.3, 0.45)
-    assert found.shape == (1, count, 6)
+    assert output.shape == (1, count, 6)
     assert 5 < len(expected) < count
-    np.testing.assert_allclose(found[0, : len(expected)], expected, atol=1e-5)
-    assert (found[0, len(expected) :] == -1).all()
+    np.testing.assert_allclose(output[0, : len(expected)], expected, atol=1e-5)
+    assert (output[0, len(expected) :] == -1).all()
     graph = load("_contrib_MultiBoxDetection", options, **inputs)
     assert find_heads(graph) == Heads("rows", ("y",), pixels=False)
 
@@ -89,25 +89,25 @@ REGIONS = np.array([[0, 0, 0, 8, 6], [0, 4, 2, 20, 14]], np.float32)
 
 def test_pooled_regions() -> None:
     x = random(1, 2, 8, 12)
-    found = run("ROIPooling", {"pooled_size": "(2, 3)", "spatial_scale": "0.5"}, x=x, rois=REGIONS)
-    assert found.shape == (2, 2, 2, 3)
-    np.testing.assert_array_equal(found[0, :, 0, 0], x[0, :, :2, :2].max((1, 2)))  # rows 0..3 and columns 0..4
+    output = run("ROIPooling", {"pooled_size": "(2, 3)", "spatial_scale": "0.5"}, x=x, rois=REGIONS)
+    assert output.shape == (2, 2, 2, 3)
+    np.testing.assert_array_equal(output[0, :, 0, 0], x[0, :, :2, :2].max((1, 2)))  # rows 0..3 and columns 0..4
 
 
 def test_aligned_regions() -> None:
     """Of a picture that rises evenly, a bin has the value in its middle."""
     y, x = np.mgrid[:8, :12].astype(np.float32)
     options = {"pooled_size": "(2, 2)", "spatial_scale": "0.5", "sample_ratio": "2"}
-    found = run("_contrib_ROIAlign", options, x=(10 * y + x)[None, None], rois=REGIONS[:1])
+    output = run("_contrib_ROIAlign", options, x=(10 * y + x)[None, None], rois=REGIONS[:1])
     columns, rows = np.array([1.0, 3.0]), np.array([0.75, 2.25])
-    np.testing.assert_allclose(found[0, 0], 10 * rows[:, None] + columns, rtol=1e-5)
+    np.testing.assert_allclose(output[0, 0], 10 * rows[:, None] + columns, rtol=1e-5)
 
 
 def test_position_sensitive_regions() -> None:
     x = np.arange(8, dtype=np.float32).reshape(1, 8, 1, 1) * np.ones((1, 8, 8, 12), np.float32)
     options = {"pooled_size": "2", "group_size": "2", "output_dim": "2", "spatial_scale": "0.5"}
-    found = run("_contrib_PSROIPooling", options, x=x, rois=REGIONS)
-    np.testing.assert_allclose(found[0], np.arange(8).reshape(2, 2, 2))
+    outputs = run("_contrib_PSROIPooling", options, x=x, rois=REGIONS)
+    np.testing.assert_allclose(outputs[0], np.arange(8).reshape(2, 2, 2))
 
 
 @pytest.mark.parametrize(

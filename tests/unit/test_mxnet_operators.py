@@ -110,8 +110,8 @@ CASES: list[tuple[str, dict[str, Any], list[Array], Array]] = [
 
 @pytest.mark.parametrize(("op", "options", "arrays", "result"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
 def test_operators(op: str, options: dict[str, Any], arrays: list[Array], result: Array) -> None:
-    found = run(op, options, np.asarray(arrays[0], np.float32), *arrays[1:])
-    np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+    output = run(op, options, np.asarray(arrays[0], np.float32), *arrays[1:])
+    np.testing.assert_allclose(output, result, rtol=1e-4, atol=1e-5)
 
 
 def test_constants() -> None:
@@ -121,9 +121,9 @@ def test_constants() -> None:
         ("_ones", "o", {"shape": "(2, 3)"}, ()), ("null", "data", {}, ()), ("broadcast_mul", "m", {}, (2, 1)),
         ("broadcast_add", "n", {}, (4, 0)), ("broadcast_add", "y", {}, (5, 3)),
     )  # fmt: skip
-    (found,) = evaluate(importers.load(symbol, {"data": (2, 3)}, weights=mxnet_parameters()),
+    (output,) = evaluate(importers.load(symbol, {"data": (2, 3)}, weights=mxnet_parameters()),
                         {"data": np.zeros((2, 3), np.float32)}).values()  # fmt: skip
-    np.testing.assert_array_equal(found, [[1, 2, 3]] * 2)
+    np.testing.assert_array_equal(output, [[1, 2, 3]] * 2)
 
 
 @pytest.mark.parametrize("per_group", [False, True])
@@ -152,8 +152,8 @@ def test_attention() -> None:
 def test_sampling() -> None:
     """A picture mirrored, by matrices and by how far its pixels move."""
     theta = np.tile(np.array([-1, 0, 0, 0, 1, 0], np.float32), (2, 1))
-    found = run("SpatialTransformer", {"target_shape": "(6, 5)"}, X, theta)
-    np.testing.assert_allclose(found, X[..., ::-1], atol=1e-5)
+    output = run("SpatialTransformer", {"target_shape": "(6, 5)"}, X, theta)
+    np.testing.assert_allclose(output, X[..., ::-1], atol=1e-5)
     grid = run("GridGenerator", {"transform_type": "affine", "target_shape": "(6, 5)"}, theta)
     np.testing.assert_allclose(run("BilinearSampler", {}, X, grid), X[..., ::-1], atol=1e-5)
     flow = np.zeros((2, 2, 6, 5), np.float32)
@@ -168,10 +168,10 @@ def test_deformable_convolution(modulated: bool) -> None:
     offset[:, 0] = 2
     mask = [np.full((2, 1, 6, 5), 0.5)] if modulated else []
     op = f"_contrib_{'Modulated' if modulated else ''}DeformableConvolution"
-    found = run(op, {"kernel": "(1, 1)", "num_filter": 3, "no_bias": True}, X, offset, *mask, w)
+    output = run(op, {"kernel": "(1, 1)", "num_filter": 3, "no_bias": True}, X, offset, *mask, w)
     moved = np.pad(X[:, :, 2:], ((0, 0), (0, 0), (0, 2), (0, 0)))
     expected = np.einsum("oc,nchw->nohw", w[:, :, 0, 0], moved) * (0.5 if modulated else 1)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 # --------------------------------------------------------------------------------------------------------- boxes
@@ -212,8 +212,8 @@ def test_overlaps() -> None:
 def test_proposals() -> None:
     scores = np.array([0, 0, 0.2, 0.9], np.float32).reshape(1, 2, 1, 2)
     options = {"scales": "(1,)", "ratios": "(1,)", "feature_stride": 16, "rpn_min_size": 2, "rpn_post_nms_top_n": 3}
-    found = run("_contrib_Proposal", options, scores, np.zeros((1, 4, 1, 2)), np.array([[40, 60, 1]]))
-    np.testing.assert_allclose(found, [[0, 16, 0, 31, 15], [0, 0, 0, 15, 15], [0] * 5], atol=1)
+    output = run("_contrib_Proposal", options, scores, np.zeros((1, 4, 1, 2)), np.array([[40, 60, 1]]))
+    np.testing.assert_allclose(output, [[0, 16, 0, 31, 15], [0, 0, 0, 15, 15], [0] * 5], atol=1)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ LIKE_MXNET: list[tuple[str, dict[str, Any], list[Array], Array]] = [
 @pytest.mark.parametrize("case", LIKE_MXNET, ids=lambda case: f"{case[0]} {case[1]}")
 def test_like_mxnet_itself(case: tuple[str, dict[str, Any], list[Array], Array]) -> None:
     op, options, inputs, expected = case
-    found = run(op, options, *inputs)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    output = run(op, options, *inputs)
+    assert output.shape == expected.shape
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_deformed_windows_of_the_first_version_end_at_the_border() -> None:
@@ -261,8 +261,8 @@ def test_deformed_windows_of_the_first_version_end_at_the_border() -> None:
     down = np.array([0.5, 0.75, 0.5, 1.5], np.float32)
     offsets = np.stack([down, np.zeros(4, np.float32)]).reshape(1, 2, 4, 1)
     options = {"kernel": "(1, 1)", "num_filter": "1", "no_bias": "True"}
-    found = run("_contrib_DeformableConvolution", options, x, offsets, np.ones((1, 1, 1, 1)))
-    np.testing.assert_allclose(found.ravel(), [1.5, 2.75, 3.5, 0.0])
+    output = run("_contrib_DeformableConvolution", options, x, offsets, np.ones((1, 1, 1, 1)))
+    np.testing.assert_allclose(output.ravel(), [1.5, 2.75, 3.5, 0.0])
     offsets[0, 0, 3] = 0.5
-    found = run("_contrib_DeformableConvolution", options, x, offsets, np.ones((1, 1, 1, 1)))
-    np.testing.assert_allclose(found.ravel(), [1.5, 2.75, 3.5, 4.0])
+    output = run("_contrib_DeformableConvolution", options, x, offsets, np.ones((1, 1, 1, 1)))
+    np.testing.assert_allclose(output.ravel(), [1.5, 2.75, 3.5, 4.0])

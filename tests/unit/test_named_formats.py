@@ -42,8 +42,8 @@ def test_caffe2_pair(tmp_path: Path) -> None:
     (tmp_path / "init_net.pb").write_bytes(INIT)
     for name in ("predict_net.pb", "init_net.pb", ""):
         graph = importers.load(tmp_path / name, {"x": X.shape})
-        (found,) = evaluate(graph, {"x": X}).values()
-        np.testing.assert_allclose(found, np.maximum(CONVOLVED, 0), atol=1e-6)
+        (output,) = evaluate(graph, {"x": X}).values()
+        np.testing.assert_allclose(output, np.maximum(CONVOLVED, 0), atol=1e-6)
     with pytest.raises(ShapeError, match="shape of 'x'"):
         importers.load(tmp_path)
 
@@ -53,8 +53,8 @@ def test_caffe2_placeholders_say_no_shape() -> None:
     for data in (np.zeros(1, np.float32), np.zeros((1, 9, 9, 9), np.float32)):
         init = caffe2_net([caffe2_fill("x", data), caffe2_fill("w", W), caffe2_fill("b", B)])
         graph = importers.load(PREDICT, {"x": X.shape}, weights=init)
-        (found,) = evaluate(graph, {"x": X}).values()
-        np.testing.assert_allclose(found, np.maximum(CONVOLVED, 0), atol=1e-6)
+        (output,) = evaluate(graph, {"x": X}).values()
+        np.testing.assert_allclose(output, np.maximum(CONVOLVED, 0), atol=1e-6)
         fixed = importers.load(PREDICT, values={"x": X}, weights=init)
         np.testing.assert_allclose(fixed.outputs[0].array, np.maximum(CONVOLVED, 0), atol=1e-6)
     init = caffe2_net([caffe2_fill("x", np.zeros(1, np.float32)), caffe2_fill("w", W), caffe2_fill("b", B)])
@@ -64,8 +64,8 @@ def test_caffe2_placeholders_say_no_shape() -> None:
 
 def run_caffe2(type: str, **options: Option) -> Array:
     predict = caffe2_net([caffe2_operator(type, ["x"], ["y"], **options)], ["x"], ["y"])
-    (found,) = evaluate(importers.load(predict, {"x": X.shape}), {"x": X}).values()
-    return found
+    (output,) = evaluate(importers.load(predict, {"x": X.shape}), {"x": X}).values()
+    return output
 
 
 def test_caffe2_operators() -> None:
@@ -74,17 +74,17 @@ def test_caffe2_operators() -> None:
     np.testing.assert_array_equal(
         run_caffe2("ResizeNearest", width_scale=2.0, height_scale=3.0), X.repeat(3, 2).repeat(2, 3)
     )
-    found = run_caffe2("MaxPool", kernel=3, stride=2, legacy_pad=3)
-    np.testing.assert_array_equal(found[:, :, 2, 0], X[:, :, 4:, :3].max((2, 3)))
+    output = run_caffe2("MaxPool", kernel=3, stride=2, legacy_pad=3)
+    np.testing.assert_array_equal(output[:, :, 2, 0], X[:, :, 4:, :3].max((2, 3)))
     flat = np.exp(X.reshape(1, -1))
     np.testing.assert_allclose(run_caffe2("Softmax").ravel(), (flat / flat.sum()).ravel(), atol=1e-6)
 
 
 def test_caffe2_refusals() -> None:
     operators = [caffe2_operator("Odd", ["x"], ["y"]), caffe2_operator("Odder", ["y"], ["z"])]
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         importers.load(caffe2_net(operators, ["x"], ["z"]), {"x": X.shape})
-    assert [p.where for p in found.value.problems] == ["Odd_0 (Odd)", "Odder_1 (Odder)"]
+    assert [p.where for p in error.value.problems] == ["Odd_0 (Odd)", "Odder_1 (Odder)"]
 
 
 # ---------------------------------------------------------------------------------------------- Paddle
@@ -105,16 +105,16 @@ def test_paddle_parameters_apart_and_together(tmp_path: Path) -> None:
     (together / "net.pdmodel").write_bytes(PADDLE)
     (together / "net.pdiparams").write_bytes(paddle_tensor(B) + paddle_tensor(W))
     for path in (apart, together, together / "net.pdiparams"):
-        (found,) = evaluate(importers.load(path), {"x": X}).values()
-        np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
+        (output,) = evaluate(importers.load(path), {"x": X}).values()
+        np.testing.assert_allclose(output, CONVOLVED, atol=1e-6)
     assert importers.load(apart, {"x": (2, 4, 6, 5)}).outputs[0].type.dims == (2, 3, 6, 5)
     assert importers.load(PADDLE).incomplete
 
 
 def run_paddle(type: str, **options: Option) -> Array:
     program = paddle(paddle_operator(type, {"X": "x"}, {"Out": "y"}, **options))
-    (found,) = evaluate(importers.load(program), {"x": X}).values()
-    return found
+    (output,) = evaluate(importers.load(program), {"x": X}).values()
+    return output
 
 
 def test_paddle_operators() -> None:
@@ -123,8 +123,8 @@ def test_paddle_operators() -> None:
     np.testing.assert_array_equal(
         run_paddle("pad2d", paddings=[1, 0, 0, 2], mode="edge"), np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 2)), "edge")
     )
-    found = run_paddle("nearest_interp_v2", out_h=12, out_w=10, align_corners=0)
-    np.testing.assert_array_equal(found, X.repeat(2, 2).repeat(2, 3))
+    output = run_paddle("nearest_interp_v2", out_h=12, out_w=10, align_corners=0)
+    np.testing.assert_array_equal(output, X.repeat(2, 2).repeat(2, 3))
     np.testing.assert_allclose(run_paddle("dropout", dropout_prob=0.25), 0.75 * X, atol=1e-6)
     np.testing.assert_array_equal(run_paddle("slice", axes=[1], starts=[1], ends=[2], decrease_axis=[1]), X[:, 1])
 
@@ -147,8 +147,8 @@ def test_oneflow(tmp_path: Path) -> None:
     (tmp_path / "w" / "out").write_bytes(np.ascontiguousarray(w).tobytes())
     (tmp_path / "w" / "meta").write_text("shape {\n  dim: 2\n  dim: 4\n}\ndata_type: kFloat\n")
     x = X[0, :1, 0, :4]
-    (found,) = evaluate(importers.load(tmp_path), {"x": x}).values()
-    np.testing.assert_allclose(found, np.maximum(2 * x @ w.T, 0), atol=1e-6)
+    (output,) = evaluate(importers.load(tmp_path), {"x": x}).values()
+    np.testing.assert_allclose(output, np.maximum(2 * x @ w.T, 0), atol=1e-6)
     (tmp_path / "w" / "out").write_bytes(bytes(12))
     with pytest.raises((UnsupportedError, FormatError), match="does not hold"):
         importers.load(tmp_path)

@@ -23,8 +23,8 @@ CONV = "0=4 1=3 4=1 5=1 6=108 9=1"
 
 
 def run(param: bytes, weights: bytes = b"", x: Array = X) -> Array:
-    (found,) = evaluate(importers.load(param, weights=weights or b"\0"), {"data": x}).values()
-    return found
+    (output,) = evaluate(importers.load(param, weights=weights or b"\0"), {"data": x}).values()
+    return output
 
 
 def expected(w: Array) -> Array:
@@ -56,8 +56,8 @@ def test_int8_weights() -> None:
     small = np.round(W * scales[:, None, None, None]).astype(np.int8)
     stored = struct.pack("<I", 0x000D4B38) + small.tobytes() + B.tobytes()
     stored += scales.astype("<f4").tobytes() + struct.pack("<f", 50.0)
-    found = run(ncnn_net(f"Convolution c 1 1 data y {CONV} 8=2"), stored)
-    assert difference(found, expected((small / scales[:, None, None, None]).astype(np.float32))) < 1e-6
+    output = run(ncnn_net(f"Convolution c 1 1 data y {CONV} 8=2"), stored)
+    assert difference(output, expected((small / scales[:, None, None, None]).astype(np.float32))) < 1e-6
 
 
 def test_weights_by_table() -> None:
@@ -80,9 +80,9 @@ def test_binary_param() -> None:
     weights = bytes(4) + W.tobytes() + B.tobytes()
     graph = importers.load(head + given + conv + power, weights=weights)
     assert [v.name for v in (*graph.inputs, *graph.outputs)] == ["blob_0", "blob_2"]
-    (found,) = evaluate(graph, {"blob_0": X}).values()
+    (output,) = evaluate(graph, {"blob_0": X}).values()
     text = ncnn_net("Convolution c 1 1 data y 0=4 1=3 4=1 5=1 6=108 9=2 -23310=1,0.25", "Power p 1 1 y z 1=2.0")
-    np.testing.assert_allclose(found, run(text, weights), atol=1e-6)
+    np.testing.assert_allclose(output, run(text, weights), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_layers(line: str, result: Array) -> None:
 def test_broadcasting_lies_along_the_outermost_axis_that_fits() -> None:
     line = ("Pooling p 1 1 data a 0=1 4=1", "Split s 1 2 data b c", "BinaryOp m 2 1 b a y 0=2")
     graph = importers.load(ncnn_net(*line), weights=b"\0")
-    found = evaluate(graph, {"data": X})
-    np.testing.assert_allclose(found["y"], X * X.mean((2, 3), keepdims=True), atol=1e-6)
+    outputs = evaluate(graph, {"data": X})
+    np.testing.assert_allclose(outputs["y"], X * X.mean((2, 3), keepdims=True), atol=1e-6)
 
 
 def test_files_find_each_other(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_files_find_each_other(tmp_path: Path) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         importers.load(ncnn_net("Requantize q 1 1 data a", "ReLU r 1 1 a b", "Proposal p 1 1 b y"), weights=b"\0")
-    assert [p.where for p in found.value.problems] == ["q (Requantize)", "p (Proposal)"]
+    assert [p.where for p in error.value.problems] == ["q (Requantize)", "p (Proposal)"]
     with pytest.raises(ShapeError, match=r"--shape data=1,3,N,N"):
         importers.load(ncnn_net(f"Convolution c 1 1 data y {CONV}", shape=""), weights=b"\0")
     with pytest.raises((UnsupportedError, FormatError), match="end too early"):
@@ -145,6 +145,6 @@ def test_refusals() -> None:
     ],
 )
 def test_files_of_before_the_magic_number_are_refused_as_ncnn_refuses_them(text: str, what: str) -> None:
-    with pytest.raises(FormatError, match="of before 2017, which ncnn itself refuses") as found:
+    with pytest.raises(FormatError, match="of before 2017, which ncnn itself refuses") as error:
         importers.load(text.encode())
-    assert what in str(found.value)
+    assert what in str(error.value)

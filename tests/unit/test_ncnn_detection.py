@@ -21,8 +21,8 @@ def run(param: bytes, **inputs: Array) -> Array:
     """The only output; inputs that only lend their shape are zeros."""
     graph = importers.load(param, weights=b"\0")
     zeros = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
-    (found,) = evaluate(graph, {**zeros, **inputs}).values()
-    return found
+    (output,) = evaluate(graph, {**zeros, **inputs}).values()
+    return output
 
 
 def sigmoid(x: Array) -> Array:
@@ -71,11 +71,11 @@ def test_yolo_v3_of_two_maps() -> None:
         second[0], pairs[[0, 1]] / picture, 3, True, 0.4
     )
     expected = thinned(rows, 0.3)
-    found = run(net, data=first, more=second)
-    assert found.shape == (1, min(300, 2 * 6 + 2 * 24), 6)
+    output = run(net, data=first, more=second)
+    assert output.shape == (1, min(300, 2 * 6 + 2 * 24), 6)
     assert len(expected) > 3
-    np.testing.assert_allclose(found[0, : len(expected)], expected, atol=1e-5)
-    assert not found[0, len(expected) :].any()
+    np.testing.assert_allclose(output[0, : len(expected)], expected, atol=1e-5)
+    assert not output[0, len(expected) :].any()
 
 
 def test_yolo_v2() -> None:
@@ -102,22 +102,22 @@ SSD = (
 
 def test_prior_boxes() -> None:
     """A map of 3 x 2 places on a picture of 60 x 40: squares of 12 and sqrt(12 * 20), then 2:1 and 1:2."""
-    found = run(ncnn_net(*SSD, shape="0=3 1=2 2=1"))
-    boxes = found[0, 0].reshape(2, 3, 4, 4)
+    output = run(ncnn_net(*SSD, shape="0=3 1=2 2=1"))
+    boxes = output[0, 0].reshape(2, 3, 4, 4)
     root = np.sqrt([1, 12 * 20 / 144, 2, 0.5])
     sizes = 12 * np.stack([root, np.array([root[0], root[1], 1 / root[2], 1 / root[3]])], -1)
     middle = np.array([50, 10])  # of the third place of the first row
     np.testing.assert_allclose(
         boxes[0, 2] * [60, 40, 60, 40], np.hstack([middle - sizes / 2, middle + sizes / 2]), rtol=1e-5
     )
-    np.testing.assert_allclose(found[0, 1, :8], [0.1, 0.1, 0.2, 0.2] * 2)
+    np.testing.assert_allclose(output[0, 1, :8], [0.1, 0.1, 0.2, 0.2] * 2)
 
 
 def test_boxes_as_mxnet_has_them() -> None:
     line = "PriorBox b 1 1 data out -23300=2,0.2,0.3 -23302=2,1,4 9=-233 10=-233 13=0.5"
-    found = run(ncnn_net(line, shape="0=4 1=2 2=1"))
-    assert found.shape == (1, 4 * 8 * 3)
-    first = found.reshape(2, 4, 3, 4)[1, 3]
+    output = run(ncnn_net(line, shape="0=4 1=2 2=1"))
+    assert output.shape == (1, 4 * 8 * 3)
+    first = output.reshape(2, 4, 3, 4)[1, 3]
     middle = [0.875, 0.75]
     sizes = np.array([[0.1, 0.2], [0.15, 0.3], [0.2, 0.1]])
     np.testing.assert_allclose(first, np.hstack([middle - sizes / 2, middle + sizes / 2]), rtol=1e-5)
@@ -135,10 +135,10 @@ def test_ssd_ends_in_rows() -> None:
     scores = np.tile(np.array([1, 0, 0], np.float32), (24, 1))
     scores[5], scores[22] = [0.1, 0.1, 0.8], [0.3, 0.7, 0]
     assert find_heads(importers.load(net)) is not None
-    found = run(net, location=np.zeros((1, 96), np.float32), confidence=scores.reshape(1, -1))
-    assert found.shape == (1, 5, 6)
-    np.testing.assert_allclose(found[0, :2, :2], [[2, 0.8], [1, 0.7]])
-    assert (found[0, 2:] == -1).all()
+    output = run(net, location=np.zeros((1, 96), np.float32), confidence=scores.reshape(1, -1))
+    assert output.shape == (1, 5, 6)
+    np.testing.assert_allclose(output[0, :2, :2], [[2, 0.8], [1, 0.7]])
+    assert (output[0, 2:] == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_masks_written_as_the_bits_of_floats() -> None:
     """As the tools wrote that made the files of Yolo-Fastest: 1073741824 is 2.0."""
     x = RNG.uniform(-1, 1, (1, 3 * 9, 2, 3)).astype(np.float32)
     anchors = ",".join(f"{n}.0" for n in ANCHORS * 2)
-    found = []
+    outputs = []
     for mask in ("2.0,0.0,4.0", "1073741824,0,1082130432", "2,0,4"):
         line = f"Yolov3DetectionOutput d 1 1 data out 0=4 1=3 2=0.1 -23304=12,{anchors} -23305=3,{mask} -23306=1,8.0"
-        found.append(run(ncnn_net(line, shape="0=3 1=2 2=27"), data=x))
-    assert found[0].size
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+        outputs.append(run(ncnn_net(line, shape="0=3 1=2 2=27"), data=x))
+    assert outputs[0].size
+    np.testing.assert_array_equal(outputs[1], outputs[0])
+    np.testing.assert_array_equal(outputs[2], outputs[0])

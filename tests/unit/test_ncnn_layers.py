@@ -102,8 +102,8 @@ def spectra(x: Array, n: int, hop: int, power: int) -> Array:
     padded = np.pad(x[0], n // 2, mode="reflect")
     window = 0.5 * (1 - np.cos(2 * np.pi * np.arange(n) / n))
     frames = [np.fft.rfft(padded[a : a + n] * window) for a in range(0, len(padded) - n + 1, hop)]
-    found = np.stack(frames, 1)[None]
-    return np.stack([found.real, found.imag], -1) if power == 0 else np.abs(found) ** power
+    output = np.stack(frames, 1)[None]
+    return np.stack([output.real, output.imag], -1) if power == 0 else np.abs(output) ** power
 
 
 FLAT = rand(1, 30)
@@ -202,8 +202,8 @@ def _expected(line: str, inputs: list[Array], weights: bytes, result: Array) -> 
 
 @pytest.mark.parametrize(("line", "inputs", "weights", "result"), CASES, ids=[c[0].split()[0] for c in CASES])
 def test_layers(line: str, inputs: list[Array], weights: bytes, result: Array) -> None:
-    found = run(line, *inputs, weights=weights)
-    np.testing.assert_allclose(found, _expected(line, inputs, weights, result), rtol=1e-4, atol=1e-5)
+    output = run(line, *inputs, weights=weights)
+    np.testing.assert_allclose(output, _expected(line, inputs, weights, result), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("quantised", [False, True])
@@ -224,13 +224,13 @@ def test_attention_with_a_mask(quantised: bool) -> None:
     else:
         file = b"".join(stored(w) + stored(b, plain=True) for w, b in zip(weights, biases, strict=True))
     line = f"MultiHeadAttention m 3 1 x0 x1 x2 y 0=8 1=2 2=48 3=5 4=5 5=1 18={2 * quantised}"
-    found = run(line, q, k, mask, weights=file)
+    output = run(line, q, k, mask, weights=file)
     heads = [
         (x @ w.T + b).reshape(1, -1, 2, 4).swapaxes(1, 2) for x, w, b in zip((q, k, k), weights, biases, strict=False)
     ]
     scores = heads[0] @ heads[1].swapaxes(2, 3) / 2 + mask[:, None]
     y = (softmax(scores) @ heads[2]).swapaxes(1, 2).reshape(1, 3, 8) @ weights[3].T + biases[3]
-    np.testing.assert_allclose(found, y, atol=1e-4)
+    np.testing.assert_allclose(output, y, atol=1e-4)
 
 
 def test_attention_goes_on_from_what_was() -> None:
@@ -255,29 +255,29 @@ def test_places_that_move() -> None:
     offsets = np.zeros((1, 2, 6, 5), np.float32)
     offsets[0, 1] = 1
     factors = rand(1, 1, 6, 5)
-    found = run("DeformableConv2D d 3 1 x0 x1 x2 y 0=2 1=1 6=8", X, offsets, factors, weights=weights)
+    output = run("DeformableConv2D d 3 1 x0 x1 x2 y 0=2 1=1 6=8", X, offsets, factors, weights=weights)
     moved = np.pad(X, ((0, 0), (0, 0), (0, 0), (0, 1)))[..., 1:] * factors
-    np.testing.assert_allclose(found, np.einsum("oc,nchw->nohw", w[:, :, 0, 0], moved), atol=1e-5)
+    np.testing.assert_allclose(output, np.einsum("oc,nchw->nohw", w[:, :, 0, 0], moved), atol=1e-5)
 
 
 def test_grid_sample_at_pixels() -> None:
     rows, columns = np.array([[0, 5, 2, 3]] * 3), np.array([[4, 0, 1, 2]] * 3)
     grid = np.stack([columns / 2 - 1, rows / 2.5 - 1], -1)[None].astype(np.float32)
-    found = run("GridSample g 2 1 x0 x1 y 0=1 1=1 2=1", X, grid)
-    np.testing.assert_allclose(found, X[:, :, rows, columns], atol=1e-5)
+    output = run("GridSample g 2 1 x0 x1 y 0=1 1=1 2=1", X, grid)
+    np.testing.assert_allclose(output, X[:, :, rows, columns], atol=1e-5)
     turned_grid = np.ascontiguousarray(grid.transpose(0, 3, 1, 2))
-    np.testing.assert_allclose(run("GridSample g 2 1 x0 x1 y 0=2 1=2 2=1 3=1", X, turned_grid), found, atol=1e-5)
+    np.testing.assert_allclose(run("GridSample g 2 1 x0 x1 y 0=2 1=2 2=1 3=1", X, turned_grid), output, atol=1e-5)
 
 
 def test_one_region() -> None:
     region = np.array([[0, 1, 3, 4]], np.float32)
-    found = run("ROIPooling r 2 1 x0 x1 y 0=2 1=2 2=1.0", X, region)
-    np.testing.assert_allclose(found, X[:, :, 1:5, :4].reshape(1, 4, 2, 2, 2, 2).max((3, 5)), atol=1e-6)
-    found = run("ROIAlign r 2 1 x0 x1 y 0=1 1=1 2=1.0 3=1 4=1 5=1", X, np.array([[1, 2, 2, 3]], np.float32))
-    np.testing.assert_allclose(found, X[:, :, 2:3, 1:2], atol=1e-6)
-    found = run("PSROIPooling r 2 1 x0 x1 y 0=2 1=2 2=1.0 3=1", X, np.array([[0, 0, 3, 3]], np.float32))
+    output = run("ROIPooling r 2 1 x0 x1 y 0=2 1=2 2=1.0", X, region)
+    np.testing.assert_allclose(output, X[:, :, 1:5, :4].reshape(1, 4, 2, 2, 2, 2).max((3, 5)), atol=1e-6)
+    output = run("ROIAlign r 2 1 x0 x1 y 0=1 1=1 2=1.0 3=1 4=1 5=1", X, np.array([[1, 2, 2, 3]], np.float32))
+    np.testing.assert_allclose(output, X[:, :, 2:3, 1:2], atol=1e-6)
+    output = run("PSROIPooling r 2 1 x0 x1 y 0=2 1=2 2=1.0 3=1", X, np.array([[0, 0, 3, 3]], np.float32))
     parts = [X[0, 2 * i + j, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean() for i in range(2) for j in range(2)]
-    np.testing.assert_allclose(found.ravel(), parts, atol=1e-6)
+    np.testing.assert_allclose(output.ravel(), parts, atol=1e-6)
 
 
 def test_int8_of_recurrent_layers() -> None:
@@ -287,13 +287,13 @@ def test_int8_of_recurrent_layers() -> None:
     small = [np.round(m * s[:, None]).astype(np.int8) for m, s in zip((w, r), scales, strict=True)]
     packed = [struct.pack("<I", 0x000D4B38) + m.tobytes() + bytes(-m.size % 4) for m in small]
     file = packed[0] + stored(b) + packed[1] + stored(*scales, plain=True)
-    found = run("RNN r 1 1 x0 y 0=3 1=24 8=1", S, weights=file)
+    outputs = run("RNN r 1 1 x0 y 0=3 1=24 8=1", S, weights=file)
     w, r = (m / s[:, None] for m, s in zip(small, scales, strict=True))
     state, rows = np.zeros(3), []
     for x in S[0]:
         state = np.tanh(w @ x + b + r @ state)
         rows.append(state)
-    np.testing.assert_allclose(found[0], rows, atol=1e-5)
+    np.testing.assert_allclose(outputs[0], rows, atol=1e-5)
 
 
 @pytest.mark.parametrize(

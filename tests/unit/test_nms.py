@@ -43,14 +43,14 @@ def test_tensorflow(version: int, most: int) -> None:
     op = node("s", f"NonMaxSuppressionV{version}", "boxes", "scores", *names, pad_to_max_output_size=True)
     outputs = ["s", "s:1", "s:2"][: version - 2]
     data = graph(placeholder("boxes", 20, 4), placeholder("scores", 20), *limits(most, *floats), op)
-    found = list(evaluate(importers.load(data, outputs=outputs), {"boxes": BOXES, "scores": SCORES[:, 0]}).values())
+    results = list(evaluate(importers.load(data, outputs=outputs), {"boxes": BOXES, "scores": SCORES[:, 0]}).values())
     expected = kept(SCORES[:, 0], most, 0.3, 0.25)
     assert 4 < len(expected) <= most
-    np.testing.assert_array_equal(found[0], expected + [0] * (most - len(expected)))
+    np.testing.assert_array_equal(results[0], expected + [0] * (most - len(expected)))
     if version == 5:
-        np.testing.assert_array_equal(found[1], [*SCORES[expected, 0], *[0] * (most - len(expected))])
-    assert found[-1] == len(expected)
-    assert found[0].dtype == found[-1].dtype == np.int32
+        np.testing.assert_array_equal(results[1], [*SCORES[expected, 0], *[0] * (most - len(expected))])
+    assert results[-1] == len(expected)
+    assert results[0].dtype == results[-1].dtype == np.int32
 
 
 def test_a_result_of_unknown_length() -> None:
@@ -88,7 +88,7 @@ def test_tflite() -> None:
     outs = [model.tensor("numbers", (6,), "i32"), model.tensor("kept", (6,)), model.tensor("count", (), "i32")]
     model.add("NON_MAX_SUPPRESSION_V5", [boxes, scores, *given], outs)
     loaded = importers.load(model.bytes([boxes, scores], outs))
-    found = evaluate(loaded, {"boxes": BOXES, "scores": SCORES[:, 1]})
+    outputs = evaluate(loaded, {"boxes": BOXES, "scores": SCORES[:, 1]})
     expected = kept(SCORES[:, 1], 6, 0.3, 0.25)
-    np.testing.assert_array_equal(found["numbers"], expected + [0] * (6 - len(expected)))
-    assert found["count"] == len(expected)
+    np.testing.assert_array_equal(outputs["numbers"], expected + [0] * (6 - len(expected)))
+    assert outputs["count"] == len(expected)

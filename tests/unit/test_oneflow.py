@@ -38,8 +38,8 @@ def run(folder: Path, op: str, attributes: str, inputs: list[Array], parameters:
     lines.append(f'%o = "oneflow.output"(%y) {{op_name = "o"}} : () -> {made}')
     body = "\n".join(["oneflow.job @G() {", *lines, f"oneflow.return %o : {made}", "}"])
     (folder / "model.mlir").write_text(body)
-    (found,) = evaluate(importers.load(folder), {f"v{i}": x for i, x in enumerate(inputs)}).values()
-    return found
+    (output,) = evaluate(importers.load(folder), {f"v{i}": x for i, x in enumerate(inputs)}).values()
+    return output
 
 
 def bins(x: Array, axis: int, count: int) -> Array:
@@ -133,19 +133,19 @@ def test_operations(
 ) -> None:
     if op == "where":
         parameters, result = [X > 0], np.where(X > 0, X, P)
-        found = run(tmp_path, op, attributes, [X > 0, X, P], [], result)
+        output = run(tmp_path, op, attributes, [X > 0, X, P], [], result)
     else:
-        found = run(tmp_path, op, attributes, inputs, parameters, np.asarray(result))
-    assert found.shape == result.shape
-    np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+        output = run(tmp_path, op, attributes, inputs, parameters, np.asarray(result))
+    assert output.shape == result.shape
+    np.testing.assert_allclose(output, result, rtol=1e-4, atol=1e-5)
 
 
 def test_constants(tmp_path: Path) -> None:
-    found = run(tmp_path, "constant", "floating_value = 0.5 : f64, is_floating_value = true, ", [], [], M)
-    np.testing.assert_array_equal(found, np.full_like(M, 0.5))
+    output = run(tmp_path, "constant", "floating_value = 0.5 : f64, is_floating_value = true, ", [], [], M)
+    np.testing.assert_array_equal(output, np.full_like(M, 0.5))
     row = np.array([3, 5, 7])
-    found = run(tmp_path, "arange", "integer_start = 3 : si64, integer_delta = 2 : si64, ", [], [], row)
-    np.testing.assert_array_equal(found, row)
+    output = run(tmp_path, "arange", "integer_start = 3 : si64, integer_delta = 2 : si64, ", [], [], row)
+    np.testing.assert_array_equal(output, row)
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ def test_unbound_graph_is_loaded_and_bound_later() -> None:
 
 def test_every_unbound_dimension_is_listed() -> None:
     made = model([node("Add", ["a", "b"], ["y"])], {"a": ("n", None), "b": None}, ["y"])
-    with pytest.raises(ShapeError) as found:
+    with pytest.raises(ShapeError) as error:
         bind(load(made))
-    assert "a: f32[n,a_dim_1]" in str(found.value)
-    assert "b: f32[...]" in str(found.value)
+    assert "a: f32[n,a_dim_1]" in str(error.value)
+    assert "b: f32[...]" in str(error.value)
     assert [v.type.dims for v in load(made, shapes={"a": (2, 3), "b": (3,)}).inputs] == [(2, 3), (3,)]
 
 
@@ -265,13 +265,13 @@ def test_all_problems_at_once() -> None:
     ]
     made = model(nodes, {"x": (1, 2, 8, 8)}, ["y"], {"w": random(3, 2, 3, 3), "half": random(3, 2, 3, 3)})
     made.graph.initializer.append(TensorProto(name="bf", data_type=TensorProto.COMPLEX64, dims=[1], float_data=[0, 1]))
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         load(made)
-    assert [p.where for p in found.value.problems] == [
+    assert [p.where for p in error.value.problems] == [
         "initializer 'bf'", "the_a (ImageDecoder)", "the_c (Loop)", "the_d (Conv)", "the_e (FusedThing)",
         "the_f (Relu)",
     ]  # fmt: skip
-    text = str(found.value)
+    text = str(error.value)
     assert "fancy=3" in text
     assert "'com.example'" in text
     assert "COMPLEX64 is not supported" in text
@@ -288,9 +288,9 @@ def test_what_follows_a_problem_is_no_problem() -> None:
         node("LpNormalization", ["x"], ["d"], axis=7),
         node("Sum", ["c", "d"], ["y"]),
     ]
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         load(model(nodes, {"x": (1, 2, 8, 8)}, ["y"], {"w": random(1, 4, 4)}))
-    assert [p.where for p in found.value.problems] == ["the_a (FusedThing)", "the_d (LpNormalization)"]
+    assert [p.where for p in error.value.problems] == ["the_a (FusedThing)", "the_d (LpNormalization)"]
 
 
 def test_shapes_that_an_operator_needs_are_asked_for() -> None:

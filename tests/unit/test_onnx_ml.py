@@ -42,10 +42,10 @@ def agrees(
     data = made(type, inputs, named, version, **attributes)
     shapes: dict[str, Any] = {n: a.shape for n, a in inputs.items()}
     graph = tenon.load(data, shapes=shapes)
-    found = evaluate(graph, {n: encoded(a, 64) if a.dtype == object else a for n, a in inputs.items()})
+    results = evaluate(graph, {n: encoded(a, 64) if a.dtype == object else a for n, a in inputs.items()})
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     for name, expected in zip(named, session.run(None, dict(inputs)), strict=True):
-        ours = decoded(found[name]) if name in graph.strings else found[name]
+        ours = decoded(results[name]) if name in graph.strings else results[name]
         assert ours.shape == expected.shape
         if ours.dtype == object or ours.dtype.kind == "i":
             assert ours.tolist() == expected.tolist()

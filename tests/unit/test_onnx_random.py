@@ -48,8 +48,8 @@ def test_seeds_and_names_decide() -> None:
     assert (a != c).all()
     assert a[:3] == pytest.approx([-0.5084251, 1.3065683, 0.09987186])  # what a bundle holds never changes
     nodes = [node("RandomNormal", [], [name], shape=[8]) for name in ("p", "q")]
-    found = evaluate(tenon.load(model(nodes, {}, ["p", "q"]).SerializeToString()), {})
-    assert (found["p"] != found["q"]).all()
+    outputs = evaluate(tenon.load(model(nodes, {}, ["p", "q"]).SerializeToString()), {})
+    assert (outputs["p"] != outputs["q"]).all()
 
 
 def test_bernoulli() -> None:

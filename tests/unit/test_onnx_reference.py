@@ -152,8 +152,8 @@ def test_slices_of_any_bounds(n: int, step: int) -> None:
     for start in EXTREME:
         for end in EXTREME:
             given = [np.array([k], np.int64) for k in (start, end, 0, step)]
-            (found,) = Slice().evaluate([x, *given])
-            assert found.tolist() == by_the_text(n, start, end, step), (start, end)
+            (output,) = Slice().evaluate([x, *given])
+            assert output.tolist() == by_the_text(n, start, end, step), (start, end)
             if step > 0 or start >= -n:
                 compare(Slice(), [x, *given], (1, 2, 3, 4))
 

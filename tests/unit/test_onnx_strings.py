@@ -62,13 +62,13 @@ def run(
     """The outputs of one node, computed by the references of the operators that it is spelled out in."""
     graph = graph_of(model(type, inputs, outputs, **given), inputs, width)
     fed = {name: encoded(a, width) if a.dtype == object else a for name, a in inputs.items()}
-    found = evaluate(graph, fed)
+    actual = evaluate(graph, fed)
     results = []
     for name in outputs:
-        array = found[name]
+        array = actual[name]
         if name in graph.extents:
             axis, count = graph.extents[name]
-            array = np.take(array, range(int(found[count])), axis)
+            array = np.take(array, range(int(actual[count])), axis)
         results.append(decoded(array) if name in graph.strings else array)
     return results
 
@@ -195,14 +195,14 @@ def test_other_casts() -> None:
 def test_moving(type: str, more: list[Any], attributes: dict[str, Any]) -> None:
     x = strings("a", "bb", "", "été", "d", "ee").reshape(2, 3)
     constants = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(more)}
-    (found,) = run(type, {"x": x}, constants=constants, **attributes)
+    (output,) = run(type, {"x": x}, constants=constants, **attributes)
     expected = {
         "Identity": x, "Reshape": x.reshape(3, -1), "Flatten": x, "Transpose": x.T, "Unsqueeze": x[None, :, :, None],
         "Slice": x[:, 1:], "Gather": x[:, [[2, 0]]], "Expand": np.broadcast_to(x, (2, 2, 3)), "Shape": np.array([3]),
         "Size": np.array(6),
     }[type]  # fmt: skip
-    assert found.shape == expected.shape
-    assert found.tolist() == expected.tolist()
+    assert output.shape == expected.shape
+    assert output.tolist() == expected.tolist()
 
 
 def test_joining_and_choosing() -> None:
@@ -264,8 +264,8 @@ def test_models_are_cut_at_strings_that_are_declared(declared: bool) -> None:
         return
     part = tenon.load(data, shapes=shapes, inputs=["twice", "x"])
     assert part.strings == {"twice", "x", "y"}
-    found = evaluate(part, {"twice": encoded(strings("abab", ""), 8), "x": encoded(strings("ab", "c"), 4)})
-    assert decoded(found["y"]).tolist() == ["ababab", "c"]
+    outputs = evaluate(part, {"twice": encoded(strings("abab", ""), 8), "x": encoded(strings("ab", "c"), 4)})
+    assert decoded(outputs["y"]).tolist() == ["ababab", "c"]
 
 
 def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
     bundle = tenon.compile(graph_of(model("StringSplit", x, ("y", "n")), x), name="words")
     assert "strings in UTF-8 along the last axis" in bundle.header
     engine = tenon.open(bundle.save(tmp_path / "words"))
-    found = engine.run(x)
-    assert found["y"].tolist() == [["one", "two"], ["three", ""], ["", ""]]
-    assert found["n"].tolist() == [2, 1, 0]
+    outputs = engine.run(x)
+    assert outputs["y"].tolist() == [["one", "two"], ["three", ""], ["", ""]]
+    assert outputs["n"].tolist() == [2, 1, 0]
     assert engine.run(np.array(["a b", "c d", "e"]))["y"].tolist() == [["a", "b"], ["c", "d"], ["e", ""]]
     assert engine.run(encoded(strings("1", "2", "3"), WIDTH))["y"].tolist() == [["1"], ["2"], ["3"]]
     assert engine.inputs["x"].shape == (3, WIDTH)

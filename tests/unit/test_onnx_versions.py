@@ -35,8 +35,8 @@ def changes() -> Iterator[tuple[Change, str]]:
     versions: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for schema in onnx.defs.get_all_schemas_with_history():
         versions[schema.domain, schema.name].append(schema)
-    for (_, name), found in versions.items():
-        ordered = sorted(found, key=lambda schema: schema.since_version)
+    for (_, name), output in versions.items():
+        ordered = sorted(output, key=lambda schema: schema.since_version)
         for before, after in pairwise(ordered):
             for key in {*before.attributes, *after.attributes}:
                 a, b = before.attributes.get(key), after.attributes.get(key)

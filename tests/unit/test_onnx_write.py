@@ -39,8 +39,8 @@ def check(graph: Graph, tolerance: float = 1e-5) -> onnx.ModelProto:
     inputs = random_inputs(graph)
     expected = evaluate(graph, inputs)
     assert [o.name for o in model.graph.output] == list(expected) or len(set(expected)) < len(graph.outputs)
-    for name, found in zip(expected, onnxruntime(model, inputs), strict=False):
-        assert difference(found, expected[name]) < tolerance
+    for name, outputs in zip(expected, onnxruntime(model, inputs), strict=False):
+        assert difference(outputs, expected[name]) < tolerance
     again = evaluate(importers.load(model.SerializeToString()), inputs)
     for name, array in expected.items():
         assert difference(again[name], array) < tolerance
@@ -90,8 +90,8 @@ def test_outputs_that_no_node_makes() -> None:
     graph.outputs = [x, graph.constant("c", np.arange(4)), x]
     model = to_onnx(graph)
     onnx.checker.check_model(model)
-    found = onnxruntime(model, {"x": np.ones((2, 3), np.float32)})
-    assert [f.tolist() for f in found] == [[[1, 1, 1]] * 2, [0, 1, 2, 3], [[1, 1, 1]] * 2]
+    outputs = onnxruntime(model, {"x": np.ones((2, 3), np.float32)})
+    assert [f.tolist() for f in outputs] == [[[1, 1, 1]] * 2, [0, 1, 2, 3], [[1, 1, 1]] * 2]
     assert model.graph.output[1].type.tensor_type.elem_type == onnx.TensorProto.INT64
     assert I64 is graph.outputs[1].type.dtype
 
@@ -103,5 +103,5 @@ def test_equal_names_become_different() -> None:
     for n in range(3):
         y = graph.add(Add(), [y, graph.constant("c", np.full(3, n + 1, np.float32))], ["y"]).output
     graph.outputs = [y]
-    (found,) = onnxruntime(to_onnx(graph), {"x": np.zeros(3, np.float32)})
-    assert found.tolist() == [6, 6, 6]
+    (output,) = onnxruntime(to_onnx(graph), {"x": np.zeros(3, np.float32)})
+    assert output.tolist() == [6, 6, 6]

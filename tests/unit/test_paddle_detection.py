@@ -50,7 +50,7 @@ def yolo(x: Array, *, scale: float = 1.0, clip: bool = True, share: float | None
 
 def suppressed(boxes: Array, scores: Array, extra: float, top: int, keep: int) -> Array:
     """Rows class by class; ``extra`` is what a box's sides are longer than its corners say."""
-    found: list[list[float]] = []
+    rows: list[list[float]] = []
     for c in range(scores.shape[1]):
         order = [p for p in np.argsort(-scores[:, c], kind="stable") if scores[p, c] > 0.2][:top]
         mine: list[int] = []
@@ -64,9 +64,9 @@ def suppressed(boxes: Array, scores: Array, extra: float, top: int, keep: int) -
                     break
             else:
                 mine.append(p)
-        found += [[c, scores[p, c], *boxes[p]] for p in mine]
-    best = sorted(sorted(range(len(found)), key=lambda i: -found[i][1])[:keep])
-    return np.array([found[i] for i in best], np.float32)
+        rows += [[c, scores[p, c], *boxes[p]] for p in mine]
+    best = sorted(sorted(range(len(rows)), key=lambda i: -rows[i][1])[:keep])
+    return np.array([rows[i] for i in best], np.float32)
 
 
 def load(*operators: bytes, channels: int = 2 * (5 + CLASSES)) -> Graph:
@@ -77,8 +77,8 @@ def load(*operators: bytes, channels: int = 2 * (5 + CLASSES)) -> Graph:
 def decoded(slot: str, x: Array, **options: Option) -> Array:
     read: dict[str, str | list[str]] = {"X": "x", "ImgSize": "size"}
     graph = load(paddle_operator("yolo_box", read, {slot: "y"}, **{**BOXES, **options}), channels=x.shape[1])
-    (found,) = evaluate(graph, {"x": x}).values()
-    return found
+    (output,) = evaluate(graph, {"x": x}).values()
+    return output
 
 
 def random_map(channels: int = 2 * (5 + CLASSES)) -> Array:
@@ -89,10 +89,10 @@ def test_boxes_of_yolo() -> None:
     x, aware = random_map(), random_map(2 * (6 + CLASSES))
     for slot, i in (("Boxes", 0), ("Scores", 1)):
         np.testing.assert_allclose(decoded(slot, x)[0], yolo(x)[i], atol=1e-4)
-        found = decoded(slot, x, scale_x_y=1.05, clip_bbox=0)
-        np.testing.assert_allclose(found[0], yolo(x, scale=1.05, clip=False)[i], atol=1e-4)
-        found = decoded(slot, aware, iou_aware=1, iou_aware_factor=0.4)
-        np.testing.assert_allclose(found[0], yolo(aware, share=0.4)[i], atol=1e-4)
+        outputs = decoded(slot, x, scale_x_y=1.05, clip_bbox=0)
+        np.testing.assert_allclose(outputs[0], yolo(x, scale=1.05, clip=False)[i], atol=1e-4)
+        outputs = decoded(slot, aware, iou_aware=1, iou_aware_factor=0.4)
+        np.testing.assert_allclose(outputs[0], yolo(aware, share=0.4)[i], atol=1e-4)
     assert (yolo(x)[1] == 0).any()
 
 
@@ -117,10 +117,10 @@ def test_suppression(normalized: int, top: int, keep: int) -> None:
     assert find_heads(graph) == Heads("rows", ("y",), pixels=True)
     with tenon.open(tenon.compile(graph)) as engine:
         compiled = engine.run({"x": x})["y"]
-    for found in (compiled, evaluate(graph, {"x": x})["y"]):
-        assert 3 < len(expected) <= len(found)
-        np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-5, atol=1e-4)
-        assert (found[len(expected) :] == -1).all()
+    for output in (compiled, evaluate(graph, {"x": x})["y"]):
+        assert 3 < len(expected) <= len(output)
+        np.testing.assert_allclose(output[: len(expected)], expected, rtol=1e-5, atol=1e-4)
+        assert (output[len(expected) :] == -1).all()
     (count,) = evaluate(detector("NmsRoisNum", options), {"x": x}).values()
     assert count.tolist() == [len(expected)]
 

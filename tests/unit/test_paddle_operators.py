@@ -36,8 +36,8 @@ def run(type: str, inputs: Inputs, out: str = "Out", /, **options: Option) -> Ar
     program = paddle(paddle_operator(type, slots, {out: "y"}, **options), shape=x.shape,
                      parameters={n: a.shape for n, a in stored.items()})  # fmt: skip
     weights = b"".join(paddle_tensor(stored[n].astype(np.float32)) for n in sorted(stored)) or None
-    (found,) = evaluate(importers.load(program, weights=weights), {"x": x}).values()
-    return found
+    (output,) = evaluate(importers.load(program, weights=weights), {"x": x}).values()
+    return output
 
 
 def ints(*numbers: int | list[int]) -> Array:
@@ -184,8 +184,8 @@ def test_typed_numbers() -> None:
 def test_quantised_and_back() -> None:
     scales = np.array([0.5, 1, 2, 0.25], np.float32)
     steps = quantised(X, scales.reshape(1, 4, 1, 1))
-    found = run("quantize_linear", {"X": X, "Scale": scales}, "Y", quant_axis=1)
-    np.testing.assert_array_equal(found, steps)
+    output = run("quantize_linear", {"X": X, "Scale": scales}, "Y", quant_axis=1)
+    np.testing.assert_array_equal(output, steps)
     back = run("dequantize_linear", {"X": steps, "Scale": scales}, "Y", quant_axis=1)
     np.testing.assert_allclose(back, steps * scales.reshape(1, 4, 1, 1) / 127, atol=1e-6)
 
@@ -201,8 +201,8 @@ def test_sampling() -> None:
     theta = np.tile(np.array([[-1, 0, 0], [0, 1, 0]], np.float32), (2, 1, 1))
     for corners in (0, 1):
         grid = run("affine_grid", {"Theta": theta}, "Output", output_shape=[2, 4, 6, 5], align_corners=corners)
-        found = run("grid_sampler", {"X": X, "Grid": grid}, "Output", align_corners=corners, mode="bilinear")
-        np.testing.assert_allclose(found, X[..., ::-1], atol=1e-5)
+        output = run("grid_sampler", {"X": X, "Grid": grid}, "Output", align_corners=corners, mode="bilinear")
+        np.testing.assert_allclose(output, X[..., ::-1], atol=1e-5)
 
 
 def test_deformable_convolution() -> None:
@@ -210,10 +210,10 @@ def test_deformable_convolution() -> None:
     w = RNG.uniform(-1, 1, (3, 4, 1, 1)).astype(np.float32)
     offset, mask = np.zeros((2, 2, 6, 5), np.float32), np.full((2, 1, 6, 5), 0.5, np.float32)
     offset[:, 1] = 1
-    found = run("deformable_conv", {"Input": X, "Offset": offset, "Mask": mask, "Filter": w}, "Output", strides=[1, 1],
+    output = run("deformable_conv", {"Input": X, "Offset": offset, "Mask": mask, "Filter": w}, "Output", strides=[1, 1],
                 paddings=[0, 0], dilations=[1, 1], groups=1, deformable_groups=1)  # fmt: skip
     moved = np.pad(X[..., 1:], ((0, 0), (0, 0), (0, 0), (0, 1)))
-    np.testing.assert_allclose(found, 0.5 * np.einsum("oc,nchw->nohw", w[:, :, 0, 0], moved), atol=1e-5)
+    np.testing.assert_allclose(output, 0.5 * np.einsum("oc,nchw->nohw", w[:, :, 0, 0], moved), atol=1e-5)
 
 
 def test_maxima_undone() -> None:
@@ -232,10 +232,10 @@ def test_other_ranks_are_resized(kind: str) -> None:
     """Corner on corner, to twice less one."""
     x = X[0] if kind == "linear" else X[:, :, None] if kind == "trilinear" else X
     sizes: dict[str, Option] = {"out_w": 9, "out_h": 11, "out_d": 1}
-    found = run(f"{kind}_interp_v2", {"X": x}, **sizes, align_corners=1)
+    output = run(f"{kind}_interp_v2", {"X": x}, **sizes, align_corners=1)
     if kind == "linear":
-        assert found.shape == (4, 6, 9)
-    np.testing.assert_allclose(found[..., ::2] if kind == "linear" else found[..., ::2, ::2], x, atol=1e-5)
+        assert output.shape == (4, 6, 9)
+    np.testing.assert_allclose(output[..., ::2] if kind == "linear" else output[..., ::2, ::2], x, atol=1e-5)
 
 
 # --------------------------------------------------------------------------------------------------------- boxes
@@ -258,11 +258,11 @@ def test_boxes_are_decoded() -> None:
     priors = np.array([[0, 0, 4, 2], [1, 1, 3, 5]], np.float32)
     target = RNG.uniform(-1, 1, (2, 2, 4)).astype(np.float32)
     spread = np.array([0.1, 0.1, 0.2, 0.2], np.float32)
-    found = run("box_coder", {"TargetBox": target, "PriorBox": priors, "PriorBoxVar": np.tile(spread, (2, 1))},
+    output = run("box_coder", {"TargetBox": target, "PriorBox": priors, "PriorBoxVar": np.tile(spread, (2, 1))},
                 "OutputBox", code_type="decode_center_size", box_normalized=1, axis=0)  # fmt: skip
     size, centre = priors[:, 2:] - priors[:, :2], (priors[:, 2:] + priors[:, :2]) / 2
     middle, half = target[..., :2] * 0.1 * size + centre, np.exp(target[..., 2:] * 0.2) * size / 2
-    np.testing.assert_allclose(found, np.concatenate([middle - half, middle + half], -1), atol=1e-5)
+    np.testing.assert_allclose(output, np.concatenate([middle - half, middle + half], -1), atol=1e-5)
 
 
 def overlap(a: Array, b: Array) -> float:
@@ -275,7 +275,7 @@ def test_scores_fade_with_what_covers_them(gaussian: int) -> None:
     corners = RNG.uniform(0, 6, (7, 2)).astype(np.float32)
     boxes = np.concatenate([corners, corners + RNG.uniform(1, 6, (7, 2))], 1).astype(np.float32)
     scores = RNG.uniform(0, 1, (3, 7)).astype(np.float32)
-    found: list[list[float]] = []
+    rows: list[list[float]] = []
     for c in (1, 2):
         order = [p for p in np.argsort(-scores[c], kind="stable")[:5] if scores[c, p] > 0.2]
         for j, p in enumerate(order):
@@ -286,9 +286,9 @@ def test_scores_fade_with_what_covers_them(gaussian: int) -> None:
                 faded = math.exp((covered**2 - mine**2) * 2) if gaussian else (1 - mine) / (1 - covered)
                 decay = min(decay, faded)
             if scores[c, p] * decay > 0.1:
-                found.append([c, scores[c, p] * decay, *boxes[p]])
+                rows.append([c, scores[c, p] * decay, *boxes[p]])
     expected = np.full((6, 6), -1.0)
-    best = sorted(found, key=lambda row: -row[1])[:6]
+    best = sorted(rows, key=lambda row: -row[1])[:6]
     expected[: len(best)] = best
     made = run("matrix_nms", {"BBoxes": boxes[None], "Scores": scores[None]}, score_threshold=0.2, post_threshold=0.1,
                nms_top_k=5, keep_top_k=6, background_label=0, use_gaussian=gaussian, gaussian_sigma=2.0)  # fmt: skip
@@ -298,13 +298,13 @@ def test_scores_fade_with_what_covers_them(gaussian: int) -> None:
 def test_regions() -> None:
     x, regions = X[:1], np.array([[0, 0, 3, 3]], np.float32)
     pooled: dict[str, Option] = {"pooled_height": 2, "pooled_width": 2, "spatial_scale": 1.0}
-    found = run("roi_pool", {"X": x, "ROIs": regions}, **pooled)
-    np.testing.assert_array_equal(found[0, :, 1, 1], x[0, :, 2:4, 2:4].max((1, 2)))
+    output = run("roi_pool", {"X": x, "ROIs": regions}, **pooled)
+    np.testing.assert_array_equal(output[0, :, 1, 1], x[0, :, 2:4, 2:4].max((1, 2)))
     slope = np.tile(np.arange(5, dtype=np.float32), (1, 1, 6, 1))
-    found = run("roi_align", {"X": slope, "ROIs": np.array([[1, 1, 3, 3]], np.float32)}, **pooled, sampling_ratio=2)
-    np.testing.assert_allclose(found[0, 0, 0], [1.5, 2.5], atol=1e-6)
-    found = run("psroi_pool", {"X": x, "ROIs": regions}, **pooled, output_channels=1)
-    np.testing.assert_allclose(found[0, 0, 0], [x[0, 0, :2, :2].mean(), x[0, 1, :2, 2:4].mean()], atol=1e-6)
+    output = run("roi_align", {"X": slope, "ROIs": np.array([[1, 1, 3, 3]], np.float32)}, **pooled, sampling_ratio=2)
+    np.testing.assert_allclose(output[0, 0, 0], [1.5, 2.5], atol=1e-6)
+    output = run("psroi_pool", {"X": x, "ROIs": regions}, **pooled, output_channels=1)
+    np.testing.assert_allclose(output[0, 0, 0], [x[0, 0, :2, :2].mean(), x[0, 1, :2, 2:4].mean()], atol=1e-6)
     clipped = run(
         "box_clip", {"Input": np.array([[-1, 2, 20, 8]], np.float32), "ImInfo": np.array([[12, 20, 2]])}, "Output"
     )

@@ -47,20 +47,20 @@ CONVOLVED = np.einsum("oc,nchw->nohw", W[:, :, 0, 0], X) + B.reshape(3, 1, 1)
 
 
 def test_layers_with_parameters() -> None:
-    found = run(*CONV, pir_operator("1.relu_", (7,), (9,)), results=(9, 7))
-    assert list(found) == ["y0", "y1"]
-    np.testing.assert_allclose(found["y0"], np.maximum(CONVOLVED, 0), atol=1e-6)
-    np.testing.assert_allclose(found["y1"], CONVOLVED, atol=1e-6)
+    outputs = run(*CONV, pir_operator("1.relu_", (7,), (9,)), results=(9, 7))
+    assert list(outputs) == ["y0", "y1"]
+    np.testing.assert_allclose(outputs["y0"], np.maximum(CONVOLVED, 0), atol=1e-6)
+    np.testing.assert_allclose(outputs["y1"], CONVOLVED, atol=1e-6)
 
 
 def test_several_tensors_in_one_value() -> None:
     halves = pir_operator("1.split_with_num", (1, 4), (5,), num=2)
     halves["O"] = [{"%": 5, "TT": {"#": "0.t_vec", "D": [pir_tensor((1, 2, 6, 5))] * 2}}]
-    (found,) = run(
+    (output,) = run(
         numbers(4, 1), halves, pir_operator("0.split", (5,), (6, 7)), pir_operator("0.slice", (5,), (10,), index=1),
         pir_operator("0.combine", (7, 6, 10), (8,)), pir_operator("1.concat", (8, 4), (9,)),
     ).values()  # fmt: skip
-    np.testing.assert_array_equal(found, X[:, [2, 3, 0, 1, 2, 3]])
+    np.testing.assert_array_equal(output, X[:, [2, 3, 0, 1, 2, 3]])
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_several_tensors_in_one_value() -> None:
 def test_operators(operators: list[Described], expected: Array | None) -> None:
     if expected is None:
         operators, expected = [number(5, 2.5), *operators], np.full(X.shape, 2.5)
-    (found,) = run(*operators).values()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    (output,) = run(*operators).values()
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_infinite_attributes() -> None:
@@ -94,14 +94,14 @@ def test_infinite_attributes() -> None:
     attributes = norm["A"]
     assert isinstance(attributes, list)
     attributes.append({"N": "porder", "AT": {"#": "0.a_f32", "VD": "INF"}})
-    (found,) = run(norm).values()
-    np.testing.assert_array_equal(found, np.abs(X).max(1))
+    (output,) = run(norm).values()
+    np.testing.assert_array_equal(output, np.abs(X).max(1))
 
 
 def test_what_is_returned_twice_or_as_it_came() -> None:
-    found = run(pir_operator("1.relu", (1,), (9,)), results=(9, 1, 9))
-    assert len(found) == 3
-    for ours, expected in zip(found.values(), (np.maximum(X, 0), X, np.maximum(X, 0)), strict=True):
+    outputs = run(pir_operator("1.relu", (1,), (9,)), results=(9, 1, 9))
+    assert len(outputs) == 3
+    for ours, expected in zip(outputs.values(), (np.maximum(X, 0), X, np.maximum(X, 0)), strict=True):
         np.testing.assert_array_equal(ours, expected)
 
 
@@ -110,16 +110,16 @@ def test_states_that_are_not_kept() -> None:
     program = json.loads(pir(*CONV, results=(7,)))
     state = {"#": "p", "A": [0, 1, 1, "a_state"], "DA": [], "O": {"%": 50, "TT": pir_tensor(())}, "OA": [0, 1, 0]}
     program["program"]["regions"][0]["blocks"][0]["ops"].insert(0, state)
-    (found,) = evaluate(importers.load(json.dumps(program, indent=2).encode(), weights=STORED), {"x": X}).values()
-    np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
+    (output,) = evaluate(importers.load(json.dumps(program, indent=2).encode(), weights=STORED), {"x": X}).values()
+    np.testing.assert_allclose(output, CONVOLVED, atol=1e-6)
 
 
 @pytest.mark.parametrize("given", ["inference.json", "inference.pdiparams", ""])
 def test_files(tmp_path: Path, given: str) -> None:
     (tmp_path / "inference.json").write_bytes(pir(*CONV, results=(7,)))
     (tmp_path / "inference.pdiparams").write_bytes(STORED)
-    (found,) = evaluate(importers.load(tmp_path / given), {"x": X}).values()
-    np.testing.assert_allclose(found, CONVOLVED, atol=1e-6)
+    (output,) = evaluate(importers.load(tmp_path / given), {"x": X}).values()
+    np.testing.assert_allclose(output, CONVOLVED, atol=1e-6)
 
 
 @pytest.mark.parametrize("suffix", ["json", "pdmodel"])
@@ -131,8 +131,8 @@ def test_programs_without_parameters_need_none(tmp_path: Path, suffix: str) -> N
     path.write_bytes(
         new if suffix == "json" else paddle(paddle_operator("relu", {"X": "x"}, {"Out": "y"}), parameters={})
     )
-    (found,) = evaluate(importers.load(path), {"x": X}).values()
-    np.testing.assert_array_equal(found, np.maximum(X, 0))
+    (output,) = evaluate(importers.load(path), {"x": X}).values()
+    np.testing.assert_array_equal(output, np.maximum(X, 0))
 
 
 def test_what_is_refused() -> None:

@@ -90,13 +90,13 @@ def test_every_kind_comes_back() -> None:
     for packed in ((), ("j", "k", "o", "h")):
         read = KINDS.parse("All", serialise(message, packed), "here")
         for name, value in values.items():
-            found = getattr(read, name)
+            output = getattr(read, name)
             if name in ("m", "n"):
-                assert [m.a for m in ([found] if name == "m" else found)] == [-7] * (1 if name == "m" else 2)
+                assert [m.a for m in ([output] if name == "m" else output)] == [-7] * (1 if name == "m" else 2)
             elif name == "t":
-                assert found == np.float32(0.1)
+                assert output == np.float32(0.1)
             else:
-                assert list(found) == list(value) if isinstance(value, np.ndarray) else found == value, name
+                assert list(output) == list(value) if isinstance(value, np.ndarray) else output == value, name
         assert bytes(read.p) == b"\0\xff"
     again = parse(KINDS, "All", show(message), "here")
     assert show(again) == show(message)
@@ -149,7 +149,7 @@ def test_nesting_and_size_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         KINDS.parse("All", data, "here")
     with pytest.raises(FormatError, match="nested more than 64 deep"):
         parse(KINDS, "All", "m {" * 200, "here")
-    monkeypatch.setattr(protobuf, "MOST_PIECES", 1000)
+    monkeypatch.setattr(protobuf, "MAX_PIECES", 1000)
     with pytest.raises(FormatError, match="more than 1000 pieces"):
         KINDS.parse("All", b"\x72\0" * 1001, "here")
 
@@ -200,6 +200,6 @@ def test_text_in_all_its_spellings() -> None:
     ],
 )
 def test_errors_in_text_name_the_line(text: str, message: str) -> None:
-    with pytest.raises(FormatError) as found:
+    with pytest.raises(FormatError) as error:
         parse(KINDS, "All", text, "net")
-    assert message in str(found.value)
+    assert message in str(error.value)

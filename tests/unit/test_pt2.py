@@ -48,8 +48,8 @@ W, B, M = rand(6, 3), rand(6), rand(2, 6)
 def test_a_small_net() -> None:
     x = rand(1, 3, 4, 5)
     hidden = np.maximum(np.einsum("oc,nchw->nohw", W, x) + B[:, None, None], 0)
-    (found,) = run(net(), x=x)
-    assert difference(found, hidden.mean((2, 3)) @ M.T) < 1e-5
+    (output,) = run(net(), x=x)
+    assert difference(output, hidden.mean((2, 3)) @ M.T) < 1e-5
 
 
 def test_weights_with_strides() -> None:
@@ -151,9 +151,9 @@ def test_the_body_of_no_grad() -> None:
 
 def test_unknown_operators_are_all_listed() -> None:
     calls = [call("aten.histc.default", "a", self="x"), call("own.thing.default", "y", x="a")]
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         importers.load(pt2(calls, dict.fromkeys("xay", (4,)), ["x"], ["y"]))
-    assert [p.where.split("(")[-1].strip(")") for p in found.value.problems] == ["histc", "own.thing"]
+    assert [p.where.split("(")[-1].strip(")") for p in error.value.problems] == ["histc", "own.thing"]
 
 
 def test_pickles_are_never_opened(tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ def run(kind: str, cells: Sequence[Cell], x: Array, h: Array | None = None, back
     for side, k in enumerate(cells):
         turned = side == 1 or backwards
         hidden = np.zeros((x.shape[1], H)) if h is None else h[side]
-        memory, found = np.zeros((x.shape[1], H)), []
+        memory, results = np.zeros((x.shape[1], H)), []
         for at in x[::-1] if turned else x:
             hidden, memory = step(kind, k, at, hidden, memory)
-            found.append(hidden)
-        sides.append(np.stack(found[::-1] if turned else found))
+            results.append(hidden)
+        sides.append(np.stack(results[::-1] if turned else results))
     return np.concatenate(sides, -1)
 
 
@@ -94,9 +94,9 @@ def test_ncnn(kind: str, way: int) -> None:
     cells = [cell(kind, IN, rng) for _ in range(2 if way == 2 else 1)]
     x = rng.normal(size=(1, T, IN)).astype(np.float32)
     net = ncnn_net(f"{kind} r 1 1 data y 0={H} 1={len(cells) * GATES[kind] * H * IN} 2={way}", shape=f"0={IN} 1={T}")
-    (found,) = evaluate(importers.load(net, weights=ncnn_file(kind, cells)), {"data": x}).values()
+    (output,) = evaluate(importers.load(net, weights=ncnn_file(kind, cells)), {"data": x}).values()
     expected = run(kind, cells, x.transpose(1, 0, 2), backwards=way == 1).transpose(1, 0, 2)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 def test_ncnn_with_states() -> None:
@@ -106,10 +106,10 @@ def test_ncnn_with_states() -> None:
     net = ncnn_net(
         f"Input h 0 1 first 0={H} 1=1", f"GRU r 2 2 data first y last 0={H} 1={3 * H * IN}", shape=f"0={IN} 1={T}"
     )
-    found = evaluate(importers.load(net, weights=ncnn_file("GRU", cells)), {"data": x, "first": h})
+    outputs = evaluate(importers.load(net, weights=ncnn_file("GRU", cells)), {"data": x, "first": h})
     expected = run("GRU", cells, x.transpose(1, 0, 2), h)
-    np.testing.assert_allclose(found["y"][0], expected[:, 0], atol=1e-5)
-    np.testing.assert_allclose(found["last"][0, 0], expected[-1, 0], atol=1e-5)
+    np.testing.assert_allclose(outputs["y"][0], expected[:, 0], atol=1e-5)
+    np.testing.assert_allclose(outputs["last"][0, 0], expected[-1, 0], atol=1e-5)
 
 
 def two_layers(kind: str, sides: int, rng: np.random.Generator) -> list[list[Cell]]:
@@ -133,8 +133,8 @@ def test_mxnet(mode: str, kind: str, sides: int) -> None:
     stored = mxnet_parameters({"rnn_parameters_weight": vector})
     graph = importers.load(symbol, {"data": (T, 2, IN)}, weights=stored)
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
-    (found,) = evaluate(graph, {"data": x}).values()
-    np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
+    (output,) = evaluate(graph, {"data": x}).values()
+    np.testing.assert_allclose(output, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("LSTM", "LSTM"), ("GRU", "GRU"), ("RNN_TANH", "RNN")])
@@ -151,8 +151,8 @@ def test_paddle(mode: str, kind: str, sides: int) -> None:
     program = paddle(op, shape=(T, 2, IN), parameters=variables)
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
     graph = importers.load(program, weights=b"".join(map(paddle_tensor, arrays)))
-    (found,) = evaluate(graph, {"x": x}).values()
-    np.testing.assert_allclose(found, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
+    (output,) = evaluate(graph, {"x": x}).values()
+    np.testing.assert_allclose(output, run(kind, layers[1], run(kind, layers[0], x)), atol=1e-5)
 
 
 def onnx_order(kind: str, rows: Array) -> Array:
@@ -202,9 +202,9 @@ def test_tengine_rnn_of_one_matrix() -> None:
     parameters = [0.0, 2, T, IN, H, 0, 1, 1, 0]
     graph = importers.load(tmfile(35, parameters, kernel, k.b, first, shape=(T, 2, IN)))
     x = rng.normal(size=(T, 2, IN)).astype(np.float32)
-    (found,) = evaluate(graph, {"data": x}).values()
+    (output,) = evaluate(graph, {"data": x}).values()
     start = np.repeat(first, 2, 0)[None]
-    np.testing.assert_allclose(found, run("RNN", [Cell(k.w, k.r, k.b, 0 * k.c)], x, start)[-2:], atol=1e-5)
+    np.testing.assert_allclose(output, run("RNN", [Cell(k.w, k.r, k.b, 0 * k.c)], x, start)[-2:], atol=1e-5)
 
 
 def test_tengine_refuses_weights_of_other_frameworks() -> None:

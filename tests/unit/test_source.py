@@ -86,7 +86,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Handler.requests = []
-    monkeypatch.setattr(download, "_not_kept", {})
+    monkeypatch.setattr(download, "_uncached", {})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -181,8 +181,8 @@ def test_a_reply_whose_end_is_not_sure_is_not_kept(server: str, tmp_path: Path) 
 def test_replies_that_are_refused(
     kind: str, message: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "MOST_BYTES", 1_000_000)
-    monkeypatch.setattr(download, "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(download, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(download, "MAX_SECONDS", 0.3)
     with pytest.raises(InputError, match=message):
         read(f"{server}/other/{kind}.onnx", None, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -81,8 +81,8 @@ def test_fake_quantisation_keeps_its_range() -> None:
     assert ops(loaded) == ["QuantizeLinear", "DequantizeLinear"]
     step = np.float32(2.55 / 255)
     np.testing.assert_allclose(loaded.nodes[0].input(1).array, step, rtol=1e-6)
-    found = run(loaded, [-2, -1, 0.003, 0.007, 3])[0]
-    np.testing.assert_allclose(found, [-1, -1, 0, 0.01, 1.55], atol=1e-6)
+    output = run(loaded, [-2, -1, 0.003, 0.007, 3])[0]
+    np.testing.assert_allclose(output, [-1, -1, 0, 0.01, 1.55], atol=1e-6)
 
 
 # -------------------------------------------------------------------------------------------------- control flow
@@ -180,8 +180,8 @@ def conditional(predicate: bytes, *more: bytes) -> bytes:
 
 
 def test_a_constant_in_a_branch_that_is_not_taken_is_not_the_answer() -> None:
-    found = importers.load(conditional(const("p", True, "bool")), outputs=["y", "y:1"])
-    answer, which = run(found, [1, 2])
+    graph = importers.load(conditional(const("p", True, "bool")), outputs=["y", "y:1"])
+    answer, which = run(graph, [1, 2])
     np.testing.assert_array_equal(answer, [2, 3])
     assert which == 1
     with pytest.raises(ModelError, match="'y' is empty, whatever the inputs"):
@@ -191,8 +191,8 @@ def test_a_constant_in_a_branch_that_is_not_taken_is_not_the_answer() -> None:
 def test_control_inputs_reach_through_nodes_of_a_branch() -> None:
     """A constant that took the place of what was computed in the branch waits for what that was computed from."""
     last = (const("late", [5.0, 6.0], control="^more"), node("z", "Merge", "late", "none"))
-    found = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z", "more"])
-    np.testing.assert_array_equal(run(found, [1, 2])[0], [5, 6])
+    graph = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z", "more"])
+    np.testing.assert_array_equal(run(graph, [1, 2])[0], [5, 6])
 
 
 def test_an_operator_of_a_branch_that_is_not_taken_has_any_number_of_outputs() -> None:
@@ -200,17 +200,17 @@ def test_an_operator_of_a_branch_that_is_not_taken_has_any_number_of_outputs() -
         const("axis", 0, "i32"), node("many", "Split", "axis", "xs", num_split=12),
         node("z", "Merge", "many:11", "more"),
     )  # fmt: skip
-    found = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
-    np.testing.assert_array_equal(run(found, [1, 2])[0], [2, 3])
+    graph = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
+    np.testing.assert_array_equal(run(graph, [1, 2])[0], [2, 3])
 
 
 def test_a_condition_at_run_time_is_refused_once_and_takes_no_branch() -> None:
     last = (node("ys", "Switch", "x", "p"), node("neg", "Neg", "ys"), node("z", "Merge", "neg", "more"))
     data = conditional(placeholder("p", dtype="bool"), *last)
     for outputs in (["y"], ["z"], ["y", "z"]):
-        with pytest.raises(UnsupportedError, match=r"condition 'p' is computed at run time \(fix --value p=") as found:
+        with pytest.raises(UnsupportedError, match=r"condition 'p' is computed at run time \(fix --value p=") as error:
             importers.load(data, outputs=outputs)
-        assert len(found.value.problems) == 1
+        assert len(error.value.problems) == 1
 
 
 def test_branches_that_no_condition_tells_apart_are_refused() -> None:
@@ -245,20 +245,20 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
 
 
 def test_a_cascade_whose_loop_runs_at_run_time_is_refused_by_the_loops_name() -> None:
-    with pytest.raises(UnsupportedError, match="the condition of the loop 'first/while' is computed") as found:
+    with pytest.raises(UnsupportedError, match="the condition of the loop 'first/while' is computed") as error:
         importers.load(cascade(placeholder("n", dtype="i32")), outputs=["y"])
-    assert len(found.value.problems) == 1
+    assert len(error.value.problems) == 1
 
 
 def test_a_cascade_of_known_length_is_computed() -> None:
-    found = importers.load(cascade(const("n", 2, "i32")), outputs=["y"])
-    np.testing.assert_array_equal(run(found, [1, 2])[0], [4, 8])  # doubled twice, turned round three times and once
+    graph = importers.load(cascade(const("n", 2, "i32")), outputs=["y"])
+    np.testing.assert_array_equal(run(graph, [1, 2])[0], [4, 8])  # doubled twice, turned round three times and once
 
 
 def test_what_a_loop_cannot_do_is_said_once_and_not_for_every_step() -> None:
-    with pytest.raises(UnsupportedError, match="other \\(Mine\\): this operator is not supported") as found:
+    with pytest.raises(UnsupportedError, match="other \\(Mine\\): this operator is not supported") as error:
         importers.load(cascade(const("n", 2, "i32"), "Mine"), outputs=["y"])
-    assert len(found.value.problems) == 1
+    assert len(error.value.problems) == 1
 
 
 def test_a_loop_in_a_branch_that_is_not_taken_is_not_unrolled() -> None:
@@ -268,8 +268,8 @@ def test_a_loop_in_a_branch_that_is_not_taken_is_not_unrolled() -> None:
         const("axis", 0, "i32"), node("go", "LoopCond", "any"), node("sx", "Switch", "mx", "go"),
         node("nx", "NextIteration", "sx:1"), node("out", "Exit", "sx"), node("z", "Merge", "out", "more"),
     )  # fmt: skip
-    found = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
-    np.testing.assert_array_equal(run(found, [1, 2])[0], [2, 3])
+    graph = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
+    np.testing.assert_array_equal(run(graph, [1, 2])[0], [2, 3])
 
 
 # -------------------------------------------------------------------------------------------------- SavedModel
@@ -310,9 +310,9 @@ def test_variables_whose_names_in_the_program_are_alike(tmp_path: Path) -> None:
 
 def test_saved_model_without_its_variables(tmp_path: Path) -> None:
     folder = saved_model(tmp_path / "net", variable_graph(), {"result": "y"}, {})
-    with pytest.raises(UnsupportedError, match="has no value") as found:
+    with pytest.raises(UnsupportedError, match="has no value") as error:
         importers.load(folder)
-    assert len(found.value.problems) == 2
+    assert len(error.value.problems) == 2
     (folder / "variables/variables.index").write_bytes(table({"w": b"\x08\x01"})[:-1])
     with pytest.raises(FormatError, match=r"variables\.index"):
         importers.load(folder)
@@ -321,9 +321,9 @@ def test_saved_model_without_its_variables(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- refusals
 def test_everything_unsupported_is_listed_at_once() -> None:
     data = graph(placeholder("x", 2), node("a", "Mine", "x"), node("b", "Neg", "a"), node("c", "Yours", "b"))
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         importers.load(data)
-    assert [p.where for p in found.value.problems] == ["a (Mine)", "c (Yours)"]
+    assert [p.where for p in error.value.problems] == ["a (Mine)", "c (Yours)"]
 
 
 def test_cutting() -> None:

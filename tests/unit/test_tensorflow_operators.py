@@ -122,8 +122,8 @@ def test_maxima_with_their_places() -> None:
 
 def test_dilation() -> None:
     w = RNG.uniform(-1, 1, (2, 1, 4)).astype(np.float32)
-    found = run("Dilation2D", P, w, strides=[1, 1, 1, 1], rates=[1, 2, 1, 1], padding="VALID")
-    np.testing.assert_allclose(found, np.maximum(P[:, :4] + w[0], P[:, 2:] + w[1]), atol=1e-6)
+    output = run("Dilation2D", P, w, strides=[1, 1, 1, 1], rates=[1, 2, 1, 1], padding="VALID")
+    np.testing.assert_allclose(output, np.maximum(P[:, :4] + w[0], P[:, 2:] + w[1]), atol=1e-6)
     padded = run("Dilation2D", P, w, strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="SAME")
     np.testing.assert_allclose(padded[:, :5], np.maximum(P[:, :5] + w[0], P[:, 1:] + w[1]), atol=1e-6)
     np.testing.assert_allclose(padded[:, 5], P[:, 5] + w[0], atol=1e-6)
@@ -131,23 +131,23 @@ def test_dilation() -> None:
 
 def test_crops_outside_of_the_picture() -> None:
     box = np.array([[-0.1, 0, 1, 1.25]], np.float32)  # rows -0.5 .. 5, columns 0 .. 5
-    found = run("CropAndResize", P, box, ints(0), ints(2, 6), extrapolation_value=3.0)
-    np.testing.assert_allclose(found[0, 0], np.full((6, 4), 3.0))
-    np.testing.assert_allclose(found[0, 1, :5], P[0, 5], atol=1e-5)
-    np.testing.assert_allclose(found[0, 1, 5], np.full(4, 3.0))
+    output = run("CropAndResize", P, box, ints(0), ints(2, 6), extrapolation_value=3.0)
+    np.testing.assert_allclose(output[0, 0], np.full((6, 4), 3.0))
+    np.testing.assert_allclose(output[0, 1, :5], P[0, 5], atol=1e-5)
+    np.testing.assert_allclose(output[0, 1, 5], np.full(4, 3.0))
 
 
 @pytest.mark.parametrize("size", [(3, 2), (1, 4)])
 def test_crops_lie_corner_on_corner(size: tuple[int, int]) -> None:
     boxes = np.array([[0, 0, 1, 1], [0.25, 0.1, 0.75, 0.6]], np.float32)
     pictures = np.concatenate([P, 2 * P])
-    found = run("CropAndResize", pictures, boxes, ints(1, 0), ints(*size))
+    outputs = run("CropAndResize", pictures, boxes, ints(1, 0), ints(*size))
     for k, (box, picture) in enumerate(zip(boxes, (pictures[1], pictures[0]), strict=True)):
         y, x = (np.linspace(a, b, n) * (e - 1) if n > 1 else np.array([(a + b) / 2 * (e - 1)])
                 for a, b, n, e in zip(box[:2], box[2:], size, (6, 5), strict=True))  # fmt: skip
         rows = np.stack([np.clip(1 - np.abs(at - np.arange(6)), 0, 1) for at in y])
         columns = np.stack([np.clip(1 - np.abs(at - np.arange(5)), 0, 1) for at in x])
-        np.testing.assert_allclose(found[k], np.einsum("yh,xw,hwc->yxc", rows, columns, picture), atol=1e-5)
+        np.testing.assert_allclose(outputs[k], np.einsum("yh,xw,hwc->yxc", rows, columns, picture), atol=1e-5)
 
 
 def test_gradients_of_convolutions() -> None:
@@ -157,50 +157,50 @@ def test_gradients_of_convolutions() -> None:
     nodes = [placeholder("x", 1, 3, 2, 4), const("w", w), const("s", [1, 6, 4, 2], "i32"),
              node("y", "DepthwiseConv2dNativeBackpropInput", "s", "w", "x", strides=[1, 2, 2, 1],
                   padding="VALID")]  # fmt: skip
-    (found,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
+    (output,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
     expected = np.einsum("nhwcm,abcm->nhawbc", x.reshape(1, 3, 2, 2, 2), w).reshape(1, 6, 4, 2)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
     x, w = x.reshape(1, 1, 3, 2, 4), RNG.uniform(-1, 1, (1, 2, 2, 3, 4)).astype(np.float32)
     nodes = [placeholder("x", *x.shape), const("w", w), const("s", [1, 1, 6, 4, 3], "i32"),
              node("y", "Conv3DBackpropInputV2", "s", "w", "x", strides=[1, 1, 2, 2, 1], padding="VALID")]  # fmt: skip
-    (found,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
-    np.testing.assert_allclose(found, np.einsum("ndhwi,zaboi->ndhawbo", x, w).reshape(1, 1, 6, 4, 3), atol=1e-5)
+    (output,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
+    np.testing.assert_allclose(output, np.einsum("ndhwi,zaboi->ndhawbo", x, w).reshape(1, 1, 6, 4, 3), atol=1e-5)
 
 
 def test_fused_operators() -> None:
     w, b = RNG.uniform(-1, 1, (1, 1, 4, 3)).astype(np.float32), np.array([0.5, -0.5, 0], np.float32)
     window: dict[str, Any] = {"strides": [1, 1, 1, 1], "padding": "VALID"}
     plain = np.einsum("nhwc,co->nhwo", P, w[0, 0])
-    found = run("_FusedConv2D", P, w, b, fused_ops=["BiasAdd", "Relu6"], **window)
-    np.testing.assert_allclose(found, (plain + b).clip(0, 6), atol=1e-5)
+    output = run("_FusedConv2D", P, w, b, fused_ops=["BiasAdd", "Relu6"], **window)
+    np.testing.assert_allclose(output, (plain + b).clip(0, 6), atol=1e-5)
     g, m, v = (RNG.uniform(0.5, 1, 3).astype(np.float32) for _ in range(3))
-    found = run("_FusedConv2D", P, w, g, b, m, v, fused_ops=["FusedBatchNorm"], epsilon=0.01, **window)
-    np.testing.assert_allclose(found, (plain - m) / np.sqrt(v + 0.01) * g + b, atol=1e-5)
-    found = run("_FusedMatMul", F, F[:2], F[0], fused_ops=["BiasAdd", "Tanh"])
-    np.testing.assert_allclose(found, np.tanh(F @ F[:2] + F[0]), atol=1e-5)
+    output = run("_FusedConv2D", P, w, g, b, m, v, fused_ops=["FusedBatchNorm"], epsilon=0.01, **window)
+    np.testing.assert_allclose(output, (plain - m) / np.sqrt(v + 0.01) * g + b, atol=1e-5)
+    output = run("_FusedMatMul", F, F[:2], F[0], fused_ops=["BiasAdd", "Tanh"])
+    np.testing.assert_allclose(output, np.tanh(F @ F[:2] + F[0]), atol=1e-5)
 
 
 def test_batch_normalisation_in_training_mode() -> None:
     g, b = RNG.uniform(0.5, 1, 4).astype(np.float32), RNG.uniform(-1, 1, 4).astype(np.float32)
     none = np.zeros(0, np.float32)
-    found = run("FusedBatchNormV3", P, g, b, none, none, is_training=True, epsilon=0.01)
+    output = run("FusedBatchNormV3", P, g, b, none, none, is_training=True, epsilon=0.01)
     mean, variance = P.mean((0, 1, 2)), P.var((0, 1, 2))
-    np.testing.assert_allclose(found, (P - mean) / np.sqrt(variance + 0.01) * g + b, atol=1e-5)
+    np.testing.assert_allclose(output, (P - mean) / np.sqrt(variance + 0.01) * g + b, atol=1e-5)
 
 
 def test_ranges_per_channel() -> None:
     """A grid of three steps a unit, and one of five: their zeros are grid points."""
     x = np.array([[-2.0, 0.3, 0.9], [0.1, 2.0, -0.31]], np.float32)
     low, high = np.array([-1, 0, -0.4], np.float32), np.array([0, 1, 0.2], np.float32)
-    found = run("FakeQuantWithMinMaxVarsPerChannel", x, low, high, num_bits=2)
-    np.testing.assert_allclose(found, [[-1, 1 / 3, 0.2], [0, 1, -0.4]], atol=1e-6)
+    output = run("FakeQuantWithMinMaxVarsPerChannel", x, low, high, num_bits=2)
+    np.testing.assert_allclose(output, [[-1, 1 / 3, 0.2], [0, 1, -0.4]], atol=1e-6)
 
 
 def test_rows_are_stitched_together() -> None:
     nodes = [const("i", [0, 3], "i32"), const("j", [2, 1], "i32"), placeholder("x", 2, 2), placeholder("z", 2, 2),
              node("y", "DynamicStitch", "i", "j", "x", "z")]  # fmt: skip
-    (found,) = evaluate(importers.load(graph(*nodes)), {"x": F[:2], "z": F[2:4]}).values()
-    np.testing.assert_array_equal(found, np.stack([F[0], F[3], F[2], F[1]]))
+    (output,) = evaluate(importers.load(graph(*nodes)), {"x": F[:2], "z": F[2:4]}).values()
+    np.testing.assert_array_equal(output, np.stack([F[0], F[3], F[2], F[1]]))
 
 
 def test_constants_from_constants() -> None:
@@ -208,8 +208,8 @@ def test_constants_from_constants() -> None:
              node("l", "LinSpace", "a", "b", "n"), const("s", [3], "i32"), const("t", [2, 1], "i32"),
              node("z", "BroadcastArgs", "s", "t"), node("m", "Mul", "x", "l"),
              node("y", "BroadcastTo", "m", "z")]  # fmt: skip
-    (found,) = evaluate(importers.load(graph(*nodes)), {"x": np.ones(3, np.float32)}).values()
-    np.testing.assert_allclose(found, [[0, 0.5, 1]] * 2)
+    (output,) = evaluate(importers.load(graph(*nodes)), {"x": np.ones(3, np.float32)}).values()
+    np.testing.assert_allclose(output, [[0, 0.5, 1]] * 2)
 
 
 # ---------------------------------------------------------------------------------------------------- cells
@@ -244,20 +244,20 @@ def test_a_block_of_steps(op: str, order: str, forget: float) -> None:
     nodes = [placeholder("x", T, B, IN), const("n", 2, "i64")]
     nodes += [const(f"c{i}", a) for i, a in enumerate((C, HIDDEN, W, *PEEPS, BIAS))]
     nodes.append(node("y", op, "n", "x", *(f"c{i}" for i in range(7)), use_peephole=True, cell_clip=2.0))
-    (found,) = evaluate(importers.load(graph(*nodes), outputs=["y:6"]), {"x": S}).values()
+    (output,) = evaluate(importers.load(graph(*nodes), outputs=["y:6"]), {"x": S}).values()
     c, h = step(S[0], C, HIDDEN, order, forget, 2)
-    np.testing.assert_allclose(found[0], h, atol=1e-5)
-    np.testing.assert_allclose(found[1], step(S[1], c, h, order, forget, 2)[1], atol=1e-5)
-    np.testing.assert_array_equal(found[2], 0)
+    np.testing.assert_allclose(output[0], h, atol=1e-5)
+    np.testing.assert_allclose(output[1], step(S[1], c, h, order, forget, 2)[1], atol=1e-5)
+    np.testing.assert_array_equal(output[2], 0)
 
 
 def test_a_gated_cell() -> None:
     both, own = (RNG.uniform(-1, 1, (IN + H, n)).astype(np.float32) for n in (2 * H, H))
     b, c = (RNG.uniform(-1, 1, n).astype(np.float32) for n in (2 * H, H))
-    found = every("GRUBlockCell", S[0], HIDDEN, both, own, b, c, outputs=4)[3]
+    outputs = every("GRUBlockCell", S[0], HIDDEN, both, own, b, c, outputs=4)[3]
     r, u = np.split(sigmoid(np.concatenate([S[0], HIDDEN], 1) @ both + b), 2, 1)
     new = np.tanh(np.concatenate([S[0], r * HIDDEN], 1) @ own + c)
-    np.testing.assert_allclose(found, u * HIDDEN + (1 - u) * new, atol=1e-5)
+    np.testing.assert_allclose(outputs, u * HIDDEN + (1 - u) * new, atol=1e-5)
 
 
 @pytest.mark.parametrize(

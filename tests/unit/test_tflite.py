@@ -90,7 +90,7 @@ def test_padding_is_explicit_and_the_activation_a_node() -> None:
 def test_weights_of_half_and_of_dynamic_range_models(dtype: str, tolerance: float) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1, 5, 6, 2)).astype(np.float32)
     graph = importers.load(convolution(dtype))
-    (found,) = evaluate(graph, {"x": x}).values()
+    (output,) = evaluate(graph, {"x": x}).values()
     weights = next(node for node in graph if node.op.name == "Conv").input(1)
     assert weights.type.dims == (3, 2, 3, 3)
     if dtype == "i8":
@@ -98,7 +98,7 @@ def test_weights_of_half_and_of_dynamic_range_models(dtype: str, tolerance: floa
         assert weights.type.quant == Quant(scale, (0, 0, 0), 0)
     else:
         (expected,) = run(convolution("f32"), x)
-        assert np.abs(found - expected).max() < tolerance * 10
+        assert np.abs(output - expected).max() < tolerance * 10
 
 
 def quantised(zero: int = -7) -> bytes:
@@ -136,13 +136,13 @@ def test_integers_that_are_only_moved_stay_integers() -> None:
     model.add("PAD", [x, model.constant("pads", np.array([[0, 0], [1, 1]], np.int32))], [y])
     data = model.bytes([x], [y])
     assert names(importers.load(data)) == ["Pad"]
-    (found,) = run(data, np.array([[1, 2], [3, 4]], np.uint8))
-    np.testing.assert_array_equal(found, [[9, 1, 2, 9], [9, 3, 4, 9]])
+    (output,) = run(data, np.array([[1, 2], [3, 4]], np.uint8))
+    np.testing.assert_array_equal(output, [[9, 1, 2, 9], [9, 3, 4, 9]])
 
 
 def test_per_channel_dequantisation() -> None:
-    found = dequantized(np.array([[2, 4], [6, 8]], np.int8), Quant((0.5, 2.0), (0, 4), 1))
-    np.testing.assert_array_equal(found, np.array([[1, 0], [3, 8]], np.float32))
+    output = dequantized(np.array([[2, 4], [6, 8]], np.int8), Quant((0.5, 2.0), (0, 4), 1))
+    np.testing.assert_array_equal(output, np.array([[1, 0], [3, 8]], np.float32))
 
 
 def test_atrous_convolution_is_one_dilated_convolution() -> None:
@@ -174,9 +174,9 @@ def test_everything_unsupported_is_listed_at_once() -> None:
     model.add("SKIP_GRAM", [x], [y])
     model.add("Mine", [y], [z])
     model.add("RELU", [z], [last])
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         importers.load(model.bytes([x], [last]))
-    assert [p.where for p in found.value.problems] == ["y (SKIP_GRAM)", "z (Mine)"]
+    assert [p.where for p in error.value.problems] == ["y (SKIP_GRAM)", "z (Mine)"]
 
 
 def strings(model: Model) -> None:

@@ -108,11 +108,11 @@ class Lstm:
         x = self.input.astype(np.int64) - self.x[1]
         x = x.reshape(self.steps, self.batch, -1) if self.time_major else x.transpose(1, 0, 2)
         h, c = np.zeros((self.batch, self.width), np.int64), np.zeros((self.batch, self.cells), np.int64)
-        found = []
+        results = []
         for row in x:
             h, c = self.step(row, h, c)
-            found.append(h + self.state[1])
-        y = np.array(found).astype(np.int8)
+            results.append(h + self.state[1])
+        y = np.array(results).astype(np.int8)
         return (y if self.time_major else y.transpose(1, 0, 2)).reshape(self.shape(self.width))
 
     def gate(self, k: int, x: Array, h: Array, c: Array) -> Array:
@@ -178,9 +178,9 @@ def test_every_integer(name: str) -> None:
     case = CASES[name]
     graph = importers.load(case.bytes())
     feeds = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
-    found = evaluate(graph, {**feeds, "x": case.input})["y"]
-    assert found.dtype == np.int8
-    np.testing.assert_array_equal(found, case.expected())
+    output = evaluate(graph, {**feeds, "x": case.input})["y"]
+    assert output.dtype == np.int8
+    np.testing.assert_array_equal(output, case.expected())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -204,9 +204,9 @@ def test_one_step_after_the_other_is_a_sequence() -> None:
     graph = importers.load(single.bytes())
     state = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs if v.name != "x"}
     for row, expected in zip(whole.input, whole.expected(), strict=True):
-        found = evaluate(graph, {**state, "x": row})
-        np.testing.assert_array_equal(found["y"], expected)
-        state = {name: found[f"{name}_out"] for name in state}
+        outputs = evaluate(graph, {**state, "x": row})
+        np.testing.assert_array_equal(outputs["y"], expected)
+        state = {name: outputs[f"{name}_out"] for name in state}
 
 
 def test_tables_are_near_the_functions() -> None:

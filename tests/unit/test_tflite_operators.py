@@ -86,8 +86,8 @@ CASES: list[tuple[str, list[Array | None], Array, dict[str, Any]]] = [
 )
 def test_operators(type: str, operands: list[Array | None], result: Array, options: dict[str, Any]) -> None:
     out = "i32" if result.dtype == np.int32 else "f32"
-    (found,) = single(type, operands, result.shape, out=out, **options)
-    np.testing.assert_allclose(found, result, rtol=1e-5, atol=1e-6)
+    (output,) = single(type, operands, result.shape, out=out, **options)
+    np.testing.assert_allclose(output, result, rtol=1e-5, atol=1e-6)
 
 
 def test_integers() -> None:
@@ -102,13 +102,13 @@ def test_integers() -> None:
 
 def test_places_as_the_input() -> None:
     places = ints([1], [3], [1])
-    (found,) = single("SCATTER_ND", [places, F[:3], ints(4, 2)], (4, 2))
-    np.testing.assert_allclose(found, [[0, 0], F[0] + F[2], [0, 0], F[1]], atol=1e-6)
+    (output,) = single("SCATTER_ND", [places, F[:3], ints(4, 2)], (4, 2))
+    np.testing.assert_allclose(output, [[0, 0], F[0] + F[2], [0, 0], F[1]], atol=1e-6)
     dense = np.full((3, 4), -1, np.float32)
     dense[0, 1], dense[2, 3] = 7, 8
     values = np.array([7, 8], np.float32), np.array(-1, np.float32)
-    (found,) = single("SPARSE_TO_DENSE", [ints([0, 1], [2, 3]), ints(3, 4), *values], (3, 4))
-    np.testing.assert_array_equal(found, dense)
+    (output,) = single("SPARSE_TO_DENSE", [ints([0, 1], [2, 3]), ints(3, 4), *values], (3, 4))
+    np.testing.assert_array_equal(output, dense)
 
 
 def test_broadcast_args() -> None:
@@ -118,8 +118,8 @@ def test_broadcast_args() -> None:
     model.add("BROADCAST_ARGS", [model.constant("a", ints(3, 1)), model.constant("b", ints(2, 1, 4))], [shape])
     model.add("BROADCAST_TO", [x, shape], [y])
     data = RNG.uniform(-1, 1, (3, 1)).astype(np.float32)
-    (found,) = evaluate(importers.load(model.bytes([x], [y])), {"x": data}).values()
-    np.testing.assert_array_equal(found, np.broadcast_to(data, (2, 3, 4)))
+    (output,) = evaluate(importers.load(model.bytes([x], [y])), {"x": data}).values()
+    np.testing.assert_array_equal(output, np.broadcast_to(data, (2, 3, 4)))
 
 
 def test_conv_3d_transpose() -> None:
@@ -131,9 +131,9 @@ def test_conv_3d_transpose() -> None:
     model.add(
         "CONV_3D_TRANSPOSE", [sizes, model.constant("w", w), data], [y], padding=1, stride_d=2, stride_h=2, stride_w=2
     )
-    (found,) = evaluate(importers.load(model.bytes([data], [y])), {"x": x}).values()
+    (output,) = evaluate(importers.load(model.bytes([data], [y])), {"x": x}).values()
     expected = np.einsum("ndhwi,abcoi->ndahbwco", x, w).reshape(1, 4, 4, 4, 4)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------------------- recurrent
@@ -200,8 +200,8 @@ def test_sequence_lstm(kind: dict[str, Any]) -> None:
     cell = Lstm(np.random.default_rng(1), **kind)
     states: list[Array | None] = [None, None]
     operands = [S, *cell.operands(), *states, *(cell.n.get(k) for k in GATES)]
-    (found,) = single("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (T, B, cell.width), activation=4, time_major=True)
-    np.testing.assert_allclose(found, cell.run(S), atol=1e-5)
+    (output,) = single("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (T, B, cell.width), activation=4, time_major=True)
+    np.testing.assert_allclose(output, cell.run(S), atol=1e-5)
 
 
 @pytest.mark.parametrize("merged", [False, True])
@@ -209,12 +209,12 @@ def test_lstm_of_both_ways(merged: bool) -> None:
     ahead, back = (Lstm(np.random.default_rng(i)) for i in range(2))
     operands = [S.swapaxes(0, 1), *ahead.operands(), *back.operands(), *[None] * 13]
     shapes = [(B, T, 2 * H)] if merged else [(B, T, H)] * 2
-    found = single(
+    outputs = single(
         "BIDIRECTIONAL_SEQUENCE_LSTM", operands, *shapes, activation=4, time_major=False, merge_outputs=merged
     )
     sides = [cell.run(x).swapaxes(0, 1) for cell, x in ((ahead, S), (back, S[::-1]))]
     sides[1] = sides[1][:, ::-1]
-    for mine, theirs in zip(found, [np.concatenate(sides, -1)] if merged else sides, strict=True):
+    for mine, theirs in zip(outputs, [np.concatenate(sides, -1)] if merged else sides, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
@@ -233,8 +233,8 @@ def weights(seed: int) -> list[Array]:
 
 def test_plain_sequences() -> None:
     zeros = np.zeros((B, H), np.float32)
-    (found,) = single("UNIDIRECTIONAL_SEQUENCE_RNN", [S, *weights(1), None], (T, B, H), activation=4, time_major=True)
-    np.testing.assert_allclose(found, plain(S, weights(1), zeros), atol=1e-5)
+    (output,) = single("UNIDIRECTIONAL_SEQUENCE_RNN", [S, *weights(1), None], (T, B, H), activation=4, time_major=True)
+    np.testing.assert_allclose(output, plain(S, weights(1), zeros), atol=1e-5)
     operands = [S, *weights(1), None, *weights(2), None]
     ahead, back = single("BIDIRECTIONAL_SEQUENCE_RNN", operands, (T, B, H), (T, B, H), activation=1, time_major=True)
     np.testing.assert_allclose(ahead, plain(S, weights(1), zeros, lambda v: v.clip(0)), atol=1e-5)
@@ -262,21 +262,21 @@ def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array]
 
 def test_one_step_of_a_plain_cell() -> None:
     h = RNG.uniform(-1, 1, (B, H)).astype(np.float32)
-    found = stepped("RNN", [S[0], *weights(3), None], {4: h}, (B, H), activation=4)
+    outputs = stepped("RNN", [S[0], *weights(3), None], {4: h}, (B, H), activation=4)
     (expected,) = plain(S[:1], weights(3), h)
-    np.testing.assert_allclose(found["y0"], expected, atol=1e-5)
-    np.testing.assert_array_equal(found["t4_out"], found["y0"])
+    np.testing.assert_allclose(outputs["y0"], expected, atol=1e-5)
+    np.testing.assert_array_equal(outputs["t4_out"], outputs["y0"])
 
 
 def test_one_step_of_an_lstm() -> None:
     cell = Lstm(np.random.default_rng(5))
     h, c = (RNG.uniform(-1, 1, (B, H)).astype(np.float32) for _ in range(2))
     operands = [S[0], *cell.operands(), None, None]
-    found = stepped("LSTM", operands, {18: h, 19: c}, (B, H), activation=4)
+    outputs = stepped("LSTM", operands, {18: h, 19: c}, (B, H), activation=4)
     expected = cell.step(S[0], h, c)
     for name, value in zip(("t18_out", "t19_out"), expected, strict=True):
-        np.testing.assert_allclose(found[name], value, atol=1e-5)
-    np.testing.assert_allclose(found["y0"], expected[0], atol=1e-5)
+        np.testing.assert_allclose(outputs[name], value, atol=1e-5)
+    np.testing.assert_allclose(outputs["y0"], expected[0], atol=1e-5)
 
 
 def test_the_basic_lstm() -> None:
@@ -284,26 +284,26 @@ def test_the_basic_lstm() -> None:
     h, c = (RNG.uniform(-1, 1, (B, H)).astype(np.float32) for _ in range(2))
     w, b = RNG.uniform(-1, 1, (4 * H, IN + H)).astype(np.float32), RNG.uniform(-1, 1, 4 * H).astype(np.float32)
     shapes = [(B, H), (B, H), (B, IN + H), (B, 4 * H)]
-    found = single("LSTM", [S[0], h, w, b, c], *shapes, kernel_type=1)
+    outputs = single("LSTM", [S[0], h, w, b, c], *shapes, kernel_type=1)
     i, g, f, o = np.split(np.concatenate([S[0], h], -1) @ w.T + b, 4, -1)
     memory = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    np.testing.assert_allclose(found[1], memory, atol=1e-5)
-    np.testing.assert_allclose(found[0], sigmoid(o) * np.tanh(memory), atol=1e-5)
+    np.testing.assert_allclose(outputs[1], memory, atol=1e-5)
+    np.testing.assert_allclose(outputs[0], sigmoid(o) * np.tanh(memory), atol=1e-5)
 
 
 def test_svdf() -> None:
     """Four filters of rank 2, over the last three steps."""
     features, filters = (RNG.uniform(-1, 1, d).astype(np.float32) for d in ((4, IN), (4, 3)))
     bias, state = RNG.uniform(-1, 1, 2).astype(np.float32), RNG.uniform(-1, 1, (B, 12)).astype(np.float32)
-    found = stepped("SVDF", [S[0], features, filters, bias, None], {4: state}, (B, 2), rank=2, activation=1)
+    outputs = stepped("SVDF", [S[0], features, filters, bias, None], {4: state}, (B, 2), rank=2, activation=1)
     memory = np.concatenate([state.reshape(B, 4, 3)[..., 1:], (S[0] @ features.T)[..., None]], -1)
     sums = (memory * filters).sum(-1).reshape(B, 2, 2).sum(-1) + bias
-    np.testing.assert_allclose(found["y0"], sums.clip(0), atol=1e-5)
-    np.testing.assert_allclose(found["t4_out"], memory.reshape(B, 12), atol=1e-6)
+    np.testing.assert_allclose(outputs["y0"], sums.clip(0), atol=1e-5)
+    np.testing.assert_allclose(outputs["t4_out"], memory.reshape(B, 12), atol=1e-6)
 
 
 def test_a_half_turn() -> None:
     """The signs of the quadrants."""
     y, x = np.array([1, -1, 0], np.float32), np.array([-1, -1, -2], np.float32)
-    (found,) = single("ATAN2", [y, x], (3,))
-    np.testing.assert_allclose(found, [3 * math.pi / 4, -3 * math.pi / 4, math.pi], atol=1e-6)
+    (output,) = single("ATAN2", [y, x], (3,))
+    np.testing.assert_allclose(output, [3 * math.pi / 4, -3 * math.pi / 4, math.pi], atol=1e-6)

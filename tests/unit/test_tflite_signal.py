@@ -177,10 +177,10 @@ def test_every_operator_is_exact_and_compiles() -> None:
     graph = importers.load(model.bytes(ports, made))
     with tenon.open(tenon.compile(graph)) as engine:
         compiled = engine.run(feeds)
-    for found in (evaluate(graph, feeds), compiled):
+    for results in (evaluate(graph, feeds), compiled):
         for name, array in expected.items():
-            assert found[name].dtype == array.dtype
-            np.testing.assert_array_equal(found[name], array, name)
+            assert results[name].dtype == array.dtype
+            np.testing.assert_array_equal(results[name], array, name)
 
 
 def test_the_transform_wraps_around() -> None:
@@ -196,16 +196,16 @@ def test_the_signal_of_a_spectrum_of_floats() -> None:
     x = RNG.uniform(-1, 1, (2, 64)).astype(np.float32)
     spectrum = np.fft.rfft(x)
     y = np.stack([spectrum.real, spectrum.imag], -1).reshape(2, 66).astype(np.float32)
-    found = run(Case("SignalIrfft", {"x": y}, [], {"fft_length": 64}, [x]))
-    np.testing.assert_allclose(found, x, atol=1e-6)
+    output = run(Case("SignalIrfft", {"x": y}, [], {"fft_length": 64}, [x]))
+    np.testing.assert_allclose(output, x, atol=1e-6)
 
 
 def test_the_spectrum_of_floats() -> None:
     x = RNG.uniform(-1, 1, (2, 50)).astype(np.float32)
     spectrum = np.fft.rfft(x, 64)
     y = np.stack([spectrum.real, spectrum.imag], -1).reshape(2, 66).astype(np.float32)
-    found = run(Case("SignalRfft", {"x": x}, [], {"fft_length": 64}, [y]))
-    np.testing.assert_allclose(found, y, atol=1e-5)
+    output = run(Case("SignalRfft", {"x": x}, [], {"fft_length": 64}, [y]))
+    np.testing.assert_allclose(output, y, atol=1e-5)
 
 
 # -------------------------------------------------------------------------------------------- published numbers

@@ -46,9 +46,9 @@ def by_rows(step: Callable[[int], Callable[[Array], Outputs]], rows: int) -> Ste
     each = [step(r) for r in range(rows)]
 
     def run(x: Array) -> Outputs:
-        found = [one(row) for one, row in zip(each, x.reshape(rows, -1), strict=True)]
-        first = [f[0] for f in found]
-        return [None if any(f is None for f in first) else np.array(first), *found[0][1:]]
+        output = [one(row) for one, row in zip(each, x.reshape(rows, -1), strict=True)]
+        first = [f[0] for f in output]
+        return [None if any(f is None for f in first) else np.array(first), *output[0][1:]]
 
     return run
 
@@ -168,12 +168,12 @@ def check(stream: Stream, graph: Graph, run: Callable[[dict[str, Array]], dict[s
     step, compared = stream.define(), 0
     states = {v.name: np.zeros(v.type.dims, v.type.dtype.numpy) for v in graph.inputs if v.name != "x"}
     for x in pieces(stream):
-        found = run({"x": x, **states})
-        states = {name: found[f"{name}_out"] for name in states}
+        output = run({"x": x, **states})
+        states = {name: output[f"{name}_out"] for name in states}
         for i, expected in enumerate(step(x)):
             if expected is not None:
                 compared += 1
-                np.testing.assert_allclose(found[f"y{i}"], expected.reshape(found[f"y{i}"].shape), rtol=1e-6)
+                np.testing.assert_allclose(output[f"y{i}"], expected.reshape(output[f"y{i}"].shape), rtol=1e-6)
     return compared
 
 

@@ -19,34 +19,34 @@ X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 
 
 def run(type: int, parameters: Words, *weights: Array, x: Array = X) -> Array:
-    (found,) = evaluate(importers.load(tmfile(type, parameters, *weights, shape=x.shape)), {"data": x}).values()
-    return found
+    (output,) = evaluate(importers.load(tmfile(type, parameters, *weights, shape=x.shape)), {"data": x}).values()
+    return output
 
 
 def test_convolution_with_relu6() -> None:
     w = np.random.default_rng(1).uniform(-2, 2, (3, 4, 1, 1)).astype(np.float32)
     b = np.array([1, 2, -3], np.float32).reshape(1, 1, 1, 3)
-    found = run(5, [1, 1, 2, 1, 1, 1, 4, 3, 1, 6, 0, 0, 0, 0], w, b)
+    output = run(5, [1, 1, 2, 1, 1, 1, 4, 3, 1, 6, 0, 0, 0, 0], w, b)
     expected = np.einsum("fc,nchw->nfhw", w[:, :, 0, 0], X[:, :, ::2]) + b.reshape(1, 3, 1, 1)
-    np.testing.assert_allclose(found, np.clip(expected, 0, 6), atol=1e-6)
+    np.testing.assert_allclose(output, np.clip(expected, 0, 6), atol=1e-6)
 
 
 def test_quantised_weights_become_real() -> None:
     w = np.arange(-8, 8, dtype=np.int8).reshape(4, 4)
-    found = run(11, [4], w, x=X[:, :, 0, 0])
-    np.testing.assert_allclose(found, X[:, :, 0, 0] @ ((w.astype(np.float32) - 3) * 0.5).T, atol=1e-5)
+    output = run(11, [4], w, x=X[:, :, 0, 0])
+    np.testing.assert_allclose(output, X[:, :, 0, 0] @ ((w.astype(np.float32) - 3) * 0.5).T, atol=1e-5)
 
 
 @pytest.mark.parametrize(("n", "kernel", "stride", "pad"), [(6, 3, 2, 0), (7, 3, 2, 1), (6, 2, 2, 0), (5, 3, 3, 1)])
 def test_pooling_counts_like_caffe(n: int, kernel: int, stride: int, pad: int) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1, 2, n, n)).astype(np.float32)
-    found = run(16, [0, kernel, kernel, stride, stride, 0, 1, pad, pad, pad, pad], x=x)
+    output = run(16, [0, kernel, kernel, stride, stride, 0, 1, pad, pad, pad, pad], x=x)
     count = -(-(n + 2 * pad - kernel) // stride) + 1
     count -= pad > 0 and (count - 1) * stride >= n + pad
-    assert found.shape == (1, 2, count, count)
+    assert output.shape == (1, 2, count, count)
     padded = np.pad(x, ((0, 0), (0, 0), (pad, 9), (pad, 9)), constant_values=-9)
     first = padded[:, :, (count - 1) * stride :, :kernel][:, :, :kernel]
-    np.testing.assert_array_equal(found[:, :, -1, 0], first.max((2, 3)))
+    np.testing.assert_array_equal(output[:, :, -1, 0], first.max((2, 3)))
 
 
 @pytest.mark.parametrize(
@@ -128,17 +128,19 @@ def normalised(x: Array) -> Array:
 
 
 def test_space_to_batch() -> None:
-    found = run(52, [3, 2, 0, 0, 1, 0])
+    output = run(52, [3, 2, 0, 0, 1, 0])
     padded = np.pad(X, ((0, 0), (0, 0), (0, 0), (1, 0)))
-    np.testing.assert_array_equal(found, np.concatenate([padded[:, :, i::2, j::3] for i in range(2) for j in range(3)]))
-    back = run(53, [3, 2, 0, 0, 1, 0], x=found)
+    np.testing.assert_array_equal(
+        output, np.concatenate([padded[:, :, i::2, j::3] for i in range(2) for j in range(3)])
+    )
+    back = run(53, [3, 2, 0, 0, 1, 0], x=output)
     np.testing.assert_array_equal(back, X)
 
 
 def test_l2_pool_leaves_padding_out() -> None:
-    found = run(98, [1, 1, 2, 1, 2])
+    outputs = run(98, [1, 1, 2, 1, 2])
     expected = np.sqrt(np.stack([SQUARES[..., :2].mean(-1), SQUARES[..., 2:4].mean(-1), SQUARES[..., 4]], -1))
-    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+    np.testing.assert_allclose(outputs[0], expected, atol=1e-5)
 
 
 def test_layer_norm() -> None:
@@ -188,35 +190,35 @@ def test_parameters_end_where_an_old_file_ends_them() -> None:
 # ------------------------------------------------------------------------------------------- detectors
 def test_region() -> None:
     x = np.random.default_rng(2).uniform(-1, 1, (1, 2 * 7, 3, 2)).astype(np.float32)
-    found = run(19, [2, 0, 2, 4, 0.1, 0.1, 0], x=x).reshape(2, 7, 6)
+    output = run(19, [2, 0, 2, 4, 0.1, 0.1, 0], x=x).reshape(2, 7, 6)
     parts = x.reshape(2, 7, 6)
     for rows in ([0, 1], [4]):
-        np.testing.assert_allclose(found[:, rows], 1 / (1 + np.exp(-parts[:, rows])), atol=1e-6)
-    np.testing.assert_array_equal(found[:, 2:4], parts[:, 2:4])
+        np.testing.assert_allclose(output[:, rows], 1 / (1 + np.exp(-parts[:, rows])), atol=1e-6)
+    np.testing.assert_array_equal(output[:, 2:4], parts[:, 2:4])
     kinds = np.exp(parts[:, 5:])
-    np.testing.assert_allclose(found[:, 5:], kinds / kinds.sum(1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(output[:, 5:], kinds / kinds.sum(1, keepdims=True), atol=1e-6)
 
 
 REGIONS = np.array([[0, 0, 3, 5], [2, 2, 4, 3]], np.float32).reshape(1, 2, 4, 1)
 
 
 def test_roi_pooling() -> None:
-    found = run(24, [2, 2, 1.0], REGIONS)
-    assert found.shape == (2, 4, 2, 2)
-    np.testing.assert_array_equal(found[0, :, 1, 0], X[0, :, 3:6, 0:2].max((1, 2)))
-    np.testing.assert_array_equal(found[1, :, 0, 1], X[0, :, 2:3, 3:5].max((1, 2)))
+    output = run(24, [2, 2, 1.0], REGIONS)
+    assert output.shape == (2, 4, 2, 2)
+    np.testing.assert_array_equal(output[0, :, 1, 0], X[0, :, 3:6, 0:2].max((1, 2)))
+    np.testing.assert_array_equal(output[1, :, 0, 1], X[0, :, 2:3, 3:5].max((1, 2)))
 
 
 def test_roi_align_is_exact_on_a_slope() -> None:
     slope = np.tile(np.arange(5, dtype=np.float32), (1, 1, 6, 1))
-    found = run(57, [2, 1, 1.0], np.array([[1, 1, 3, 2]], np.float32), x=slope)
-    np.testing.assert_allclose(found[0, 0, 0], [1.5, 2.5], atol=1e-6)
+    output = run(57, [2, 1, 1.0], np.array([[1, 1, 3, 2]], np.float32), x=slope)
+    np.testing.assert_allclose(output[0, 0, 0], [1.5, 2.5], atol=1e-6)
 
 
 def test_position_sensitive_pooling() -> None:
-    found = run(58, [2, 2, 1.0, 1], np.array([[0, 0, 3, 3]], np.float32))
+    output = run(58, [2, 2, 1.0, 1], np.array([[0, 0, 3, 3]], np.float32))
     expected = [X[0, 0, :2, :2].mean(), X[0, 1, :2, 2:4].mean(), X[0, 2, 2:4, :2].mean(), X[0, 3, 2:4, 2:4].mean()]
-    np.testing.assert_allclose(found.ravel(), expected, atol=1e-6)
+    np.testing.assert_allclose(output.ravel(), expected, atol=1e-6)
 
 
 def test_proposals() -> None:
@@ -225,9 +227,9 @@ def test_proposals() -> None:
     deltas, info = np.zeros((1, 4, 1, 2), np.float32), np.array([[40, 60, 1]], np.float32)
     anchors = np.array([[0, 0, 9, 9]], np.float32)
     parameters: Words = [[1.0], [1.0], 16, 16, 2, 10, 3, 0.7, anchors]
-    found = run(25, parameters, deltas, info, x=scores)
-    assert found.shape == (1, 3, 4, 1)
-    np.testing.assert_allclose(found[0, :, :, 0], [[16, 0, 25, 9], [0, 0, 9, 9], [0, 0, 0, 0]], atol=1)
+    output = run(25, parameters, deltas, info, x=scores)
+    assert output.shape == (1, 3, 4, 1)
+    np.testing.assert_allclose(output[0, :, :, 0], [[16, 0, 25, 9], [0, 0, 9, 9], [0, 0, 0, 0]], atol=1)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -103,9 +103,9 @@ MODULES |= {
 }
 
 
-def leaves(found: Any) -> list[Any]:
+def leaves(outputs: Any) -> list[Any]:
     """All tensors of nested tuples."""
-    return [t for part in found for t in leaves(part)] if isinstance(found, tuple) else [found]
+    return [t for part in outputs for t in leaves(part)] if isinstance(outputs, tuple) else [outputs]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -116,9 +116,9 @@ def test_like_torch(name: str) -> None:
     expected = leaves(module(x))
     graph = tenon.load(module, example_inputs=(x,))
     (port,) = graph.inputs
-    found = list(evaluate(graph, {port.name: x.numpy()}).values())
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
+    outputs = list(evaluate(graph, {port.name: x.numpy()}).values())
+    assert len(outputs) == len(expected)
+    for ours, theirs in zip(outputs, expected, strict=True):
         assert ours.shape == tuple(theirs.shape)
         assert difference(ours, theirs.detach().numpy()) < 1e-5
 
@@ -129,8 +129,8 @@ def test_compiled_from_an_exported_program() -> None:
     module, x = make().eval(), torch.randn(shape)
     program = torch.export.export(module, (x,))
     with tenon.open(tenon.compile(program)) as engine:
-        (found,) = engine.run({next(iter(engine.inputs)): x.numpy()}).values()
-    assert difference(found, module(x).detach().numpy()) < 1e-5
+        (output,) = engine.run({next(iter(engine.inputs)): x.numpy()}).values()
+    assert difference(output, module(x).detach().numpy()) < 1e-5
 
 
 def test_arrays_as_examples_and_training_mode_is_kept() -> None:
@@ -148,9 +148,9 @@ def test_refusals() -> None:
         def forward(self, x: Any) -> Any:
             return x.igamma(x) + x.histc(4)
 
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as error:
         tenon.load(Odd(), example_inputs=(torch.zeros(4),))
-    assert {"igamma", "histc"} <= {p.where.split("(")[-1].strip(")") for p in found.value.problems}
+    assert {"igamma", "histc"} <= {p.where.split("(")[-1].strip(")") for p in error.value.problems}
 
 
 @pytest.mark.parametrize("functional", [True, False])
@@ -161,8 +161,8 @@ def test_archives_need_no_torch(functional: bool, tmp_path: Path) -> None:
     program = torch.export.export(module, (x,))
     torch.export.save(program.run_decompositions() if functional else program, tmp_path / "net.pt2")
     graph = tenon.load(tmp_path / "net.pt2")
-    (found,) = evaluate(graph, {graph.inputs[0].name: x.numpy()}).values()
-    assert difference(found, module(x).detach().numpy()) < 1e-5
+    (output,) = evaluate(graph, {graph.inputs[0].name: x.numpy()}).values()
+    assert difference(output, module(x).detach().numpy()) < 1e-5
 
 
 def test_shapes_that_are_not_fixed() -> None:

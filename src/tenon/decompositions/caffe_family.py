@@ -84,7 +84,7 @@ def mean_variance(node: NodeContext, x: Value, *, across_channels: bool, eps: fl
     return node.add("Div", centred, node.add("Add", deviation, eps))
 
 
-def of_length_one(node: NodeContext, x: Value, axes: Sequence[int], eps: float) -> Value:
+def l2_normalised(node: NodeContext, x: Value, axes: Sequence[int], eps: float) -> Value:
     """Divided by the root of the sum of squares, which ``eps`` is added to."""
     squares = node.add("ReduceSumSquare", x, node.ints(*axes))
     return node.add("Div", x, node.add("Sqrt", node.add("Add", squares, eps)))

@@ -161,13 +161,13 @@ class ChannelsLast(GraphBuilder):
             else:
                 cut = slice(None if _bit(masks["begin"], i) else b, None if _bit(masks["end"], i) else e, s)
                 shape.append(len(range(*cut.indices(n))))
-            found = range(*cut.indices(n))
-            found = found or range(0)  # an empty one may begin at -1, which counts from the end elsewhere
-            if found != range(n):
-                starts.append(found.start)
-                ends.append(found.stop if found.stop >= 0 else -(2**31))
+            indices = range(*cut.indices(n))
+            indices = indices or range(0)  # an empty one may begin at -1, which counts from the end elsewhere
+            if indices != range(n):
+                starts.append(indices.start)
+                ends.append(indices.stop if indices.stop >= 0 else -(2**31))
                 axes.append(axis)
-                steps.append(found.step)
+                steps.append(indices.step)
             axis += 1
         x = self.slice(x, starts, ends, axes, steps) if axes else x
         return self.reshape(x, [*shape, *dims[axis:]])
@@ -199,8 +199,8 @@ class ChannelsLast(GraphBuilder):
     def squeeze(self, x: Value, axes: Ints) -> Value:
         """Without axes: all of one element."""
         dims = self.dims(x)
-        gone = {a % len(dims) for a in axes} or {i for i, n in enumerate(dims) if n == 1}
-        return self.reshape(x, [n for i, n in enumerate(dims) if i not in gone])
+        removed_axes = {a % len(dims) for a in axes} or {i for i, n in enumerate(dims) if n == 1}
+        return self.reshape(x, [n for i, n in enumerate(dims) if i not in removed_axes])
 
     def expand_dims(self, x: Value, axis: int) -> Value:
         dims = list(self.dims(x))
@@ -256,18 +256,25 @@ class ChannelsLast(GraphBuilder):
             if len(variable) != 1:
                 return None
             (x,) = variable
-        found = self._convolved[x]
-        source = found.source
+        convolved = self._convolved[x]
+        source = convolved.source
         if source.block != block:
             return None
         before = [
-            p + q * b - int(c) for p, q, b, c in zip(source.before, found.before, block, crops[:, 0], strict=True)
+            p + q * b - int(c) for p, q, b, c in zip(source.before, convolved.before, block, crops[:, 0], strict=True)
         ]
-        after = [p + q * b - int(c) for p, q, b, c in zip(source.after, found.after, block, crops[:, 1], strict=True)]
+        after = [
+            p + q * b - int(c) for p, q, b, c in zip(source.after, convolved.after, block, crops[:, 1], strict=True)
+        ]
         if min(*before, *after) < 0:
             return None
         y = self.conv(
-            source.x, found.weights, found.bias, dilations=block, padding=[*before, *after], group=found.group
+            source.x,
+            convolved.weights,
+            convolved.bias,
+            dilations=block,
+            padding=[*before, *after],
+            group=convolved.group,
         )
         for node in reversed(chain):
             old, attributes = x, {f.name: getattr(node.op, f.name) for f in fields(cast(Pointwise, node.op))}
@@ -380,10 +387,10 @@ class ChannelsLast(GraphBuilder):
             raise RefusedError(f"an image of {old} cannot be made one of {list(sizes)}")
         if mode == "nearest" and not align_corners and any(out % size for out, size in zip(sizes, old, strict=True)):
             return self._nearest(x, old, sizes, half_pixel)
-        place = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
+        position = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
         rounding = "round_prefer_ceil" if align_corners or half_pixel else "floor"
         target = self.ints(n, c, *map(int, sizes))
-        attributes: dict[str, object] = {"coordinate_transformation_mode": place, "mode": mode}
+        attributes: dict[str, object] = {"coordinate_transformation_mode": position, "mode": mode}
         if mode == "nearest":
             attributes["nearest_mode"] = rounding
         if mode == "cubic":
@@ -446,12 +453,12 @@ class ChannelsLast(GraphBuilder):
         """Rounding to the grid that a quantised tensor of this range would have, its zero moved to a grid point."""
         if not (low <= 0 <= high and low < high) or bits not in range(2, 17):
             raise RefusedError(f"a range of {low} to {high} in {bits} bits is not supported")
-        least, most = int(narrow), (1 << bits) - 1
-        scale = (high - low) / (most - least)
-        zero = int(np.clip(np.floor(least - low / scale + 0.5), least, most))
+        lowest, maximum = int(narrow), (1 << bits) - 1
+        scale = (high - low) / (maximum - lowest)
+        zero = int(np.clip(np.floor(lowest - low / scale + 0.5), lowest, maximum))
         dtype = DType.U8 if bits <= 8 else DType.U16
-        if (least, most) != (0, (1 << 8 * dtype.bytes) - 1):
-            x = self.clip(x, (least - zero) * scale, (most - zero) * scale)
+        if (lowest, maximum) != (0, (1 << 8 * dtype.bytes) - 1):
+            x = self.clip(x, (lowest - zero) * scale, (maximum - zero) * scale)
         grid = self.scalar(scale), self.constant(np.array(zero, dtype.numpy), "zero_point")
         return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *grid, to=dtype.value), *grid)
 

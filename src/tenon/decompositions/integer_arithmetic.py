@@ -80,10 +80,10 @@ class Integers:
     def below(self, other: Operand) -> Integers:
         return self.node("Less", other)
 
-    def least(self, other: Operand) -> Integers:
+    def minimum(self, other: Operand) -> Integers:
         return self.node("Min", other)
 
-    def most(self, other: Operand) -> Integers:
+    def maximum(self, other: Operand) -> Integers:
         return self.node("Max", other)
 
     def where(self, condition: Integers, other: Operand) -> Integers:

@@ -15,7 +15,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext, Operand
 from tenon.ir.graph import Value
 
-MOST_BINS = 1 << 10
+MAX_BINS = 1 << 10
 """Bins of an adaptive pooling along one axis."""
 
 
@@ -37,7 +37,7 @@ def finite(node: NodeContext, x: Value) -> Value:
 def adaptive_pool(node: NodeContext, x: Value, sizes: Sequence[int], *, average: bool) -> Value:
     """Pooled to these sizes: bin i of k on an axis of n is floor(i n / k) .. ceil((i + 1) n / k), as PyTorch has it."""
     dims = node.builder.dims(x)[2:]
-    if len(dims) != len(sizes) or not all(0 < k < MOST_BINS for k in sizes):
+    if len(dims) != len(sizes) or not all(0 < k < MAX_BINS for k in sizes):
         raise RefusedError(f"{list(dims)} cannot be pooled to {list(sizes)}")
     if all(k == 1 for k in sizes):
         return node.add("GlobalAveragePool" if average else "GlobalMaxPool", x)
@@ -77,8 +77,8 @@ def space_to_batch(node: NodeContext, x: Value, block: tuple[int, int], pads: Se
     (n, channels, h, w), (down, across) = node.builder.dims(x), block
     if min(block) < 1 or h % down or w % across:
         raise RefusedError(f"an image of {h}x{w} does not divide into blocks of {down}x{across}")
-    apart = node.reshape(x, n, channels, h // down, down, w // across, across)
-    moved = node.add("Transpose", apart, perm=(3, 5, 0, 1, 2, 4))
+    class_offset = node.reshape(x, n, channels, h // down, down, w // across, across)
+    moved = node.add("Transpose", class_offset, perm=(3, 5, 0, 1, 2, 4))
     return node.reshape(moved, down * across * n, channels, h // down, w // across)
 
 
@@ -87,8 +87,8 @@ def batch_to_space(node: NodeContext, x: Value, block: tuple[int, int], crops: S
     (n, channels, h, w), (down, across) = node.builder.dims(x), block
     if min(block) < 1 or n % (down * across):
         raise RefusedError(f"a batch of {n} does not divide into blocks of {down}x{across}")
-    apart = node.reshape(x, down, across, n // (down * across), channels, h, w)
-    whole = node.add("Transpose", apart, perm=(2, 3, 4, 0, 5, 1))
+    class_offset = node.reshape(x, down, across, n // (down * across), channels, h, w)
+    whole = node.add("Transpose", class_offset, perm=(2, 3, 4, 0, 5, 1))
     y = node.reshape(whole, n // (down * across), channels, h * down, w * across)
     return node.slice(y, crops[:2], [h * down - crops[2], w * across - crops[3]], [2, 3]) if any(crops) else y
 
@@ -99,8 +99,8 @@ def affine_grid(node: NodeContext, theta: Value, size: tuple[int, int], *, corne
         raise RefusedError(f"a grid of {list(size)} is impossible")
     rows, columns = (_line(n, corners) for n in size)
     y, x = np.meshgrid(rows, columns, indexing="ij")
-    places = np.stack([x.ravel(), y.ravel(), np.ones(x.size)]).astype(np.float32)
-    moved = node.add("MatMul", node.reshape(theta, -1, 2, 3), places)
+    positions = np.stack([x.ravel(), y.ravel(), np.ones(x.size)]).astype(np.float32)
+    moved = node.add("MatMul", node.reshape(theta, -1, 2, 3), positions)
     return node.reshape(node.add("Transpose", moved, perm=(0, 2, 1)), -1, *size, 2)
 
 
@@ -156,7 +156,7 @@ def unfolded(
     ``pads`` are top, left, bottom, right.
     """
     taps = math.prod(kernel)
-    if not 0 < taps <= MOST_BINS or min(*strides, *dilations) < 1:
+    if not 0 < taps <= MAX_BINS or min(*strides, *dilations) < 1:
         raise RefusedError(f"windows of {list(kernel)} with strides {list(strides)} are not supported")
     if any(pads):
         x = node.add("Pad", x, node.ints(0, 0, *pads[:2], 0, 0, *pads[2:]), 0.0)
@@ -182,7 +182,7 @@ def deformed(node: NodeContext, inputs: Sequence[Value | None], window: dict[str
     return decomposed(node.builder, "DeformConv", inputs, 1, **window, offset_group=offset_group)[0]
 
 
-def kept_of_each_class(
+def nms_by_class(
     node: NodeContext, boxes: Value, scores: Value, classes: Value | None, overlap: float
 ) -> tuple[Value, Value]:
     """Numbers i64 [n] of the boxes (corners [n, 4]) that no better one of their class covers, and how many count.
@@ -196,7 +196,7 @@ def kept_of_each_class(
         span = node.add("Max", node.add("Sub", high, low), 1e-12)
         placed = node.add("Div", node.add("Sub", boxes, low), span)
         boxes = node.add("Add", placed, node.reshape(node.add("Mul", classes, 2.0), count, 1))
-    rows, found = node.builder.adds(
+    rows, kept_count = node.builder.adds(
         "NonMaxSuppression",
         2,
         node.reshape(boxes, 1, count, 4),
@@ -205,4 +205,4 @@ def kept_of_each_class(
         node.constant(np.array([overlap], np.float32), "floats"),
         node.constant(np.array([np.finfo(np.float32).min], np.float32), "floats"),
     )
-    return node.reshape(node.slice(rows, [2], [3], [1]), count), found
+    return node.reshape(node.slice(rows, [2], [3], [1]), count), kept_count

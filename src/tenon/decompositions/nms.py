@@ -8,23 +8,28 @@ from tenon.graph_builder.builder import GraphBuilder
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array, Value
 
-MOST = 1 << 20
+MAX_ROWS = 1 << 20
 """Rows of a result."""
 
 
 def suppressed(
-    builder: GraphBuilder, boxes: Value, scores: Value, most: int, overlap: Value, least: Value
+    builder: GraphBuilder, boxes: Value, scores: Value, max_boxes: int, iou_threshold: Value, score_threshold: Value
 ) -> tuple[Value, ...]:
     """i32 numbers [most] of the boxes that stay of boxes [n, 4] with scores [n], their scores, how many there are."""
-    if not 0 < most < MOST:
-        raise RefusedError(f"{most} boxes at the most are impossible")
-    limits = [builder.ints(most), *(builder.add("Reshape", limit, builder.ints(1)) for limit in (overlap, least))]
+    if not 0 < max_boxes < MAX_ROWS:
+        raise RefusedError(f"{max_boxes} boxes at the most are impossible")
+    limits = [
+        builder.ints(max_boxes),
+        *(builder.add("Reshape", limit, builder.ints(1)) for limit in (iou_threshold, score_threshold)),
+    ]
     batched = builder.add("Unsqueeze", boxes, builder.ints(0)), builder.add("Unsqueeze", scores, builder.ints(0, 1))
     rows, count = builder.adds("NonMaxSuppression", 2, *batched, *limits)
     numbers = builder.add(
-        "Reshape", builder.add("Slice", rows, builder.ints(2), builder.ints(3), builder.ints(1)), builder.ints(most)
+        "Reshape",
+        builder.add("Slice", rows, builder.ints(2), builder.ints(3), builder.ints(1)),
+        builder.ints(max_boxes),
     )
-    real = builder.add("Less", _constant(builder, np.arange(most)), count)
+    real = builder.add("Less", _constant(builder, np.arange(max_boxes)), count)
     kept = builder.add("Where", real, builder.add("Gather", scores, numbers), builder.scalar(0))
     chosen = builder.add("Where", real, numbers, _constant(builder, np.array(0)))
     return builder.add("Cast", chosen, to="i32"), kept, builder.add("Cast", count, to="i32")
@@ -36,8 +41,8 @@ def combined(
     scores: Value,
     per_class: int,
     total: int,
-    overlap: Value,
-    least: Value,
+    iou_threshold: Value,
+    score_threshold: Value,
     *,
     clip: bool,
 ) -> tuple[Value, ...]:
@@ -46,14 +51,14 @@ def combined(
     batch, n, shared, _ = builder.dims(boxes)
     classes = builder.dims(scores)[2]
     per_class = min(per_class, n)
-    if batch != 1 or shared != 1 or not 0 < per_class * classes < MOST or not 0 < total < MOST:
+    if batch != 1 or shared != 1 or not 0 < per_class * classes < MAX_ROWS or not 0 < total < MAX_ROWS:
         raise RefusedError(
             f"{builder.dims(boxes)} boxes, of which {total} stay, are not supported: one picture, one box each"
         )
     every = builder.add("Reshape", boxes, builder.ints(1, n, 4))
-    turned = builder.add("Transpose", scores, perm=(0, 2, 1))
-    limits = [builder.add("Reshape", limit, builder.ints(1)) for limit in (overlap, least)]
-    rows, count = builder.adds("NonMaxSuppression", 2, every, turned, builder.ints(per_class), *limits)
+    transposed = builder.add("Transpose", scores, perm=(0, 2, 1))
+    limits = [builder.add("Reshape", limit, builder.ints(1)) for limit in (iou_threshold, score_threshold)]
+    rows, count = builder.adds("NonMaxSuppression", 2, every, transposed, builder.ints(per_class), *limits)
     kind, number = (
         builder.add(
             "Reshape",
@@ -62,21 +67,21 @@ def combined(
         )
         for i in (1, 2)
     )
-    place = builder.add("Add", builder.add("Mul", kind, _constant(builder, np.array(n))), number)
-    flat = builder.add("Gather", builder.add("Reshape", turned, builder.ints(-1)), place)
+    index = builder.add("Add", builder.add("Mul", kind, _constant(builder, np.array(n))), number)
+    flat = builder.add("Gather", builder.add("Reshape", transposed, builder.ints(-1)), index)
     real = builder.add("Less", _constant(builder, np.arange(per_class * classes)), count)
     ranked = builder.add("Where", real, flat, builder.scalar(-np.inf))
     kept = min(total, per_class * classes)
     best, order = builder.adds("TopK", 2, ranked, builder.ints(kept))
-    found = builder.add("Greater", best, builder.scalar(-np.inf))
+    is_detection = builder.add("Greater", best, builder.scalar(-np.inf))
     zero = builder.scalar(0)
     chosen = builder.add("Gather", builder.add("Squeeze", every, builder.ints(0)), builder.add("Gather", number, order))
     if clip:
         chosen = builder.add("Clip", chosen, zero, builder.scalar(1))
     parts = (
-        builder.add("Where", builder.add("Unsqueeze", found, builder.ints(1)), chosen, zero),
-        builder.add("Where", found, best, zero),
-        builder.add("Where", found, builder.add("Cast", builder.add("Gather", kind, order), to="f32"), zero),
+        builder.add("Where", builder.add("Unsqueeze", is_detection, builder.ints(1)), chosen, zero),
+        builder.add("Where", is_detection, best, zero),
+        builder.add("Where", is_detection, builder.add("Cast", builder.add("Gather", kind, order), to="f32"), zero),
     )
     listed = [_padded(builder, builder.add("Unsqueeze", part, builder.ints(0)), total - kept) for part in parts]
     valid = builder.add("Cast", builder.add("Min", count, _constant(builder, np.array(total))), to="i32")

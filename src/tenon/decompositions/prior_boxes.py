@@ -15,7 +15,7 @@ import numpy as np
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array
 
-MOST = 1 << 24
+MAX_BOXES = 1 << 24
 """Boxes of one layer."""
 
 
@@ -33,48 +33,46 @@ class PriorGrid:
 Numbers = Sequence[float]
 
 
-def sizes(least: Numbers, most: Numbers, ratios: Numbers, flip: bool) -> list[tuple[float, float]]:
+def sizes(min_sizes: Numbers, max_sizes: Numbers, ratios: Numbers, flip: bool) -> list[tuple[float, float]]:
     """(width, height) of the boxes at each place: for each least size the square, that between it and the most, and one
     for each ratio (and its inverse), in the order of the file.  Raises RefusedError."""
-    if not least or min((*least, *most, *ratios)) <= 0 or len(most) not in (0, len(least)):
-        raise RefusedError(f"has the sizes {list(least)} and {list(most)} and the ratios {list(ratios)}")
-    found: list[tuple[float, float]] = []
-    for i, size in enumerate(least):
-        found.append((size, size))
-        if most:
-            found.append((math.sqrt(size * most[i]),) * 2)
+    if not min_sizes or min((*min_sizes, *max_sizes, *ratios)) <= 0 or len(max_sizes) not in (0, len(min_sizes)):
+        raise RefusedError(f"has the sizes {list(min_sizes)} and {list(max_sizes)} and the ratios {list(ratios)}")
+    boxes: list[tuple[float, float]] = []
+    for i, size in enumerate(min_sizes):
+        boxes.append((size, size))
+        if max_sizes:
+            boxes.append((math.sqrt(size * max_sizes[i]),) * 2)
         for root in map(math.sqrt, ratios):
-            found += [(size * root, size / root), *([(size / root, size * root)] if flip else [])]
-    return found
+            boxes += [(size * root, size / root), *([(size / root, size * root)] if flip else [])]
+    return boxes
 
 
-def prior_boxes(
-    places: PriorGrid, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool
-) -> Array:
+def prior_boxes(grid: PriorGrid, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool) -> Array:
     """f32 [2, 4 P]: corners over the picture's size, place by place, and their variances.  Raises RefusedError."""
-    (h, w), (down, across) = places.cells, places.steps
-    if len(boxes) * h * w > MOST or min(places.image) <= 0:
-        raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of a picture of {places.image}")
+    (h, w), (down, across) = grid.cells, grid.steps
+    if len(boxes) * h * w > MAX_BOXES or min(grid.image) <= 0:
+        raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of a picture of {grid.image}")
     if len(variance) not in (1, 4):
         raise RefusedError(f"has {len(variance)} variances, not 1 or 4")
-    first = np.broadcast_to(np.array(places.offset, np.float32), 2).reshape(2, 1, 1)
+    first = np.broadcast_to(np.array(grid.offset, np.float32), 2).reshape(2, 1, 1)
     y, x = np.mgrid[0:h, 0:w].astype(np.float32) + first
     centre = np.stack([x * across, y * down], -1)[:, :, None, :]
     half = np.array(boxes, np.float32) / 2
-    corners = np.concatenate([centre - half, centre + half], -1) / np.array(places.image[::-1] * 2, np.float32)
+    corners = np.concatenate([centre - half, centre + half], -1) / np.array(grid.image[::-1] * 2, np.float32)
     flat = corners.reshape(-1).astype(np.float32)
     spread = np.resize(np.array(variance, np.float32), flat.size)
     return np.stack([flat.clip(0, 1) if clip else flat, spread])
 
 
-def multibox(places: PriorGrid, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
+def multibox(grid: PriorGrid, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
     """f32 [1, 4 P]: MXNet's boxes on a picture of 1 x 1.  Sides are over its height: a square of each, and of the first
     one a box of every ratio but the first.  Raises RefusedError."""
     if not sides or min((*sides, *ratios)) <= 0:
         raise RefusedError(f"has the sizes {list(sides)} and the ratios {list(ratios)}")
-    h, w = places.cells
+    h, w = grid.cells
     roots = [(side, 1.0) for side in sides] + [(sides[0], math.sqrt(ratio)) for ratio in ratios[1:]]
-    return prior_boxes(places, [(side * root * h / w, side / root) for side, root in roots], [1.0], clip)[:1]
+    return prior_boxes(grid, [(side * root * h / w, side / root) for side, root in roots], [1.0], clip)[:1]
 
 
 def within(given: int, count: int) -> int:

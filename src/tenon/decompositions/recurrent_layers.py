@@ -15,7 +15,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeBuilder, NodeContext, Operand
 from tenon.ir.graph import Value
 
-LONGEST = 4096
+MAX_STEPS = 4096
 """Steps that a recurrent layer is unrolled to."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -27,8 +27,8 @@ CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 def unrolled(builder: NodeBuilder, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
     """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
     steps = builder.dims(inputs[0])[0] if inputs[0] is not None else 0
-    if not 0 < steps <= LONGEST:
-        raise RefusedError(f"runs over {steps} steps; at most {LONGEST} are unrolled")
+    if not 0 < steps <= MAX_STEPS:
+        raise RefusedError(f"runs over {steps} steps; at most {MAX_STEPS} are unrolled")
     return decomposed(builder, kind, inputs, 3, **attributes)
 
 

@@ -12,34 +12,34 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 
-MOST = 1 << 28
+MAX_ELEMENTS = 1 << 28
 """Elements of a result."""
 
 
 def filled(builder: ChannelsLast, dims: Sequence[int], number: float, dtype: DType) -> Value:
-    if any(d < 0 for d in dims) or math.prod(dims) > MOST:
+    if any(d < 0 for d in dims) or math.prod(dims) > MAX_ELEMENTS:
         raise RefusedError(f"the shape {list(dims)} is impossible")
     return builder.constant(np.broadcast_to(np.array(number, dtype.numpy), tuple(dims)), "filled")
 
 
-def whole(builder: ChannelsLast, x: Value) -> Value:
+def as_i64(builder: ChannelsLast, x: Value) -> Value:
     """As i64."""
     return x if builder.type(x).dtype is DType.I64 else builder.add("Cast", x, to="i64")
 
 
-def scatter_nd(builder: ChannelsLast, places: Value, updates: Value, dims: Sequence[int]) -> Value:
+def scatter_nd(builder: ChannelsLast, indices: Value, updates: Value, dims: Sequence[int]) -> Value:
     """Zeros, to which updates are added at their places."""
     zeros = filled(builder, dims, 0, builder.type(updates).dtype)
-    return builder.add("ScatterND", zeros, whole(builder, places), updates, reduction="add")
+    return builder.add("ScatterND", zeros, as_i64(builder, indices), updates, reduction="add")
 
 
-def sparse_to_dense(builder: ChannelsLast, places: Value, dims: Sequence[int], values: Value, default: Value) -> Value:
+def sparse_to_dense(builder: ChannelsLast, indices: Value, dims: Sequence[int], values: Value, default: Value) -> Value:
     """Places are a number, [n] or [n, rank]; there is one value, or one for each."""
-    at = builder.dims(places)
-    places = builder.reshape(places, (-1, at[-1] if len(at) > 1 else 1))
-    values = builder.add("Expand", builder.reshape(values, (-1,)), builder.ints(builder.dims(places)[0]))
+    at = builder.dims(indices)
+    indices = builder.reshape(indices, (-1, at[-1] if len(at) > 1 else 1))
+    values = builder.add("Expand", builder.reshape(values, (-1,)), builder.ints(builder.dims(indices)[0]))
     dense = builder.add("Expand", builder.reshape(default, (1,) * len(dims)), builder.ints(*dims))
-    return builder.add("ScatterND", dense, whole(builder, places), values)
+    return builder.add("ScatterND", dense, as_i64(builder, indices), values)
 
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -52,7 +52,7 @@ def segments(builder: ChannelsLast, x: Value, numbers: Value, count: int, how: s
     rows, block = math.prod(type.dims[:lead]), math.prod(inner)
     info = np.finfo(np.float32) if type.dtype.is_float else np.iinfo(type.dtype.numpy.name)
     start = {"sum": 0, "prod": 1, "max": info.min, "min": info.max}[how]
-    flat = whole(builder, builder.reshape(numbers, (rows, 1)))
+    flat = as_i64(builder, builder.reshape(numbers, (rows, 1)))
     last = builder.constant(np.array(count, np.int64), "last")
     at = builder.add("Where", builder.add("Less", flat, builder.constant(np.array(0, np.int64), "zero")), last, flat)
     table = filled(builder, (count + 1, block), float(start), type.dtype)
@@ -60,31 +60,31 @@ def segments(builder: ChannelsLast, x: Value, numbers: Value, count: int, how: s
     return builder.reshape(builder.slice(made, [0], [count], [0]), (count, *inner))
 
 
-def gather(builder: ChannelsLast, x: Value, places: Value, axis: int, batch: int) -> Value:
+def gather(builder: ChannelsLast, x: Value, indices: Value, axis: int, batch: int) -> Value:
     """Elements along an axis, where the first ``batch`` axes of the data and of the places belong together."""
-    rank, depth = builder.type(x).rank, builder.type(places).rank
+    rank, depth = builder.type(x).rank, builder.type(indices).rank
     axis, batch = axis % rank, batch % depth if batch < 0 else batch
     if not batch:
-        return builder.add("Gather", x, places, axis=axis)
-    if not batch <= axis or builder.dims(x)[:batch] != builder.dims(places)[:batch]:
+        return builder.add("Gather", x, indices, axis=axis)
+    if not batch <= axis or builder.dims(x)[:batch] != builder.dims(indices)[:batch]:
         raise RefusedError(
-            f"{batch} axes of {list(builder.dims(x))} and {list(builder.dims(places))} do not belong together"
+            f"{batch} axes of {list(builder.dims(x))} and {list(builder.dims(indices))} do not belong together"
         )
     moved = builder.transpose(x, (*range(batch), axis, *(i for i in range(batch, rank) if i != axis)))
-    found = builder.add("GatherND", moved, whole(builder, builder.expand_dims(places, -1)), batch_dims=batch)
+    gathered = builder.add("GatherND", moved, as_i64(builder, builder.expand_dims(indices, -1)), batch_dims=batch)
     new, before = depth - batch, axis - batch  # axes of the places, and axes that stood before the one gathered
     order = [*range(batch), *range(depth, depth + before), *range(batch, depth), *range(depth + before, rank + new - 1)]
-    return builder.transpose(found, order)
+    return builder.transpose(gathered, order)
 
 
 def reverse_sequence(builder: ChannelsLast, x: Value, lengths: Value, time: int, batch: int) -> Value:
     """The first elements along the axis of time in reverse order, as many as each of the batch has."""
     rank = builder.type(x).rank
     order = [time % rank, batch % rank, *(i for i in range(rank) if i not in (time % rank, batch % rank))]
-    turned = builder.add(
-        "ReverseSequence", builder.transpose(x, order), whole(builder, lengths), time_axis=0, batch_axis=1
+    reversed_rows = builder.add(
+        "ReverseSequence", builder.transpose(x, order), as_i64(builder, lengths), time_axis=0, batch_axis=1
     )
-    return builder.transpose(turned, [int(i) for i in np.argsort(order)])
+    return builder.transpose(reversed_rows, [int(i) for i in np.argsort(order)])
 
 
 def matrix_diagonal(builder: ChannelsLast, x: Value) -> Value:
@@ -115,10 +115,10 @@ def update_slice(builder: ChannelsLast, x: Value, update: Value, start: Value) -
     room = [n - m for n, m in zip(dims, size, strict=True)]
     if not dims or min(room) < 0:
         raise RefusedError(f"{list(size)} do not fit into {list(dims)}")
-    at = builder.add("Max", whole(builder, start), builder.constant(np.array(0, np.int64), "zero"))
+    at = builder.add("Max", as_i64(builder, start), builder.constant(np.array(0, np.int64), "zero"))
     at = builder.add("Min", at, builder.ints(*room))
-    places = np.stack(np.meshgrid(*(np.arange(n) for n in size), indexing="ij"), -1).astype(np.int64)
-    return builder.add("ScatterND", x, builder.add("Add", builder.constant(places, "places"), at), update)
+    indices = np.stack(np.meshgrid(*(np.arange(n) for n in size), indexing="ij"), -1).astype(np.int64)
+    return builder.add("ScatterND", x, builder.add("Add", builder.constant(indices, "places"), at), update)
 
 
 def bucketize(builder: ChannelsLast, x: Value, bounds: Array) -> Value:

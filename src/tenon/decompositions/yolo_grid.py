@@ -9,14 +9,14 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Array, Value
 
-MOST_CELLS = 1 << 22
+MAX_CELLS = 1 << 22
 """Of a map: a picture of 65,536 x 65,536 pixels has as many."""
 
 
-def places(height: int, width: int) -> Array:
+def positions(height: int, width: int) -> Array:
     """[1, 1, 2, cells]: the column and the row of every cell.  Raises RefusedError for a map of too many."""
-    if height * width > MOST_CELLS:
-        raise RefusedError(f"a map of {height} x {width} cells; at most {MOST_CELLS} are possible")
+    if height * width > MAX_CELLS:
+        raise RefusedError(f"a map of {height} x {width} cells; at most {MAX_CELLS} are possible")
     rows, columns = np.mgrid[:height, :width].astype(np.float32)
     return np.stack([columns, rows]).reshape(1, 1, 2, -1)
 

@@ -62,7 +62,7 @@ class Settings:
             raise InputError(f"{path}: not a configuration that can be read ({error})") from error
 
 
-MOST_CHANNELS = 1 << 16
+MAX_CHANNELS = 1 << 16
 _FILES = ("original_prototxt_path", "original_model_path", "optimized_prototxt_path", "optimized_model_path")
 _STEPS = {
     "norms": "merge_bn_scale", "scale_input": "merge_input_scale", "mean_input": "merge_input_mean",
@@ -77,7 +77,7 @@ def _mean(values: Mapping[str, str], folder: Path) -> tuple[float, ...]:
     if path is not None and path.is_file():
         return _means(path)
     channels = int(values.get("c", "3"))
-    if not 0 < channels <= MOST_CHANNELS:
+    if not 0 < channels <= MAX_CHANNELS:
         raise ValueError(f"C is {channels}, which no image has")
     numbers = tuple(float(values[key]) for key in ("mean_b", "mean_g", "mean_r") if key in values)
     return numbers if channels == len(numbers) else (sum(numbers) / len(numbers),) * channels if numbers else ()
@@ -173,13 +173,13 @@ class _Rewriter:
     # ------------------------------------------------------------------------------------- who reads whom
     def readers(self, at: int, name: str) -> list[int]:
         """The layers after ``at`` that read what it calls ``name``."""
-        found = []
+        indices = []
         for i in range(at + 1, len(self.layers)):
             if name in self.layers[i].bottom:
-                found.append(i)
+                indices.append(i)
             if name in self.layers[i].top:
                 break
-        return found
+        return indices
 
     def maker(self, at: int, name: str) -> int | None:
         """The layer before ``at`` that made ``name``."""
@@ -256,12 +256,12 @@ class _Rewriter:
             self.log.append(f"{layer.name}: kept, its layers belong to one phase or share weights")
             return False
         output = self.outputs(before)
-        found = affine_of(layer, self.blobs.get(layer.name, []), output)
-        if found is None:
+        affine = affine_of(layer, self.blobs.get(layer.name, []), output)
+        if affine is None:
             self.log.append(f"{layer.name}: kept, it is not one factor and one offset for each of {output} channels")
             return False
         name = layer.name
-        scale, offset = found
+        scale, offset = affine
         if not self.remove(i):
             self.log.append(f"{name}: kept, the blob's name is in use")
             return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OPSET = 20
 IR_VERSION = 10
-LARGEST = 2**31 - 2**20
+MAX_FILE_BYTES = 2**31 - 2**20
 """Bytes of one protobuf."""
 
 _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
@@ -136,9 +136,9 @@ class _Writer:
             self.operator(node, step.op, ["" if a is None else names[a] for a in step.args], names[-1:])
 
     def operator(self, node: Node, op: Operator, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        spelled = SPELLED.get(op.name)
-        if spelled is not None:
-            spelled(self, node, op, list(inputs), outputs[0])
+        decomposed = DECOMPOSED.get(op.name)
+        if decomposed is not None:
+            decomposed(self, node, op, list(inputs), outputs[0])
             return
         type = op.name.removeprefix("Direct")
         schema = self.schema(type, node, op, inputs)
@@ -158,15 +158,15 @@ class _Writer:
         newest = _schema(type, onnx_opset_version())
         if newest is None:
             return None
-        said = {f.name for f in fields(op) if getattr(op, f.name) != f.default} & set(newest.attributes)
+        attributes_given = {f.name for f in fields(op) if getattr(op, f.name) != f.default} & set(newest.attributes)
         types = {self.names[v]: _type_name(v.type.dtype) for v in node.inputs if v is not None}
         for opset in range(self.opset, newest.since_version):
-            found = _schema(type, opset)
-            if found is None or said - set(found.attributes):
+            definition = _schema(type, opset)
+            if definition is None or attributes_given - set(definition.attributes):
                 continue
-            ports = [found.inputs[min(i, len(found.inputs) - 1)].types for i in range(len(inputs))]
+            ports = [definition.inputs[min(i, len(definition.inputs) - 1)].types for i in range(len(inputs))]
             if all(types.get(name) in port for name, port in zip(inputs, ports, strict=True) if name in types):
-                return found
+                return definition
         return newest
 
     def emit(self, type: str, inputs: Sequence[str], outputs: str | Sequence[str], **attributes: Any) -> str:
@@ -248,7 +248,7 @@ def _swish(w: _Writer, node: Node, op: Operator, inputs: list[str], output: str)
     w.emit("Mul", [inputs[0], w.emit("Sigmoid", [scaled], f"{output}_gate")], [output])
 
 
-SPELLED: dict[str, Callable[[_Writer, Node, Operator, list[str], str], None]] = {
+DECOMPOSED: dict[str, Callable[[_Writer, Node, Operator, list[str], str], None]] = {
     "ChannelShuffle": _channel_shuffle,
     "Swish": _swish,
 }

@@ -66,7 +66,7 @@ def _out(request: Request) -> Path:
 
 
 def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
-    from tenon.exporters.onnx import LARGEST, strip, to_onnx
+    from tenon.exporters.onnx import MAX_FILE_BYTES, strip, to_onnx
 
     if graph.incomplete and not without_weights:
         raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
@@ -76,7 +76,7 @@ def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object], without
     if without_weights:
         strip(model)
     size = model.ByteSize()
-    if size > LARGEST:
+    if size > MAX_FILE_BYTES:
         raise ModelError(f"{graph.source}: the model would be {size} bytes; a file of ONNX holds less than 2 GB")
     nodes = len(model.graph.node)
     return Rewritten({path: model.SerializeToString()}, [f"{before} operators became {nodes} (opset {_opset(model)})"])

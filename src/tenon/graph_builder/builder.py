@@ -340,17 +340,17 @@ def required_input(builder: GraphBuilder, name: str, type: TensorType) -> Value:
 
 def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
     """The operator of that name.  Raises RefusedError when Tenon lacks it, InternalError for wrong attributes."""
-    found = ops.lookup(type)
-    if found is None:
+    operator_class = ops.lookup(type)
+    if operator_class is None:
         near = difflib.get_close_matches(type, ops.registry(), 1, 0.75)
         raise RefusedError(
             f"needs the operator {type}, which is not supported", f"the nearest is {near[0]}" if near else ""
         )
-    known = {f.name: str(f.type) for f in fields(found)}
+    known = {f.name: str(f.type) for f in fields(operator_class)}
     foreign = [name for name in attributes if name not in known]
     if foreign:
         raise InternalError(f"{type} has no attribute {', '.join(foreign)}; it has {', '.join(known)}")
-    return found(**{name: _plain(value, known[name]) for name, value in attributes.items()})
+    return operator_class(**{name: _plain(value, known[name]) for name, value in attributes.items()})
 
 
 def _plain(value: Any, annotation: str) -> Any:

@@ -23,7 +23,11 @@ class UntypedError(RefusedError):
 
 def unknown(type: str, known: Iterable[str], what: str = "operator", remedy: str = "") -> RefusedError:
     """Nothing here makes a node of this type; the nearest of those that are known is named."""
-    spelled = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(type.lower(), spelled, 1, 0.75)
-    hint = f"the nearest that is: {spelled[near[0]]}" if near else "cut the model around it with --from and --to"
+    names_by_lower_case = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(type.lower(), names_by_lower_case, 1, 0.75)
+    hint = (
+        f"the nearest that is: {names_by_lower_case[near[0]]}"
+        if near
+        else "cut the model around it with --from and --to"
+    )
     return RefusedError(f"this {what} is not supported", remedy or hint)

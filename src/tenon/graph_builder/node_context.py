@@ -15,13 +15,13 @@ from tenon.ir.writer import is_known
 Operand = Value | Array | float | None
 """An input of a node: arrays become constants, numbers become f32 scalars."""
 
-MOST_PARTS = 1 << 12
+MAX_PARTS = 1 << 12
 """Tensors that one layer may cut its input into."""
 
 AttributeName = str | int
 """Attributes are numbered in ncnn."""
 
-Made = Value | Sequence[Value]
+Outputs = Value | Sequence[Value]
 """What a node becomes: its one output, or several."""
 
 
@@ -217,7 +217,7 @@ class NodeContext:
         size = self.builder.dims(x)[axis]
         if count == 1:
             return [x]
-        if not 0 < count <= MOST_PARTS or size % count:
+        if not 0 < count <= MAX_PARTS or size % count:
             raise RefusedError(f"an axis of {size} cannot be cut into {count} equal parts")
         return self.split(x, axis, [size // count] * count)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tenon.model_files.model_file import ModelFile
 
 
-MOST_ENTRIES = 1000
+MAX_ENTRIES = 1000
 """Names in a folder that are looked at to say what is there."""
 
 
@@ -170,32 +170,32 @@ def _recognised(importer: Importer, file: ModelFile, doubts: list[TenonError]) -
 
 def _main(folder: ModelFile) -> tuple[ModelFile, Importer]:
     """The one model in a folder."""
-    found: dict[str, tuple[ModelFile, Importer]] = {}
+    models: dict[str, tuple[ModelFile, Importer]] = {}
     doubts: list[TenonError] = []
     for format in FORMATS.values():
         importer = format.importer()
         for pattern in format.main:
-            files = [replace(f, weights=folder.weights) for f in folder.matching(pattern) if f.name not in found]
+            files = [replace(f, weights=folder.weights) for f in folder.matching(pattern) if f.name not in models]
             files = [f for f in files if _recognised(importer, f, doubts)]
-            found.update({f.name: (f, importer) for f in files})
+            models.update({f.name: (f, importer) for f in files})
             if files:
                 break
-    if not found and doubts:
+    if not models and doubts:
         raise doubts[0]
-    if not found:
+    if not models:
         _refuse_foreign(folder)
         looked = ", ".join(p for format in FORMATS.values() for p in format.main)
         raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")
-    if len(found) > 1:
-        raise InputError(f"{folder.name}: several models are in this folder; give one of {', '.join(sorted(found))}")
-    return next(iter(found.values()))
+    if len(models) > 1:
+        raise InputError(f"{folder.name}: several models are in this folder; give one of {', '.join(sorted(models))}")
+    return next(iter(models.values()))
 
 
 def _refuse_foreign(folder: ModelFile) -> None:
     """Raise FormatError if the folder, or a file in it, is of a format that is recognised and not read."""
     if what := foreign(folder.name, b""):
         raise FormatError(f"{folder.name}: {what}")
-    entries = sorted(folder.folder.iterdir())[:MOST_ENTRIES] if folder.folder else []
+    entries = sorted(folder.folder.iterdir())[:MAX_ENTRIES] if folder.folder else []
     for path in entries:
         if path.suffix.lower() in (".json", ".bin") or path.name.startswith("."):
             continue  # there are such files beside everything

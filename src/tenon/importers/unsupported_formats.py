@@ -43,14 +43,16 @@ def _is_safetensors(head: bytes) -> bool:
 def _is_old_param(head: bytes) -> bool:
     """Text that counts layers and blobs in its first line; a layer with its own numbers of blobs follows."""
     lines = head.split(b"\n")
-    counts, words = lines[0].split(), lines[1].split() if len(lines) > 2 else []
-    if len(counts) != 2 or len(words) < 5 or not all(w.isdigit() for w in (*counts, *words[2:4])):
+    counts, tokens = lines[0].split(), lines[1].split() if len(lines) > 2 else []
+    if len(counts) != 2 or len(tokens) < 5 or not all(w.isdigit() for w in (*counts, *tokens[2:4])):
         return False
-    return words[0][:1].isalpha() and 0 < int(words[2]) + int(words[3]) <= len(words) - 4 and not words[4].isdigit()
+    return (
+        tokens[0][:1].isalpha() and 0 < int(tokens[2]) + int(tokens[3]) <= len(tokens) - 4 and not tokens[4].isdigit()
+    )
 
 
-def _is_json(head: bytes, *words: bytes) -> bool:
-    return head.lstrip()[:1] in (b"{", b"[") and all(word in head for word in words)
+def _is_json(head: bytes, *tokens: bytes) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[") and all(token in head for token in tokens)
 
 
 FORMATS = (
@@ -144,5 +146,5 @@ def foreign(name: str, head: bytes) -> str:
     ``head`` is the beginning of its content, ``HEAD`` bytes or all.
     """
     named = [f for f in FORMATS if name.lower().endswith(f.endings)]
-    found = named or [f for f in FORMATS if f.fits(head)] or [f for f in LAST if name.lower().endswith(f.endings)]
-    return f"not a model that Tenon reads but {found[0].name}; {found[0].remedy}" if found else ""
+    formats = named or [f for f in FORMATS if f.fits(head)] or [f for f in LAST if name.lower().endswith(f.endings)]
+    return f"not a model that Tenon reads but {formats[0].name}; {formats[0].remedy}" if formats else ""

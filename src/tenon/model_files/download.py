@@ -29,11 +29,11 @@ Progress = Callable[[int, int | None], None]
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 60
 """Without a byte."""
-MOST_SECONDS = 3600
+MAX_SECONDS = 3600
 """For all of a file."""
-MOST_BYTES = 4 << 30
-_LONGEST_NAME = 100
-_not_kept: dict[str, tuple[bytes, bool]] = {}
+MAX_BYTES = 4 << 30
+_MAX_NAME_LENGTH = 100
+_uncached: dict[str, tuple[bytes, bool]] = {}
 """The last reply that is not in the cache: a model is read several times while it is compiled."""
 
 
@@ -49,19 +49,19 @@ def fetched(url: str, sha256: str | None, cache: Path, progress: Progress | None
         data = kept.read_bytes()
         if wanted in (None, hashlib.sha256(data).hexdigest()):
             return data
-    if url not in _not_kept:
-        _not_kept.clear()
-        _not_kept[url] = _fetch(url, progress)
-    data, whole = _not_kept[url]
-    found = hashlib.sha256(data).hexdigest()
-    if wanted not in (None, found):
-        del _not_kept[url]
+    if url not in _uncached:
+        _uncached.clear()
+        _uncached[url] = _fetch(url, progress)
+    data, whole = _uncached[url]
+    digest = hashlib.sha256(data).hexdigest()
+    if wanted not in (None, digest):
+        del _uncached[url]
         what = "the file is damaged or is another version"
-        raise FormatError(f"{shown(url)}: the SHA-256 is {found}, expected {wanted}; {what}")
+        raise FormatError(f"{shown(url)}: the SHA-256 is {digest}, expected {wanted}; {what}")
     if whole or wanted:
         with contextlib.suppress(InputError):  # without room for a copy, the next process fetches again
             write(kept, data)
-            del _not_kept[url]
+            del _uncached[url]
     return data
 
 
@@ -75,7 +75,7 @@ def file_name(url: str) -> str:
     """The last part of the address's path, as a plain file name."""
     name = Path(unquote(_split(url).path)).name
     clean = "".join(c if c.isprintable() and c not in '\\/:*?"<>|' else "_" for c in name)
-    return clean[-_LONGEST_NAME:] or "model"
+    return clean[-_MAX_NAME_LENGTH:] or "model"
 
 
 def shown(url: str) -> str:
@@ -130,10 +130,10 @@ def _fetch(url: str, progress: Progress | None) -> tuple[bytes, bool]:
         raise InputError(f"{shown(url)}: the connection ended before the file did; try again") from None
     except (OSError, HTTPException, ValueError) as error:
         # Messages of the last two quote the address, and such an exception must not be chained to ours either.
-        said = (
+        reason = (
             "timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or type(error).__name__
         )
-        raise InputError(f"{shown(url)}: cannot be fetched: {said}") from None
+        raise InputError(f"{shown(url)}: cannot be fetched: {reason}") from None
 
 
 def _received(url: str, response: HTTPResponse, progress: Progress | None) -> tuple[bytes, bool]:
@@ -142,15 +142,15 @@ def _received(url: str, response: HTTPResponse, progress: Progress | None) -> tu
     coding = response.headers.get("Content-Encoding", "identity")
     if coding.lower() != "identity":
         raise InputError(f"{shown(url)}: the server sends it compressed ({coding[:40]}) without being asked to")
-    if total is not None and total > MOST_BYTES:
-        raise InputError(f"{shown(url)}: it has {total} bytes; at most {MOST_BYTES} are fetched")
-    content, deadline = io.BytesIO(), time.monotonic() + MOST_SECONDS
+    if total is not None and total > MAX_BYTES:
+        raise InputError(f"{shown(url)}: it has {total} bytes; at most {MAX_BYTES} are fetched")
+    content, deadline = io.BytesIO(), time.monotonic() + MAX_SECONDS
     while chunk := response.read1(CHUNK):  # read() would wait for a whole chunk, however slowly its bytes come
         content.write(chunk)
-        if content.tell() > MOST_BYTES:
-            raise InputError(f"{shown(url)}: it has more than {MOST_BYTES} bytes; no more are fetched")
+        if content.tell() > MAX_BYTES:
+            raise InputError(f"{shown(url)}: it has more than {MAX_BYTES} bytes; no more are fetched")
         if time.monotonic() > deadline:
-            raise InputError(f"{shown(url)}: {content.tell()} bytes came within {MOST_SECONDS} s, too few: try again")
+            raise InputError(f"{shown(url)}: {content.tell()} bytes came within {MAX_SECONDS} s, too few: try again")
         if progress is not None:
             progress(content.tell(), total)
     if total is not None and content.tell() != total:

@@ -17,7 +17,7 @@ from tenon.ir.graph import Array
 if TYPE_CHECKING:
     from tenon.model_files.download import Progress
 
-MOST_MATCHES = 32
+MAX_MATCHES = 32
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class ModelFile:
             return []
         own = self.disk_name or self.name
         name = pattern.replace("{stem}", escape(Path(own).stem))
-        found = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != own)
-        if len(found) > MOST_MATCHES:
-            raise InputError(f"{self.folder}: {len(found)} files are called {name}; name the one that is meant")
-        return [read_file(p) for p in found]
+        paths = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != own)
+        if len(paths) > MAX_MATCHES:
+            raise InputError(f"{self.folder}: {len(paths)} files are called {name}; name the one that is meant")
+        return [read_file(p) for p in paths]
 
     def partner(self, what: str, *patterns: str, fits: Fits = lambda file: True) -> ModelFile:
         """The second file of the model: the one the user named, else the one beside this file.
@@ -67,9 +67,9 @@ class ModelFile:
         matches decides.  ``fits`` refuses files that match by name alone.  ``what`` says what is missing ("its
         weights").  Raises FormatError when there is none, more than one, or the user's does not fit.
         """
-        found = self.find_partner(what, *patterns, fits=fits)
-        if found is not None:
-            return found
+        partner_file = self.find_partner(what, *patterns, fits=fits)
+        if partner_file is not None:
+            return partner_file
         if self.folder is None:
             raise FormatError(f"{self.name}: {what} must be given too: name the file with --weights (weights=...)")
         looked = ", ".join(dict.fromkeys(p.replace("{stem}", self.stem) for p in patterns))
@@ -84,12 +84,12 @@ class ModelFile:
                 raise FormatError(f"{self.weights.name}: named with --weights, but not {what} of {self.name}")
             return self.weights
         for pattern in patterns:
-            found = [file for file in self.matching(pattern) if fits(file)]
-            if len(found) > 1:
-                names = ", ".join(file.name for file in found)
+            files = [file for file in self.matching(pattern) if fits(file)]
+            if len(files) > 1:
+                names = ", ".join(file.name for file in files)
                 raise FormatError(f"{self.name}: {what} could be any of {names}; name one with --weights")
-            if found:
-                return found[0]
+            if files:
+                return files[0]
         return None
 
 
@@ -143,9 +143,9 @@ def read_file(path: Path) -> ModelFile:
 
 def check(data: bytes, sha256: str | None, where: str) -> None:
     """Raise FormatError naming both sums if the SHA-256 of ``data`` is not the one given."""
-    found = hashlib.sha256(data).hexdigest() if sha256 else ""
-    if sha256 and found != sha256.strip().lower():
+    digest = hashlib.sha256(data).hexdigest() if sha256 else ""
+    if sha256 and digest != sha256.strip().lower():
         raise FormatError(
-            f"{where}: the SHA-256 is {found}, expected {sha256.strip().lower()}; "
+            f"{where}: the SHA-256 is {digest}, expected {sha256.strip().lower()}; "
             "the file is damaged or is another version"
         )

@@ -55,7 +55,7 @@ def _of_shapes(graph: Graph) -> Heads | None:
 
 def _of_grids(graph: Graph) -> Heads | None:
     """One output with a row for every cell of grids of strides 8, 16, 32 (and 64), as exporters of YOLO give."""
-    pictures = [found for v in graph.inputs if (found := planes(v.type.dims))]
+    pictures = [image for v in graph.inputs if (image := planes(v.type.dims))]
     if len(pictures) != 1 or len(graph.outputs) != 1 or graph.outputs[0].type.rank != 3 or _raw(graph.outputs[0]):
         return None
     (output,), (_, height, width, _) = graph.outputs, pictures[0]

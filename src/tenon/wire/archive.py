@@ -10,11 +10,11 @@ from typing import Any
 from tenon.errors import FormatError
 
 SIGNATURE = b"PK\x03\x04"
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """What the parts of an archive may unpack to in all."""
 SMALL_BYTES = 64 << 20
 """What any archive may unpack to."""
-DENSEST = 32
+MAX_COMPRESSION = 32
 """A larger archive may unpack to this many times its own size.  Weights do not compress that well, and deflate can pack
 1032 to 1."""
 
@@ -24,11 +24,11 @@ class Archive:
     needs."""
 
     def __init__(self, data: bytes) -> None:
-        self._left = min(MOST_BYTES, max(SMALL_BYTES, DENSEST * len(data)))
+        self._left = min(MAX_BYTES, max(SMALL_BYTES, MAX_COMPRESSION * len(data)))
         try:
             self._file = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
-            raise FormatError(f"the archive is damaged: {_said(error)}") from error
+            raise FormatError(f"the archive is damaged: {_first_words(error)}") from error
         self.names = self._file.namelist()
 
     def read(self, name: str) -> bytes:
@@ -37,20 +37,20 @@ class Archive:
         self._left -= self._file.getinfo(name).file_size
         if self._left < 0:
             raise FormatError(
-                f"its parts unpack to more than {DENSEST} times its size, as no model's do; it is damaged"
+                f"its parts unpack to more than {MAX_COMPRESSION} times its size, as no model's do; it is damaged"
             )
         try:
             return self._file.read(name)
         except MemoryError:
             raise
         except Exception as error:  # besides BadZipFile what zlib, lzma and the reader raise for damaged streams
-            raise FormatError(f"the archive is damaged: {_said(error)}") from error
+            raise FormatError(f"the archive is damaged: {_first_words(error)}") from error
 
     def json(self, name: str) -> Any:
         return parsed(self.read(name).decode("utf-8", "replace"))
 
 
-def _said(error: Exception) -> str:
+def _first_words(error: Exception) -> str:
     """The first words of an error: zipfile's quote the file."""
     return str(error).split("\n")[0][:80]
 

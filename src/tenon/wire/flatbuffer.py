@@ -74,19 +74,19 @@ class Table:
         self._vtable = at - buffer.scalar("i32", at)
         self._length = buffer.scalar("u16", self._vtable)
 
-    def _place(self, slot: int) -> int | None:
+    def _slot_offset(self, slot: int) -> int | None:
         entry = 4 + 2 * slot
         offset = self._buffer.scalar("u16", self._vtable + entry) if entry + 2 <= self._length else 0
         return self._at + offset if offset else None
 
     def _target(self, slot: int) -> int | None:
-        place = self._place(slot)
-        return None if place is None else place + self._buffer.scalar("u32", place)
+        position = self._slot_offset(slot)
+        return None if position is None else position + self._buffer.scalar("u32", position)
 
     def get(self, slot: int, kind: str, default: Any = 0) -> Any:
         """A scalar field."""
-        place = self._place(slot)
-        return default if place is None else self._buffer.scalar(kind, place)
+        position = self._slot_offset(slot)
+        return default if position is None else self._buffer.scalar(kind, position)
 
     def vector(self, slot: int, kind: str) -> Array:
         """A vector of scalars; empty if absent."""
@@ -120,18 +120,18 @@ class Table:
 
 def options(table: Table | None, spec: str) -> dict[str, Any]:
     """The fields that ``spec`` names, in the order of their slots: "name:kind=default", "name:[kind]" or "-"."""
-    found: dict[str, Any] = {}
+    fields_by_name: dict[str, Any] = {}
     for slot, entry in enumerate(spec.split()):
         if entry == "-":
             continue
         name, _, kind = entry.partition(":")
         kind, _, default = kind.partition("=")
         if kind.startswith("["):
-            found[name] = [] if table is None else table.vector(slot, kind[1:-1]).tolist()
+            fields_by_name[name] = [] if table is None else table.vector(slot, kind[1:-1]).tolist()
         else:
             fallback = int(default or 0)
-            found[name] = fallback if table is None else table.get(slot, kind, fallback)
-    return found
+            fields_by_name[name] = fallback if table is None else table.get(slot, kind, fallback)
+    return fields_by_name
 
 
 # -------------------------------------------------------------------------------------------- FlexBuffers
@@ -146,22 +146,22 @@ def flex_map(data: bytes) -> dict[str, Any]:
     width, packed = data[-1], data[-2]
     if width not in (1, 2, 4, 8) or packed >> 2 != _FLEX_MAP:
         raise FormatError("the custom options are not a map")
-    place = len(data) - 2 - width
-    at = place - _flex_number(buffer, place, width, "u")
+    position = len(data) - 2 - width
+    at = position - _flex_number(buffer, position, width, "u")
     width = 1 << (packed & 3)
     keys = at - 3 * width
     keys, key_width = keys - _flex_number(buffer, keys, width, "u"), _flex_number(buffer, at - 2 * width, width, "u")
     count = _flex_number(buffer, at - width, width, "u")
     if key_width not in (1, 2, 4, 8) or count > len(data):
         raise FormatError("the custom options are damaged")
-    found = {}
+    scalars = {}
     for i in range(count):
-        place = keys + i * key_width
-        name = _flex_text(data, place - _flex_number(buffer, place, key_width, "u"))
+        position = keys + i * key_width
+        name = _flex_text(data, position - _flex_number(buffer, position, key_width, "u"))
         value = _flex_value(buffer, at + i * width, width, int(buffer.scalar("u8", at + count * width + i)))
         if value is not None:
-            found[name] = value
-    return found
+            scalars[name] = value
+    return scalars
 
 
 _FLEX_MAP = 9

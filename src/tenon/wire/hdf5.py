@@ -19,7 +19,7 @@ from tenon.errors import FormatError
 from tenon.ir.graph import Array
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-MOST_READS = 2_000_000
+MAX_READS = 2_000_000
 """Pieces looked at in one file: far above any real model, and a bound on time."""
 _UNDEFINED = (1 << 64) - 1
 _DATASPACE, _LINK, _DATATYPE, _LAYOUT, _ATTRIBUTE, _CONTINUATION, _SYMBOLS = 1, 6, 3, 8, 12, 16, 17
@@ -30,7 +30,7 @@ class _Bytes:
     """The file, and where reading stands."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.left = data, min(MOST_READS, 50_000 + 4 * len(data))
+        self.data, self.left = data, min(MAX_READS, 50_000 + 4 * len(data))
 
     def at(self, offset: int, size: int) -> bytes:
         self.left -= 1
@@ -90,26 +90,26 @@ class Hdf5Node:
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """Attributes by name: str, list of str, or arrays; those of other types are left out."""
-        found = {}
+        values = {}
         for message in self._messages:
             if message.type == _ATTRIBUTE:
                 name, value = self._file.attribute(message)
                 if value is not None:
-                    found[name] = value
-        return found
+                    values[name] = value
+        return values
 
     @cached_property
     def children(self) -> dict[str, Hdf5Node]:
         """What a group holds, by name."""
-        found: dict[str, int] = {}
+        addresses: dict[str, int] = {}
         for message in self._messages:
             if message.type == _SYMBOLS:
-                found.update(self._file.symbols(message.at))
+                addresses.update(self._file.symbols(message.at))
             elif message.type == _LINK:
-                found.update(self._file.link(message.at))
+                addresses.update(self._file.link(message.at))
             elif message.type == _LINK_INFO:
                 self._file.check_link_info(message.at)
-        return {name: Hdf5Node(self._file, address) for name, address in found.items()}
+        return {name: Hdf5Node(self._file, address) for name, address in addresses.items()}
 
     @property
     def is_array(self) -> bool:
@@ -308,14 +308,14 @@ class Hdf5File:
         type, shape = self.type(type_at), self.shape(space_at)
         if type is None or shape is None:
             return name, None
-        found = self._array(data_at, type.dtype, shape)
+        value = self._array(data_at, type.dtype, shape)
         if type.text:
-            texts = [self._heap_text(record.tobytes()) for record in found.ravel()]
+            texts = [self._heap_text(record.tobytes()) for record in value.ravel()]
             return name, texts if shape else texts[0]
-        if found.dtype.kind == "S":
-            strings = [s.decode("utf-8", "backslashreplace") for s in found.ravel().tolist()]
+        if value.dtype.kind == "S":
+            strings = [s.decode("utf-8", "backslashreplace") for s in value.ravel().tolist()]
             return name, strings if shape else strings[0]
-        return name, found
+        return name, value
 
     def _heap_text(self, record: bytes) -> str:
         """A string of the global heap: its length, the heap's address, and its number there."""

@@ -106,12 +106,12 @@ def _strings(tensor: TensorProto) -> Array:
     dims = tuple(tensor.dims)
     if any(d < 0 for d in dims) or math.prod(dims) != len(tensor.string_data):
         raise TensorError(f"holds {len(tensor.string_data)} strings where its shape is {list(dims)}")
-    found = np.empty(len(tensor.string_data), object)
+    strings = np.empty(len(tensor.string_data), object)
     for i, data in enumerate(tensor.string_data):
         if b"\0" in data:
             raise TensorError("holds a string with a zero byte in it, which ends a string")
-        found[i] = data.decode(errors="replace")
-    return found.reshape(dims)
+        strings[i] = data.decode(errors="replace")
+    return strings.reshape(dims)
 
 
 def _unpacked(tensor: TensorProto, folder: Path | None, dtype: DType, count: int) -> Array:

@@ -34,10 +34,10 @@ import numpy as np
 
 from tenon.errors import FormatError
 
-DEEPEST = 64
+MAX_DEPTH = 64
 """Messages within messages."""
 
-MOST_PIECES = 1_000_000
+MAX_PIECES = 1_000_000
 """Messages, strings and single numbers in one file: far above any real model, and a bound on memory."""
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
@@ -146,9 +146,9 @@ class Message:
         self._unknown: dict[str, list[str]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        found = self._values.get(name)
-        if found is not None:
-            return found
+        value = self._values.get(name)
+        if value is not None:
+            return value
         field = self._schema.fields[self._type].get(name)
         if field is None:
             raise AttributeError(f"{self._type} has no field '{name}'")
@@ -305,11 +305,11 @@ def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
 
 class _MessageReader:
     def __init__(self, schema: Schema, where: str) -> None:
-        self.schema, self.where, self.left = schema, where, MOST_PIECES
+        self.schema, self.where, self.left = schema, where, MAX_PIECES
 
     def message(self, type: str, data: memoryview, depth: int, into: Message) -> Message:
-        if depth > DEEPEST:
-            raise FormatError(f"{self.where}: messages are nested more than {DEEPEST} deep; the file is damaged")
+        if depth > MAX_DEPTH:
+            raise FormatError(f"{self.where}: messages are nested more than {MAX_DEPTH} deep; the file is damaged")
         numbers = self.schema.numbers[type]
         arrays: dict[str, list[memoryview]] = {}
         try:
@@ -331,7 +331,7 @@ class _MessageReader:
     def spend(self, pieces: int) -> None:
         self.left -= pieces
         if self.left < 0:
-            raise FormatError(f"{self.where}: more than {MOST_PIECES} pieces; the file is damaged")
+            raise FormatError(f"{self.where}: more than {MAX_PIECES} pieces; the file is damaged")
 
     def join(self, into: Message, name: str, parts: list[memoryview]) -> None:
         """Packed runs and single numbers of a repeated float field as one array."""
@@ -339,9 +339,9 @@ class _MessageReader:
         if any(len(part) % dtype.itemsize for part in parts):
             raise DamagedError(f"{name} does not hold whole numbers")
         data = parts[0] if len(parts) == 1 else b"".join(parts)
-        found = np.frombuffer(data, dtype)
+        joined = np.frombuffer(data, dtype)
         before = into._values.get(name)
-        into._values[name] = found if before is None else np.concatenate([before, found])
+        into._values[name] = joined if before is None else np.concatenate([before, joined])
 
     def store(self, into: Message, field: Field, wire: int, content: Raw, depth: int) -> None:
         values = into._values
@@ -371,23 +371,23 @@ class _MessageReader:
         scalar = SCALARS.get(field.kind) or SCALARS["int32"]
         if wire == scalar.wire:
             self.spend(1)
-            found = [self.value(field, content)]
+            elements = [self.value(field, content)]
         elif wire == BYTES and field.repeated and not isinstance(content, int):
-            found = self.packed(field, scalar, content)
+            elements = self.packed(field, scalar, content)
         else:
             return
         if field.repeated:
-            values.setdefault(field.name, []).extend(found)
+            values.setdefault(field.name, []).extend(elements)
         else:
-            values[field.name] = found[0]
+            values[field.name] = elements[0]
 
     def packed(self, field: Field, scalar: Scalar, content: memoryview) -> list[Any]:
         if scalar.dtype:
             if len(content) % np.dtype(scalar.dtype).itemsize:
                 raise DamagedError(f"{field.name} does not hold whole numbers")
             self.spend(len(content) // 4)
-            found: list[Any] = np.frombuffer(content, scalar.dtype).tolist()
-            return found
+            values: list[Any] = np.frombuffer(content, scalar.dtype).tolist()
+            return values
         numbers, at = [], 0
         while at < len(content):
             number, at = varint(content, at)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.wire.protobuf import DEEPEST, MOST_PIECES, SCALARS, Field, Message, Schema
+from tenon.wire.protobuf import MAX_DEPTH, MAX_PIECES, SCALARS, Field, Message, Schema
 
 _TOKEN = re.compile(
     r"""(?P<skip>[\s;,]+|\#[^\n]*|//[^\n]*)
@@ -69,7 +69,7 @@ class _TextParser:
         self.text = text
         self.token = next(self.source)
         self.read = 0
-        self.left = MOST_PIECES
+        self.left = MAX_PIECES
         self.arrays: dict[tuple[int, str], tuple[tuple[Message, str], list[float]]] = {}
 
     # ----------------------------------------------------------------------------------------- tokens
@@ -79,10 +79,10 @@ class _TextParser:
     def next(self) -> Token:
         self.left -= 1
         if self.left < 0:
-            raise self.fail(f"more than {MOST_PIECES} words; the file is damaged")
-        found, self.token = self.token, next(self.source, Token("end", "", self.token.line))
-        self.read = found.end
-        return found
+            raise self.fail(f"more than {MAX_PIECES} words; the file is damaged")
+        token, self.token = self.token, next(self.source, Token("end", "", self.token.line))
+        self.read = token.end
+        return token
 
     def accept(self, mark: str) -> bool:
         if self.token.kind == "mark" and self.token.text == mark:
@@ -93,8 +93,8 @@ class _TextParser:
     # ----------------------------------------------------------------------------------------- fields
     def body(self, into: Message | None, end: str, depth: int) -> None:
         """The fields of a message up to the mark ``end``; a message that the schema lacks is read into None."""
-        if depth > DEEPEST:
-            raise self.fail(f"messages are nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH:
+            raise self.fail(f"messages are nested more than {MAX_DEPTH} deep")
         while not (self.accept(end) if end else self.token.kind == "end"):
             if self.token.kind == "end":
                 raise self.fail(f"the text ends where '{end}' is missing; the file is truncated")
@@ -160,8 +160,8 @@ class _TextParser:
             return made
         if not into.has(field.name):
             into.set(**{field.name: Message(self.schema, field.kind)})
-        found: Message = getattr(into, field.name)
-        return found
+        message: Message = getattr(into, field.name)
+        return message
 
     def store(self, into: Message, field: Field, value: Any) -> None:
         if field.is_array:
@@ -225,12 +225,12 @@ def show(message: Message, indent: str = "") -> str:
             if isinstance(one, Message):
                 lines.append(f"{indent}{field.name} {{\n{show(one, indent + '  ')}{indent}}}\n")
             else:
-                lines.append(f"{indent}{field.name}: {_spelled(message.schema, field, one)}\n")
+                lines.append(f"{indent}{field.name}: {_quoted(message.schema, field, one)}\n")
     lines += [f"{indent}{text}\n" for texts in message.unknown.values() for text in texts]
     return "".join(lines)
 
 
-def _spelled(schema: Schema, field: Field, value: Any) -> str:
+def _quoted(schema: Schema, field: Field, value: Any) -> str:
     if field.kind in schema.enums:
         return str(value)
     if field.kind == "bool":

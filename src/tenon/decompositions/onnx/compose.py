@@ -359,10 +359,10 @@ def tf_idf(node: OnnxNode) -> Results:
     size = max(numbers) + 1
     if not counts:
         return [node.constant(np.zeros((*dims[:-1], size), np.float32), "nothing")]
-    found = counts[0] if len(counts) == 1 else node.add("Concat", *counts, axis=1)
+    frequencies = counts[0] if len(counts) == 1 else node.add("Concat", *counts, axis=1)
     placed = np.zeros((len(order), size), np.float32)
     placed[np.arange(len(order)), order] = 1
-    y = node.add("MatMul", node.add("Cast", found, to="f32"), node.constant(placed, "places"))
+    y = node.add("MatMul", node.add("Cast", frequencies, to="f32"), node.constant(placed, "places"))
     weights = attributes.get("weights")
     row = np.ones(size, np.float32) if not weights else np.zeros(size, np.float32)
     if weights:
@@ -378,10 +378,10 @@ def _gram_counts(node: OnnxNode, x: Value, grams: np.ndarray, length: int, skips
     """[batch, grams]: how often each row of ``grams`` stands in x [batch, length]."""
     n, total = grams.shape[1], None
     for skip in range(skips + 1 if n > 1 else 1):
-        places = length - (n - 1) * (skip + 1)
-        if places <= 0:
+        positions = length - (n - 1) * (skip + 1)
+        if positions <= 0:
             break
-        at = np.arange(places)[:, None] + np.arange(n) * (skip + 1)
+        at = np.arange(positions)[:, None] + np.arange(n) * (skip + 1)
         windows = node.add("Gather", x, node.constant(at, "windows"), axis=1)  # [batch, places, n]
         windows = node.add("Unsqueeze", windows, node.int_constant("gram", [2]))
         same = node.add("Equal", windows, node.constant(grams.astype(x.type.dtype.numpy), "grams"))

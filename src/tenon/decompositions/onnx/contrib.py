@@ -47,8 +47,8 @@ def activated(node: OnnxNode, x: Value, name: str, numbers: Sequence[float]) -> 
     given = [*numbers, *[None] * 2]
 
     def number(i: int, default: float) -> float:
-        found = given[i]
-        return default if found is None else found
+        value = given[i]
+        return default if value is None else value
 
     if name in ("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign", "HardSwish"):
         return node.add(name, x)
@@ -120,8 +120,8 @@ def _mat_mul_n_bits(node: OnnxNode) -> Results:
     if node.has(3):
         given = node.constant_input(3, "the zero points")
         packed = given.dtype == np.uint8
-        found = _unpacked(given.reshape(n, -1), bits, blocks) if packed else given.reshape(n, blocks)
-        zero = found.astype(np.float32).reshape(n, blocks, 1)
+        unpacked = _unpacked(given.reshape(n, -1), bits, blocks) if packed else given.reshape(n, blocks)
+        zero = unpacked.astype(np.float32).reshape(n, blocks, 1)
     weights = ((codes.astype(np.float32) - zero) * scales).reshape(n, -1)[:, :k].T
     kind = node.input(0).type.dtype.numpy
     y = node.add("MatMul", node.input(0), node.constant(np.ascontiguousarray(weights.astype(kind)), "weights"))
@@ -132,10 +132,10 @@ def _unpacked(data: Any, bits: int, count: int) -> Any:
     """The first ``count`` codes of each row of bytes, the first in the lowest bits."""
     parts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = (data.astype(np.uint8)[:, :, None] >> parts) & ((1 << bits) - 1)
-    found = codes.reshape(len(data), -1)
-    if found.shape[1] < count:
-        raise RefusedError(f"holds {found.shape[1]} codes in a row where {count} are needed")
-    return found[:, :count]
+    unpacked = codes.reshape(len(data), -1)
+    if unpacked.shape[1] < count:
+        raise RefusedError(f"holds {unpacked.shape[1]} codes in a row where {count} are needed")
+    return unpacked[:, :count]
 
 
 # ------------------------------------------------------------------------------------------- normalisation

@@ -109,7 +109,7 @@ def _column(node: OnnxNode, parameter: Value, rank: int) -> Value:
     )
 
 
-def _whole(node: OnnxNode, x: Value, zero: Value | None, rank: int) -> Value:
+def _integers(node: OnnxNode, x: Value, zero: Value | None, rank: int) -> Value:
     """Integers less their zero point, in i32."""
     x = node.add("Cast", x, to="i32")
     if zero is None:
@@ -122,15 +122,15 @@ def dynamic(node: OnnxNode, x: Value) -> tuple[Value, Value]:
 
     As DynamicQuantizeLinear: the range includes zero, which is one of the steps.
     """
-    zero, most = (node.constant(np.array(n, np.float32), stem) for stem, n in (("zero", 0), ("most", 255)))
+    zero, maximum = (node.constant(np.array(n, np.float32), stem) for stem, n in (("zero", 0), ("most", 255)))
     low = node.add("Min", node.add("ReduceMin", x, keepdims=0), zero)
     high = node.add("Max", node.add("ReduceMax", x, keepdims=0), zero)
-    span = node.add("Div", node.add("Sub", high, low), most)
+    span = node.add("Div", node.add("Sub", high, low), maximum)
     one = node.constant(np.array(1, np.float32), "one")
     step = node.add("Where", node.add("Greater", span, zero), span, one)
-    point = node.add("Round", node.add("Clip", node.add("Div", node.add("Neg", low), step), zero, most))
+    point = node.add("Round", node.add("Clip", node.add("Div", node.add("Neg", low), step), zero, maximum))
     moved = node.add("Add", node.add("Round", node.add("Div", x, step)), point)
-    return node.add("Sub", node.add("Clip", moved, zero, most), point), step
+    return node.add("Sub", node.add("Clip", moved, zero, maximum), point), step
 
 
 def _scaled(node: OnnxNode, total: Value, scales: Sequence[Value], bias: int) -> Value:
@@ -145,7 +145,7 @@ def _dynamic_mat_mul(node: OnnxNode) -> Results:
     """Inputs: A in floats; B, its scale and zero point; a bias."""
     rank = len(node.dims_of(1))
     a, step = dynamic(node, node.input(0))
-    b = node.add("Cast", _whole(node, node.input(1), _optional(node, 3), rank), to="f32")
+    b = node.add("Cast", _integers(node, node.input(1), _optional(node, 3), rank), to="f32")
     scales = [step, _column(node, node.input(2), rank)]
     return [_scaled(node, node.add("MatMul", a, b), scales, 4)]
 
@@ -153,8 +153,8 @@ def _dynamic_mat_mul(node: OnnxNode) -> Results:
 def _mat_mul_to_float(node: OnnxNode) -> Results:
     """Inputs: A, B, their scales, their zero points, a bias."""
     rank = len(node.dims_of(1))
-    a = _whole(node, node.input(0), _optional(node, 4), len(node.dims_of(0)))
-    b = _whole(node, node.input(1), _optional(node, 5), rank)
+    a = _integers(node, node.input(0), _optional(node, 4), len(node.dims_of(0)))
+    b = _integers(node, node.input(1), _optional(node, 5), rank)
     scales = [_column(node, node.input(2), rank), _column(node, node.input(3), rank)]
     return [_scaled(node, node.add("MatMul", a, b), scales, 6)]
 
@@ -168,12 +168,12 @@ def _gemm(node: OnnxNode) -> Results:
     """Inputs: A, B with scales and zero points, C in i32 by the product of the scales, those of a rounded result."""
     flags = node.attributes
 
-    def turned(x: Value, name: str) -> Value:
+    def transposed(x: Value, name: str) -> Value:
         return node.add("Transpose", x, perm=(1, 0)) if flags.get(name, 0) else x
 
-    a = turned(_whole(node, node.input(0), _optional(node, 2), 2), "transA")
+    a = transposed(_integers(node, node.input(0), _optional(node, 2), 2), "transA")
     b = node.add("Cast", node.input(3), to="i32")
-    b = node.add("Sub", turned(b, "transB"), node.add("Cast", _column(node, node.input(5), 2), to="i32"))
+    b = node.add("Sub", transposed(b, "transB"), node.add("Cast", _column(node, node.input(5), 2), to="i32"))
     total = node.add("MatMul", a, b)
     if node.has(6):
         total = node.add("Add", total, node.input(6))

@@ -142,17 +142,17 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
     given = {k: tuple(attributes.get(k) or ()) for k in ("strides", "dilations", "pads")}
     axes = Window(tuple(kernel), given["strides"], given["dilations"], given["pads"]).axes("DeformConv", sizes)
     groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
-    taps, places = math.prod(kernel), math.prod(a.out for a in axes)
-    if math.prod(node.dims_of(2)) != 2 * n * parts * taps * places:
-        raise RefusedError(f"offsets {list(node.dims_of(2))} do not fit {places} places of {taps} taps")
-    offsets = node.add("Reshape", node.input(2), node.int_constant("offsets", [n, parts, taps, 2, places]))
+    taps, positions = math.prod(kernel), math.prod(a.out for a in axes)
+    if math.prod(node.dims_of(2)) != 2 * n * parts * taps * positions:
+        raise RefusedError(f"offsets {list(node.dims_of(2))} do not fit {positions} places of {taps} taps")
+    offsets = node.add("Reshape", node.input(2), node.int_constant("offsets", [n, parts, taps, 2, positions]))
     rows = node.int_constant("rows", [n, channels, -1])
     data = node.add("Reshape", node.input(0), rows)
 
     def spread(x: Value) -> Value:
         """[N, offset groups, taps, places] for every channel: [N, C, taps * places]."""
         wide = node.add("Unsqueeze", x, node.int_constant("channel", [2]))
-        wide = node.add("Expand", wide, node.int_constant("wide", [n, parts, channels // parts, taps, places]))
+        wide = node.add("Expand", wide, node.int_constant("wide", [n, parts, channels // parts, taps, positions]))
         return node.add("Reshape", wide, rows)
 
     sides = []
@@ -161,7 +161,7 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
         tap = np.arange(a.kernel) * a.dilation
         grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
         grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
-        base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, places)
+        base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, positions)
         moved = node.add("Gather", offsets, node.constant(np.array(d, np.int64), "axis"), axis=3)
         position = s.of("Add", moved, node.constant(base.astype(s.dtype), "base"))
         low = s.of("Floor", position)
@@ -178,9 +178,11 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
         total = sample if total is None else node.add("Add", total, sample)
     assert total is not None
     if node.has(4):
-        mask = node.add("Reshape", node.input(4), node.int_constant("mask", [n, parts, taps, places]))
+        mask = node.add("Reshape", node.input(4), node.int_constant("mask", [n, parts, taps, positions]))
         total = node.add("Mul", total, spread(mask))
-    columns = node.add("Reshape", total, node.int_constant("columns", [n, groups, channels // groups * taps, places]))
+    columns = node.add(
+        "Reshape", total, node.int_constant("columns", [n, groups, channels // groups * taps, positions])
+    )
     matrix = node.add("Reshape", node.input(1), node.int_constant("matrix", [1, groups, outs // groups, -1]))
     shape = node.int_constant("shape", [n, outs, *(a.out for a in axes)])
     result = node.add("Reshape", node.add("MatMul", matrix, columns), shape)

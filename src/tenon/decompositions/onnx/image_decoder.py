@@ -83,8 +83,8 @@ def _begins(node: OnnxNode, file: _File) -> Value:
     """Whether the file's header is as it should be."""
     known = [(i, byte) for i, byte in enumerate(file.header) if byte is not None]
     at, bytes = (np.array(column) for column in zip(*known, strict=True))
-    found = node.add("Gather", node.input(0), node.constant(at, "header"), axis=0)
-    same = node.add("Equal", found, node.constant(bytes.astype(np.uint8), "expected"))
+    header = node.add("Gather", node.input(0), node.constant(at, "header"), axis=0)
+    same = node.add("Equal", header, node.constant(bytes.astype(np.uint8), "expected"))
     every = node.add("ReduceMin", node.add("Cast", same, to="i32"), node.int_constant("all", [0]), keepdims=0)
     return node.add("Cast", every, to="bool")
 
@@ -97,8 +97,8 @@ def _pixels(node: OnnxNode, file: _File, shape: tuple[int, ...], reverse: bool) 
     if file.row != width * count:
         x = _cut(node, x, (1, 0, width * count, 1))
     x = node.add("Reshape", x, node.int_constant("pixels", shape))
-    turned = [axis for axis, turn in ((0, file.bottom_up), (2, reverse)) if turn]
-    return _cut(node, x, *((axis, -1, -(2**31), -1) for axis in turned)) if turned else x
+    flipped_axes = [axis for axis, turn in ((0, file.bottom_up), (2, reverse)) if turn]
+    return _cut(node, x, *((axis, -1, -(2**31), -1) for axis in flipped_axes)) if flipped_axes else x
 
 
 def _cut(node: OnnxNode, x: Value, *ranges: tuple[int, int, int, int]) -> Value:

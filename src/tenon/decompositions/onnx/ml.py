@@ -48,9 +48,9 @@ def of_two(node: OnnxNode, score: Value, *, probability: bool) -> Value:
 
 def labels(node: OnnxNode, chosen: Value, ints: str, strings: str) -> Entry:
     """The class of each number.  Raises RefusedError if the classes have no names."""
-    words, numbers = node.attributes.get(strings), node.attributes.get(ints)
-    if words:
-        table = text_constant(node, "classes", np.array(words, object)).bytes
+    class_names, numbers = node.attributes.get(strings), node.attributes.get(ints)
+    if class_names:
+        table = text_constant(node, "classes", np.array(class_names, object)).bytes
         return StringTensor(node.add("Gather", table, chosen, axis=0))
     if not numbers:
         raise RefusedError("it names no classes")
@@ -87,10 +87,10 @@ def imputer(node: OnnxNode, texts: set[int]) -> Results:
     if not values:
         raise RefusedError(f"it has no imputed_value_{kind}s")
     if kind == "float" and math.isnan(missing):
-        gone = node.add("IsNaN", x)
+        is_missing = node.add("IsNaN", x)
     else:
-        gone = node.add("Equal", x, node.typed_scalar("missing", missing))
-    return [node.add("Where", gone, node.constant(np.array(values, x.type.dtype.numpy), "values"), x)]
+        is_missing = node.add("Equal", x, node.typed_scalar("missing", missing))
+    return [node.add("Where", is_missing, node.constant(np.array(values, x.type.dtype.numpy), "values"), x)]
 
 
 def feature_vectorizer(node: OnnxNode, texts: set[int]) -> Results:

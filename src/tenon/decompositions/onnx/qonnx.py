@@ -82,19 +82,21 @@ def _bipolar_quant(node: OnnxNode) -> Results:
 
 def _trunc(node: OnnxNode) -> Results:
     """Inputs: x, scale, zero point, bits before, bits after; of version 2 the new scale before the last."""
-    whole = node.add("Round", _scaled(node))
+    integers = node.add("Round", _scaled(node))
     if node.has(5):
-        return _trunc_to_scale(node, whole)
-    gone = node.constant_input(3, "the number of bits") - node.constant_input(4, "the number of bits that are left")
-    cut = node.add("Div", whole, node.constant((2.0**gone).astype(np.float32), "cut"))
+        return _trunc_to_scale(node, integers)
+    dropped_bits = node.constant_input(3, "the number of bits") - node.constant_input(
+        4, "the number of bits that are left"
+    )
+    cut = node.add("Div", integers, node.constant((2.0**dropped_bits).astype(np.float32), "cut"))
     y = node.add("Sub", _rounded(node, cut, "FLOOR"), node.input(2))
     return [node.add("Mul", y, node.input(1))]
 
 
-def _trunc_to_scale(node: OnnxNode, whole: Value) -> Results:
+def _trunc_to_scale(node: OnnxNode, integers: Value) -> Results:
     new, old = node.constant_input(4, "the new scale"), node.constant_input(1, "the scale")
     ratio = node.constant((2.0 ** np.round(np.log2(new / old))).astype(np.float32), "ratio")
-    y = _clamped(node, node.add("Div", whole, ratio), node.constant_input(5, "the number of bits that are left"), 0)
+    y = _clamped(node, node.add("Div", integers, ratio), node.constant_input(5, "the number of bits that are left"), 0)
     y = node.add("Sub", _rounded(node, y, "FLOOR"), node.add("Div", node.input(2), ratio))
     return [node.add("Mul", y, node.input(4))]
 

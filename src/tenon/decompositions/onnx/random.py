@@ -18,15 +18,15 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 
-_MOST = 2**26
+_MAX_NUMBERS = 2**26
 """Numbers that a node may draw; they are constants of the bundle."""
 
 
 def uniform(node: OnnxNode, shape: Sequence[int]) -> Array:
     """Numbers from 0 up to but not including 1, f64."""
     count = math.prod(shape)
-    if count > _MOST:
-        raise RefusedError(f"it draws {count} numbers; {_MOST} are the most", "make them an input")
+    if count > _MAX_NUMBERS:
+        raise RefusedError(f"it draws {count} numbers; {_MAX_NUMBERS} are the most", "make them an input")
     seed = node.attributes.get("seed")
     text = f"{node.type} {node.origin.layer}".encode()
     key = zlib.crc32(text) + (1 << 32) if seed is None else int(np.float32(seed).view(np.uint32))
@@ -80,6 +80,6 @@ def multinomial(node: OnnxNode) -> Sequence[Value]:
     limits = node.add("Unsqueeze", limits, node.int_constant("samples", [1]))
     drawn = uniform(node, (batch, samples, 1)).astype(node.input(0).type.dtype.numpy)
     above = node.add("Cast", node.add("LessOrEqual", limits, node.constant(drawn, "drawn")), to="i32")
-    found = node.add("ReduceSum", above, node.int_constant("classes", [2]), keepdims=0)
+    sampled = node.add("ReduceSum", above, node.int_constant("classes", [2]), keepdims=0)
     last = node.constant(np.array(classes - 1, np.int32), "last")  # the sum of all may round to less than 1
-    return [node.add("Cast", node.add("Min", found, last), to=_dtype(node).value)]
+    return [node.add("Cast", node.add("Min", sampled, last), to=_dtype(node).value)]

@@ -74,7 +74,7 @@ class RecurrentCell:
         size = self.hidden
         return self.once("Slice", x, first * size, (first + count) * size, 0)
 
-    def turned(self, x: Value) -> Value:
+    def transposed(self, x: Value) -> Value:
         return self.once("Transpose", x, perm=(1, 0))
 
     def zeros(self, batch: int) -> Value:
@@ -128,7 +128,7 @@ def _cells(node: OnnxNode, gates: int, defaults: Sequence[str]) -> list[Recurren
     names = node.attributes.get("activations") or [*defaults] * len(backwards)
     alphas = list(node.attributes.get("activation_alpha") or ())
     betas = list(node.attributes.get("activation_beta") or ())
-    found = []
+    cells = []
     for i, back in enumerate(backwards):
         cell = RecurrentCell(node, i, gates, back)
         for j, name in enumerate(names[i * len(defaults) : (i + 1) * len(defaults)]):
@@ -136,8 +136,8 @@ def _cells(node: OnnxNode, gates: int, defaults: Sequence[str]) -> list[Recurren
             beta = betas.pop(0) if betas and name in _BETA else None
             limit = node.attributes.get("clip") if j < _CLIPPED else None
             cell.activations.append(_activation(node, name, alpha, beta, limit))
-        found.append(cell)
-    return found
+        cells.append(cell)
+    return cells
 
 
 Step = Callable[[RecurrentCell, Value, Sequence[Value]], list[Value]]
@@ -189,7 +189,7 @@ def _steps(
     for cell, start in zip(cells, starts, strict=True):
         weights = cell.part(1)
         assert weights is not None
-        products = cell.add(cell.product(x, cell.turned(weights)), prepare(cell))
+        products = cell.add(cell.product(x, cell.transposed(weights)), prepare(cell))
         state = [cell.zeros(batch) if v is None else v for v in start]
         hidden: list[Value] = []
         for t in reversed(range(length)) if cell.backwards else range(length):
@@ -229,7 +229,7 @@ def _whole_bias(cell: RecurrentCell) -> Value | None:
 def _state_product(cell: RecurrentCell, hidden: Value) -> Value:
     recurrent = cell.part(2)
     assert recurrent is not None
-    return cell.product(hidden, cell.turned(recurrent))
+    return cell.product(hidden, cell.transposed(recurrent))
 
 
 def _rnn_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
@@ -273,11 +273,11 @@ def _gru_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Val
     recurrent, (_, bias) = cell.part(2), _bias(cell)
     assert recurrent is not None
     late = layer.attributes.get("linear_before_reset", 0)
-    early = cell.product(hidden, cell.turned(cell.rows(recurrent, 0, 2)))
+    early = cell.product(hidden, cell.transposed(cell.rows(recurrent, 0, 2)))
     early = cell.add(early, None if bias is None else cell.cut(bias, 0, 2))
     both = f(cell.add(cell.cut(x, 0, 2), early))
     update, reset = cell.cut(both, 0), cell.cut(both, 1)
-    matrix, rest = cell.turned(cell.rows(recurrent, 2, 1)), None if bias is None else cell.cut(bias, 2)
+    matrix, rest = cell.transposed(cell.rows(recurrent, 2, 1)), None if bias is None else cell.cut(bias, 2)
     if late:
         through = cell.mul(reset, cell.add(cell.product(hidden, matrix), rest))
     else:

@@ -17,23 +17,23 @@ _MODES = {0: "LessOrEqual", 1: "Less", 2: "GreaterOrEqual", 3: "Greater", 4: "Eq
 _DIFFERS, _MEMBER = 5, 6
 
 
-_Way = list[tuple[int, bool]]
+_Path = list[tuple[int, bool]]
 """Conditions on the way to a leaf, with what each must be."""
 
 
-def _paths(attributes: dict[str, list[int]], root: int) -> list[tuple[int, _Way]]:
+def _paths(attributes: dict[str, list[int]], root: int) -> list[tuple[int, _Path]]:
     """(leaf, conditions on the way with what each must be) of every leaf of a tree."""
-    found, todo = [], [(root, list[tuple[int, bool]]())]
+    leaves, todo = [], [(root, list[tuple[int, bool]]())]
     while todo:
-        node, way = todo.pop()
+        node, steps_to_leaf = todo.pop()
         for side in (True, False):
-            word = "true" if side else "false"
-            child, here = attributes[f"nodes_{word}nodeids"][node], [*way, (node, side)]
-            if attributes[f"nodes_{word}leafs"][node]:
-                found.append((child, here))
+            branch = "true" if side else "false"
+            child, here = attributes[f"nodes_{branch}nodeids"][node], [*steps_to_leaf, (node, side)]
+            if attributes[f"nodes_{branch}leafs"][node]:
+                leaves.append((child, here))
             else:
                 todo.append((child, here))
-    return found
+    return leaves
 
 
 def tree_ensemble(node: OnnxNode) -> Sequence[Value]:
@@ -48,23 +48,25 @@ def tree_ensemble(node: OnnxNode) -> Sequence[Value]:
         weights[i, a["leaf_targetids"][leaf]] = a["leaf_weights"][leaf]
     if a.get("aggregate_function", 1) == 0:
         weights /= len(trees)
-    total = _summed(node, x, a, [way for _, way in leaves], weights)
+    total = _summed(node, x, a, [steps_to_leaf for _, steps_to_leaf in leaves], weights)
     return [node.add("Sigmoid", total) if a.get("post_transform", 0) == 2 else total]
 
 
-def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], ways: Sequence[_Way], weights: Array) -> Value:
+def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], paths_to_leaves: Sequence[_Path], weights: Array) -> Value:
     """The weights of the leaves that are reached, summed over the trees; a way leads to each."""
     dtype = x.type.dtype.numpy
     if not len(a["nodes_featureids"]):  # every tree is a leaf
         total = layer.constant(weights.sum(0).astype(dtype), "total")
         return layer.add("Expand", total, layer.int_constant("rows", [x.type.dims[0], weights.shape[1]]))
     conditions = layer.add("Cast", _conditions(layer, x, a), to=x.type.dtype.value)
-    way = np.zeros((len(a["nodes_featureids"]), len(ways)), dtype)
-    for i, steps in enumerate(ways):
+    steps_to_leaf = np.zeros((len(a["nodes_featureids"]), len(paths_to_leaves)), dtype)
+    for i, steps in enumerate(paths_to_leaves):
         for node, side in steps:
-            way[node, i] = 1 if side else -1
-    met = layer.add("MatMul", conditions, layer.constant(way, "ways"))  # most where every condition is as it must be
-    reached = layer.add("Equal", met, layer.constant((way > 0).sum(0).astype(dtype), "all"))
+            steps_to_leaf[node, i] = 1 if side else -1
+    conditions_met = layer.add(
+        "MatMul", conditions, layer.constant(steps_to_leaf, "ways")
+    )  # most where every condition is as it must be
+    reached = layer.add("Equal", conditions_met, layer.constant((steps_to_leaf > 0).sum(0).astype(dtype), "all"))
     leaves = layer.constant(weights.astype(dtype), "leaves")
     return layer.add("MatMul", layer.add("Cast", reached, to=x.type.dtype.value), leaves)
 
@@ -77,12 +79,16 @@ def _conditions(node: OnnxNode, x: Value, a: Mapping[str, Any]) -> Value:
     result: Value | None = None
     for mode in sorted(set(modes.tolist())):
         if mode == _MEMBER:
-            found = _membership(node, features, modes, np.asarray(a["membership_values"]))
+            conditions = _membership(node, features, modes, np.asarray(a["membership_values"]))
         elif mode == _DIFFERS:
-            found = node.add("Not", node.add("Equal", features, limit))
+            conditions = node.add("Not", node.add("Equal", features, limit))
         else:
-            found = node.add(_MODES[mode], features, limit)
-        result = found if result is None else node.add("Where", node.constant(modes == mode, "mode"), found, result)
+            conditions = node.add(_MODES[mode], features, limit)
+        result = (
+            conditions
+            if result is None
+            else node.add("Where", node.constant(modes == mode, "mode"), conditions, result)
+        )
     assert result is not None
     return result
 
@@ -121,36 +127,36 @@ def ensemble_sums(layer: OnnxNode, role: str, count: int) -> Value:
         "nodes_modes": [_NAMED[a["nodes_modes"][i]] for i in inner],
         "nodes_splits": [splits[i] for i in inner],
     }
-    ways = _ways(a, names, {i: k for k, i in enumerate(inner)})
-    found = a.get(f"{role}_weights_as_tensor")
-    given = a[f"{role}_weights"] if found is None else found.tolist()
-    weights, row = np.zeros((len(ways), count)), {name: i for i, name in enumerate(ways)}
+    paths_to_leaves = _leaf_paths(a, names, {i: k for k, i in enumerate(inner)})
+    given_weights = a.get(f"{role}_weights_as_tensor")
+    given = a[f"{role}_weights"] if given_weights is None else given_weights.tolist()
+    weights, row = np.zeros((len(paths_to_leaves), count)), {name: i for i, name in enumerate(paths_to_leaves)}
     leaves = zip(a[f"{role}_treeids"], a[f"{role}_nodeids"], a[f"{role}_ids"], given, strict=True)
     for tree, node, column, weight in leaves:
         weights[row[tree, node], column] += weight
     if a.get("aggregate_function", "SUM") == "AVERAGE":
         weights /= len(set(a["nodes_treeids"]))
-    return _summed(layer, x, conditions, list(ways.values()), weights)
+    return _summed(layer, x, conditions, list(paths_to_leaves.values()), weights)
 
 
-def _ways(
+def _leaf_paths(
     a: Mapping[str, Any], names: Sequence[tuple[int, int]], inner: Mapping[int, int]
-) -> dict[tuple[int, int], _Way]:
+) -> dict[tuple[int, int], _Path]:
     """The way to every leaf, by its tree and its number."""
-    places = {name: i for i, name in enumerate(names)}
+    positions = {name: i for i, name in enumerate(names)}
     sides = ((True, a["nodes_truenodeids"]), (False, a["nodes_falsenodeids"]))
     children = {(names[i][0], ids[i]) for i in inner for _, ids in sides}
-    todo: list[tuple[int, _Way]] = [(i, []) for i, name in enumerate(names) if name not in children]
-    found: dict[tuple[int, int], _Way] = {}
+    todo: list[tuple[int, _Path]] = [(i, []) for i, name in enumerate(names) if name not in children]
+    paths: dict[tuple[int, int], _Path] = {}
     while todo:
-        i, way = todo.pop()
+        i, steps_to_leaf = todo.pop()
         if i not in inner:
-            found[names[i]] = way
+            paths[names[i]] = steps_to_leaf
             continue
-        if len(way) > len(names):
+        if len(steps_to_leaf) > len(names):
             raise RefusedError("its trees lead in circles; the file is damaged")
-        todo += [(places[names[i][0], ids[i]], [*way, (inner[i], side)]) for side, ids in sides]
-    return found
+        todo += [(positions[names[i][0], ids[i]], [*steps_to_leaf, (inner[i], side)]) for side, ids in sides]
+    return paths
 
 
 def _base(node: OnnxNode) -> list[float]:

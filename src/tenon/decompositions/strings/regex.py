@@ -26,10 +26,10 @@ from tenon.decompositions.strings.regex_syntax import (
 )
 from tenon.ir.graph import Array
 
-MOST_STATES = 2000
+MAX_STATES = 2000
 """States that an automaton may have; a table has a row for each."""
 
-_MOST_PARTS = 50_000
+_MAX_PARTS = 50_000
 """States of the nondeterministic automaton: repetitions are copies."""
 
 _BEGIN, _WORD, _LINE, _OTHER, _END = "begin", "word", "line", "other", "end"
@@ -74,7 +74,7 @@ class _Net:
     asserted: list[list[tuple[str, int]]] = field(default_factory=list)
 
     def state(self) -> int:
-        if len(self.steps) == _MOST_PARTS:
+        if len(self.steps) == _MAX_PARTS:
             raise PatternError("its repetitions are too large")
         self.steps.append([])
         self.free.append([])
@@ -105,14 +105,14 @@ class _Net:
         return new
 
     def repeat(self, tree: Repeat, start: int) -> int:
-        for _ in range(tree.least):
+        for _ in range(tree.minimum):
             start = self.build(tree.part, start)
-        if tree.most is None:
+        if tree.maximum is None:
             loop = self.branch(start)
             self.free[self.build(tree.part, loop)].append(loop)
             return self.branch(loop)
         end = self.state()
-        for _ in range(tree.most - tree.least):
+        for _ in range(tree.maximum - tree.minimum):
             self.free[start].append(end)
             start = self.build(tree.part, start)
         self.free[start].append(end)
@@ -166,7 +166,7 @@ class _Determined:
     def __init__(self, net: _Net, first: int, last: int) -> None:
         self.net, self.last = net, last
         kinds = {kind for row in net.asserted for kind, _ in row}
-        self.words, self.lines = bool(kinds & {"word", "inside"}), bool(kinds & {"line_begin", "line_end"})
+        self.word_boundaries, self.lines = bool(kinds & {"word", "inside"}), bool(kinds & {"line_begin", "line_end"})
         self.first: _Key = (frozenset([first]), _BEGIN)
         self.classes, self.samples = self._classes()
 
@@ -176,7 +176,7 @@ class _Determined:
         for row in self.net.steps:
             for low, high, _ in row:
                 edges |= {low, high + 1}
-        if self.words:
+        if self.word_boundaries:
             edges |= {48, 58, 65, 91, 95, 96, 97, 123}
         if self.lines:
             edges |= {10, 11}
@@ -187,24 +187,24 @@ class _Determined:
     def context(self, byte: int) -> str:
         if self.lines and byte == 10:
             return _LINE
-        word = self.words and (chr(byte).isalnum() or byte == 95) and byte < 128
-        return _WORD if word else _OTHER
+        is_word = self.word_boundaries and (chr(byte).isalnum() or byte == 95) and byte < 128
+        return _WORD if is_word else _OTHER
 
     def closure(self, states: Iterable[int], before: str, behind: str) -> set[int]:
         """All that is reached without reading, between these two."""
-        found, todo = set[int](), list(states)
+        reached, todo = set[int](), list(states)
         while todo:
             state = todo.pop()
-            if state not in found:
-                found.add(state)
+            if state not in reached:
+                reached.add(state)
                 todo += self.net.free[state]
                 todo += [to for kind, to in self.net.asserted[state] if _holds(kind, before, behind)]
-        return found
+        return reached
 
     def follow(self, key: _Key, byte: int) -> _Key:
         context = self.context(byte)
-        found = self.closure(key[0], key[1], context)
-        reached = {to for s in found for low, high, to in self.net.steps[s] if low <= byte <= high}
+        states = self.closure(key[0], key[1], context)
+        reached = {to for s in states for low, high, to in self.net.steps[s] if low <= byte <= high}
         return frozenset(reached), context if reached else _OTHER
 
     def automaton(self) -> Automaton:
@@ -214,8 +214,8 @@ class _Determined:
             for byte in self.samples[1:]:
                 after = self.follow(key, byte)
                 if after not in numbers:
-                    if len(order) == MOST_STATES:
-                        raise PatternError(f"its automaton has more than {MOST_STATES} states")
+                    if len(order) == MAX_STATES:
+                        raise PatternError(f"its automaton has more than {MAX_STATES} states")
                     numbers[after] = len(order)
                     order.append(after)
                 row.append(numbers[after])

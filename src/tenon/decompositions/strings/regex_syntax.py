@@ -8,8 +8,8 @@ Ranges = tuple[tuple[int, int], ...]
 """First and last characters, in order and apart."""
 
 LAST = 0x10FFFF
-_MOST_REPEATS = 1000  # as in RE2
-_DEEPEST = 100
+_MAX_REPEATS = 1000  # as in RE2
+_MAX_DEPTH = 100
 
 _DIGIT: Ranges = ((48, 57),)
 _SPACE: Ranges = ((9, 10), (12, 13), (32, 32))
@@ -62,8 +62,8 @@ class Repeat:
     """At least and at most so many times; without ``most``, any number."""
 
     part: Tree
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
 
 
 Tree = Characters | Assertion | Concatenation | Alternatives | Repeat
@@ -80,25 +80,25 @@ def parse(pattern: str) -> Tree:
 
 def merged(ranges: list[tuple[int, int]]) -> Ranges:
     """The same characters, in order and apart."""
-    found: list[tuple[int, int]] = []
+    merged_ranges: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if found and low <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(high, found[-1][1])
+        if merged_ranges and low <= merged_ranges[-1][1] + 1:
+            merged_ranges[-1] = merged_ranges[-1][0], max(high, merged_ranges[-1][1])
         else:
-            found.append((low, high))
-    return tuple(found)
+            merged_ranges.append((low, high))
+    return tuple(merged_ranges)
 
 
 def complement(ranges: Ranges) -> Ranges:
     """All other characters."""
-    found, at = [], 0
+    gaps, at = [], 0
     for low, high in ranges:
         if low > at:
-            found.append((at, low - 1))
+            gaps.append((at, low - 1))
         at = high + 1
     if at <= LAST:
-        found.append((at, LAST))
-    return tuple(found)
+        gaps.append((at, LAST))
+    return tuple(gaps)
 
 
 class _Parser:
@@ -152,21 +152,21 @@ class _Parser:
         return Repeat(part, *limits)
 
     def limits(self) -> tuple[int, int | None] | None:
-        for sign, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+        for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self.take(sign):
-                return found
+                return bounds
         end = self.pattern.find("}", self.at)
         if not self.peek("{") or end < 0:
             return None
         first, comma, last = self.pattern[self.at + 1 : end].partition(",")
         if not _is_number(first) or (last and not _is_number(last)):
             return None  # a brace that stands for itself
-        least = int(first)
-        most = (int(last) if last else None) if comma else least
-        if max(least, most or 0) > _MOST_REPEATS or (most is not None and most < least):
-            raise self.error(f"a repetition of more than {_MOST_REPEATS} times, or of fewer than the least")
+        minimum = int(first)
+        maximum = (int(last) if last else None) if comma else minimum
+        if max(minimum, maximum or 0) > _MAX_REPEATS or (maximum is not None and maximum < minimum):
+            raise self.error(f"a repetition of more than {_MAX_REPEATS} times, or of fewer than the least")
         self.at = end + 1
-        return least, most
+        return minimum, maximum
 
     def atom(self) -> Tree | None:
         """The next part; None for flags alone."""
@@ -196,7 +196,7 @@ class _Parser:
             elif self.set_flags():
                 return None
         self.depth += 1
-        if self.depth > _DEEPEST:
+        if self.depth > _MAX_DEPTH:
             raise self.error("groups nested too deep")
         tree = self.alternatives()
         if not self.take(")"):
@@ -236,8 +236,8 @@ class _Parser:
     def escaped(self, c: str) -> Ranges:
         """The characters that an escape stands for, inside or outside of brackets."""
         if c.lower() in _CLASSES:
-            found = _CLASSES[c.lower()]
-            return found if c.islower() else complement(found)
+            ranges = _CLASSES[c.lower()]
+            return ranges if c.islower() else complement(ranges)
         code = self.code(c)
         return ((code, code),)
 
@@ -259,11 +259,11 @@ class _Parser:
 
     def bracket(self) -> Ranges:
         """What stands in square brackets."""
-        negated, found, first = self.take("^"), list[tuple[int, int]](), True
+        negated, characters, first = self.take("^"), list[tuple[int, int]](), True
         while first or not self.peek("]"):
             first = False
             if self.peek("[:"):
-                found += self.named()
+                characters += self.named()
                 continue
             c = self.next("square brackets")
             ranges = self.escaped(self.next("an escape")) if c == "\\" else ((ord(c), ord(c)),)
@@ -275,9 +275,9 @@ class _Parser:
                 if high < low:
                     raise self.error("a range that ends before it begins")
                 ranges = ((low, high),)
-            found += ranges
+            characters += ranges
         self.at += 1
-        ranges = merged(found)
+        ranges = merged(characters)
         if "i" in self.flags:
             ranges = _folded(ranges)
         return complement(ranges) if negated else ranges
@@ -299,8 +299,8 @@ def _is_number(text: str) -> bool:
 
 def _folded(ranges: Ranges) -> Ranges:
     """The same with the other case of each letter, where that is a single character."""
-    found = list(ranges)
+    folded = list(ranges)
     for low, high in ranges:
         for code in range(low, min(high, 0x24FF) + 1):  # no letters with cases but few of old scripts are beyond
-            found += [(ord(c), ord(c)) for c in (chr(code).lower(), chr(code).upper()) if len(c) == 1]
-    return merged(found)
+            folded += [(ord(c), ord(c)) for c in (chr(code).lower(), chr(code).upper()) if len(c) == 1]
+    return merged(folded)

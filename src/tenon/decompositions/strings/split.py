@@ -14,7 +14,7 @@ from tenon.decompositions.strings.text import (
     i32,
     in_accepted,
     lengths_of,
-    states_behind,
+    states_after,
     text_constant,
     where,
     width_of,
@@ -69,30 +69,30 @@ def split(node: OnnxNode, texts: set[int]) -> Results:
     return [StringTensor(pieces), counts]
 
 
-def _most(possible: int, limit: int | None) -> int:
+def _max_pieces(possible: int, limit: int | None) -> int:
     """The number of pieces that can be, if at most ``limit`` cuts are made."""
     return possible if limit is None else min(possible, limit + 1)
 
 
 def _by_delimiter(node: OnnxNode, x: Value, delimiter: bytes, limit: int | None) -> tuple[Value, Value, Value]:
     """Where the pieces between delimiters start and end, i32 [S, pieces], and their number [S, 1]."""
-    most = _most(width_of(x) // len(delimiter) + 1, limit)
+    max_pieces = _max_pieces(width_of(x) // len(delimiter) + 1, limit)
     automaton = regex.literal(delimiter)
-    found = in_accepted(node, node.add("Concat", *states_behind(node, x, automaton), axis=-1), automaton)
-    found = node.add("And", found, node.add("Cast", x, to="bool"))  # the last state stays behind a string's end
-    passed = _added(node, found)
-    count = node.add("Min", node.add("Add", count_true(node, found), i32(node, 1)), i32(node, most))
-    number = node.constant(np.arange(most, dtype=np.int32), "pieces")
+    accepted = in_accepted(node, node.add("Concat", *states_after(node, x, automaton), axis=-1), automaton)
+    accepted = node.add("And", accepted, node.add("Cast", x, to="bool"))  # the last state stays behind a string's end
+    passed = _added(node, accepted)
+    count = node.add("Min", node.add("Add", count_true(node, accepted), i32(node, 1)), i32(node, max_pieces))
+    number = node.constant(np.arange(max_pieces, dtype=np.int32), "pieces")
     first, last = node.add("Equal", number, i32(node, 0)), node.add("Sub", count, i32(node, 1))
-    behind = node.add("Add", _places_below(node, passed, 0, most), i32(node, 1))
-    before = node.add("Add", _places_below(node, passed, 1, most), i32(node, 1 - len(delimiter)))
+    behind = node.add("Add", _positions_below(node, passed, 0, max_pieces), i32(node, 1))
+    before = node.add("Add", _positions_below(node, passed, 1, max_pieces), i32(node, 1 - len(delimiter)))
     ends = where(node, node.add("Equal", number, last), lengths_of(node, x), before)
     return where(node, first, i32(node, 0), behind), ends, count
 
 
 def _by_spaces(node: OnnxNode, x: Value, limit: int | None) -> tuple[Value, Value, Value]:
     """The same for pieces between runs of ASCII white space, with none before the first or after the last."""
-    most = _most((width_of(x) + 1) // 2, limit)
+    max_pieces = _max_pieces((width_of(x) + 1) // 2, limit)
     space = np.isin(np.arange(256), np.frombuffer(b"\0\t\n\v\f\r\x1c\x1d\x1e\x1f ", np.uint8))
     spaces = node.add("Gather", node.constant(space, "spaces"), node.add("Cast", x, to="i32"), axis=0)
     edge = node.constant(np.ones((*x.type.dims[:-1], 1), np.bool_), "edge")
@@ -101,12 +101,12 @@ def _by_spaces(node: OnnxNode, x: Value, limit: int | None) -> tuple[Value, Valu
     held = node.add("Not", spaces)
     first = node.add("And", held, before)
     passed = _added(node, first)
-    starts = _places_below(node, passed, 1, most)
-    ends = node.add("Add", starts, _places_at(node, passed, held, most))
+    starts = _positions_below(node, passed, 1, max_pieces)
+    ends = node.add("Add", starts, _positions_at(node, passed, held, max_pieces))
     if limit is not None:  # the last piece that is allowed has all the rest of the string
-        number = node.constant(np.arange(most, dtype=np.int32), "pieces")
+        number = node.constant(np.arange(max_pieces, dtype=np.int32), "pieces")
         ends = where(node, node.add("Equal", number, i32(node, limit)), lengths_of(node, x), ends)
-    return starts, ends, node.add("Min", count_true(node, first), i32(node, most))
+    return starts, ends, node.add("Min", count_true(node, first), i32(node, max_pieces))
 
 
 def _added(node: OnnxNode, flags: Value) -> Value:
@@ -118,14 +118,14 @@ def _columns(node: OnnxNode, first: int, count: int) -> Value:
     return node.constant(np.arange(first, first + count, dtype=np.int32)[:, None], "column")
 
 
-def _places_below(node: OnnxNode, passed: Value, first: int, count: int) -> Value:
+def _positions_below(node: OnnxNode, passed: Value, first: int, count: int) -> Value:
     """[S, count]: at how many places ``passed`` i32 [S, W] is less than first, first + 1, and so on."""
     row = node.add("Unsqueeze", passed, node.int_constant("pieces", [-2]))
     less = node.add("Cast", node.add("Less", row, _columns(node, first, count)), to="i32")
     return node.add("ReduceSum", less, node.int_constant("last", [-1]), keepdims=0)
 
 
-def _places_at(node: OnnxNode, passed: Value, held: Value, count: int) -> Value:
+def _positions_at(node: OnnxNode, passed: Value, held: Value, count: int) -> Value:
     """[S, count]: at how many places that hold a byte ``passed`` is 1, 2 and so on."""
     axis = node.int_constant("pieces", [-2])
     equal = node.add("Equal", node.add("Unsqueeze", passed, axis), _columns(node, 1, count))

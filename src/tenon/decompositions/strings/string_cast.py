@@ -23,14 +23,14 @@ def cast(node: OnnxNode, texts: set[int]) -> Results:
     if dtype not in _DIGITS:
         held = ", ".join(dtype.value for dtype in _DIGITS)
         raise RefusedError(f"casts between strings and {dtype.value} are not supported", f"those of {held} are")
-    return [StringTensor(_spelled(node))] if to == _STRING else [_read(node, dtype)]
+    return [StringTensor(_decimal_digits(node))] if to == _STRING else [_read(node, dtype)]
 
 
 def _u64(node: OnnxNode, value: int) -> Value:
     return node.constant(np.array(value, np.uint64), "number")
 
 
-def _spelled(node: OnnxNode) -> Value:
+def _decimal_digits(node: OnnxNode) -> Value:
     """The decimal digits of integers, a minus before those of negative ones."""
     x = node.input(0)
     count, last = _DIGITS[x.type.dtype], node.int_constant("last", [-1])

@@ -27,11 +27,11 @@ from tenon.decompositions.strings.regex_syntax import PatternError
 from tenon.decompositions.strings.split import concat, split
 from tenon.decompositions.strings.string_cast import cast
 from tenon.decompositions.strings.text import (
-    alike,
     i32,
     in_accepted,
     same_text,
-    states_behind,
+    same_width,
+    states_after,
     text_constant,
     where,
     width_of,
@@ -55,8 +55,8 @@ def _regex_full_match(node: OnnxNode, texts: set[int]) -> Results:
     x, shape = node.input(0), node.dims_of(0)[:-1]
     if not math.prod(shape):
         return [node.constant(np.zeros(shape, np.bool_), "nothing")]
-    found = in_accepted(node, states_behind(node, x, automaton)[-1], automaton)
-    return [node.add("Squeeze", found, node.int_constant("last", [-1]))]
+    accepted = in_accepted(node, states_after(node, x, automaton)[-1], automaton)
+    return [node.add("Squeeze", accepted, node.int_constant("last", [-1]))]
 
 
 # --------------------------------------------------------------------------------------------------------- cases
@@ -114,18 +114,18 @@ def _normalizer(node: OnnxNode, texts: set[int]) -> Results:
     x, dims, attributes = node.input(0), node.dims_of(0)[:-1], node.attributes
     if len(dims) not in (1, 2) or (len(dims) == 2 and dims[0] != 1):
         raise RefusedError(f"strings of shape {list(dims)}; [C] or [1, C] is needed")
-    action, words = attributes.get("case_change_action", "NONE"), attributes.get("stopwords") or []
+    action, stop_strings = attributes.get("case_change_action", "NONE"), attributes.get("stopwords") or []
     result = x if action == "NONE" else _recased(node, x, action == "UPPER")
-    if not words or not dims[-1]:
+    if not stop_strings or not dims[-1]:
         return [StringTensor(node.add("Identity", result))]
     compared = x
     if not attributes.get("is_case_sensitive", 0):
         compared = _recased(node, x, False)
-        words = ["".join(_other_case(c, False) for c in word) for word in words]
-    stop = encoded(np.array(words, object))
+        stop_strings = ["".join(_other_case(c, False) for c in string) for string in stop_strings]
+    stop = encoded(np.array(stop_strings, object))
     flat = node.add("Reshape", compared, node.int_constant("rows", [dims[-1], 1, width_of(x)]))
-    found = node.add("Cast", same_text(node, flat, node.constant(stop, "stop")), to="i32")
-    stopped = node.add("ReduceMax", found, node.int_constant("words", [1]), keepdims=0)
+    is_stop = node.add("Cast", same_text(node, flat, node.constant(stop, "stop")), to="i32")
+    stopped = node.add("ReduceMax", is_stop, node.int_constant("words", [1]), keepdims=0)
     kept = node.add("Equal", stopped, i32(node, 0))
     rest, count = node.adds("Compress", 2, result, kept, axis=len(dims) - 1)
     node.builder.set_extent(rest, len(dims) - 1, node.add("Max", count, node.constant(np.array(1, np.int64), "one")))
@@ -174,14 +174,14 @@ def _label_encoder(node: OnnxNode, texts: set[int]) -> Results:
     if not math.prod(dims):
         nothing = np.zeros(dims, values.dtype)
         return [text_constant(node, "nothing", nothing) if values.dtype == object else node.constant(nothing, "none")]
-    at = _place(node, x, keys)
+    at = _key_index(node, x, keys)
     table = np.concatenate([values, default])
     if values.dtype == object:
         return [StringTensor(node.add("Gather", text_constant(node, "values", table).bytes, at, axis=0))]
     return [node.add("Gather", node.constant(table, "values"), at, axis=0)]
 
 
-def _place(node: OnnxNode, x: Value, keys: Array) -> Value:
+def _key_index(node: OnnxNode, x: Value, keys: Array) -> Value:
     """Which of the keys each element equals, i64; the number of keys where it is none of them."""
     if keys.dtype == object:
         column = node.add("Unsqueeze", x, node.int_constant("keys", [-2]))
@@ -193,16 +193,16 @@ def _place(node: OnnxNode, x: Value, keys: Array) -> Value:
             both = node.add("And", node.add("IsNaN", column), node.constant(np.isnan(keys), "nan"))
             same = node.add("Or", same, both)
     every = node.constant(np.ones((*same.type.dims[:-1], 1), np.bool_), "none")
-    found = node.add("Cast", node.add("Concat", same, every, axis=-1), to="i32")
-    return node.add("ArgMax", found, axis=-1, keepdims=0)
+    matches = node.add("Cast", node.add("Concat", same, every, axis=-1), to="i32")
+    return node.add("ArgMax", matches, axis=-1, keepdims=0)
 
 
 def _one_hot(node: OnnxNode, texts: set[int]) -> Results:
     """f32 of which category each element is; one of no category is all zeros."""
-    x, words, numbers = node.input(0), node.attributes.get("cats_strings"), node.attributes.get("cats_int64s")
-    if texts and words:
+    x, stop_strings, numbers = node.input(0), node.attributes.get("cats_strings"), node.attributes.get("cats_int64s")
+    if texts and stop_strings:
         column = node.add("Unsqueeze", x, node.int_constant("categories", [-2]))
-        same = same_text(node, column, node.constant(encoded(np.array(words, object)), "categories"))
+        same = same_text(node, column, node.constant(encoded(np.array(stop_strings, object)), "categories"))
     elif numbers and not texts:
         column = node.add("Unsqueeze", node.add("Cast", x, to="i64"), node.int_constant("last", [-1]))
         same = node.add("Equal", column, node.int_constant("categories", numbers))
@@ -216,9 +216,9 @@ def _tf_idf(node: OnnxNode, texts: set[int]) -> Results:
     pool = node.attributes.pop("pool_strings", None)
     if not pool or not math.prod(node.dims_of(0)[:-1]):
         raise RefusedError("its n-grams are not strings, or its input is empty")
-    words = sorted(set(pool))
-    node.set_input(0, _place(node, node.input(0), np.array(words, object)))
-    node.attributes["pool_int64s"] = [words.index(word) for word in pool]
+    stop_strings = sorted(set(pool))
+    node.set_input(0, _key_index(node, node.input(0), np.array(stop_strings, object)))
+    node.attributes["pool_int64s"] = [stop_strings.index(string) for string in pool]
     return tf_idf(node)
 
 
@@ -239,7 +239,7 @@ def _moved(node: OnnxNode, *inputs: Value, **attributes: object) -> Results:
 
 
 def _joined(node: OnnxNode, texts: set[int]) -> Results:
-    values = alike(node, [node.input(i) for i in range(len(node.inputs))])
+    values = same_width(node, [node.input(i) for i in range(len(node.inputs))])
     return _moved(node, *values, axis=_axis(node, _rank(node)))
 
 
@@ -300,7 +300,7 @@ def _expand(node: OnnxNode, texts: set[int]) -> Results:
 
 def _chosen(node: OnnxNode, texts: set[int]) -> Results:
     condition = node.add("Unsqueeze", node.input(0), node.int_constant("last", [-1]))
-    return _moved(node, condition, *alike(node, [node.input(1), node.input(2)]))
+    return _moved(node, condition, *same_width(node, [node.input(1), node.input(2)]))
 
 
 def _shape(node: OnnxNode, texts: set[int]) -> Results:

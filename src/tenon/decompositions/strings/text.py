@@ -38,7 +38,7 @@ def widened(node: OnnxNode, value: Value, width: int) -> Value:
     return node.add("Concat", value, room, axis=-1)
 
 
-def alike(node: OnnxNode, values: Sequence[Value]) -> list[Value]:
+def same_width(node: OnnxNode, values: Sequence[Value]) -> list[Value]:
     """The same strings, all of the largest width."""
     width = max(map(width_of, values))
     return [widened(node, v, width) for v in values]
@@ -46,7 +46,7 @@ def alike(node: OnnxNode, values: Sequence[Value]) -> list[Value]:
 
 def same_text(node: OnnxNode, a: Value, b: Value) -> Value:
     """Whether strings are equal, broadcast."""
-    a, b = alike(node, (a, b))
+    a, b = same_width(node, (a, b))
     bytes = node.add("Cast", node.add("Equal", a, b), to="i32")
     return node.add("Cast", node.add("ReduceMin", bytes, node.int_constant("last", [-1]), keepdims=0), to="bool")
 
@@ -81,7 +81,7 @@ def cut(node: OnnxNode, x: Value, starts: Value, lengths: Value, width: int) -> 
     return node.add("Gather", node.add("Reshape", source, node.int_constant("flat", [-1])), at, axis=0)
 
 
-def states_behind(node: OnnxNode, x: Value, automaton: Automaton) -> list[Value]:
+def states_after(node: OnnxNode, x: Value, automaton: Automaton) -> list[Value]:
     """The automaton's state behind each byte, times the number of classes: W tensors i32 [S, 1]."""
     count = automaton.table.shape[1]
     table = node.constant((automaton.table * np.int32(count)).reshape(-1), "table")

@@ -69,8 +69,8 @@ def pooling(layer: CaffeLayer) -> Tops:
     ceil = p.ceil_mode and p.round_mode == "CEIL"
     if p.pool != "MAX" or len(layer.message.top) == 1:
         return pooled(layer, p.pool, layer.x, window(layer), ceil)
-    y, places = layer.builder.adds("MaxPoolWithIndices", 2, layer.x, **rounded(layer, layer.x, window(layer), ceil))
-    return [y, layer.add("Cast", layer.add("Mod", places, np.array(h * w, np.int64)), to="f32")]
+    y, positions = layer.builder.adds("MaxPoolWithIndices", 2, layer.x, **rounded(layer, layer.x, window(layer), ceil))
+    return [y, layer.add("Cast", layer.add("Mod", positions, np.array(h * w, np.int64)), to="f32")]
 
 
 def pooled(layer: CaffeLayer, method: str, x: Value, window: dict[str, Any], ceil: bool = True) -> Value:

@@ -114,8 +114,8 @@ def _unpooled(layer: CaffeLayer, size: Sequence[int]) -> Value:
     if layer.dims_of(1) != layer.dims or min(size) < 1 or planes * plane >= 1 << 31:
         raise RefusedError(f"spreads {list(layer.dims)} by the mask {list(layer.dims_of(1))} to {list(size)}")
     starts = np.arange(planes, dtype=np.int64).reshape(*layer.dims[:2], 1, 1) * plane
-    places = layer.add("Add", layer.add("Cast", layer.input(1), to="i64"), starts)
-    flat = [layer.reshape(value, -1) for value in (places, layer.x)]
+    indices = layer.add("Add", layer.add("Cast", layer.input(1), to="i64"), starts)
+    flat = [layer.reshape(value, -1) for value in (indices, layer.x)]
     made = layer.add("ScatterElements", np.zeros(planes * plane, np.float32), *flat)
     return layer.reshape(made, *layer.dims[:2], *size)
 

@@ -19,19 +19,19 @@ def prior_box(layer: CaffeLayer) -> Value:
     size = p.img_h or p.img_size or image[2], p.img_w or p.img_size or image[3]
     steps = p.step_h or p.step or size[0] / h, p.step_w or p.step or size[1] / w
     boxes = sizes(p.min_size.tolist(), p.max_size.tolist(), _ratios(p.aspect_ratio.tolist(), p.flip), False)
-    found = prior_boxes(PriorGrid((h, w), size, steps, p.offset), boxes, p.variance.tolist() or [0.1], p.clip)
-    return layer.builder.constant(found[None], "priors")
+    priors = prior_boxes(PriorGrid((h, w), size, steps, p.offset), boxes, p.variance.tolist() or [0.1], p.clip)
+    return layer.builder.constant(priors[None], "priors")
 
 
 def _ratios(given: Sequence[float], flip: bool) -> list[float]:
     """The ratios that are new, each with its inverse: Caffe leaves out what was there before."""
-    found = [1.0]
+    ratios = [1.0]
     for ratio in given:
         if ratio <= 0:
             raise RefusedError(f"has the aspect ratio {ratio}")
-        if all(abs(ratio - r) >= 1e-6 for r in found):
-            found += [ratio, 1 / ratio] if flip else [ratio]
-    return found[1:]
+        if all(abs(ratio - r) >= 1e-6 for r in ratios):
+            ratios += [ratio, 1 / ratio] if flip else [ratio]
+    return ratios[1:]
 
 
 def detection_output(layer: CaffeLayer) -> Value:
@@ -100,23 +100,23 @@ def python(layer: CaffeLayer) -> Value:
 def _python_options(text: str) -> dict[str, object]:
     """The literal dictionary of a Python layer, with or without its braces.  Nothing is run."""
     text = text.strip()
-    for spelled in (text, "{" + text + "}"):
+    for literal in (text, "{" + text + "}"):
         try:
-            found = ast.literal_eval(spelled)
+            options = ast.literal_eval(literal)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return {str(k): v for k, v in found.items()}
+        if isinstance(options, dict):
+            return {str(k): v for k, v in options.items()}
     raise RefusedError(f"its options {text[:60]!r} are not a plain dictionary")
 
 
 def _proposals(
-    layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, least: float
+    layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, min_sizes: float
 ) -> Value:
     if layer.dims[0] != 1:
         raise RefusedError(f"proposes for {layer.dims[0]} pictures at once; it can for one")
     options = {"feat_stride": stride, "pre_nms": before, "post_nms": after, "nms_threshold": threshold}
-    return layer.add("Proposal", layer.x, layer.input(1), layer.input(2), boxes, min_size=least, **options)
+    return layer.add("Proposal", layer.x, layer.input(1), layer.input(2), boxes, min_size=min_sizes, **options)
 
 
 def region(layer: CaffeLayer) -> Value:

@@ -28,10 +28,10 @@ def import_layer(layer: CaffeLayer) -> None:
     if message.type not in LAYERS:
         raise unknown(message.type, LAYERS, "layer")
     _check_names(message)
-    field, spell = LAYERS[message.type]
+    field, function = LAYERS[message.type]
     layer.p = getattr(message, field) if field else message
     layer.inputs = [layer.builder[name] for name in message.bottom]
-    made = spell(layer)
+    made = function(layer)
     tops = [made] if isinstance(made, Value) else made
     if len(tops) < len(message.top):
         raise RefusedError(f"its top '{message.top[len(tops)]}' is not supported")

@@ -62,19 +62,19 @@ def _begins_with_layers(data: bytes) -> bool:
 
 
 def _is_layer(data: memoryview) -> bool:
-    found = {number: wire for number, wire, _ in raw_fields(data)}
-    return {1, 2} <= found.keys() and all(_LAYER_WIRES.get(n, w if n >= 100 else -1) == w for n, w in found.items())
+    wires = {number: wire for number, wire, _ in raw_fields(data)}
+    return {1, 2} <= wires.keys() and all(_LAYER_WIRES.get(n, w if n >= 100 else -1) == w for n, w in wires.items())
 
 
 def _is_old_layer(data: memoryview) -> bool:
-    found = {number: (wire, content) for number, wire, content in raw_fields(data)}
-    if 1 in found and not isinstance(found[1][1], int):
+    contents = {number: (wire, content) for number, wire, content in raw_fields(data)}
+    if 1 in contents and not isinstance(contents[1][1], int):
         return any(
             n == 2 and str(bytes(c), "latin-1") in V0_NAMES
-            for n, _, c in raw_fields(found[1][1])
+            for n, _, c in raw_fields(contents[1][1])
             if not isinstance(c, int)
         )
-    return found.get(4, (0, 0))[0] == BYTES and found.get(5, (BYTES, 0))[0] == VARINT
+    return contents.get(4, (0, 0))[0] == BYTES and contents.get(5, (BYTES, 0))[0] == VARINT
 
 
 def parse(file: ModelFile) -> Message:

@@ -51,14 +51,14 @@ class CaffeLayer(NodeContext):
         if self.blobs is None:
             return None
         name = self.message.param[i].name if i < len(self.message.param) else ""
-        found = self.blobs.get(self.message.name, [])
-        if i < len(found):
-            if found[i].size != math.prod(shape):
+        blobs = self.blobs.get(self.message.name, [])
+        if i < len(blobs):
+            if blobs[i].size != math.prod(shape):
                 raise RefusedError(
-                    f"its weights {i} have the shape {list(found[i].shape)}, expected {list(shape)}",
+                    f"its weights {i} have the shape {list(blobs[i].shape)}, expected {list(shape)}",
                     "the weights belong to another version of the net",
                 )
-            return self.shared.setdefault(name, found[i].reshape(shape)) if name else found[i].reshape(shape)
+            return self.shared.setdefault(name, blobs[i].reshape(shape)) if name else blobs[i].reshape(shape)
         if name in self.shared and self.shared[name].size == math.prod(shape):
             return self.shared[name].reshape(shape)
         if filler is not None and filler.has("type") and filler.type == "constant":
@@ -69,8 +69,8 @@ class CaffeLayer(NodeContext):
 
     def weights(self, i: int, shape: Sequence[int], filler: Message | None = None) -> Value:
         """Blob ``i`` as a constant; a placeholder when there is no weights file."""
-        found = self.array(i, shape, filler)
-        return self.builder.placeholder(shape) if found is None else self.builder.constant(found, f"blob{i}")
+        array = self.array(i, shape, filler)
+        return self.builder.placeholder(shape) if array is None else self.builder.constant(array, f"blob{i}")
 
     def bias(self, size: int) -> Value | None:
         """The second blob, unless the parameters do without."""

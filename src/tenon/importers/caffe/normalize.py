@@ -94,7 +94,7 @@ def mean_variance(layer: CaffeLayer) -> Value:
 def normalize(layer: CaffeLayer) -> Value:
     """SSD's: each place (or the whole picture) to length one, times a learned scale."""
     p, rank, channels = layer.p, len(layer.dims), layer.dims[1]
-    y = family.of_length_one(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)
+    y = family.l2_normalised(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)
     factor = layer.weights(0, (1 if p.channel_shared else channels, *(1,) * (rank - 2)), p.scale_filler)
     return layer.add("Mul", y, factor)
 

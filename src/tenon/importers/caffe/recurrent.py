@@ -13,7 +13,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.importers.caffe.node import CaffeLayer, Table, Tops
 from tenon.ir.graph import Value
 
-LONGEST = 512
+MAX_STEPS = 512
 """Steps of an unrolled sequence."""
 
 
@@ -26,7 +26,7 @@ class _Sequence:
         self.exposed = states if layer.p.expose_hidden else 0
         if len(layer.inputs) < 2 + self.exposed:
             raise RefusedError(f"has {len(layer.inputs)} bottoms, and exposes {states} states")
-        if not 0 < self.steps <= LONGEST or not 0 < self.size < 1 << 20:
+        if not 0 < self.steps <= MAX_STEPS or not 0 < self.size < 1 << 20:
             raise RefusedError(f"runs {self.steps} steps of {self.size} units")
         bias = layer.weights(1, (gates * self.size,), layer.p.bias_filler)
         self.projected = self.times(layer.as_matrix(layer.x, 2), 0, gates * self.size, bias)

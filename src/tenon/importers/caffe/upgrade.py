@@ -200,16 +200,16 @@ def _declared(net: Message, where: str) -> list[Input]:
 
 def _from_data_layer(layer: Message) -> list[Input]:
     parameter = getattr(layer, DATA_LAYERS[layer.type])
-    found = []
+    inputs = []
     for i, top in enumerate(layer.top):
         if layer.type in ("Input", "DummyData"):
             shapes = [tuple(shape.dim) for shape in parameter.shape]
             shape = shapes[min(i, len(shapes) - 1)] if shapes else ()
-            found.append(Input(top, shape, layer.transform_param))
+            inputs.append(Input(top, shape, layer.transform_param))
         else:
             shape = _image_shape(layer.type, parameter, layer.transform_param) if i == 0 else (1,)
-            found.append(Input(top, shape, layer.transform_param, is_label=i > 0))
-    return found
+            inputs.append(Input(top, shape, layer.transform_param, is_label=i > 0))
+    return inputs
 
 
 def _image_shape(type: str, parameter: Message, transform: Message) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, simple
+from tenon.graph_builder.node_context import Outputs, simple
 from tenon.importers.shared.named_arguments import NamedArgumentNode
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
@@ -120,7 +120,7 @@ def tiled(node: NamedArgumentNode) -> Value:
     return node.add("Tile", node.x, node.ints(*counts))
 
 
-def top(node: NamedArgumentNode) -> Made:
+def top(node: NamedArgumentNode) -> Outputs:
     return node.builder.adds("TopK", 2, node.x, node.ints(node.integer("k", 1)), axis=node.integer("axis", -1))
 
 
@@ -169,7 +169,7 @@ def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[NamedArg
     return made
 
 
-ELEMENTS: dict[str, Callable[[NamedArgumentNode], Made]] = {
+ELEMENTS: dict[str, Callable[[NamedArgumentNode], Outputs]] = {
     **{
         name: simple(name)
         for name in ("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Erf", "Sign", "Reciprocal", "Not", "Round")

@@ -92,8 +92,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         predict_file = file.partner("the predict net", *_names(file, "init", "predict"), fits=_fits_init(given))
         predict = SCHEMA.parse("Net", predict_file.data, predict_file.name)
     else:
-        found = file.find_partner("the init net", *_names(file, "predict", "init"), fits=_fits_predict(given))
-        init = SCHEMA.parse("Net", found.data, found.name) if found and not found.is_folder else None
+        init_file = file.find_partner("the init net", *_names(file, "predict", "init"), fits=_fits_predict(given))
+        init = SCHEMA.parse("Net", init_file.data, init_file.name) if init_file and not init_file.is_folder else None
     builder = GraphBuilder(predict_file, predict.name or predict_file.stem, shapes, inputs, outputs, 1 << 24)
     return _build(builder, predict, init)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.decompositions.layers import batch_to_space, group_norm, space_to_batch, unfolded
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, full_windows, same, simple
+from tenon.graph_builder.node_context import Outputs, full_windows, same, simple
 from tenon.importers.caffe2.data_movement import ELEMENTS
 from tenon.importers.caffe2.node import Caffe2Node
 from tenon.ir.graph import Value
@@ -23,10 +23,10 @@ def looks_like_name(data: bytes) -> bool:
     return re.fullmatch(rb"[A-Za-z][A-Za-z0-9_]{1,63}", data) is not None
 
 
-def images(made: Callable[[Caffe2Node], Value]) -> Callable[[Caffe2Node], Value]:
+def channels_first_images(made: Callable[[Caffe2Node], Value]) -> Callable[[Caffe2Node], Value]:
     """What reads pictures; those of the order NHWC, and weights of four axes with them, are turned and turned back."""
 
-    def turned(node: Caffe2Node) -> Value:
+    def transposed(node: Caffe2Node) -> Value:
         if node.text("order", "NCHW") == "NCHW":
             return made(node)
         weights = node.op.type.startswith(("Conv", "Int8Conv"))
@@ -34,7 +34,7 @@ def images(made: Callable[[Caffe2Node], Value]) -> Callable[[Caffe2Node], Value]
             node.inputs[i] = node.add("Transpose", node.input(i), perm=(0, 3, 1, 2))
         return node.add("Transpose", made(node), perm=(0, 2, 3, 1))
 
-    return turned
+    return transposed
 
 
 def _pair(node: Caffe2Node, name: str, default: int) -> tuple[int, int]:
@@ -197,16 +197,16 @@ def roi_pool(node: Caffe2Node) -> Value:
 def roi_align(node: Caffe2Node) -> Value:
     """Regions [R, 5] with the number of their picture first, or [R, 4] of the only one."""
     count, width = node.builder.dims(node.input(1))
-    picture = node.value(np.zeros(count, np.int64))
+    image_size = node.value(np.zeros(count, np.int64))
     if width == 5:
-        picture = node.reshape(node.add("Cast", node.slice(node.input(1), [0], [1], [1]), to="i64"), count)
+        image_size = node.reshape(node.add("Cast", node.slice(node.input(1), [0], [1], [1]), to="i64"), count)
     regions = node.slice(node.input(1), [width - 4], [width], [1])
     centre = "half_pixel" if node.integer("aligned") else "output_half_pixel"
     return node.add(
         "RoiAlign",
         node.x,
         regions,
-        picture,
+        image_size,
         output_height=node.integer("pooled_h", 1),
         output_width=node.integer("pooled_w", 1),
         spatial_scale=node.number("spatial_scale", 1.0),
@@ -216,11 +216,11 @@ def roi_align(node: Caffe2Node) -> Value:
 
 
 # ----------------------------------------------------------------------------------- eight-bit integers
-def _then_relu(made: Callable[[Caffe2Node], Made]) -> Callable[[Caffe2Node], Made]:
+def _then_relu(made: Callable[[Caffe2Node], Outputs]) -> Callable[[Caffe2Node], Outputs]:
     return lambda node: node.add("Relu", whole) if isinstance(whole := made(node), Value) else whole
 
 
-def quantised(made: Callable[[Caffe2Node], Made], *after: str) -> Callable[[Caffe2Node], Made]:
+def quantised(made: Callable[[Caffe2Node], Outputs], *after: str) -> Callable[[Caffe2Node], Outputs]:
     """The same on real numbers, which are then rounded and limited as the integers of its result are."""
     return lambda node: rounded(node, node.chain(whole, *after)) if isinstance(whole := made(node), Value) else whole
 
@@ -267,31 +267,31 @@ def softmax(node: Caffe2Node) -> Value:
     return node.reshape(node.add("Softmax", flat, axis=1), *node.dims)
 
 
-OPERATORS: dict[str, Callable[[Caffe2Node], Made]] = {
+OPERATORS: dict[str, Callable[[Caffe2Node], Outputs]] = {
     **ELEMENTS,
-    "Conv": images(convolution),
-    "ConvTranspose": images(deconvolution),
+    "Conv": channels_first_images(convolution),
+    "ConvTranspose": channels_first_images(deconvolution),
     "FC": fully_connected,
     "FCTransposed": fully_connected,
-    "MaxPool": images(pooling("MaxPool", "GlobalMaxPool")),
-    "AveragePool": images(pooling("AveragePool", "GlobalAveragePool")),
-    "SpatialBN": images(batch_norm),
-    "LRN": images(lrn),
-    "InstanceNorm": images(
+    "MaxPool": channels_first_images(pooling("MaxPool", "GlobalMaxPool")),
+    "AveragePool": channels_first_images(pooling("AveragePool", "GlobalAveragePool")),
+    "SpatialBN": channels_first_images(batch_norm),
+    "LRN": channels_first_images(lrn),
+    "InstanceNorm": channels_first_images(
         lambda node: node.add("InstanceNormalization", *node.inputs, epsilon=node.number("epsilon", 1e-5))
     ),
-    "GroupNorm": images(
+    "GroupNorm": channels_first_images(
         lambda node: group_norm(
             node, node.x, node.integer("group", 32), node.input(1), node.input(2), node.number("epsilon", 1e-5)
         )
     ),
     "LayerNorm": layer_norm,
-    "AffineChannel": images(affine),
-    "Im2Col": images(columns),
-    "SpaceToBatch": images(blocks),
-    "BatchToSpace": images(blocks),
-    "RoIPool": images(roi_pool),
-    "RoIAlign": images(roi_align),
+    "AffineChannel": channels_first_images(affine),
+    "Im2Col": channels_first_images(columns),
+    "SpaceToBatch": channels_first_images(blocks),
+    "BatchToSpace": channels_first_images(blocks),
+    "RoIPool": channels_first_images(roi_pool),
+    "RoIAlign": channels_first_images(roi_align),
     "Relu": simple("Relu"),
     "LeakyRelu": lambda node: node.add("LeakyRelu", node.x, alpha=node.number("alpha", 0.01)),
     "PRelu": lambda node: node.add("PRelu", node.x, node.channels(node.input(1), node.x)),
@@ -332,16 +332,16 @@ OPERATORS: dict[str, Callable[[Caffe2Node], Made]] = {
     "Reshape": reshape,
     "Transpose": transpose,
     "Slice": slices,
-    "PadImage": images(pad_image),
+    "PadImage": channels_first_images(pad_image),
     "Flatten": lambda node: node.as_matrix(node.x),
     "FlattenToVec": lambda node: node.reshape(node.x, -1),
     "ExpandDims": lambda node: node.add("Unsqueeze", node.x, node.ints(*node.integers("dims"))),
     "Squeeze": lambda node: node.add("Squeeze", node.x, node.ints(*node.integers("dims"))),
-    "ChannelShuffle": images(lambda node: node.channel_shuffle(node.x, node.integer("group", 1))),
-    "ResizeNearest": images(resize("nearest")),
-    "UpsampleNearest": images(resize("nearest")),
-    "UpsampleBilinear": images(resize("linear")),
-    "ResizeBilinear": images(resize("linear")),
+    "ChannelShuffle": channels_first_images(lambda node: node.channel_shuffle(node.x, node.integer("group", 1))),
+    "ResizeNearest": channels_first_images(resize("nearest")),
+    "UpsampleNearest": channels_first_images(resize("nearest")),
+    "UpsampleBilinear": channels_first_images(resize("linear")),
+    "ResizeBilinear": channels_first_images(resize("linear")),
     "Normalize": normalize,
     "Softmax": softmax,
     "ArgMax": arg("ArgMax"),

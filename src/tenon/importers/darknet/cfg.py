@@ -18,7 +18,7 @@ from tenon.ir.graph import Array
 
 _HEADS = ("[net]", "[network]")
 _COMMENTS = ("#", ";", "\0")
-_LONGEST = 1 << 22
+_MAX_CHARACTERS = 1 << 22
 """Characters of a .cfg; the longest known has 20 thousand."""
 
 
@@ -43,8 +43,8 @@ class Section:
         return [self._number(key, part) for part in self.text(key).split("#")[0].split(",") if part]
 
     def _number(self, key: str, text: str) -> float:
-        found = re.match(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE)
-        value = float(found.group()) if found else math.nan
+        match = re.match(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE)
+        value = float(match.group()) if match else math.nan
         if not abs(value) < 2**40:
             raise FormatError(f"line {self.line}: [{self.type}] has {key}={text[:40]}, which is not a usable number")
         return value
@@ -61,23 +61,23 @@ def is_cfg(data: bytes) -> bool:
 
 def sections(data: bytes) -> list[Section]:
     """The sections of a .cfg, ``[net]`` first.  Raises FormatError."""
-    if len(data) > _LONGEST:
+    if len(data) > _MAX_CHARACTERS:
         raise FormatError(f"{len(data)} bytes are too many for a Darknet .cfg")
-    found: list[Section] = []
+    parsed: list[Section] = []
     for number, raw in enumerate(data.decode("latin-1").split("\n"), 1):
         line = "".join(raw.split())
         if not line or line[0] in _COMMENTS:
             continue
         if line[0] == "[":
-            found.append(Section(line.strip("[]"), number))
+            parsed.append(Section(line.strip("[]"), number))
             continue
         key, equals, value = line.partition("=")
-        if not equals or not found:
+        if not equals or not parsed:
             raise FormatError(f"line {number}: '{line[:60]}' is neither a [section] nor an option=value")
-        found[-1].options.setdefault(key, value)
-    if not found or f"[{found[0].type}]" not in _HEADS:
+        parsed[-1].options.setdefault(key, value)
+    if not parsed or f"[{parsed[0].type}]" not in _HEADS:
         raise FormatError("it does not begin with [net]; the file is truncated or damaged")
-    return found
+    return parsed
 
 
 class DarknetWeights:

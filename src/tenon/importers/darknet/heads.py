@@ -43,7 +43,7 @@ class _Grid:
 
     def centres(self, layer: DarknetLayer, xy: Value) -> Value:
         """Places within cells as places in the picture."""
-        moved = layer.add("Add", xy, yolo_grid.places(self.height, self.width))
+        moved = layer.add("Add", xy, yolo_grid.positions(self.height, self.width))
         return layer.add("Mul", moved, 1 / yolo_grid.extents(self.height, self.width))
 
     def parts(self, layer: DarknetLayer, *sizes: int) -> Sequence[Value]:
@@ -87,7 +87,7 @@ def yolo(layer: DarknetLayer) -> Detections:
     chosen, classes = _mask(layer), layer.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 5)
     xy, wh, rest = grid.parts(layer, 2, 2, classes + 1)
-    anchors = _anchors(layer, chosen, layer.network.picture[::-1])
+    anchors = _anchors(layer, chosen, layer.network.image_size[::-1])
     if layer.integer("new_coords"):
         size = layer.add("Mul", layer.square(wh), 4 * anchors)
     else:
@@ -109,7 +109,7 @@ def gaussian_yolo(layer: DarknetLayer) -> Detections:
     wh, rest = layer.add("Concat", w, h, axis=2), layer.add("Sigmoid", rest)
     (x, y), (dx, dy, dw, dh) = layer.split(xy, 2, [1, 1]), layer.split(unsure, 2, [1] * 4)
     raw = layer.reshape(layer.add("Concat", x, dx, y, dy, w, dw, h, dh, rest, axis=2), *layer.dims)
-    size = layer.add("Mul", layer.add("Exp", wh), _anchors(layer, chosen, layer.network.picture[::-1]))
+    size = layer.add("Mul", layer.add("Exp", wh), _anchors(layer, chosen, layer.network.image_size[::-1]))
     objectness, probabilities = layer.split(rest, 2, [1, classes])
     mean = layer.add("ReduceMean", unsure, layer.ints(2))
     objectness = layer.add("Mul", objectness, layer.add("Sub", 1.0, mean))
@@ -165,7 +165,7 @@ def detection(layer: DarknetLayer) -> Detections:
         probabilities = layer.add("Softmax", probabilities, axis=3)
     raw = layer.add("Concat", layer.reshape(probabilities, 1, sizes[0]), objectness, coordinates, axis=1)
     xy, wh = layer.split(layer.reshape(coordinates, 1, grid.cells, count, 4), 3, [2, 2])
-    cells = yolo_grid.places(side, side).transpose(0, 3, 1, 2)
+    cells = yolo_grid.positions(side, side).transpose(0, 3, 1, 2)
     center = layer.add("Mul", layer.add("Add", xy, cells), 1 / side)
     half = layer.add("Mul", layer.square(wh) if section.integer("sqrt") else wh, 0.5)
     boxes = layer.reshape(yolo_grid.corners(layer, center, half, 3), 1, grid.cells * count, 4)

@@ -32,12 +32,12 @@ Spell = Callable[[NodeContext, Value], Value]
 def _pieces(low: float, high: float, outer: float, inner: float, middle: float) -> Spell:
     """A line of slope ``inner`` through ``middle`` at 0 between two bounds, of slope ``outer`` beyond them."""
 
-    def spell(node: NodeContext, x: Value) -> Value:
+    def function(node: NodeContext, x: Value) -> Value:
         inside = node.add("Clip", x, low, high)
         outside = node.add("Mul", node.add("Sub", x, inside), outer)
         return node.add("Add", family.affine(node, inside, inner, middle), outside)
 
-    return spell
+    return function
 
 
 def _ramp(node: NodeContext, x: Value) -> Value:
@@ -228,8 +228,8 @@ def local(layer: DarknetLayer) -> Value:
     if min(size, stride) < 1 or size**2 > 2**16:
         raise RefusedError(f"windows of size {size} and stride {stride} are impossible")
     high, wide = ((n - (1 if pad else size)) // stride + 1 for n in (height, width))
-    places, terms = high * wide, channels * size * size
-    bias, weights = take(filters, high, wide), take(places, filters, terms)
+    positions, terms = high * wide, channels * size * size
+    bias, weights = take(filters, high, wide), take(positions, filters, terms)
     taps = np.tile(np.eye(size * size, dtype=np.float32).reshape(-1, 1, size, size), (channels, 1, 1, 1))
     ends = [(n - 1) * stride + size - m - pad for n, m in ((high, height), (wide, width))]
     windows = layer.add(
@@ -241,7 +241,7 @@ def local(layer: DarknetLayer) -> Value:
         strides=(stride, stride),
         pads=(pad, pad, max(0, ends[0]), max(0, ends[1])),
     )
-    columns = layer.add("Transpose", layer.reshape(windows, terms, places, 1), perm=(1, 0, 2))
+    columns = layer.add("Transpose", layer.reshape(windows, terms, positions, 1), perm=(1, 0, 2))
     product = layer.add("Transpose", layer.add("MatMul", weights, columns), perm=(2, 1, 0))
     x = layer.add("Add", layer.reshape(product, 1, filters, high, wide), bias[None])
     return activate(layer, x, "logistic")

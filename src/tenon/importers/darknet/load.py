@@ -25,7 +25,7 @@ from tenon.ir.preprocessing import Fit, Heads, Preprocessing
 from tenon.ir.types import F32, tensor
 from tenon.model_files.model_file import ModelFile
 
-_SPELLS: dict[str, Callable[[DarknetLayer], Value | Detections]] = {**LAYERS, **RECURRENT, **HEADS}
+_FUNCTIONS: dict[str, Callable[[DarknetLayer], Value | Detections]] = {**LAYERS, **RECURRENT, **HEADS}
 _SILENT = frozenset({"cost", "dropout"})
 """Sections after which the result of the network is still the one before them."""
 
@@ -70,16 +70,16 @@ def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], p
     builder.graph.preprocessing["data"] = _pixels(options, layers)
     if not layers:
         raise FormatError("it has no layers; the file is truncated")
-    found: dict[str, Detections] = {}
+    detections: dict[str, Detections] = {}
     for index, (name, section) in enumerate(zip(network.names, layers, strict=True)):
         with builder.layer(name, section.type, name):
             made = _made(network, index)
             if isinstance(made, Detections):
-                found[name], made = made, made.raw
+                detections[name], made = made, made.raw
             builder[name] = made
     if not builder.writer.problems:
         parameters.finish()
-    return builder.finish(_outputs(network, found))
+    return builder.finish(_outputs(network, detections))
 
 
 def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
@@ -107,25 +107,25 @@ def _made(network: DarknetNetwork, index: int) -> Value | Detections:
     """The result of a layer.  Raises RefusedError."""
     layer = DarknetLayer(network, index)
     kind = layer.section.type
-    if kind not in _SPELLS:
-        raise unknown(kind, _SPELLS, "layer")
+    if kind not in _FUNCTIONS:
+        raise unknown(kind, _FUNCTIONS, "layer")
     check(layer.section)
     network.builder.type(layer.x)
-    return _SPELLS[kind](layer)
+    return _FUNCTIONS[kind](layer)
 
 
-def _outputs(network: DarknetNetwork, found: Mapping[str, Detections]) -> list[str]:
+def _outputs(network: DarknetNetwork, detections: Mapping[str, Detections]) -> list[str]:
     """Names of the graph's outputs: the last result, or those of the heads and what all of them found together."""
     builder, kinds = network.builder, [section.type for section in network.sections]
     last = next((i for i in reversed(range(len(kinds))) if kinds[i] not in _SILENT), 0)
-    rest = [network.names[last]] if network.names[last] not in found else []
-    if not found:
+    rest = [network.names[last]] if network.names[last] not in detections else []
+    if not detections:
         return [*rest, *network.states]
     with builder.layer("detections", "detections", "boxes", "scores"):
-        for name in found:
+        for name in detections:
             _ = builder[name]
         for name in ("boxes", "scores"):
-            parts = [getattr(head, name) for head in found.values()]
+            parts = [getattr(head, name) for head in detections.values()]
             builder[name] = parts[0] if len(parts) == 1 else builder.add("Concat", *parts, axis=1)
     builder.graph.heads = Heads("boxes", ("boxes", "scores"), pixels=False)
-    return [*rest, *found, "boxes", "scores", *network.states]
+    return [*rest, *detections, "boxes", "scores", *network.states]

@@ -23,7 +23,7 @@ class DarknetNetwork:
     builder: GraphBuilder
     sections: Sequence[Section]
     parameters: DarknetWeights
-    picture: tuple[int, int]
+    image_size: tuple[int, int]
     states: list[str] = field(default_factory=list)
     """Outputs that are the states of the next step."""
 
@@ -72,11 +72,11 @@ class DarknetLayer(NodeContext):
         self.builder.type(value)
         return value
 
-    def beside(self, path: str) -> bytes | None:
+    def sibling_file(self, path: str) -> bytes | None:
         """A file that the .cfg names, looked for beside it whatever its folder was; None if it is not there."""
         name = PurePosixPath(path).name
-        found = self.builder.file.matching(escape(name)) if name else []
-        return found[0].data if found else None
+        files = self.builder.file.matching(escape(name)) if name else []
+        return files[0].data if files else None
 
     def state(self, name: str, *dims: int) -> Value:
         """A new input of the graph: what the layer remembers."""

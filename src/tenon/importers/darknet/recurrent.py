@@ -36,9 +36,9 @@ def rnn(layer: DarknetLayer) -> Value:
     a = matrix(layer, layer.builder.dims(x)[1], hidden)
     b, c = matrix(layer, hidden, hidden), matrix(layer, hidden, outputs)
     own = _SELF.get(section.integer("logistic"))
-    echo = b.apply(layer, state)
-    echo = ACTIVATIONS[own](layer, echo) if own else activate(layer, echo, "logistic")
-    total = _remember(layer, state, activate(layer, a.apply(layer, x), "logistic"), echo)
+    recurrent = b.apply(layer, state)
+    recurrent = ACTIVATIONS[own](layer, recurrent) if own else activate(layer, recurrent, "logistic")
+    total = _remember(layer, state, activate(layer, a.apply(layer, x), "logistic"), recurrent)
     return activate(layer, c.apply(layer, total), "logistic")
 
 
@@ -70,10 +70,10 @@ def gru(layer: DarknetLayer) -> Value:
     state = layer.state("state", 1, outputs)
     inputs, first = layer.builder.dims(x)[1], layer.parameters.alexey
     stored = [matrix(layer, n, outputs) for n in ([inputs] * 3 + [outputs] * 3)[:: 1 if first else -1]]
-    own, echo = (stored[:3], stored[3:]) if first else (stored[3:], stored[:3])
+    own, recurrent = (stored[:3], stored[3:]) if first else (stored[3:], stored[:3])
 
     def gate(i: int, squash: str, memory: Value) -> Value:
-        return layer.add(squash, layer.add("Add", own[i].apply(layer, x), echo[i].apply(layer, memory)))
+        return layer.add(squash, layer.add("Add", own[i].apply(layer, x), recurrent[i].apply(layer, memory)))
 
     z, r = gate(0, "Sigmoid", state), gate(1, "Sigmoid", state)
     h = gate(2, "Tanh" if layer.integer("tanh") else "Sigmoid", layer.add("Mul", state, r))

@@ -34,7 +34,7 @@ class Tree:
 def tree(layer: DarknetLayer) -> Tree | None:
     """The tree that a section names; None if it names none, or for a shape without weights.  Raises RefusedError."""
     path = layer.text("tree")
-    data = layer.beside(path) if path else None
+    data = layer.sibling_file(path) if path else None
     if data is None:
         if path and layer.parameters.given:
             raise RefusedError(f"its tree of classes '{path}' is not there", "put that file beside the .cfg")
@@ -48,21 +48,21 @@ def tree(layer: DarknetLayer) -> Tree | None:
     return Tree(parents, tuple(len(list(same)) for _, same in groupby(parents)))
 
 
-def softmax(layer: DarknetLayer, x: Value, found: Tree, axis: int) -> Value:
+def softmax(layer: DarknetLayer, x: Value, tree: Tree, axis: int) -> Value:
     """The probability of each class once its parent is certain."""
     classes = layer.builder.dims(x)[axis]
-    if classes != len(found.parents):
-        raise RefusedError(f"its tree has {len(found.parents)} classes, and it reads {classes}")
-    parts: Sequence[Value] = [x] if len(found.groups) == 1 else layer.split(x, axis, found.groups)
+    if classes != len(tree.parents):
+        raise RefusedError(f"its tree has {len(tree.parents)} classes, and it reads {classes}")
+    parts: Sequence[Value] = [x] if len(tree.groups) == 1 else layer.split(x, axis, tree.groups)
     made = [layer.add("Softmax", part, axis=axis) for part in parts]
     return made[0] if len(made) == 1 else layer.add("Concat", *made, axis=axis)
 
 
-def whole(layer: DarknetLayer, x: Value, found: Tree, axis: int) -> Value:
+def whole(layer: DarknetLayer, x: Value, tree: Tree, axis: int) -> Value:
     """The product of the probabilities from a root down to each class."""
     dims, total = layer.builder.dims(x), x
     one = np.ones([1 if i == axis else n for i, n in enumerate(dims)], np.float32)
-    above = layer.ints(*(len(found.parents) if parent < 0 else parent for parent in found.parents))
-    for _ in range(found.depth - 1):
+    above = layer.ints(*(len(tree.parents) if parent < 0 else parent for parent in tree.parents))
+    for _ in range(tree.depth - 1):
         total = layer.add("Mul", x, layer.add("Gather", layer.add("Concat", total, one, axis=axis), above, axis=axis))
     return total

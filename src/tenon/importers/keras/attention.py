@@ -11,7 +11,7 @@ import string
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.keras.importer import KerasLayer, LayerFunction
 from tenon.ir.graph import Array, Value
 
@@ -50,7 +50,7 @@ def _projection(layer: KerasLayer, *names: str) -> list[Array]:
     raise problem
 
 
-def _multi_head(layer: KerasLayer) -> Made:
+def _multi_head(layer: KerasLayer) -> Outputs:
     """Kernels [features, heads, n], the last one [heads, n, features]."""
     query, value, key = _sources(layer)
     if layer.get("attention_axes") not in (None, 1, [1]) or layer.rank != 3:
@@ -75,17 +75,17 @@ def _multi_head(layer: KerasLayer) -> Made:
     return builder.add("Add", y, builder.constant(bias[0], "bias")) if bias else y
 
 
-def _attention(layer: KerasLayer) -> Made:
+def _attention(layer: KerasLayer) -> Outputs:
     """Luong's, by products, or by a single weighted sum."""
     query, value, key = _sources(layer)
     mode, roles = layer.get("score_mode", "dot"), ["scale"] if layer.get("use_scale", False) else []
     if mode not in ("dot", "concat"):
         raise RefusedError(f"score_mode={mode} is not supported")
     roles += ["concat_score_weight"] if mode == "concat" else []
-    found = dict(zip(roles, layer.arrays(*roles) if roles else [], strict=True))
+    weights = dict(zip(roles, layer.arrays(*roles) if roles else [], strict=True))
 
     def scaled(x: Value, role: str) -> Value:
-        return layer.builder.add("Mul", x, layer.builder.constant(found[role], role)) if role in found else x
+        return layer.builder.add("Mul", x, layer.builder.constant(weights[role], role)) if role in weights else x
 
     if mode == "dot":
         scores = scaled(_product(layer, "bqd,bkd->bqk", query, key), "scale")
@@ -101,7 +101,7 @@ def _pairs(layer: KerasLayer, query: Value, key: Value) -> Value:
     return builder.add("Add", builder.reshape(query, (n, q, 1, width)), builder.reshape(key, (n, 1, k, width)))
 
 
-def _additive(layer: KerasLayer) -> Made:
+def _additive(layer: KerasLayer) -> Outputs:
     """Bahdanau's, by sums."""
     query, value, key = _sources(layer)
     builder = layer.builder
@@ -119,7 +119,7 @@ def einsum_dense(layer: KerasLayer) -> Value:
     return layer.builder.add("Add", y, layer.builder.constant(bias[0], "bias")) if bias else y
 
 
-def _dot(layer: KerasLayer) -> Made:
+def _dot(layer: KerasLayer) -> Outputs:
     """Over one axis of each, element by element of the batch."""
     if len(layer.inputs) != 2:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")

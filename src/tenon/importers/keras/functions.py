@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.keras.importer import KerasLayer, LayerFunction
 from tenon.ir.graph import Value
 
@@ -14,26 +14,26 @@ def _operands(layer: KerasLayer) -> list[Value]:
     """The tensors and numbers of a call in order."""
     if any(value is not None for value in layer.get("kwargs", {}).values()):
         raise RefusedError("arguments by name are not supported")
-    tensors, found = iter(layer.inputs), list[Value]()
+    tensors, operands = iter(layer.inputs), list[Value]()
     for given in layer.get("args", []):
         tensor = next(tensors, None) if isinstance(given, dict) else None
         if tensor is not None:
-            found.append(tensor)
+            operands.append(tensor)
         elif isinstance(given, int | float) and (layer.builder.type(layer.x).dtype.is_float or isinstance(given, int)):
-            found.append(layer.builder.number(given, layer.x))
+            operands.append(layer.builder.number(given, layer.x))
         else:
             raise RefusedError(f"the argument {given} is not supported")
-    return found
+    return operands
 
 
 def _same_as(op: str, count: int, **attributes: object) -> LayerFunction:
-    def spell(layer: KerasLayer) -> Made:
-        found, settings = _operands(layer), set(layer.config) - {"name", "args", "kwargs", "dtype"}
-        if len(found) != count or settings:
-            raise RefusedError(f"{len(found)} arguments and the settings {sorted(settings)} are not supported")
-        return layer.builder.add(op, *found, **attributes)
+    def function(layer: KerasLayer) -> Outputs:
+        operands, settings = _operands(layer), set(layer.config) - {"name", "args", "kwargs", "dtype"}
+        if len(operands) != count or settings:
+            raise RefusedError(f"{len(operands)} arguments and the settings {sorted(settings)} are not supported")
+        return layer.builder.add(op, *operands, **attributes)
 
-    return spell
+    return function
 
 
 def _axes(layer: KerasLayer) -> Sequence[int]:
@@ -45,15 +45,15 @@ def _reduced(op: str) -> LayerFunction:
     return lambda layer: layer.builder.reduce(op, layer.x, _axes(layer), bool(layer.get("keepdims", False)))
 
 
-def _gelu(layer: KerasLayer) -> Made:
+def _gelu(layer: KerasLayer) -> Outputs:
     return layer.builder.add("Gelu", layer.x, approximate="tanh" if layer.get("approximate", True) else "none")
 
 
-def _softmax(layer: KerasLayer) -> Made:
+def _softmax(layer: KerasLayer) -> Outputs:
     return layer.builder.add("Softmax", layer.x, axis=int(layer.get("axis", -1)))
 
 
-def _transposed(layer: KerasLayer) -> Made:
+def _transposed(layer: KerasLayer) -> Outputs:
     return layer.builder.transpose(layer.x, [int(a) for a in layer.get("axes", range(layer.rank)[::-1])])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError, ShapeError
 from tenon.graph_builder.errors import RefusedError, unknown
-from tenon.graph_builder.node_context import AttributeName, Made, NodeContext
+from tenon.graph_builder.node_context import AttributeName, NodeContext, Outputs
 from tenon.importers.keras.weights import KerasWeights
 from tenon.ir.bind import remedy
 from tenon.ir.graph import Array, Graph, Value
@@ -17,15 +17,15 @@ from tenon.ir.writer import is_known
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
 
-DEEPEST = 16
+MAX_DEPTH = 16
 """Models within models."""
 
 
 class KerasImporter:
     """One file on its way to a graph."""
 
-    def __init__(self, builder: ChannelsLast, version: int, spells: Mapping[str, LayerFunction]) -> None:
-        self.builder, self.file, self.version, self.spells = builder, builder.file, version, spells
+    def __init__(self, builder: ChannelsLast, version: int, functions: Mapping[str, LayerFunction]) -> None:
+        self.builder, self.file, self.version, self.functions = builder, builder.file, version, functions
         self.names: dict[Value, str] = {}
         self.builder.remember()
 
@@ -51,7 +51,7 @@ class KerasImporter:
         """What the net calls a value."""
         names = self.names
         if value not in names or self.builder.scope.get(names[value]) is not value:
-            names.update({found: name for name, found in self.builder.scope.items()})
+            names.update({other: name for name, other in self.builder.scope.items()})
         return names.get(value, value.name)
 
     def read(self, values: Sequence[Value]) -> None:
@@ -64,8 +64,8 @@ class KerasImporter:
         self, model: Mapping[str, Any], weights: KerasWeights, inputs: Sequence[Value] | None, prefix: str, depth: int
     ) -> list[Value]:
         """The outputs of a model applied to ``inputs``, or to new inputs of the graph."""
-        if depth > DEEPEST:
-            raise FormatError(f"{self.file.name}: models are nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH:
+            raise FormatError(f"{self.file.name}: models are nested more than {MAX_DEPTH} deep")
         config = _part(model, "config", dict, list)
         config = {"layers": config} if isinstance(config, list) else config
         layers = [_Entry(entry, weights) for entry in _part(config, "layers", list)]
@@ -90,10 +90,10 @@ class KerasImporter:
 
 def _part(description: Mapping[str, Any], key: str, *kinds: type) -> Any:
     """What stands in a description under ``key``.  Raises RefusedError if it is of none of these types."""
-    found = description.get(key)
-    if not isinstance(found, kinds):
+    part = description.get(key)
+    if not isinstance(part, kinds):
         raise RefusedError(f"the model's description has no {key} where it should; the file is damaged")
-    return found
+    return part
 
 
 class _Entry:
@@ -121,7 +121,7 @@ class _Entry:
         args = nodes[call].get("args", []) if call < len(nodes) and isinstance(nodes[call], dict) else []
         return len(args) == 2 and not any(isinstance(a, list) for a in args)
 
-    def said(self, call: int) -> dict[str, Any]:
+    def call_options(self, call: int) -> dict[str, Any]:
         """What a call says itself: its flags, and all arguments of a function."""
         nodes = self.entry.get("inbound_nodes") or []
         node = nodes[call] if 0 <= call < len(nodes) else {}
@@ -130,13 +130,13 @@ class _Entry:
         return dict(_flags(node))
 
 
-_SAID = frozenset({"use_causal_mask", "return_attention_scores"})
+_CALL_OPTIONS = frozenset({"use_causal_mask", "return_attention_scores"})
 """What a call may say beyond its layer's settings."""
 
 
 def _flags(node: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict):
-        yield from ((key, value) for key, value in node.items() if key in _SAID)
+        yield from ((key, value) for key, value in node.items() if key in _CALL_OPTIONS)
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from _flags(value)
 
@@ -159,10 +159,10 @@ def _histories(node: Any) -> Iterator[tuple[str, int, int]]:
                 yield from _histories(value)
 
 
-def _ends(given: Any) -> list[tuple[str, int, int]]:
+def _end_tensors(given: Any) -> list[tuple[str, int, int]]:
     """Where a model begins or ends; of a dictionary in the order of its keys."""
     if isinstance(given, dict):
-        return [history for key in sorted(given) for history in _ends(given[key])]
+        return [history for key in sorted(given) for history in _end_tensors(given[key])]
     return list(_histories(given))
 
 
@@ -197,7 +197,7 @@ class _ModelCaller:
         return self.importer.input(name, shape, _dtype(first.config))
 
     def graph(self, config: Mapping[str, Any], inputs: Sequence[Value] | None) -> list[Value]:
-        starts = [name for name, _, _ in _ends(_part(config, "input_layers", list, dict))]
+        starts = [name for name, _, _ in _end_tensors(_part(config, "input_layers", list, dict))]
         if inputs is not None:
             self.made.update({(name, 0): [value] for name, value in zip(starts, inputs, strict=True)})
         else:
@@ -210,8 +210,8 @@ class _ModelCaller:
                 if shape is None:
                     raise FormatError(f"{self.importer.file.name}: the input '{name}' has no shape")
                 self.made[name, 0] = [self.importer.input(name, shape, _dtype(layer.config))]
-        ends = _ends(_part(config, "output_layers", list, dict))
-        calls = self.recounted(ends)
+        end_tensors = _end_tensors(_part(config, "output_layers", list, dict))
+        calls = self.recounted(end_tensors)
         waiting = [
             (layer, i, call)
             for layer in self.layers
@@ -228,7 +228,7 @@ class _ModelCaller:
                 self.made[layer.name, i] = self.apply(layer, values, i)
             done = {(layer.name, i) for layer, i, _ in ready}
             waiting = [w for w in waiting if (w[0].name, w[1]) not in done]
-        return [self.output(name, self.counted(name, call), i) for name, call, i in ends]
+        return [self.output(name, self.counted(name, call), i) for name, call, i in end_tensors]
 
     def counted(self, name: str, call: int) -> int:
         """Which call of a layer is meant, where its number comes from what Keras 3 lists as a model's outputs."""
@@ -236,20 +236,20 @@ class _ModelCaller:
         offset = self.importer.version >= 3 and layer is not None and layer.kind in ("Functional", "Model")
         return max(0, call - offset)
 
-    def recounted(self, ends: list[tuple[str, int, int]]) -> dict[str, list[list[tuple[str, int, int]]]]:
+    def recounted(self, end_tensors: list[tuple[str, int, int]]) -> dict[str, list[list[tuple[str, int, int]]]]:
         """What each call of each layer reads.  Keras before 3 counts the calls of nested models from one, as these
         have been applied to inputs of their own before; ``ends`` are then counted anew in place."""
         calls = {layer.name: layer.calls for layer in self.layers}
         if self.importer.version >= 3:
             return calls
         read = {(name, i) for nodes in calls.values() for node in nodes for name, i, _ in node}
-        read |= {(name, i) for name, i, _ in ends}
+        read |= {(name, i) for name, i, _ in end_tensors}
         late = {layer.name for layer in self.layers if layer.kind in MODELS and (layer.name, 0) not in read}
 
         def shifted(histories: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
             return [(name, i - (name in late), k) for name, i, k in histories]
 
-        ends[:] = shifted(ends)
+        end_tensors[:] = shifted(end_tensors)
         return {name: [shifted(node) for node in nodes] for name, nodes in calls.items()}
 
     def output(self, name: str, call: int, output: int) -> Value:
@@ -275,17 +275,17 @@ class _ModelCaller:
         return [self.builder.scope[key] for key in names if key in self.builder.scope]
 
     def results(self, layer: _Entry, values: list[Value], call: int) -> list[Value]:
-        spells = self.importer.spells
-        if f"ops.{layer.kind}" in spells and (layer.kind not in spells or layer.is_function(call)):
+        functions = self.importer.functions
+        if f"ops.{layer.kind}" in functions and (layer.kind not in functions or layer.is_function(call)):
             layer.kind = f"ops.{layer.kind}"
-        spell = spells.get(layer.kind)
-        if spell is None:
-            raise unknown(layer.kind, self.importer.spells, "layer", _REMEDIES.get(layer.kind, ""))
+        import_node = functions.get(layer.kind)
+        if import_node is None:
+            raise unknown(layer.kind, self.importer.functions, "layer", _REMEDIES.get(layer.kind, ""))
         if not all(is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
-        config = {**layer.config, **layer.said(call)}
-        found = spell(KerasLayer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
-        return [found] if isinstance(found, Value) else list(found)
+        config = {**layer.config, **layer.call_options(call)}
+        made = import_node(KerasLayer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
+        return [made] if isinstance(made, Value) else list(made)
 
 
 _SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")
@@ -352,4 +352,4 @@ class KerasLayer(NodeContext):
         return KerasLayer(self.importer, str(entry["class_name"]), entry["config"], weights, inputs)
 
 
-LayerFunction = Callable[[KerasLayer], Made]
+LayerFunction = Callable[[KerasLayer], Outputs]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.keras.attention import ATTENTION, einsum_dense
 from tenon.importers.keras.functions import FUNCTIONS
 from tenon.importers.keras.importer import MODELS, KerasLayer, LayerFunction
@@ -40,10 +40,10 @@ def activated(layer: KerasLayer, y: Value, given: Any = None) -> Value:
     if name in LAYERS and name not in ("Add", "Dense"):
         made = LAYERS[name](KerasLayer(layer.importer, name, config, layer.weights, [y]))
         return made if isinstance(made, Value) else made[0]
-    spell = ACTIVATIONS.get(name)
-    if spell is None:
+    function = ACTIVATIONS.get(name)
+    if function is None:
         raise RefusedError(f"the activation '{name}' is not supported")
-    return spell(layer, y)
+    return function(layer, y)
 
 
 def _hard_sigmoid(layer: KerasLayer, y: Value) -> Value:
@@ -128,37 +128,37 @@ ACTIVATIONS: dict[str, Callable[[KerasLayer, Value], Value]] = {
 }
 
 
-def _relu(layer: KerasLayer) -> Made:
+def _relu(layer: KerasLayer) -> Outputs:
     top, slope = layer.get("max_value"), float(layer.get("negative_slope", 0.0))
     if threshold := float(layer.get("threshold", 0.0)):
-        builder, least = layer.builder, layer.builder.scalar(threshold)
-        low = builder.add("Mul", builder.add("Sub", layer.x, least), builder.scalar(slope))
+        builder, minimum = layer.builder, layer.builder.scalar(threshold)
+        low = builder.add("Mul", builder.add("Sub", layer.x, minimum), builder.scalar(slope))
         high = layer.x if top is None else builder.clip(layer.x, None, float(top))
-        return builder.add("Where", builder.add("GreaterOrEqual", layer.x, least), high, low)
+        return builder.add("Where", builder.add("GreaterOrEqual", layer.x, minimum), high, low)
     if slope:
         y = layer.builder.add("LeakyRelu", layer.x, alpha=slope)
         return y if top is None else layer.builder.clip(y, None, float(top))
     return layer.builder.add("Relu", layer.x) if top is None else layer.builder.clip(layer.x, 0, float(top))
 
 
-def _leaky_relu(layer: KerasLayer) -> Made:
+def _leaky_relu(layer: KerasLayer) -> Outputs:
     return layer.builder.add("LeakyRelu", layer.x, alpha=float(layer.get("alpha", layer.get("negative_slope", 0.3))))
 
 
-def _prelu(layer: KerasLayer) -> Made:
+def _prelu(layer: KerasLayer) -> Outputs:
     (alpha,) = layer.arrays("alpha")
     return layer.builder.add("PRelu", layer.x, layer.builder.constant(alpha, "alpha"))
 
 
-def _softmax(layer: KerasLayer) -> Made:
+def _softmax(layer: KerasLayer) -> Outputs:
     axis = layer.get("axis", -1)
     axes = sorted(int(a) % layer.rank for a in (axis if isinstance(axis, list) else [axis]))
     if len(axes) == 1:
         return layer.builder.add("Softmax", layer.x, axis=axes[0])
     builder, perm = layer.builder, [*(i for i in range(layer.rank) if i not in axes), *axes]
-    turned = builder.transpose(layer.x, perm)
-    rows = builder.reshape(turned, (*builder.dims(turned)[: -len(axes)], -1))
-    y = builder.reshape(builder.add("Softmax", rows, axis=-1), builder.dims(turned))
+    transposed = builder.transpose(layer.x, perm)
+    rows = builder.reshape(transposed, (*builder.dims(transposed)[: -len(axes)], -1))
+    y = builder.reshape(builder.add("Softmax", rows, axis=-1), builder.dims(transposed))
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
@@ -167,11 +167,11 @@ def _biased(layer: KerasLayer, *roles: str) -> tuple[list[Array], Value | None]:
     """The weights of these roles and the bias, if there is one."""
     if not layer.get("use_bias", True):
         return layer.arrays(*roles), None
-    *found, bias = layer.arrays(*roles, "bias")
-    return found, layer.builder.constant(bias, "bias")
+    *weights, bias = layer.arrays(*roles, "bias")
+    return weights, layer.builder.constant(bias, "bias")
 
 
-def _dense(layer: KerasLayer) -> Made:
+def _dense(layer: KerasLayer) -> Outputs:
     (kernel,), bias = _biased(layer, "kernel")
     return activated(layer, layer.builder.matmul(layer.x, _kernel(layer, kernel, "kernel"), bias))
 
@@ -188,8 +188,8 @@ def _kernel(layer: KerasLayer, data: Array, role: str) -> Value:
 def on_grid(data: Array, low: Array, high: Array) -> tuple[Array, Quant]:
     """Weights rounded to a symmetric grid of 8 bits without its lowest point; one range or one for each of the last
     axis."""
-    most = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
-    scale = np.where(most > 0, most / 127, 1.0)
+    limit = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+    scale = np.where(limit > 0, limit / 127, 1.0)
     if scale.size not in (1, data.shape[-1]):
         raise RefusedError(f"{scale.size} ranges do not fit weights of shape {list(data.shape)}")
     rounded = np.clip(np.round(data / scale), -127, 127) * scale
@@ -217,7 +217,7 @@ def _channels_first(layer: KerasLayer, kernel: Value) -> Value:
     return layer.builder.transpose(kernel, (spatial + 1, spatial, *range(spatial)))
 
 
-def _conv(layer: KerasLayer) -> Made:
+def _conv(layer: KerasLayer) -> Outputs:
     spatial = layer.rank - 2
     (kernel,), bias = _biased(layer, "kernel")
     w, dilations = _channels_first(layer, _kernel(layer, kernel, "kernel")), layer.per_axis("dilation_rate", spatial)
@@ -252,13 +252,13 @@ def _depthwise(layer: KerasLayer, x: Value, kernel: Value, bias: Value | None) -
     )
 
 
-def _depthwise_conv(layer: KerasLayer) -> Made:
+def _depthwise_conv(layer: KerasLayer) -> Outputs:
     (kernel,), bias = _biased(layer, "depthwise_kernel")
     y = _depthwise(layer, _image(layer), _kernel(layer, kernel, "depthwise_kernel"), bias)
     return activated(layer, _back(layer, y))
 
 
-def _separable_conv(layer: KerasLayer) -> Made:
+def _separable_conv(layer: KerasLayer) -> Outputs:
     builder = layer.builder
     (depthwise, pointwise), bias = _biased(layer, "depthwise_kernel", "pointwise_kernel")
     y = _depthwise(layer, _image(layer), builder.constant(depthwise, "depthwise"), None)
@@ -273,7 +273,7 @@ def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int 
     return (n - 1) * stride + window + extra - (2 * (window // 2) if padding == "SAME" else 0)
 
 
-def _conv_transpose(layer: KerasLayer) -> Made:
+def _conv_transpose(layer: KerasLayer) -> Outputs:
     builder, x, spatial, padding = layer.builder, _image(layer), layer.rank - 2, _padding(layer)
     (kernel,), bias = _biased(layer, "kernel")
     w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
@@ -286,21 +286,21 @@ def _conv_transpose(layer: KerasLayer) -> Made:
 
 
 def _pool(kind: str) -> LayerFunction:
-    def spell(layer: KerasLayer) -> Made:
+    def function(layer: KerasLayer) -> Outputs:
         spatial = layer.rank - 2
         kernel = layer.per_axis("pool_size", spatial, 2)
         strides = layer.per_axis("strides", spatial) if layer.get("strides") is not None else kernel
         return _back(layer, layer.builder.pool(kind, _image(layer), kernel, strides, _padding(layer)))
 
-    return spell
+    return function
 
 
 def _global_pool(kind: str) -> LayerFunction:
-    def spell(layer: KerasLayer) -> Made:
+    def function(layer: KerasLayer) -> Outputs:
         axes = range(2, layer.rank) if layer.first else range(1, layer.rank - 1)
         return layer.builder.reduce(kind, layer.x, tuple(axes), bool(layer.get("keepdims", False)))
 
-    return spell
+    return function
 
 
 def _pairs(layer: KerasLayer, name: str) -> list[tuple[int, int]]:
@@ -313,21 +313,21 @@ def _pairs(layer: KerasLayer, name: str) -> list[tuple[int, int]]:
     return [(int(v), int(v)) if isinstance(v, int) else (int(v[0]), int(v[1])) for v in given]
 
 
-def _zero_padding(layer: KerasLayer) -> Made:
+def _zero_padding(layer: KerasLayer) -> Outputs:
     pads = np.zeros((layer.rank, 2), np.int64)
     start = 2 if layer.first else 1
     pads[start : start + layer.rank - 2] = _pairs(layer, "padding")
     return layer.builder.pad(layer.x, pads)
 
 
-def _cropping(layer: KerasLayer) -> Made:
+def _cropping(layer: KerasLayer) -> Outputs:
     start, pairs, dims = 2 if layer.first else 1, _pairs(layer, "cropping"), layer.builder.dims(layer.x)
     axes = range(start, start + len(pairs))
     ends = [dims[axis] - after for axis, (_, after) in zip(axes, pairs, strict=True)]
     return layer.builder.slice(layer.x, [before for before, _ in pairs], ends, axes)
 
 
-def _center_crop(layer: KerasLayer) -> Made:
+def _center_crop(layer: KerasLayer) -> Outputs:
     """The middle; of what is too small, the middle of the wanted proportions, enlarged."""
     first = 2 if layer.first else 1
     sizes, wanted = layer.builder.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
@@ -358,7 +358,7 @@ def _surrounded(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
 
 def _resized(
     layer: KerasLayer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None
-) -> Made:
+) -> Outputs:
     """``half_pixel`` says how places are counted, where that does not follow from the interpolation."""
     name = layer.get("interpolation", default)
     if name not in _INTERPOLATIONS:
@@ -371,13 +371,13 @@ def _resized(
 _INTERPOLATIONS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
 
 
-def _up_sampling(layer: KerasLayer) -> Made:
+def _up_sampling(layer: KerasLayer) -> Outputs:
     x, factors = _image(layer), layer.per_axis("size", layer.rank - 2, 2)
     sizes = [n * f for n, f in zip(layer.builder.dims(x)[1:-1], factors, strict=True)]
     return _resized(layer, x, sizes, "nearest")
 
 
-def _resizing(layer: KerasLayer) -> Made:
+def _resizing(layer: KerasLayer) -> Outputs:
     sizes, x = [int(layer.get("height")), int(layer.get("width"))], _image(layer)
     if layer.get("crop_to_aspect_ratio", False):
         x = _proportioned(layer, x, sizes)
@@ -388,43 +388,43 @@ def _resizing(layer: KerasLayer) -> Made:
 
 # ------------------------------------------------------------------------------------------------------- merging
 def _merge(op: str) -> LayerFunction:
-    def spell(layer: KerasLayer) -> Made:
+    def function(layer: KerasLayer) -> Outputs:
         total, *rest = layer.inputs
         for value in rest:
             total = layer.builder.add(op, total, value)
         return total
 
-    return spell
+    return function
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
-def _same(layer: KerasLayer) -> Made:
+def _same(layer: KerasLayer) -> Outputs:
     return layer.builder.add("Identity", layer.x)
 
 
-def _flatten(layer: KerasLayer) -> Made:
+def _flatten(layer: KerasLayer) -> Outputs:
     x = _image(layer) if layer.rank > 2 else layer.x
     return layer.builder.reshape(x, (layer.builder.dims(x)[0], -1))
 
 
-def _reshape(layer: KerasLayer) -> Made:
+def _reshape(layer: KerasLayer) -> Outputs:
     if "newshape" in layer.config:
         return FUNCTIONS["ops.Reshape"](layer)
     return layer.builder.reshape(layer.x, (layer.builder.dims(layer.x)[0], *layer.get("target_shape", [])))
 
 
-def _repeat_vector(layer: KerasLayer) -> Made:
+def _repeat_vector(layer: KerasLayer) -> Outputs:
     n, width = layer.builder.dims(layer.x)
     wide = layer.builder.reshape(layer.x, (n, 1, width))
     return layer.builder.add("Tile", wide, layer.builder.ints(1, int(layer.get("n", 1)), 1))
 
 
-def _layer_scale(layer: KerasLayer) -> Made:
+def _layer_scale(layer: KerasLayer) -> Outputs:
     """Of keras.applications' ConvNeXt."""
     return layer.builder.add("Mul", layer.x, layer.builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
-def _scaled_sum(layer: KerasLayer) -> Made:
+def _scaled_sum(layer: KerasLayer) -> Outputs:
     """Of keras.applications' InceptionResNetV2."""
     if len(layer.inputs) != 2:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
@@ -433,14 +433,14 @@ def _scaled_sum(layer: KerasLayer) -> Made:
     )
 
 
-def _embedding(layer: KerasLayer) -> Made:
+def _embedding(layer: KerasLayer) -> Outputs:
     (table,) = layer.arrays("embeddings")
     indices = layer.builder.add("Cast", layer.x, to="i32")
     return layer.builder.add("Gather", layer.builder.constant(table, "embeddings"), indices, axis=0)
 
 
 # ------------------------------------------------------------------------------------------------------ wrappers
-def _time_distributed(layer: KerasLayer) -> Made:
+def _time_distributed(layer: KerasLayer) -> Outputs:
     """The inner layer sees all steps as one batch."""
     builder, entry = layer.builder, layer.get("layer")
     n, steps, *rest = builder.dims(layer.x)
@@ -458,7 +458,7 @@ def _inner(layer: KerasLayer, entry: Mapping[str, Any], weights: KerasWeights, i
     return [made] if isinstance(made, Value) else list(made)
 
 
-def _spectral_normalization(layer: KerasLayer) -> Made:
+def _spectral_normalization(layer: KerasLayer) -> Outputs:
     """The kernel is kept as training left it."""
     return _inner(layer, layer.get("layer"), layer.weights.wrapped(), layer.inputs)
 
@@ -470,15 +470,15 @@ def _ranged(layer: KerasLayer, y: Value, stem: str, quantizer: Any = None) -> Va
         return y
     config = quantizer.get("config", {}) if isinstance(quantizer, dict) else {}
     bits, narrow = int(config.get("num_bits", 8)), bool(config.get("narrow_range", False))
-    least, most = min(0.0, float(low.item())), max(0.0, float(high.item()))
-    return layer.builder.fake_quant(y, least, most, bits, narrow=narrow) if least < most else y
+    minimum, limit = min(0.0, float(low.item())), max(0.0, float(high.item()))
+    return layer.builder.fake_quant(y, minimum, limit, bits, narrow=narrow) if minimum < limit else y
 
 
-def _quantize_layer(layer: KerasLayer) -> Made:
+def _quantize_layer(layer: KerasLayer) -> Outputs:
     return _ranged(layer, layer.x, "quantize_layer", layer.get("quantizer"))
 
 
-def _quantize_wrapper(layer: KerasLayer) -> Made:
+def _quantize_wrapper(layer: KerasLayer) -> Outputs:
     """The wrapped layer with its kernel, what its activation makes and its output rounded to the learnt grids."""
     entry = layer.get("layer")
     config = {**entry["config"]}
@@ -496,7 +496,7 @@ def _quantize_wrapper(layer: KerasLayer) -> Made:
     return _ranged(layer, _ranged(layer, y, "post_activation"), "output")
 
 
-def _quantize_annotate(layer: KerasLayer) -> Made:
+def _quantize_annotate(layer: KerasLayer) -> Outputs:
     return _inner(layer, layer.get("layer"), layer.weights, layer.inputs)
 
 

@@ -77,7 +77,7 @@ def _archive(file: ModelFile) -> tuple[dict[str, Any], KerasWeights, int]:
 
 
 def _json(text: str) -> dict[str, Any]:
-    found = parsed(text)
-    if not isinstance(found, dict) or not isinstance(found.get("class_name"), str):
+    description = parsed(text)
+    if not isinstance(description, dict) or not isinstance(description.get("class_name"), str):
         raise FormatError("its description is not of a model")
-    return found
+    return description

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.keras.attention import unit
 from tenon.importers.keras.importer import KerasLayer, LayerFunction
 from tenon.ir.graph import Array, Value
@@ -21,10 +21,10 @@ def _affine(layer: KerasLayer, *others: str) -> dict[str, Array]:
     return dict(zip(roles, layer.arrays(*roles), strict=True)) if roles else {}
 
 
-def _batch_normalization(layer: KerasLayer) -> Made:
-    builder, found = layer.builder, _affine(layer, "moving_mean", "moving_variance")
-    mean, variance = found["moving_mean"], found["moving_variance"]
-    parts = (found.get("gamma", np.ones_like(mean)), found.get("beta", np.zeros_like(mean)), mean, variance)
+def _batch_normalization(layer: KerasLayer) -> Outputs:
+    builder, affine = layer.builder, _affine(layer, "moving_mean", "moving_variance")
+    mean, variance = affine["moving_mean"], affine["moving_variance"]
+    parts = (affine.get("gamma", np.ones_like(mean)), affine.get("beta", np.zeros_like(mean)), mean, variance)
     axis = layer.get("axis", -1)
     axis = (axis[0] if isinstance(axis, list) else axis) % layer.rank
     perm = [0, axis, *(i for i in range(1, layer.rank) if i != axis)] if layer.rank > 1 else [0]
@@ -34,7 +34,7 @@ def _batch_normalization(layer: KerasLayer) -> Made:
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
-def _layer_normalization(layer: KerasLayer) -> Made:
+def _layer_normalization(layer: KerasLayer) -> Outputs:
     """Over other axes than the last ones these are moved to the end and back."""
     given, builder = layer.get("axis", -1), layer.builder
     axes = sorted(int(a) % layer.rank for a in (given if isinstance(given, list) else [given]))
@@ -43,9 +43,9 @@ def _layer_normalization(layer: KerasLayer) -> Made:
     if layer.get("rms_scaling", False):
         y = _scaled_by_spread(layer, x, len(axes), epsilon)
     else:
-        found, dims = _affine(layer), builder.dims(x)[-len(axes) :]
-        gamma = builder.constant(found.get("gamma", np.ones(dims, np.float32)), "gamma")
-        beta = builder.constant(found["beta"], "beta") if "beta" in found else None
+        affine, dims = _affine(layer), builder.dims(x)[-len(axes) :]
+        gamma = builder.constant(affine.get("gamma", np.ones(dims, np.float32)), "gamma")
+        beta = builder.constant(affine["beta"], "beta") if "beta" in affine else None
         y = builder.add("LayerNormalization", x, gamma, beta, axis=-len(axes), epsilon=epsilon)
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
@@ -59,26 +59,26 @@ def _scaled_by_spread(layer: KerasLayer, x: Value, count: int, epsilon: float) -
     return builder.add("Mul", y, builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
-def _group_normalization(layer: KerasLayer) -> Made:
+def _group_normalization(layer: KerasLayer) -> Outputs:
     builder, axis = layer.builder, int(layer.get("axis", -1)) % layer.rank
     perm = [*(i for i in range(layer.rank) if i != axis), axis]
-    turned = builder.transpose(layer.x, perm)
-    dims, groups = builder.dims(turned), int(layer.get("groups", 32))
+    transposed = builder.transpose(layer.x, perm)
+    dims, groups = builder.dims(transposed), int(layer.get("groups", 32))
     groups = dims[-1] if groups == -1 else groups
     if axis == 0 or groups < 1 or dims[-1] % groups:
         raise RefusedError(f"{groups} groups of {dims[-1]} channels are not supported")
-    found, axes = _affine(layer), builder.ints(1, 3)
-    x = builder.reshape(turned, (dims[0], -1, groups, dims[-1] // groups))
+    affine, axes = _affine(layer), builder.ints(1, 3)
+    x = builder.reshape(transposed, (dims[0], -1, groups, dims[-1] // groups))
     x = builder.add("Sub", x, builder.add("ReduceMean", x, axes, keepdims=1))
     spread = builder.add("ReduceMean", builder.square(x), axes, keepdims=1)
     epsilon = builder.scalar(float(layer.get("epsilon", 1e-3)))
     y = builder.reshape(builder.add("Div", x, builder.add("Sqrt", builder.add("Add", spread, epsilon))), dims)
     for role, op in (("gamma", "Mul"), ("beta", "Add")):
-        y = builder.add(op, y, builder.constant(found[role], role)) if role in found else y
+        y = builder.add(op, y, builder.constant(affine[role], role)) if role in affine else y
     return builder.transpose(y, [int(i) for i in np.argsort(perm)])
 
 
-def _rms_normalization(layer: KerasLayer) -> Made:
+def _rms_normalization(layer: KerasLayer) -> Outputs:
     builder, axis = layer.builder, layer.get("axis", -1)
     axes = builder.ints(*(int(a) for a in (axis if isinstance(axis, list) else [axis])))
     mean = builder.add("ReduceMean", builder.square(layer.x), axes, keepdims=1)
@@ -87,12 +87,12 @@ def _rms_normalization(layer: KerasLayer) -> Made:
     return builder.add("Mul", y, builder.constant(layer.arrays("scale")[0], "scale"))
 
 
-def _unit_normalization(layer: KerasLayer) -> Made:
+def _unit_normalization(layer: KerasLayer) -> Outputs:
     axis = layer.get("axis", -1)
     return unit(layer, layer.x, [int(a) for a in axis] if isinstance(axis, list) else [int(axis)])
 
 
-def _normalization(layer: KerasLayer) -> Made:
+def _normalization(layer: KerasLayer) -> Outputs:
     """By mean and variance that the layer has learnt or was given, per element of some axes."""
     given = [layer.get("mean"), layer.get("variance")]
     mean, variance = layer.arrays("mean", "variance") if given[0] is None else (np.array(v, np.float32) for v in given)
@@ -111,7 +111,7 @@ def _normalization(layer: KerasLayer) -> Made:
     )
 
 
-def _rescaling(layer: KerasLayer) -> Made:
+def _rescaling(layer: KerasLayer) -> Outputs:
     x = layer.x
     scale, offset = (np.array(layer.get(k, d), np.float32) for k, d in (("scale", 1.0), ("offset", 0.0)))
     y = layer.builder.add("Mul", x, layer.builder.constant(scale, "scale"))

@@ -39,15 +39,15 @@ def _functions(layer: KerasLayer) -> dict[str, Any]:
     unknown = [name for name in names if name not in _FUNCTIONS]
     if unknown:
         raise RefusedError(f"the activation '{unknown[0]}' of a recurrent layer is not supported")
-    found = tuple(_FUNCTIONS[name] for name in names)
-    if found == _PLAIN[kind]:
+    functions = tuple(_FUNCTIONS[name] for name in names)
+    if functions == _PLAIN[kind]:
         return {}
     alphas = {"HardSigmoid": 1 / 6 if layer.importer.version >= 3 else 0.2, "Affine": 1.0, "Elu": 1.0}
     betas = {"HardSigmoid": 0.5, "Affine": 0.0}
     return {
-        "activations": found,
-        "activation_alpha": [alphas[name] for name in found if name in alphas],
-        "activation_beta": [betas[name] for name in found if name in betas],
+        "activations": functions,
+        "activation_alpha": [alphas[name] for name in functions if name in alphas],
+        "activation_beta": [betas[name] for name in functions if name in betas],
     }
 
 
@@ -122,30 +122,30 @@ def _of_cell(layer: KerasLayer) -> list[Value]:
 def _bidirectional(layer: KerasLayer) -> list[Value]:
     """One layer over the steps and another against them; the outputs joined as the layer says."""
     builder, entry = layer.builder, layer.get("layer")
-    turned = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
-    entries = {"forward": entry, "backward": layer.get("backward_layer", turned)}
+    backward = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
+    entries = {"forward": entry, "backward": layer.get("backward_layer", backward)}
     x, *states = layer.inputs
-    half, halves, last = len(states) // 2, list[Value](), list[Value]()
+    half, directions, last = len(states) // 2, list[Value](), list[Value]()
     for side, given in zip(entries, (states[:half], states[half:]), strict=True):
         weights = layer.weights.part(side, str(entries[side]["config"].get("name", side)))
         made, ends = _passed(inner := layer.inner(entries[side], weights, [x]), weights, x, given)
         if side == "backward" and inner.get("return_sequences", False):
             made = builder.reverse(made, [1])
-        halves.append(made)
+        directions.append(made)
         last += [builder.add("Identity", v) if v is made else v for v in ends]
-    joined = _joined(layer, halves)
+    joined = _joined(layer, directions)
     return [*joined, *last] if layer.inner(entry, layer.weights, []).get("return_state", False) else joined
 
 
-def _joined(layer: KerasLayer, halves: list[Value]) -> list[Value]:
+def _joined(layer: KerasLayer, directions: list[Value]) -> list[Value]:
     mode = layer.config.get("merge_mode", "concat")
     if mode is None:
-        return halves
+        return directions
     if mode == "concat":
-        return [layer.builder.add("Concat", *halves, axis=-1)]
+        return [layer.builder.add("Concat", *directions, axis=-1)]
     if mode not in ("sum", "mul", "ave"):
         raise RefusedError(f"the merge mode {mode} is not supported")
-    return [layer.builder.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *halves)]
+    return [layer.builder.add({"sum": "Add", "mul": "Mul", "ave": "Mean"}[mode], *directions)]
 
 
 RECURRENT: dict[str, Callable[[KerasLayer], list[Value]]] = {

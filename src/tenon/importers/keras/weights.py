@@ -72,21 +72,23 @@ class WeightsByName(KerasWeights):
         for name in names:
             paths = {path: path.split("/")[:-1] for path in self.own}
             parts = parts or {p: self.own[p] for p, components in paths.items() if name in components}
-            parts = parts or {p: self.own[p] for p, found in paths.items() if any(c.startswith(name) for c in found)}
+            parts = parts or {
+                p: self.own[p] for p, parts_of_path in paths.items() if any(c.startswith(name) for c in parts_of_path)
+            }
         return WeightsByName({}, parts)
 
     def arrays(self, roles: Sequence[str]) -> list[Array]:
         by_role: dict[str, Hdf5Node] = {}
         for path, node in self.own.items():
             by_role.setdefault(_short(path), node)
-        found: list[Hdf5Node | None] = [
+        nodes: list[Hdf5Node | None] = [
             next((by_role[a] for a in _ALIASES.get(r, (r,)) if a in by_role), None) for r in roles
         ]
-        if any(node is None for node in found):
+        if any(node is None for node in nodes):
             if len(self.own) < len(roles):
                 raise RefusedError(f"the file has {len(self.own)} of its {len(roles)} weights ({', '.join(roles)})")
-            found = list[Hdf5Node | None](self.own.values())[: len(roles)]
-        return [node.array for node in found if node is not None]
+            nodes = list[Hdf5Node | None](self.own.values())[: len(roles)]
+        return [node.array for node in nodes if node is not None]
 
     def find(self, name: str) -> Array | None:
         return next((node.array for path, node in self.own.items() if _short(path).endswith(name)), None)
@@ -105,8 +107,8 @@ def of_h5(root: Hdf5Node) -> KerasWeights:
         names = group.attributes.get("weight_names")
         if not isinstance(names, list):
             continue
-        found = {name: group.find(name) for name in names}
-        groups[layer] = {name: node for name, node in found.items() if node is not None}
+        nodes = {name: group.find(name) for name in names}
+        groups[layer] = {name: node for name, node in nodes.items() if node is not None}
     return WeightsByName(groups, {name: node for group in groups.values() for name, node in group.items()})
 
 
@@ -128,9 +130,9 @@ class WeightsByNumber(KerasWeights):
 
     def _child(self, *names: str) -> Hdf5Node | None:
         for name in names:
-            found = self.group.children.get(name) if self.group is not None else None
-            if found is not None:
-                return found
+            child = self.group.children.get(name) if self.group is not None else None
+            if child is not None:
+                return child
         return None
 
     def of(self, layer: str) -> KerasWeights:
@@ -140,8 +142,8 @@ class WeightsByNumber(KerasWeights):
         return WeightsByNumber(layers.children.get(self.keys.get(layer, "")) or layers.children.get(layer))
 
     def part(self, *names: str) -> KerasWeights:
-        found = [n for name in names for n in (name, f"{name}_layer", f"{name}_dense", f"_{name}_dense")]
-        return WeightsByNumber(self._child(*found))
+        candidates = [n for name in names for n in (name, f"{name}_layer", f"{name}_dense", f"_{name}_dense")]
+        return WeightsByNumber(self._child(*candidates))
 
     def wrapped(self) -> KerasWeights:
         return WeightsByNumber(self._child("layer") or self.group)
@@ -152,10 +154,10 @@ class WeightsByNumber(KerasWeights):
             cell = self._child("cell")
             variables = cell.children.get("vars") if cell is not None else None
         nodes = variables.children if variables is not None else {}
-        found = [nodes.get(str(i)) for i in range(len(roles))]
-        if any(node is None for node in found):
+        nodes_by_role = [nodes.get(str(i)) for i in range(len(roles))]
+        if any(node is None for node in nodes_by_role):
             raise RefusedError(f"the file has {len(nodes)} of its {len(roles)} weights ({', '.join(roles)})")
-        return [node.array for node in found if node is not None]
+        return [node.array for node in nodes_by_role if node is not None]
 
 
 def _snake(name: str) -> str:

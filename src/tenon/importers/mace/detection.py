@@ -17,17 +17,17 @@ from tenon.ir.preprocessing import Heads
 
 def prior_box(node: MaceNode) -> Value:
     """[1, 2, 4 P], a constant: it follows from the shapes of the map and of the picture."""
-    maps, picture = node.dims, node.builder.dims(node.input(1))
-    if len(maps) != 4 or len(picture) != 4:
-        raise RefusedError(f"it needs images, not {list(maps)} and {list(picture)}")
-    (h, w), (high, wide) = maps[1:3], picture[1:3]
+    maps, image_size = node.dims, node.builder.dims(node.input(1))
+    if len(maps) != 4 or len(image_size) != 4:
+        raise RefusedError(f"it needs images, not {list(maps)} and {list(image_size)}")
+    (h, w), (high, wide) = maps[1:3], image_size[1:3]
     down, across = node.number("step_h"), node.number("step_w")
     if down <= 1e-6 or across <= 1e-6:
         down, across = high / h, wide / w
     ratios = [ratio for ratio in node.numbers("aspect_ratio") if abs(ratio - 1) >= 1e-6]
-    places = PriorGrid((h, w), (high, wide), (down, across), node.number("offset", 0.5))
+    positions = PriorGrid((h, w), (high, wide), (down, across), node.number("offset", 0.5))
     boxes = sizes(node.numbers("min_size"), node.numbers("max_size"), ratios, False)
-    made = prior_boxes(places, boxes, node.numbers("variance"), bool(node.integer("clip")))
+    made = prior_boxes(positions, boxes, node.numbers("variance"), bool(node.integer("clip")))
     return node.builder.constant(made[None], "priors")
 
 
@@ -52,10 +52,12 @@ def detection_output(node: MaceNode) -> Value:
         keep_top_k=kept or 100,
     )
     rows = node.reshape(rows, -1, 7)
-    found = node.builder.dims(rows)[0]
-    _, order = node.builder.adds("TopK", 2, node.reshape(node.slice(rows, [2], [3], [1]), found), node.ints(found))
+    row_count = node.builder.dims(rows)[0]
+    _, order = node.builder.adds(
+        "TopK", 2, node.reshape(node.slice(rows, [2], [3], [1]), row_count), node.ints(row_count)
+    )
     node.builder.graph.heads = Heads("rows", (str(node.op.output[0]),), pixels=False)
-    return node.reshape(node.add("Gather", rows, order), 1, 1, found, 7)
+    return node.reshape(node.add("Gather", rows, order), 1, 1, row_count, 7)
 
 
 def proposal(node: MaceNode) -> Value:

@@ -101,10 +101,10 @@ def _read(data: bytes, where: str) -> list[Message] | None:
         return None
     for schema, type in ((NEW, "Multi"), (NEW, "Net"), (OLD, "Net")):
         try:
-            found = schema.parse(type, data, where)
+            model = schema.parse(type, data, where)
         except FormatError:
             continue
-        nets = list(found.net_def) if type == "Multi" else [found]
+        nets = list(model.net_def) if type == "Multi" else [model]
         if nets and all(net.op and all(op.type.isidentifier() and op.output for op in net.op) for net in nets):
             return nets
     return None
@@ -114,14 +114,18 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     """The graph of a model given by either of its files.  See ``importers.load`` for errors."""
     graph, data = file, file
     if _is_graph(file.data):
-        found = file.find_partner("the weights", "{stem}.data", "*.data", fits=lambda other: not _is_graph(other.data))
+        data_file = file.find_partner(
+            "the weights", "{stem}.data", "*.data", fits=lambda other: not _is_graph(other.data)
+        )
     else:
-        graph, found = _graph_of(file) or file, data
+        graph, data_file = _graph_of(file) or file, data
     nets = _read(graph.data, graph.name)
     if nets is None:
         raise FormatError(f"{graph.name}: not a readable model of MACE; it is truncated or damaged")
-    builder = GraphBuilder(graph, graph.stem, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
-    return _MaceModel(builder, nets, found.data if found is not None and not found.is_folder else None).load()
+    builder = GraphBuilder(graph, graph.stem, shapes, inputs, outputs, len(data_file.data) if data_file else 1 << 22)
+    return _MaceModel(
+        builder, nets, data_file.data if data_file is not None and not data_file.is_folder else None
+    ).load()
 
 
 class _MaceModel:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.decompositions.layers import group_norm, mirrored
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, full_windows, same
+from tenon.graph_builder.node_context import Outputs, full_windows, same
 from tenon.importers.mace.detection import DETECTION
 from tenon.importers.mace.node import MaceNode
 from tenon.importers.mace.speech import SPEECH
@@ -245,8 +245,8 @@ def strided_slice(node: MaceNode) -> Value:
     last = [(_FAR if steps[i] > 0 else -_FAR) if open_end >> i & 1 else e for i, e in enumerate(end)]
     last = [b + 1 or _FAR if drop >> i & 1 else e for i, (b, e) in enumerate(zip(first, last, strict=True))]
     x = node.slice(node.x, first, last, range(len(first)), steps)
-    gone = [i for i in range(len(first)) if drop >> i & 1]
-    return node.add("Squeeze", x, node.ints(*gone)) if gone else x
+    removed_axes = [i for i in range(len(first)) if drop >> i & 1]
+    return node.add("Squeeze", x, node.ints(*removed_axes)) if removed_axes else x
 
 
 def slices(node: MaceNode) -> Value:
@@ -369,7 +369,7 @@ def one_hot(node: MaceNode) -> Value:
     )
 
 
-OPERATORS: dict[str, Callable[[MaceNode], Made]] = {
+OPERATORS: dict[str, Callable[[MaceNode], Outputs]] = {
     "Activation": lambda node: activated(node, node.x),
     "AddN": lambda node: node.fold("Add", node.inputs),
     "ArgMax": arg,

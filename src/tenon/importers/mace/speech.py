@@ -14,7 +14,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.importers.mace.node import MaceNode
 from tenon.ir.graph import Value
 
-LONGEST = 4096
+MAX_FRAMES = 4096
 """Frames that a recurrent layer is unrolled to."""
 
 
@@ -121,7 +121,7 @@ def sum_group(node: MaceNode) -> Value:
 def statistics(node: MaceNode) -> Value:
     """ExtractPooling: the mean (and deviation) of the frames of every window, behind the logarithms of their counts."""
     bounds, counts = node.integers("forward_indexes"), node.numbers("counts")
-    if not counts or len(bounds) != 2 * len(counts) or len(counts) > LONGEST:
+    if not counts or len(bounds) != 2 * len(counts) or len(counts) > MAX_FRAMES:
         raise RefusedError(f"{len(bounds)} bounds do not make {len(counts)} windows")
     rows = []
     for i, (a, b) in enumerate(zip(bounds[::2], bounds[1::2], strict=True)):
@@ -150,8 +150,11 @@ def _cell(node: MaceNode, gates: Value, memory: Value, peepholes: Value, scales:
         factor = factors[k]
         return opened if factor is None else node.add("Mul", opened, factor)
 
-    kept, new = node.add("Mul", gate(f, memory, 1), memory), node.add("Mul", gate(i, memory, 0), node.add("Tanh", g))
-    after = node.add("Add", kept, new)
+    memory_by_delay, new = (
+        node.add("Mul", gate(f, memory, 1), memory),
+        node.add("Mul", gate(i, memory, 0), node.add("Tanh", g)),
+    )
+    after = node.add("Add", memory_by_delay, new)
     return after, node.add("Mul", gate(o, after, 2), node.add("Tanh", after))
 
 
@@ -175,10 +178,10 @@ def dynamic_lstm(node: MaceNode) -> Sequence[Value]:
     delays = [abs(node.integer(f"prev_{what}_delay")) // step for what in ("out", "cell")]
     optional = iter(node.inputs[6:])
     first, second = (next(optional, None) if node.integer(f"bias_{k}", 1) else None for k in "ab")
-    if min(delays) < 1 or max(*delays, len(numbers)) > LONGEST:
+    if min(delays) < 1 or max(*delays, len(numbers)) > MAX_FRAMES:
         raise RefusedError(f"{len(numbers)} frames with delays of {delays} are not supported")
     frames = _frames(node, node.reshape(x, -1, *node.dims[-2:]), numbers)
-    said, kept = (
+    outputs_before, memory_by_delay = (
         [
             node.add("Squeeze", part, node.ints(1))
             for part in node.split(node.reshape(v, -1, n, node.builder.dims(v)[-1]), 1, [1] * n)
@@ -186,22 +189,22 @@ def dynamic_lstm(node: MaceNode) -> Sequence[Value]:
         for v, n in zip(node.inputs[1:3], delays, strict=True)
     )
     offset, size = node.integer("prev_out_offset"), node.integer("prev_out_dim")
-    outputs, echoes, memories = [], [], []
+    outputs, recurrent_outputs, memories = [], [], []
     for i, frame in enumerate(node.split(frames, 1, [1] * len(numbers))):
-        joined = node.add("Concat", node.add("Squeeze", frame, node.ints(1)), said[i % delays[0]], axis=1)
+        joined = node.add("Concat", node.add("Squeeze", frame, node.ints(1)), outputs_before[i % delays[0]], axis=1)
         gates = node.add("Gemm", joined, node.input(3), first, transB=1)
-        memory, cell = _cell(node, gates, kept[i % delays[1]], node.input(4), None)
+        memory, cell = _cell(node, gates, memory_by_delay[i % delays[1]], node.input(4), None)
         output = node.add("Gemm", cell, node.input(5), second, transB=1)
-        echo = node.slice(output, [offset], [offset + size], [1])
+        recurrent = node.slice(output, [offset], [offset + size], [1])
         if factor != 1:
-            memory, echo = node.add("Mul", memory, factor), node.add("Mul", echo, factor)
-        said[i % delays[0]], kept[i % delays[1]] = echo, memory
+            memory, recurrent = node.add("Mul", memory, factor), node.add("Mul", recurrent, factor)
+        outputs_before[i % delays[0]], memory_by_delay[i % delays[1]] = recurrent, memory
         outputs.append(output)
-        echoes.append(echo)
+        recurrent_outputs.append(recurrent)
         memories.append(memory)
     caches = [
         [listed[k] for k in node.integers(f"{name}_cache_indexes")]
-        for name, listed in (("out", echoes), ("cell", memories))
+        for name, listed in (("out", recurrent_outputs), ("cell", memories))
     ]
     return [_stacked(node, part) for part in (outputs, *caches) if part]
 

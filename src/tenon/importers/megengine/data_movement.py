@@ -16,8 +16,8 @@ def dimshuffle(node: MegengineNode) -> Value:
     """A permutation in which -1 stands for a new axis; an axis left out must be of one element."""
     pattern = node.int_fields(0)
     kept = [p for p in pattern if p >= 0]
-    gone = [a for a in range(len(node.dims)) if a not in kept]
-    x = node.add("Squeeze", node.x, node.ints(*gone)) if gone else node.x
+    removed_axes = [a for a in range(len(node.dims)) if a not in kept]
+    x = node.add("Squeeze", node.x, node.ints(*removed_axes)) if removed_axes else node.x
     left = sorted(kept)
     x = node.add("Transpose", x, perm=[left.index(p) for p in kept])
     new = [i for i, p in enumerate(pattern) if p < 0]
@@ -46,23 +46,23 @@ def axes_of_structs(node: MegengineNode) -> Value:
 
 def subtensor(node: MegengineNode) -> Value:
     """Begins, ends, steps and places, which of them for each axis is marked, stand in the inputs."""
-    at, x, gone = 1, node.x, []
+    at, x, removed_axes = 1, node.x, []
     for axis, *marks in (struct.unpack("b4?", row) for row in node.struct_fields(0, 5)):
         given: list[int | None] = []
         for mark in marks:
             given.append(int(node.constant_input(at).item()) if mark else None)
             at += mark
-        begin, end, step, place = given
+        begin, end, step, position = given
         axis = node.axis(axis, len(node.dims))
-        if place is not None:
-            x = node.slice(x, [place], [place + 1 or 1 << 31], [axis])
-            gone.append(axis)
+        if position is not None:
+            x = node.slice(x, [position], [position + 1 or 1 << 31], [axis])
+            removed_axes.append(axis)
             continue
         step = 1 if step is None else step
         begin = (0 if step > 0 else -1) if begin is None else begin
         end = (1 << 31 if step > 0 else -(1 << 31)) if end is None else end
         x = node.slice(x, [begin], [end], [axis], [step])
-    return node.add("Squeeze", x, node.ints(*gone)) if gone else x
+    return node.add("Squeeze", x, node.ints(*removed_axes)) if removed_axes else x
 
 
 def picked(node: MegengineNode) -> Value:

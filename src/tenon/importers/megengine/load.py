@@ -103,10 +103,10 @@ class _Dump:
         """
         if self.slots is _SECOND:
             return [max(1, len(operator.ints(_OUTPUTS, "u32"))) for operator in operators]
-        found = [self.count(operator) for operator in operators]
-        if sum(n or 5 for n in found) == max(wanted, default=0) + 1:
-            return [n or 5 for n in found]
-        return [n or 6 for n in found]
+        counts_known = [self.count(operator) for operator in operators]
+        if sum(n or 5 for n in counts_known) == max(wanted, default=0) + 1:
+            return [n or 5 for n in counts_known]
+        return [n or 6 for n in counts_known]
 
     def count(self, operator: Table) -> int:
         """0 for one that normalises."""
@@ -170,15 +170,15 @@ class _Dump:
 _RESULTS = {"BatchNorm": 0, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "GroupNorm": 3, "InstanceNorm": 3}
 
 
-def _wanted(found: Table | None) -> DType | None:
+def _wanted(dtype: Table | None) -> DType | None:
     """The type of the result, where the operator says one that is not of integers with a scale."""
-    code = int(found.get(0, "u8")) if found is not None else -1
+    code = int(dtype.get(0, "u8")) if dtype is not None else -1
     return DType.of(np.dtype(_DTYPES[code])) if code in _DTYPES else None
 
 
 def _dtype(tensor: Table) -> int:
-    found = tensor.table(3)
-    code = int(found.get(0, "u8")) if found is not None else 0
+    dtype = tensor.table(3)
+    code = int(dtype.get(0, "u8")) if dtype is not None else 0
     if code not in _DTYPES:
         raise FormatError(f"elements of type {code} are not supported")
     return code

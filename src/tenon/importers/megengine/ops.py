@@ -232,7 +232,7 @@ def roi_align(node: MegengineNode) -> Value:
     """Regions [R, 5], the number of their picture first; so many samples in every bin."""
     if node.field(0, "u32") != 1 or node.field(1, "u32") or node.field(6, "u32", 2) != node.field(7, "u32", 2):
         raise RefusedError("averages of as many samples down as across, channels first, are supported")
-    picture, regions = node.split(node.inputs[1], 1, [1, 4])
+    image_size, regions = node.split(node.inputs[1], 1, [1, 4])
     offset = node.float_field(3)
     if offset not in (0.0, 0.5):
         raise RefusedError(f"an offset of {offset:g} is not supported")
@@ -240,7 +240,7 @@ def roi_align(node: MegengineNode) -> Value:
         "RoiAlign",
         node.x,
         regions,
-        node.reshape(node.add("Cast", picture, to="i64"), -1),
+        node.reshape(node.add("Cast", image_size, to="i64"), -1),
         spatial_scale=node.float_field(2, 1.0),
         output_height=node.field(4, "u32", 1),
         output_width=node.field(5, "u32", 1),

@@ -32,8 +32,8 @@ def compare(type: str, *, scalar: bool = False) -> Callable[[MxnetNode], Value]:
         sides: list[Any] = [node.x, node.number("scalar") if scalar else node.parameter(1)]
         if type in ("And", "Or", "Xor"):
             sides = [node.add("Not", node.add("Equal", side, 0.0)) for side in sides]
-        found = node.add("Equal" if type == "NotEqual" else type, *sides)
-        return node.add("Cast", node.add("Not", found) if type == "NotEqual" else found, to="f32")
+        result = node.add("Equal" if type == "NotEqual" else type, *sides)
+        return node.add("Cast", node.add("Not", result) if type == "NotEqual" else result, to="f32")
 
     return made
 
@@ -113,8 +113,8 @@ def softmax(node: MxnetNode) -> Value:
 def _softmax_within(node: MxnetNode) -> Value:
     axis = node.axis(node.integer("axis", -1), len(node.dims))
     lengths = node.add("Unsqueeze", node.add("Cast", node.parameter(1), to="f32"), node.ints(axis))
-    places = np.arange(node.dims[axis], dtype=np.float32).reshape(-1, *[1] * (len(node.dims) - 1 - axis))
-    there = node.add("Less", places, lengths)
+    positions = np.arange(node.dims[axis], dtype=np.float32).reshape(-1, *[1] * (len(node.dims) - 1 - axis))
+    there = node.add("Less", positions, lengths)
     x = node.add("Mul", node.x, 1 / (node.number("temperature", 1.0) or 1.0))
     y = node.add("Softmax", node.add("Where", there, x, float(np.finfo(np.float32).min)), axis=axis)
     return node.add("Where", there, y, 0.0)

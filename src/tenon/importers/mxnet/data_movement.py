@@ -13,11 +13,11 @@ import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, affine_grid, deformed, sampled, unfolded
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.mxnet.node import MxnetNode
 from tenon.ir.graph import Value
 
-MOST = 1 << 26
+MAX_ELEMENTS = 1 << 26
 """Elements of a constant that is written out."""
 
 _NUMPY = {"float32": "f4", "float64": "f8", "float16": "f4", "int32": "i4", "int64": "i8", "uint8": "u1", "int8": "i1"}
@@ -29,7 +29,7 @@ def _whole(node: MxnetNode, value: Value) -> Value:
 
 # ------------------------------------------------------------------------------------------------------ constants
 def _filled(node: MxnetNode, dims: Sequence[int], number: float) -> Value:
-    if any(d < 0 for d in dims) or math.prod(dims) > MOST:
+    if any(d < 0 for d in dims) or math.prod(dims) > MAX_ELEMENTS:
         raise RefusedError(f"the shape {list(dims)} is impossible")
     return node.builder.constant(
         np.full(tuple(dims), number, _NUMPY.get(node.text("dtype", "float32"), "f4")), "filled"
@@ -48,7 +48,7 @@ def counted(node: MxnetNode) -> Value:
     start, step, repeat = node.number("start"), node.number("step", 1.0), node.integer("repeat", 1)
     stop = node.number("stop", math.nan)
     start, stop = (0.0, start) if math.isnan(stop) else (start, stop)
-    if not step or repeat < 1 or abs((stop - start) / step) * repeat > MOST:
+    if not step or repeat < 1 or abs((stop - start) / step) * repeat > MAX_ELEMENTS:
         raise RefusedError(f"a range from {start} to {stop} by {step} is impossible")
     numbers = np.repeat(np.arange(start, stop, step), repeat)
     return node.builder.constant(numbers.astype(_NUMPY.get(node.text("dtype", "float32"), "f4")), "range")
@@ -97,7 +97,7 @@ def repeat(node: MxnetNode) -> Value:
     x = node.reshape(node.x, -1) if every else node.x
     dims = node.builder.dims(x)
     axis = 0 if every else node.axis(node.integer("axis"), len(dims))
-    if not 0 < times * math.prod(dims) <= MOST:
+    if not 0 < times * math.prod(dims) <= MAX_ELEMENTS:
         raise RefusedError(f"{times} times {list(dims)} is too much")
     return node.add("Gather", x, np.repeat(np.arange(dims[axis]), times).astype(np.int64), axis=axis)
 
@@ -120,11 +120,11 @@ def pick(node: MxnetNode) -> Value:
     if len(node.builder.dims(index)) < len(node.dims):
         index = node.add("Unsqueeze", index, node.ints(axis))
     index = _whole(node, node.add("Clip", node.add("Cast", index, to="f32"), 0.0, float(node.dims[axis] - 1)))
-    found = node.add("GatherElements", node.x, index, axis=axis)
-    return found if node.flag("keepdims") else node.add("Squeeze", found, node.ints(axis))
+    picked = node.add("GatherElements", node.x, index, axis=axis)
+    return picked if node.flag("keepdims") else node.add("Squeeze", picked, node.ints(axis))
 
 
-def top_k(node: MxnetNode) -> Made:
+def top_k(node: MxnetNode) -> Outputs:
     """Values, places (as f32) or both; a mask has ones at the places."""
     every = node.text("axis", "-1") == "None"
     x = node.reshape(node.x, -1) if every else node.x
@@ -132,11 +132,11 @@ def top_k(node: MxnetNode) -> Made:
     size, kind = node.builder.dims(x)[axis], node.text("ret_typ", "indices")
     k = node.integer("k", 1)
     ascending = {"largest": int(not node.flag("is_ascend"))}
-    values, places = node.builder.adds("TopK", 2, x, node.ints(k if 0 < k < size else size), axis=axis, **ascending)
+    values, positions = node.builder.adds("TopK", 2, x, node.ints(k if 0 < k < size else size), axis=axis, **ascending)
     if kind == "mask":
-        zeros, ones = np.zeros(node.builder.dims(x), np.float32), np.ones(node.builder.dims(places), np.float32)
-        return node.add("ScatterElements", zeros, places, ones, axis=axis)
-    numbers = node.add("Cast", places, to="f32")
+        zeros, ones = np.zeros(node.builder.dims(x), np.float32), np.ones(node.builder.dims(positions), np.float32)
+        return node.add("ScatterElements", zeros, positions, ones, axis=axis)
+    numbers = node.add("Cast", positions, to="f32")
     if kind not in ("value", "indices", "both"):
         raise RefusedError(f"ret_typ {kind} is not supported")
     return [values, numbers] if kind == "both" else values if kind == "value" else numbers
@@ -148,24 +148,24 @@ def ordered(which: int) -> Callable[[MxnetNode], Value]:
     def made(node: MxnetNode) -> Value:
         axis = node.axis(node.integer("axis", -1), len(node.dims))
         largest = {"largest": int(not node.flag("is_ascend", True))}
-        found = node.builder.adds("TopK", 2, node.x, node.ints(node.dims[axis]), axis=axis, **largest)[which]
-        return node.add("Cast", found, to="f32") if which else found
+        ranked = node.builder.adds("TopK", 2, node.x, node.ints(node.dims[axis]), axis=axis, **largest)[which]
+        return node.add("Cast", ranked, to="f32") if which else ranked
 
     return made
 
 
-def _places(node: MxnetNode, value: Value) -> Value:
+def _indices(node: MxnetNode, value: Value) -> Value:
     """Coordinates that stand along the first axis, moved to the last."""
     rank = len(node.builder.dims(value))
     return node.add("Transpose", _whole(node, value), perm=(*range(1, rank), 0))
 
 
 def gather_nd(node: MxnetNode) -> Value:
-    return node.add("GatherND", node.x, _places(node, node.parameter(1)))
+    return node.add("GatherND", node.x, _indices(node, node.parameter(1)))
 
 
 def scatter_nd(node: MxnetNode) -> Value:
-    return node.add("ScatterND", _filled(node, node.integers("shape"), 0.0), _places(node, node.parameter(1)), node.x)
+    return node.add("ScatterND", _filled(node, node.integers("shape"), 0.0), _indices(node, node.parameter(1)), node.x)
 
 
 def batch_take(node: MxnetNode) -> Value:
@@ -242,8 +242,8 @@ def grid(node: MxnetNode) -> Value:
 
 
 def bilinear_sampler(node: MxnetNode) -> Value:
-    places = node.add("Transpose", node.parameter(1), perm=(0, 2, 3, 1))
-    return sampled(node, node.x, places, "linear", "zeros", corners=True)
+    positions = node.add("Transpose", node.parameter(1), perm=(0, 2, 3, 1))
+    return sampled(node, node.x, positions, "linear", "zeros", corners=True)
 
 
 def spatial_transformer(node: MxnetNode) -> Value:
@@ -290,9 +290,9 @@ def _within(node: MxnetNode, window: Mapping[str, Any]) -> tuple[Value, Value]:
         [grids[2 + i] * window["strides"][i] - window["pads"][i] + grids[i] * window["dilations"][i] for i in (0, 1)], 1
     ).astype(np.float32)
     last = np.array([size - 1 for size in node.dims[2:]], np.float32).reshape(2, 1, 1)
-    place = node.add("Add", node.reshape(offsets, n, -1, taps, 2, *out), base)
-    there = node.add("And", node.add("GreaterOrEqual", place, 0.0), node.add("Less", place, last + 1))
-    inside = node.add("Min", node.add("Max", place, 0.0), last)
+    position = node.add("Add", node.reshape(offsets, n, -1, taps, 2, *out), base)
+    there = node.add("And", node.add("GreaterOrEqual", position, 0.0), node.add("Less", position, last + 1))
+    inside = node.add("Min", node.add("Max", position, 0.0), last)
     factors = node.add("ReduceProd", node.add("Cast", there, to="f32"), node.ints(3), keepdims=0)
     return node.reshape(node.add("Sub", inside, base), *node.builder.dims(offsets)), node.reshape(
         factors, n, channels // 2, *out
@@ -350,7 +350,7 @@ def product(node: MxnetNode) -> Value:
     )
 
 
-ELEMENTS: dict[str, Callable[[MxnetNode], Made]] = {
+ELEMENTS: dict[str, Callable[[MxnetNode], Outputs]] = {
     **dict.fromkeys(("_zeros", "_zeros_without_dtype"), filled(0.0)),
     "_ones": filled(1.0),
     "_full": filled(None),

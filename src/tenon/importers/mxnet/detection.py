@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.decompositions.layers import kept_of_each_class
+from tenon.decompositions.layers import nms_by_class
 from tenon.decompositions.prior_boxes import PriorGrid, anchors, multibox, within
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.mxnet.node import MxnetNode
@@ -22,8 +22,8 @@ from tenon.ir.preprocessing import Heads
 
 def _floats(node: MxnetNode, name: str, default: Sequence[float]) -> list[float]:
     """``(0.1, 0.2)``, ``[0.1]`` or ``0.1``."""
-    found = re.findall(r"[-+]?[0-9.]+(?:e[-+]?\d+)?", node.text(name), re.IGNORECASE)
-    return [float(word) for word in found] or list(default)
+    matches = re.findall(r"[-+]?[0-9.]+(?:e[-+]?\d+)?", node.text(name), re.IGNORECASE)
+    return [float(word) for word in matches] or list(default)
 
 
 def multibox_prior(node: MxnetNode) -> Value:
@@ -33,8 +33,8 @@ def multibox_prior(node: MxnetNode) -> Value:
     if len(node.dims) != 4 or len(steps) != 2 or len(offsets) != 2:
         raise RefusedError(f"steps {steps} and offsets {offsets} on {list(node.dims)} are not supported")
     down, across = (1 / n if step <= 0 else step for step, n in zip(steps, (h, w), strict=True))
-    places = PriorGrid((h, w), (1.0, 1.0), (down, across), (offsets[0], offsets[1]))
-    boxes = multibox(places, _floats(node, "sizes", (1,)), _floats(node, "ratios", (1,)), node.flag("clip"))
+    positions = PriorGrid((h, w), (1.0, 1.0), (down, across), (offsets[0], offsets[1]))
+    boxes = multibox(positions, _floats(node, "sizes", (1,)), _floats(node, "ratios", (1,)), node.flag("clip"))
     return node.builder.constant(boxes.reshape(1, -1, 4), "priors")
 
 
@@ -67,9 +67,9 @@ def multibox_detection(node: MxnetNode) -> Value:
         keep_top_k=count,
     )
     rows = node.reshape(rows, -1, 7)
-    found = node.builder.dims(rows)[0]
-    score = node.reshape(node.slice(rows, [2], [3], [1]), found)
-    _, order = node.builder.adds("TopK", 2, score, node.ints(min(found, count)))
+    row_count = node.builder.dims(rows)[0]
+    score = node.reshape(node.slice(rows, [2], [3], [1]), row_count)
+    _, order = node.builder.adds("TopK", 2, score, node.ints(min(row_count, count)))
     rows = node.add("Gather", node.slice(rows, [1], [7], [1]), order)
     kind, rest = node.split(rows, 1, [1, 5])
     if node.flag("clip", True):
@@ -77,8 +77,8 @@ def multibox_detection(node: MxnetNode) -> Value:
         inside = node.add("Where", node.add("Less", certain, 0.0), corners, node.add("Clip", corners, 0.0, 1.0))
         rest = node.add("Concat", certain, inside, axis=1)
     made = node.add("Concat", node.add("Max", node.add("Sub", kind, 1.0), np.array(-1, np.float32)), rest, axis=1)
-    if found < count:
-        made = node.add("Pad", made, node.ints(0, 0, count - found, 0), -1.0)
+    if row_count < count:
+        made = node.add("Pad", made, node.ints(0, 0, count - row_count, 0), -1.0)
     node.builder.graph.heads = Heads("rows", (node.builder.origin.layer,), pixels=False)
     return node.reshape(made, 1, count, 6)
 
@@ -103,8 +103,8 @@ def box_nms(node: MxnetNode) -> Value:
         foreground = node.add("Not", node.add("Equal", kinds, node.number("background_id")))
         valid = node.add("And", valid, foreground)
     ranked = node.add("Where", valid, score, -np.inf)
-    most = within(node.integer("topk", -1), count)
-    best, order = node.builder.adds("TopK", 2, ranked, node.ints(most))
+    max_sizes = within(node.integer("topk", -1), count)
+    best, order = node.builder.adds("TopK", 2, ranked, node.ints(max_sizes))
     rows = node.add("Gather", rows, order)
     boxes = node.slice(rows, [start], [start + 4], [1])
     if node.text("in_format", "corner") == "center":
@@ -112,11 +112,11 @@ def box_nms(node: MxnetNode) -> Value:
         half = node.add("Mul", size, 0.5)
         boxes = node.add("Concat", node.add("Sub", centre, half), node.add("Add", centre, half), axis=1)
     alone = kinds is None or node.flag("force_suppress")
-    of_each = None if alone else node.reshape(node.slice(rows, [kind_at], [kind_at + 1], [1]), most)
-    numbers, found = kept_of_each_class(node, boxes, best, of_each, node.number("overlap_thresh", 0.5))
-    there = node.reshape(node.add("Less", np.arange(most), found), most, 1)
+    of_each = None if alone else node.reshape(node.slice(rows, [kind_at], [kind_at + 1], [1]), max_sizes)
+    numbers, kept_count = nms_by_class(node, boxes, best, of_each, node.number("overlap_thresh", 0.5))
+    there = node.reshape(node.add("Less", np.arange(max_sizes), kept_count), max_sizes, 1)
     made = node.add("Where", there, node.add("Gather", rows, numbers), -1.0)
-    made = node.add("Pad", made, node.ints(0, 0, count - most, 0), -1.0) if most < count else made
+    made = node.add("Pad", made, node.ints(0, 0, count - max_sizes, 0), -1.0) if max_sizes < count else made
     return node.reshape(made, *outer, count, width)
 
 
@@ -166,12 +166,12 @@ def roi_align(node: MxnetNode) -> Value:
     if node.flag("position_sensitive"):
         raise RefusedError("position-sensitive bins are not supported")
     rows, columns = _pooled(node)
-    picture, regions = node.split(node.parameter(1), 1, [1, 4])
+    image_size, regions = node.split(node.parameter(1), 1, [1, 4])
     return node.add(
         "RoiAlign",
         node.x,
         regions,
-        node.add("Cast", node.reshape(picture, -1), to="i64"),
+        node.add("Cast", node.reshape(image_size, -1), to="i64"),
         output_height=rows,
         output_width=columns,
         sampling_ratio=max(0, node.integer("sample_ratio", -1)),

@@ -56,12 +56,14 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     if _is_symbol(file):
         stem = file.stem.removesuffix("-symbol")
         patterns = (f"{stem}-0000.params", f"{stem}-*.params", f"{stem}.params")
-        found = file.find_partner("the parameters", *patterns, fits=_is_parameters)
+        parameters_file = file.find_partner("the parameters", *patterns, fits=_is_parameters)
     else:
-        symbol, found = _symbol_of(file) or file, weights
-    stored = read_parameters(found) if found is not None and not found.is_folder else None
+        symbol, parameters_file = _symbol_of(file) or file, weights
+    stored = read_parameters(parameters_file) if parameters_file is not None and not parameters_file.is_folder else None
     name = symbol.stem.removesuffix("-symbol")
-    builder = GraphBuilder(symbol, name, shapes, inputs, outputs, len(found.data) if found else 1 << 22)
+    builder = GraphBuilder(
+        symbol, name, shapes, inputs, outputs, len(parameters_file.data) if parameters_file else 1 << 22
+    )
     if stored is None:
         builder.graph.incomplete = MISSING_WEIGHTS
     try:
@@ -73,22 +75,22 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 def parse(file: ModelFile) -> dict[str, Any]:
     """The JSON of a symbol.  Raises FormatError."""
     try:
-        found = json.loads(file.data)
+        description = json.loads(file.data)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file.name}: not readable as JSON; the file is truncated or damaged ({error})") from error
-    if not isinstance(found, dict) or not isinstance(found.get("nodes"), list):
+    if not isinstance(description, dict) or not isinstance(description.get("nodes"), list):
         raise FormatError(f"{file.name}: the JSON of a symbol has a list of nodes; the file is damaged")
-    nodes = found["nodes"]
+    nodes = description["nodes"]
     for i, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("op"), str) or not isinstance(node.get("name"), str):
             raise FormatError(f"{file.name}: node {i} has no operator or no name; the file is damaged")
         sources = node.get("inputs", [])
         if not isinstance(sources, list) or not all(_is_output(source, len(nodes)) for source in sources):
             raise FormatError(f"{file.name}: node '{node['name']}' reads what is no node's output; the file is damaged")
-    heads = found.get("heads") or []
+    heads = description.get("heads") or []
     if not isinstance(heads, list) or not all(_is_output(head, len(nodes)) for head in heads):
         raise FormatError(f"{file.name}: what it gives is no node's output; the file is damaged")
-    return found
+    return description
 
 
 def _is_output(reference: object, nodes: int) -> bool:
@@ -108,11 +110,11 @@ class _ParameterReader:
 
     def take(self, format: str) -> tuple[Any, ...]:
         try:
-            found = struct.unpack_from("<" + format, self.data, self.at)
+            values = struct.unpack_from("<" + format, self.data, self.at)
         except struct.error:
             raise self.damage("ends too early") from None
         self.at += struct.calcsize("<" + format)
-        return found
+        return values
 
     def bytes(self, size: int) -> bytes:
         if not 0 <= size <= len(self.data) - self.at:
@@ -206,8 +208,8 @@ class _Symbol:
         else:
             text = str(_attributes(node).get("__shape__", ""))
             dims = [int(n) for n in re.findall(r"\d+", text)]
-            told = bool(dims) and all(dims)
-            required_input(self.builder, name, TensorType(F32, tuple(dims) if told else (ANY_RANK,)))
+            is_stated = bool(dims) and all(dims)
+            required_input(self.builder, name, TensorType(F32, tuple(dims) if is_stated else (ANY_RANK,)))
 
     def operator(self, i: int, node: dict[str, Any]) -> None:
         from tenon.importers.mxnet.ops import OPERATORS
@@ -228,9 +230,9 @@ class _Symbol:
 
 def _attributes(node: dict[str, Any]) -> dict[str, str]:
     """The options of a node, under the three names that they have had."""
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
         values = node.get(key)
         if isinstance(values, dict):
-            found |= {str(k): str(v) for k, v in values.items()}
-    return found
+            attributes |= {str(k): str(v) for k, v in values.items()}
+    return attributes

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.decompositions.layers import finite, remainder, truncated
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, same, simple
+from tenon.graph_builder.node_context import Outputs, same, simple
 from tenon.importers.mxnet.arithmetic import (
     arg,
     binary,
@@ -55,8 +55,8 @@ from tenon.ir.graph import Value
 
 def reshape(node: MxnetNode) -> Value:
     """0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one in two."""
-    turned = slice(None, None, -1 if node.flag("reverse") else 1)  # codes are matched from the back
-    dims, wanted = node.dims[turned], (node.integers("shape") or node.integers("target_shape"))[turned]
+    direction = slice(None, None, -1 if node.flag("reverse") else 1)  # codes are matched from the back
+    dims, wanted = node.dims[direction], (node.integers("shape") or node.integers("target_shape"))[direction]
     if node.flag("reverse") and -4 in wanted:
         raise RefusedError("splitting an axis from the back is not supported")
     shape: list[int] = []
@@ -77,7 +77,7 @@ def reshape(node: MxnetNode) -> Value:
         else:
             shape.append(dims[at] if code == 0 else code)
         at, i = at + step, i + 1
-    return node.reshape(node.x, *shape[turned])
+    return node.reshape(node.x, *shape[direction])
 
 
 def concat(node: MxnetNode) -> Value:
@@ -181,7 +181,7 @@ _SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", 
             "abs": "Abs", "negative": "Neg", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
             "cos": "Cos", "softsign": "Softsign", "reciprocal": "Reciprocal", "sign": "Sign", "erf": "Erf"}  # fmt: skip
 
-OPERATORS: dict[str, Callable[[MxnetNode], Made]] = {
+OPERATORS: dict[str, Callable[[MxnetNode], Outputs]] = {
     **DETECTION,
     **{
         f"{prefix}{name}": binary(type)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I64
 
-_WORDS = 1 << 20
+_VOCABULARY = 1 << 20
 _PER_BLOCK = 4
 """From this on, ``quantize_term`` means weights in blocks of less than eight bits."""
 
@@ -30,12 +30,12 @@ def _refuse_blocks(layer: NcnnLayer) -> None:
         raise RefusedError("weights in blocks of 4 or 6 bits are not supported")
 
 
-def multi_head_attention(layer: NcnnLayer) -> Made:
+def multi_head_attention(layer: NcnnLayer) -> Outputs:
     """Queries, keys and values (one blob may be two or all of them), a mask, and keys and values of before."""
     size, heads = layer.integer(0), layer.integer(1, 1)
     keys, values, total = layer.integer(3, size), layer.integer(4, size), layer.integer(2)
     _refuse_blocks(layer)
-    if min(size, heads, keys, values, total) < 1 or size % heads or total % size or size > _WORDS:
+    if min(size, heads, keys, values, total) < 1 or size % heads or total % size or size > _VOCABULARY:
         raise RefusedError(f"{total} weights do not make {heads} heads of {size} numbers")
     inner = total // size
     stored: list[list[Array]] = [
@@ -97,7 +97,7 @@ def _attended(layer: NcnnLayer, q: Value, k: Value, v: Value, mask: Value | None
     return layer.add("MatMul", layer.add("Softmax", scores, axis=3), v)
 
 
-def scaled_attention(layer: NcnnLayer) -> Made:
+def scaled_attention(layer: NcnnLayer) -> Outputs:
     """SDPA: heads of queries share the groups of keys and values."""
     blobs = list(layer.inputs)
     past = [blobs.pop() for _ in range(2)][::-1] if layer.integer(7) and len(blobs) >= 5 else []
@@ -155,17 +155,20 @@ def gemm(layer: NcnnLayer) -> Value:
     blobs = list(layer.inputs)
     _refuse_blocks(layer)
     fixed = [bool(layer.integer(id)) for id in (4, 5, 6)]
-    turned = [bool(layer.integer(id)) for id in (2, 3)]
+    transposed = [bool(layer.integer(id)) for id in (2, 3)]
     if len(blobs) not in (2 - sum(fixed[:2]), 3 - sum(fixed[:2])) or (fixed[2] and len(blobs) > 2 - sum(fixed[:2])):
         raise RefusedError(f"it has {len(blobs)} inputs")
-    shapes = [(terms, rows) if turned[0] else (rows, terms), (columns, terms) if turned[1] else (terms, columns)]
+    shapes = [
+        (terms, rows) if transposed[0] else (rows, terms),
+        (columns, terms) if transposed[1] else (terms, columns),
+    ]
     stored = [_rows(layer, *shape) if here else None for shape, here in zip(shapes, fixed[:2], strict=True)]
     kind = layer.integer(10)
     added = _added(layer, kind, rows, columns) if fixed[2] and kind != -1 else None
     if layer.integer(18):
         scales = [layer.weights.floats(n) if here else None for n, here in zip((rows, 1), fixed[:2], strict=True)]
         if stored[0] is not None and scales[0] is not None:
-            stored[0] = layer.scaled(stored[0].T, scales[0]).T if turned[0] else layer.scaled(stored[0], scales[0])
+            stored[0] = layer.scaled(stored[0].T, scales[0]).T if transposed[0] else layer.scaled(stored[0], scales[0])
         if stored[1] is not None and scales[1] is not None:
             stored[1] = layer.scaled(stored[1], scales[1])
     a, b = (
@@ -173,7 +176,7 @@ def gemm(layer: NcnnLayer) -> Value:
             _matrix(layer, blobs.pop(0)) if m is None else layer.builder.constant(np.ascontiguousarray(m), "matrix"),
             turn,
         )
-        for m, turn in zip(stored, turned, strict=True)
+        for m, turn in zip(stored, transposed, strict=True)
     )
     x = layer.add("MatMul", a, b)
     high, wide = layer.builder.dims(x)[-2:]
@@ -217,14 +220,14 @@ def einsum(layer: NcnnLayer) -> Value:
 
 def embed(layer: NcnnLayer) -> Value:
     """Rows of a table by their numbers, those outside pushed to the ends."""
-    size, words = layer.integer(0), layer.integer(1)
-    if min(size, words) < 1 or size * words != layer.integer(3):
-        raise RefusedError(f"{layer.integer(3)} weights do not make {words} rows of {size}")
-    table = _rows(layer, words, size)
+    size, vocabulary = layer.integer(0), layer.integer(1)
+    if min(size, vocabulary) < 1 or size * vocabulary != layer.integer(3):
+        raise RefusedError(f"{layer.integer(3)} weights do not make {vocabulary} rows of {size}")
+    table = _rows(layer, vocabulary, size)
     offset = layer.weights.floats(size) if layer.integer(2) else None
     if layer.integer(18):
         table = layer.scaled(table, layer.weights.floats(1))
-    numbers = layer.add("Cast", layer.add("Clip", layer.x, 0.0, float(words - 1)), to=str(I64))
+    numbers = layer.add("Cast", layer.add("Clip", layer.x, 0.0, float(vocabulary - 1)), to=str(I64))
     x = layer.add("Gather", table, layer.reshape(numbers, 1, -1), axis=0)
     return x if offset is None else layer.add("Add", x, offset)
 
@@ -237,7 +240,7 @@ def rms_norm(layer: NcnnLayer) -> Value:
     return x if factors is None else layer.add("Mul", x, factors)
 
 
-ATTENTION: dict[str, Callable[[NcnnLayer], Made]] = {
+ATTENTION: dict[str, Callable[[NcnnLayer], Outputs]] = {
     "MultiHeadAttention": multi_head_attention,
     "SDPA": scaled_attention,
     "RotaryEmbed": rotary,

@@ -14,12 +14,12 @@ import numpy as np
 from tenon.decompositions.layers import sampled
 from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32
 
-_LONGEST = 1 << 14
+_MAX_WINDOW = 1 << 14
 """Samples in one window of a spectrogram."""
 
 
@@ -29,8 +29,8 @@ def greatest(layer: NcnnLayer) -> Value:
     flat = layer.reshape(layer.x, 1, 1, -1)
     if not 0 < count <= layer.builder.dims(flat)[2]:
         raise RefusedError(f"it wants {count} of {layer.builder.dims(flat)[2]}")
-    values, places = layer.builder.adds("TopK", 2, flat, layer.ints(count), axis=2)
-    numbers = layer.add("Cast", places, to=str(F32))
+    values, positions = layer.builder.adds("TopK", 2, flat, layer.ints(count), axis=2)
+    numbers = layer.add("Cast", positions, to=str(F32))
     return layer.add("Concat", values, numbers, axis=1) if layer.integer(0) else numbers
 
 
@@ -62,10 +62,10 @@ def diagonal(layer: NcnnLayer) -> Value:
     if len(dims) == 1:
         x = layer.add("Mul", layer.reshape(layer.x, 1, 1, -1), np.eye(dims[0], dtype=np.float32))
         return layer.add("Pad", x, layer.ints(0, max(-above, 0), max(above, 0), 0, max(above, 0), max(-above, 0)), 0.0)
-    places = np.arange(math.prod(dims), dtype=np.int64).reshape(dims).diagonal(above) if len(dims) == 2 else ()
-    if not len(places):
+    positions = np.arange(math.prod(dims), dtype=np.int64).reshape(dims).diagonal(above) if len(dims) == 2 else ()
+    if not len(positions):
         raise RefusedError(f"{dims} has no diagonal {above}")
-    return layer.add("Gather", layer.reshape(layer.x, 1, -1), np.ascontiguousarray(places), axis=1)
+    return layer.add("Gather", layer.reshape(layer.x, 1, -1), np.ascontiguousarray(positions), axis=1)
 
 
 def flip(layer: NcnnLayer) -> Value:
@@ -136,7 +136,7 @@ def spectrogram(layer: NcnnLayer) -> Value:
     n = layer.integer(0)
     power, hop, size = layer.integer(1), layer.integer(2, n // 4), layer.integer(3, n)
     x = layer.reshape(layer.x, 1, -1)
-    if not 0 < size <= n <= _LONGEST or hop < 1 or power not in (0, 1, 2) or layer.integer(4) not in (0, 1, 2):
+    if not 0 < size <= n <= _MAX_WINDOW or hop < 1 or power not in (0, 1, 2) or layer.integer(4) not in (0, 1, 2):
         raise RefusedError(f"windows of {size} in {n} samples by {hop} are not supported")
     if layer.integer(5, 1):
         mode = ("constant", "edge", "reflect")[layer.integer(6, 2)]
@@ -144,11 +144,11 @@ def spectrogram(layer: NcnnLayer) -> Value:
     if layer.builder.dims(x)[1] < n:
         raise RefusedError(f"{layer.builder.dims(x)[1]} samples are less than a window of {n}")
     window = layer.value(_window(n, size, layer.integer(4), layer.integer(7)))
-    found = decomposed(layer.builder, "STFT", [x, layer.ints(hop), window], 1, onesided=int(layer.integer(8, 1)))[0]
-    found = layer.add("Transpose", found, perm=(0, 2, 1, 3))
+    spectrum = decomposed(layer.builder, "STFT", [x, layer.ints(hop), window], 1, onesided=int(layer.integer(8, 1)))[0]
+    spectrum = layer.add("Transpose", spectrum, perm=(0, 2, 1, 3))
     if not power:
-        return found
-    energy = layer.add("ReduceSumSquare", found, layer.ints(3), keepdims=0)
+        return spectrum
+    energy = layer.add("ReduceSumSquare", spectrum, layer.ints(3), keepdims=0)
     return energy if power == 2 else layer.add("Sqrt", energy)
 
 
@@ -161,7 +161,7 @@ def _window(n: int, size: int, kind: int, normal: int) -> Array:
     return np.asarray(window / length, np.float32)
 
 
-PLACES: dict[str, Callable[[NcnnLayer], Made]] = {
+DATA_MOVEMENT: dict[str, Callable[[NcnnLayer], Outputs]] = {
     "ArgMax": greatest,
     "CopyTo": copy_to,
     "CumulativeSum": lambda layer: layer.add("CumSum", layer.x, layer.ints(layer.along(0))),

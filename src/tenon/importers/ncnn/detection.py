@@ -15,24 +15,24 @@ import numpy as np
 from tenon.decompositions import yolo_grid
 from tenon.decompositions.prior_boxes import PriorGrid, multibox, prior_boxes, sizes, within
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32
 
 AUTOMATIC = -233
-MOST_CELLS = 1 << 20
-MOST = 300
+MAX_CELLS = 1 << 20
+MAX_DETECTIONS = 300
 """Things that a YOLO end lists."""
 
 
 def prior_box(layer: NcnnLayer) -> Value:
-    least, most, ratios = (layer.numbers(id) for id in (0, 1, 2))
+    min_sizes, max_sizes, ratios = (layer.numbers(id) for id in (0, 1, 2))
     h, w = layer.image(layer.x)[2:]
     clip = bool(layer.integer(8))
-    if len(layer.inputs) == 1 and not most and layer.integer(9) == layer.integer(10) == AUTOMATIC:
-        return _multibox(layer, least, ratios, (h, w), clip)
+    if len(layer.inputs) == 1 and not max_sizes and layer.integer(9) == layer.integer(10) == AUTOMATIC:
+        return _multibox(layer, min_sizes, ratios, (h, w), clip)
     image = [float(layer.integer(id)) for id in (10, 9)]
     if AUTOMATIC in image:
         whole = layer.image(layer.inputs[1])[2:]
@@ -40,19 +40,19 @@ def prior_box(layer: NcnnLayer) -> Value:
     steps = [layer.number(id, AUTOMATIC) for id in (12, 11)]
     steps = [n / k if s == AUTOMATIC else s for s, n, k in zip(steps, image, (h, w), strict=True)]
     variance = [layer.number(id, v) for id, v in ((3, 0.1), (4, 0.1), (5, 0.2), (6, 0.2))]
-    places = PriorGrid((h, w), (image[0], image[1]), (steps[0], steps[1]), layer.number(13))
-    boxes = prior_boxes(places, sizes(least, most, ratios, bool(layer.integer(7, 1))), variance, clip)
+    positions = PriorGrid((h, w), (image[0], image[1]), (steps[0], steps[1]), layer.number(13))
+    boxes = prior_boxes(positions, sizes(min_sizes, max_sizes, ratios, bool(layer.integer(7, 1))), variance, clip)
     return layer.builder.constant(boxes[None], "priors")
 
 
 def _multibox(
-    layer: NcnnLayer, least: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool
+    layer: NcnnLayer, min_sizes: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool
 ) -> Value:
     """As MXNet has them, and without variances."""
     given = layer.number(12, AUTOMATIC), layer.number(11, AUTOMATIC)
     down, across = (1 / n if s == AUTOMATIC else s for s, n in zip(given, plane, strict=True))
-    places = PriorGrid(plane, (1.0, 1.0), (down, across), layer.number(13))
-    return layer.builder.constant(multibox(places, least, ratios, clip), "priors")
+    positions = PriorGrid(plane, (1.0, 1.0), (down, across), layer.number(13))
+    return layer.builder.constant(multibox(positions, min_sizes, ratios, clip), "priors")
 
 
 def detection_output(layer: NcnnLayer) -> Value:
@@ -86,11 +86,11 @@ def detection_output(layer: NcnnLayer) -> Value:
         confidence_threshold=layer.number(4, 0.5),
     )
     rows = layer.slice(layer.reshape(rows, -1, 7), [1], [7], [1])
-    most = layer.builder.dims(rows)[0]
+    max_sizes = layer.builder.dims(rows)[0]
     _, order = layer.builder.adds(
-        "TopK", 2, layer.reshape(layer.slice(rows, [1], [2], [1]), most), layer.ints(most), axis=0
+        "TopK", 2, layer.reshape(layer.slice(rows, [1], [2], [1]), max_sizes), layer.ints(max_sizes), axis=0
     )
-    return _end(layer, layer.reshape(layer.add("Gather", rows, order, axis=0), 1, most, 6))
+    return _end(layer, layer.reshape(layer.add("Gather", rows, order, axis=0), 1, max_sizes, 6))
 
 
 def _end(layer: NcnnLayer, rows: Value) -> Value:
@@ -104,10 +104,13 @@ def yolo_output(layer: NcnnLayer) -> Value:
     classes, count = layer.integer(0, 20), layer.integer(1, 5)
     if not 0 < classes < 1 << 16 or not 0 < count < 1 << 10:
         raise RefusedError(f"has {classes} classes and {count} anchors")
-    found = [_decoded(layer, x, i, classes, third) for i, x in enumerate(layer.inputs)]
-    if not found:
+    decoded_maps = [_decoded(layer, x, i, classes, third) for i, x in enumerate(layer.inputs)]
+    if not decoded_maps:
         raise RefusedError("it has no input")
-    every = [layer.add("Concat", *parts, axis=1) if len(found) > 1 else parts[0] for parts in zip(*found, strict=True)]
+    every = [
+        layer.add("Concat", *parts, axis=1) if len(decoded_maps) > 1 else parts[0]
+        for parts in zip(*decoded_maps, strict=True)
+    ]
     return _thinned(layer, every[0], every[1])
 
 
@@ -118,12 +121,12 @@ def _decoded(layer: NcnnLayer, x: Value, head: int, classes: int, third: bool) -
         raise RefusedError(
             f"it reads {count} anchors of {classes + 5} numbers from {layer.builder.dims(x)[1]} channels"
         )
-    if count * h * w > MOST_CELLS:
+    if count * h * w > MAX_CELLS:
         raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
     parts = layer.reshape(x, 1, count, classes + 5, h * w)
     xy, wh, objectness, kinds = layer.split(parts, 2, [2, 2, 1, classes])
     cells = yolo_grid.extents(h, w)
-    centre = layer.add("Mul", layer.add("Add", layer.add("Sigmoid", xy), yolo_grid.places(h, w)), 1 / cells)
+    centre = layer.add("Mul", layer.add("Add", layer.add("Sigmoid", xy), yolo_grid.positions(h, w)), 1 / cells)
     boxes = yolo_grid.corners(
         layer, centre, layer.add("Mul", layer.add("Exp", wh), _anchors(layer, head, third, cells) / 2)
     )
@@ -156,17 +159,19 @@ def _thinned(layer: NcnnLayer, boxes: Value, scores: Value) -> Value:
     best = layer.add("ReduceMax", scores, layer.ints(2))
     kinds = layer.add("Add", layer.add("Cast", layer.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
     rows = layer.add("Squeeze", layer.add("Concat", kinds, best, boxes, axis=2), layer.ints(0))
-    most = min(MOST, layer.builder.dims(boxes)[1])
-    least = np.nextafter(np.float32(layer.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
-    limits = layer.ints(most), layer.builder.floats(layer.number(3, 0.45)), layer.builder.floats(float(least))
-    turned = layer.add("Transpose", best, perm=(0, 2, 1))
-    chosen, count = layer.builder.adds("NonMaxSuppression", 2, boxes, turned, *limits)
-    picked = layer.add("Gather", rows, layer.reshape(layer.slice(chosen, [2], [3], [1]), most), axis=0)
-    real = layer.add("Less", np.arange(most, dtype=np.int64).reshape(-1, 1), count)
-    return _end(layer, layer.reshape(layer.add("Where", real, picked, np.zeros((most, 6), np.float32)), 1, most, 6))
+    max_sizes = min(MAX_DETECTIONS, layer.builder.dims(boxes)[1])
+    min_sizes = np.nextafter(np.float32(layer.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
+    limits = layer.ints(max_sizes), layer.builder.floats(layer.number(3, 0.45)), layer.builder.floats(float(min_sizes))
+    transposed = layer.add("Transpose", best, perm=(0, 2, 1))
+    chosen, count = layer.builder.adds("NonMaxSuppression", 2, boxes, transposed, *limits)
+    picked = layer.add("Gather", rows, layer.reshape(layer.slice(chosen, [2], [3], [1]), max_sizes), axis=0)
+    real = layer.add("Less", np.arange(max_sizes, dtype=np.int64).reshape(-1, 1), count)
+    return _end(
+        layer, layer.reshape(layer.add("Where", real, picked, np.zeros((max_sizes, 6), np.float32)), 1, max_sizes, 6)
+    )
 
 
-DETECTION: dict[str, Callable[[NcnnLayer], Made]] = {
+DETECTION: dict[str, Callable[[NcnnLayer], Outputs]] = {
     "PriorBox": prior_box,
     "DetectionOutput": detection_output,
     "YoloDetectionOutput": yolo_output,

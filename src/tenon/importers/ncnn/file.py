@@ -17,7 +17,7 @@ from tenon.importers.unsupported_formats import OLD_PARAM as OLD
 from tenon.ir.graph import Array
 
 MAGIC = 7767517
-MOST_LAYERS = 1 << 20
+MAX_LAYERS = 1 << 20
 
 _TYPES = """
 AbsVal ArgMax BatchNorm Bias BNLL Concat Convolution Crop Deconvolution Dropout Eltwise ELU Embed Exp Flatten
@@ -95,27 +95,27 @@ def _text(text: str) -> list[LayerRecord]:
     lines = [line.split() for line in text.splitlines()[1:] if line.strip()]
     if not lines or len(lines[0]) != 2:
         raise FormatError("the second line does not count layers and blobs; the file is damaged")
-    found = [_line(words) for words in lines[1:]]
-    if str(len(found)) != lines[0][0]:
-        raise FormatError(f"it has {len(found)} layers and announces {lines[0][0]}; the file is truncated or damaged")
-    return found
+    records = [_line(tokens) for tokens in lines[1:]]
+    if str(len(records)) != lines[0][0]:
+        raise FormatError(f"it has {len(records)} layers and announces {lines[0][0]}; the file is truncated or damaged")
+    return records
 
 
-def _line(words: Sequence[str]) -> LayerRecord:
+def _line(tokens: Sequence[str]) -> LayerRecord:
     try:
-        type, name, bottoms, tops = words[0], words[1], int(words[2]), int(words[3])
-        blobs, options = words[4 : 4 + bottoms + tops], words[4 + bottoms + tops :]
+        type, name, bottoms, tops = tokens[0], tokens[1], int(tokens[2]), int(tokens[3])
+        blobs, options = tokens[4 : 4 + bottoms + tops], tokens[4 + bottoms + tops :]
         if min(bottoms, tops) < 0 or len(blobs) != bottoms + tops:
             raise ValueError
         return LayerRecord(type, name, tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), dict(map(_option, options)))
     except (ValueError, IndexError):
-        damage = "the file is damaged" if "=" in " ".join(words) else f"or its options lack numbers ({OLD})"
-        raise FormatError(f"'{' '.join(words)[:80]}' is not a layer; {damage}") from None
+        damage = "the file is damaged" if "=" in " ".join(tokens) else f"or its options lack numbers ({OLD})"
+        raise FormatError(f"'{' '.join(tokens)[:80]}' is not a layer; {damage}") from None
 
 
-def _option(word: str) -> tuple[int, int | float | bytes | list[int | float | bytes]]:
+def _option(token: str) -> tuple[int, int | float | bytes | list[int | float | bytes]]:
     """``3=1``, ``1=0.5``, ``-23303=2,1,2`` or, of late, ``3=1,2`` for a list.  Raises ValueError."""
-    key, equals, value = word.partition("=")
+    key, equals, value = token.partition("=")
     if not equals:
         raise ValueError
     id, parts = int(key), value.split(",")
@@ -135,32 +135,32 @@ def _plain(text: str) -> int | float | bytes:
 
 # ---------------------------------------------------------------------------------------------- binary
 def _binary(data: bytes) -> list[LayerRecord]:
-    words = [data[i : i + 4] for i in range(0, len(data) - len(data) % 4, 4)]
+    tokens = [data[i : i + 4] for i in range(0, len(data) - len(data) % 4, 4)]
     at = 1
 
     def take(count: int = 1) -> list[bytes]:
         nonlocal at
-        if not 0 <= count <= len(words) - at:
+        if not 0 <= count <= len(tokens) - at:
             raise FormatError("the layers end too early; the file is truncated or damaged")
         at += count
-        return words[at - count : at]
+        return tokens[at - count : at]
 
     def integer() -> int:
         return _integer(take()[0])
 
     count, _ = integer(), integer()
-    if not 0 < count <= min(MOST_LAYERS, len(words)):
+    if not 0 < count <= min(MAX_LAYERS, len(tokens)):
         raise FormatError(f"{count} layers are impossible; the file is damaged")
-    found = []
+    records = []
     for i in range(count):
         number, bottoms, tops = integer(), integer(), integer()
-        blobs = [f"blob_{_integer(word)}" for word in take(bottoms) + take(tops)]
+        blobs = [f"blob_{_integer(token)}" for token in take(bottoms) + take(tops)]
         options: dict[int, int | float | bytes | list[int | float | bytes]] = {}
         while (id := integer()) != -233:
             options[-id - 23300 if id <= -23300 else id] = [*take(integer())] if id <= -23300 else take()[0]
         type = TYPES[number] if 0 <= number < len(TYPES) else f"layer type {number}"
-        found.append(LayerRecord(type, f"{type}_{i}", tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), options))
-    return found
+        records.append(LayerRecord(type, f"{type}_{i}", tuple(blobs[:bottoms]), tuple(blobs[bottoms:]), options))
+    return records
 
 
 # --------------------------------------------------------------------------------------------- weights

@@ -14,9 +14,9 @@ import numpy as np
 from tenon.decompositions import caffe_family as family
 from tenon.decompositions.layers import group_norm
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.ncnn.attention import ATTENTION
-from tenon.importers.ncnn.data_movement import PLACES
+from tenon.importers.ncnn.data_movement import DATA_MOVEMENT
 from tenon.importers.ncnn.detection import DETECTION
 from tenon.importers.ncnn.node import AXES, NcnnLayer
 from tenon.importers.ncnn.pointwise import POINTWISE, activation
@@ -305,10 +305,10 @@ def matmul(layer: NcnnLayer) -> Value:
     return layer.without(y, dropped) if dropped else y
 
 
-LAYERS: dict[str, Callable[[NcnnLayer], Made]] = {
+LAYERS: dict[str, Callable[[NcnnLayer], Outputs]] = {
     **POINTWISE,
     **WINDOWS,
-    **PLACES,
+    **DATA_MOVEMENT,
     **ATTENTION,
     **DETECTION,
     **RECURRENT,

@@ -55,18 +55,18 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         raise FormatError(str(error) if param.name in str(error) else f"{param.name}: {error}") from error
 
 
-def _build(builder: GraphBuilder, found: Sequence[LayerRecord], weights: NcnnWeights) -> Graph:
-    for layer in found:
+def _build(builder: GraphBuilder, records: Sequence[LayerRecord], weights: NcnnWeights) -> Graph:
+    for layer in records:
         if layer.type == "Input":
             for top in layer.tops:
-                _input(builder, layer, top, found)
+                _input(builder, layer, top, records)
         else:
             with builder.layer(layer.name, layer.type, *layer.tops):
                 _make(builder, layer, weights)
     if not builder.writer.problems:
         weights.finish()
-    read = {name for layer in found for name in layer.bottoms}
-    return builder.finish([top for layer in found for top in layer.tops if top not in read])
+    read = {name for layer in records for name in layer.bottoms}
+    return builder.finish([top for layer in records for top in layer.tops if top not in read])
 
 
 def _make(builder: GraphBuilder, layer: LayerRecord, weights: NcnnWeights) -> None:
@@ -82,12 +82,12 @@ def _make(builder: GraphBuilder, layer: LayerRecord, weights: NcnnWeights) -> No
         builder[top] = value
 
 
-def _input(builder: GraphBuilder, layer: LayerRecord, top: str, found: Sequence[LayerRecord]) -> None:
+def _input(builder: GraphBuilder, layer: LayerRecord, top: str, records: Sequence[LayerRecord]) -> None:
     """Raises ShapeError when the shape is neither in the file nor given."""
-    told = [layer.integer(id) for id in (2, 11, 1, 0)]
-    dims: list[Dim] = [d for d in told if d > 0]
+    stated = [layer.integer(id) for id in (2, 11, 1, 0)]
+    dims: list[Dim] = [d for d in stated if d > 0]
     if not dims:
-        channels = _channels(found, top)
+        channels = _channels(records, top)
         dims = [channels or f"{top}_c", f"{top}_h", f"{top}_w"]
     type = TensorType(F32, (1, *dims))
     given = builder.shapes.get(top)
@@ -96,9 +96,9 @@ def _input(builder: GraphBuilder, layer: LayerRecord, top: str, found: Sequence[
     required_input(builder, top, type)
 
 
-def _channels(found: Sequence[LayerRecord], top: str) -> int:
+def _channels(records: Sequence[LayerRecord], top: str) -> int:
     """The channels that the first layer to read a blob expects, if it is a convolution; else 0."""
-    first = next((layer for layer in found if top in layer.bottoms), None)
+    first = next((layer for layer in records if top in layer.bottoms), None)
     if first is None or first.type != "Convolution":
         return 0
     terms = first.integer(0) * first.integer(1) * first.integer(11, first.integer(1))

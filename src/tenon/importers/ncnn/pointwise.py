@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tenon.decompositions import caffe_family as family
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, same, simple
+from tenon.graph_builder.node_context import Outputs, same, simple
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Value
 
@@ -43,9 +43,9 @@ def hard_swish(layer: NcnnLayer) -> Value:
     )
 
 
-def _of_line(spell: Callable[..., Value], first: float) -> Callable[[NcnnLayer], Value]:
+def _of_line(function: Callable[..., Value], first: float) -> Callable[[NcnnLayer], Value]:
     """Power, Exp and Log: an exponent or base, then the scale and the shift of the input."""
-    return lambda layer: spell(layer, layer.x, layer.number(0, first), layer.number(1, 1.0), layer.number(2))
+    return lambda layer: function(layer, layer.x, layer.number(0, first), layer.number(1, 1.0), layer.number(2))
 
 
 def shrink(layer: NcnnLayer) -> Value:
@@ -76,7 +76,7 @@ def unary(layer: NcnnLayer) -> Value:
 
 _BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div", 9: "Pow",
            12: "Mod", 13: "Mod", 15: "Div", 16: "Div"}  # fmt: skip
-_TURNED = (7, 8, 9, 13, 16)
+_SWAPPED = (7, 8, 9, 13, 16)
 """The operands change places."""
 
 
@@ -90,7 +90,7 @@ def binary(layer: NcnnLayer) -> Value:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
     else:
         a, b = broadcast(layer, layer.inputs[0], layer.inputs[1])
-    if kind in _TURNED:
+    if kind in _SWAPPED:
         a, b = b, a
     made = layer.add(_BINARY[kind], a, b, **({"fmod": 1} if kind in (12, 13) else {}))
     return layer.add("Floor", made) if kind in (15, 16) else made
@@ -156,7 +156,7 @@ def reduction(layer: NcnnLayer) -> Value:
     return family.affine(layer, x if keep else layer.without(x, axes), layer.number(2, 1.0), 0.0)
 
 
-POINTWISE: dict[str, Callable[[NcnnLayer], Made]] = {
+POINTWISE: dict[str, Callable[[NcnnLayer], Outputs]] = {
     "AbsVal": simple("Abs"),
     "BNLL": simple("Softplus"),
     "Sigmoid": simple("Sigmoid"),

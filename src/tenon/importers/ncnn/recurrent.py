@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.decompositions.recurrent_layers import GATES, Direction, run
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.ir.graph import Array, Value
 
@@ -21,12 +21,12 @@ _ORDERS = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2), "RNN": (0,)}
 _BIASES = {"LSTM": 4, "GRU": 4, "RNN": 1}
 
 
-def recurrent(c: NcnnLayer) -> Made:
-    kind, size, way = c.record.type, c.integer(0), c.integer(2)
-    sides, gates = 2 if way == 2 else 1, GATES[kind]
+def recurrent(c: NcnnLayer) -> Outputs:
+    kind, size, direction = c.record.type, c.integer(0), c.integer(2)
+    sides, gates = 2 if direction == 2 else 1, GATES[kind]
     total, dims = c.integer(1), c.dims
-    if not 0 < size < 1 << 20 or way not in (0, 1, 2) or total % (sides * gates * size):
-        raise RefusedError(f"{total} weights do not make {gates} gates of {size} units in direction {way}")
+    if not 0 < size < 1 << 20 or direction not in (0, 1, 2) or total % (sides * gates * size):
+        raise RefusedError(f"{total} weights do not make {gates} gates of {size} units in direction {direction}")
     if c.integer(3, size) != size:
         raise RefusedError("projected states are not supported")
     if len(dims) != 3 or dims[2] != total // (sides * gates * size):
@@ -40,10 +40,10 @@ def recurrent(c: NcnnLayer) -> Made:
         raise RefusedError("its weights are int8 without scales")
     layer = [Direction(w[i], r[i], *_biases(kind, biases[i], size)) for i in range(sides)]
     x, states = c.add("Transpose", c.x, perm=(1, 0, 2)), [c.add("Transpose", s, perm=(1, 0, 2)) for s in c.inputs[1:]]
-    if way == 1:
-        x = _turned(c, x)
+    if direction == 1:
+        x = _reversed(c, x)
     made = run(c, kind, x, [layer], _ORDERS[kind], states)
-    y = _turned(c, made.outputs) if way == 1 else made.outputs
+    y = _reversed(c, made.outputs) if direction == 1 else made.outputs
     return [c.add("Transpose", v, perm=(1, 0, 2)) for v in (y, *made.states)][: max(1, len(c.record.tops))]
 
 
@@ -55,9 +55,9 @@ def _biases(kind: str, stored: Array, size: int) -> Sequence[Array]:
     return stored[: 3 * size], np.concatenate([zeros, stored[3 * size :]])
 
 
-def _turned(layer: NcnnLayer, x: Value) -> Value:
+def _reversed(layer: NcnnLayer, x: Value) -> Value:
     """The last step first."""
     return layer.slice(x, [-1], [-(1 << 31)], [0], [-1])
 
 
-RECURRENT: dict[str, Callable[[NcnnLayer], Made]] = dict.fromkeys(GATES, recurrent)
+RECURRENT: dict[str, Callable[[NcnnLayer], Outputs]] = dict.fromkeys(GATES, recurrent)

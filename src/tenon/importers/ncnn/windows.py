@@ -16,7 +16,7 @@ import numpy as np
 from tenon.decompositions.layers import adaptive_pool, deformed, unfolded
 from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.ncnn.node import NcnnLayer
 from tenon.importers.ncnn.pointwise import activation
 from tenon.ir.graph import Array, Value
@@ -246,9 +246,9 @@ _OVER_AXES = {
 }
 """Layers over two axes, which have others of the same name over one and three."""
 
-WINDOWS: dict[str, Callable[[NcnnLayer], Made]] = {
+WINDOWS: dict[str, Callable[[NcnnLayer], Outputs]] = {
     **_OVER_AXES,
-    **{f"{name}{axes}D": partial(spell, axes=axes) for name, spell in _OVER_AXES.items() for axes in (1, 3)},
+    **{f"{name}{axes}D": partial(function, axes=axes) for name, function in _OVER_AXES.items() for axes in (1, 3)},
     "DeformableConv2D": deformable,
     "SPP": pyramid,
     "StatisticsPooling": statistics,

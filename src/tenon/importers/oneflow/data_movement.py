@@ -9,7 +9,7 @@ import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.oneflow.node import OneflowNode
-from tenon.importers.oneflow.text import LONGEST
+from tenon.importers.oneflow.text import MAX_CHARACTERS
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
 
@@ -70,7 +70,7 @@ def filled(node: OneflowNode) -> Value:
     if not node.operation.types:
         raise RefusedError("its type is not known")
     type = node.operation.types[0]
-    if math.prod(type.dims) > LONGEST:
+    if math.prod(type.dims) > MAX_CHARACTERS:
         raise RefusedError(f"{list(type.dims)} is too large for a constant")
     if node.operation.type == "arange":
         names = ("float_start", "float_delta") if type.dtype is DType.F32 else ("integer_start", "integer_delta")
@@ -100,11 +100,11 @@ def top(node: OneflowNode) -> Value:
 def triangle(node: OneflowNode) -> Value:
     """Below or above a diagonal; the rest is one number."""
     lower, first = node.operation.type == "tril", int(node.number("diagonal"))
-    places = np.ones(node.dims[-2:], bool)
+    positions = np.ones(node.dims[-2:], bool)
     fill = (
         node.number("floating_fill_value") if node.flag("is_floating_fill_value") else node.number("integer_fill_value")
     )
-    kept = np.tril(places, first) if lower else np.triu(places, first)
+    kept = np.tril(positions, first) if lower else np.triu(positions, first)
     return node.add("Where", kept, node.x, np.array(fill, node.builder.type(node.x).dtype.numpy))
 
 

@@ -35,12 +35,12 @@ def recognise(file: ModelFile) -> bool:
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """See ``importers.load`` for errors.  Inputs and outputs bear the names of their operations."""
     try:
-        found, returned = parse(file.data)
+        operations, returned = parse(file.data)
     except FormatError as error:
         raise FormatError(f"{file.name}: {error}") from error
     builder = GraphBuilder(file, file.stem, shapes, inputs, outputs, 1 << 24)
     folder = file.weights.folder if file.weights is not None and file.weights.is_folder else file.folder
-    return _OneflowJob(builder, folder).load(found, returned)
+    return _OneflowJob(builder, folder).load(operations, returned)
 
 
 class _OneflowJob:

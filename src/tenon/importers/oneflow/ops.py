@@ -9,7 +9,7 @@ import numpy as np
 
 from tenon.decompositions.layers import adaptive_pool, group_norm, sampled, unfolded
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, same, simple
+from tenon.graph_builder.node_context import Outputs, same, simple
 from tenon.importers.oneflow.data_movement import (
     bounded,
     expanded,
@@ -35,18 +35,20 @@ def binary(type: str) -> Callable[[OneflowNode], Value]:
 
 def compared(type: str) -> Callable[[OneflowNode], Value]:
     """Whether something holds for pairs, or for each and a number, in the type that the result has."""
-    return lambda node: _told(node, node.add(type, node.x, node.inputs[1] if len(node.inputs) > 1 else _operand(node)))
+    return lambda node: _as_declared(
+        node, node.add(type, node.x, node.inputs[1] if len(node.inputs) > 1 else _operand(node))
+    )
 
 
-def _told(node: OneflowNode, x: Value) -> Value:
+def _as_declared(node: OneflowNode, x: Value) -> Value:
     types = node.operation.types
     return node.add("Cast", x, to=str(types[0].dtype)) if types and types[0].dtype is not DType.BOOL else x
 
 
-def scalar(type: str, *, turned: bool = False) -> Callable[[OneflowNode], Value]:
+def scalar(type: str, *, swapped: bool = False) -> Callable[[OneflowNode], Value]:
     def made(node: OneflowNode) -> Value:
         pair = (node.x, _operand(node))
-        return node.add(type, *(pair[::-1] if turned else pair))
+        return node.add(type, *(pair[::-1] if swapped else pair))
 
     return made
 
@@ -271,18 +273,18 @@ _PAIRS = {
 _COMPARED = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less",
              "less_equal": "LessOrEqual"}  # fmt: skip
 
-OPERATORS: dict[str, Callable[[OneflowNode], Made]] = {
+OPERATORS: dict[str, Callable[[OneflowNode], Outputs]] = {
     **dict.fromkeys(("output", "identity", "dropout", "amp_white_identity", "amp_black_identity"), same),
     **{name: simple(type) for name, type in _SINGLES.items()},
     **{name: binary(type) for name, type in _PAIRS.items()},
     **{f"broadcast_{name}": compared(type) for name, type in _COMPARED.items()},
     **{f"scalar_logical_{name}": compared(type) for name, type in _COMPARED.items()},
-    "broadcast_not_equal": lambda node: _told(node, node.chain(node.add("Equal", *node.inputs), "Not")),
+    "broadcast_not_equal": lambda node: _as_declared(node, node.chain(node.add("Equal", *node.inputs), "Not")),
     **{
         f"scalar_{name}": scalar(type)
         for name, type in (("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("pow", "Pow"))
     },
-    "scalar_reverse_pow": scalar("Pow", turned=True),
+    "scalar_reverse_pow": scalar("Pow", swapped=True),
     "square": lambda node: node.square(node.x),
     "rsqrt": lambda node: node.chain(node.x, "Sqrt", "Reciprocal"),
     "log1p": lambda node: node.add("Log", node.add("Add", node.x, 1.0)),

@@ -10,7 +10,7 @@ from typing import Any
 from tenon.errors import FormatError
 from tenon.ir.types import DType, TensorType
 
-LONGEST = 1 << 26
+MAX_CHARACTERS = 1 << 26
 """Characters of a file."""
 
 _DTYPES = {
@@ -42,22 +42,22 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#\w[\w.]*<[^{}"]*?>(?=\s*[,}])|[{}\[\]=,
 
 def parse(data: bytes) -> tuple[list[OneflowOperation], list[str]]:
     """The operations of a job and what it returns.  Raises FormatError."""
-    if len(data) > LONGEST:
+    if len(data) > MAX_CHARACTERS:
         raise FormatError(f"{len(data)} bytes are too many")
-    found: list[OneflowOperation] = []
+    operations: list[OneflowOperation] = []
     returned: list[str] = []
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         match = _OPERATION.match(line)
         if match:
             try:
-                found.append(_operation(match, line[match.end() :]))
+                operations.append(_operation(match, line[match.end() :]))
             except (ValueError, IndexError, KeyError) as error:
                 raise FormatError(f"line {number} is not an operation; the file is damaged ({error})") from None
         elif match := _RETURN.match(line):
             returned = [name.strip() for name in match[1].split(",") if name.strip()]
-    if not found:
+    if not operations:
         raise FormatError("it has no operations; the file is truncated or damaged")
-    return found, returned
+    return operations, returned
 
 
 def _operation(match: re.Match[str], rest: str) -> OneflowOperation:

@@ -22,7 +22,7 @@ from tenon.ir.writer import is_known
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-MOST_TRIPS = 4096
+MAX_ITERATIONS = 4096
 """Trips that a loop may be unrolled to."""
 
 
@@ -41,14 +41,14 @@ def _if(call: SubgraphNode) -> list[Entry]:
 
 def _loop(call: SubgraphNode) -> list[Entry]:
     body = call.graph("body")
-    trips = MOST_TRIPS + 1 if call.entry(0) is None else int(call.known(0, "the number of trips").item())
+    iterations = MAX_ITERATIONS + 1 if call.entry(0) is None else int(call.known(0, "the number of trips").item())
     condition = call.entry(1)
     state: list[Entry] = list(call.inputs[2:])
     rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     active: Value | None = None
-    for i in range(trips):
-        if i > MOST_TRIPS:
-            raise RefusedError(f"more than {MOST_TRIPS} trips", "only short loops are unrolled")
+    for i in range(iterations):
+        if i > MAX_ITERATIONS:
+            raise RefusedError(f"more than {MAX_ITERATIONS} trips", "only short loops are unrolled")
         if isinstance(condition, Value) and condition.data is not None:
             if not condition.data.item():
                 break
@@ -118,12 +118,12 @@ def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], coun
     in_axes = call.attribute("scan_input_axes") or [0] * count
     out_axes = call.attribute("scan_output_axes") or [0] * outputs
     backwards = call.attribute("scan_input_directions") or [0] * count
-    turned = call.attribute("scan_output_directions") or [0] * outputs
+    reversed_outputs = call.attribute("scan_output_directions") or [0] * outputs
     rows: list[list[Value]] = [[] for _ in range(outputs)]
-    trips = {v.type.dims[a] for v, a in zip(scans, in_axes, strict=True)}
-    if len(trips) != 1 or max(trips) > MOST_TRIPS:
-        raise RefusedError(f"it scans {sorted(trips)} elements; one number of at most {MOST_TRIPS} is needed")
-    (n,) = trips
+    iterations = {v.type.dims[a] for v, a in zip(scans, in_axes, strict=True)}
+    if len(iterations) != 1 or max(iterations) > MAX_ITERATIONS:
+        raise RefusedError(f"it scans {sorted(iterations)} elements; one number of at most {MAX_ITERATIONS} is needed")
+    (n,) = iterations
     state: list[Entry] = list(states)
     for i in range(n):
         elements = []
@@ -135,7 +135,7 @@ def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], coun
         for row, result in zip(rows, results[len(state) :], strict=True):
             row.append(_tensor(result))
     made = [
-        _stacked(call, row, body, len(state) + i, _axis(out_axes[i], row), bool(turned[i]))
+        _stacked(call, row, body, len(state) + i, _axis(out_axes[i], row), bool(reversed_outputs[i]))
         for i, row in enumerate(rows)
     ]
     return [*state, *made]
@@ -177,15 +177,15 @@ def _split_to_sequence(call: SubgraphNode) -> list[Entry]:
     split = call.known(1, "the split") if call.entry(1) is not None else None
     step = 1 if split is None else int(split.item()) if split.ndim == 0 else 0
     sizes = [min(step, n - i) for i in range(0, n, step)] if step else [int(s) for s in np.asarray(split)]
-    at, found = 0, list[Value]()
+    at, parts = 0, list[Value]()
     ends = np.cumsum([0, *sizes])
     for at, end in pairwise(ends):
         bounds = [call.constant(np.array([v], np.int64)) for v in (at, end, axis)]
-        found.append(call.emit("Slice", [x, *bounds]))
+        parts.append(call.emit("Slice", [x, *bounds]))
     if split is None and not call.attribute("keepdims", 1):
         axes = call.constant(np.array([axis], np.int64))
-        found = [call.emit("Squeeze", [v, axes]) for v in found]
-    return [TensorSequence(tuple(found))]
+        parts = [call.emit("Squeeze", [v, axes]) for v in parts]
+    return [TensorSequence(tuple(parts))]
 
 
 def _concat_from_sequence(call: SubgraphNode) -> list[Entry]:

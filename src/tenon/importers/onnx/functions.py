@@ -36,18 +36,18 @@ def body(node: NodeProto, opset: int, inputs: Sequence[Entry]) -> FunctionProto 
     from onnx import FunctionProto
 
     # The stubs of onnx do not know these methods.
-    found: Any = schema(node.domain, node.op_type, opset if node.domain in ("", "ai.onnx") else 1 << 30)
-    if found is None:
+    definition: Any = schema(node.domain, node.op_type, opset if node.domain in ("", "ai.onnx") else 1 << 30)
+    if definition is None:
         return None
-    if found.has_function:
-        version = _version(found.function_opset_versions, opset)
-        text = found.get_function_with_opset_version(version)
+    if definition.has_function:
+        version = _version(definition.function_opset_versions, opset)
+        text = definition.get_function_with_opset_version(version)
         return text if isinstance(text, FunctionProto) else FunctionProto.FromString(text)
-    if not found.has_context_dependent_function or not all(map(_is_known, inputs)):
+    if not definition.has_context_dependent_function or not all(map(_is_known, inputs)):
         return None
-    version = _version(found.context_dependent_function_opset_versions, opset)
+    version = _version(definition.context_dependent_function_opset_versions, opset)
     types = [_type(v).SerializeToString() for v in inputs]
-    text = found.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+    text = definition.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
     return FunctionProto.FromString(text) if text else None
 
 

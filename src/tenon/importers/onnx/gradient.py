@@ -115,21 +115,21 @@ def _mat_mul(p: Passed) -> Sequence[Value]:
         a, g = p.emit("Unsqueeze", a, p.ints([0])), p.emit("Unsqueeze", g, p.ints([-2 if columns else 0]))
     if not columns:
         b, g = p.emit("Unsqueeze", b, p.ints([1])), p.emit("Unsqueeze", g, p.ints([-1]))
-    found = p.emit("MatMul", g, _transposed(p, b)), p.emit("MatMul", _transposed(p, a), g)
+    derivatives = p.emit("MatMul", g, _transposed(p, b)), p.emit("MatMul", _transposed(p, a), g)
     return [
         p.emit("Reshape", _summed(p, by, matrix.type.dims), p.ints(x.type.dims))
-        for by, matrix, x in zip(found, (a, b), (p.x(0), p.x(1)), strict=True)
+        for by, matrix, x in zip(derivatives, (a, b), (p.x(0), p.x(1)), strict=True)
     ]
 
 
 def _gemm(p: Passed) -> Sequence[Value]:
     alpha, beta = (p.number(float(str(p.attribute(name)))) for name in ("alpha", "beta"))
-    turned = [bool(p.attribute(name)) for name in ("transA", "transB")]
-    a, b = (_transposed(p, p.x(i)) if turned[i] else p.x(i) for i in (0, 1))
+    transposed = [bool(p.attribute(name)) for name in ("transA", "transB")]
+    a, b = (_transposed(p, p.x(i)) if transposed[i] else p.x(i) for i in (0, 1))
     g = p.emit("Mul", p.g, alpha)
     by_a, by_b = p.emit("MatMul", g, _transposed(p, b)), p.emit("MatMul", _transposed(p, a), g)
-    found = [_transposed(p, by) if turn else by for by, turn in zip((by_a, by_b), turned, strict=True)]
-    return [*found, p.emit("Mul", p.g, beta)][: len(p.inputs)]
+    derivatives = [_transposed(p, by) if turn else by for by, turn in zip((by_a, by_b), transposed, strict=True)]
+    return [*derivatives, p.emit("Mul", p.g, beta)][: len(p.inputs)]
 
 
 def _spread(p: Passed) -> tuple[Value, int]:
@@ -217,16 +217,16 @@ def _summed(p: Passed, g: Value, dims: tuple[int, ...]) -> Value:
 def _between(graph: Graph, roots: set[Value], xs: set[Value], y: Value) -> list[Node]:
     """The nodes that ``y`` is made by from ``xs``, last first; what makes ``roots`` is none of them."""
     reached, needed = {*xs}, {y}
-    ahead, found = list[Node](), list[Node]()
+    ahead, nodes = list[Node](), list[Node]()
     for node in graph:
         if any(v in reached for v in node.inputs) and not any(v in roots for v in node.outputs):
             ahead.append(node)
             reached.update(node.outputs)
     for node in reversed(ahead):
         if any(v in needed for v in node.outputs):
-            found.append(node)
+            nodes.append(node)
             needed.update(v for v in node.inputs if v is not None)
-    return found
+    return nodes
 
 
 def gradient(call: SubgraphNode) -> list[Entry]:
@@ -250,17 +250,17 @@ def _derivatives(
     call: SubgraphNode, nodes: Sequence[Node], at: Mapping[Value, Value], y: Value, xs: Sequence[Value]
 ) -> Sequence[Value]:
     ones = call.constant(np.ones(y.type.dims, y.type.dtype.numpy))
-    found: dict[Value, Value] = {y: ones}
+    derivatives: dict[Value, Value] = {y: ones}
     wanted = {*xs, *(v for node in nodes for v in node.outputs)}
     for node in nodes:
         inputs = [None if v is None else at.get(v, v) for v in node.inputs]
-        passed = Passed(call, node, inputs, at.get(node.output, node.output), found[node.output])
+        passed = Passed(call, node, inputs, at.get(node.output, node.output), derivatives[node.output])
         for value, g in zip(node.inputs, RULES[node.op.name](passed), strict=False):
             if value in wanted and g is not None and value.type.dtype.is_float:
                 g = _summed(passed, g, value.type.dims)
-                found[value] = passed.emit("Add", found[value], g) if value in found else g
-    zeros = {x: call.constant(np.zeros(x.type.dims, x.type.dtype.numpy)) for x in xs if x not in found}
-    return [found.get(x) or zeros[x] for x in xs]
+                derivatives[value] = passed.emit("Add", derivatives[value], g) if value in derivatives else g
+    zeros = {x: call.constant(np.zeros(x.type.dims, x.type.dtype.numpy)) for x in xs if x not in derivatives}
+    return [derivatives.get(x) or zeros[x] for x in xs]
 
 
 def _known(call: SubgraphNode, name: str) -> Value:

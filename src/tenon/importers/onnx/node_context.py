@@ -56,16 +56,16 @@ class SubgraphNode:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def value(self, i: int) -> Value:
-        found = self.entry(i)
-        if not isinstance(found, Value):
+        entry = self.entry(i)
+        if not isinstance(entry, Value):
             raise RefusedError(f"input {i} must be a tensor")
-        return found
+        return entry
 
     def items(self, i: int) -> tuple[Value, ...]:
-        found = self.entry(i)
-        if not isinstance(found, TensorSequence):
+        entry = self.entry(i)
+        if not isinstance(entry, TensorSequence):
             raise RefusedError(f"input {i} must be a sequence")
-        return found.values
+        return entry.values
 
     def known(self, i: int, what: str) -> Array:
         """The data of input ``i``, which must be known when compiling."""
@@ -79,10 +79,10 @@ class SubgraphNode:
         return self.importer.attributes(self.node).get(name, default)
 
     def graph(self, name: str) -> GraphProto:
-        found = [a.g for a in self.node.attribute if a.name == name and a.HasField("g")]
-        if not found:
+        graphs = [a.g for a in self.node.attribute if a.name == name and a.HasField("g")]
+        if not graphs:
             raise RefusedError(f"it has no {name}")
-        graph: GraphProto = found[0]
+        graph: GraphProto = graphs[0]
         return graph
 
     def emit(self, type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:

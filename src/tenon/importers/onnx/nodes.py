@@ -269,9 +269,9 @@ class OnnxImporter:
             if function is None:
                 raise RefusedError("a sequence where a tensor is needed")
             return self.expand(function, node, origin, entries)
-        spell = self.foreign(node)
-        if spell is not None:
-            return self.composed(spell, self.layer(node, origin, inputs, read)) or ()
+        import_node = self.foreign(node)
+        if import_node is not None:
+            return self.composed(import_node, self.layer(node, origin, inputs, read)) or ()
         if node.domain not in _STANDARD and node.op_type not in COMPOSED and ops.lookup(node.op_type) is None:
             return self.function(node, origin, inputs)
         layer = self.layer(node, origin, inputs, read)
@@ -283,9 +283,9 @@ class OnnxImporter:
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
             return [self.writer.constant(layer.outputs[0], _filled(layer))]
         if layer.type in COMPOSED:
-            found = self.composed(COMPOSED[layer.type], layer)
-            if found is not None:
-                return found
+            made = self.composed(COMPOSED[layer.type], layer)
+            if made is not None:
+                return made
         if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
             return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
@@ -303,10 +303,10 @@ class OnnxImporter:
             raise RefusedError(what, unknown(node.op_type, [*known, *SAME]).remedy)
         return known[node.op_type]
 
-    def composed(self, spell: Callable[[OnnxNode], Results], node: OnnxNode) -> Results:
+    def composed(self, import_node: Callable[[OnnxNode], Results], node: OnnxNode) -> Results:
         """The outputs of an operator that is spelled out in others.  Raises RefusedError."""
         try:
-            return spell(node)
+            return import_node(node)
         except UnknownError as error:
             raise RefusedError(str(error), fix_remedy(self.writer.need(error.value))) from None
 
@@ -503,12 +503,12 @@ def _kind(attribute: AttributeProto) -> str:
 def _defaults(schema: OpSchema | None) -> dict[str, Any]:
     from onnx.helper import get_attribute_value
 
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for name, attribute in schema.attributes.items() if schema else ():
         if attribute.default_value.type:
             value = get_attribute_value(attribute.default_value)
-            found[name] = _text(value)
-    return found
+            defaults[name] = _text(value)
+    return defaults
 
 
 def _text(value: Any) -> Any:
@@ -520,10 +520,10 @@ def _text(value: Any) -> Any:
 
 def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
     """The operator of that name with these attributes.  Raises RefusedError."""
-    found = ops.lookup(type)
-    if found is None:
+    operator_class = ops.lookup(type)
+    if operator_class is None:
         raise unknown(type, ops.registry(), "operator", REMEDIES.get(type, ""))
-    known = {f.name: f for f in fields(found)}
+    known = {f.name: f for f in fields(operator_class)}
     newest = _defaults(_schema("", type, 1 << 30))
     foreign = [k for k, v in attributes.items() if k not in known and newest.get(k) != v]
     if foreign:
@@ -532,7 +532,7 @@ def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
     absent = [k for k, f in known.items() if f.default is f.default_factory is MISSING and k not in attributes]
     if absent:
         raise RefusedError(f"the attribute {', '.join(absent)} is missing")
-    return found(**{k: _frozen(v, str(known[k].type)) for k, v in attributes.items() if k in known})
+    return operator_class(**{k: _frozen(v, str(known[k].type)) for k, v in attributes.items() if k in known})
 
 
 def _frozen(value: Any, annotation: str) -> Any:

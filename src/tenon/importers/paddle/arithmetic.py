@@ -99,8 +99,8 @@ def normalize(node: PaddleNode) -> Value:
 def arg(type: str) -> Callable[[PaddleNode], Value]:
     def made(node: PaddleNode) -> Value:
         x, axis = (node.reshape(node.x, -1), 0) if node.integer("flatten") else (node.x, node.integer("axis", -1))
-        found = node.add(type, x, axis=axis, keepdims=node.integer("keepdims"))
-        return node.add("Cast", found, to="i32") if node.integer("dtype", 3) == 2 else found
+        indices = node.add(type, x, axis=axis, keepdims=node.integer("keepdims"))
+        return node.add("Cast", indices, to="i32") if node.integer("dtype", 3) == 2 else indices
 
     return made
 

@@ -16,34 +16,34 @@ from tenon.importers.paddle.node import PaddleNode
 from tenon.ir.graph import Value
 from tenon.ir.preprocessing import Heads
 
-MOST_PAIRS = 1 << 26
+MAX_PAIRS = 1 << 26
 """Pairs of boxes that suppression by decay compares."""
 
 
 def _floats(node: PaddleNode, name: str) -> list[float]:
-    found = node.attributes.get(name, [])
-    return [float(v) for v in found] if isinstance(found, list | np.ndarray) else [float(found)]
+    value = node.attributes.get(name, [])
+    return [float(v) for v in value] if isinstance(value, list | np.ndarray) else [float(value)]
 
 
 def prior_box(node: PaddleNode) -> dict[str, Value]:
     """[H, W, boxes, 4] and their variances, constants: they follow from the shapes of the map and of the picture."""
     (h, w), (high, wide) = node.dims[2:], node.builder.dims(node.slot("Image"))[2:]
-    least, most, ratios = (_floats(node, f"{name}s") for name in ("min_size", "max_size", "aspect_ratio"))
+    min_sizes, max_sizes, ratios = (_floats(node, f"{name}s") for name in ("min_size", "max_size", "aspect_ratio"))
     known = [1.0]
     for ratio in ratios:
         if all(abs(ratio - r) >= 1e-6 for r in known) and ratio > 0:
             known += [ratio, 1 / ratio] if node.integer("flip") else [ratio]
     sizes: list[tuple[float, float]] = []
-    for i, size in enumerate(least):
-        between = [(math.sqrt(size * most[i]),) * 2] if i < len(most) and size * most[i] > 0 else []
+    for i, size in enumerate(min_sizes):
+        between = [(math.sqrt(size * max_sizes[i]),) * 2] if i < len(max_sizes) and size * max_sizes[i] > 0 else []
         shaped = [(size * math.sqrt(r), size / math.sqrt(r)) for r in known]
         order = node.integer("min_max_aspect_ratios_order")
         sizes += [shaped[0], *between, *shaped[1:]] if order else [*shaped, *between]
-    if not sizes or min(least) <= 0:
-        raise RefusedError(f"it has the sizes {least}")
+    if not sizes or min(min_sizes) <= 0:
+        raise RefusedError(f"it has the sizes {min_sizes}")
     down, across = node.number("step_h") or high / h, node.number("step_w") or wide / w
-    places = PriorGrid((h, w), (high, wide), (down, across), node.number("offset", 0.5))
-    boxes, spread = prior_boxes(places, sizes, _floats(node, "variances"), bool(node.integer("clip")))
+    positions = PriorGrid((h, w), (high, wide), (down, across), node.number("offset", 0.5))
+    boxes, spread = prior_boxes(positions, sizes, _floats(node, "variances"), bool(node.integer("clip")))
     dims = (h, w, len(sizes), 4)
     return {
         "Boxes": node.builder.constant(boxes.reshape(dims), "boxes"),
@@ -106,9 +106,9 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
         )
     real = [k for k in range(classes) if k != node.integer("background_label")]
     top = within(node.integer("nms_top_k", -1), count)
-    if not real or len(real) * top * top > MOST_PAIRS:
+    if not real or len(real) * top * top > MAX_PAIRS:
         raise RefusedError(f"{len(real)} classes of {top} boxes are too many to compare", "lower nms_top_k")
-    least, after = node.number("score_threshold"), node.number("post_threshold")
+    min_sizes, after = node.number("score_threshold"), node.number("post_threshold")
     rows = node.reshape(scores, classes, count)
     rows = rows if len(real) == classes else node.add("Gather", rows, np.array(real, np.int64), axis=0)
     certain, order = node.builder.adds("TopK", 2, rows, node.ints(top), axis=1)
@@ -125,15 +125,15 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
         decay = node.add("Div", node.add("Sub", 1.0, overlap), node.add("Max", node.add("Sub", 1.0, covered), 1e-10))
     decay = node.add("Where", upper > 0, decay, 1.0)
     faded = node.add("Mul", certain, node.add("ReduceMin", decay, node.ints(1), keepdims=0))
-    valid = node.add("And", node.add("Greater", certain, least), node.add("Greater", faded, after))
+    valid = node.add("And", node.add("Greater", certain, min_sizes), node.add("Greater", faded, after))
     flat = node.reshape(node.add("Where", valid, faded, -1.0), -1)
     keep = within(node.integer("keep_top_k", -1), len(real) * top)
-    best, places = node.builder.adds("TopK", 2, flat, node.ints(keep))
+    best, positions = node.builder.adds("TopK", 2, flat, node.ints(keep))
     kinds = np.repeat(np.array(real, np.float32), top)
     listed = [
-        node.reshape(node.add("Gather", kinds, places), keep, 1),
+        node.reshape(node.add("Gather", kinds, positions), keep, 1),
         node.reshape(best, keep, 1),
-        node.add("Gather", node.reshape(chosen, -1, 4), places),
+        node.add("Gather", node.reshape(chosen, -1, 4), positions),
     ]
     there = node.reshape(node.add("GreaterOrEqual", best, 0.0), keep, 1)
     made = node.add("Where", there, node.add("Concat", *listed, axis=1), -1.0)
@@ -157,12 +157,12 @@ def _numbered(node: PaddleNode) -> Value:
 
 
 def roi_align(node: PaddleNode) -> Value:
-    picture = np.zeros(_single(node), np.int64)
+    image_size = np.zeros(_single(node), np.int64)
     return node.add(
         "RoiAlign",
         node.x,
         node.slot("ROIs"),
-        picture,
+        image_size,
         output_height=node.integer("pooled_height", 1),
         output_width=node.integer("pooled_width", 1),
         spatial_scale=node.number("spatial_scale", 1.0),

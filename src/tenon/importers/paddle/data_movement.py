@@ -16,7 +16,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.importers.paddle.node import PaddleNode, Result, numpy_type
 from tenon.ir.graph import Array, Value
 
-MOST = 1 << 26
+MAX_ELEMENTS = 1 << 26
 """Elements of a constant that is written out."""
 
 
@@ -43,16 +43,16 @@ def top_k(node: PaddleNode) -> Result:
         "largest": node.integer("largest", 1),
         "sorted": node.integer("sorted", 1),
     }
-    values, places = node.builder.adds("TopK", 2, node.x, node.ints(count), **options)
-    return {"Out": values, "Indices": places}
+    values, positions = node.builder.adds("TopK", 2, node.x, node.ints(count), **options)
+    return {"Out": values, "Indices": positions}
 
 
 def argsort(node: PaddleNode) -> Result:
     axis = node.axis(node.integer("axis", -1), len(node.dims))
-    values, places = node.builder.adds(
+    values, positions = node.builder.adds(
         "TopK", 2, node.x, node.ints(node.dims[axis]), axis=axis, largest=node.integer("descending")
     )
-    return {"Out": values, "Indices": places}
+    return {"Out": values, "Indices": positions}
 
 
 # ---------------------------------------------------------------------------------------- gathering, scattering
@@ -104,7 +104,7 @@ def set_value(node: PaddleNode) -> Value:
     ranges = [range(n) for n in dims]
     for axis, start, end, step in zip(axes, *lists, strict=True):
         ranges[axis] = range(*slice(start, end, step).indices(dims[axis]))
-    places = np.stack(np.meshgrid(*map(np.array, ranges), indexing="ij"), -1).astype(np.int64)
+    positions = np.stack(np.meshgrid(*map(np.array, ranges), indexing="ij"), -1).astype(np.int64)
     value = node.optional_slot("ValueTensor")
     if value is None:
         kept = [node.attributes.get(f"{kind}_values", []) for kind in ("bool", "int32", "int64", "fp32", "fp64")]
@@ -117,9 +117,9 @@ def set_value(node: PaddleNode) -> Value:
             numbers.astype(node.builder.type(x).dtype.numpy).reshape(node.integers("shape")), "values"
         )
     lost = [a for a in node.integers("decrease_axes") if a not in node.integers("none_axes")]
-    shape = [n for a, n in enumerate(places.shape[:-1]) if a not in lost]
-    value = node.reshape(node.add("Expand", value, node.ints(*shape)), *places.shape[:-1])
-    return node.add("ScatterND", x, places, value)
+    shape = [n for a, n in enumerate(positions.shape[:-1]) if a not in lost]
+    value = node.reshape(node.add("Expand", value, node.ints(*shape)), *positions.shape[:-1])
+    return node.add("ScatterND", x, positions, value)
 
 
 # ------------------------------------------------------------------------------------------------------- moving
@@ -178,18 +178,18 @@ def diagonal(node: PaddleNode) -> Value:
         column = node.add("Pad", node.x, node.ints(max(0, -offset), max(0, offset)))
         return node.add("Where", np.eye(n, k=offset, dtype=bool), node.reshape(column, n, 1), padding)
     rows, columns = node.dims
-    places = np.flatnonzero(np.eye(rows, columns, k=offset))
-    return node.add("Gather", node.reshape(node.x, -1), places.astype(np.int64))
+    positions = np.flatnonzero(np.eye(rows, columns, k=offset))
+    return node.add("Gather", node.reshape(node.x, -1), positions.astype(np.int64))
 
 
 def diagonal_of_two_axes(node: PaddleNode) -> Value:
     """As the last axis."""
-    if math.prod(node.dims) > MOST:
+    if math.prod(node.dims) > MAX_ELEMENTS:
         raise RefusedError(f"{list(node.dims)} has too many elements")
-    places = np.arange(math.prod(node.dims)).reshape(node.dims)
+    positions = np.arange(math.prod(node.dims)).reshape(node.dims)
     axes = [node.axis(node.integer(name, i), len(node.dims)) for i, name in enumerate(("axis1", "axis2"))]
     return node.add(
-        "Gather", node.reshape(node.x, -1), np.diagonal(places, node.integer("offset"), *axes).astype(np.int64)
+        "Gather", node.reshape(node.x, -1), np.diagonal(positions, node.integer("offset"), *axes).astype(np.int64)
     )
 
 
@@ -239,7 +239,7 @@ def counted(node: PaddleNode) -> Value:
     start, end, step = (_known(node, slot) for slot in ("Start", "End", "Step"))
     if start is None or end is None or step is None or not step.item():
         raise RefusedError("its bounds are missing")
-    if abs((end.item() - start.item()) / step.item()) > MOST:
+    if abs((end.item() - start.item()) / step.item()) > MAX_ELEMENTS:
         raise RefusedError("its range is impossible")
     numbers = np.arange(start.item(), end.item(), step.item())
     code = node.integer("dtype", -1)
@@ -248,7 +248,7 @@ def counted(node: PaddleNode) -> Value:
 
 def linspace(node: PaddleNode) -> Value:
     start, stop, count = (_known(node, slot) for slot in ("Start", "Stop", "Num"))
-    if start is None or stop is None or count is None or not 0 < count.item() < MOST:
+    if start is None or stop is None or count is None or not 0 < count.item() < MAX_ELEMENTS:
         raise RefusedError("its bounds are missing")
     return _constant(node, np.linspace(start.item(), stop.item(), int(count.item())), node.integer("dtype", 5))
 
@@ -256,7 +256,7 @@ def linspace(node: PaddleNode) -> Value:
 def eye(node: PaddleNode) -> Value:
     rows, columns = node.integer("num_rows"), node.integer("num_columns", -1)
     columns = rows if columns < 0 else columns
-    if not 0 < rows * columns < MOST:
+    if not 0 < rows * columns < MAX_ELEMENTS:
         raise RefusedError(f"a matrix of {rows}x{columns} is impossible")
     return _constant(node, np.eye(rows, columns), node.integer("dtype", 5))
 
@@ -273,7 +273,7 @@ def fill_batch(node: PaddleNode) -> Value:
     """A constant with one axis as long as one of the input's."""
     dims = node.integers("shape")
     dims[node.integer("output_dim_idx")] = node.dims[node.integer("input_dim_idx")]
-    if not all(0 <= d < MOST for d in dims) or math.prod(dims) > MOST:
+    if not all(0 <= d < MAX_ELEMENTS for d in dims) or math.prod(dims) > MAX_ELEMENTS:
         raise RefusedError(f"the shape {dims} is impossible")
     return _constant(node, np.full(dims, node.number("value")), node.integer("dtype", 5))
 
@@ -317,7 +317,7 @@ def deformable_convolution(node: PaddleNode) -> Value:
     return deformed(node, inputs, window, max(1, node.integer("deformable_groups", 1)))
 
 
-def max_with_places(node: PaddleNode) -> Result:
+def max_with_indices(node: PaddleNode) -> Result:
     """Places count in their plane."""
     size, dims = node.integers("ksize"), node.dims
     if node.integer("adaptive"):
@@ -328,9 +328,9 @@ def max_with_places(node: PaddleNode) -> Result:
         window = {"kernel_shape": list(dims[2:]), "strides": [1, 1]}
     else:
         window = {"kernel_shape": size, "strides": node.integers("strides"), "pads": node.integers("paddings") * 2}
-    values, places = node.builder.adds("MaxPoolWithIndices", 2, node.x, **window)
+    values, positions = node.builder.adds("MaxPoolWithIndices", 2, node.x, **window)
     plane = np.array(math.prod(dims[2:]), np.int64)
-    return {"Out": values, "Mask": node.add("Cast", node.add("Mod", places, plane), to="i32")}
+    return {"Out": values, "Mask": node.add("Cast", node.add("Mod", positions, plane), to="i32")}
 
 
 def unpool(node: PaddleNode) -> Value:
@@ -384,7 +384,7 @@ ELEMENTS: dict[str, Callable[[PaddleNode], Result]] = {
     "grid_sampler": grid_sample,
     "affine_grid": grid_of_affine,
     **dict.fromkeys(("deformable_conv", "deformable_conv_v1"), deformable_convolution),
-    "max_pool2d_with_index": max_with_places,
+    "max_pool2d_with_index": max_with_indices,
     "unpool": unpool,
     "space_to_depth": lambda node: node.add("SpaceToDepth", node.x, blocksize=node.integer("blocksize", 1)),
     "cumsum": lambda node: node.add(

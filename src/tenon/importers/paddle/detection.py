@@ -17,7 +17,7 @@ from tenon.ir.graph import Value
 from tenon.ir.preprocessing import Heads
 from tenon.ir.types import F32
 
-MOST_BOXES = 1 << 20
+MAX_BOXES = 1 << 20
 
 
 def yolo_box(node: PaddleNode) -> dict[str, Value]:
@@ -28,7 +28,7 @@ def yolo_box(node: PaddleNode) -> dict[str, Value]:
     n, channels, h, w = node.dims if len(node.dims) == 4 else (0,) * 4
     sizes, classes, aware = node.integers("anchors"), node.integer("class_num", 1), bool(node.integer("iou_aware"))
     count, cells = len(sizes) // 2, h * w
-    if min(count, classes) < 1 or channels != count * (5 + classes + aware) or count * cells > MOST_BOXES:
+    if min(count, classes) < 1 or channels != count * (5 + classes + aware) or count * cells > MAX_BOXES:
         raise RefusedError(f"it reads {count} anchors of {5 + classes + aware} numbers from {list(node.dims)}")
     x = node.x
     overlap = None
@@ -61,15 +61,15 @@ def _corners(node: PaddleNode, xy: Value, wh: Value, grid: tuple[int, int, int])
     scale, stride = node.number("scale_x_y", 1.0), node.integer("downsample_ratio", 32)
     if stride < 1:
         raise RefusedError(f"downsample_ratio {stride} is impossible")
-    places, cells = yolo_grid.places(h, w) - np.float32(0.5 * (scale - 1)), yolo_grid.extents(h, w)
+    positions, cells = yolo_grid.positions(h, w) - np.float32(0.5 * (scale - 1)), yolo_grid.extents(h, w)
     anchors = np.array(node.integers("anchors"), np.float32).reshape(1, count, 2, 1) / (cells * np.float32(stride))
-    picture = node.add("Gather", node.add("Cast", node.slot("ImgSize"), to=str(F32)), np.array([1, 0]), axis=1)
-    picture = node.reshape(picture, -1, 1, 2, 1)
-    centre = node.add("Mul", node.add("Add", node.add("Mul", node.add("Sigmoid", xy), scale), places), 1 / cells)
+    image_size = node.add("Gather", node.add("Cast", node.slot("ImgSize"), to=str(F32)), np.array([1, 0]), axis=1)
+    image_size = node.reshape(image_size, -1, 1, 2, 1)
+    centre = node.add("Mul", node.add("Add", node.add("Mul", node.add("Sigmoid", xy), scale), positions), 1 / cells)
     half = node.add("Mul", node.add("Exp", wh), anchors / 2)
-    low, high = (node.add("Mul", node.add(type, centre, half), picture) for type in ("Sub", "Add"))
+    low, high = (node.add("Mul", node.add(type, centre, half), image_size) for type in ("Sub", "Add"))
     if node.integer("clip_bbox", 1):
-        low, high = node.add("Max", low, 0.0), node.add("Min", high, node.add("Sub", picture, 1.0))
+        low, high = node.add("Max", low, 0.0), node.add("Min", high, node.add("Sub", image_size, 1.0))
     return node.add("Concat", low, high, axis=2)
 
 
@@ -105,11 +105,11 @@ def multiclass_nms(node: PaddleNode) -> dict[str, Value]:
     real = node.add("GreaterOrEqual", node.slice(rows, [0], [1], [1]), 0.0)
     if whole:
         rows = node.add("Where", real, node.add("Sub", rows, np.concatenate([0 * pixel[:2], pixel])), -1.0)
-    found = node.add("ReduceSum", node.add("Cast", real, to="i32"), node.ints(0, 1), keepdims=0)
+    row_count = node.add("ReduceSum", node.add("Cast", real, to="i32"), node.ints(0, 1), keepdims=0)
     names = node.outputs.get("Out", [])
     pixels = True if whole or "yolo_box" in node.others else None
     node.builder.graph.heads = Heads("rows", tuple(names[:1]), pixels=pixels)
-    return {"Out": rows, "NmsRoisNum": node.reshape(found, 1)}
+    return {"Out": rows, "NmsRoisNum": node.reshape(row_count, 1)}
 
 
 DETECTION: dict[str, Callable[[PaddleNode], dict[str, Value]]] = {

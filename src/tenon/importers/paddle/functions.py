@@ -85,10 +85,10 @@ def norm(node: PaddleNode) -> Value:
 
 def truth(kind: str) -> Callable[[PaddleNode], Value]:
     def made(node: PaddleNode) -> Value:
-        found = node.add(
+        remainder = node.add(
             kind, node.add("Cast", node.x, to="i32"), node.ints(*node.reduced), keepdims=node.integer("keep_dim")
         )
-        return node.add("Cast", found, to="bool")
+        return node.add("Cast", remainder, to="bool")
 
     return made
 
@@ -135,25 +135,25 @@ def in_between(node: PaddleNode) -> Value:
 # -------------------------------------------------------------------------------------------------- quantisation
 def _scale(node: PaddleNode, value: Value, rank: int) -> tuple[Value, int]:
     """One step of the grid, shaped to broadcast, and how many steps there are on either side."""
-    most = (1 << (node.integer("bit_length", 8) - 1)) - 1
-    step = node.add("Div", value, float(most))
+    maximum = (1 << (node.integer("bit_length", 8) - 1)) - 1
+    step = node.add("Div", value, float(maximum))
     count, axis = math.prod(node.builder.dims(value)), node.integer("quant_axis", -1)
     if count == 1 or axis < 0:
-        return node.reshape(step, *(1,) * (0 if count == 1 else rank - 1), *(() if count == 1 else (-1,))), most
-    return node.reshape(step, -1, *(1,) * (rank - 1 - axis)), most
+        return node.reshape(step, *(1,) * (0 if count == 1 else rank - 1), *(() if count == 1 else (-1,))), maximum
+    return node.reshape(step, -1, *(1,) * (rank - 1 - axis)), maximum
 
 
-def _counted(node: PaddleNode, step: Value, most: int) -> Value:
+def _counted(node: PaddleNode, step: Value, maximum: int) -> Value:
     """Numbers of steps; what is rounded away from zero (``round_type`` 1) has as many below zero as above."""
     away = node.integer("round_type", int(node.type != "quantize_linear"))
-    low = float(-most if away else -most - 1)
-    return node.add("Clip", node.add("Round", node.add("Div", node.x, step)), low, float(most))
+    low = float(-maximum if away else -maximum - 1)
+    return node.add("Clip", node.add("Round", node.add("Div", node.x, step)), low, float(maximum))
 
 
 def quantize(node: PaddleNode) -> Result:
     """Numbers of steps."""
-    step, most = _scale(node, node.slot("Scale", "InScale"), len(node.dims))
-    y = _counted(node, step, most)
+    step, maximum = _scale(node, node.slot("Scale", "InScale"), len(node.dims))
+    y = _counted(node, step, maximum)
     return {"Y": y} if node.type == "quantize_linear" else {"Out": y}
 
 
@@ -163,20 +163,20 @@ def dequantize(node: PaddleNode) -> Result:
     return {"Y": y} if node.type == "dequantize_linear" else {"Out": y}
 
 
-def round_trip(node: PaddleNode) -> Value:
+def quantize_dequantize(node: PaddleNode) -> Value:
     """Rounded to the grid of a learnt range."""
-    step, most = _scale(node, node.slot("InScale"), len(node.dims))
-    return node.add("Mul", _counted(node, step, most), step)
+    step, maximum = _scale(node, node.slot("InScale"), len(node.dims))
+    return node.add("Mul", _counted(node, step, maximum), step)
 
 
-def round_trip_of_itself(node: PaddleNode) -> Value:
+def dynamic_quantize_dequantize(node: PaddleNode) -> Value:
     """Rounded to the grid of its own range, of all of it or of each element of an axis."""
     axis = node.integer("quant_axis") if node.type.startswith("fake_channel_wise") else None
     axes = [a for a in range(len(node.dims)) if a != axis]
-    most = (1 << (node.integer("bit_length", 8) - 1)) - 1
+    maximum = (1 << (node.integer("bit_length", 8) - 1)) - 1
     size = node.add("ReduceMax", node.add("Abs", node.x), node.ints(*axes), keepdims=1)
-    step = node.add("Div", node.add("Max", size, 1e-12), float(most))
-    return node.add("Mul", _counted(node, step, most), step)
+    step = node.add("Div", node.add("Max", size, 1e-12), float(maximum))
+    return node.add("Mul", _counted(node, step, maximum), step)
 
 
 def dequantize_max(node: PaddleNode) -> Value:
@@ -256,9 +256,10 @@ FUNCTIONS: dict[str, Callable[[PaddleNode], Result]] = {
     "quantize_linear": quantize,
     "dequantize_linear": dequantize,
     **dict.fromkeys(("fake_quantize_moving_average_abs_max", "fake_quantize_range_abs_max"), quantize),
-    "fake_quantize_dequantize_moving_average_abs_max": round_trip,
+    "fake_quantize_dequantize_moving_average_abs_max": quantize_dequantize,
     **dict.fromkeys(
-        ("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max"), round_trip_of_itself
+        ("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max"),
+        dynamic_quantize_dequantize,
     ),
     **dict.fromkeys(("fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"), dequantize_max),
     "moving_average_abs_max_scale": lambda node: node.x,

@@ -147,27 +147,27 @@ def _read(file: ModelFile) -> PaddleProgram:
         raise FormatError(f"{file.name}: it has no blocks; the file is damaged")
     (block,) = program.blocks
     variables = {v.name: _variable(v) for v in block.vars if v.type.type == _LOD_TENSOR}
-    found = PaddleProgram([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
+    result = PaddleProgram([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
     for op in block.ops:
         one = _operation(op)
         if op.type == "feed":
             for name in one.made:
                 if name not in variables or variables[name].dtype not in DTYPES:
                     raise FormatError(f"{file.name}: the input '{name}' has no type; the file is damaged")
-                found.inputs.append(variables[name])
+                result.inputs.append(variables[name])
         elif op.type == "fetch":
-            found.results += [name for names in one.inputs.values() for name in names]
+            result.results += [name for names in one.inputs.values() for name in names]
         else:
-            found.operations.append(one)
-    return found
+            result.operations.append(one)
+    return result
 
 
 def _control_flow(block: Message) -> list[Problem]:
     """What is wrong with a program of several blocks: the operators that run the others, by their outputs."""
     what, remedy = "control flow is not supported", "export the model with its conditions and lengths fixed"
     running = [op for op in block.ops if any(a.name == "sub_block" for a in op.attrs)]
-    places = [f"{next(iter(_operation(op).made), op.type)} ({op.type})" for op in running]
-    return [Problem(place, what, remedy) for place in places or ["program of several blocks"]]
+    indices = [f"{next(iter(_operation(op).made), op.type)} ({op.type})" for op in running]
+    return [Problem(place, what, remedy) for place in indices or ["program of several blocks"]]
 
 
 def _variable(v: Message) -> PaddleVariable:
@@ -177,8 +177,8 @@ def _variable(v: Message) -> PaddleVariable:
 
 def _operation(op: Message) -> PaddleOperation:
     slots = [{slot.parameter: slot.arguments for slot in side} for side in (op.inputs, op.outputs)]
-    found = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
-    return PaddleOperation(op.type, slots[0], slots[1], {name: _number(value) for name, value in found.items()})
+    attributes = {a.name: getattr(a, _FIELDS[a.type]) for a in op.attrs if a.type in _FIELDS}
+    return PaddleOperation(op.type, slots[0], slots[1], {name: _number(value) for name, value in attributes.items()})
 
 
 def _number(value: Any) -> Any:
@@ -194,12 +194,12 @@ def _stored(file: ModelFile, program: PaddleProgram, combined: ModelFile | None)
     if combined is not None:
         return _combined(combined, {v.name: v for v in program.parameters})
     folder = file.weights.folder if file.weights is not None and file.weights.is_folder else file.folder
-    found = {}
+    parameters_by_name = {}
     for name in (v.name for v in program.parameters):
         path = _inside(folder, name)
         if path is not None:
-            found[name], _ = tensor(path.read_bytes(), 0, name)
-    return found
+            parameters_by_name[name], _ = tensor(path.read_bytes(), 0, name)
+    return parameters_by_name
 
 
 def _inside(folder: Path | None, name: str) -> Path | None:
@@ -212,18 +212,18 @@ def _inside(folder: Path | None, name: str) -> Path | None:
 
 def _combined(file: ModelFile, known: dict[str, PaddleVariable]) -> dict[str, Array]:
     """Tensors one after the other, in the order of their names."""
-    found, at = {}, 0
+    arrays, at = {}, 0
     for name in sorted(known):
-        found[name], at = tensor(file.data, at, file.name)
+        arrays[name], at = tensor(file.data, at, file.name)
         dims = known[name].dims
-        if found[name].shape != dims and -1 not in dims:
+        if arrays[name].shape != dims and -1 not in dims:
             raise FormatError(
-                f"{file.name}: '{name}' is {list(found[name].shape)} there and {list(dims)} in the "
+                f"{file.name}: '{name}' is {list(arrays[name].shape)} there and {list(dims)} in the "
                 "program; the two files do not belong together"
             )
     if at != len(file.data):
         raise FormatError(f"{file.name}: {len(file.data) - at} bytes belong to no parameter of the program")
-    return found
+    return arrays
 
 
 def tensor(data: bytes, at: int, where: str) -> tuple[Array, int]:

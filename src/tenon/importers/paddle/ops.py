@@ -94,8 +94,8 @@ def slices(node: PaddleNode) -> Value:
             *(-(2**31) if n == -1 and past.get(i, 1) < 0 else n for i, n in enumerate(node.integers("ends")))
         )
     x = node.add("Slice", node.x, starts, ends, node.ints(*axes), node.ints(*steps) if steps else None)
-    gone = node.integers("decrease_axis")
-    return node.add("Squeeze", x, node.ints(*gone)) if gone else x
+    removed_axes = node.integers("decrease_axis")
+    return node.add("Squeeze", x, node.ints(*removed_axes)) if removed_axes else x
 
 
 def split(node: PaddleNode) -> Sequence[Value]:
@@ -153,8 +153,8 @@ def pixel_unshuffle(node: PaddleNode) -> Value:
 def repeated(node: PaddleNode) -> Value:
     """Each element of an axis several times in a row."""
     axis = node.axis(node.integer("dim", node.integer("axis")), len(node.dims))
-    places = np.repeat(np.arange(node.dims[axis]), node.integer("Repeats", node.integer("repeats", 1)))
-    return node.add("Gather", node.x, places.astype(np.int64), axis=axis)
+    indices = np.repeat(np.arange(node.dims[axis]), node.integer("Repeats", node.integer("repeats", 1)))
+    return node.add("Gather", node.x, indices.astype(np.int64), axis=axis)
 
 
 def crop(node: PaddleNode) -> Value:

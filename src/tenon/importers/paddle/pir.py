@@ -259,13 +259,13 @@ def _operation(
     """An operator with the names of 2.x."""
     left, _, changes = ROWS.get(type, "").partition("/")
     left, _, right = left.partition("->")
-    old, *words = left.split(" ")
+    old, *fields = left.split(" ")
     for change in changes.split():
         theirs, _, ours = change.partition(">")
         if theirs in attributes:
             attributes[ours] = attributes.pop(theirs)
-    slots = [word for word in words if word and ":" not in word]
-    attributes |= {name: int(value) for name, colon, value in (word.partition(":") for word in words) if colon}
+    slots = [field for field in fields if field and ":" not in field]
+    attributes |= {name: int(value) for name, colon, value in (field.partition(":") for field in fields) if colon}
     if type == "full_int_array":
         attributes["shape"] = [len(attributes["values"])]
     read = zip(slots or ("X", "Y"), inputs, strict=False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon.decompositions import layers as layer_decompose
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, Operand
+from tenon.graph_builder.node_context import Operand, Outputs
 from tenon.importers.pytorch.node import TYPES, PytorchNode
 from tenon.ir.graph import Value
 
@@ -82,10 +82,10 @@ def atan2(node: PytorchNode) -> Value:
     y, x = node.operand("self"), node.operand("other")
     zero = node.full(0)
     angle = node.add("Atan", node.add("Div", y, x))
-    turn = node.add("Where", node.add("Less", y, zero), node.full(-math.pi), node.full(math.pi))
-    turned = node.add("Where", node.add("Less", x, zero), node.add("Add", angle, turn), angle)
+    half_turn = node.add("Where", node.add("Less", y, zero), node.full(-math.pi), node.full(math.pi))
+    angle_of_quadrant = node.add("Where", node.add("Less", x, zero), node.add("Add", angle, half_turn), angle)
     nowhere = node.add("And", node.add("Equal", x, zero), node.add("Equal", y, zero))
-    return node.add("Where", nowhere, zero, turned)
+    return node.add("Where", nowhere, zero, angle_of_quadrant)
 
 
 def logarithm(base: float) -> Callable[[PytorchNode], Value]:
@@ -122,11 +122,11 @@ def hypotenuse(node: PytorchNode) -> Value:
 def rounded(node: PytorchNode) -> Value:
     if node.numpy.kind in "iu":
         return node.x
-    places = node.integer("decimals")
-    if not places:
+    indices = node.integer("decimals")
+    if not indices:
         return node.add("Round", node.x)
-    factor = node.full(10.0 ** abs(places))
-    there, back = ("Mul", "Div") if places > 0 else ("Div", "Mul")
+    factor = node.full(10.0 ** abs(indices))
+    there, back = ("Mul", "Div") if indices > 0 else ("Div", "Mul")
     return node.add(back, node.add("Round", node.add(there, node.x, factor)), factor)
 
 
@@ -201,10 +201,10 @@ def reduce(type: str) -> Callable[[PytorchNode], Value]:
     return made
 
 
-def extreme(type: str, place: str) -> Callable[[PytorchNode], Made]:
+def extreme(type: str, index: str) -> Callable[[PytorchNode], Outputs]:
     """The extreme of two tensors, of all elements, or of an axis, with its place."""
 
-    def made(node: PytorchNode) -> Made:
+    def made(node: PytorchNode) -> Outputs:
         if "other" in node.attributes:
             return binary(type.removeprefix("Reduce"))(node)
         if not node.dims:
@@ -213,7 +213,7 @@ def extreme(type: str, place: str) -> Callable[[PytorchNode], Made]:
             return node.add(type, node.x, node.ints(*range(len(node.dims))), keepdims=0)
         keep, dim = int(node.flag("keepdim")), node.dim()
         values = node.add(type, node.x, node.ints(dim), keepdims=keep)
-        return [values, node.add(place, node.x, axis=dim, keepdims=keep)] if 1 in node.read else [values]
+        return [values, node.add(index, node.x, axis=dim, keepdims=keep)] if 1 in node.read else [values]
 
     return made
 
@@ -232,7 +232,7 @@ def variance(node: PytorchNode) -> Value:
     return _moments(node)[0]
 
 
-def variance_and_mean(node: PytorchNode) -> Made:
+def variance_and_mean(node: PytorchNode) -> Outputs:
     return _moments(node)
 
 
@@ -244,8 +244,8 @@ def _moments(node: PytorchNode) -> Sequence[Value]:
     gap = node.add("Sub", node.x, mean)
     total = node.add("ReduceSum", node.add("Mul", gap, gap), node.ints(*axes), keepdims=keep)
     spare = node.number("correction", int(node.flag("unbiased", True)))
-    found = node.add("Mul", total, node.full(1 / max(1e-30, count - spare)))
-    return [found, mean if keep else node.add("Squeeze", mean, node.ints(*axes))]
+    variance = node.add("Mul", total, node.full(1 / max(1e-30, count - spare)))
+    return [variance, mean if keep else node.add("Squeeze", mean, node.ints(*axes))]
 
 
 def vector_norm(node: PytorchNode) -> Value:
@@ -298,7 +298,7 @@ def running(type: str) -> Callable[[PytorchNode], Value]:
     )
 
 
-def ranked(node: PytorchNode) -> Made:
+def ranked(node: PytorchNode) -> Outputs:
     """The k-th smallest along an axis and its place; the median is the lower one of two."""
     if not node.dims:
         return [node.x, node.builder.constant(np.array(0, np.int64))]
@@ -306,13 +306,13 @@ def ranked(node: PytorchNode) -> Made:
     x, dim = (node.reshape(node.x, -1), 0) if whole else (node.x, node.dim("dim", -1))
     size = node.builder.dims(x)[dim]
     k = (size + 1) // 2 if node.name == "median" else node.integer("k", 1)
-    found = node.builder.adds("TopK", 2, x, node.ints(k), axis=dim, largest=0, sorted=1)
-    last = [node.slice(y, [k - 1], [k], [dim]) for y in found]
+    smallest = node.builder.adds("TopK", 2, x, node.ints(k), axis=dim, largest=0, sorted=1)
+    last = [node.slice(y, [k - 1], [k], [dim]) for y in smallest]
     last = last if node.flag("keepdim") else [node.add("Squeeze", y, node.ints(dim)) for y in last]
     return last[0] if whole else last
 
 
-def sort(node: PytorchNode) -> Made:
+def sort(node: PytorchNode) -> Outputs:
     if not node.dims:
         return [node.x, node.builder.constant(np.array(0, np.int64))]
     dim, count = node.dim("dim", -1), node.get("k")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import MOST_PARTS
+from tenon.graph_builder.node_context import MAX_PARTS
 from tenon.importers.pytorch.node import PytorchNode
 from tenon.ir.graph import Array, Value
 
@@ -106,7 +106,7 @@ def split(node: PytorchNode) -> Sequence[Value]:
     if not isinstance(sizes, list):
         chunks = node.integer("chunks")
         part = -(-size // chunks) if chunks else int(sizes)
-        if size > MOST_PARTS * part:
+        if size > MAX_PARTS * part:
             raise RefusedError(f"{size} cannot be cut into parts of {part}")
         sizes = [min(part, size - at) for at in range(0, size, part)]
     return node.split(node.x, dim, sizes)
@@ -114,7 +114,7 @@ def split(node: PytorchNode) -> Sequence[Value]:
 
 def unbind(node: PytorchNode) -> Sequence[Value]:
     dim = node.dim()
-    if node.dims[dim] > MOST_PARTS:
+    if node.dims[dim] > MAX_PARTS:
         raise RefusedError(f"{node.dims[dim]} cannot be taken apart one by one")
     parts = node.split(node.x, dim, [1] * node.dims[dim])
     return [node.add("Squeeze", part, node.ints(dim)) for part in parts]
@@ -139,31 +139,31 @@ def strided(node: PytorchNode) -> Value:
     """Any strides and offset over the elements in their order."""
     offset = node.integer("storage_offset")
     strides = [int(n) for n in node.get("stride")]
-    return _picked(node, _places(node.shape, strides, offset))
+    return _picked(node, _indices(node.shape, strides, offset))
 
 
 def diagonal(node: PytorchNode) -> Value:
     """The diagonal of two axes, as the last axis."""
     first, second = node.dim("dim1", 0), node.dim("dim2", 1)
-    places = np.arange(int(np.prod(node.dims))).reshape(node.dims)
-    return _picked(node, np.diagonal(places, node.integer("offset"), first, second))
+    positions = np.arange(int(np.prod(node.dims))).reshape(node.dims)
+    return _picked(node, np.diagonal(positions, node.integer("offset"), first, second))
 
 
 def unfold(node: PytorchNode) -> Value:
     """Windows of an axis; what a window holds becomes the last axis."""
     dim = node.dim("dimension")
-    places = np.arange(int(np.prod(node.dims))).reshape(node.dims)
-    windows = np.lib.stride_tricks.sliding_window_view(places, node.integer("size", 1), axis=dim)
+    positions = np.arange(int(np.prod(node.dims))).reshape(node.dims)
+    windows = np.lib.stride_tricks.sliding_window_view(positions, node.integer("size", 1), axis=dim)
     return _picked(node, windows.take(range(0, windows.shape[dim], node.integer("step", 1)), axis=dim))
 
 
-def _places(shape: Sequence[int], strides: Sequence[int], offset: int) -> Array:
+def _indices(shape: Sequence[int], strides: Sequence[int], offset: int) -> Array:
     grids = np.indices(tuple(shape), np.int64)
     return np.asarray(sum((g * s for g, s in zip(grids, strides, strict=True)), np.full(tuple(shape), offset)))
 
 
-def _picked(node: PytorchNode, places: Array) -> Value:
-    return node.add("Gather", node.reshape(node.x, -1), np.ascontiguousarray(places, np.int64), axis=0)
+def _picked(node: PytorchNode, positions: Array) -> Value:
+    return node.add("Gather", node.reshape(node.x, -1), np.ascontiguousarray(positions, np.int64), axis=0)
 
 
 # --------------------------------------------------------------------------- by place, of other tensors
@@ -187,14 +187,14 @@ def scatter(node: PytorchNode) -> Value:
     if how not in (*names, "none") or (how != "none" and not node.flag("include_self", True)):
         raise RefusedError(f"scattering with '{how}' is not supported")
     index = node.cast(node.get("index"), _I64)
-    places = node.builder.dims(index)
+    positions = node.builder.dims(index)
     source = node.attributes.get("src")
     if isinstance(source, Value):
-        fits = zip(node.builder.dims(source), places, strict=True)
+        fits = zip(node.builder.dims(source), positions, strict=True)
         extra = [i for i, (n, m) in enumerate(fits) if n != m]
-        source = node.slice(source, [0] * len(extra), [places[i] for i in extra], extra) if extra else source
+        source = node.slice(source, [0] * len(extra), [positions[i] for i in extra], extra) if extra else source
     else:
-        source = node.add("Expand", node.full(node.get("value", 0)), node.ints(*places))
+        source = node.add("Expand", node.full(node.get("value", 0)), node.ints(*positions))
     options = {"axis": node.dim(), "reduction": names.get(how, "none")}
     if not node.dims:
         flat = [node.reshape(v, 1) for v in (node.x, index, source)]
@@ -206,29 +206,29 @@ def slice_scatter(node: PytorchNode) -> Value:
     """A copy in which a slice is another tensor."""
     dim = node.dim()
     size, step = node.dims[dim], node.integer("step", 1)
-    places = np.arange(size)[slice(node.get("start"), min(node.integer("end", _END), _END), step)]
-    return _replaced(node, dim, places, node.get("src"))
+    positions = np.arange(size)[slice(node.get("start"), min(node.integer("end", _END), _END), step)]
+    return _replaced(node, dim, positions, node.get("src"))
 
 
 def select_scatter(node: PytorchNode) -> Value:
     dim = node.dim()
-    places = np.array([node.integer("index") % node.dims[dim]])
-    return _replaced(node, dim, places, node.add("Unsqueeze", node.get("src"), node.ints(dim)))
+    positions = np.array([node.integer("index") % node.dims[dim]])
+    return _replaced(node, dim, positions, node.add("Unsqueeze", node.get("src"), node.ints(dim)))
 
 
-def _replaced(node: PytorchNode, dim: int, places: Array, source: Value) -> Value:
+def _replaced(node: PytorchNode, dim: int, positions: Array, source: Value) -> Value:
     source = node.cast(source)
-    if not places.size:
+    if not positions.size:
         return node.x
-    if places.size == node.dims[dim]:
+    if positions.size == node.dims[dim]:
         return source
-    first, last = int(places[0]), int(places[-1]) + 1
-    if last - first == places.size:
+    first, last = int(positions[0]), int(positions[-1]) + 1
+    if last - first == positions.size:
         ends = [node.slice(node.x, [a], [b], [dim]) for a, b in ((0, first), (last, node.dims[dim])) if a < b]
         return node.add("Concat", *(ends[:1] if first else []), source, *(ends[bool(first) :]), axis=dim)
     shape = [1] * len(node.dims)
-    shape[dim] = places.size
-    index = np.broadcast_to(places.reshape(shape), node.builder.dims(source)).astype(np.int64)
+    shape[dim] = positions.size
+    index = np.broadcast_to(positions.reshape(shape), node.builder.dims(source)).astype(np.int64)
     return node.add("ScatterElements", node.x, np.ascontiguousarray(index), source, axis=dim)
 
 
@@ -248,16 +248,16 @@ def index_put(node: PytorchNode) -> Value:
         return masked
     picked = _Indices(node)
     front = node.add("Transpose", node.x, perm=picked.order)
-    places = picked.joined()
+    positions = picked.joined()
     values = node.cast(node.get("values"))
     rest = [node.dims[a] for a in picked.order[len(picked.axes) :]]
-    where = list(node.builder.dims(places)[:-1])
+    where = list(node.builder.dims(positions)[:-1])
     # values broadcast against the result of indexing, whose indexed axes may stand behind others
     order = picked.back(len(where))
     full = [(where + rest)[i] for i in order]
     spread = node.add("Transpose", node.add("Expand", values, node.ints(*full)), perm=list(np.argsort(order)))
     mode = "add" if node.flag("accumulate") else "none"
-    y = node.add("ScatterND", front, places, spread, reduction=mode)
+    y = node.add("ScatterND", front, positions, spread, reduction=mode)
     return node.add("Transpose", y, perm=list(np.argsort(picked.order)))
 
 

@@ -139,14 +139,14 @@ class _ExportReader:
         return tuple(d if isinstance(d, int) else str(d) for d in tensor.shape), kind
 
     def call(self, node: Any) -> PytorchCall:
-        found = node.meta.get("val")
-        several = isinstance(found, list | tuple)
+        meta = node.meta.get("val")
+        several = isinstance(meta, list | tuple)
         if several:
             picks = {user.args[1]: user.name for user in node.users if user.target is operator.getitem}
-            results = [picks.get(i, "") for i in range(len(found))]
+            results = [picks.get(i, "") for i in range(len(meta))]
         else:
             results = [node.name]
-        first = found[0] if several and found else found
+        first = meta[0] if several and meta else meta
         shape, kind = self.described(first) if self.torch.is_tensor(first) else (("unknown",), "")
         return PytorchCall(operator_name(str(node.target)), node.name, self.arguments(node), results, shape, kind)
 

@@ -15,7 +15,7 @@ from tenon.decompositions.layers import adaptive_pool, group_norm, sampled
 from tenon.decompositions.onnx_operator import decomposed
 from tenon.decompositions.recurrent_layers import CUDNN, Direction, run
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.pytorch.node import PytorchNode
 from tenon.ir.graph import Value
 
@@ -111,7 +111,7 @@ def _repeated(node: PytorchNode, x: Value, axis: int, times: int) -> Value:
 
 
 # ------------------------------------------------------------------------------------------ norms
-def batch_norm(node: PytorchNode) -> Made:
+def batch_norm(node: PytorchNode) -> Outputs:
     ones = np.ones(node.dims[1], node.numpy)
     mean, variance = node.get("running_mean"), node.get("running_var")
     if mean is None or variance is None or node.flag("training"):
@@ -128,7 +128,7 @@ def batch_norm(node: PytorchNode) -> Made:
     return y if node.name == "batch_norm" else [y]
 
 
-def layer_norm(node: PytorchNode) -> Made:
+def layer_norm(node: PytorchNode) -> Outputs:
     shape = tuple(int(d) for d in node.get("normalized_shape"))
     weight = node.get("weight", np.ones(shape, node.numpy))
     y = node.add(
@@ -146,7 +146,7 @@ def rms_norm(node: PytorchNode) -> Value:
     return y if node.get("weight") is None else node.add("Mul", y, node.get("weight"))
 
 
-def groups_norm(node: PytorchNode) -> Made:
+def groups_norm(node: PytorchNode) -> Outputs:
     groups = node.integer("num_groups", node.integer("group", 1))
     y = group_norm(node, node.x, groups, node.get("weight"), node.get("bias"), node.number("eps", 1e-5))
     return y if node.name == "group_norm" else [y]
@@ -162,7 +162,7 @@ def instance_norm(node: PytorchNode) -> Value:
 
 
 # ---------------------------------------------------------------------------------------- pooling
-def max_pool(node: PytorchNode) -> Made:
+def max_pool(node: PytorchNode) -> Outputs:
     """With the place of each maximum in its plane, where that is read."""
     rank = int(node.name.split("pool")[1][0])
     window = _window(node, rank) | {"dilations": node.per_axis("dilation", rank)}
@@ -173,8 +173,8 @@ def max_pool(node: PytorchNode) -> Made:
         return [_unbatched(node, node.add("MaxPool", x, **window), single)]
     y, where = node.builder.adds("MaxPoolWithIndices", 2, x, **window)
     plane = math.prod(node.builder.dims(x)[2:])
-    places = node.add("Mod", where, np.array(plane, np.int64), fmod=0)
-    return [_unbatched(node, y, single), _unbatched(node, places, single)]
+    indices = node.add("Mod", where, np.array(plane, np.int64), fmod=0)
+    return [_unbatched(node, y, single), _unbatched(node, indices, single)]
 
 
 def average_pool(node: PytorchNode) -> Value:
@@ -212,7 +212,7 @@ def _unbatched(node: PytorchNode, y: Value, single: bool) -> Value:
     return node.add("Squeeze", y, node.ints(0)) if single else y
 
 
-def adaptive(node: PytorchNode) -> Made:
+def adaptive(node: PytorchNode) -> Outputs:
     rank = int(node.name.split("pool")[1][0])
     x, single = _batched(node, rank)
     if 1 in node.read and "max" in node.name:
@@ -302,9 +302,9 @@ def recurrent(kind: str, activation: str = "") -> Callable[[PytorchNode], Sequen
             x = node.add("Unsqueeze", x, node.ints(1))
             states = [node.add("Unsqueeze", state, node.ints(1)) for state in states]
         options = {"activations": (activation,) * sides} if activation else {}
-        found = run(node, kind, x, layers, CUDNN[kind], states, **options)
-        y = node.add("Transpose", found.outputs, perm=(1, 0, 2)) if swap else found.outputs
-        results = [y, *found.states]
+        result = run(node, kind, x, layers, CUDNN[kind], states, **options)
+        y = node.add("Transpose", result.outputs, perm=(1, 0, 2)) if swap else result.outputs
+        results = [y, *result.states]
         return [node.add("Squeeze", r, node.ints(1)) for r in results] if single else results
 
     return made

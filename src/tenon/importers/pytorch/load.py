@@ -96,8 +96,8 @@ class _ArchiveReader:
                 self.program.constants[argument["name"]] = self.tensor(target)
 
     def described(self, graph: Mapping[str, Any], name: str) -> tuple[Shape, str]:
-        found = graph["tensor_values"][name]
-        return [_extent(size) for size in found["sizes"]], KINDS.get(found["dtype"], "unknown")
+        meta = graph["tensor_values"][name]
+        return [_extent(size) for size in meta["sizes"]], KINDS.get(meta["dtype"], "unknown")
 
     def tensor(self, name: str) -> Callable[[], Array]:
         def read() -> Array:

@@ -46,8 +46,8 @@ class PytorchNode(NodeContext):
     def x(self) -> Value:
         for name in ("self", "input", "x"):
             if isinstance(self.attributes.get(name), Value):
-                found: Value = self.attributes[name]
-                return found
+                value: Value = self.attributes[name]
+                return value
         raise RefusedError("its operand is not a tensor")
 
     def dim(self, name: str = "dim", default: int = 0) -> int:
@@ -79,10 +79,10 @@ class PytorchNode(NodeContext):
 
     def operand(self, name: str, like: np.dtype[Any] | None = None) -> Value:
         """A tensor, or a number, in the element type of the result or in the one given."""
-        found = self.attributes.get(name)
-        if isinstance(found, Value):
-            return self.cast(found, like)
-        value = self.value(self.full(found, like))
+        argument = self.attributes.get(name)
+        if isinstance(argument, Value):
+            return self.cast(argument, like)
+        value = self.value(self.full(argument, like))
         assert value is not None
         return value
 

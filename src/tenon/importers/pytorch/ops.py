@@ -8,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.pytorch import arithmetic as a
 from tenon.importers.pytorch import data_movement as m
 from tenon.importers.pytorch import layers as n
 from tenon.importers.pytorch.node import PytorchNode, kept, simple
 from tenon.ir.graph import Value
 
-Spell = Callable[[PytorchNode], Made]
+Spell = Callable[[PytorchNode], Outputs]
 
 
 def _same(node: PytorchNode) -> Value:
     return node.x
 
 
-def _dropout(node: PytorchNode) -> Made:
+def _dropout(node: PytorchNode) -> Outputs:
     if node.flag("train") and node.number("p"):
         raise RefusedError("it drops elements", "call eval() on the module before exporting")
     return [node.x] if node.name == "native_dropout" else node.x
 
 
-def _all(spell: Spell, names: str) -> dict[str, Spell]:
-    return dict.fromkeys(names.split(), spell)
+def _all(function: Spell, names: str) -> dict[str, Spell]:
+    return dict.fromkeys(names.split(), function)
 
 
 LAYERS: dict[str, Spell] = {

@@ -59,8 +59,8 @@ class _CallImporter:
                 raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
             read = [i for i, result in enumerate(call.results) if result]
             shape = tuple(int(d) for d in call.shape)
-            found = OPERATORS[name](PytorchNode(self.builder, name, arguments, (shape, call.kind), read))
-            for result, value in zip(call.results, [found] if isinstance(found, Value) else found, strict=False):
+            outputs = OPERATORS[name](PytorchNode(self.builder, name, arguments, (shape, call.kind), read))
+            for result, value in zip(call.results, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
                 if result:
                     self.builder[result] = value
             operand = next(_refs(call.arguments.values()), "")

@@ -15,7 +15,7 @@ from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.decompositions.nms import suppressed
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, NodeContext
+from tenon.graph_builder.node_context import NodeContext, Outputs
 from tenon.ir.graph import Array, Value
 
 
@@ -58,8 +58,8 @@ class TensorflowFamilyNode(NodeContext):
         return sorted({a % rank for a in axes})
 
 
-_Made = TypeVar("_Made")
-OperatorFunction = Callable[[TensorflowFamilyNode], Made]
+_Row = TypeVar("_Row")
+OperatorFunction = Callable[[TensorflowFamilyNode], Outputs]
 
 
 def one(op: str, **attributes: object) -> OperatorFunction:
@@ -75,21 +75,21 @@ def with_ints(op: str) -> OperatorFunction:
     return lambda node: node.builder.add(op, node.x, node.builder.ints(*node.constant_integers(1)))
 
 
-def each(make: Callable[[str], _Made], pairs: str) -> dict[str, _Made]:
+def each(make: Callable[[str], _Row], pairs: str) -> dict[str, _Row]:
     """A table of what ``make`` makes of the second word of each "theirs:ours"."""
     return {theirs: make(ours) for theirs, ours in (pair.split(":") for pair in pairs.split())}
 
 
 # --------------------------------------------------------------------------------------------------- arithmetic
-def _not_equal(node: TensorflowFamilyNode) -> Made:
+def _not_equal(node: TensorflowFamilyNode) -> Outputs:
     return node.builder.add("Not", node.builder.add("Equal", node.input(0), node.input(1)))
 
 
-def _squared_difference(node: TensorflowFamilyNode) -> Made:
+def _squared_difference(node: TensorflowFamilyNode) -> Outputs:
     return node.builder.square(node.builder.add("Sub", node.input(0), node.input(1)))
 
 
-def _select(node: TensorflowFamilyNode, *, rows: bool) -> Made:
+def _select(node: TensorflowFamilyNode, *, rows: bool) -> Outputs:
     """``rows``: a vector chooses whole rows."""
     condition, x, y = node.stored(0), node.input(1), node.input(2)
     rank = node.builder.type(x).rank
@@ -98,29 +98,29 @@ def _select(node: TensorflowFamilyNode, *, rows: bool) -> Made:
     return node.builder.add("Where", condition, x, y)
 
 
-def matmul(node: TensorflowFamilyNode) -> Made:
+def matmul(node: TensorflowFamilyNode) -> Outputs:
     operands = []
     for k, names in ((0, ("transpose_a", "adj_x")), (1, ("transpose_b", "adj_y"))):
         x = node.input(k)
         rank = node.builder.type(x).rank
-        turned = any(node.flag(name) for name in names)
-        operands.append(node.builder.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turned else x)
+        transposed = any(node.flag(name) for name in names)
+        operands.append(node.builder.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if transposed else x)
     flat = all(node.builder.type(x).rank == 2 for x in operands)
     return node.builder.add("Gemm" if flat else "MatMul", *operands)
 
 
-def lrn(node: TensorflowFamilyNode, radius: int) -> Made:
+def lrn(node: TensorflowFamilyNode, radius: int) -> Outputs:
     size, builder = 2 * radius + 1, node.builder
     alpha, beta, bias = node.number("alpha", 1), node.number("beta", 0.5), node.number("bias", 1)
     return builder.last(builder.add("LRN", builder.first(node.x), size=size, alpha=alpha * size, beta=beta, bias=bias))
 
 
-def fake_quant(node: TensorflowFamilyNode, low: float, high: float) -> Made:
+def fake_quant(node: TensorflowFamilyNode, low: float, high: float) -> Outputs:
     return node.builder.fake_quant(node.x, low, high, node.integer("num_bits", 8), narrow=node.flag("narrow_range"))
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
-def _part(node: TensorflowFamilyNode) -> Made:
+def _part(node: TensorflowFamilyNode) -> Outputs:
     """From where, and how much; -1 is all the rest."""
     x, starts, sizes = node.x, node.constant_integers(1), node.constant_integers(2)
     dims = node.builder.dims(x)
@@ -128,7 +128,7 @@ def _part(node: TensorflowFamilyNode) -> Made:
     return node.builder.slice(x, starts, ends, range(len(dims)))
 
 
-def _strided_slice(node: TensorflowFamilyNode) -> Made:
+def _strided_slice(node: TensorflowFamilyNode) -> Outputs:
     masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     begin, end = node.constant_integers(1), node.constant_integers(2)
     if node.flag("offset"):  # ends are counted from where the slices begin
@@ -136,12 +136,12 @@ def _strided_slice(node: TensorflowFamilyNode) -> Made:
     return node.builder.strided_slice(node.x, begin, end, node.constant_integers(3), masks)
 
 
-def split(node: TensorflowFamilyNode, count: int) -> Made:
+def split(node: TensorflowFamilyNode, count: int) -> Outputs:
     (axis,), x = node.constant_integers(0), node.input(1)
     return node.builder.split(x, [node.builder.dims(x)[axis] // count] * count, axis)
 
 
-def _one_hot(node: TensorflowFamilyNode) -> Made:
+def _one_hot(node: TensorflowFamilyNode) -> Outputs:
     builder = node.builder
     values = builder.add("Concat", builder.reshape(node.input(3), (1,)), builder.reshape(node.input(2), (1,)), axis=0)
     return builder.add(
@@ -156,32 +156,32 @@ def reduce(kind: str) -> OperatorFunction:
 
 
 def reduce_truth(kind: str) -> OperatorFunction:
-    def spell(node: TensorflowFamilyNode) -> Made:
+    def function(node: TensorflowFamilyNode) -> Outputs:
         y = node.builder.reduce(kind, node.builder.add("Cast", node.x, to="i32"), node.along(), node.flag("keep_dims"))
         return node.builder.add("Cast", y, to="bool")
 
-    return spell
+    return function
 
 
 def accumulated(op: str) -> OperatorFunction:
-    def spell(node: TensorflowFamilyNode) -> Made:
+    def function(node: TensorflowFamilyNode) -> Outputs:
         flags = {name: int(node.flag(name)) for name in ("exclusive", "reverse")}
         return node.builder.add(op, node.x, node.builder.ints(*node.constant_integers(1)), **flags)
 
-    return spell
+    return function
 
 
 def segments(how: str) -> OperatorFunction:
     """The numbers of the segments are constants, or how many there are is an operand."""
 
-    def spell(node: TensorflowFamilyNode) -> Made:
+    def function(node: TensorflowFamilyNode) -> Outputs:
         count = node.constant_integers(2)[0] if node.count > 2 else int(node.constant_input(1).max(initial=-1)) + 1
         return elements.segments(node.builder, node.x, node.stored(1), count, how)
 
-    return spell
+    return function
 
 
-def suppression(node: TensorflowFamilyNode, *, scores_too: bool) -> Made:
+def suppression(node: TensorflowFamilyNode, *, scores_too: bool) -> Outputs:
     """The numbers of the boxes that stay (and their scores), as many rows as asked for, and how many count."""
     if scores_too and node.constant_input(5).item() != 0:
         raise RefusedError("scores that fade with the overlap are not supported")
@@ -197,12 +197,12 @@ def main_only(node: TensorflowFamilyNode, k: int) -> None:
         raise RefusedError("only main diagonals are supported")
 
 
-def set_diagonal(node: TensorflowFamilyNode) -> Made:
+def set_diagonal(node: TensorflowFamilyNode) -> Outputs:
     main_only(node, 2)
     return elements.set_diagonal(node.builder, node.x, node.input(1))
 
 
-def matrix_diagonal(node: TensorflowFamilyNode) -> Made:
+def matrix_diagonal(node: TensorflowFamilyNode) -> Outputs:
     main_only(node, 1)
     n = node.builder.dims(node.x)[-1]
     if any(node.constant_integers(k)[0] not in (-1, n) for k in (2, 3) if node.count > k):
@@ -211,16 +211,16 @@ def matrix_diagonal(node: TensorflowFamilyNode) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------------- constants
-def _broadcast_args(node: TensorflowFamilyNode) -> Made:
+def _broadcast_args(node: TensorflowFamilyNode) -> Outputs:
     shape = np.broadcast_shapes(tuple(node.constant_integers(0)), tuple(node.constant_integers(1)))
     return node.builder.constant(np.array(shape, node.constant_input(0).dtype), "shape")
 
 
-def _rank(node: TensorflowFamilyNode) -> Made:
+def _rank(node: TensorflowFamilyNode) -> Outputs:
     return node.builder.constant(np.array(node.builder.type(node.stored(0)).rank, np.int32), "rank")
 
 
-def _fill(node: TensorflowFamilyNode) -> Made:
+def _fill(node: TensorflowFamilyNode) -> Outputs:
     dims, value = node.constant_integers(0), node.input(1)
     if value.data is not None and value.data.size == 1:
         return node.builder.constant(np.broadcast_to(value.data.reshape(()), tuple(dims)), "filled")
@@ -230,11 +230,11 @@ def _fill(node: TensorflowFamilyNode) -> Made:
 def like(number: int) -> OperatorFunction:
     """A constant of the operand's shape."""
 
-    def spell(node: TensorflowFamilyNode) -> Made:
+    def function(node: TensorflowFamilyNode) -> Outputs:
         type = node.builder.type(node.x)
         return node.builder.constant(np.broadcast_to(np.array(number, type.dtype.numpy), type.dims), "filled")
 
-    return spell
+    return function
 
 
 SHARED: dict[str, OperatorFunction] = {

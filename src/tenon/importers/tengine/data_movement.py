@@ -10,7 +10,7 @@ import numpy as np
 from tenon.decompositions.caffe_family import cut
 from tenon.decompositions.layers import affine_grid, sampled
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tengine.node import TengineNode
 from tenon.ir.graph import Value
 
@@ -78,7 +78,7 @@ def swap_axis(node: TengineNode) -> Value:
     return node.add("Transpose", node.x, perm=order)
 
 
-def slice(node: TengineNode) -> Made:
+def slice(node: TengineNode) -> Outputs:
     p, dims = node.attributes, node.dims
     if p["iscaffe"]:
         return cut(node, node.x, node.along(), [int(n) for n in p["points"]], len(node.record.outputs))
@@ -97,7 +97,7 @@ def strided_slice(node: TengineNode) -> Value:
     return node.slice(node.x, begin, ends, range(len(axes)), [s or 1 for s in step])
 
 
-def split(node: TengineNode) -> Made:
+def split(node: TengineNode) -> Outputs:
     """Without sizes, copies (Caffe's Split) or equal parts."""
     count, sizes = len(node.record.outputs), [int(n) for n in node.attributes["sizes"]]
     if node.attributes["flags"] & 0xFF and not sizes:
@@ -193,10 +193,10 @@ def reverse(node: TengineNode) -> Value:
 
 def sparse_to_dense(node: TengineNode) -> Value:
     """Inputs: places [n] or [n, rank], the shape, and a value for each place or for all."""
-    shape, places = node.constant_integers(1), node.dims
+    shape, indices = node.constant_integers(1), node.dims
     if any(d < 1 for d in shape) or math.prod(shape) > 1 << 24:
         raise RefusedError(f"the shape {shape} is impossible")
-    at = node.add("Cast", node.reshape(node.x, -1, places[-1] if len(places) > 1 else 1), to="i64")
+    at = node.add("Cast", node.reshape(node.x, -1, indices[-1] if len(indices) > 1 else 1), to="i64")
     values = node.add("Expand", node.reshape(node.input(2), -1), node.ints(node.builder.dims(at)[0]))
     dense = np.full(shape, node.attributes["default"], node.builder.type(values).dtype.numpy)
     return node.add("ScatterND", dense, at, values)

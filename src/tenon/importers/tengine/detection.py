@@ -13,7 +13,7 @@ import numpy as np
 from tenon.decompositions.layers import region_head
 from tenon.decompositions.prior_boxes import PriorGrid, prior_boxes, sizes, within
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tengine.node import LayerRow, TengineNode
 from tenon.ir.graph import Value
 
@@ -24,9 +24,9 @@ def prior_box(node: TengineNode) -> Value:
     if p["img_h"] and p["img_w"]:
         image_h, image_w = p["img_h"], p["img_w"]
     step_h, step_w = (p["step_h"], p["step_w"]) if p["step_h"] and p["step_w"] else (image_h / h, image_w / w)
-    places = PriorGrid((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
+    positions = PriorGrid((h, w), (image_h, image_w), (step_h, step_w), p["offset"])
     boxes = prior_boxes(
-        places, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
+        positions, sizes(p["min_size"], p["max_size"], p["ratios"], p["flip"]), p["variance"], bool(p["clip"])
     )
     return node.builder.constant(boxes.reshape(1, 2, -1, 1), "priors")
 
@@ -51,10 +51,10 @@ def detection_output(node: TengineNode) -> Value:
     )
 
 
-def post_process(node: TengineNode) -> Made:
+def post_process(node: TengineNode) -> Outputs:
     """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
-    p, turned = node.attributes, node.dims[-1] != 4
-    boxes, scores = (node.add("Transpose", v, perm=(0, 2, 1)) if turned else v for v in (node.x, node.input(1)))
+    p, transposed = node.attributes, node.dims[-1] != 4
+    boxes, scores = (node.add("Transpose", v, perm=(0, 2, 1)) if transposed else v for v in (node.x, node.input(1)))
     made = node.builder.adds(
         "DetectionPostProcess",
         4,
@@ -68,7 +68,7 @@ def post_process(node: TengineNode) -> Made:
         iou_threshold=p["iou"],
         scales=p["scales"],
     )
-    return [node.add("Transpose", made[0], perm=(0, 2, 1)) if turned else made[0], *made[1:]]
+    return [node.add("Transpose", made[0], perm=(0, 2, 1)) if transposed else made[0], *made[1:]]
 
 
 def region(node: TengineNode) -> Value:
@@ -101,25 +101,25 @@ def _regions(node: TengineNode) -> Value:
     return node.reshape(node.input(1), -1, 4)
 
 
-def _of_first_picture(node: TengineNode) -> Value:
+def _of_first_image(node: TengineNode) -> Value:
     return node.add("Pad", _regions(node), node.ints(0, 1, 0, 0), 0.0)
 
 
 def roi_pooling(node: TengineNode) -> Value:
     shape = (node.attributes["rows"], node.attributes["columns"])
     return node.add(
-        "MaxRoiPool", node.x, _of_first_picture(node), pooled_shape=shape, spatial_scale=node.attributes["scale"]
+        "MaxRoiPool", node.x, _of_first_image(node), pooled_shape=shape, spatial_scale=node.attributes["scale"]
     )
 
 
 def roi_align(node: TengineNode) -> Value:
     regions = _regions(node)
-    picture = np.zeros(node.builder.dims(regions)[0], np.int64)
+    image_size = np.zeros(node.builder.dims(regions)[0], np.int64)
     return node.add(
         "RoiAlign",
         node.x,
         regions,
-        picture,
+        image_size,
         output_height=node.attributes["rows"],
         output_width=node.attributes["columns"],
         spatial_scale=node.attributes["scale"],
@@ -136,7 +136,7 @@ def position_sensitive(node: TengineNode) -> Value:
     return node.add(
         "PsRoiPool",
         node.x,
-        _of_first_picture(node),
+        _of_first_image(node),
         output_dim=output,
         group_size=size,
         spatial_scale=node.attributes["scale"],

@@ -14,7 +14,7 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.ir.graph import Array
 
-MOST = 1 << 20
+MAX_ELEMENTS = 1 << 20
 """Elements of a vector of tables; real files have a few hundred."""
 
 DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}
@@ -63,7 +63,7 @@ class TengineReader:
         if at == 0:
             return []
         (count,) = self.integers(at, 1)
-        if not 0 <= count <= min(MOST, len(self.data) // 4):
+        if not 0 <= count <= min(MAX_ELEMENTS, len(self.data) // 4):
             raise FormatError(f"a list of {count} elements; the file is truncated or damaged")
         return list(self.words(at + 4, count * width, kind))
 
@@ -104,10 +104,10 @@ def read(data: bytes) -> TengineNetwork:
     reader = TengineReader(data)
     (root,) = reader.integers(8, 1)
     _, _, graphs, _ = reader.integers(root, 4)
-    found = reader.numbers(graphs)
-    if len(found) != 1:
-        raise FormatError(f"it holds {len(found)} graphs; only files of one can be read")
-    _, layout, _, ins, outs, nodes, tensors, buffers, _ = reader.integers(found[0], 9)
+    graph_offsets = reader.numbers(graphs)
+    if len(graph_offsets) != 1:
+        raise FormatError(f"it holds {len(graph_offsets)} graphs; only files of one can be read")
+    _, layout, _, ins, outs, nodes, tensors, buffers, _ = reader.integers(graph_offsets[0], 9)
     stores = [reader.integers(at, 2) for at in reader.numbers(buffers)]
     return TengineNetwork(
         reader,

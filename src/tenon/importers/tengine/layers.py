@@ -14,7 +14,7 @@ from tenon.decompositions import caffe_family as family
 from tenon.decompositions.channels_last import same_padding
 from tenon.decompositions.layers import batch_to_space, space_to_batch
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made, same, simple
+from tenon.graph_builder.node_context import Outputs, same, simple
 from tenon.importers.tengine import data_movement, detection, recurrent
 from tenon.importers.tengine.node import LayerRow, TengineNode
 from tenon.ir.graph import Value
@@ -91,7 +91,7 @@ def lrn(node: TengineNode) -> Value:
 
 def normalize(node: TengineNode) -> Value:
     """Every place (or the whole picture) made one long, times a scale per channel."""
-    y = family.of_length_one(node, node.x, (1, 2, 3) if node.attributes["across_spatial"] else (1,), 1e-10)
+    y = family.l2_normalised(node, node.x, (1, 2, 3) if node.attributes["across_spatial"] else (1,), 1e-10)
     return node.add("Mul", y, node.spread(1, 1))
 
 
@@ -193,9 +193,9 @@ def hard_swish(node: TengineNode) -> Value:
 
 
 # ---------------------------------------------------------------------------------------------- others
-def top_k(node: TengineNode) -> Made:
-    values, places = node.builder.adds("TopK", 2, node.x, node.ints(node.attributes["k"]), axis=-1)
-    return [values, node.add("Cast", places, to="i32")]
+def top_k(node: TengineNode) -> Outputs:
+    values, indices = node.builder.adds("TopK", 2, node.x, node.ints(node.attributes["k"]), axis=-1)
+    return [values, node.add("Cast", indices, to="i32")]
 
 
 def embedding(node: TengineNode) -> Value:
@@ -230,8 +230,8 @@ def comparison(node: TengineNode) -> Value:
     kind = node.attributes["type"]
     if not 0 <= kind < len(_COMPARISONS):
         raise RefusedError(f"type {kind} is not supported")
-    found = node.add(_COMPARISONS[kind] or "Equal", *node.matched())
-    return node.add("Cast", found if _COMPARISONS[kind] else node.add("Not", found), to="f32")
+    result = node.add(_COMPARISONS[kind] or "Equal", *node.matched())
+    return node.add("Cast", result if _COMPARISONS[kind] else node.add("Not", result), to="f32")
 
 
 def logical(node: TengineNode) -> Value:

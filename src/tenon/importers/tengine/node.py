@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.graph_builder.builder import GraphBuilder
-from tenon.graph_builder.node_context import Made, NodeContext
+from tenon.graph_builder.node_context import NodeContext, Outputs
 from tenon.importers.tengine.file import NodeRecord, TengineReader
 from tenon.ir.graph import Value
 
@@ -41,7 +41,7 @@ class TengineNode(NodeContext):
         return self.inputs[0], self.inputs[1]
 
 
-LayerRow = tuple[str, str, Callable[[TengineNode], Made]]
+LayerRow = tuple[str, str, Callable[[TengineNode], Outputs]]
 """The name of an operator, its parameters in the file's order, and what it becomes."""
 
 
@@ -51,15 +51,15 @@ def _parameters(reader: TengineReader, node: NodeRecord, fields: Sequence[str]) 
 
     Parameters that a file of an old version lacks read as 0.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     at = node.at
     for i, field in enumerate(fields):
         name, _, kind = field.partition(":")
         inside = at and at + 4 * i + 4 <= node.end
         if kind in ("I", "F", "A"):
             offset = reader.integers(at + 4 * i, 1)[0] if inside else 0
-            found[name] = reader.vector(offset, "i" if kind == "I" else "f", 4 if kind == "A" else 1)
+            values[name] = reader.vector(offset, "i" if kind == "I" else "f", 4 if kind == "A" else 1)
         else:
-            word = reader.words(at + 4 * i, 1, kind or "i")[0] if inside else 0
-            found[name] = word if kind != "f" or math.isfinite(word) else 0.0
-    return found
+            value = reader.words(at + 4 * i, 1, kind or "i")[0] if inside else 0
+            values[name] = value if kind != "f" or math.isfinite(value) else 0.0
+    return values

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.decompositions.recurrent_layers import GATES, unrolled
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tengine.node import LayerRow, TengineNode
 from tenon.ir.graph import Value
 
@@ -45,14 +45,14 @@ def _run(node: TengineNode, kind: str, **attributes: int) -> Sequence[Value]:
     return unrolled(node.builder, kind, given, hidden_size=hidden, direction=direction, **attributes)
 
 
-def lstm(node: TengineNode) -> Made:
+def lstm(node: TengineNode) -> Outputs:
     """All outputs [T, D, N, H] and the last states, hidden and cell."""
     if node.attributes["mxnet_flag"]:
         raise RefusedError("the weights of MXNet's LSTM are not supported", "import the MXNet model itself")
     return _run(node, "LSTM")
 
 
-def gru(node: TengineNode) -> Made:
+def gru(node: TengineNode) -> Outputs:
     """The reset gate applies to the product with the state.  Without a first state, the hidden gate's two biases are
     added outside of it: so Tengine computes."""
     if node.attributes["mxnet_flag"]:
@@ -66,7 +66,7 @@ def gru(node: TengineNode) -> Made:
     return _run(node, "GRU", linear_before_reset=1)
 
 
-def rnn(node: TengineNode) -> Made:
+def rnn(node: TengineNode) -> Outputs:
     """Of one matrix for input and state: the last ``output_len`` outputs [L, N, H]."""
     if len(node.dims_of(1)) == 3:
         return _run(node, "RNN")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tenon.decompositions.recurrent_layers import LONGEST
+from tenon.decompositions.recurrent_layers import MAX_STEPS
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Value
 
@@ -40,11 +40,11 @@ def _lstm(node: TensorflowNode, sums: Value, memory: Value, first: int) -> dict[
     after = builder.add("Add", builder.add("Mul", f, memory), builder.add("Mul", i, new))
     limit = node.number("cell_clip", 0.0 if node.node.op == "BlockLSTMV2" else 3.0)
     after = builder.clip(after, -limit, limit) if limit > 0 else after
-    o, said = gate("o", 2, after), builder.add("Tanh", after)
-    return dict(zip(PARTS, (i, after, f, o, new, said, builder.add("Mul", o, said)), strict=True))
+    o, squashed = gate("o", 2, after), builder.add("Tanh", after)
+    return dict(zip(PARTS, (i, after, f, o, new, squashed, builder.add("Mul", o, squashed)), strict=True))
 
 
-def lstm_cell(node: TensorflowNode) -> Made:
+def lstm_cell(node: TensorflowNode) -> Outputs:
     """Operands: x, memory, output before, weights [I + H, 4 H], three peepholes, bias."""
     builder = node.builder
     joined = builder.add("Concat", node.input(0), node.input(2), axis=1)
@@ -52,30 +52,30 @@ def lstm_cell(node: TensorflowNode) -> Made:
     return [made[name] for name in PARTS]
 
 
-def block_lstm(node: TensorflowNode) -> Made:
+def block_lstm(node: TensorflowNode) -> Outputs:
     """Operands: how many steps count, x [T, B, I], memory, output before, weights, three peepholes, bias."""
     builder, x = node.builder, node.input(1)
     steps, batch, inputs = builder.dims(x)
     count = min(int(node.constant_input(0).item()), steps)
     memory, output = node.input(2), node.input(3)
     size = builder.dims(memory)[-1]
-    if not 0 < count <= LONGEST:
-        raise RefusedError(f"runs over {count} steps; at most {LONGEST} are unrolled")
+    if not 0 < count <= MAX_STEPS:
+        raise RefusedError(f"runs over {count} steps; at most {MAX_STEPS} are unrolled")
     w, r = builder.split(node.input(4), [inputs, size], 0)
     rows = builder.add("Gemm", builder.reshape(x, (steps * batch, inputs)), w, node.input(8))
-    found: list[dict[str, Value]] = []
+    parts_by_step: list[dict[str, Value]] = []
     for t in range(count):
         own = builder.slice(rows, [t * batch], [(t + 1) * batch], [0])
-        found.append(_lstm(node, builder.add("Gemm", output, r, own), memory, 5))
-        memory, output = found[-1]["cs"], found[-1]["h"]
+        parts_by_step.append(_lstm(node, builder.add("Gemm", output, r, own), memory, 5))
+        memory, output = parts_by_step[-1]["cs"], parts_by_step[-1]["h"]
     rest = steps - count
     zeros = np.zeros((rest, batch, size), builder.type(x).dtype.numpy)
     blank = [builder.constant(zeros, "zeros")] if rest else []
-    made = [builder.pack([step[name] for step in found], 0) for name in PARTS]
+    made = [builder.pack([step[name] for step in parts_by_step], 0) for name in PARTS]
     return [builder.add("Concat", part, *blank, axis=0) if blank else part for part in made]
 
 
-def gru_cell(node: TensorflowNode) -> Made:
+def gru_cell(node: TensorflowNode) -> Outputs:
     """Operands: x, output before, weights of reset and update gate and of the candidate, their biases."""
     builder, x, h = node.builder, node.input(0), node.input(1)
     size = builder.dims(h)[-1]
@@ -87,7 +87,7 @@ def gru_cell(node: TensorflowNode) -> Made:
     return [r, u, c, builder.add("Add", builder.add("Mul", u, h), kept)]
 
 
-CELLS: dict[str, Callable[[TensorflowNode], Made]] = {
+CELLS: dict[str, Callable[[TensorflowNode], Outputs]] = {
     "LSTMBlockCell": lstm_cell,
     "BlockLSTM": block_lstm,
     "BlockLSTMV2": block_lstm,

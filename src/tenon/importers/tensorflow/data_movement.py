@@ -11,40 +11,40 @@ import numpy as np
 
 from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
 from tenon.importers.shared.tensorflow_family import each, one, two
 from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Value
 
-Spell = Callable[[TensorflowNode], Made]
+OperatorFunction = Callable[[TensorflowNode], Outputs]
 
 
 # --------------------------------------------------------------------------------------------------- scattering
-def _scattered(how: str) -> Spell:
+def _scattered(how: str) -> OperatorFunction:
     return lambda node: node.builder.add(
-        "ScatterND", node.x, elements.whole(node.builder, node.input(1)), node.input(2), reduction=how
+        "ScatterND", node.x, elements.as_i64(node.builder, node.input(1)), node.input(2), reduction=how
     )
 
 
-def _subtracted(node: TensorflowNode) -> Made:
+def _subtracted(node: TensorflowNode) -> Outputs:
     """Updates taken from what stands at their places."""
     builder = node.builder
-    places = builder.add("Cast", node.input(1), to="i64")
-    return builder.add("ScatterND", node.x, places, builder.add("Neg", node.input(2)), reduction="add")
+    indices = builder.add("Cast", node.input(1), to="i64")
+    return builder.add("ScatterND", node.x, indices, builder.add("Neg", node.input(2)), reduction="add")
 
 
-def _contrasted(node: TensorflowNode) -> Made:
+def _contrasted(node: TensorflowNode) -> Outputs:
     """Stretched about the mean of each channel of each picture."""
     builder, x = node.builder, node.x
     mean = builder.reduce("Mean", x, [-3, -2], keep=True)
     return builder.add("Add", builder.add("Mul", builder.add("Sub", x, mean), node.input(1)), mean)
 
 
-def _segment_extreme(how: str) -> Spell:
+def _segment_extreme(how: str) -> OperatorFunction:
     """As of segments in any order, but zeros where a segment has no rows."""
 
-    def spell(node: TensorflowNode) -> Made:
+    def function(node: TensorflowNode) -> Outputs:
         builder, numbers = node.builder, node.constant_input(1).ravel()
         count = int(numbers.max(initial=-1)) + 1
         made = elements.segments(builder, node.x, node.input(1), count, how)
@@ -54,10 +54,10 @@ def _segment_extreme(how: str) -> Spell:
         some = builder.constant(there.reshape(-1, *(1,) * (builder.type(made).rank - 1)), "some")
         return builder.add("Where", some, made, builder.number(0, made))
 
-    return spell
+    return function
 
 
-def _segment_mean(node: TensorflowNode) -> Made:
+def _segment_mean(node: TensorflowNode) -> Outputs:
     builder, numbers = node.builder, node.constant_input(1)
     count = np.maximum(np.bincount(numbers.ravel()), 1).astype(np.float32)
     total = elements.segments(builder, node.x, node.input(1), len(count), "sum")
@@ -65,7 +65,7 @@ def _segment_mean(node: TensorflowNode) -> Made:
     return builder.add("Mul", total, share)
 
 
-def _stitched(node: TensorflowNode) -> Made:
+def _stitched(node: TensorflowNode) -> Outputs:
     """Rows put together by their numbers, which are constants; of equal numbers the last counts."""
     builder, half = node.builder, node.count // 2
     numbers = [node.constant_input(k).ravel() for k in range(half)]
@@ -83,17 +83,17 @@ def _stitched(node: TensorflowNode) -> Made:
 
 
 # --------------------------------------------------------------------------------------------------- rearranging
-def _diagonal(node: TensorflowNode) -> Made:
+def _diagonal(node: TensorflowNode) -> Outputs:
     """The diagonals of matrices."""
     family.main_only(node, 1)
     builder, x = node.builder, node.x
     *outer, rows, columns = builder.dims(x)
     n = min(rows, columns)
-    places = builder.constant(np.arange(n) * (columns + 1), "places")
-    return builder.add("Gather", builder.reshape(x, (*outer, rows * columns)), places, axis=-1)
+    indices = builder.constant(np.arange(n) * (columns + 1), "places")
+    return builder.add("Gather", builder.reshape(x, (*outer, rows * columns)), indices, axis=-1)
 
 
-def _linspace(node: TensorflowNode) -> Made:
+def _linspace(node: TensorflowNode) -> Outputs:
     start, stop = (float(node.constant_input(k).item()) for k in (0, 1))
     (count,) = node.constant_integers(2)
     if not 0 < count < 1 << 24:
@@ -102,53 +102,53 @@ def _linspace(node: TensorflowNode) -> Made:
 
 
 # ----------------------------------------------------------------------------------------------------- functions
-def _with_one(first: str, second: str, *, after: bool) -> Spell:
+def _with_one(first: str, second: str, *, after: bool) -> OperatorFunction:
     """log(1 + x), exp(x) - 1 and the like: two steps, one of them with the number one."""
 
-    def spell(node: TensorflowNode) -> Made:
+    def function(node: TensorflowNode) -> Outputs:
         builder, x = node.builder, node.x
         x = builder.add(first, x) if after else builder.add(first, x, builder.number(1, x))
         return builder.add(second, x, builder.number(1, x)) if after else builder.add(second, x)
 
-    return spell
+    return function
 
 
-def _unless_zero(make: Callable[[TensorflowNode, Value, Value], Value], k: int) -> Spell:
+def _unless_zero(make: Callable[[TensorflowNode, Value, Value], Value], k: int) -> OperatorFunction:
     """Zero where operand ``k`` is zero, whatever the other is."""
 
-    def spell(node: TensorflowNode) -> Made:
+    def function(node: TensorflowNode) -> Outputs:
         builder, pair = node.builder, [node.input(0), node.input(1)]
         none = builder.add("Equal", pair[k], builder.number(0, pair[k]))
         pair[1] = builder.add("Where", none, builder.number(1, pair[1]), pair[1])
         return builder.add("Where", none, builder.number(0, pair[0]), make(node, *pair))
 
-    return spell
+    return function
 
 
-def _finite(node: TensorflowNode) -> Made:
+def _finite(node: TensorflowNode) -> Outputs:
     builder, x = node.builder, node.x
     return builder.add("Not", builder.add("Or", builder.add("IsNaN", x), builder.add("IsInf", x)))
 
 
-def _truncated_quotient(node: TensorflowNode) -> Made:
+def _truncated_quotient(node: TensorflowNode) -> Outputs:
     builder, y = node.builder, node.builder.add("Div", node.input(0), node.input(1))
     if not builder.type(y).dtype.is_float:
         return y
     return builder.add("Mul", builder.add("Sign", y), builder.add("Floor", builder.add("Abs", y)))
 
 
-def _half_of_squares(node: TensorflowNode) -> Made:
+def _half_of_squares(node: TensorflowNode) -> Outputs:
     builder, squares = node.builder, node.builder.square(node.x)
     total = builder.add("ReduceSum", squares, keepdims=0)
     return builder.add("Mul", total, builder.number(0.5, total))
 
 
-def _erfc(node: TensorflowNode) -> Made:
+def _erfc(node: TensorflowNode) -> Outputs:
     builder, x = node.builder, node.x
     return builder.add("Sub", builder.number(1, x), builder.add("Erf", x))
 
 
-ELEMENTS: dict[str, Spell] = {
+ELEMENTS: dict[str, OperatorFunction] = {
     # scattering
     **each(_scattered, "TensorScatterUpdate:none TensorScatterAdd:add TensorScatterMax:max TensorScatterMin:min"),
     **each(_segment_extreme, "SegmentMax:max SegmentMin:min"),

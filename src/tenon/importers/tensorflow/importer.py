@@ -18,13 +18,13 @@ from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import is_known
 from tenon.wire.protobuf import Message
 
-MOST_STEPS = 1024
+MAX_STEPS = 1024
 """Steps that a loop is unrolled to."""
 
-MOST_NODES = 200_000
+MAX_NODES = 200_000
 """Nodes that may be evaluated in all, with loops unrolled."""
 
-DEEPEST_CALLS = 32
+MAX_CALL_DEPTH = 32
 
 SOURCES = frozenset(
     {
@@ -70,7 +70,7 @@ class Dead:
 
 DEAD = Dead()
 
-Made = Value | TensorArray | TensorflowVariable | Dead
+NodeResult = Value | TensorArray | TensorflowVariable | Dead
 
 
 @dataclass
@@ -79,9 +79,9 @@ class TensorflowScope:
     loop being unrolled, ``calls`` counts how deep functions are nested."""
 
     nodes: dict[str, Message]
-    values: dict[str, Made] = field(default_factory=dict)
+    values: dict[str, NodeResult] = field(default_factory=dict)
     outer: TensorflowScope | None = None
-    merges: dict[str, Made] = field(default_factory=dict)
+    merges: dict[str, NodeResult] = field(default_factory=dict)
     calls: int = 0
 
     @property
@@ -115,7 +115,7 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
 
     A constant in a branch has no operands, and hangs on its branch by a control input alone.
     """
-    found: list[str] = []
+    outputs: list[str] = []
     todo, seen = control_inputs(node), set[str]()
     while todo:
         one = nodes.get(name := todo.pop())
@@ -125,11 +125,11 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
         for reference in data_inputs(one):
             maker = split_reference(reference)[0]
             if maker in nodes and nodes[maker].op in SWITCHES:
-                found.append(reference)
+                outputs.append(reference)
             else:
                 todo.append(maker)
         todo += control_inputs(one)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(outputs))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class TensorflowOperators:
     """What nodes mean: operators, control flow, and which Enters an Exit of a loop needs."""
 
     operators: Mapping[str, Callable[[TensorflowNode], Value | Sequence[Value]]]
-    control: Mapping[str, Callable[[TensorflowNode], Sequence[Made]]]
+    control: Mapping[str, Callable[[TensorflowNode], Sequence[NodeResult]]]
     entries: Callable[[Message, TensorflowScope], list[Message]]
 
 
@@ -150,7 +150,7 @@ class TensorflowImporter:
         self.builder, self.file, self.variables, self.vocabulary = builder, builder.file, variables, vocabulary
         self.builder.remember()
         self.functions = {f.signature.name: f for f in graph.library.function}
-        self.left = MOST_NODES
+        self.left = MAX_NODES
         self.conditional = any(node.op in SWITCHES for node in graph.node)
         self.refused: dict[str, str] = {}  # loops and conditions that were reported, and the nodes they are reported at
         self.top = TensorflowScope({node.name: node for node in graph.node})
@@ -234,10 +234,10 @@ class TensorflowImporter:
     def evaluate(self, node: Message, scope: TensorflowScope) -> None:
         """Add a node's results to the scope; what goes wrong is noted with the net."""
         tops = [node.name] if scope.main else []
-        made: Sequence[Made] = []
+        made: Sequence[NodeResult] = []
         self.left -= 1
         if self.left < 0:
-            problem = Problem(f"{node.name} ({node.op})", f"loops and functions come to more than {MOST_NODES} nodes")
+            problem = Problem(f"{node.name} ({node.op})", f"loops and functions come to more than {MAX_NODES} nodes")
             raise UnsupportedError(self.file.name, [problem])
         with self.builder.layer(node.name, node.op, *tops):
             made = self.results(node, scope)
@@ -254,27 +254,27 @@ class TensorflowImporter:
             return False
         return any(isinstance(node.scope.values.get(r), Dead) for r in self.needs(node.node, node.scope))
 
-    def named(self, reference: str, value: Made) -> Made:
+    def named(self, reference: str, value: NodeResult) -> NodeResult:
         if isinstance(value, Value):
             self.builder[reference] = value
             return self.builder.scope[reference]
         return value
 
-    def results(self, node: Message, scope: TensorflowScope) -> Sequence[Made]:
+    def results(self, node: Message, scope: TensorflowScope) -> Sequence[NodeResult]:
         layer = TensorflowNode(self, node, scope)
         if self.is_dead(layer):
             return [DEAD] * 8
         control = self.vocabulary.control.get(node.op)
         if control is not None:
             return control(layer)
-        spell = self.vocabulary.operators.get(node.op)
+        import_node = self.vocabulary.operators.get(node.op)
         values = [] if node.op in SOURCES else [layer.made(k) for k in range(layer.count)]
-        if spell is None:
+        if import_node is None:
             raise unknown(node.op, self.vocabulary.operators)
         if any(isinstance(v, Value) and not is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
-        found = spell(layer)
-        return [found] if isinstance(found, Value) else list(found)
+        made = import_node(layer)
+        return [made] if isinstance(made, Value) else list(made)
 
     def input(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
         """A new input of the graph; an unknown batch is one.  Raises ShapeError while other extents are unknown."""
@@ -300,8 +300,8 @@ class TensorflowNode(TensorflowFamilyNode):
 
     def message(self, name: AttributeName) -> Message:
         """An attribute as it stands in the file; an empty one where it does not."""
-        found: Message = self.node.attr.get(name) or SCHEMA.new("Attribute")
-        return found
+        message: Message = self.node.attr.get(name) or SCHEMA.new("Attribute")
+        return message
 
     def integers(self, name: AttributeName, default: Sequence[int] = ()) -> list[int]:
         return list(self.message(name).list.i)
@@ -321,7 +321,7 @@ class TensorflowNode(TensorflowFamilyNode):
     def dtype(self, name: str) -> DType:
         return element_type(self.message(name).type)
 
-    def made(self, k: int = 0) -> Made:
+    def made(self, k: int = 0) -> NodeResult:
         """Operand ``k``, whatever it is."""
         if k >= self.count:
             raise RefusedError(f"input {k} is missing")
@@ -343,10 +343,10 @@ class TensorflowNode(TensorflowFamilyNode):
         return value
 
     def items(self, k: int) -> TensorArray:
-        found = self.made(k)
-        if not isinstance(found, TensorArray):
+        made = self.made(k)
+        if not isinstance(made, TensorArray):
             raise RefusedError(f"input {k} is not a tensor array")
-        return found
+        return made
 
     def value_constant(self) -> Value:
         """The tensor of a Const."""

@@ -60,8 +60,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         else:
             graph, wanted, variables = SCHEMA.parse("GraphDef", file.data, file.name), [], {}
         builder = ChannelsLast(file, "", shapes, inputs, outputs)
-        words = TensorflowOperators(OPERATORS, CONTROL, entries)
-        return TensorflowImporter(builder, graph, variables, words).run(inputs or (), wanted)
+        operators = TensorflowOperators(OPERATORS, CONTROL, entries)
+        return TensorflowImporter(builder, graph, variables, operators).run(inputs or (), wanted)
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
     except RecursionError as error:

@@ -14,10 +14,10 @@ import numpy as np
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.tensorflow.importer import (
     DEAD,
-    DEEPEST_CALLS,
-    MOST_STEPS,
+    MAX_CALL_DEPTH,
+    MAX_STEPS,
     Dead,
-    Made,
+    NodeResult,
     TensorArray,
     TensorflowImporter,
     TensorflowNode,
@@ -36,18 +36,18 @@ _UNROLL = "only loops whose number of steps is known when compiling can be unrol
 class _OpenError(Exception):
     """A condition that is not known when compiling."""
 
-    def __init__(self, value: Made) -> None:
+    def __init__(self, value: NodeResult) -> None:
         super().__init__()
         self.value = value
 
 
-def _truth(value: Made) -> bool:
+def _truth(value: NodeResult) -> bool:
     if not isinstance(value, Value) or value.data is None or value.data.size != 1:
         raise _OpenError(value)
     return bool(value.data.item())
 
 
-def _refused(node: TensorflowNode, key: str, what: str, error: _OpenError) -> list[Made]:
+def _refused(node: TensorflowNode, key: str, what: str, error: _OpenError) -> list[NodeResult]:
     """Report a loop or a condition that is computed at run time, once for all the nodes that it needs.
 
     Raises RefusedError for the first of them; the others are left without results.
@@ -108,7 +108,7 @@ def entries(exit: Message, scope: TensorflowScope) -> list[Message]:
     return [n for n in enters if bytes(n.attr["frame_name"].s) == name]
 
 
-def _exit(node: TensorflowNode) -> Sequence[Made]:
+def _exit(node: TensorflowNode) -> Sequence[NodeResult]:
     """Unrolls the loop and keeps what this Exit lets out."""
     scope = node.scope
     merges, frame, condition = _parts(node.node, scope)
@@ -123,11 +123,11 @@ def _exit(node: TensorflowNode) -> Sequence[Made]:
 
 
 def _unrolled(
-    node: TensorflowNode, merges: list[Message], condition: Message, state: dict[str, Made]
-) -> dict[str, Made]:
+    node: TensorflowNode, merges: list[Message], condition: Message, state: dict[str, NodeResult]
+) -> dict[str, NodeResult]:
     """What the Merges of a loop hold after its last step.  Raises _OpenError."""
     importer, scope = node.importer, node.scope
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         inner = TensorflowScope(scope.nodes, {}, scope, dict(state), scope.calls)
         importer.demand([data_inputs(condition)[0]], inner)
         if not _truth(inner.values[data_inputs(condition)[0]]):
@@ -136,15 +136,15 @@ def _unrolled(
         carried = [data_inputs(n)[0] for n in nexts]
         importer.demand(carried, inner)
         state = {m.name: inner.values[name] for m, name in zip(merges, carried, strict=True)}
-    raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
+    raise RefusedError(f"its loop runs more than {MAX_STEPS} steps", _UNROLL)
 
 
-def _entered(merge: Message, scope: TensorflowScope) -> Made:
+def _entered(merge: Message, scope: TensorflowScope) -> NodeResult:
     enter = _node(data_inputs(merge)[0], scope)
     return scope.values[data_inputs(enter)[0]]
 
 
-def _enter(node: TensorflowNode) -> Sequence[Made]:
+def _enter(node: TensorflowNode) -> Sequence[NodeResult]:
     """Within a loop, the value from outside."""
     outer = node.scope.outer
     if outer is None:
@@ -152,7 +152,7 @@ def _enter(node: TensorflowNode) -> Sequence[Made]:
     return [outer.values[node.references[0]]]
 
 
-def _merge(node: TensorflowNode) -> Sequence[Made]:
+def _merge(node: TensorflowNode) -> Sequence[NodeResult]:
     """A loop's state, or that of two branches which was taken, and its number."""
     if node.node.name in node.scope.merges:
         return [node.scope.merges[node.node.name]]
@@ -165,7 +165,7 @@ def _merge(node: TensorflowNode) -> Sequence[Made]:
     return [*alive.values(), *(node.builder.constant(np.array(i, np.int32), "taken") for i in alive)] or [DEAD, DEAD]
 
 
-def _switch(node: TensorflowNode) -> Sequence[Made]:
+def _switch(node: TensorflowNode) -> Sequence[NodeResult]:
     value, condition = node.made(0), _node(node.references[1], node.scope)
     if condition.op == "LoopCond":
         return [DEAD, value]
@@ -178,13 +178,15 @@ def _switch(node: TensorflowNode) -> Sequence[Made]:
 
 
 # -------------------------------------------------------------------------------------------------- functions
-def _call(importer: TensorflowImporter, name: str, arguments: Sequence[Made], scope: TensorflowScope) -> list[Made]:
+def _call(
+    importer: TensorflowImporter, name: str, arguments: Sequence[NodeResult], scope: TensorflowScope
+) -> list[NodeResult]:
     """The results of a function of the graph's library."""
     function = importer.functions.get(name)
     if function is None:
         raise RefusedError(f"calls the function '{name}', which is not there")
-    if scope.calls >= DEEPEST_CALLS:
-        raise RefusedError(f"functions are nested more than {DEEPEST_CALLS} deep")
+    if scope.calls >= MAX_CALL_DEPTH:
+        raise RefusedError(f"functions are nested more than {MAX_CALL_DEPTH} deep")
     names = [argument.name for argument in function.signature.input]
     inner = TensorflowScope({n.name: n for n in function.node}, calls=scope.calls + 1)
     inner.values.update(zip(names, arguments, strict=True))
@@ -194,25 +196,25 @@ def _call(importer: TensorflowImporter, name: str, arguments: Sequence[Made], sc
     return [inner.values[name] for name in wanted]
 
 
-def _called(node: TensorflowNode) -> Sequence[Made]:
+def _called(node: TensorflowNode) -> Sequence[NodeResult]:
     name = node.message("f").func.name
     return _call(node.importer, name, _pass_all(node), node.scope)
 
 
-def _while(node: TensorflowNode) -> Sequence[Made]:
+def _while(node: TensorflowNode) -> Sequence[NodeResult]:
     state = _pass_all(node)
     condition, body = (node.message(k).func.name for k in ("cond", "body"))
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         try:
             if not _truth(_call(node.importer, condition, state, node.scope)[0]):
                 return state
         except _OpenError as error:
             return _refused(node, f"loop {node.node.name}", f"the condition of the loop '{node.node.name}'", error)
         state = _call(node.importer, body, state, node.scope)
-    raise RefusedError(f"its loop runs more than {MOST_STEPS} steps", _UNROLL)
+    raise RefusedError(f"its loop runs more than {MAX_STEPS} steps", _UNROLL)
 
 
-def _if(node: TensorflowNode) -> Sequence[Made]:
+def _if(node: TensorflowNode) -> Sequence[NodeResult]:
     try:
         branch = "then_branch" if _truth(node.made(0)) else "else_branch"
     except _OpenError as error:
@@ -221,49 +223,49 @@ def _if(node: TensorflowNode) -> Sequence[Made]:
 
 
 # ----------------------------------------------------------------------------------------------- tensor arrays
-def _new_array(node: TensorflowNode) -> Sequence[Made]:
+def _new_array(node: TensorflowNode) -> Sequence[NodeResult]:
     (size,) = node.constant_integers(0)
     return [TensorArray(size), TensorArray(size)]
 
 
-def _reserve(node: TensorflowNode) -> Sequence[Made]:
+def _reserve(node: TensorflowNode) -> Sequence[NodeResult]:
     return [TensorArray(node.constant_integers(1)[0])]
 
 
-def _from_tensor(node: TensorflowNode) -> Sequence[Made]:
+def _from_tensor(node: TensorflowNode) -> Sequence[NodeResult]:
     parts = node.builder.unpack(node.input(0), 0)
     return [TensorArray(len(parts), dict(enumerate(parts)))]
 
 
-def _scatter(node: TensorflowNode) -> Sequence[Made]:
+def _scatter(node: TensorflowNode) -> Sequence[NodeResult]:
     """Operands: array, indices, a tensor to unpack, flow."""
     flow, parts = node.items(3), node.builder.unpack(node.input(2), 0)
     return [TensorArray(flow.size, {**flow.values, **dict(zip(node.constant_integers(1), parts, strict=True))})]
 
 
-def _write(node: TensorflowNode) -> Sequence[Made]:
+def _write(node: TensorflowNode) -> Sequence[NodeResult]:
     """Operands: array, index, value, flow."""
     flow = node.items(3)
     return [TensorArray(flow.size, {**flow.values, node.constant_integers(1)[0]: node.input(2)})]
 
 
-def _set_item(node: TensorflowNode) -> Sequence[Made]:
+def _set_item(node: TensorflowNode) -> Sequence[NodeResult]:
     """Operands: list, index, value."""
     items = node.items(0)
     return [TensorArray(items.size, {**items.values, node.constant_integers(1)[0]: node.input(2)})]
 
 
-def _read(flow: int) -> Callable[[TensorflowNode], Sequence[Made]]:
-    def spell(node: TensorflowNode) -> Sequence[Made]:
+def _read(flow: int) -> Callable[[TensorflowNode], Sequence[NodeResult]]:
+    def import_node(node: TensorflowNode) -> Sequence[NodeResult]:
         items, (index,) = node.items(flow), node.constant_integers(1)
         if index not in items.values:
             raise RefusedError(f"reads element {index} of a tensor array before it is written")
         return [items.values[index]]
 
-    return spell
+    return import_node
 
 
-def _gather(node: TensorflowNode) -> Sequence[Made]:
+def _gather(node: TensorflowNode) -> Sequence[NodeResult]:
     """Operands: array, indices, flow."""
     items, indices = node.items(2), node.constant_integers(1)
     if any(i not in items.values for i in indices):
@@ -271,34 +273,34 @@ def _gather(node: TensorflowNode) -> Sequence[Made]:
     return [node.builder.pack([items.values[i] for i in indices], 0)]
 
 
-def _stack(node: TensorflowNode) -> Sequence[Made]:
+def _stack(node: TensorflowNode) -> Sequence[NodeResult]:
     items = node.items(0)
     if len(items.values) != items.size:
         raise RefusedError("reads elements of a list before they are written")
     return [node.builder.pack([items.values[i] for i in range(items.size)], 0)]
 
 
-def _size(flow: int) -> Callable[[TensorflowNode], Sequence[Made]]:
+def _size(flow: int) -> Callable[[TensorflowNode], Sequence[NodeResult]]:
     return lambda node: [node.builder.constant(np.array(node.items(flow).size, np.int32), "size")]
 
 
 # --------------------------------------------------------------------------------------------------- variables
-def _variable(node: TensorflowNode) -> Sequence[Made]:
+def _variable(node: TensorflowNode) -> Sequence[NodeResult]:
     return [TensorflowVariable(node.text("shared_name") or node.node.name)]
 
 
-def _read_variable(node: TensorflowNode) -> Sequence[Made]:
-    found = node.made(0)
-    if isinstance(found, Value):  # frozen: a constant stands where the variable stood
-        return [found]
-    return _stored(node, found.name if isinstance(found, TensorflowVariable) else "")
+def _read_variable(node: TensorflowNode) -> Sequence[NodeResult]:
+    made = node.made(0)
+    if isinstance(made, Value):  # frozen: a constant stands where the variable stood
+        return [made]
+    return _stored(node, made.name if isinstance(made, TensorflowVariable) else "")
 
 
-def _old_variable(node: TensorflowNode) -> Sequence[Made]:
+def _old_variable(node: TensorflowNode) -> Sequence[NodeResult]:
     return _stored(node, node.node.name)
 
 
-def _stored(node: TensorflowNode, name: str) -> Sequence[Made]:
+def _stored(node: TensorflowNode, name: str) -> Sequence[NodeResult]:
     data = node.importer.variables.get(name)
     if data is None:
         remedy = "freeze the graph, or give the SavedModel's whole folder"
@@ -306,15 +308,15 @@ def _stored(node: TensorflowNode, name: str) -> Sequence[Made]:
     return [node.builder.constant(data, "value")]
 
 
-def _pass(node: TensorflowNode) -> Sequence[Made]:
+def _pass(node: TensorflowNode) -> Sequence[NodeResult]:
     return [node.made(0)]
 
 
-def _pass_all(node: TensorflowNode) -> Sequence[Made]:
+def _pass_all(node: TensorflowNode) -> Sequence[NodeResult]:
     return [node.made(k) for k in range(node.count)]
 
 
-CONTROL: dict[str, Callable[[TensorflowNode], Sequence[Made]]] = {
+CONTROL: dict[str, Callable[[TensorflowNode], Sequence[NodeResult]]] = {
     **dict.fromkeys(("Enter", "RefEnter"), _enter),
     **dict.fromkeys(("Exit", "RefExit"), _exit),
     **dict.fromkeys(("Merge", "RefMerge"), _merge),

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.decompositions.nms import combined
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
 from tenon.importers.shared.tensorflow_family import SHARED, each, one, two
 from tenon.importers.tensorflow import windows
@@ -25,19 +25,19 @@ from tenon.ir.graph import Value
 from tenon.ir.types import F32
 from tenon.wire.protobuf import Message
 
-Spell = Callable[[TensorflowNode], Made]
+OperatorFunction = Callable[[TensorflowNode], Outputs]
 
 
 # ------------------------------------------------------------------------------------------------------- inputs
-def _placeholder(node: TensorflowNode) -> Made:
+def _placeholder(node: TensorflowNode) -> Outputs:
     return node.graph_input(node.node.name, node.dtype("dtype"), node.declared("shape"))
 
 
-def _placeholder_with_default(node: TensorflowNode) -> Made:
+def _placeholder_with_default(node: TensorflowNode) -> Outputs:
     return node.x if node.x.constant else _placeholder(node)
 
 
-def _dequeued(node: TensorflowNode) -> Made:
+def _dequeued(node: TensorflowNode) -> Outputs:
     """The elements of a queue become inputs; a batch is one unless the graph says otherwise."""
     queue = node.maker(0)
     if queue is None:
@@ -47,11 +47,11 @@ def _dequeued(node: TensorflowNode) -> Made:
     )
 
 
-def _next(node: TensorflowNode) -> Made:
+def _next(node: TensorflowNode) -> Outputs:
     return _inputs(node, node.message("output_types"), node.message("output_shapes"), batched=False)
 
 
-def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: bool) -> Made:
+def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: bool) -> Outputs:
     made, dims = [], [shape_of(shape) for shape in shapes.list.shape]
     for i, number in enumerate(types.list.type):
         if number not in DTYPES:
@@ -62,7 +62,7 @@ def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: b
     return made
 
 
-def _mfcc(node: TensorflowNode) -> Made:
+def _mfcc(node: TensorflowNode) -> Outputs:
     """Audio features are computed outside of the net: they are the input, of the shape that the wave would give."""
     spectrogram, frames = node.maker(0), -1
     decoded = spectrogram.maker(0) if spectrogram is not None and spectrogram.node.op == "AudioSpectrogram" else None
@@ -73,13 +73,13 @@ def _mfcc(node: TensorflowNode) -> Made:
 
 
 # ------------------------------------------------------------------------------------------------ normalisation
-def _fused_batch_norm(node: TensorflowNode) -> Made:
+def _fused_batch_norm(node: TensorflowNode) -> Outputs:
     if node.flag("is_training") or node.builder.type(node.input(3)).size == 0:
         return _batch_statistics(node)
     return _normalized(node, node.input(1), node.input(2), node.input(3), node.input(4), node.number("epsilon", 1e-4))
 
 
-def _batch_statistics(node: TensorflowNode) -> Made:
+def _batch_statistics(node: TensorflowNode) -> Outputs:
     """Of a graph in training mode: normalised by what the batch itself is like."""
     builder, x = node.builder, windows.image(node)
     axes = list(range(builder.type(x).rank - 1))
@@ -101,7 +101,7 @@ def _normalized(
     return y if windows.first(node) else builder.last(y)
 
 
-def _global_batch_norm(node: TensorflowNode) -> Made:
+def _global_batch_norm(node: TensorflowNode) -> Outputs:
     """Operands: data, mean, variance, beta, gamma."""
     scale = node.input(4)
     if not node.flag("scale_after_normalization"):
@@ -110,13 +110,13 @@ def _global_batch_norm(node: TensorflowNode) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------------- products
-def _fused_matmul(node: TensorflowNode) -> Made:
+def _fused_matmul(node: TensorflowNode) -> Outputs:
     y = family.matmul(node)
     assert isinstance(y, Value)
     return windows.fused(node, y)
 
 
-def _bias_add(node: TensorflowNode) -> Made:
+def _bias_add(node: TensorflowNode) -> Outputs:
     bias = node.input(1)
     if node.text("data_format") == "NCHW":
         bias = node.builder.reshape(bias, (-1, *(1,) * (node.builder.type(node.x).rank - 2)))
@@ -124,28 +124,30 @@ def _bias_add(node: TensorflowNode) -> Made:
 
 
 # --------------------------------------------------------------------------------------------------- pointwise
-def _cast(node: TensorflowNode) -> Made:
+def _cast(node: TensorflowNode) -> Outputs:
     x, to = node.x, node.dtype("DstT")
     return x if node.builder.type(x).dtype is to else node.builder.add("Cast", x, to=to.value)
 
 
-def _fake_quant_vars(node: TensorflowNode) -> Made:
+def _fake_quant_vars(node: TensorflowNode) -> Outputs:
     low, high = node.constant_input(1), node.constant_input(2)
     if low.size != 1 or high.size != 1:
         return _fake_quant_channels(node)
     return family.fake_quant(node, float(low.item()), float(high.item()))
 
 
-def _fake_quant_channels(node: TensorflowNode) -> Made:
+def _fake_quant_channels(node: TensorflowNode) -> Outputs:
     """Rounding to a grid of its own for each of the last axis' elements, the zeros moved to grid points."""
     builder, x, bits = node.builder, node.x, node.integer("num_bits", 8)
     low, high = (node.constant_input(k).astype(np.float32).ravel() for k in (1, 2))
     if bits not in range(2, 17) or not (low <= 0).all() or not (high >= 0).all() or not (low < high).all():
         raise RefusedError(f"ranges of {low.tolist()} to {high.tolist()} in {bits} bits are not supported")
-    least, most = int(node.flag("narrow_range")), (1 << bits) - 1
-    scale = (high - low) / np.float32(most - least)
-    zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most)
-    begin, end = (builder.constant(((bound - zero) * scale).astype(np.float32), "range") for bound in (least, most))
+    minimum, maximum = int(node.flag("narrow_range")), (1 << bits) - 1
+    scale = (high - low) / np.float32(maximum - minimum)
+    zero = np.clip(np.floor(minimum - low / scale + np.float32(0.5)), minimum, maximum)
+    begin, end = (
+        builder.constant(((bound - zero) * scale).astype(np.float32), "range") for bound in (minimum, maximum)
+    )
     step = builder.constant(scale, "step")
     inside = builder.add("Sub", builder.add("Min", builder.add("Max", x, begin), end), begin)
     counted = builder.add("Floor", builder.add("Add", builder.add("Div", inside, step), builder.number(0.5, x)))
@@ -153,7 +155,7 @@ def _fake_quant_channels(node: TensorflowNode) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------- moving elements
-def _concat(node: TensorflowNode) -> Made:
+def _concat(node: TensorflowNode) -> Outputs:
     values = node.all_inputs()
     at = 0 if node.node.op == "Concat" else len(values) - 1
     (axis,) = node.constant_integers(at)
@@ -161,39 +163,39 @@ def _concat(node: TensorflowNode) -> Made:
     return node.builder.add("Concat", *values, axis=axis) if len(values) > 1 else values[0]
 
 
-def _pad(node: TensorflowNode) -> Made:
+def _pad(node: TensorflowNode) -> Outputs:
     return node.builder.pad(node.x, node.constant_input(1), node.input(2) if node.count > 2 else None)
 
 
-def _gather(node: TensorflowNode) -> Made:
+def _gather(node: TensorflowNode) -> Outputs:
     axis = node.constant_integers(2)[0] if node.count > 2 else 0
     return elements.gather(node.builder, node.x, node.input(1), axis, node.integer("batch_dims"))
 
 
 # --------------------------------------------------------------------------------------------------- reductions
-def _arg(op: str) -> Spell:
-    def spell(node: TensorflowNode) -> Made:
+def _arg(op: str) -> OperatorFunction:
+    def function(node: TensorflowNode) -> Outputs:
         axis = node.constant_integers(1)[0] if node.count > 1 else 0
         y = node.builder.add(op, node.x, axis=axis, keepdims=0)
         to = node.dtype("output_type").value if "output_type" in node.node.attr else "i64"
         return y if to == "i64" else node.builder.add("Cast", y, to=to)
 
-    return spell
+    return function
 
 
-def _top_k(node: TensorflowNode) -> Made:
+def _top_k(node: TensorflowNode) -> Outputs:
     values, indices = node.builder.adds("TopK", 2, node.x, node.builder.ints(*node.constant_integers(1)))
     return values, node.builder.add("Cast", indices, to="i32")
 
 
-def _suppression(node: TensorflowNode) -> Made:
+def _suppression(node: TensorflowNode) -> Outputs:
     """V4 and V5, where as many rows as asked for come back whatever is found."""
     if not node.flag("pad_to_max_output_size"):
         raise RefusedError("its result has no fixed shape", "export it with pad_to_max_output_size")
     return family.suppression(node, scores_too=node.node.op == "NonMaxSuppressionV5")
 
 
-def _combined_suppression(node: TensorflowNode) -> Made:
+def _combined_suppression(node: TensorflowNode) -> Outputs:
     (per_class,), (total,) = node.constant_integers(2), node.constant_integers(3)
     if node.flag("pad_per_class"):
         total = min(total, per_class * node.builder.dims(node.input(1))[2])
@@ -208,26 +210,26 @@ def _out_type(node: TensorflowNode) -> str:
     return node.dtype("out_type").numpy.name if "out_type" in node.node.attr else "int32"
 
 
-def _shape(node: TensorflowNode) -> Made:
+def _shape(node: TensorflowNode) -> Outputs:
     return node.builder.constant(np.array(node.builder.dims(node.x), _out_type(node)), "shape")
 
 
-def _size(node: TensorflowNode) -> Made:
+def _size(node: TensorflowNode) -> Outputs:
     return node.builder.constant(np.array(node.builder.type(node.x).size, _out_type(node)), "size")
 
 
-def _range(node: TensorflowNode) -> Made:
+def _range(node: TensorflowNode) -> Outputs:
     start, stop, step = (node.constant_input(k) for k in range(3))
     if step.item() == 0 or abs((stop.item() - start.item()) / step.item()) > 2**24:
         raise RefusedError("its range is not possible")
     return node.builder.constant(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype), "range")
 
 
-def _invert_permutation(node: TensorflowNode) -> Made:
+def _invert_permutation(node: TensorflowNode) -> Outputs:
     return node.builder.constant(np.argsort(node.constant_input(0)).astype(node.constant_input(0).dtype), "inverse")
 
 
-OPERATORS: dict[str, Spell] = {
+OPERATORS: dict[str, OperatorFunction] = {
     **SHARED,
     # inputs
     "Const": lambda node: node.value_constant(),

@@ -39,16 +39,16 @@ def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
     if folder is None or not (folder / _INDEX).is_file():
         return meta.graph, [o for o in outputs if o], {}
     try:
-        found = variables(folder)
-        found.update({name: found[key] for name, key in restored(meta.graph).items() if key in found})
-        return meta.graph, [o for o in outputs if o], found
+        arrays = variables(folder)
+        arrays.update({name: arrays[key] for name, key in restored(meta.graph).items() if key in arrays})
+        return meta.graph, [o for o in outputs if o], arrays
     except (FormatError, RefusedError, DamagedError, InputError) as error:
         raise FormatError(f"{file.name}: its variables cannot be read: {error}") from error
 
 
 def variables(folder: Path) -> dict[str, Array]:
     """Every variable of numbers by its name.  Raises FormatError."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     names: dict[str, str] = {}
     shards: dict[str, bytes] = {}
     entries = dict(table(read_regular(folder / _INDEX), _INDEX))
@@ -66,9 +66,9 @@ def variables(folder: Path) -> dict[str, Array]:
         if key == _OBJECT_GRAPH:
             names = _names(data)
         elif entry.dtype not in (7, 20, 21) and not entry.slices:
-            found[key] = _array(entry, data, key)
-    found.update({name: found[key] for name, key in names.items() if key in found})
-    return found
+            arrays[key] = _array(entry, data, key)
+    arrays.update({name: arrays[key] for name, key in names.items() if key in arrays})
+    return arrays
 
 
 def restored(graph: Message) -> dict[str, str]:
@@ -78,14 +78,14 @@ def restored(graph: Message) -> dict[str, str]:
     """
     functions = {f.signature.name: f for f in graph.library.function} if graph.library is not None else {}
     handles = {node.name: _handle(node) for node in graph.node if node.op == "VarHandleOp"}
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for node in graph.node:
         called = dict(node.attr).get("f")
         function = functions.get(called.func.name) if called is not None and called.func is not None else None
         if function is not None and any(inner.op == "RestoreV2" for inner in function.node):
             given = dict(zip((a.name for a in function.signature.input), node.input, strict=False))
-            found.update({handles[given[arg]]: key for arg, key in _assigned(function) if given.get(arg) in handles})
-    return found
+            keys.update({handles[given[arg]]: key for arg, key in _assigned(function) if given.get(arg) in handles})
+    return keys
 
 
 def _handle(node: Message) -> str:

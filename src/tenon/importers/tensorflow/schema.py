@@ -116,14 +116,14 @@ def array(tensor: Message) -> Array:
         return np.frombuffer(tensor.content, dtype.numpy.newbyteorder("<")).astype(dtype.numpy).reshape(dims)
     values: Any = getattr(tensor, _VALUES[dtype])
     if dtype is DType.F16:
-        found: Array = np.array(values, np.uint16).view(np.float16)
+        numbers: Array = np.array(values, np.uint16).view(np.float16)
     else:
-        found = np.array(values).astype(dtype.numpy)
-    if found.size == count:
-        return found.reshape(dims)
-    if found.size > count:
-        raise RefusedError(f"holds {found.size} numbers where {list(dims)} needs {count}")
-    last = found[-1:] if found.size else np.zeros(1, dtype.numpy)
-    if found.size <= 1:
+        numbers = np.array(values).astype(dtype.numpy)
+    if numbers.size == count:
+        return numbers.reshape(dims)
+    if numbers.size > count:
+        raise RefusedError(f"holds {numbers.size} numbers where {list(dims)} needs {count}")
+    last = numbers[-1:] if numbers.size else np.zeros(1, dtype.numpy)
+    if numbers.size <= 1:
         return np.broadcast_to(last.reshape(()), dims)
-    return np.concatenate([found, np.broadcast_to(last, count - found.size)]).reshape(dims)
+    return np.concatenate([numbers, np.broadcast_to(last, count - numbers.size)]).reshape(dims)

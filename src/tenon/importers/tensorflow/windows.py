@@ -12,14 +12,14 @@ from itertools import product
 import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared.tensorflow_family import each
 from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Array, Value
 
-Spell = Callable[[TensorflowNode], Made]
+OperatorFunction = Callable[[TensorflowNode], Outputs]
 
-MOST_TAPS = 1 << 10
+MAX_TAPS = 1 << 10
 """Places of a window that is written out as slices."""
 
 
@@ -56,7 +56,7 @@ def padding(node: TensorflowNode) -> str | list[int]:
     return [*_inner(node, pads[::2]), *_inner(node, pads[1::2])]
 
 
-def _convolved(node: TensorflowNode, x: Value, weights: Value, group: int) -> Made:
+def _convolved(node: TensorflowNode, x: Value, weights: Value, group: int) -> Outputs:
     y = node.builder.conv(
         x,
         weights,
@@ -68,20 +68,20 @@ def _convolved(node: TensorflowNode, x: Value, weights: Value, group: int) -> Ma
     return back(node, y)
 
 
-def _conv(node: TensorflowNode) -> Made:
+def _conv(node: TensorflowNode) -> Outputs:
     builder, x = node.builder, image(node)
     rank = builder.type(x).rank
     w = builder.transpose(node.input(1), (rank - 1, rank - 2, *range(rank - 2)))
     return _convolved(node, x, w, builder.dims(x)[-1] // max(1, builder.dims(w)[1]))
 
 
-def _depthwise_conv(node: TensorflowNode) -> Made:
+def _depthwise_conv(node: TensorflowNode) -> Outputs:
     h, w, c, m = node.builder.dims(node.input(1))
     weights = node.builder.transpose(node.builder.reshape(node.input(1), (h, w, 1, c * m)), (3, 2, 0, 1))
     return _convolved(node, image(node), weights, c)
 
 
-def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Made:
+def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Outputs:
     """The gradient of a convolution: operands are the extents of the result, weights and the image."""
     sizes, x = node.constant_integers(0), image(node, 2)
     whole = len(sizes) == node.builder.type(x).rank
@@ -98,26 +98,26 @@ def _backprop(node: TensorflowNode, weights: Value, group: int = 1) -> Made:
     return back(node, y)
 
 
-def _conv_backprop(node: TensorflowNode) -> Made:
+def _conv_backprop(node: TensorflowNode) -> Outputs:
     rank = node.builder.type(node.input(1)).rank
     return _backprop(node, node.builder.transpose(node.input(1), (rank - 1, rank - 2, *range(rank - 2))))
 
 
-def _depthwise_backprop(node: TensorflowNode) -> Made:
+def _depthwise_backprop(node: TensorflowNode) -> Outputs:
     h, w, c, m = node.builder.dims(node.input(1))
     weights = node.builder.transpose(node.builder.reshape(node.input(1), (h, w, c * m, 1)), (2, 3, 0, 1))
     return _backprop(node, weights, c)
 
 
-def _pool(kind: str) -> Spell:
-    def spell(node: TensorflowNode) -> Made:
+def _pool(kind: str) -> OperatorFunction:
+    def function(node: TensorflowNode) -> Outputs:
         kernel, strides = spatial(node, "ksize"), spatial(node, "strides")
         return back(node, node.builder.pool(kind, image(node), kernel, strides, padding(node)))
 
-    return spell
+    return function
 
 
-def _resize(mode: str) -> Spell:
+def _resize(mode: str) -> OperatorFunction:
     return lambda node: node.builder.resize(
         node.builder.add("Cast", node.x, to="f32") if mode != "nearest" else node.x,
         node.constant_integers(1),
@@ -162,36 +162,36 @@ def _along(node: TensorflowNode, vector: Value, like: Value, axis: int) -> Value
     return node.builder.reshape(vector, (-1, *(1,) * (rank - 1 - axis % rank)))
 
 
-def _with_fused(spell: Spell) -> Spell:
-    def made(node: TensorflowNode) -> Made:
-        y = spell(node)
+def _with_fused(function: OperatorFunction) -> OperatorFunction:
+    def made(node: TensorflowNode) -> Outputs:
+        y = function(node)
         assert isinstance(y, Value)
         return fused(node, y)
 
     return made
 
 
-def _pool_with_sizes(kind: str) -> Spell:
+def _pool_with_sizes(kind: str) -> OperatorFunction:
     """The window is an operand."""
 
-    def spell(node: TensorflowNode) -> Made:
+    def function(node: TensorflowNode) -> Outputs:
         kernel, strides = (_inner(node, node.constant_integers(k)) for k in (1, 2))
         return back(node, node.builder.pool(kind, image(node), kernel, strides, padding(node)))
 
-    return spell
+    return function
 
 
-def _pool_with_places(node: TensorflowNode) -> Made:
+def _pool_with_argmax(node: TensorflowNode) -> Outputs:
     """Places count (row, column, channel), and pictures where the graph says so."""
     builder, x = node.builder, node.x
     n, h, w, c = builder.dims(x)
     kernel, strides = spatial(node, "ksize"), spatial(node, "strides")
     pads = builder.pads(x, kernel, strides, (1, 1), padding(node))
     window = {"kernel_shape": tuple(kernel), "strides": tuple(strides), "pads": pads}
-    y, places = (builder.last(v) for v in builder.adds("MaxPoolWithIndices", 2, builder.first(x), **window))
+    y, indices = (builder.last(v) for v in builder.adds("MaxPoolWithIndices", 2, builder.first(x), **window))
     plane = np.arange(n).reshape(n, 1, 1, 1) * c + np.arange(c)
     offset = np.arange(c) + (np.arange(n).reshape(n, 1, 1, 1) * h * w * c if node.flag("include_batch_in_index") else 0)
-    inside = builder.add("Sub", places, builder.constant((plane * h * w).astype(np.int64), "planes"))
+    inside = builder.add("Sub", indices, builder.constant((plane * h * w).astype(np.int64), "planes"))
     numbers = builder.add("Mul", inside, builder.constant(np.array(c, np.int64), "channels"))
     numbers = builder.add("Add", numbers, builder.constant(np.asarray(offset, np.int64), "offset"))
     to = node.dtype("Targmax").value if "Targmax" in node.node.attr else "i64"
@@ -201,7 +201,7 @@ def _pool_with_places(node: TensorflowNode) -> Made:
 def _taps(node: TensorflowNode, x: Value, kernel: tuple[int, int], names: tuple[str, str], fill: float) -> list[Value]:
     """What each place of a window sees, row by row: [N, rows, columns, C] each."""
     builder, strides, rates = node.builder, *(tuple(spatial(node, name)) for name in names)
-    if kernel[0] * kernel[1] > MOST_TAPS:
+    if kernel[0] * kernel[1] > MAX_TAPS:
         raise RefusedError(f"windows of {list(kernel)} are not supported")
     pads = builder.pads(x, kernel, strides, rates, padding(node))
     widths = np.array([(0, 0), (pads[0], pads[2]), (pads[1], pads[3]), (0, 0)])
@@ -210,21 +210,21 @@ def _taps(node: TensorflowNode, x: Value, kernel: tuple[int, int], names: tuple[
         (n - (k - 1) * r - 1) // s + 1
         for n, k, s, r in zip(builder.dims(wide)[1:3], kernel, strides, rates, strict=True)
     ]
-    found = []
-    for place in product(*map(range, kernel)):
-        begin = [p * r for p, r in zip(place, rates, strict=True)]
+    slices = []
+    for index in product(*map(range, kernel)):
+        begin = [p * r for p, r in zip(index, rates, strict=True)]
         end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, counts, strides, strict=True)]
-        found.append(builder.slice(wide, begin, end, [1, 2], strides))
-    return found
+        slices.append(builder.slice(wide, begin, end, [1, 2], strides))
+    return slices
 
 
-def _patches(node: TensorflowNode) -> Made:
+def _patches(node: TensorflowNode) -> Outputs:
     high, wide = spatial(node, "ksizes")
     parts = _taps(node, node.x, (high, wide), ("strides", "rates"), 0)
     return node.builder.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
 
 
-def _dilation(node: TensorflowNode) -> Made:
+def _dilation(node: TensorflowNode) -> Outputs:
     """The greatest sum of a picture and a filter [h, w, C] in every window; what lies outside never wins."""
     builder, w = node.builder, node.input(1)
     high, wide, _ = builder.dims(w)
@@ -234,7 +234,7 @@ def _dilation(node: TensorflowNode) -> Made:
     return builder.add("Max", *sums)
 
 
-def _crop_and_resize(node: TensorflowNode) -> Made:
+def _crop_and_resize(node: TensorflowNode) -> Outputs:
     """Boxes (y0, x0, y1, x1) over the picture, corners on corners: bins of one sample with their centres there."""
     builder, x = node.builder, node.x
     if node.text("method", "bilinear") != "bilinear":
@@ -273,8 +273,8 @@ def _inside(
     builder, sides = node.builder, list[Value]()
     for axis, (count, extent) in enumerate(zip(counts, extents, strict=True)):
         begin, gap = (builder.split(v, [1, 1], 1)[axis] for v in (first, step))
-        places = builder.constant(np.arange(count, dtype=np.float32)[None], "places")
-        at = builder.add("Add", begin, builder.add("Mul", gap, places))
+        indices = builder.constant(np.arange(count, dtype=np.float32)[None], "places")
+        at = builder.add("Add", begin, builder.add("Mul", gap, indices))
         middle = builder.number((extent - 1) / 2, at)
         reach = builder.number((extent - 1) / 2 + _ROUNDING * extent, at)
         within = builder.add("LessOrEqual", builder.add("Abs", builder.add("Sub", at, middle)), reach)
@@ -291,7 +291,7 @@ def _area(n: int, count: int) -> Array:
     return np.asarray(np.maximum(overlap, 0) * count / n, np.float32)
 
 
-def _resize_area(node: TensorflowNode) -> Made:
+def _resize_area(node: TensorflowNode) -> Outputs:
     builder, x = node.builder, node.builder.add("Cast", node.x, to="f32")
     n, h, w, c = builder.dims(x)
     high, wide = node.constant_integers(1)
@@ -313,7 +313,7 @@ def _blocks(node: TensorflowNode) -> tuple[list[int], Array]:
     return [size, size], node.constant_input(1)
 
 
-WINDOWS: dict[str, Spell] = {
+WINDOWS: dict[str, OperatorFunction] = {
     **dict.fromkeys(("Conv2D", "Conv3D"), _conv),
     "DepthwiseConv2dNative": _depthwise_conv,
     "Conv2DBackpropInput": _conv_backprop,
@@ -323,7 +323,7 @@ WINDOWS: dict[str, Spell] = {
     "_FusedDepthwiseConv2dNative": _with_fused(_depthwise_conv),
     **each(_pool, "AvgPool:AveragePool AvgPool3D:AveragePool MaxPool:MaxPool MaxPool3D:MaxPool"),
     "MaxPoolV2": _pool_with_sizes("MaxPool"),
-    "MaxPoolWithArgmax": _pool_with_places,
+    "MaxPoolWithArgmax": _pool_with_argmax,
     **each(_resize, "ResizeBilinear:linear ResizeNearestNeighbor:nearest ResizeBicubic:cubic"),
     "ResizeArea": _resize_area,
     "CropAndResize": _crop_and_resize,

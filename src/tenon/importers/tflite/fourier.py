@@ -20,7 +20,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array
 from tenon.ir.types import DType
 
-LONGEST = 1 << 16
+MAX_LENGTH = 1 << 16
 """Numbers of one real transform."""
 
 _TWICE = {DType.I16: DType.I32, DType.I32: DType.I64}
@@ -39,7 +39,7 @@ class _Complex:
     def __sub__(self, other: _Complex) -> _Complex:
         return _Complex(self.re - other.re, self.im - other.im)
 
-    def turned(self, sign: int) -> _Complex:
+    def times_i(self, sign: int) -> _Complex:
         """Times i, or -i."""
         return _Complex(-self.im, self.re) if sign > 0 else _Complex(self.im, -self.re)
 
@@ -47,7 +47,7 @@ class _Complex:
         return _Complex(self.re, -self.im)
 
     def over(self, divisor: int) -> _Complex:
-        factor = _most(self.re.dtype) // divisor
+        factor = _max_value(self.re.dtype) // divisor
         return _Complex(_rounded(_wide(self.re) * factor), _rounded(_wide(self.im) * factor))
 
     def times(self, roots: Array) -> _Complex:
@@ -70,7 +70,7 @@ def _together(values: list[_Complex]) -> _Complex:
     return _Complex(joined([v.re for v in values], 0), joined([v.im for v in values], 0))
 
 
-def _most(dtype: DType) -> int:
+def _max_value(dtype: DType) -> int:
     return (1 << (8 * dtype.bytes - 1)) - 1
 
 
@@ -84,10 +84,10 @@ def _rounded(product: Integers) -> Integers:
     return ((product + (1 << (fraction - 1))) >> fraction).to(narrow)
 
 
-def _roots(turns: Array, most: int) -> Array:
+def _roots(turns: Array, maximum: int) -> Array:
     """exp(2 pi i turns), scaled and rounded to the nearest."""
     angle = 2 * np.pi * turns
-    return np.floor(0.5 + most * np.cos(angle)) + 1j * np.floor(0.5 + most * np.sin(angle))
+    return np.floor(0.5 + maximum * np.cos(angle)) + 1j * np.floor(0.5 + maximum * np.sin(angle))
 
 
 def _transform(x: _Complex, sign: int) -> _Complex:
@@ -97,14 +97,14 @@ def _transform(x: _Complex, sign: int) -> _Complex:
     of them into one.
     """
     n, outer = x.re.dims
-    done, most = 1, _most(x.re.dtype)
+    done, maximum = 1, _max_value(x.re.dtype)
     while done < n:
         radix = 2 if done == 1 and n.bit_length() % 2 == 0 else 4
         rest = n // (done * radix)
         x = x.reshape(done, radix, rest * outer).over(radix)
         if done > 1:  # else all roots are 1, and a product with 1 changes nothing that was just divided
             turns = np.outer(np.arange(done), np.arange(radix)) / (done * radix)
-            x = x.times(_roots(sign * turns[:, :, None], most))
+            x = x.times(_roots(sign * turns[:, :, None], maximum))
         x = _together(_butterfly(x.parts(1), sign))
         done *= radix
     return x.reshape(n, outer)
@@ -114,7 +114,7 @@ def _butterfly(x: list[_Complex], sign: int) -> list[_Complex]:
     """The transform of two or four numbers."""
     if len(x) == 2:
         return [x[0] + x[1], x[0] - x[1]]
-    even, odd = [x[0] + x[2], x[0] - x[2]], [x[1] + x[3], (x[1] - x[3]).turned(sign)]
+    even, odd = [x[0] + x[2], x[0] - x[2]], [x[1] + x[3], (x[1] - x[3]).times_i(sign)]
     return [even[0] + odd[0], even[1] + odd[1], even[0] - odd[0], even[1] - odd[1]]
 
 
@@ -130,8 +130,8 @@ def real_transform(x: Integers) -> Integers:
     first, last = _Complex(ends.re + ends.im, zeros), _Complex(ends.re - ends.im, zeros)
     k = np.arange(1, n // 2 + 1)
     a, b = z.take(k).over(2), z.take(n - k).conjugate().over(2)
-    turned = (a - b).times(_roots(-_between(k, n), _most(x.dtype)))
-    low, high = _halves(a + b, turned)
+    times_i = (a - b).times(_roots(-_between(k, n), _max_value(x.dtype)))
+    low, high = _half_sums(a + b, times_i)
     # the middle number is both; the second of the two is what stays
     y = _together([first, low.take(k[:-1] - 1), high.take(k[::-1] - 1), last])
     return _in_turns(y)
@@ -148,13 +148,13 @@ def real_inverse(x: Integers) -> Integers:
     ends = _Complex(first.re + last.re, first.re - last.re).over(2)
     k = np.arange(1, n // 2 + 1)
     a, b = y.take(k).over(2), y.take(n - k).conjugate().over(2)
-    turned = (a - b).times(_roots(_between(k, n), _most(x.dtype)))
-    low, high = a + b + turned, (a + b - turned).conjugate()
+    times_i = (a - b).times(_roots(_between(k, n), _max_value(x.dtype)))
+    low, high = a + b + times_i, (a + b - times_i).conjugate()
     return _in_turns(_transform(_together([ends, low.take(k[:-1] - 1), high.take(k[::-1] - 1)]), 1))
 
 
 def _half(length: int) -> int:
-    if not 8 <= length <= LONGEST or length & (length - 1):
+    if not 8 <= length <= MAX_LENGTH or length & (length - 1):
         raise RefusedError(f"a transform of {length} numbers is not supported; only powers of two from 8 on are")
     return length // 2
 
@@ -176,7 +176,7 @@ def _in_turns(y: _Complex) -> Integers:
     return stacked([y.re, y.im], 2).node("Transpose", perm=(1, 0, 2)).reshape(outer, 2 * n)
 
 
-def _halves(a: _Complex, b: _Complex) -> tuple[_Complex, _Complex]:
+def _half_sums(a: _Complex, b: _Complex) -> tuple[_Complex, _Complex]:
     """(a + b) / 2 and the conjugate of (a - b) / 2, rounded down."""
     re, im, dtype = (_wide(a.re), _wide(b.re)), (_wide(a.im), _wide(b.im)), a.re.dtype
 

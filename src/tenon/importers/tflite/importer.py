@@ -91,16 +91,16 @@ class TfliteImporter:
         return builder.finish([*(self.names[i] for i in content.outputs), *self.kept])
 
     def operation(self, operation: TfliteOperation) -> None:
-        spell = self.operators.get(operation.type)
+        function = self.operators.get(operation.type)
         for name in (self.names[i] for i in operation.inputs if i >= 0):
             if name in self.builder:
                 self.builder[name]  # the net shall know that it is read, even if the operator is refused
         try:
-            if spell is None:
+            if function is None:
                 raise unknown(operation.type, self.operators)
-            layer = TfliteNode(self, operation, operation.type in self.movers and self.alike(operation))
-            found = spell(layer)
-            made = [found] if isinstance(found, Value) else list(found)
+            layer = TfliteNode(self, operation, operation.type in self.movers and self.same_quantisation(operation))
+            result = function(layer)
+            made = [result] if isinstance(result, Value) else list(result)
             if len(made) < len(operation.outputs):
                 raise RefusedError(f"it has {len(made)} outputs, and the file asks for {len(operation.outputs)}")
         except RefusedError:
@@ -112,7 +112,7 @@ class TfliteImporter:
             if i >= 0:
                 self.store(i, value)
 
-    def alike(self, operation: TfliteOperation) -> bool:
+    def same_quantisation(self, operation: TfliteOperation) -> bool:
         """Whether all quantised operands share one quantisation, so that integers may be moved as they are."""
         tensors = [self.content.tensors[i] for i in (*operation.inputs, *operation.outputs) if i >= 0]
         quants = {(t.dtype, t.quant) for t in tensors if t.quant is not None and t.dtype is not DType.I32}
@@ -308,7 +308,7 @@ def dequantized(data: Array, quant: Quant) -> Array:
 def _unique(names: Sequence[str]) -> list[str]:
     """Names that are told apart by a number where the file repeats one."""
     seen: dict[str, int] = {}
-    found = []
+    unique = []
     taken = set(names)
     for name in names:
         n = seen.get(name, 0)
@@ -317,5 +317,5 @@ def _unique(names: Sequence[str]) -> list[str]:
         while n and fresh in taken:
             fresh, n = f"{name}_{n}", n + 1
         taken.add(fresh)
-        found.append(fresh)
-    return found
+        unique.append(fresh)
+    return unique

@@ -81,7 +81,7 @@ def divided(x: Integers, bits: Array) -> Integers:
 
 
 def _limited(x: Integers, bits: int = 16) -> Integers:
-    return x.least((1 << (bits - 1)) - 1).most(-(1 << (bits - 1)))
+    return x.minimum((1 << (bits - 1)) - 1).maximum(-(1 << (bits - 1)))
 
 
 @dataclass
@@ -105,10 +105,10 @@ class IntegerLstm:
 
     def numbers(self, k: int) -> Array:
         """A constant operand as it is stored.  Raises RefusedError."""
-        found = self.tensor(k)
-        if found.data is None or found.broken:
+        tensor = self.tensor(k)
+        if tensor.data is None or tensor.broken:
             raise RefusedError(f"input {k} must be a constant")
-        return found.data.astype(np.int64)
+        return tensor.data.astype(np.int64)
 
     def table(self, name: str, data: Array) -> Integers:
         """The same constant for all layers."""
@@ -158,8 +158,8 @@ class IntegerLstm:
         )
         c = _limited(kept + added)
         if self.layer.number("cell_clip") > 0:
-            most = min(int(self.layer.number("cell_clip") / 2.0**self.power), 32767)
-            c = c.least(most).most(-most)
+            limit = min(int(self.layer.number("cell_clip") / 2.0**self.power), 32767)
+            c = c.minimum(limit).maximum(-limit)
         out = self.looked_up(self.sigmoid, self.gate(sums, 3, c)) * self.looked_up(self.squashed, c)
         return self.projected(out), c
 
@@ -174,8 +174,8 @@ class IntegerLstm:
         factor = _scale(self.tensor(weights)) * _scale(between) / _scale(self.h)
         state = _limited(scaled(self.sums(hidden, [weights], [bias]), [factor]) + zero, 8)
         if self.layer.number("proj_clip") > 0:
-            most = min(int(self.layer.number("proj_clip") / _scale(self.h)), 127)
-            state = state.least(most).most(-most)
+            limit = min(int(self.layer.number("proj_clip") / _scale(self.h)), 127)
+            state = state.minimum(limit).maximum(-limit)
         return state - zero
 
     def start(self, k: int, shape: tuple[int, ...], given: Value | None) -> Integers:

@@ -30,7 +30,7 @@ from tenon.model_files.model_file import ModelFile
 from tenon.wire.flatbuffer import Buffer, Table, options
 
 IDENTIFIER = b"TFL3"
-MOST_OPERATORS = 1 << 17
+MAX_OPERATORS = 1 << 17
 
 
 def recognise(file: ModelFile) -> bool:
@@ -74,8 +74,8 @@ def _parse(data: bytes) -> TfliteGraph:
     main, slots = graphs[0], schema.SUBGRAPH
     tensors = [_tensor(t, buffers, data, i) for i, t in enumerate(main.tables(slots["tensors"]))]
     operators = main.tables(slots["operators"])
-    if len(operators) > MOST_OPERATORS:
-        raise FormatError(f"it has {len(operators)} operators; at most {MOST_OPERATORS} are possible")
+    if len(operators) > MAX_OPERATORS:
+        raise FormatError(f"it has {len(operators)} operators; at most {MAX_OPERATORS} are possible")
     operations = [_operation(o, codes, len(tensors)) for o in operators]
     ends = [main.ints(slots["inputs"]), main.ints(slots["outputs"])]
     if not all(0 <= i < len(tensors) for end in ends for i in end):
@@ -96,9 +96,9 @@ def _operation(table: Table, codes: Sequence[str], tensors: int) -> TfliteOperat
     ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
     if opcode >= len(codes) or not all(-1 <= i < tensors for end in ends for i in end):
         raise FormatError("an operator refers to what is not there")
-    found = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
+    fields = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
     custom = table.vector(slots["custom_options"], "u8").tobytes()
-    return TfliteOperation(codes[opcode], found, custom, *ends)
+    return TfliteOperation(codes[opcode], fields, custom, *ends)
 
 
 def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> TfliteTensor:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
 from tenon.importers.shared.tensorflow_family import SHARED, each, one, two
 from tenon.importers.tflite import schema
@@ -85,37 +85,37 @@ def _window(node: TfliteNode) -> dict[str, Any]:
     return {"strides": strides, "dilations": dilations, "padding": _padding(node)}
 
 
-def _conv_2d(node: TfliteNode) -> Made:
+def _conv_2d(node: TfliteNode) -> Outputs:
     x, w, bias, unit = node.factors(0, 1, 2, 0)
     w = node.builder.transpose(w, (0, 3, 1, 2))
     group = node.builder.dims(x)[-1] // node.builder.dims(w)[1]
     return _product(node, node.builder.conv(x, w, bias, **_window(node), group=group), unit)
 
 
-def _depthwise_conv_2d(node: TfliteNode) -> Made:
+def _depthwise_conv_2d(node: TfliteNode) -> Outputs:
     x, w, bias, unit = node.factors(0, 1, 2, 3)
     w, group = node.builder.transpose(w, (3, 0, 1, 2)), node.builder.dims(x)[-1]
     return _product(node, node.builder.conv(x, w, bias, **_window(node), group=group), unit)
 
 
-def _conv_3d(node: TfliteNode) -> Made:
+def _conv_3d(node: TfliteNode) -> Outputs:
     w = node.builder.transpose(node.input(1), (4, 3, 0, 1, 2))
     return activated(node, node.builder.conv(node.input(0), w, node.optional(2), **_window(node)))
 
 
-def _transpose_conv(node: TfliteNode) -> Made:
+def _transpose_conv(node: TfliteNode) -> Outputs:
     x, w, bias, unit = node.factors(2, 1, 3, 0)
     w, sizes = node.builder.transpose(w, (3, 0, 1, 2)), node.constant_integers(0)[1:3]
     return _product(node, node.builder.conv_transpose(x, w, bias, sizes, **_window(node)), unit)
 
 
-def _conv_3d_transpose(node: TfliteNode) -> Made:
+def _conv_3d_transpose(node: TfliteNode) -> Outputs:
     w, sizes = node.builder.transpose(node.input(1), (4, 3, 0, 1, 2)), node.constant_integers(0)[1:4]
     return activated(node, node.builder.conv_transpose(node.input(2), w, node.optional(3), sizes, **_window(node)))
 
 
 def _pool(kind: str) -> OperatorFunction:
-    def spell(node: TfliteNode) -> Made:
+    def function(node: TfliteNode) -> Outputs:
         kernel, strides = (
             (node.integer("filter_h"), node.integer("filter_w")),
             (node.integer("stride_h"), node.integer("stride_w")),
@@ -126,7 +126,7 @@ def _pool(kind: str) -> OperatorFunction:
             raise RefusedError("a fused activation of a quantised maximum is not supported")
         return activated(node, node.builder.add("Sqrt", y) if kind == "L2" else y)
 
-    return spell
+    return function
 
 
 def _resize(mode: str) -> OperatorFunction:
@@ -140,7 +140,7 @@ def _resize(mode: str) -> OperatorFunction:
 
 
 # ------------------------------------------------------------------------------------------------ products
-def _fully_connected(node: TfliteNode) -> Made:
+def _fully_connected(node: TfliteNode) -> Outputs:
     builder = node.builder
     if node.integer("weights_format"):
         raise RefusedError("shuffled weights are not supported")
@@ -155,38 +155,38 @@ def _arithmetic(op: str) -> OperatorFunction:
     return lambda node: activated(node, node.builder.add(op, node.input(0), node.input(1)))
 
 
-def _cast(node: TfliteNode) -> Made:
+def _cast(node: TfliteNode) -> Outputs:
     x, to = node.stored(0), node.output().dtype
     return x if node.builder.type(x).dtype is to else node.builder.add("Cast", x, to=to.value)
 
 
-def _dequantize(node: TfliteNode) -> Made:
+def _dequantize(node: TfliteNode) -> Outputs:
     x = node.x
     return node.builder.add("Cast", x, to="f32") if node.builder.type(x).dtype is DType.F16 else x
 
 
-def _softmax(node: TfliteNode) -> Made:
+def _softmax(node: TfliteNode) -> Outputs:
     x = node.x
     if node.number("beta") != 1:
         x = node.builder.add("Mul", x, node.builder.number(node.number("beta"), x))
     return node.builder.add("Softmax", x, axis=-1)
 
 
-def _l2_normalization(node: TfliteNode) -> Made:
+def _l2_normalization(node: TfliteNode) -> Outputs:
     builder, x = node.builder, node.x
     length = builder.add("Max", builder.reduce("L2", x, [-1], True), builder.number(1e-6, x))
     return activated(node, builder.add("Div", x, length))
 
 
 # ----------------------------------------------------------------------------------------- moving elements
-def _concatenation(node: TfliteNode) -> Made:
+def _concatenation(node: TfliteNode) -> Outputs:
     y = node.builder.add("Concat", *node.all_inputs(), axis=node.integer("axis"))
     if node.raw and node.output().quant is not None and node.integer("activation"):
         raise RefusedError("a fused activation of a quantised concatenation is not supported")
     return activated(node, y)
 
 
-def _reshape(node: TfliteNode) -> Made:
+def _reshape(node: TfliteNode) -> Outputs:
     known = node.has(1) and node.stored(1).data is not None
     dims = node.constant_integers(1) if known else list(node.integers("shape"))
     if node.has(1) and not known and not dims:
@@ -198,14 +198,14 @@ def _arg(op: str) -> OperatorFunction:
     return lambda node: node.builder.add(op, node.x, axis=node.constant_integers(1)[0], keepdims=0)
 
 
-def _pad(node: TfliteNode) -> Made:
+def _pad(node: TfliteNode) -> Outputs:
     x = node.x
     value = node.input(2) if node.has(2) else node.zero(x)
     return node.builder.pad(x, node.constant_input(1), value)
 
 
 # ------------------------------------------------------------------------------------------------- constants
-def _range(node: TfliteNode) -> Made:
+def _range(node: TfliteNode) -> Outputs:
     start, stop, step = (node.constant_input(k).item() for k in range(3))
     if step == 0 or abs((stop - start) / step) > 2**24:
         raise RefusedError(f"a range from {start} to {stop} by {step} is not possible")
@@ -213,7 +213,7 @@ def _range(node: TfliteNode) -> Made:
 
 
 # -------------------------------------------------------------------------------------------------- detection
-def _detection_post_process(node: TfliteNode) -> Made:
+def _detection_post_process(node: TfliteNode) -> Outputs:
     """SSD's decoding and suppression; options as documented with the custom operator."""
     given = flex_map(node.operation.custom)
     anchors = node.input(2)
@@ -236,8 +236,8 @@ def _detection_post_process(node: TfliteNode) -> Made:
     )
 
 
-OPERATORS: dict[str, Callable[[TfliteNode], Made]] = {
-    **{family.in_capitals(name): spell for name, spell in SHARED.items()},
+OPERATORS: dict[str, Callable[[TfliteNode], Outputs]] = {
+    **{family.in_capitals(name): function for name, function in SHARED.items()},
     **RECURRENT,
     # windows and products
     **each(_pool, "AVERAGE_POOL_2D:Average L2_POOL_2D:L2 MAX_POOL_2D:Max"),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.decompositions.recurrent_layers import LONGEST
+from tenon.decompositions.recurrent_layers import MAX_STEPS
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tflite import schema
 from tenon.importers.tflite.importer import TfliteNode
 from tenon.importers.tflite.integer_lstm import IntegerLstm, applies
@@ -35,10 +35,10 @@ def _activation(node: TfliteNode, x: Value) -> Value:
 
 def _real(node: TfliteNode, k: int) -> Array:
     """A constant operand as real numbers."""
-    found = node.input(k).data
-    if found is None:
+    data = node.input(k).data
+    if data is None:
         raise RefusedError(f"input {k} is computed at run time; it must be a constant")
-    return found.astype(np.float32)
+    return data.astype(np.float32)
 
 
 def _matrix(node: TfliteNode, numbers: Sequence[int]) -> Value:
@@ -75,8 +75,8 @@ def _rows(node: TfliteNode, x: Value) -> tuple[_Steps, Value]:
     """A sequence [time, batch, numbers], or of one step [batch, numbers], as rows."""
     dims = node.builder.dims(x)
     steps = dims[0] if len(dims) == 3 else 1
-    if len(dims) not in (2, 3) or not 0 < steps <= LONGEST:
-        raise RefusedError(f"runs over {list(dims)}; at most {LONGEST} steps are unrolled")
+    if len(dims) not in (2, 3) or not 0 < steps <= MAX_STEPS:
+        raise RefusedError(f"runs over {list(dims)}; at most {MAX_STEPS} steps are unrolled")
     return _Steps(node, steps, dims[-2]), node.builder.reshape(x, (-1, dims[-1]))
 
 
@@ -109,12 +109,12 @@ class _Lstm:
         time, rows = _rows(node, x)
         bias = None if normed else _matrix(node, [self.bias[k] for k in gates])
         own = builder.add("Gemm", rows, _matrix(node, [self.w[k] for k in gates]), bias, transB=1)
-        echo = _matrix(node, [self.r[k] for k in gates])
-        size, width = builder.dims(echo)[0] // len(gates), builder.dims(echo)[1]
+        recurrent = _matrix(node, [self.r[k] for k in gates])
+        size, width = builder.dims(recurrent)[0] // len(gates), builder.dims(recurrent)[1]
         h, c = states or (_zeros(node, time.batch, width), _zeros(node, time.batch, size))
         outputs = []
         for t in reversed(time.order) if backwards else time.order:
-            sums = builder.add("Gemm", h, echo, time.part(own, t), transB=1)
+            sums = builder.add("Gemm", h, recurrent, time.part(own, t), transB=1)
             split = dict(zip(gates, builder.split(sums, [size] * len(gates), 1), strict=True))
             h, c = self._step(node, split, c)
             outputs.append(h)
@@ -160,19 +160,19 @@ def _in_time(node: TfliteNode, x: Value) -> Value:
     return x if node.flag("time_major") else node.builder.transpose(x, (1, 0, 2))
 
 
-def sequence_lstm(node: TfliteNode) -> Made:
+def sequence_lstm(node: TfliteNode) -> Outputs:
     if applies(node, _ONE):
         steps = _in_time(node, node.importer.counted(node.index(0)))
         return _in_time(node, IntegerLstm(node, _ONE).run(steps, None)[0])
     return _in_time(node, _ONE.run(node, _in_time(node, node.x), None)[0])
 
 
-def _merged(node: TfliteNode, sides: Sequence[Value]) -> Made:
+def _merged(node: TfliteNode, sides: Sequence[Value]) -> Outputs:
     sides = [_in_time(node, side) for side in sides]
     return node.builder.add("Concat", *sides, axis=-1) if node.flag("merge_outputs") else sides
 
 
-def both_ways_lstm(node: TfliteNode) -> Made:
+def bidirectional_lstm(node: TfliteNode) -> Outputs:
     if any(node.has(k) for k in range(39, 48)):
         raise RefusedError("a second input of the sequence is not supported")
     x = _in_time(node, node.x)
@@ -180,7 +180,7 @@ def both_ways_lstm(node: TfliteNode) -> Made:
     return _merged(node, sides)
 
 
-def lstm(node: TfliteNode) -> Made:
+def lstm(node: TfliteNode) -> Outputs:
     """One step: of the full kernel with its state in variables, of the basic one with states as operands."""
     if node.integer("kernel_type") == 1:
         return _basic_lstm(node)
@@ -194,7 +194,7 @@ def lstm(node: TfliteNode) -> Made:
     return [*[h] * (len(node.operation.outputs) - 1), node.builder.reshape(sequence, node.builder.dims(h))]
 
 
-def _basic_lstm(node: TfliteNode) -> Made:
+def _basic_lstm(node: TfliteNode) -> Outputs:
     """Gates input, new, forget, output.  Gives the output, the memory, and two buffers that nobody reads."""
     builder = node.builder
     joined = builder.add("Concat", node.input(0), node.input(1), axis=-1)
@@ -214,32 +214,32 @@ def _plain(
     builder = node.builder
     time, rows = _rows(node, x)
     own = builder.add("Gemm", rows, _matrix(node, [first]), _optional(node, first + 2), transB=1)
-    echo = _matrix(node, [first + 1])
-    h, outputs = state or _zeros(node, time.batch, builder.dims(echo)[0]), []
+    recurrent = _matrix(node, [first + 1])
+    h, outputs = state or _zeros(node, time.batch, builder.dims(recurrent)[0]), []
     for t in reversed(time.order) if backwards else time.order:
-        h = _activation(node, builder.add("Gemm", h, echo, time.part(own, t), transB=1))
+        h = _activation(node, builder.add("Gemm", h, recurrent, time.part(own, t), transB=1))
         outputs.append(h)
     return time.joined(outputs[::-1] if backwards else outputs), h
 
 
-def rnn(node: TfliteNode) -> Made:
+def rnn(node: TfliteNode) -> Outputs:
     _, h = _plain(node, node.x, 1, node.state(4))
     node.keep(4, h)
     return h
 
 
-def sequence_rnn(node: TfliteNode) -> Made:
+def sequence_rnn(node: TfliteNode) -> Outputs:
     return _in_time(node, _plain(node, _in_time(node, node.x), 1, None)[0])
 
 
-def both_ways_rnn(node: TfliteNode) -> Made:
+def bidirectional_rnn(node: TfliteNode) -> Outputs:
     if any(node.has(k) for k in range(9, 12)):
         raise RefusedError("a second input of the sequence is not supported")
     x = _in_time(node, node.x)
     return _merged(node, [_plain(node, x, first, None, backwards=first > 1)[0] for first in (1, 5)])
 
 
-def svdf(node: TfliteNode) -> Made:
+def svdf(node: TfliteNode) -> Outputs:
     """Features of the input, remembered for as many steps as the filters over time are long."""
     builder, features, filters = node.builder, _real(node, 1), _real(node, 2)
     count, memory = filters.shape
@@ -262,9 +262,9 @@ def svdf(node: TfliteNode) -> Made:
     return _activation(node, y)
 
 
-RECURRENT: dict[str, Callable[[TfliteNode], Made]] = {
-    "BIDIRECTIONAL_SEQUENCE_LSTM": both_ways_lstm,
-    "BIDIRECTIONAL_SEQUENCE_RNN": both_ways_rnn,
+RECURRENT: dict[str, Callable[[TfliteNode], Outputs]] = {
+    "BIDIRECTIONAL_SEQUENCE_LSTM": bidirectional_lstm,
+    "BIDIRECTIONAL_SEQUENCE_RNN": bidirectional_rnn,
     "LSTM": lstm,
     "RNN": rnn,
     "SVDF": svdf,

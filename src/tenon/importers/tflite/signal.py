@@ -16,14 +16,14 @@ import numpy as np
 from tenon.decompositions.integer_arithmetic import Integers
 from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tflite.fourier import real_inverse, real_transform
 from tenon.importers.tflite.importer import TfliteNode
 from tenon.ir.graph import Value
 from tenon.ir.types import DType, TensorType
 from tenon.wire.flatbuffer import flex_map
 
-MOST_PRODUCTS = 1 << 20
+MAX_PRODUCTS = 1 << 20
 """Of a filter bank."""
 
 
@@ -44,10 +44,10 @@ def _shift(node: TfliteNode, name: str) -> int:
 
 def operand(node: TfliteNode, k: int, dtype: DType) -> Integers:
     """Operand ``k``, which is stored in this type."""
-    found = node.stored(k)
-    if node.builder.type(found).dtype is not dtype:
-        raise RefusedError(f"input {k} is of type {node.builder.type(found).dtype}; it must be {dtype}")
-    return Integers(node.builder, found)
+    value = node.stored(k)
+    if node.builder.type(value).dtype is not dtype:
+        raise RefusedError(f"input {k} is of type {node.builder.type(value).dtype}; it must be {dtype}")
+    return Integers(node.builder, value)
 
 
 class State:
@@ -66,27 +66,27 @@ class State:
 
 
 # ----------------------------------------------------------------------------------------------- the spectrum
-def _window(node: TfliteNode) -> Made:
+def _window(node: TfliteNode) -> Outputs:
     """Samples times weights, without the weights' fraction, limited to 16 bits."""
     shift = _shift(node, "shift")
     x, weights = (operand(node, k, DType.I16).to(DType.I32) for k in (0, 1))
     (size,) = weights.dims
     framed = x.reshape(*x.dims[:-1], -1, size) * weights >> shift
-    return framed.most(-(1 << 15)).least((1 << 15) - 1).to(DType.I16).reshape(*x.dims).value
+    return framed.maximum(-(1 << 15)).minimum((1 << 15) - 1).to(DType.I16).reshape(*x.dims).value
 
 
-def _fft_auto_scale(node: TfliteNode) -> Made:
+def _fft_auto_scale(node: TfliteNode) -> Outputs:
     """Samples moved up until the largest fills 16 bits, and by how many bits; silence stays where it is.
 
     -32768 counts as larger than 32767; TFLM's search for the largest forgets all that came before one.
     """
     x = operand(node, 0, DType.I16).to(DType.I32)
     largest = x.node("Abs").node("ReduceMax", keepdims=0)
-    room = (largest.like(15) - largest.bits(16)).most(0).where(largest.above(0), 0)
+    room = (largest.like(15) - largest.bits(16)).maximum(0).where(largest.above(0), 0)
     return (x << room).to(DType.I16).value, room.value
 
 
-def _rfft(node: TfliteNode) -> Made:
+def _rfft(node: TfliteNode) -> Outputs:
     """The spectrum of the last axis, filled up with zeros; that of integers is divided by its length."""
     builder, x = node.builder, node.stored(0)
     (length,) = options(node, "fft_length")
@@ -102,7 +102,7 @@ def _rfft(node: TfliteNode) -> Made:
     return real_transform(Integers(builder, rows)).reshape(*outer, length + 2).value
 
 
-def _irfft(node: TfliteNode) -> Made:
+def _irfft(node: TfliteNode) -> Outputs:
     """The signal whose spectrum lies along the last axis."""
     builder, x = node.builder, node.stored(0)
     (length,) = options(node, "fft_length")
@@ -124,7 +124,7 @@ def _integers(node: TfliteNode, x: Value) -> Value:
     return node.builder.reshape(x, (-1, node.builder.dims(x)[-1]))
 
 
-def _energy(node: TfliteNode) -> Made:
+def _energy(node: TfliteNode) -> Outputs:
     """Squared magnitudes from one index to another; TFLM leaves the others as they are, here they are 0."""
     start, end = options(node, "start_index", "end_index")
     x = operand(node, 0, DType.I16).to(DType.I32).reshape(-1, 2)
@@ -136,7 +136,7 @@ def _energy(node: TfliteNode) -> Made:
 
 
 # -------------------------------------------------------------------------------------------- the filter bank
-def _filter_bank(node: TfliteNode) -> Made:
+def _filter_bank(node: TfliteNode) -> Outputs:
     """Energies summed into channels that overlap.
 
     Each stretch of frequencies fades the channel before it out (unweights) and the one after it in (weights); the
@@ -145,7 +145,7 @@ def _filter_bank(node: TfliteNode) -> Made:
     (channels,) = options(node, "num_channels")
     x = operand(node, 0, DType.U32).to(DType.I64)
     weights, unweights, *tables = (node.constant_input(k).astype(np.int64).ravel() for k in range(1, 6))
-    if not 0 < channels < min(map(len, tables)) or channels * x.dims[0] > MOST_PRODUCTS:
+    if not 0 < channels < min(map(len, tables)) or channels * x.dims[0] > MAX_PRODUCTS:
         raise RefusedError(f"its tables do not describe {channels} channels of {x.dims[0]} energies")
     stretches = list(zip(*(table[: channels + 1].tolist() for table in tables), strict=True))
     for frequency, weight, width in stretches:
@@ -166,23 +166,23 @@ def _weighted(x: Integers, rows: Sequence[Sequence[tuple[int, int]]]) -> Integer
     return (x.take(table[:, :, 0]) * table[:, :, 1]).sum(1)
 
 
-def _square_root(node: TfliteNode) -> Made:
+def _square_root(node: TfliteNode) -> Outputs:
     """The nearest integer to the root, limited to as many bits as half of the words that the number needs; moved down.
 
     One step of Newton's method from an estimate in f32 is the root rounded down, or one more.
     """
     x = operand(node, 0, DType.U64)
     real = node.builder.add("Sqrt", node.builder.add("Cast", x.value, to="f32"))
-    guess = Integers(node.builder, node.builder.add("Cast", real, to="u64")).most(1)
-    root = ((guess + x // guess) >> 1).least((1 << 32) - 1)
+    guess = Integers(node.builder, node.builder.add("Cast", real, to="u64")).maximum(1)
+    root = ((guess + x // guess) >> 1).minimum((1 << 32) - 1)
     root = root - (root * root).above(x)
     root = root + (x - root * root).above(root)
     limit = x.like((1 << 32) - 1).where(x.above((1 << 32) - 1), (1 << 16) - 1)
     shift = operand(node, 1, DType.I32).to(DType.U64)
-    return (root.least(limit) >> shift).to(DType.U32).value
+    return (root.minimum(limit) >> shift).to(DType.U32).value
 
 
-def _spectral_subtraction(node: TfliteNode) -> Made:
+def _spectral_subtraction(node: TfliteNode) -> Outputs:
     """Channels less the noise in them, which is a running mean; its weights differ for even and odd channels.
 
     The mean is the network's input ``noise_estimate``, and its output ``noise_estimate_out`` the next one.
@@ -202,15 +202,15 @@ def _spectral_subtraction(node: TfliteNode) -> Made:
     state = State(node, "noise_estimate", DType.U32, [count])
     scaled = x << bits
     noise = ((scaled.to(DType.U64) * fresh + state.before.to(DType.U64) * old) >> fraction).to(DType.U32)
-    bounded = noise.least(scaled)
+    bounded = noise.minimum(scaled)
     remaining = ((x.to(DType.U64) * floor) >> fraction).to(DType.U32)
     noise = bounded if clamping else noise
     state.keep(noise)
-    return ((scaled - bounded) >> bits).most(remaining).value, noise.value
+    return ((scaled - bounded) >> bits).maximum(remaining).value, noise.value
 
 
 # ------------------------------------------------------------------------------------------------- loudness
-def _pcan(node: TfliteNode) -> Made:
+def _pcan(node: TfliteNode) -> Outputs:
     """Automatic gain: channels times a function of their noise, then squared where they are small.
 
     The function is a table: values for 0, 1 and 2, then a parabola for each number of bits, in three numbers of four.
@@ -233,22 +233,22 @@ def _pcan(node: TfliteNode) -> Made:
     return (ratio * ratio >> 20).where(ratio.below(2 << 12), (ratio >> 6) - (1 << 6)).value
 
 
-def _log(node: TfliteNode) -> Made:
+def _log(node: TfliteNode) -> Outputs:
     """Logarithms by a table of how far log2(1 + t) lies above t, at 128 places with lines between."""
     (scale,) = options(node, "output_scale")
     x = (operand(node, 0, DType.U32) << _shift(node, "input_correction_bits")).to(DType.I64)
     table = x.like(np.array([round(65536 * (math.log2(1 + i / 128) - i / 128)) for i in range(129)]))
-    whole = x.most(1).bits(32) - 1
-    t = ((x.most(1) << 16) >> whole) - (1 << 16)
+    whole = x.maximum(1).bits(32) - 1
+    t = ((x.maximum(1) << 16) >> whole) - (1 << 16)
     at = t >> 9
     left, right = table.take(at), table.take(at + 1)
     log2 = (whole << 16) + t + left + ((right - left) * (t - (at << 9)) >> 16)
     scaled = (log2 * round(65536 * math.log(2)) + (1 << 15) >> 16) * scale + (1 << 15)
-    y = ((scaled & (1 << 32) - 1) >> 16).least((1 << 15) - 1)
+    y = ((scaled & (1 << 32) - 1) >> 16).minimum((1 << 15) - 1)
     return y.where(x.above(1), 0).to(DType.I16).value
 
 
-SIGNAL: dict[str, Callable[[TfliteNode], Made]] = {
+SIGNAL: dict[str, Callable[[TfliteNode], Outputs]] = {
     "SignalEnergy": _energy, "SignalFftAutoScale": _fft_auto_scale, "SignalFilterBank": _filter_bank,
     "SignalFilterBankLog": _log, "SignalFilterBankSpectralSubtraction": _spectral_subtraction,
     "SignalFilterBankSquareRoot": _square_root, "SignalIrfft": _irfft, "SignalPCAN": _pcan, "SignalRfft": _rfft,

@@ -12,16 +12,16 @@ import numpy as np
 
 from tenon.decompositions.integer_arithmetic import Integers, joined, stacked
 from tenon.graph_builder.errors import RefusedError
-from tenon.graph_builder.node_context import Made
+from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tflite.importer import TfliteNode
 from tenon.importers.tflite.signal import State, operand, options
 from tenon.ir.types import DType
 
-LONGEST = 1 << 20
+MAX_LENGTH = 1 << 20
 """Numbers of one axis that are remembered."""
-MOST_SAMPLES = 1 << 24
+MAX_SAMPLES = 1 << 24
 """Numbers of all frames of one run."""
-MOST_FRAMES = 1 << 10
+MAX_FRAMES = 1 << 10
 """Frames that are added one after the other."""
 
 
@@ -35,11 +35,11 @@ def _cut(x: Integers, start: int, end: int) -> Integers:
     return Integers(x.builder, x.builder.slice(x.value, [start], [end], [1]))
 
 
-def _delay(node: TfliteNode) -> Made:
+def _delay(node: TfliteNode) -> Outputs:
     """Samples of the last axis, later."""
     (length,) = options(node, "delay_length")
     x, dims = _rows(node), node.builder.dims(node.stored(0))
-    if not 0 <= length <= LONGEST:
+    if not 0 <= length <= MAX_LENGTH:
         raise RefusedError(f"it delays by {length} samples")
     if not length:
         return x.reshape(*dims).value
@@ -49,7 +49,7 @@ def _delay(node: TfliteNode) -> Made:
     return _cut(stream, 0, x.dims[1]).reshape(*dims).value
 
 
-def _framer(node: TfliteNode) -> Made:
+def _framer(node: TfliteNode) -> Outputs:
     """Frames that overlap, and whether all of them hold samples only.
 
     With ``prefill`` silence counts as samples.  Without it frames begin at a multiple of their distance, so where that
@@ -57,7 +57,7 @@ def _framer(node: TfliteNode) -> Made:
     """
     size, step, prefill = options(node, "frame_size", "frame_step", "prefill")
     x, (*outer, length) = _rows(node), node.builder.dims(node.stored(0))
-    if not 0 < step <= size <= LONGEST or length % step or length // step * size > MOST_SAMPLES:
+    if not 0 < step <= size <= MAX_LENGTH or length % step or length // step * size > MAX_SAMPLES:
         raise RefusedError(f"frames of {size} samples, {step} apart, do not come from {length}")
     count, kept = length // step, size - step if prefill else (-(-size // step) - 1) * step
     true = node.builder.constant(np.array(True), "valid")
@@ -70,11 +70,11 @@ def _framer(node: TfliteNode) -> Made:
     if prefill or not kept:
         return frames.value, true
     seen = State(node, "framer_count", DType.I32, [])
-    seen.keep((seen.before + count).least(kept // step))
+    seen.keep((seen.before + count).minimum(kept // step))
     return frames.value, seen.before.above(kept // step - 1).value
 
 
-def _stacker(node: TfliteNode) -> Made:
+def _stacker(node: TfliteNode) -> Outputs:
     """The last few features together, every ``stacker_step`` of them, and whether it is time for that.
 
     The first ones ever stand for those to their left too.  The state ``stacker_count`` is 0 before any came, else one
@@ -83,7 +83,7 @@ def _stacker(node: TfliteNode) -> Made:
     names = ("num_channels", "stacker_left_context", "stacker_right_context", "stacker_step")
     channels, left, right, step = options(node, *names)
     x, size = operand(node, 0, DType.I16), left + right + 1
-    if x.dims != [channels] or min(left, right) < 0 or not 0 < step <= size <= LONGEST // max(1, channels):
+    if x.dims != [channels] or min(left, right) < 0 or not 0 < step <= size <= MAX_LENGTH // max(1, channels):
         raise RefusedError(f"{x.dims} numbers do not make stacks of {size} times {channels}, {step} apart")
     count = State(node, "stacker_count", DType.I32, [])
     first = count.before.below(1)
@@ -99,14 +99,14 @@ def _stacker(node: TfliteNode) -> Made:
     return stream.reshape(size * channels).value, ready.value
 
 
-def _overlap_add(node: TfliteNode) -> Made:
+def _overlap_add(node: TfliteNode) -> Outputs:
     """Frames added where they overlap; sums of integers end at the ends of 16 bits."""
     (step,) = options(node, "frame_step")
     builder, x = node.builder, node.stored(0)
     dtype, (*outer, count, size) = builder.type(x).dtype, builder.dims(x)
     if dtype not in (DType.I16, DType.F32):
         raise RefusedError(f"sums of {dtype} are not supported")
-    if not 0 < step <= size or count > MOST_FRAMES:
+    if not 0 < step <= size or count > MAX_FRAMES:
         raise RefusedError(f"{count} frames of {size} samples cannot be added {step} apart")
     frames = Integers(builder, x).reshape(math.prod(outer), count, size).parts(1)
     if size == step:
@@ -126,10 +126,10 @@ def _limited_sum(a: Integers, b: Integers) -> Integers:
     if a.dtype is DType.F32:
         return a + b
     total = a.to(DType.I32) + b.to(DType.I32)
-    return total.most(-(1 << 15)).least((1 << 15) - 1).to(DType.I16)
+    return total.maximum(-(1 << 15)).minimum((1 << 15) - 1).to(DType.I16)
 
 
-STREAMS: dict[str, Callable[[TfliteNode], Made]] = {
+STREAMS: dict[str, Callable[[TfliteNode], Outputs]] = {
     "SignalDelay": _delay,
     "SignalFramer": _framer,
     "SignalOverlapAdd": _overlap_add,
