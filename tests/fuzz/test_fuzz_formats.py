@@ -70,7 +70,7 @@ YOLO = ncnn_net(
     "Yolov3DetectionOutput d 1 1 data y 0=2 1=2 -23304=4,1,2,3,4 -23305=2,0,1 -23306=1,8", shape="0=3 1=2 2=14"
 )
 SSD = ncnn_net(
-    "Input p 0 1 picture 0=60 1=40 2=3", "PriorBox b 2 1 data picture priors -23300=1,12 -23302=1,2 9=-233 10=-233",
+    "Input p 0 1 image 0=60 1=40 2=3", "PriorBox b 2 1 data image priors -23300=1,12 -23302=1,2 9=-233 10=-233",
     "Input l 0 1 location 0=72", "Input c 0 1 confidence 0=54",
     "DetectionOutput d 3 1 location confidence priors y 0=3 2=100 3=5", shape="0=3 1=2 2=1",
 )  # fmt: skip

@@ -299,7 +299,7 @@ def test_a_tree_of_classes(kind: str, tmp_path: Path) -> None:
     x = random(1, 6, 1, 1) if kind == "softmax" else random(1, 11, 2, 3)
     (tmp_path / "net.cfg").write_bytes(cfg(body, *x.shape[1:]))
     (tmp_path / "net.weights").write_bytes(weights())
-    with pytest.raises(UnsupportedError, match=r"tree of classes 'data/small\.tree' is not there"):
+    with pytest.raises(UnsupportedError, match=r"tree of classes 'data/small\.tree' was not found"):
         importers.load(tmp_path / "net.cfg")
     (tmp_path / "small.tree").write_text(TREE, encoding="utf-8")
     outputs = evaluate(importers.load(tmp_path / "net.cfg"), {"data": x})

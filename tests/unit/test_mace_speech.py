@@ -163,7 +163,7 @@ def test_grouped_deconvolution(group: int) -> None:
 
 
 def test_prior_boxes() -> None:
-    """On a map of 4 x 6 over a picture of 8 x 12 pixels: two boxes at each place."""
+    """On a map of 4 x 6 over an image of 8 x 12 pixels: two boxes at each place."""
     picture = np.zeros((1, 8, 12, 3), np.float32)
     options: MaceOptions = {
         "min_size": [4.0], "max_size": [9.0], "aspect_ratio": [1.0], "variance": [0.1, 0.1, 0.2, 0.2], "clip": 0,

@@ -95,7 +95,7 @@ def test_pooled_regions() -> None:
 
 
 def test_aligned_regions() -> None:
-    """Of a picture that rises evenly, a bin has the value in its middle."""
+    """Of an image that rises evenly, a bin has the value in its middle."""
     y, x = np.mgrid[:8, :12].astype(np.float32)
     options = {"pooled_size": "(2, 2)", "spatial_scale": "0.5", "sample_ratio": "2"}
     output = run("_contrib_ROIAlign", options, x=(10 * y + x)[None, None], rois=REGIONS[:1])

@@ -150,7 +150,7 @@ def test_attention() -> None:
 
 
 def test_sampling() -> None:
-    """A picture mirrored, by matrices and by how far its pixels move."""
+    """An image mirrored, by matrices and by how far its pixels move."""
     theta = np.tile(np.array([-1, 0, 0, 0, 1, 0], np.float32), (2, 1))
     output = run("SpatialTransformer", {"target_shape": "(6, 5)"}, X, theta)
     np.testing.assert_allclose(output, X[..., ::-1], atol=1e-5)

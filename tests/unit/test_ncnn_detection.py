@@ -43,7 +43,7 @@ def thinned(rows: list[list[float]], limit: float) -> Array:
 
 
 def yolo(x: Array, anchors: Array, classes: int, third: bool, least: float) -> list[list[float]]:
-    """Rows of one map [A * (5 + classes), H, W], anchors over the picture's size."""
+    """Rows of one map [A * (5 + classes), H, W], anchors over the image's size."""
     count, (h, w) = len(anchors), x.shape[1:]
     rows = []
     for a, i, j in np.ndindex(count, h, w):
@@ -95,13 +95,13 @@ def test_heads_are_known() -> None:
 
 
 SSD = (
-    "Input p 0 1 picture 0=60 1=40 2=3",
-    "PriorBox b 2 1 data picture priors -23300=1,12 -23301=1,20 -23302=1,2 7=1 8=0 9=-233 10=-233 13=0.5",
+    "Input p 0 1 image 0=60 1=40 2=3",
+    "PriorBox b 2 1 data image priors -23300=1,12 -23301=1,20 -23302=1,2 7=1 8=0 9=-233 10=-233 13=0.5",
 )
 
 
 def test_prior_boxes() -> None:
-    """A map of 3 x 2 places on a picture of 60 x 40: squares of 12 and sqrt(12 * 20), then 2:1 and 1:2."""
+    """A map of 3 x 2 places on an image of 60 x 40: squares of 12 and sqrt(12 * 20), then 2:1 and 1:2."""
     output = run(ncnn_net(*SSD, shape="0=3 1=2 2=1"))
     boxes = output[0, 0].reshape(2, 3, 4, 4)
     root = np.sqrt([1, 12 * 20 / 144, 2, 0.5])

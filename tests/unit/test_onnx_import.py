@@ -277,7 +277,7 @@ def test_all_problems_at_once() -> None:
     assert "COMPLEX64 is not supported" in text
     assert "reads 'nobody'" in text
     assert "the_d (Conv) of f32[1,2,8,8], f32[3,2,3,3]: Conv with fancy=3 is not supported" in text
-    assert "(decode the picture in the application and cut the model after it with --input)" in text
+    assert "(decode the image in the application and cut the model after it with --input)" in text
 
 
 def test_what_follows_a_problem_is_no_problem() -> None:

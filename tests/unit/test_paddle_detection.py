@@ -128,7 +128,7 @@ def test_suppression(normalized: int, top: int, keep: int) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"2 anchors of 9 numbers from \[1, 16, 3, 4\]"):
         decoded("Boxes", random_map(), class_num=4)
-    with pytest.raises(UnsupportedError, match="one picture, whose classes share its boxes"):
+    with pytest.raises(UnsupportedError, match="one image, whose classes share its boxes"):
         load(paddle_operator("multiclass_nms", {"BBoxes": "x", "Scores": "x"}, {"Out": "y"}, **KEPT))
     detector("Out", {})
     with pytest.raises(UnsupportedError, match=r"\(multiclass_nms3\).*: its output Index is not supported"):

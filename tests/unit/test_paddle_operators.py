@@ -197,7 +197,7 @@ def test_sorting() -> None:
 
 
 def test_sampling() -> None:
-    """An affine grid that mirrors a picture, and samples of it."""
+    """An affine grid that mirrors an image, and samples of it."""
     theta = np.tile(np.array([[-1, 0, 0], [0, 1, 0]], np.float32), (2, 1, 1))
     for corners in (0, 1):
         grid = run("affine_grid", {"Theta": theta}, "Output", output_shape=[2, 4, 6, 5], align_corners=corners)

@@ -175,7 +175,7 @@ def test_a_reply_whose_end_is_not_sure_is_not_kept(server: str, tmp_path: Path) 
         ("huge", f"it has {1 << 60} bytes; at most"),
         ("gzip", "compressed"),
         ("endless", "it has more than 1000000 bytes"),
-        ("slow", r"bytes came within 0\.3 s"),
+        ("slow", r"bytes were received within 0\.3 s"),
     ],
 )
 def test_replies_that_are_refused(

@@ -337,7 +337,7 @@ def test_cutting() -> None:
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (graph(node("y", "Neg", "x")), "'x' is read and not there"),
+        (graph(node("y", "Neg", "x")), "'x' is read and does not exist"),
         (graph(node("a", "Neg", "b"), node("b", "Neg", "a"), node("y", "Abs", "a")), "needs itself"),
     ],
     ids=["missing node", "circle"],

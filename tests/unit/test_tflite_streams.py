@@ -1,4 +1,4 @@
-"""TFLM's operators that keep pieces of a stream, piece after piece: graphs and compiled code against queues."""
+"""TFLM's operators that keep parts of a stream, piece after piece: graphs and compiled code against queues."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_scatter_and_sparse_to_dense() -> None:
 
 @pytest.mark.parametrize("number", [105, 98])
 def test_spatial_transformer(number: int) -> None:
-    """Half a picture to the left, and mirrored; old versions number it 98."""
+    """Half an image to the left, and mirrored; old versions number it 98."""
     moved = run(number, [1, 0, 2, [6, 5]], np.array([[1, 0, 1, 0, -1, 0]], np.float32))
     expected = np.zeros_like(X)
     expected[..., :3] = X[:, :, ::-1, 2:]
@@ -234,7 +234,7 @@ def test_proposals() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_detection_post_process(turned: bool) -> None:
-    """One anchor of size 1 in the middle of the picture, of class 1 of two behind the background."""
+    """One anchor of size 1 in the middle of the image, of class 1 of two behind the background."""
     boxes, scores = np.zeros((1, 2, 4), np.float32), np.array([[[0, 0.1, 0.9], [0, 0.2, 0.1]]], np.float32)
     anchors = np.array([[0.5, 0.5, 1, 1], [0.5, 0.5, 0.1, 0.1]], np.float32)
     if turned:

@@ -1,4 +1,4 @@
-"""Layers that Caffe brought up and other formats took over: what ncnn, Tengine and Darknet's ports mean by them."""
+"""Layers of Caffe that ncnn, Tengine and ports of Darknet adopted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNARY: dict[int, tuple[str, ...]] = {
     8: ("Log",), 9: ("Sin",), 10: ("Cos",), 11: ("Tan",), 12: ("Asin",), 13: ("Acos",), 14: ("Atan",),
     15: ("Reciprocal",), 16: ("Tanh",),
 }  # fmt: skip
-"""Functions of one number, as ncnn and Tengine count them; 4 is the square."""
+"""Unary functions by ncnn's and Tengine's codes; 4 is the square."""
 
 
 def unary(node: NodeContext, x: Value, kind: int, more: dict[int, tuple[str, ...]] | None = None) -> Value:
@@ -66,7 +66,7 @@ def _log_of(base: float) -> float:
 
 
 def eltwise(node: NodeContext, type: str, values: Sequence[Value], coefficients: Sequence[float] = ()) -> Value:
-    """The values combined by an operator; of a sum each may have a coefficient.  Raises RefusedError."""
+    """The values combined by an operator; the terms of a sum may have coefficients.  Raises RefusedError."""
     if type == "Add" and coefficients:
         if len(coefficients) != len(values):
             raise RefusedError(f"it has {len(coefficients)} coefficients for {len(values)} inputs")
@@ -75,7 +75,7 @@ def eltwise(node: NodeContext, type: str, values: Sequence[Value], coefficients:
 
 
 def mean_variance(node: NodeContext, x: Value, *, across_channels: bool, eps: float | None) -> Value:
-    """Every plane (or picture) less its mean and over its standard deviation plus ``eps``; None leaves that out."""
+    """Every plane (or image) minus its mean and over its standard deviation plus ``eps``; None leaves that out."""
     axes = node.ints(*range(1 if across_channels else 2, len(node.builder.dims(x))))
     centred = node.add("Sub", x, node.add("ReduceMean", x, axes))
     if eps is None:
@@ -85,7 +85,7 @@ def mean_variance(node: NodeContext, x: Value, *, across_channels: bool, eps: fl
 
 
 def l2_normalised(node: NodeContext, x: Value, axes: Sequence[int], eps: float) -> Value:
-    """Divided by the root of the sum of squares, which ``eps`` is added to."""
+    """L2-normalised: divided by the root of the sum of squares plus ``eps``."""
     squares = node.add("ReduceSumSquare", x, node.ints(*axes))
     return node.add("Div", x, node.add("Sqrt", node.add("Add", squares, eps)))
 
@@ -93,7 +93,7 @@ def l2_normalised(node: NodeContext, x: Value, axes: Sequence[int], eps: float) 
 def local_response(
     node: NodeContext, x: Value, size: int, alpha: float, beta: float, k: float, *, within: bool
 ) -> Value:
-    """Over (k + alpha mean of squares) ^ beta of the ``size`` channels around, or of the square of places around
+    """Over (k + alpha mean of squares) ^ beta of the ``size`` channels around, or of the square of positions around
     ``within`` a channel, zeros beyond its edge."""
     if not within:
         return node.add("LRN", x, size=size, alpha=alpha, beta=beta, bias=k)
@@ -121,9 +121,9 @@ def cut(node: NodeContext, x: Value, axis: int, points: Sequence[int], count: in
 
 
 def reorg(node: NodeContext, x: Value, stride: int, *, reverse: bool = False) -> Value:
-    """Darknet's: squares of pixels become channels, or with ``reverse`` channels squares.
+    """Darknet's: blocks of pixels become channels (space to depth), or with ``reverse`` channels become blocks.
 
-    Darknet takes the buffer [C, H, W] for one of [C / s², H s, W s], gathers squares of that, and calls the result
+    Darknet takes the buffer [C, H, W] for one of [C / s², H s, W s], gathers blocks of that, and calls the result
     [C s², H / s, W / s]; the weights behind it were trained with that order.
     """
     n, c, h, w = node.image(x)

@@ -1,4 +1,4 @@
-"""What the formats of TensorFlow's family share: tensors whose channels come last, spelled out in ONNX operators.
+"""What the formats of TensorFlow's family share: tensors whose channels come last, in ONNX operators.
 
 Every operator that ONNX defines on [N, C, spatial...] stands between two Transposes; the passes let these cancel.
 """
@@ -27,7 +27,7 @@ Padding = str | Sequence[int]
 
 @dataclass(frozen=True)
 class Batched:
-    """What SpaceToBatch made: its operand, the blocks, and the padding before and after each spatial axis."""
+    """A result of SpaceToBatch: its operand, the blocks, and the padding before and after each spatial axis."""
 
     x: Value
     block: tuple[int, ...]
@@ -37,7 +37,7 @@ class Batched:
 
 @dataclass(frozen=True)
 class Convolved:
-    """A convolution of what SpaceToBatch made."""
+    """A convolution of a result of SpaceToBatch."""
 
     source: Batched
     weights: Value
@@ -54,20 +54,20 @@ def same_padding(size: int, kernel: int, stride: int, dilation: int = 1) -> tupl
 
 
 class ChannelsLast(GraphBuilder):
-    """A net with the vocabulary of TensorFlow.  All values that are passed in must have bound types."""
+    """A builder with TensorFlow's operations.  All values that are passed in must have bound types."""
 
     _batched: dict[Value, Batched]
     _convolved: dict[Value, Convolved]
 
     def remember(self) -> None:
-        """Begin to note where SpaceToBatch was met, so that it can be undone around convolutions."""
+        """Start to record SpaceToBatch, so that it can be folded into convolutions."""
         self._batched, self._convolved = {}, {}
 
     def finish(self, outputs: Sequence[str]) -> Graph:
-        """As ``Net.finish``; all inputs were bound, so all outputs must have types.  Raises FormatError."""
+        """As ``GraphBuilder.finish``; all inputs were bound, so all outputs must have types.  Raises FormatError."""
         graph = super().finish(outputs)
         if not all(v.typed for v in graph.outputs):
-            raise FormatError(f"{self.file.name}: an output is made of nothing; the file is damaged")
+            raise FormatError(f"{self.file.name}: an output is not computed; the file is damaged")
         return graph
 
     # ------------------------------------------------------------------------------------- moving data
@@ -83,7 +83,7 @@ class ChannelsLast(GraphBuilder):
         return self.constant(np.array(number, self.type(like).dtype.numpy), "number")
 
     def transpose(self, x: Value, perm: Ints) -> Value:
-        """A constant is turned at once and keeps its quantisation."""
+        """A constant is transposed when importing and keeps its quantisation."""
         if list(perm) == list(range(len(perm))):
             return x
         if x.data is None:
@@ -104,7 +104,7 @@ class ChannelsLast(GraphBuilder):
         return self.transpose(x, (0, *range(2, rank), 1))
 
     def reshape(self, x: Value, dims: Ints) -> Value:
-        """One -1 stands for what is left; other numbers are meant as they are."""
+        """One extent may be -1, which is inferred."""
         dims, old = [int(d) for d in dims], self.dims(x)
         if dims.count(-1) == 1:
             known = -math.prod(dims)
@@ -128,7 +128,7 @@ class ChannelsLast(GraphBuilder):
         return self.add("Pad", x, self.ints(*map(int, pads.T.ravel())), value)
 
     def mirror_pad(self, x: Value, pads: Array, *, edges: bool) -> Value:
-        """Reflected padding; with ``edges`` the outermost elements are repeated, which ONNX cannot say."""
+        """Reflected padding; with ``edges`` the outermost elements are repeated, which ONNX cannot express."""
         if not edges:
             return self.add("Pad", x, self.ints(*map(int, pads.T.ravel())), mode="reflect")
         for axis, (before, after) in enumerate(pads.tolist()):
@@ -197,7 +197,7 @@ class ChannelsLast(GraphBuilder):
         return self.slice(x, [-1] * len(axes), [-(2**31)] * len(axes), axes, [-1] * len(axes))
 
     def squeeze(self, x: Value, axes: Ints) -> Value:
-        """Without axes: all of one element."""
+        """Without axes, all axes of one element are removed."""
         dims = self.dims(x)
         removed_axes = {a % len(dims) for a in axes} or {i for i, n in enumerate(dims) if n == 1}
         return self.reshape(x, [n for i, n in enumerate(dims) if i not in removed_axes])
@@ -246,7 +246,8 @@ class ChannelsLast(GraphBuilder):
         return self.slice(x, [int(c) for c in crops[:, 0]], ends, range(1, m + 1))
 
     def _dilated(self, x: Value, block: tuple[int, ...], crops: Array) -> Value | None:
-        """The convolution that ``x`` comes from, dilated instead of done on a batch of blocks, with what follows it."""
+        """The convolution that ``x`` comes from, dilated instead of done on a batch of blocks, with the operators
+        after it."""
         chain: list[Node] = []
         while x not in self._convolved:
             if x.producer is None or not isinstance(x.producer.op, Pointwise):

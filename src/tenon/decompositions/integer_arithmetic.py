@@ -14,7 +14,7 @@ from tenon.ir.types import DType
 
 @dataclass(frozen=True, eq=False)
 class Integers:
-    """A tensor of integers on its way through a graph.
+    """A tensor of integers in a graph under construction.
 
     Results have the type of the left operand and wrap around; numbers and arrays become constants of that type.
     ``>>`` keeps the sign where there is one, ``//`` rounds towards zero; what a comparison gives counts as 0 or 1.
@@ -87,7 +87,7 @@ class Integers:
         return self.node("Max", other)
 
     def where(self, condition: Integers, other: Operand) -> Integers:
-        """Itself where a comparison holds, else the other."""
+        """This value where a comparison holds, else the other."""
         return Integers(self.builder, self.builder.add("Where", condition.value, self.value, self._operand(other)))
 
     def sum(self, axis: int) -> Integers:
@@ -115,12 +115,12 @@ Operand = Integers | Array | int
 
 
 def joined(values: list[Integers], axis: int) -> Integers:
-    """End to end along an axis."""
+    """Concatenates along an axis."""
     first, *others = values
     return first.node("Concat", *others, axis=axis)
 
 
 def stacked(values: list[Integers], axis: int) -> Integers:
-    """Side by side along a new axis."""
+    """Stacks along a new axis."""
     builder = values[0].builder
     return Integers(builder, builder.pack([v.value for v in values], axis))

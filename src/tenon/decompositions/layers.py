@@ -1,4 +1,4 @@
-"""Layers that several formats have and that no operator of ONNX stands for, in operators of ONNX.
+"""Layers of several formats that ONNX has no operator for, as compositions of ONNX operators.
 
 Images are [N, C, H, W].
 """
@@ -20,12 +20,12 @@ MAX_BINS = 1 << 10
 
 
 def remainder(node: NodeContext, a: Operand, b: Operand) -> Value:
-    """Of real numbers, with the divisor's sign."""
+    """The remainder of real numbers, with the divisor's sign."""
     return node.add("Sub", a, node.add("Mul", node.add("Floor", node.add("Div", a, b)), b))
 
 
 def truncated(node: NodeContext, x: Value) -> Value:
-    """Real numbers without what stands behind the point."""
+    """Real numbers truncated towards zero."""
     return node.add("Mul", node.add("Sign", x), node.add("Floor", node.add("Abs", x)))
 
 
@@ -59,10 +59,10 @@ def _bins(node: NodeContext, x: Value, axis: int, count: int, reduce: str) -> Va
 
 
 def group_norm(node: NodeContext, x: Value, groups: int, gamma: Operand, beta: Operand, epsilon: float) -> Value:
-    """Groups of channels made to mean 0 and variance 1, then scaled channel by channel where vectors are given."""
+    """Group normalisation, then scale and offset by channel where vectors are given."""
     n, channels, *rest = node.builder.dims(x)
     if groups < 1 or channels % groups:
-        raise RefusedError(f"{channels} channels do not make {groups} groups")
+        raise RefusedError(f"{channels} channels cannot be divided into {groups} groups")
     ones = np.ones(groups, np.float32)
     y = node.add("InstanceNormalization", node.reshape(x, n, groups, -1), ones, 0 * ones, epsilon=epsilon)
     y = node.reshape(y, n, channels, *rest)
@@ -94,7 +94,7 @@ def batch_to_space(node: NodeContext, x: Value, block: tuple[int, int], crops: S
 
 
 def affine_grid(node: NodeContext, theta: Value, size: tuple[int, int], *, corners: bool = True) -> Value:
-    """[N, h, w, 2]: where the matrices ``theta`` [N, 6] send the places (x, y) of a picture of -1 .. 1."""
+    """[N, h, w, 2]: the positions (x, y) in -1 .. 1 transformed by the matrices ``theta`` [N, 6]."""
     if not all(0 < n < 1 << 14 for n in size):
         raise RefusedError(f"a grid of {list(size)} is impossible")
     rows, columns = (_line(n, corners) for n in size)
@@ -105,14 +105,14 @@ def affine_grid(node: NodeContext, theta: Value, size: tuple[int, int], *, corne
 
 
 def _line(n: int, corners: bool) -> np.ndarray:
-    """Places -1 .. 1 of n pixels: their centres, or the first and the last on the ends."""
+    """Coordinates in -1 .. 1 of n pixels: their centres, or with corners aligned."""
     if corners:
         return np.linspace(-1, 1, n)
     return np.asarray((2 * np.arange(n) + 1) / n - 1)
 
 
 def sampled(node: NodeContext, x: Value, grid: Value, mode: str, padding: str, *, corners: bool) -> Value:
-    """ONNX's GridSample on a grid [N, h, w, 2] of places -1 .. 1; linear, nearest or cubic."""
+    """ONNX's GridSample on a grid [N, h, w, 2] of coordinates in -1 .. 1; linear, nearest or cubic."""
     options = {"mode": mode, "padding_mode": padding, "align_corners": int(corners)}
     return decomposed(node.builder, "GridSample", [x, grid], 1, **options)[0]
 
@@ -132,7 +132,7 @@ def region_head(
 
 
 def mirrored(node: NodeContext, x: Value, widths: Sequence[tuple[int, int]]) -> Value:
-    """Padded before and after each axis by what lies behind a mirror on the edge, the edge itself included."""
+    """Symmetric padding before and after each axis: mirrored with the edge included."""
     dims = node.builder.dims(x)
     for axis, ((before, after), n) in enumerate(zip(widths, dims, strict=True)):
         if not (0 <= before <= n and 0 <= after <= n):
@@ -151,7 +151,7 @@ def unfolded(
     pads: Sequence[int],
     dilations: Sequence[int],
 ) -> Value:
-    """[N, C * taps, places]: what every place of a window sees, channel by channel, zeros outside.
+    """[N, C * taps, positions]: the elements of every window (im2col), channel by channel, zeros outside.
 
     ``pads`` are top, left, bottom, right.
     """
@@ -175,7 +175,7 @@ def unfolded(
 
 
 def deformed(node: NodeContext, inputs: Sequence[Value | None], window: dict[str, object], offset_group: int) -> Value:
-    """A convolution whose windows' places move: x, weights, offsets (down, across), bias, factors.
+    """Deformable convolution: x, weights, offsets (down, across), bias, factors.
 
     ``window`` has ONNX's strides, pads, dilations and group.
     """
@@ -185,10 +185,10 @@ def deformed(node: NodeContext, inputs: Sequence[Value | None], window: dict[str
 def nms_by_class(
     node: NodeContext, boxes: Value, scores: Value, classes: Value | None, overlap: float
 ) -> tuple[Value, Value]:
-    """Numbers i64 [n] of the boxes (corners [n, 4]) that no better one of their class covers, and how many count.
+    """NMS class by class: indices i64 [n] of the boxes (corners [n, 4]) that stay, and their count.
 
-    ``scores`` are [n], -inf for what is no candidate, ``classes`` f32 [n]; None lets all compete.  To keep classes
-    apart, boxes are moved apart by two extents of all of them for each number.
+    ``scores`` are [n], -inf for boxes that are no candidates, ``classes`` f32 [n]; None is one class for all.  Boxes of
+    different classes are offset by more than the extent of all boxes, so that they cannot overlap.
     """
     count = node.builder.dims(boxes)[0]
     if classes is not None:

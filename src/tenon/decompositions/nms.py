@@ -15,9 +15,9 @@ MAX_ROWS = 1 << 20
 def suppressed(
     builder: GraphBuilder, boxes: Value, scores: Value, max_boxes: int, iou_threshold: Value, score_threshold: Value
 ) -> tuple[Value, ...]:
-    """i32 numbers [most] of the boxes that stay of boxes [n, 4] with scores [n], their scores, how many there are."""
+    """i32 indices [max_boxes] of the boxes that stay of boxes [n, 4] with scores [n], their scores, their count."""
     if not 0 < max_boxes < MAX_ROWS:
-        raise RefusedError(f"{max_boxes} boxes at the most are impossible")
+        raise RefusedError(f"{max_boxes} boxes at most is not a possible limit")
     limits = [
         builder.ints(max_boxes),
         *(builder.add("Reshape", limit, builder.ints(1)) for limit in (iou_threshold, score_threshold)),
@@ -53,7 +53,7 @@ def combined(
     per_class = min(per_class, n)
     if batch != 1 or shared != 1 or not 0 < per_class * classes < MAX_ROWS or not 0 < total < MAX_ROWS:
         raise RefusedError(
-            f"{builder.dims(boxes)} boxes, of which {total} stay, are not supported: one picture, one box each"
+            f"{builder.dims(boxes)} boxes, of which {total} stay, are not supported: one image, one box for all classes"
         )
     every = builder.add("Reshape", boxes, builder.ints(1, n, 4))
     transposed = builder.add("Transpose", scores, perm=(0, 2, 1))

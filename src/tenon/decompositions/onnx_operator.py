@@ -1,4 +1,4 @@
-"""Operators of ONNX that Tenon spells out in others (GridSample, LSTM, MaxUnpool, ...), for the other formats too."""
+"""ONNX operators that are decomposed into others (GridSample, LSTM, MaxUnpool, ...), for the other formats too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.graph_builder.node_context import NodeBuilder
 from tenon.ir.graph import Array, Origin, Value
 
 _NEWEST = 22
-"""The operator set whose spelling of these operators is meant."""
+"""The opset whose definition of these operators is used."""
 
 
 def decomposed(

@@ -1,6 +1,6 @@
-"""The boxes that detectors begin with: constants that follow from the shapes of a map and of the picture.
+"""Prior boxes (anchors) of detectors: constants that follow from the shapes of the feature map and of the image.
 
-Sources: Liu et al., SSD: Single Shot MultiBox Detector; the layer PriorBox of its Caffe, which other formats took over;
+Sources: Liu et al., SSD: Single Shot MultiBox Detector; the layer PriorBox of its Caffe, which other formats adopted;
 Ren et al., Faster R-CNN.
 """
 
@@ -21,8 +21,8 @@ MAX_BOXES = 1 << 24
 
 @dataclass(frozen=True)
 class PriorGrid:
-    """Where boxes stand: at every place of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all (down,
-    across), in pixels.  One offset is for both."""
+    """Where prior boxes are: at every position of a map of ``cells``, ``steps`` apart from ``offset`` steps on; all
+    (down, across), in pixels.  One offset is for both."""
 
     cells: tuple[int, int]
     image: tuple[float, float]
@@ -34,8 +34,8 @@ Numbers = Sequence[float]
 
 
 def sizes(min_sizes: Numbers, max_sizes: Numbers, ratios: Numbers, flip: bool) -> list[tuple[float, float]]:
-    """(width, height) of the boxes at each place: for each least size the square, that between it and the most, and one
-    for each ratio (and its inverse), in the order of the file.  Raises RefusedError."""
+    """(width, height) of the boxes at each position: for each minimum size a square, one of the geometric mean with the
+    maximum size, and one for each ratio (and its inverse), in the order of the file.  Raises RefusedError."""
     if not min_sizes or min((*min_sizes, *max_sizes, *ratios)) <= 0 or len(max_sizes) not in (0, len(min_sizes)):
         raise RefusedError(f"has the sizes {list(min_sizes)} and {list(max_sizes)} and the ratios {list(ratios)}")
     boxes: list[tuple[float, float]] = []
@@ -49,10 +49,11 @@ def sizes(min_sizes: Numbers, max_sizes: Numbers, ratios: Numbers, flip: bool) -
 
 
 def prior_boxes(grid: PriorGrid, boxes: Sequence[tuple[float, float]], variance: Sequence[float], clip: bool) -> Array:
-    """f32 [2, 4 P]: corners over the picture's size, place by place, and their variances.  Raises RefusedError."""
+    """f32 [2, 4 P]: corners relative to the image's size, position by position, and their variances.  Raises
+    RefusedError."""
     (h, w), (down, across) = grid.cells, grid.steps
     if len(boxes) * h * w > MAX_BOXES or min(grid.image) <= 0:
-        raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of a picture of {grid.image}")
+        raise RefusedError(f"makes {len(boxes)} boxes at each of {h} x {w} places of an image of {grid.image}")
     if len(variance) not in (1, 4):
         raise RefusedError(f"has {len(variance)} variances, not 1 or 4")
     first = np.broadcast_to(np.array(grid.offset, np.float32), 2).reshape(2, 1, 1)
@@ -66,8 +67,8 @@ def prior_boxes(grid: PriorGrid, boxes: Sequence[tuple[float, float]], variance:
 
 
 def multibox(grid: PriorGrid, sides: Numbers, ratios: Numbers, clip: bool) -> Array:
-    """f32 [1, 4 P]: MXNet's boxes on a picture of 1 x 1.  Sides are over its height: a square of each, and of the first
-    one a box of every ratio but the first.  Raises RefusedError."""
+    """f32 [1, 4 P]: MXNet's boxes on an image of 1 x 1.  Sides are relative to its height: a square of each, and of
+    the first one a box of every ratio but the first.  Raises RefusedError."""
     if not sides or min((*sides, *ratios)) <= 0:
         raise RefusedError(f"has the sizes {list(sides)} and the ratios {list(ratios)}")
     h, w = grid.cells
@@ -76,7 +77,7 @@ def multibox(grid: PriorGrid, sides: Numbers, ratios: Numbers, clip: bool) -> Ar
 
 
 def within(given: int, count: int) -> int:
-    """How many of ``count`` boxes go on to suppression: a number that says nothing means all."""
+    """How many of ``count`` boxes go to NMS: a limit that is not positive means all."""
     return given if 0 < given < count else count
 
 

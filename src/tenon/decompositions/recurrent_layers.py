@@ -1,7 +1,7 @@
 """Recurrent layers of other formats as ONNX's LSTM, GRU and RNN, which are unrolled over time.
 
-ONNX has the gates of an LSTM as input, output, forget, cell and those of a GRU as update, reset, hidden; a format says
-with an ``order`` where each of these stands among its own.
+ONNX's order of gates is input, output, forget, cell for LSTM and update, reset, hidden for GRU; ``order`` gives the
+position of each of these in a format's own order.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def run(
     states: Sequence[Value | None] = (),
     **attributes: Any,
 ) -> Recurrent:
-    """Layers over each other, each of one direction or of two, over x [T, N, I].
+    """Stacked layers, each of one direction or of two, over x [T, N, I].
 
     ``states`` are the first hidden (and cell) states [layers * D, N, H], absent where they are zeros.  The reset gate
-    of a GRU applies to the product with the state, as everywhere but in ONNX's default.
+    of a GRU applies to the product with the state, unlike ONNX's default.
     """
     lasts: list[list[Value]] = []
     for at, directions in enumerate(layers):

@@ -1,4 +1,4 @@
-"""What TensorFlow and TFLite share of scattering, gathering and rearranging elements; all values have bound types."""
+"""Scatters, gathers and rearrangements that TensorFlow and TFLite share; all values have bound types."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def as_i64(builder: ChannelsLast, x: Value) -> Value:
 
 
 def scatter_nd(builder: ChannelsLast, indices: Value, updates: Value, dims: Sequence[int]) -> Value:
-    """Zeros, to which updates are added at their places."""
+    """Zeros, to which updates are added at their indices."""
     zeros = filled(builder, dims, 0, builder.type(updates).dtype)
     return builder.add("ScatterND", zeros, as_i64(builder, indices), updates, reduction="add")
 
 
 def sparse_to_dense(builder: ChannelsLast, indices: Value, dims: Sequence[int], values: Value, default: Value) -> Value:
-    """Places are a number, [n] or [n, rank]; there is one value, or one for each."""
+    """Indices are a scalar, [n] or [n, rank]; there is one value, or one for each."""
     at = builder.dims(indices)
     indices = builder.reshape(indices, (-1, at[-1] if len(at) > 1 else 1))
     values = builder.add("Expand", builder.reshape(values, (-1,)), builder.ints(builder.dims(indices)[0]))
@@ -46,7 +46,7 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def segments(builder: ChannelsLast, x: Value, numbers: Value, count: int, how: str) -> Value:
-    """Blocks of ``x`` with the same number combined; what has a negative number is left out."""
+    """Blocks of ``x`` with the same segment number combined; negative numbers are dropped."""
     type, lead = builder.type(x), builder.type(numbers).rank
     inner = type.dims[lead:]
     rows, block = math.prod(type.dims[:lead]), math.prod(inner)
@@ -61,7 +61,7 @@ def segments(builder: ChannelsLast, x: Value, numbers: Value, count: int, how: s
 
 
 def gather(builder: ChannelsLast, x: Value, indices: Value, axis: int, batch: int) -> Value:
-    """Elements along an axis, where the first ``batch`` axes of the data and of the places belong together."""
+    """Elements along an axis, where the first ``batch`` axes of the data and of the indices are batch axes."""
     rank, depth = builder.type(x).rank, builder.type(indices).rank
     axis, batch = axis % rank, batch % depth if batch < 0 else batch
     if not batch:
@@ -72,7 +72,7 @@ def gather(builder: ChannelsLast, x: Value, indices: Value, axis: int, batch: in
         )
     moved = builder.transpose(x, (*range(batch), axis, *(i for i in range(batch, rank) if i != axis)))
     gathered = builder.add("GatherND", moved, as_i64(builder, builder.expand_dims(indices, -1)), batch_dims=batch)
-    new, before = depth - batch, axis - batch  # axes of the places, and axes that stood before the one gathered
+    new, before = depth - batch, axis - batch  # axes of the indices, and axes before the gathered one
     order = [*range(batch), *range(depth, depth + before), *range(batch, depth), *range(depth + before, rank + new - 1)]
     return builder.transpose(gathered, order)
 
@@ -102,7 +102,7 @@ def set_diagonal(builder: ChannelsLast, x: Value, diagonal: Value) -> Value:
 
 
 def band(builder: ChannelsLast, x: Value, below: int, above: int) -> Value:
-    """Zeros further than that from the diagonal; negative numbers keep all."""
+    """Zeros outside of the band around the diagonal; negative numbers keep all."""
     rows, columns = builder.dims(x)[-2:]
     distance = np.arange(columns) - np.arange(rows)[:, None]
     kept = ((below < 0) | (-distance <= below)) & ((above < 0) | (distance <= above))
@@ -110,7 +110,7 @@ def band(builder: ChannelsLast, x: Value, below: int, above: int) -> Value:
 
 
 def update_slice(builder: ChannelsLast, x: Value, update: Value, start: Value) -> Value:
-    """``update`` in the place of what stands from ``start`` on, moved so that it lies inside."""
+    """``x`` with ``update`` written at ``start``, clamped so that it fits."""
     dims, size = builder.dims(x), builder.dims(update)
     room = [n - m for n, m in zip(dims, size, strict=True)]
     if not dims or min(room) < 0:
@@ -141,7 +141,7 @@ def atan2(builder: ChannelsLast, y: Value, x: Value) -> Value:
 
 
 def roll(builder: ChannelsLast, x: Value, shifts: Sequence[int], axes: Sequence[int]) -> Value:
-    """Elements moved along axes; those that fall off come in at the other end."""
+    """Elements shifted along axes, wrapping around."""
     for shift, axis in zip(shifts, axes, strict=True):
         n = builder.dims(x)[axis]
         if n and shift % n:

@@ -1,4 +1,4 @@
-"""What heads of YOLO are decoded with: the cells of a map, which pairs of numbers (across, down) are laid along axis 2
+"""Constants that decode YOLO heads: the cells of a map, which pairs of numbers (across, down) are laid along axis 2
 of [1, anchors, 2, cells], and boxes from their centres and sizes."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tenon.graph_builder.node_context import NodeContext
 from tenon.ir.graph import Array, Value
 
 MAX_CELLS = 1 << 22
-"""Of a map: a picture of 65,536 x 65,536 pixels has as many."""
+"""Of a map: an image of 65,536 x 65,536 pixels has as many at stride 32."""
 
 
 def positions(height: int, width: int) -> Array:

@@ -186,7 +186,8 @@ class _Rewriter:
         return next((i for i in range(at - 1, -1, -1) if name in self.layers[i].top), None)
 
     def rename(self, at: int, old: str, new: str) -> bool:
-        """Let the readers of what layer ``at`` calls ``old`` read ``new``; False if that name is taken on the way."""
+        """Let the readers of what layer ``at`` calls ``old`` read ``new``; False if another layer in between uses that
+        name."""
         readers = self.readers(at, old)
         last = max(readers, default=at)
         if any(new in layer.top for layer in self.layers[at + 1 : last]):
@@ -194,7 +195,7 @@ class _Rewriter:
         for i in readers:
             layer = self.layers[i]
             layer.set(bottom=[new if b == old else b for b in layer.bottom])
-            if old in layer.top:  # it works in place, and so it still should
+            if old in layer.top:  # the layer works in place, and must continue to
                 self.rename(i, old, new)
                 layer.set(top=[new if t == old else t for t in layer.top])
         return True
@@ -206,7 +207,7 @@ class _Rewriter:
         return maker if maker is not None and self.readers(maker, name) == [at] else None
 
     def remove(self, at: int) -> bool:
-        """Take out a layer of one bottom and one top; what nobody reads is an output and keeps its name."""
+        """Take out a layer of one bottom and one top; a tensor without readers is an output and keeps its name."""
         layer = self.layers[at]
         bottom, top = layer.bottom[0], layer.top[0]
         if bottom != top and not self.readers(at, top):

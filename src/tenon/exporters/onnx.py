@@ -1,9 +1,9 @@
 """Graphs as ONNX files: the other direction of ``importers.onnx``.
 
-Operators are ONNX's already; what Tenon has of its own is spelled out again in ONNX operators, fused ones as the
+Operators are ONNX's already; Tenon's own are decomposed into ONNX operators, fused ones as the
 sequence that they came from.  The file is written for the oldest opset, from 20 on, that has every operator in it for
-its element types: a younger one gives readers more to go wrong with (onnxruntime 1.31 moves transpositions past
-QuantizeLinear of opset 21 and then contradicts itself).
+its element types: readers support older ones better (onnxruntime 1.31 moves transpositions past
+QuantizeLinear of opset 21 and then reports a type error).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
 def to_onnx(graph: Graph) -> ModelProto:
-    """The model of a bound graph.  Raises UnsupportedError listing every operator that ONNX cannot say."""
+    """The model of a bound graph.  Raises UnsupportedError listing every operator that ONNX cannot express."""
     return _Writer(graph).model()
 
 
 _SMALL = 16
-"""Elements of a constant that says more of the structure than of what was learned: an epsilon, a shape, a scale."""
+"""Elements of a constant that is part of the structure rather than learned: an epsilon, a shape, a scale."""
 
 
 def strip(model: ModelProto) -> None:
@@ -117,7 +117,7 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------- nodes
     def write(self, node: Node) -> None:
-        """The node, or the nodes that it is spelled out in."""
+        """The node, or the nodes that it is decomposed into."""
         inputs, outputs = [self.name(v) for v in node.inputs], [self.name(v) for v in node.outputs]
         if isinstance(node.op, Fused):
             self.write_fused(node, inputs, outputs[0])

@@ -61,7 +61,7 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
 
 def _out(request: Request) -> Path:
     if request.out is None:
-        raise InputError("say where to write the optimised model: -o FOLDER or -o FILE")
+        raise InputError("give the place to write the optimised model to: -o FOLDER or -o FILE")
     return request.out
 
 

@@ -117,7 +117,7 @@ class GraphBuilder:
 
     @property
     def origin(self) -> Origin:
-        """The layer at hand."""
+        """The layer being imported."""
         return self._here.origin
 
     def __contains__(self, name: str) -> bool:
@@ -126,7 +126,7 @@ class GraphBuilder:
     def __getitem__(self, name: str) -> Value:
         self._here.reads.add(name)
         if name not in self.scope:
-            raise RefusedError(f"reads '{name}', which no layer before it makes")
+            raise RefusedError(f"reads '{name}', which no earlier layer computes")
         return self.scope[name]
 
     def __setitem__(self, name: str, value: Value) -> None:
@@ -162,7 +162,7 @@ class GraphBuilder:
         return self.constant(np.array(number, np.float32), "scalar")
 
     def placeholder(self, shape: Sequence[int], dtype: DType = DType.F32) -> Value:
-        """Zeros in place of weights that are not there; the graph can then be inspected, not compiled."""
+        """Zeros in place of missing weights; the graph can then be inspected, not compiled."""
         self.graph.incomplete = MISSING_WEIGHTS
         return self.constant(placeholder(tuple(shape), dtype.numpy), "weights")
 
@@ -170,7 +170,7 @@ class GraphBuilder:
         """A value's bound type.  Raises RefusedError when it is not known."""
         if not is_known(value):
             if self._fails(value):
-                raise _SkippedError(f"needs '{value.name}', which a layer before it could not make")
+                raise _SkippedError(f"needs '{value.name}', which an earlier layer failed to compute")
             raise RefusedError(
                 f"needs the shape of '{value.name}', which is not known", "bind the model's inputs with --shape"
             )
@@ -197,9 +197,9 @@ class GraphBuilder:
     # ------------------------------------------------------------------------------------------ layers
     @contextmanager
     def layer(self, name: str, type: str, *tops: str) -> Iterator[None]:
-        """The layer that what follows belongs to; a refusal or an error of data inside is noted, not raised.
+        """A context manager: nodes made inside belong to this layer, and errors inside become Problems of it.
 
-        ``tops`` are its outputs: those it does not get to are left untyped, so that only this layer is reported.
+        ``tops`` are its outputs: those it does not assign are left untyped, so that only this layer is reported.
         """
         outer = self._here
         self._here = _Layer(Origin(self.file.name, name, type))
@@ -214,7 +214,7 @@ class GraphBuilder:
         except FormatError as error:
             self.writer.report(self._here.origin, str(error))
         except HOSTILE as error:
-            self.writer.report(self._here.origin, f"its parameters or inputs make no sense: {reason(error)}")
+            self.writer.report(self._here.origin, f"its parameters or inputs are invalid: {reason(error)}")
         finally:
             for top in tops:
                 if top and top not in self._here.makes:
@@ -228,7 +228,7 @@ class GraphBuilder:
         return self.adds(type, 1, *inputs, **attributes)[0]
 
     def adds(self, type: str, count: int, *inputs: Value | None, **attributes: Any) -> tuple[Value, ...]:
-        """The first ``count`` outputs of a new operator.  Raises RefusedError for one that Tenon lacks."""
+        """The first ``count`` outputs of a new operator.  Raises RefusedError for an unknown operator."""
         stem = f"{self._here.origin.layer}_{type.lower()}"
         names = [stem] if count == 1 else [f"{stem}_{i}" for i in range(count)]
         given = list(inputs)
@@ -245,7 +245,7 @@ class GraphBuilder:
         """The graph with these outputs, or those that the user chose.
 
         Raises UnsupportedError or ShapeError listing the problems of every layer that they need, FormatError when
-        nothing makes an output, InputError for a name or a shape of the user's that fits nothing.
+        nothing makes an output, InputError for a name or a shape of the user's that matches nothing.
         """
         wanted = self.cut_outputs or list(dict.fromkeys(outputs))
         known = {*self.scope, *(name for layer in self._layers for name in layer.makes)}
@@ -257,7 +257,7 @@ class GraphBuilder:
         missing = [name for name in wanted if not self._is_made(name)]
         if missing or not wanted:
             shown = ", ".join(map(repr, missing)) or "at all"
-            raise FormatError(f"{self.file.name}: nothing makes the output {shown}; the file is damaged")
+            raise FormatError(f"{self.file.name}: no node computes the output {shown}; the file is damaged")
         self._check_shapes()
         for name in wanted:
             self.graph.outputs.append(self._returned(name, self.scope[name]))
@@ -270,7 +270,7 @@ class GraphBuilder:
         return self.graph
 
     def _is_made(self, name: str) -> bool:
-        """Whether a tensor is an input, a constant or what a node computes, not just announced by its layer."""
+        """Whether a tensor is an input, a constant or what a node computes, not just declared by its layer."""
         value = self.scope.get(name)
         return value is not None and (value.producer is not None or value.constant or value in self.graph.inputs)
 
@@ -296,12 +296,12 @@ class GraphBuilder:
                 raise InputError(f"no input or dimension is called '{name}'; the model has {have}")
 
     def _check_reads(self) -> None:
-        """Raise FormatError for a tensor that a layer announced and did not make, where another one reads it."""
+        """Raise FormatError for a tensor that a layer declared and did not compute, where another one reads it."""
         inputs = set(self.graph.inputs)
         for node in self.graph:
             for value in node.inputs:
                 if value is not None and value.producer is None and not value.constant and value not in inputs:
-                    what = f"{node.origin} reads '{value.name}', which nothing makes"
+                    what = f"{node.origin} reads '{value.name}', which no node computes"
                     raise FormatError(f"{self.file.name}: {what}; the file is damaged")
 
     def _returned(self, name: str, value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""How a part of an importer says that it cannot import a node; the builders make Problems of it."""
+"""Errors of nodes that cannot be imported; the builders turn them into Problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UntypedError(RefusedError):
 
 
 def unknown(type: str, known: Iterable[str], what: str = "operator", remedy: str = "") -> RefusedError:
-    """Nothing here makes a node of this type; the nearest of those that are known is named."""
+    """An error for an unknown type of node, which suggests the nearest known one."""
     names_by_lower_case = {name.lower(): name for name in known}
     near = difflib.get_close_matches(type.lower(), names_by_lower_case, 1, 0.75)
     hint = (

@@ -1,4 +1,4 @@
-"""The node about to be made, as the functions that import it see it: one class, which formats extend."""
+"""The node being imported, as the functions that import it see it: one class, which formats extend."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class NodeContext:
         return self.add("Reshape", x, self.ints(*dims))
 
     def chain(self, x: Value, *types: str) -> Value:
-        """One operator after the other."""
+        """Applies operators one after the other."""
         for type in types:
             x = self.add(type, x)
         return x
@@ -202,7 +202,7 @@ class NodeContext:
         return self.add("Mul", x, x)
 
     def fold(self, type: str, values: Sequence[Value]) -> Value:
-        """The same operator over all values, from the left."""
+        """Reduces values by a binary operator, from the left."""
         if not values:
             raise RefusedError("it has no inputs")
         total = values[0]
@@ -222,11 +222,11 @@ class NodeContext:
         return self.split(x, axis, [size // count] * count)
 
     def stack(self, values: Sequence[Value], axis: int) -> Value:
-        """Equal tensors along a new axis."""
+        """Stacks tensors of one shape along a new axis."""
         return self.add("Concat", *(self.add("Unsqueeze", value, self.ints(axis)) for value in values), axis=axis)
 
     def unstack(self, x: Value, axis: int) -> Sequence[Value]:
-        """The tensors along an axis."""
+        """The slices along an axis, without that axis."""
         dims = self.builder.dims(x)
         axis = self.axis(axis, len(dims))
         return [self.add("Squeeze", part, self.ints(axis)) for part in self.equal_parts(x, axis, dims[axis])]
@@ -243,7 +243,7 @@ class NodeContext:
         return self.add("Slice", x, *given)
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front.  Raises RefusedError for one that is not there."""
+        """An axis counted from the front.  Raises RefusedError if it does not exist."""
         if not -rank <= axis < rank:
             raise RefusedError(f"axis {axis} of {rank} is impossible")
         return axis % rank
@@ -256,7 +256,7 @@ class NodeContext:
         return dims[0], dims[1], dims[2], dims[3]
 
     def as_matrix(self, x: Value, axis: int = 1) -> Value:
-        """[what stands before the axis, the rest]."""
+        """Flattened to [axes before ``axis``, the rest]."""
         dims = self.builder.dims(x)
         axis = axis + len(dims) if axis < 0 else axis
         if len(dims) == 2 and axis == 1:
@@ -280,16 +280,16 @@ class NodeContext:
         return self.add("Resize", x, None, None, self.ints(dims[0], dims[1], height, width), **options)
 
     def channel_shuffle(self, x: Value, groups: int) -> Value:
-        """Channels dealt out of ``groups`` hands."""
+        """Channel shuffle: [groups, channels / groups] transposed."""
         n, channels, *rest = self.builder.dims(x)
         if groups < 1 or channels % groups:
-            raise RefusedError(f"{channels} channels do not make {groups} groups")
+            raise RefusedError(f"{channels} channels cannot be divided into {groups} groups")
         split = self.reshape(x, n, groups, channels // groups, *rest)
         swapped = self.add("Transpose", split, perm=(0, 2, 1, *range(3, 3 + len(rest))))
         return self.reshape(swapped, n, channels, *rest)
 
     def broadcast(self, a: Value, b: Value, axis: int) -> tuple[Value, Value]:
-        """Two values of which the second lies along the first's axes from ``axis`` on (-1: the last ones)."""
+        """Two values, the second reshaped to broadcast along the first's axes from ``axis`` on (-1: the last ones)."""
         first, second = self.builder.dims(a), self.builder.dims(b)
         tail = len(first) - axis - len(second)
         if axis < 0 or tail <= 0 or not second:
@@ -301,17 +301,18 @@ _Number = TypeVar("_Number", int, float)
 
 
 def simple(type: str, **attributes: Any) -> Callable[[NodeContext], Value]:
-    """What a layer becomes that is one operator of its first input."""
+    """Imports a layer as one operator of its first input."""
     return lambda node: node.add(type, node.x, **attributes)
 
 
 def same(node: NodeContext) -> Value:
-    """What a layer becomes that does nothing when the network runs."""
+    """Imports a layer that does nothing at inference."""
     return node.x
 
 
 def full_windows(sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> list[int]:
-    """Pads (all befores, then all afters) with as much added after each axis as windows that begin inside need."""
+    """Pads (all begins, then all ends), the ends enlarged so that windows that begin inside are complete (ceil
+    mode)."""
     half = len(sizes)
     after = []
     for n, k, s, p, q in zip(sizes, kernel, strides, pads[:half], pads[half:], strict=True):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MAX_ENTRIES = 1000
-"""Names in a folder that are looked at to say what is there."""
+"""Names in a folder that are read for an error message."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ FORMATS = {
 
 
 class Importer(Protocol):
-    """What a module in ``FORMATS`` offers; what spells layers is imported when a file is loaded.
+    """What a module in ``FORMATS`` offers; the functions that import layers are loaded with a file.
 
     A format of two files recognises both of them, and ``load`` finds the other one with ``file.partner``.
     """
@@ -101,8 +101,8 @@ def load(
     arrays, which become constants (see ``ir.fixed``).  ``inputs`` and ``outputs`` cut the part between those tensors
     out of the model.
 
-    Raises InputError for a source that is not there or a name that the model lacks, and ModelError, listing
-    every problem at once, for a model that cannot be used.
+    Raises InputError for a source that does not exist or a name that the model lacks, and ModelError, listing
+    all problems together, for a model that cannot be used.
     """
     import numpy as np
 
@@ -160,7 +160,7 @@ def find(
 
 
 def _recognised(importer: Importer, file: ModelFile, doubts: list[TenonError]) -> bool:
-    """Whether an importer knows the file; why it cannot tell (a partner that is ambiguous) is put into ``doubts``."""
+    """Whether an importer knows the file; an error of looking for its partner is added to ``doubts``."""
     try:
         return importer.recognise(file)
     except (FormatError, InputError) as error:
@@ -198,6 +198,6 @@ def _refuse_foreign(folder: ModelFile) -> None:
     entries = sorted(folder.folder.iterdir())[:MAX_ENTRIES] if folder.folder else []
     for path in entries:
         if path.suffix.lower() in (".json", ".bin") or path.name.startswith("."):
-            continue  # there are such files beside everything
+            continue  # such files are found beside models of any format
         if what := foreign(path.name, b""):
             raise FormatError(f"{folder.name}: no model is in this folder; of '{path.name}' in it, {what}")

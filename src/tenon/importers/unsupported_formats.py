@@ -1,6 +1,6 @@
 """Files that are recognised and not read: what they are, and what to give instead.
 
-Known by their content where that begins with a mark, else by their ending.  Sources of the marks: the formats' own
+Detected by the magic bytes of their content, else by their ending.  Sources of these: the formats' own
 documentation; a pickle begins with its protocol, a zip archive of torch with the name of the pickle in it.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 OLD_PARAM = "an ncnn .param of before 2017, which ncnn itself refuses: convert the original model again"
 HEAD = 4096
-"""Bytes from the beginning of a file that tell what it is."""
+"""Bytes of the beginning of a file that identify it."""
 
 _ONNX = "export the original model to ONNX"
 _TORCH = "save with torch.export.save(torch.export.export(module, inputs), 'net.pt2'), or export the module to ONNX"
@@ -20,7 +20,7 @@ _BUILT = "it is compiled for one machine: give the model that it was built from"
 
 
 class Foreign(NamedTuple):
-    """A format: its name, what to give instead, how its files end, and how their content is told."""
+    """A format: its name, what to give instead, the endings of its files, and a test of their content."""
 
     name: str
     remedy: str
@@ -137,7 +137,7 @@ LAST = (
     ),
     Foreign("weights alone", "give the file that describes the network (.param of ncnn, .xml ...) instead", (".bin",)),
 )
-"""What ends as many files do, where the content says nothing."""
+"""Formats with common endings, tried after the content."""
 
 
 def foreign(name: str, head: bytes) -> str:

@@ -1,9 +1,7 @@
 """Models at http(s) addresses, with a cache of what was fetched.
 
-Only what a server said the length of, or what has the SHA-256 that the user gave, is kept in the cache: otherwise a
-reply that was cut off cannot be told from a whole one.  User names, passwords and query strings are used to fetch and
-never shown.
-"""
+Only replies of a stated length, or with the SHA-256 that the user gave, are cached: otherwise a truncated reply cannot
+be distinguished from a complete one.  User names, passwords and query strings are used to fetch and never shown."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tenon.atomic_write import write
 from tenon.errors import FormatError, InputError
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes received so far and, if the server tells, the bytes in all."""
+"""Called with the bytes received so far and, if the server sends it, the total."""
 
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 60
@@ -38,9 +36,9 @@ _uncached: dict[str, tuple[bytes, bool]] = {}
 
 
 def fetched(url: str, sha256: str | None, cache: Path, progress: Progress | None) -> bytes:
-    """What ``url`` holds, from the cache if a good copy is there.
+    """The content of ``url``, from the cache if a valid copy is there.
 
-    Raises InputError when the address is no good, the network or the server fails or the reply exceeds ``MOST_BYTES``
+    Raises InputError when the address is malformed, the network or the server fails or the reply exceeds ``MOST_BYTES``
     or ``MOST_SECONDS``, and FormatError when the SHA-256 is not the one given.
     """
     wanted = sha256.strip().lower() if sha256 else None
@@ -117,7 +115,7 @@ def _request(url: str) -> Request:
 
 # ------------------------------------------------------------------------------------------- network
 def _fetch(url: str, progress: Progress | None) -> tuple[bytes, bool]:
-    """What ``url`` holds, and whether its end is sure to be the end.  Raises InputError."""
+    """The content of ``url``, and whether it is known to be complete.  Raises InputError."""
     try:
         with build_opener(_SameKind).open(_request(url), timeout=TIMEOUT_SECONDS) as response:
             return _received(url, response, progress)
@@ -150,7 +148,7 @@ def _received(url: str, response: HTTPResponse, progress: Progress | None) -> tu
         if content.tell() > MAX_BYTES:
             raise InputError(f"{shown(url)}: it has more than {MAX_BYTES} bytes; no more are fetched")
         if time.monotonic() > deadline:
-            raise InputError(f"{shown(url)}: {content.tell()} bytes came within {MAX_SECONDS} s, too few: try again")
+            raise InputError(f"{shown(url)}: {content.tell()} bytes were received within {MAX_SECONDS} s; try again")
         if progress is not None:
             progress(content.tell(), total)
     if total is not None and content.tell() != total:

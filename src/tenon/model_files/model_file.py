@@ -49,7 +49,7 @@ class ModelFile:
     def matching(self, pattern: str) -> list[ModelFile]:
         """Other files of the folder whose names match a glob, sorted; ``{stem}`` in it is this file's own stem.
 
-        Raises InputError when so many match that reading them all to look for one would be folly.
+        Raises InputError when so many match that reading them all to look for one would take too long.
         """
         if self.folder is None:
             return []
@@ -57,7 +57,7 @@ class ModelFile:
         name = pattern.replace("{stem}", escape(Path(own).stem))
         paths = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != own)
         if len(paths) > MAX_MATCHES:
-            raise InputError(f"{self.folder}: {len(paths)} files are called {name}; name the one that is meant")
+            raise InputError(f"{self.folder}: {len(paths)} files are called {name}; give the file's own name")
         return [read_file(p) for p in paths]
 
     def partner(self, what: str, *patterns: str, fits: Fits = lambda file: True) -> ModelFile:

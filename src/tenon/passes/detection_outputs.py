@@ -1,4 +1,4 @@
-"""Which outputs of a graph list the things that a detector found, told by what makes them and by their shapes."""
+"""Which outputs of a graph list detections, detected by the operators that compute them and by their shapes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _called(value: Value, *words: str) -> bool:
 
 
 def _raw(value: Value) -> bool:
-    """Whether a product of matrices is only moved on its way to the output: nothing has decoded it."""
+    """Whether a product of matrices reaches the output only through data movement, not decoded."""
     todo: Sequence[Value] = [value]
     while todo:
         made = [(v.producer, v.producer.op) for v in todo if v.producer is not None]

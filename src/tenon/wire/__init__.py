@@ -1,1 +1,1 @@
-"""Containers that several formats are written in: protobuf, its text form, flatbuffers, HDF5."""
+"""Encodings that several formats use: protobuf, its text form, flatbuffers, HDF5."""

@@ -11,17 +11,17 @@ from tenon.errors import FormatError
 
 SIGNATURE = b"PK\x03\x04"
 MAX_BYTES = 4 << 30
-"""What the parts of an archive may unpack to in all."""
+"""Bytes that the parts of an archive may unpack to in all."""
 SMALL_BYTES = 64 << 20
-"""What any archive may unpack to."""
+"""Bytes that any archive may unpack to."""
 MAX_COMPRESSION = 32
 """A larger archive may unpack to this many times its own size.  Weights do not compress that well, and deflate can pack
 1032 to 1."""
 
 
 class Archive:
-    """Raises FormatError for what is no archive, a part that is not there, a damaged part, or more than any model
-    needs."""
+    """Raises FormatError for a file that is no archive, a missing or damaged part, or parts that unpack to more than a
+    model needs."""
 
     def __init__(self, data: bytes) -> None:
         self._left = min(MAX_BYTES, max(SMALL_BYTES, MAX_COMPRESSION * len(data)))
@@ -51,12 +51,12 @@ class Archive:
 
 
 def _first_words(error: Exception) -> str:
-    """The first words of an error: zipfile's quote the file."""
+    """The beginning of an error's text: zipfile's texts quote the file."""
     return str(error).split("\n")[0][:80]
 
 
 def parsed(text: str) -> Any:
-    """What JSON says.  Raises FormatError."""
+    """The parsed JSON.  Raises FormatError."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

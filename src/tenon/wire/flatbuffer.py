@@ -20,13 +20,13 @@ KINDS = {
     "bool": "<?", "i8": "<b", "u8": "<B", "i16": "<h", "u16": "<H", "i32": "<i", "u32": "<I", "i64": "<q",
     "u64": "<Q", "f32": "<f", "f64": "<d",
 }  # fmt: skip
-"""Scalars by the names that tables of fields use, and how struct and NumPy spell them."""
+"""Scalars by the names that tables of fields use, and their formats for struct and NumPy."""
 
 
 @dataclass
 class Buffer:
-    """The file.  ``left`` bounds the elements of vectors that may still be read: in a sound file no byte is read more
-    than a few times, so one whose vectors overlap to pretend a huge content is found out."""
+    """The file.  ``left`` bounds the elements of vectors that may still be read: in a valid file no byte is read more
+    than a few times, so a file whose vectors overlap to fake a huge content is refused."""
 
     data: bytes
     left: int = field(init=False)
@@ -65,7 +65,7 @@ class Buffer:
 
 
 class Table:
-    """A table at a place in the file; slots are numbered in the order of the schema's fields."""
+    """A table at an offset of the file; slots are numbered in the order of the schema's fields."""
 
     __slots__ = ("_at", "_buffer", "_length", "_vtable")
 
@@ -114,7 +114,7 @@ class Table:
         return [Table(self._buffer, target + 4 + 4 * i + int(offset)) for i, offset in enumerate(offsets)]
 
     def text(self, slot: int) -> str:
-        """A string field, what is not UTF-8 in it shown as escapes; empty if absent."""
+        """A string field, bytes that are not UTF-8 are escaped; empty if absent."""
         return self.vector(slot, "u8").tobytes().decode("utf-8", "backslashreplace")
 
 
@@ -142,7 +142,7 @@ def flex_map(data: bytes) -> dict[str, Any]:
     """
     buffer = Buffer(data)
     if len(data) < 3:
-        raise FormatError("the custom options are empty or cut off")
+        raise FormatError("the custom options are empty or truncated")
     width, packed = data[-1], data[-2]
     if width not in (1, 2, 4, 8) or packed >> 2 != _FLEX_MAP:
         raise FormatError("the custom options are not a map")

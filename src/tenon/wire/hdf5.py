@@ -1,6 +1,6 @@
 """Reading HDF5 files as Keras writes them: groups, attributes and contiguous data sets, every access checked.
 
-The usual library is not used because damaged files make it loop without end.  Groups of the old kind (symbol tables)
+h5py is not used because damaged files can make libhdf5 loop forever.  Groups of the old kind (symbol tables)
 and small ones of the new kind (link messages) are read; chunked or compressed data sets and very large new groups
 are refused.  Source: "HDF5 File Format Specification", version 3.
 """
@@ -20,14 +20,14 @@ from tenon.ir.graph import Array
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MAX_READS = 2_000_000
-"""Pieces looked at in one file: far above any real model, and a bound on time."""
+"""Reads of one file: far above any real model, and a bound on time."""
 _UNDEFINED = (1 << 64) - 1
 _DATASPACE, _LINK, _DATATYPE, _LAYOUT, _ATTRIBUTE, _CONTINUATION, _SYMBOLS = 1, 6, 3, 8, 12, 16, 17
 _FILTERS, _LINK_INFO = 11, 2
 
 
 class _Bytes:
-    """The file, and where reading stands."""
+    """The file, and a count of reads."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.left = data, min(MAX_READS, 50_000 + 4 * len(data))
@@ -35,7 +35,7 @@ class _Bytes:
     def at(self, offset: int, size: int) -> bytes:
         self.left -= 1
         if self.left < 0:
-            raise FormatError("it refers to itself in circles; it is damaged")
+            raise FormatError("it contains a reference cycle; it is damaged")
         if offset < 0 or size < 0 or offset + size > len(self.data):
             raise FormatError("an address lies outside the file; it is truncated or damaged")
         return self.data[offset : offset + size]
@@ -49,7 +49,7 @@ class _Bytes:
 
 
 class _Cursor:
-    """Numbers one after the other."""
+    """Reads numbers one after the other."""
 
     def __init__(self, source: _Bytes, offset: int) -> None:
         self.source, self.offset = source, offset
@@ -100,7 +100,7 @@ class Hdf5Node:
 
     @cached_property
     def children(self) -> dict[str, Hdf5Node]:
-        """What a group holds, by name."""
+        """The members of a group, by name."""
         addresses: dict[str, int] = {}
         for message in self._messages:
             if message.type == _SYMBOLS:
@@ -117,7 +117,7 @@ class Hdf5Node:
 
     @property
     def array(self) -> Array:
-        """A data set's content.  Raises FormatError for what is not one that can be read."""
+        """A data set's content.  Raises FormatError if it cannot be read."""
         parts = [self._first(t) for t in (_LAYOUT, _DATATYPE, _DATASPACE)]
         if any(p is None for p in parts):
             raise FormatError("a data set is incomplete; the file is damaged")
@@ -127,7 +127,7 @@ class Hdf5Node:
         return self._file.data_set(layout, self._file.type(type.at), self._file.shape(space.at))
 
     def find(self, path: str) -> Hdf5Node | None:
-        """What lies under a path of names."""
+        """The node at a path of names."""
         node: Hdf5Node | None = self
         for name in path.strip("/").split("/"):
             node = node.children.get(name) if node is not None else None
@@ -232,7 +232,7 @@ class Hdf5File:
         return self.bytes.at(at, end - at).decode("utf-8", "backslashreplace")
 
     def link(self, at: int) -> Iterator[tuple[str, int]]:
-        """(name, address) of a hard link of the new kind; other links are passed over."""
+        """(name, address) of a hard link of the new kind; other links are skipped."""
         flags = self.bytes.number(at + 1, 1)
         cursor = _Cursor(self.bytes, at + 2)
         kind = cursor.take(1) if flags & 8 else 0
@@ -285,7 +285,7 @@ class Hdf5File:
         if kind == 0:
             at = layout.at + 4
             if self.bytes.number(layout.at + 2, 2) < size:
-                raise FormatError("a data set is cut off; the file is damaged")
+                raise FormatError("a data set is truncated; the file is damaged")
         else:
             at = self.bytes.number(layout.at + 2, self.offset_size)
         return self._array(at, type.dtype, shape)

@@ -1,4 +1,5 @@
-"""ONNX tensors as NumPy arrays, checked so that a damaged or hostile file can neither blow up nor read elsewhere."""
+"""ONNX tensors as NumPy arrays, checked so that a damaged or hostile file can neither exhaust memory nor read other
+files."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _PACKED = {DType.U4: 4, DType.I4: 4, DType.F4E2M1: 4, DType.U2: 2, DType.I2: 2}
 
 
 class TensorError(FormatError):
-    """A tensor of the file that cannot be read; the message says why, the caller says where."""
+    """A tensor of the file that cannot be read; the caller adds its name to the message."""
 
 
 def element_type(number: int) -> DType:
@@ -171,18 +172,18 @@ def _read(path: Path, folder: Path, location: str, entries: dict[str, str], size
     held = path.stat().st_size
     if offset + length > held:
         raise TensorError(
-            f"its data would end behind the {held} bytes of '{location}'; that file is truncated, or of another model"
+            f"its data would end after the {held} bytes of '{location}'; that file is truncated, or of another model"
         )
     with path.open("rb") as file:
         file.seek(offset)
         data = file.read(length)
     if len(data) != length:
-        raise TensorError(f"'{location}' ended while it was read")
+        raise TensorError(f"'{location}' was truncated while it was read")
     return data
 
 
 def _inside(folder: Path, location: str) -> Path:
-    """The path of a data file, which must lie in the model's folder.  Raises TensorError for any way out."""
+    """The path of a data file, which must lie in the model's folder.  Raises TensorError for a path outside of it."""
     parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or ".." in parts or Path(location).is_absolute() or ":" in parts[0]:
         raise TensorError(f"the data file '{location}' is not inside the model's folder; it is not opened")

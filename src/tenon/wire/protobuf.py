@@ -15,12 +15,12 @@ An importer writes down the part of a schema that it needs::
 
 A field is (number, kind) or (number, kind, default).  Kinds: the scalar types of protobuf, an enum of the schema, a
 message of the schema, each with ``*`` in front when repeated, and ``map:KIND`` for maps with string keys (a dict).
-What comes out: int, float, bool, str; bytes as a memoryview into the file; an enum's value by its name (its number
+Values are int, float, bool, str; bytes as a memoryview into the file; an enum's value by its name (its number
 as text when the name is unknown); repeated float and double as NumPy arrays; other repeated fields as lists.
 A message that is absent reads as an empty one, so ``layer.pooling_param.pad`` always works.  Unknown fields, and known
-ones that come in a foreign wire type, are skipped as protobuf does.
+ones of another wire type, are skipped as protobuf does.
 
-Hostile files: lengths are checked before anything is read, nesting and the number of pieces are limited, groups are
+Hostile files: lengths are checked before anything is read, nesting and the number of fields are limited, groups are
 skipped without recursion.  Source of the format: "Encoding", protobuf.dev.
 """
 
@@ -164,11 +164,11 @@ class Message:
         return Message(self._schema, field.kind) if field.kind in self._schema.fields else field.default
 
     def has(self, name: str) -> bool:
-        """Whether the file says something about the field; for a repeated one, whether it has elements."""
+        """Whether the field is set in the file; for a repeated one, whether it has elements."""
         return name in self._values
 
     def set(self, /, **values: Any) -> None:
-        """Give fields values of the kinds that reading gives; None takes a field out."""
+        """Set fields, to values of the types that reading gives; None removes a field."""
         for name, value in values.items():
             if name not in self._schema.fields[self._type]:
                 raise AttributeError(f"{self._type} has no field '{name}'")
@@ -193,7 +193,7 @@ class Message:
 
     @property
     def unknown(self) -> dict[str, list[str]]:
-        """What a text file says in words that the schema lacks: the text of each such field, by name."""
+        """Fields of a text file that the schema lacks: the text of each, by name."""
         return self._unknown
 
     def clone(self) -> Message:
@@ -215,7 +215,7 @@ class Message:
 
 # -------------------------------------------------------------------------------------------- reading
 class DamagedError(Exception):
-    """What is wrong with the bytes; the reader adds where."""
+    """What is wrong with the bytes; the reader adds the location."""
 
 
 def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
@@ -226,7 +226,7 @@ def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
         value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
         if byte < 128:
             return value & 0xFFFFFFFFFFFFFFFF, at
-    raise DamagedError("a number has no end")
+    raise DamagedError("a varint is not terminated")
 
 
 def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
@@ -240,7 +240,7 @@ SHORTEST_RUN = 16
 
 
 def _run_length(data: memoryview, at: int, key: int, stride: int) -> int:
-    """How many pieces of ``stride`` bytes from ``at`` on begin with the same ``key`` bytes."""
+    """How many chunks of ``stride`` bytes from ``at`` on begin with the same ``key`` bytes."""
     count, ahead = 0, SHORTEST_RUN
     while True:
         more = min(ahead, (len(data) - at) // stride - count)
@@ -253,7 +253,7 @@ def _run_length(data: memoryview, at: int, key: int, stride: int) -> int:
 
 
 def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
-    """(number, wire type, content) of each field; the inside of groups is passed over.
+    """(number, wire type, content) of each field; the inside of groups is skipped.
 
     A long row of numbers of one fixed size is given as if it had been packed.
     """
@@ -282,12 +282,12 @@ def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
         else:
             depth += 1 if wire == GROUP else -1
             if depth < 0:
-                raise DamagedError("a group ends that never began")
+                raise DamagedError("a group ends that was not opened")
             continue
         if depth == 0:
             yield number, wire, content
     if depth:
-        raise DamagedError("a group has no end")
+        raise DamagedError("a group is not terminated")
 
 
 def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
@@ -331,13 +331,13 @@ class _MessageReader:
     def spend(self, pieces: int) -> None:
         self.left -= pieces
         if self.left < 0:
-            raise FormatError(f"{self.where}: more than {MAX_PIECES} pieces; the file is damaged")
+            raise FormatError(f"{self.where}: more than {MAX_PIECES} fields; the file is damaged")
 
     def join(self, into: Message, name: str, parts: list[memoryview]) -> None:
-        """Packed runs and single numbers of a repeated float field as one array."""
+        """Packed and single numbers of a repeated float field as one array."""
         dtype = np.dtype(SCALARS[self.schema.fields[into.type_name][name].kind].dtype)
         if any(len(part) % dtype.itemsize for part in parts):
-            raise DamagedError(f"{name} does not hold whole numbers")
+            raise DamagedError(f"{name} has a size that is no multiple of its element")
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         joined = np.frombuffer(data, dtype)
         before = into._values.get(name)
@@ -384,7 +384,7 @@ class _MessageReader:
     def packed(self, field: Field, scalar: Scalar, content: memoryview) -> list[Any]:
         if scalar.dtype:
             if len(content) % np.dtype(scalar.dtype).itemsize:
-                raise DamagedError(f"{field.name} does not hold whole numbers")
+                raise DamagedError(f"{field.name} has a size that is no multiple of its element")
             self.spend(len(content) // 4)
             values: list[Any] = np.frombuffer(content, scalar.dtype).tolist()
             return values

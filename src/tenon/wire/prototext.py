@@ -37,7 +37,8 @@ class Token(NamedTuple):
 
 
 def tokens(text: str, where: str) -> Iterator[Token]:
-    """Words, numbers, strings and marks; comments, commas and semicolons are passed over.  Raises FormatError."""
+    """Tokens: identifiers, numbers, strings and punctuation; comments, commas and semicolons are skipped.  Raises
+    FormatError."""
     at, line = 0, 1
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -52,7 +53,7 @@ def tokens(text: str, where: str) -> Iterator[Token]:
 
 
 def parse(schema: Schema, type: str, text: str, where: str) -> Message:
-    """The message that a text spells.  Raises FormatError naming ``where`` and the line."""
+    """The message that a text describes.  Raises FormatError naming ``where`` and the line."""
     parser = _TextParser(schema, text, where)
     message = Message(schema, type)
     parser.body(message, "", 0)
@@ -79,7 +80,7 @@ class _TextParser:
     def next(self) -> Token:
         self.left -= 1
         if self.left < 0:
-            raise self.fail(f"more than {MAX_PIECES} words; the file is damaged")
+            raise self.fail(f"more than {MAX_PIECES} tokens; the file is damaged")
         token, self.token = self.token, next(self.source, Token("end", "", self.token.line))
         self.read = token.end
         return token
@@ -92,7 +93,7 @@ class _TextParser:
 
     # ----------------------------------------------------------------------------------------- fields
     def body(self, into: Message | None, end: str, depth: int) -> None:
-        """The fields of a message up to the mark ``end``; a message that the schema lacks is read into None."""
+        """The fields of a message up to the token ``end``; a message that the schema lacks is read into None."""
         if depth > MAX_DEPTH:
             raise self.fail(f"messages are nested more than {MAX_DEPTH} deep")
         while not (self.accept(end) if end else self.token.kind == "end"):
@@ -174,7 +175,7 @@ class _TextParser:
             into.set(**{field.name: value})
 
     def value(self, field: Field, kind: str, text: str) -> Any:
-        """A scalar as the schema wants it."""
+        """A scalar of the type that the schema gives it."""
         try:
             return self.typed(field, kind, text)
         except (KeyError, ValueError, OverflowError):
@@ -205,7 +206,7 @@ class _TextParser:
 
 
 def _unquoted(text: str) -> str:
-    """The characters between quotes, escapes undone."""
+    """The characters between quotes, unescaped."""
 
     def char(match: re.Match[str]) -> str:
         code = match.group(1)
@@ -218,7 +219,7 @@ def _unquoted(text: str) -> str:
 
 # -------------------------------------------------------------------------------------------- writing
 def show(message: Message, indent: str = "") -> str:
-    """The text of a message, a field per line, in the order of the schema; what the schema lacks stands last."""
+    """The text of a message, a field per line, in the order of the schema; unknown fields come last."""
     lines = []
     for field, value in message.items():
         for one in value if field.repeated else [value]:

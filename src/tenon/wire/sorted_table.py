@@ -1,6 +1,6 @@
 """Sorted tables of keys and values, as LevelDB and TensorFlow's checkpoints have them.
 
-Blocks of keys that share prefixes, a block of where these blocks lie, a footer.  Source: the table format of LevelDB.
+Blocks of keys that share prefixes, an index block, a footer.  Source: the table format of LevelDB.
 """
 
 from __future__ import annotations

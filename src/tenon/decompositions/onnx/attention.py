@@ -1,6 +1,6 @@
-"""Attention, MultiHeadAttention and QAttention of com.microsoft, spelled out in products and a softmax.
+"""Attention, MultiHeadAttention and QAttention of com.microsoft, as products and a softmax.
 
-Source of their meaning: docs/ContribOperators.md of ONNX Runtime.  Heads are called N, their size H, the batch B, the
+Source: docs/ContribOperators.md of ONNX Runtime.  Heads are called N, their size H, the batch B, the
 length of the queries S, of the past P, of keys with the past T.
 """
 
@@ -39,7 +39,7 @@ def _behind(node: OnnxNode, past: Value | None, x: Value) -> Value:
 
 
 def _keep(node: OnnxNode, mask: Value, batch: int, total: int) -> Value:
-    """What a mask keeps, as bool that broadcasts to [B, N, S, T].
+    """The positions that a mask keeps, as bool that broadcasts to [B, N, S, T].
 
     [B, T] and [B, S, T] hold a number above 0 for what is kept, [B] counts it, and [2 * B] has its ends, then where it
     begins.
@@ -84,9 +84,9 @@ def attend(node: OnnxNode, q: Value, k: Value, v: Value, mask: Value | None, bia
 
 
 def _attended(node: OnnxNode, projected: Value, past: int, mask: int, bias: int) -> Results:
-    """What Attention does behind its product: [B, S, queries + keys + values] to the output, and what was seen."""
+    """Attention after its projection: [B, S, queries + keys + values] to the output, and the keys and values."""
     if node.attributes.get("do_rotary", 0) or node.attributes.get("past_present_share_buffer", 0):
-        raise RefusedError("rotary embeddings and shared buffers of the past are not supported")
+        raise RefusedError("rotary embeddings and shared past key/value buffers are not supported")
     width = projected.type.dims[2]
     sizes = node.attributes.get("qkv_hidden_sizes") or [width // 3] * 3
     q, k, v = (_heads(node, part) for part in _cut(node, projected, sizes, 2))
@@ -127,11 +127,11 @@ def _multi_head(node: OnnxNode) -> Results:
     """Inputs: queries, keys, values, bias, mask, what is added to the scores, past keys and values."""
     query = node.input(0)
     if len(node.dims_of(0)) != 3:
-        raise RefusedError("queries, keys and values in one tensor are not supported", "give them apart")
+        raise RefusedError("queries, keys and values in one tensor are not supported", "give them as separate tensors")
     if not node.has(2):
-        raise RefusedError("keys and values in one tensor are not supported", "give them apart")
+        raise RefusedError("keys and values in one tensor are not supported", "give them as separate tensors")
     if any(node.has(i) for i in (8, 9)):
-        raise RefusedError("buffers of the past are not supported")
+        raise RefusedError("past key/value buffers are not supported")
     given = [query, node.input(1), node.input(2)]
     if node.has(3):
         widths = [query.type.dims[2]] * 2

@@ -1,6 +1,7 @@
-"""ONNX operators spelled out in simpler ones that are not functions in the standard: one function per operator.
+"""ONNX operators decomposed into simpler ones, which the standard does not define as functions: one function per
+operator.
 
-A function gets a ``OnnxNode`` and returns the values of its outputs.
+A function gets an ``OnnxNode`` and returns the values of its outputs.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def _q_linear_conv(node: OnnxNode) -> Results:
 
 # -------------------------------------------------------------------------------------------- rearranging
 def _col2im(node: OnnxNode) -> Results:
-    """Columns of blocks added up where they came from: a transposed convolution with one-hot weights."""
+    """Columns of blocks summed at their origins (col2im): a transposed convolution with one-hot weights."""
     n, rows, _ = node.dims_of(0)
     image, block = (node.constant_input(i, what).tolist() for i, what in ((1, "image_shape"), (2, "block_shape")))
     rank, size = len(image), math.prod(block)
@@ -382,7 +383,7 @@ def _gram_counts(node: OnnxNode, x: Value, grams: np.ndarray, length: int, skips
         if positions <= 0:
             break
         at = np.arange(positions)[:, None] + np.arange(n) * (skip + 1)
-        windows = node.add("Gather", x, node.constant(at, "windows"), axis=1)  # [batch, places, n]
+        windows = node.add("Gather", x, node.constant(at, "windows"), axis=1)  # [batch, positions, n]
         windows = node.add("Unsqueeze", windows, node.int_constant("gram", [2]))
         same = node.add("Equal", windows, node.constant(grams.astype(x.type.dtype.numpy), "grams"))
         whole = node.add("ReduceMin", node.add("Cast", same, to="i32"), node.int_constant("last", [3]), keepdims=0)
@@ -459,4 +460,4 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "Trilu": _trilu,
     "Unique": _unique,
 }
-"""None: the operator stands as it is after all."""
+"""None: the operator needs no decomposition."""

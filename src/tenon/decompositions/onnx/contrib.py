@@ -1,6 +1,6 @@
-"""Operators of other domains than the standard one: what ONNX Runtime's optimisers write, spelled out in ONNX's own.
+"""Operators of other domains than the standard one: what ONNX Runtime's optimisers write, as ONNX's own.
 
-Source of their meaning: docs/ContribOperators.md of ONNX Runtime.  A domain of ``DOMAINS`` has the operators in its
+Source: docs/ContribOperators.md of ONNX Runtime.  A domain of ``DOMAINS`` has the operators in its
 table and those of ``SAME``, which are the standard ones; quantised ones, attention and QONNX have files of their own.
 """
 
@@ -152,7 +152,7 @@ def _normalised(node: OnnxNode, x: Value, gamma: Value, beta: Value | None) -> V
 
 
 def _skip(normalise: Callable[[OnnxNode, Value], Value], bias: int) -> Callable[[OnnxNode], Results]:
-    """The sum of input, skip and bias, normalised; the mean and the deviation are not there when a network is run."""
+    """The sum of input, skip and bias, normalised; the mean and the deviation are not computed at inference."""
 
     def spell(node: OnnxNode) -> Results:
         total = node.add("Add", node.input(0), node.input(1))
@@ -210,7 +210,7 @@ MICROSOFT: dict[str, Callable[[OnnxNode], Results]] = {
 }
 
 SAME = frozenset({"GatherND", "GridSample", "Pad", "Trilu"})
-"""Operators of com.microsoft that mean what the standard ones of that name do."""
+"""Operators of com.microsoft that equal the standard ones of that name."""
 
 RUNTIME = {"SimplifiedLayerNormalization": _simplified_layer_normalization}
 """What ONNX Runtime adds to the standard domain."""

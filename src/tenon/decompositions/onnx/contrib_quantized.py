@@ -1,6 +1,6 @@
 """Quantised operators of com.microsoft: read through DequantizeLinear, computed, written through QuantizeLinear.
 
-Products are sums of integers, scaled at the end.  Source of their meaning: docs/ContribOperators.md of ONNX Runtime.
+Products are sums of integers, scaled at the end.  Source: docs/ContribOperators.md of ONNX Runtime.
 """
 
 from __future__ import annotations

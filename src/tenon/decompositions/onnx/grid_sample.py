@@ -144,13 +144,13 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
     groups, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
     taps, positions = math.prod(kernel), math.prod(a.out for a in axes)
     if math.prod(node.dims_of(2)) != 2 * n * parts * taps * positions:
-        raise RefusedError(f"offsets {list(node.dims_of(2))} do not fit {positions} places of {taps} taps")
+        raise RefusedError(f"offsets {list(node.dims_of(2))} do not fit {positions} positions of {taps} taps")
     offsets = node.add("Reshape", node.input(2), node.int_constant("offsets", [n, parts, taps, 2, positions]))
     rows = node.int_constant("rows", [n, channels, -1])
     data = node.add("Reshape", node.input(0), rows)
 
     def spread(x: Value) -> Value:
-        """[N, offset groups, taps, places] for every channel: [N, C, taps * places]."""
+        """[N, offset groups, taps, positions] for every channel: [N, C, taps * positions]."""
         wide = node.add("Unsqueeze", x, node.int_constant("channel", [2]))
         wide = node.add("Expand", wide, node.int_constant("wide", [n, parts, channels // parts, taps, positions]))
         return node.add("Reshape", wide, rows)

@@ -1,4 +1,4 @@
-"""ImageDecoder of uncompressed pictures: where each pixel lies follows from the size of the file.
+"""ImageDecoder of uncompressed images: the position of each pixel follows from the size of the file.
 
 A BMP of 24 bits has 54 bytes of header, then rows from the bottom up, blue first, each padded to 4 bytes.  A binary
 PNM (PPM, PGM) has a header of text, then rows from the top down.
@@ -19,12 +19,12 @@ from tenon.ir.graph import Value
 from tenon.ir.types import DType
 
 _CHANNELS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
-_REMEDY = "decode the picture in the application and cut the model after it with --input"
+_REMEDY = "decode the image in the application and cut the model after it with --input"
 
 
 @dataclass(frozen=True)
 class _File:
-    """How a picture is stored.  ``header`` is what the file begins with; None stands for any byte."""
+    """A storage layout of an image.  ``header`` is the beginning of the file; None is any byte."""
 
     name: str
     header: tuple[int | None, ...]
@@ -48,16 +48,16 @@ def _pnm(height: int, width: int, kind: str, channels: str) -> _File:
 
 
 def _files(height: int, width: int, count: int) -> Sequence[_File]:
-    """What a picture with ``count`` channels may be stored in."""
+    """The layouts of an image with ``count`` channels."""
     if count == 1:
         return [_pnm(height, width, "P5", "Grayscale")]
     return [_bmp(height, width), _pnm(height, width, "P6", "RGB")]
 
 
 def image_decoder(node: OnnxNode) -> Sequence[Value]:
-    """The pixels u8 [H, W, C] of the file u8 [N]; all zeros if it does not begin as its size says.
+    """The pixels u8 [H, W, C] of the file u8 [N]; all zeros if its header does not match its size.
 
-    Raises RefusedError for all but uncompressed pictures of a declared size.
+    Raises RefusedError for all but uncompressed images of a declared size.
     """
     dims, format = node.dims_of(0), node.attributes.get("pixel_format", "RGB")
     if len(dims) != 1 or node.input(0).type.dtype is not DType.U8:
@@ -73,14 +73,14 @@ def image_decoder(node: OnnxNode) -> Sequence[Value]:
     file = next((f for f in files if f.size(height) == dims[0]), None)
     if file is None:
         able = ", ".join(f"{f.name}: {f.size(height)}" for f in files)
-        what = f"{dims[0]} bytes are no uncompressed picture of {width} x {height} pixels that Tenon decodes ({able})"
+        what = f"{dims[0]} bytes are no uncompressed image of {width} x {height} pixels that Tenon decodes ({able})"
         raise RefusedError(what, _REMEDY)
     pixels = _pixels(node, file, shape, reverse=file.channels != format)
     return [where(node, _begins(node, file), pixels, node.constant(np.array(0, np.uint8), "nothing"))]
 
 
 def _begins(node: OnnxNode, file: _File) -> Value:
-    """Whether the file's header is as it should be."""
+    """Whether the file's header matches."""
     known = [(i, byte) for i, byte in enumerate(file.header) if byte is not None]
     at, bytes = (np.array(column) for column in zip(*known, strict=True))
     header = node.add("Gather", node.input(0), node.constant(at, "header"), axis=0)

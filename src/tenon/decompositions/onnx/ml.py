@@ -1,7 +1,7 @@
 """Classical machine learning of ONNX (the domain ai.onnx.ml): scalers, encoders and linear models.
 
-What the standard leaves open (which sign a binary score has, what is done to zero norms) is as onnxruntime does it.
-A function gets the layer and which of its inputs are strings.
+Where the standard is silent (the sign of a binary score, zero norms), results are onnxruntime's.
+A function gets the node and which of its inputs are strings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenon.ir.types import DType
 
 
 def floats(node: OnnxNode, i: int = 0) -> Value:
-    """An input as f32."""
+    """An input cast to f32."""
     x = node.input(i)
     return x if x.type.dtype is DType.F32 else node.add("Cast", x, to="f32")
 
@@ -28,7 +28,7 @@ def f32(node: OnnxNode, stem: str, values: object) -> Value:
 
 
 def transformed(node: OnnxNode, scores: Value) -> Value:
-    """Scores after ``post_transform``.  Raises RefusedError for the rare ones."""
+    """Scores after ``post_transform``.  Raises RefusedError for those that are not supported."""
     name = node.attributes.get("post_transform", "NONE")
     if name not in ("NONE", "LOGISTIC", "SOFTMAX"):
         raise RefusedError(f"post_transform={name} is not supported", "NONE, LOGISTIC and SOFTMAX are")
@@ -80,7 +80,7 @@ def normalizer(node: OnnxNode, texts: set[int]) -> Results:
 
 
 def imputer(node: OnnxNode, texts: set[int]) -> Results:
-    """Values that stand for missing ones, replaced column by column."""
+    """Missing values replaced column by column."""
     x, a = node.input(0), node.attributes
     kind = "float" if x.type.dtype.is_float else "int64"
     values, missing = a.get(f"imputed_value_{kind}s"), a.get(f"replaced_value_{kind}", 0)

@@ -1,4 +1,4 @@
-"""A node of ONNX on its way to becoming operators, as upgrades and decompositions read and change it."""
+"""A node of an ONNX model while it is imported, as upgrades and decompositions read and change it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OnnxBuilder(NodeBuilder, Protocol):
 
 
 class OnnxNode(NodeContext):
-    """A node of the file on its way to becoming an operator.  ``results`` counts the outputs it has in the file,
+    """A node of the file while it is imported.  ``results`` counts the outputs it has in the file,
     ``outputs`` names those up to the last one that is read."""
 
     builder: OnnxBuilder

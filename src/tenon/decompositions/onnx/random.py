@@ -65,7 +65,7 @@ def random_normal(node: OnnxNode) -> Sequence[Value]:
 
 
 def bernoulli(node: OnnxNode) -> Sequence[Value]:
-    """True with the probability that each element says."""
+    """True with the probability given by each element."""
     x = node.input(0)
     drawn = node.constant(uniform(node, node.dims_of(0)).astype(x.type.dtype.numpy), "drawn")
     return [node.add("Cast", node.add("Less", drawn, x), to=_dtype(node).value)]

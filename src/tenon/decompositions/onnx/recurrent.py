@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of ONNX, unrolled over time: the products of the inputs at once, then one step after the other.
+"""LSTM, GRU and RNN of ONNX, unrolled over time: the products of all inputs in one matrix product, then step by step.
 
 Equations and the order of gates: the ONNX operator specifications (LSTM: i, o, f, c; GRU: z, r, h).
 """
@@ -20,8 +20,8 @@ _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
 _CLIPPED = 2
-"""Activations whose operands ``clip`` bounds: those of gates.  As in onnxruntime, the memory of an LSTM is not clipped
-on its way to the third."""
+"""Activations whose operands ``clip`` bounds: those of gates.  As in onnxruntime, the cell state of an LSTM is not
+clipped before the third."""
 
 
 @dataclass

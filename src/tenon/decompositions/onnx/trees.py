@@ -1,4 +1,4 @@
-"""Tree ensembles of ONNX-ML as two products: all conditions at once, the leaves that they lead to, their weights."""
+"""Tree ensembles of ONNX-ML as two products: all conditions, then the leaves that they lead to and their weights."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DIFFERS, _MEMBER = 5, 6
 
 
 _Path = list[tuple[int, bool]]
-"""Conditions on the way to a leaf, with what each must be."""
+"""The conditions on the path to a leaf, and their required outcomes."""
 
 
 def _paths(attributes: dict[str, list[int]], root: int) -> list[tuple[int, _Path]]:
-    """(leaf, conditions on the way with what each must be) of every leaf of a tree."""
+    """(leaf, path) of every leaf of a tree."""
     leaves, todo = [], [(root, list[tuple[int, bool]]())]
     while todo:
         node, steps_to_leaf = todo.pop()
@@ -53,7 +53,7 @@ def tree_ensemble(node: OnnxNode) -> Sequence[Value]:
 
 
 def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], paths_to_leaves: Sequence[_Path], weights: Array) -> Value:
-    """The weights of the leaves that are reached, summed over the trees; a way leads to each."""
+    """The weights of the leaves that are reached, summed over the trees; each has one path."""
     dtype = x.type.dtype.numpy
     if not len(a["nodes_featureids"]):  # every tree is a leaf
         total = layer.constant(weights.sum(0).astype(dtype), "total")
@@ -65,7 +65,7 @@ def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], paths_to_leaves: Se
             steps_to_leaf[node, i] = 1 if side else -1
     conditions_met = layer.add(
         "MatMul", conditions, layer.constant(steps_to_leaf, "ways")
-    )  # most where every condition is as it must be
+    )  # equal to the number of true conditions on the path where all outcomes match
     reached = layer.add("Equal", conditions_met, layer.constant((steps_to_leaf > 0).sum(0).astype(dtype), "all"))
     leaves = layer.constant(weights.astype(dtype), "leaves")
     return layer.add("MatMul", layer.add("Cast", reached, to=x.type.dtype.value), leaves)
@@ -142,7 +142,7 @@ def ensemble_sums(layer: OnnxNode, role: str, count: int) -> Value:
 def _leaf_paths(
     a: Mapping[str, Any], names: Sequence[tuple[int, int]], inner: Mapping[int, int]
 ) -> dict[tuple[int, int], _Path]:
-    """The way to every leaf, by its tree and its number."""
+    """The path to every leaf, by its tree and its index."""
     positions = {name: i for i, name in enumerate(names)}
     sides = ((True, a["nodes_truenodeids"]), (False, a["nodes_falsenodeids"]))
     children = {(names[i][0], ids[i]) for i in inner for _, ids in sides}

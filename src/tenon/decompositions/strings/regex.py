@@ -1,7 +1,7 @@
 """Regular expressions in RE2's syntax as automata over the bytes of UTF-8.
 
 ``compile`` parses a pattern, makes a nondeterministic automaton of it (Thompson's construction) and a deterministic
-one of that (sets of states, with what stood before as context for ``^`` and ``\\b``).  As in RE2, classes such as
+one of that (sets of states, with the previous character as context for ``^`` and ``\\b``).  As in RE2, classes such as
 ``\\w`` and the boundary ``\\b`` are those of ASCII, and ``$`` is the end of the text alone unless ``(?m)`` is set.
 Source: R. Cox, "Regular Expression Matching: the Virtual Machine Approach" and "... in the Wild".
 """
@@ -33,15 +33,14 @@ _MAX_PARTS = 50_000
 """States of the nondeterministic automaton: repetitions are copies."""
 
 _BEGIN, _WORD, _LINE, _OTHER, _END = "begin", "word", "line", "other", "end"
-"""What stands before or behind a position: nothing, a byte of a word, an end of line, another byte, nothing."""
+"""The context before or after a position: nothing, a byte of a word, an end of line, another byte, nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
     """``table[state, classes[byte]]`` is the next state; a text that ends in an accepted state matches.
 
-    State 0 is the first.  Byte 0, which stands behind the end of a text, has class 0, which leaves every state as
-    it is.
+    State 0 is the first.  Byte 0, the padding after the end of a text, has class 0, which keeps every state.
     """
 
     classes: Array
@@ -49,7 +48,7 @@ class Automaton:
     accepted: Array
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """Whether the full text matches."""
         state = 0
         for byte in text.encode():
             state = int(self.table[state, self.classes[byte]])
@@ -67,7 +66,8 @@ def compile(pattern: str) -> Automaton:
 # ------------------------------------------------------------------------------- nondeterministic automaton
 @dataclass
 class _Net:
-    """States are numbers; ``steps`` read a byte of a range, ``free`` read nothing, ``asserted`` nothing, if allowed."""
+    """States are numbers; ``steps`` consume a byte of a range, ``free`` are epsilon transitions, ``asserted`` epsilon
+    transitions with a condition."""
 
     steps: list[list[tuple[int, int, int]]] = field(default_factory=list)
     free: list[list[int]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Net:
         return len(self.steps) - 1
 
     def build(self, tree: Tree, start: int) -> int:
-        """Add a tree behind ``start``; returns the state behind it."""
+        """Adds a tree after ``start``; returns the state after it."""
         if isinstance(tree, Concatenation):
             for part in tree.parts:
                 start = self.build(part, start)
@@ -129,7 +129,7 @@ class _Net:
 
 
 def utf8_spans(low: int, high: int) -> Iterable[Ranges]:
-    """Sequences of byte ranges that together spell the characters from ``low`` to ``high``."""
+    """Sequences of byte ranges that encode the characters from ``low`` to ``high``."""
     for edge in (0x7F, 0x7FF, 0xFFFF):  # the last characters of one, two and three bytes
         if low <= edge < high:
             yield from utf8_spans(low, edge)
@@ -161,7 +161,7 @@ _Key = tuple[frozenset[int], str]
 
 
 class _Determined:
-    """The deterministic automaton of a net, found state by state."""
+    """The deterministic automaton of an NFA, by the subset construction."""
 
     def __init__(self, net: _Net, first: int, last: int) -> None:
         self.net, self.last = net, last
@@ -171,7 +171,7 @@ class _Determined:
         self.classes, self.samples = self._classes()
 
     def _classes(self) -> tuple[Array, list[int]]:
-        """A class of bytes for each way in which the net can tell them apart, and one byte of each."""
+        """Equivalence classes of bytes that the NFA distinguishes, and one byte of each."""
         edges = {1, 256}
         for row in self.net.steps:
             for low, high, _ in row:
@@ -191,7 +191,7 @@ class _Determined:
         return _WORD if is_word else _OTHER
 
     def closure(self, states: Iterable[int], before: str, behind: str) -> set[int]:
-        """All that is reached without reading, between these two."""
+        """The epsilon closure between these two contexts."""
         reached, todo = set[int](), list(states)
         while todo:
             state = todo.pop()
@@ -239,7 +239,7 @@ def _holds(kind: str, before: str, behind: str) -> bool:
 def literal(text: Sequence[int]) -> Automaton:
     """Finds a text's occurrences, from the left and without overlap: the state behind each is the accepted one.
 
-    The automaton of Knuth, Morris and Pratt, begun anew behind each occurrence.
+    The automaton of Knuth, Morris and Pratt, restarted after each occurrence.
     """
     length, known = len(text), sorted(set(text))
     classes = np.zeros(256, np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Ranges = tuple[tuple[int, int], ...]
-"""First and last characters, in order and apart."""
+"""Ranges of characters, sorted and disjoint."""
 
 LAST = 0x10FFFF
 _MAX_REPEATS = 1000  # as in RE2
@@ -31,7 +31,7 @@ class PatternError(Exception):
 
 @dataclass(frozen=True)
 class Characters:
-    """One character of some."""
+    """One character of a set."""
 
     ranges: Ranges
 
@@ -45,21 +45,21 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Concatenation:
-    """One after the other."""
+    """A concatenation."""
 
     parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class Alternatives:
-    """One of several."""
+    """An alternation."""
 
     parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """At least and at most so many times; without ``most``, any number."""
+    """A repetition, at least and at most so often; without ``maximum``, unbounded."""
 
     part: Tree
     minimum: int
@@ -79,7 +79,7 @@ def parse(pattern: str) -> Tree:
 
 
 def merged(ranges: list[tuple[int, int]]) -> Ranges:
-    """The same characters, in order and apart."""
+    """The same characters as sorted, disjoint ranges."""
     merged_ranges: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged_ranges and low <= merged_ranges[-1][1] + 1:
@@ -142,7 +142,7 @@ class _Parser:
         return Concatenation(tuple(parts))
 
     def repeated(self, part: Tree) -> Tree:
-        """The part with the repetition behind it.  Whether it is greedy changes no answer."""
+        """An atom and its repetition.  Greedy or lazy makes no difference to a full match."""
         limits = self.limits()
         if limits is None:
             return part
@@ -258,7 +258,7 @@ class _Parser:
         return ord(c)
 
     def bracket(self) -> Ranges:
-        """What stands in square brackets."""
+        """A character class in square brackets."""
         negated, characters, first = self.take("^"), list[tuple[int, int]](), True
         while first or not self.peek("]"):
             first = False
@@ -283,7 +283,7 @@ class _Parser:
         return complement(ranges) if negated else ranges
 
     def named(self) -> Ranges:
-        """[:alpha:] and the like."""
+        """A named class such as [:alpha:]."""
         end = self.pattern.find(":]", self.at)
         name = self.pattern[self.at + 2 : max(end, 0)]
         negated, plain = name.startswith("^"), name.removeprefix("^")
@@ -298,7 +298,7 @@ def _is_number(text: str) -> bool:
 
 
 def _folded(ranges: Ranges) -> Ranges:
-    """The same with the other case of each letter, where that is a single character."""
+    """Case folding: with the other case of each letter, where that is a single character."""
     folded = list(ranges)
     for low, high in ranges:
         for code in range(low, min(high, 0x24FF) + 1):  # no letters with cases but few of old scripts are beyond

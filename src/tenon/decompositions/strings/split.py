@@ -1,4 +1,4 @@
-"""Joining and splitting strings: which bytes go where is arithmetic on counts, and a gather moves them."""
+"""Joining and splitting strings: positions of bytes by arithmetic on counts, moved by a gather."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tenon.ir.graph import Value
 
 
 def concat(node: OnnxNode, texts: set[int]) -> Results:
-    """Behind the bytes of the first stand those of the second: picked from both side by side."""
+    """Concatenates the bytes of two strings: gathered from both side by side."""
     a, b = node.input(0), node.input(1)
     shape = np.broadcast_shapes(a.type.dims[:-1], b.type.dims[:-1])
     if not math.prod(shape):
@@ -49,7 +49,7 @@ def concat(node: OnnxNode, texts: set[int]) -> Results:
 
 
 def split(node: OnnxNode, texts: set[int]) -> Results:
-    """Pieces are found by where they start and end; there is room for as many as could be."""
+    """Substrings by their start and end positions, padded to the largest possible number."""
     x, shape = node.input(0), node.dims_of(0)[:-1]
     delimiter = (node.attributes.get("delimiter") or "").encode()
     limit = node.attributes.get("maxsplit")
@@ -70,7 +70,7 @@ def split(node: OnnxNode, texts: set[int]) -> Results:
 
 
 def _max_pieces(possible: int, limit: int | None) -> int:
-    """The number of pieces that can be, if at most ``limit`` cuts are made."""
+    """The largest possible number of substrings, of at most ``limit`` cuts."""
     return possible if limit is None else min(possible, limit + 1)
 
 
@@ -119,14 +119,14 @@ def _columns(node: OnnxNode, first: int, count: int) -> Value:
 
 
 def _positions_below(node: OnnxNode, passed: Value, first: int, count: int) -> Value:
-    """[S, count]: at how many places ``passed`` i32 [S, W] is less than first, first + 1, and so on."""
+    """[S, count]: at how many positions ``passed`` i32 [S, W] is less than first, first + 1, and so on."""
     row = node.add("Unsqueeze", passed, node.int_constant("pieces", [-2]))
     less = node.add("Cast", node.add("Less", row, _columns(node, first, count)), to="i32")
     return node.add("ReduceSum", less, node.int_constant("last", [-1]), keepdims=0)
 
 
 def _positions_at(node: OnnxNode, passed: Value, held: Value, count: int) -> Value:
-    """[S, count]: at how many places that hold a byte ``passed`` is 1, 2 and so on."""
+    """[S, count]: at how many positions that hold a byte ``passed`` is 1, 2 and so on."""
     axis = node.int_constant("pieces", [-2])
     equal = node.add("Equal", node.add("Unsqueeze", passed, axis), _columns(node, 1, count))
     both = node.add("And", equal, node.add("Unsqueeze", held, axis))

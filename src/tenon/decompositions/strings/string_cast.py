@@ -1,4 +1,4 @@
-"""Casts between integers and the strings that spell them."""
+"""Casts between integers and their decimal strings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _decimal_digits(node: OnnxNode) -> Value:
 
 
 def _read(node: OnnxNode, dtype: DType) -> Value:
-    """The numbers that digits spell, with or without a sign; anything else gives any number."""
+    """Parses decimal digits with or without a sign; the result for other strings is unspecified."""
     x, last = node.input(0), node.int_constant("last", [-1])
     width = width_of(x)
     digit = node.add("Sub", node.add("Cast", x, to="i64"), node.int_constant("0", [ord("0")]))

@@ -1,6 +1,6 @@
-"""ONNX's operators on strings spelled out in operators on their bytes (see ``text``): one function per operator.
+"""ONNX's operators on strings as operators on their bytes (see ``text``): one function per operator.
 
-A function gets the layer, whose inputs are the tensors of bytes, and which of its inputs are strings.
+A function gets the node, whose inputs are the tensors of bytes, and which of its inputs are strings.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def _other_case(c: str, upper: bool) -> str:
 
 @lru_cache(maxsize=2)
 def _case_tables(upper: bool) -> tuple[Array, Array]:
-    """What becomes of a byte: by itself and the low bits of the next; of one that goes on, by the last and itself."""
+    """Tables of case conversion: of a leading byte by itself and the low bits of the next, of a continuation byte by
+    the previous one and itself."""
     first = np.repeat(np.arange(256, dtype=np.uint8), 64)
     second = np.tile(np.arange(128, 192, dtype=np.uint8), 256)
     for code in range(0x800):
@@ -165,7 +166,7 @@ def _kind(values: Array) -> str:
 
 
 def _label_encoder(node: OnnxNode, texts: set[int]) -> Results:
-    """The first key that an element equals picks a value; behind the values stands that of what equals none."""
+    """The value of the first key that an element equals; the last value is the default."""
     keys, values, default = _pairs(node.attributes)
     x = node.input(0)
     if (keys.dtype == object) != (0 in texts):
@@ -343,10 +344,10 @@ STRINGS: dict[str, Callable[[OnnxNode, set[int]], Results]] = {
     "Unsqueeze": _unsqueeze,
     "Where": _chosen,
 }
-"""What can be done with strings, and the operators of ai.onnx.ml, which may give strings for numbers."""
+"""The operators on strings, and those of ai.onnx.ml, which may give strings for numbers."""
 
 MAKES_STRINGS = frozenset({
     "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer",
     "OneHotEncoder", "Scaler", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
 })  # fmt: skip
-"""Operators that stand here whatever they read."""
+"""Operators that are handled here whatever types they read."""

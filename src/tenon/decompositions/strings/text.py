@@ -1,6 +1,6 @@
 """Tensors of strings as tensors of bytes, and what all of ONNX's operators on them are made of.
 
-A tensor of strings of shape S is a u8 tensor of shape S + [W]: UTF-8, zeros behind the end of each string, which may
+A tensor of strings of shape S is a u8 tensor of shape S + [W]: UTF-8, zeros after the end of each string, which may
 fill its W bytes.  The widths of constants and results follow from what they hold; that of an input is its user's to
 say (``DEFAULT_WIDTH``).
 """
@@ -30,7 +30,7 @@ def width_of(value: Value) -> int:
 
 
 def widened(node: OnnxNode, value: Value, width: int) -> Value:
-    """The same strings with more room behind them."""
+    """The same strings padded to a larger width."""
     more = width - width_of(value)
     if not more:
         return value
@@ -57,7 +57,7 @@ def lengths_of(node: OnnxNode, x: Value) -> Value:
 
 
 def count_true(node: OnnxNode, x: Value) -> Value:
-    """How many hold along the last axis, i32 [..., 1]."""
+    """The count of true elements along the last axis, i32 [..., 1]."""
     return node.add("ReduceSum", node.add("Cast", x, to="i32"), node.int_constant("last", [-1]), keepdims=1)
 
 
@@ -82,7 +82,7 @@ def cut(node: OnnxNode, x: Value, starts: Value, lengths: Value, width: int) -> 
 
 
 def states_after(node: OnnxNode, x: Value, automaton: Automaton) -> list[Value]:
-    """The automaton's state behind each byte, times the number of classes: W tensors i32 [S, 1]."""
+    """The automaton's state after each byte, times the number of classes: W tensors i32 [S, 1]."""
     count = automaton.table.shape[1]
     table = node.constant((automaton.table * np.int32(count)).reshape(-1), "table")
     number = node.add("Cast", x, to="i32")

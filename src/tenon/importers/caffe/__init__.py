@@ -1,1 +1,1 @@
-"""Caffe: prototxt and caffemodel, to a graph and back (``optimize``)."""
+"""Caffe: prototxt and caffemodel, to a graph."""

@@ -1,4 +1,4 @@
-"""Caffe layers that weigh and pool: Convolution, Deconvolution, InnerProduct, Embed, Pooling, SPP."""
+"""Caffe layers of convolutions and pooling: Convolution, Deconvolution, InnerProduct, Embed, Pooling, SPP."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def pooling(layer: CaffeLayer) -> Tops:
 def pooled(layer: CaffeLayer, method: str, x: Value, window: dict[str, Any], ceil: bool = True) -> Value:
     """Caffe's pooling, whose averages count the padding but not what lies beyond it."""
     if method not in ("MAX", "AVE"):
-        raise RefusedError(f"pools in the way {method}", "only MAX and AVE give the same answer every time")
+        raise RefusedError(f"the pooling method {method} is not supported", "only MAX and AVE are deterministic")
     options = rounded(layer, x, window, ceil)
     if method == "MAX":
         return layer.add("MaxPool", x, **options)
@@ -84,7 +84,7 @@ def pooled(layer: CaffeLayer, method: str, x: Value, window: dict[str, Any], cei
 
 
 def rounded(layer: CaffeLayer, x: Value, window: dict[str, Any], ceil: bool) -> dict[str, Any]:
-    """Windows whose count is rounded up as ONNX does it.  Raises RefusedError where Caffe would see an empty one."""
+    """Pooling with ceil_mode.  Raises RefusedError where Caffe's last window would be empty."""
     sizes = layer.image(x)[2:]
     for n, k, s, p in zip(sizes, window["kernel_shape"], window["strides"], window["pads"][:2], strict=True):
         if p >= k or n + 2 * p < k:

@@ -14,7 +14,7 @@ from tenon.ir.graph import Value
 
 
 def _axis(layer: CaffeLayer, old: str) -> int:
-    """The axis of Concat and Slice, which had another name once."""
+    """The axis of Concat and Slice, by its current or its old name."""
     p = layer.p
     return layer.along(getattr(p, old) if p.has(old) else p.axis)
 
@@ -77,7 +77,7 @@ def tile(layer: CaffeLayer) -> Value:
 
 
 def interp(layer: CaffeLayer) -> Value:
-    """Bilinear, corner on corner, after cutting (a negative padding) the borders."""
+    """Bilinear with aligned corners, after cropping (a negative padding) the borders."""
     begin, end, (*_, h, w) = layer.p.pad_beg, layer.p.pad_end, layer.image(layer.x)
     if begin > 0 or end > 0 or h + begin + end < 1 or w + begin + end < 1:
         raise RefusedError(f"pads {h} by {begin} and {end}", "Caffe's Interp can only cut")
@@ -87,7 +87,7 @@ def interp(layer: CaffeLayer) -> Value:
 
 
 def _interpolated(layer: CaffeLayer, extent: int, side: str) -> int:
-    """The extent that a side becomes: that of the second bottom, the one that is given, or a multiple."""
+    """The new extent of a side: that of the second bottom, the given one, or a multiple."""
     p = layer.p
     if len(layer.inputs) > 1:
         return layer.dims_of(1)[2 if side == "height" else 3]
@@ -100,7 +100,7 @@ def _interpolated(layer: CaffeLayer, extent: int, side: str) -> int:
 
 
 def upsample(layer: CaffeLayer) -> Value:
-    """The nearest element; with a second bottom, SegNet's layer, which undoes a pooling."""
+    """The nearest element; with a second bottom, SegNet's max-unpooling with indices."""
     p, (*_, h, w) = layer.p, layer.image(layer.x)
     size = h * (p.scale_h or p.scale) - bool(p.pad_out_h), w * (p.scale_w or p.scale) - bool(p.pad_out_w)
     if p.upsample_h and p.upsample_w:
@@ -109,7 +109,7 @@ def upsample(layer: CaffeLayer) -> Value:
 
 
 def _unpooled(layer: CaffeLayer, size: Sequence[int]) -> Value:
-    """Zeros, but for the elements of the first bottom where the second says that the maxima were in their plane."""
+    """Zeros, but for the elements of the first bottom at the indices within their plane that the second gives."""
     planes, plane = math.prod(layer.dims[:2]), math.prod(size)
     if layer.dims_of(1) != layer.dims or min(size) < 1 or planes * plane >= 1 << 31:
         raise RefusedError(f"spreads {list(layer.dims)} by the mask {list(layer.dims_of(1))} to {list(size)}")

@@ -24,7 +24,7 @@ def prior_box(layer: CaffeLayer) -> Value:
 
 
 def _ratios(given: Sequence[float], flip: bool) -> list[float]:
-    """The ratios that are new, each with its inverse: Caffe leaves out what was there before."""
+    """The distinct ratios, each with its inverse: Caffe skips repeated ones."""
     ratios = [1.0]
     for ratio in given:
         if ratio <= 0:
@@ -85,7 +85,7 @@ def proposal(layer: CaffeLayer) -> Value:
 
 
 def python(layer: CaffeLayer) -> Value:
-    """The one layer in Python that everyone has: py-faster-rcnn's proposals."""
+    """The Python layer of py-faster-rcnn: its region proposals."""
     p = layer.p
     if p.layer != "ProposalLayer":
         raise RefusedError(f"is code: {p.module}.{p.layer}", "cut the net around it with inputs and outputs")
@@ -114,7 +114,7 @@ def _proposals(
     layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, min_sizes: float
 ) -> Value:
     if layer.dims[0] != 1:
-        raise RefusedError(f"proposes for {layer.dims[0]} pictures at once; it can for one")
+        raise RefusedError(f"proposes for {layer.dims[0]} images at once; it can for one")
     options = {"feat_stride": stride, "pre_nms": before, "post_nms": after, "nms_threshold": threshold}
     return layer.add("Proposal", layer.x, layer.input(1), layer.input(2), boxes, min_size=min_sizes, **options)
 

@@ -1,6 +1,6 @@
-"""What the layers of Caffe mean, spelled out in ONNX operators.
+"""Caffe's layers in ONNX operators: ``LAYERS``, the table of layer types.
 
-``LAYERS`` is the table of layer types; each entry takes a ``Layer`` and gives the values of its tops.  Semantics are
+Each entry takes a ``CaffeLayer`` and gives the values of its tops.  Semantics are
 those of BVLC Caffe's CPU code when testing, and of the fork that made a layer known.
 """
 
@@ -40,7 +40,8 @@ def import_layer(layer: CaffeLayer) -> None:
 
 
 def _check_names(message: Message) -> None:
-    """Refuse parameters that the schema lacks: they may change what the layer means.  Fillers only begin a training."""
+    """Refuse parameters that the schema lacks: they may change what the layer means.  Fillers only initialise
+    training."""
     for row, value in message.items():
         if row.name.endswith("_param") and row.name != "transform_param":
             for name in value.unknown:

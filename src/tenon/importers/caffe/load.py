@@ -126,7 +126,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
 
 def _less_mean_image(builder: GraphBuilder, port: Input) -> bool:
-    """Subtract the mean of every pixel from an input whose ``mean_file`` lies beside the net; whether it does.
+    """Subtract the mean of every pixel from an input whose ``mean_file`` lies beside the net; returns whether it does.
 
     As Caffe has it, the middle of a larger mean image is taken.  Raises FormatError for one that does not fit.
     """
@@ -150,19 +150,19 @@ def _less_mean_image(builder: GraphBuilder, port: Input) -> bool:
 
 
 def _says(transform: Message) -> bool:
-    """Whether the parameters of a data layer say how its pictures are scaled."""
+    """Whether the parameters of a data layer state how its images are scaled."""
     return bool(len(transform.mean_value)) or transform.has("scale")
 
 
 def _pixels(transform: Message) -> Preprocessing:
-    """Blue before green before red, as Caffe reads pictures; the middle where it cuts."""
+    """BGR, as Caffe reads images; a centre crop where it crops."""
     mean = tuple(float(m) for m in transform.mean_value) or (0.0,)
     fit: Fit = "crop" if transform.crop_size else "stretch"
     return Preprocessing(mean, (float(transform.scale) or 1.0,), "bgr", fit)
 
 
 def _declare(builder: GraphBuilder, ports: Sequence[Input], shapes: Shapes) -> None:
-    """Make the graph's inputs.  Raises ShapeError for those whose shapes neither the file nor the user tells."""
+    """Make the graph's inputs.  Raises ShapeError for those whose shapes neither the file nor the user gives."""
     names = ("n", "c", "h", "w")
     types = {}
     for port in ports:

@@ -1,4 +1,4 @@
-"""A layer of a Caffe net on its way to operators: its bottoms, its parameters and its weights."""
+"""A layer of a Caffe net while it is imported: its bottoms, its parameters and its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tops = Value | Sequence[Value]
 
 
 class CaffeLayer(NodeContext):
-    """A layer about to be imported.  ``blobs`` are the weights by layer, None when there is no weights file.
+    """A layer being imported.  ``blobs`` are the weights by layer, None when there is no weights file.
 
     ``p`` are its parameters, the message in the field that its row of the table names.
     """

@@ -28,7 +28,7 @@ def batch_norm(layer: CaffeLayer) -> Value:
 
 
 def _batch_statistics(layer: CaffeLayer, eps: float) -> Value:
-    """Mean and variance of the batch at hand, for nets that ask for them even when testing."""
+    """Mean and variance of the batch itself, for nets that request them even when testing."""
     axes = layer.ints(0, *range(2, len(layer.dims)))
     centred = layer.add("Sub", layer.x, layer.add("ReduceMean", layer.x, axes))
     variance = layer.add("ReduceMean", layer.square(centred), axes)
@@ -46,7 +46,7 @@ def segnet_batch_norm(layer: CaffeLayer) -> Value:
 
 
 def _operand(layer: CaffeLayer, initial: Message) -> Value:
-    """The second bottom, or a learned blob for as many axes of the first as the parameters say."""
+    """The second bottom, or a learned blob over the axes that the parameters give."""
     if len(layer.inputs) > 1:
         return layer.input(1)
     first, count = layer.along(layer.p.axis), layer.p.num_axes
@@ -92,7 +92,7 @@ def mean_variance(layer: CaffeLayer) -> Value:
 
 
 def normalize(layer: CaffeLayer) -> Value:
-    """SSD's: each place (or the whole picture) to length one, times a learned scale."""
+    """SSD's: each place (or the whole image) to length one, times a learned scale."""
     p, rank, channels = layer.p, len(layer.dims), layer.dims[1]
     y = family.l2_normalised(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)
     factor = layer.weights(0, (1 if p.channel_shared else channels, *(1,) * (rank - 2)), p.scale_filler)

@@ -23,7 +23,7 @@ def prelu(layer: CaffeLayer) -> Value:
 
 
 def dropout(layer: CaffeLayer) -> Value:
-    """Nets that do not scale when they are trained scale when they are run."""
+    """Nets trained without scaling (scale_train: false) scale at inference."""
     return layer.x if layer.p.scale_train else family.affine(layer, layer.x, 1 - layer.p.dropout_ratio, 0.0)
 
 

@@ -1,7 +1,7 @@
-"""Caffe's LSTM and RNN, unrolled over the time that the net's input has.
+"""Caffe's LSTM and RNN, unrolled over the time axis of the net's input.
 
-Caffe runs time along axis 0, and its second bottom says for every step and stream whether the sequence goes on (1) or
-begins anew (0).  Gates stand in the order input, forget, output, candidate.  With ``expose_hidden`` the first states
+Caffe runs time along axis 0, and its second bottom says for every step and stream whether the sequence continues (1) or
+restarts (0).  Gates stand in the order input, forget, output, candidate.  With ``expose_hidden`` the first states
 are the last bottoms, and the last states further tops: hidden, then cell, each [1, N, units].
 """
 

@@ -18,7 +18,7 @@ DATA_LAYERS = {
     "HDF5Data": "hdf5_data_param", "WindowData": "data_param", "AnnotatedData": "data_param",
     "DummyData": "dummy_data_param", "Input": "input_param",
 }  # fmt: skip
-"""Layers that only bring data in, and where they keep their parameters."""
+"""Data layers, and the fields of their parameters."""
 
 TRAINING_LAYERS = frozenset(
     {
@@ -27,7 +27,7 @@ TRAINING_LAYERS = frozenset(
         "SoftmaxFocalLoss", "AnnotatedData",
     }
 )  # fmt: skip
-"""Layers that say how good an answer is; a net that is run has no use for them."""
+"""Losses and metrics, which inference does not need."""
 
 _V1_NAMES = {
     "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "CONCAT": "Concat", "CONVOLUTION": "Convolution",
@@ -55,7 +55,7 @@ V0_NAMES = {
 
 @dataclass(frozen=True)
 class Input:
-    """A blob that comes from outside; an extent is 0 where the net does not say."""
+    """An input blob; an extent is 0 where the net does not state it."""
 
     name: str
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ def _at(values: Sequence[object], i: int) -> object:
 
 
 class _Oldest:
-    """Upgrades V0 layers.  Their padding was a layer of its own; it melts into the layers that read it."""
+    """Upgrades V0 layers.  Their padding was a layer of its own; it is merged into the layers that read it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -148,7 +148,7 @@ def _v0_parameters(type: str, v0: Message, pad: int) -> dict[str, Message]:
 
 # ---------------------------------------------------------------------------------------------- phases
 def runs_when_testing(layer: Message, state: Message) -> bool:
-    """Whether the layer's include and exclude rules keep it in the net that answers."""
+    """Whether the layer's include and exclude rules keep it in the TEST phase."""
     if layer.include:
         return any(_met(rule, state) for rule in layer.include)
     return not any(_met(rule, state) for rule in layer.exclude)
@@ -165,7 +165,7 @@ def _met(rule: Message, state: Message) -> bool:
 
 
 def is_training_only(layer: Message) -> bool:
-    """Whether a layer only judges answers."""
+    """Whether a layer is a loss or a metric."""
     return layer.type in TRAINING_LAYERS or layer.type.endswith("WithLoss")
 
 
@@ -213,7 +213,7 @@ def _from_data_layer(layer: Message) -> list[Input]:
 
 
 def _image_shape(type: str, parameter: Message, transform: Message) -> tuple[int, ...]:
-    """[1, C, H, W] of what a data layer gives, as far as its parameters tell."""
+    """[1, C, H, W] of what a data layer gives, as far as its parameters state it."""
     if type == "MemoryData":
         crop = transform.crop_size
         size = (crop, crop) if crop else (parameter.height, parameter.width)

@@ -142,9 +142,9 @@ def prepended(node: NamedArgumentNode) -> Value:
 
 # --------------------------------------------------------------------------------------------- lengths
 def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[NamedArgumentNode], Value]:
-    """Runs of rows added up; how long each run is, the last input says.
+    """Runs of rows added up; their lengths are the last input.
 
-    Rows are picked by numbers first where ``sparse``, and weighed by the second input where ``weighted``.
+    Rows are gathered first where ``sparse``, and multiplied by the second input where ``weighted``.
     """
 
     def made(node: NamedArgumentNode) -> Value:

@@ -169,7 +169,7 @@ def _operator(builder: GraphBuilder, context: Caffe2Node, op: Message, name: str
 def _input(builder: GraphBuilder, name: str, fill_op: Message | None, blind: bool) -> None:
     """Raises ShapeError for an input whose shape is neither given nor filled.
 
-    Exporters fill inputs with one number to have something there: such a shape says nothing.
+    Exporters fill inputs with one number as a placeholder: such a shape is not used.
     """
     type = TensorType(F32, (ANY_RANK,))
     if fill_op is not None:

@@ -9,7 +9,7 @@ from tenon.wire.protobuf import Message
 
 
 class Caffe2Node(NamedArgumentNode):
-    """The operator about to be made.  ``blind`` says that weights are in no file, so that shapes are not known."""
+    """The operator being imported.  ``blind`` says that weights are in no file, so that shapes are not known."""
 
     def __init__(self, builder: GraphBuilder, blind: bool) -> None:
         super().__init__(builder)

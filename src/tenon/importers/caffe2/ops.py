@@ -24,7 +24,8 @@ def looks_like_name(data: bytes) -> bool:
 
 
 def channels_first_images(made: Callable[[Caffe2Node], Value]) -> Callable[[Caffe2Node], Value]:
-    """What reads pictures; those of the order NHWC, and weights of four axes with them, are turned and turned back."""
+    """For operators on images: those of the order NHWC are transposed to NCHW, with weights of four axes, and the
+    result is transposed back."""
 
     def transposed(node: Caffe2Node) -> Value:
         if node.text("order", "NCHW") == "NCHW":
@@ -195,7 +196,7 @@ def roi_pool(node: Caffe2Node) -> Value:
 
 
 def roi_align(node: Caffe2Node) -> Value:
-    """Regions [R, 5] with the number of their picture first, or [R, 4] of the only one."""
+    """Regions [R, 5] with the number of their image first, or [R, 4] of the only one."""
     count, width = node.builder.dims(node.input(1))
     image_size = node.value(np.zeros(count, np.int64))
     if width == 5:

@@ -24,7 +24,7 @@ _MAX_CHARACTERS = 1 << 22
 
 @dataclass
 class Section:
-    """One layer: its type and its options.  Raises FormatError for a value that is no number where one is meant."""
+    """One layer: its type and its options.  Raises FormatError for a value that should be a number and is not."""
 
     type: str
     line: int
@@ -51,7 +51,7 @@ class Section:
 
 
 def is_cfg(data: bytes) -> bool:
-    """Whether the first line that says anything is ``[net]`` or ``[network]``."""
+    """Whether the first line with content is ``[net]`` or ``[network]``."""
     for line in data[:4096].split(b"\n"):
         stripped = b"".join(line.split())
         if stripped and chr(stripped[0]) not in _COMMENTS:
@@ -101,7 +101,7 @@ class DarknetWeights:
 
     @property
     def alexey(self) -> bool:
-        """Whether AlexeyAB/darknet wrote the file: it counts revisions, the original always says 0."""
+        """Whether AlexeyAB/darknet wrote the file: it counts revisions, the original always writes 0."""
         return self.revision > 0
 
     def take(self, *shape: int) -> Array:
@@ -113,7 +113,7 @@ class DarknetWeights:
             return np.broadcast_to(np.float32(0), shape)
         end = self._at + size
         if end > self._floats.size:
-            self.given, self._at = False, self._floats.size  # said once, for the first layer that lacks them
+            self.given, self._at = False, self._floats.size  # reported once, for the first layer that lacks them
             raise FormatError(
                 f"the weights hold {self._floats.size} numbers, too few for this .cfg; "
                 "the two files do not belong together, or the weights are truncated"

@@ -1,6 +1,6 @@
 """The detection heads of Darknet, decoded: the box and the class scores of every anchor at every cell.
 
-Boxes are corners (left, top, right, bottom) over the picture's width and height, scores are objectness times class
+Boxes are corners (left, top, right, bottom) over the image's width and height, scores are objectness times class
 probability, as Darknet's detector thresholds them.  Cells come row by row, the anchors of a cell after each other.
 Definitions: get_yolo_box, get_region_box, get_gaussian_yolo_box and get_detection_detections of Darknet.
 """
@@ -21,7 +21,7 @@ from tenon.ir.graph import Array, Value
 
 @dataclass(frozen=True)
 class Detections:
-    """What a head finds: Darknet's own result, boxes [1, N, 4] and scores [1, N, classes]."""
+    """The detections of a head: Darknet's own result, boxes [1, N, 4] and scores [1, N, classes]."""
 
     raw: Value
     boxes: Value
@@ -30,7 +30,7 @@ class Detections:
 
 @dataclass(frozen=True)
 class _Grid:
-    """A head of ``anchors`` boxes with ``entries`` numbers each at every cell of a picture of height x width cells."""
+    """A head of ``anchors`` boxes with ``entries`` numbers each at every cell of an image of height x width cells."""
 
     anchors: int
     entries: int
@@ -42,7 +42,7 @@ class _Grid:
         return self.height * self.width
 
     def centres(self, layer: DarknetLayer, xy: Value) -> Value:
-        """Places within cells as places in the picture."""
+        """Positions within cells as positions in the image."""
         moved = layer.add("Add", xy, yolo_grid.positions(self.height, self.width))
         return layer.add("Mul", moved, 1 / yolo_grid.extents(self.height, self.width))
 
@@ -64,7 +64,7 @@ def _grid(layer: DarknetLayer, anchors: int, entries: int) -> _Grid:
 
 
 def _anchors(layer: DarknetLayer, chosen: Sequence[int], unit: Sequence[float]) -> Array:
-    """[1, anchors, 2, 1]: width and height of the chosen anchors in pictures; ``unit`` is what they are counted in."""
+    """[1, anchors, 2, 1]: width and height of the chosen anchors in images; ``unit`` is what they are counted in."""
     numbers = np.array(layer.numbers("anchors"), np.float32)
     if numbers.size % 2 or any(not 0 <= i < numbers.size // 2 for i in chosen):
         raise RefusedError(f"it has {numbers.size} numbers for anchors and needs {2 * (max(chosen, default=0) + 1)}")
@@ -100,7 +100,7 @@ def yolo(layer: DarknetLayer) -> Detections:
 
 
 def gaussian_yolo(layer: DarknetLayer) -> Detections:
-    """YOLO that also says how unsure it is of each coordinate; the scores shrink by the mean of that."""
+    """YOLO with an uncertainty of each coordinate; scores are multiplied by one minus its mean."""
     chosen, classes = _mask(layer), layer.integer("classes", 20)
     grid = _grid(layer, len(chosen), classes + 9)
     x, dx, y, dy, w, dw, h, dh, rest = grid.parts(layer, *[1] * 8, classes + 1)

@@ -1,7 +1,7 @@
-"""Darknet's layers in ONNX operators: one function per layer, and ``LAYERS``, which says which is which.
+"""Darknet's layers in ONNX operators: one function per layer, and ``LAYERS``.
 
-Definitions: the forward functions of pjreddie/darknet and AlexeyAB/darknet, src/*_layer.c; where the two differ the
-comment says which one is meant.  Images are [1, C, H, W], what follows a fully connected layer is [1, N].
+Definitions: the forward functions of pjreddie/darknet and AlexeyAB/darknet, src/*_layer.c; where the two differ a
+comment names the one that is followed.  Images are [1, C, H, W], results of fully connected layers are [1, N].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenon.importers.darknet.node import DarknetLayer
 from tenon.ir.graph import Array, Value
 
 EPSILON = 1e-6
-"""Of batch normalisation, under the root as OpenCV has it.  Darknet itself is of several minds: pjreddie's C code adds
+"""Of batch normalisation, under the root as OpenCV has it.  Darknet's versions differ: pjreddie's C code adds
 1e-6 to the root, its CUDA code and AlexeyAB's put 1e-5 under it."""
 
 Spell = Callable[[NodeContext, Value], Value]
@@ -100,7 +100,7 @@ _FOREIGN = ("xnor", "binary", "share_index", "cbn", "coordconv", "sway", "rotate
 
 
 def check(section: Section) -> None:
-    """Raise RefusedError for options that nothing here knows, whatever the layer's input may be."""
+    """Raise RefusedError for options that nothing here knows, whatever the layer's input is."""
     for option in _FOREIGN:
         if section.integer(option):
             raise RefusedError(f"the option {option} is not supported")
@@ -116,7 +116,7 @@ def activate(layer: DarknetLayer, x: Value, default: str) -> Value:
 # ------------------------------------------------------------------------------------- with parameters
 @dataclass(frozen=True)
 class Offsets:
-    """What follows a product: its bias, and scale, mean and variance if it is normalised."""
+    """The parameters after a product: its bias, and scale, mean and variance if it is normalised."""
 
     bias: Array
     statistics: Sequence[Array]
@@ -260,7 +260,7 @@ def shortcut(layer: DarknetLayer) -> Value:
     section = layer.section
     others = [_fitted(layer, layer.earlier(i)) for i in section.numbers("from")]
     if not others:
-        raise RefusedError("it does not say from which layer")
+        raise RefusedError("it does not name its source layer (from=)")
     terms = [layer.x, *others]
     kind = section.text("weights_type", "none")
     if kind != "none":
@@ -271,7 +271,7 @@ def shortcut(layer: DarknetLayer) -> Value:
 
 
 def _fitted(layer: DarknetLayer, other: Value) -> Value:
-    """Another layer's result with as many channels and pixels as this one's: cut, filled with zeros, or thinned out."""
+    """Another layer's result with as many channels and pixels as this one's: cut, filled with zeros, or subsampled."""
     if other.type == layer.x.type:
         return other
     (c, h, w), (channels, height, width) = layer.planes(other), layer.planes()
@@ -306,7 +306,7 @@ def route(layer: DarknetLayer) -> Value:
     section = layer.section
     parts = [layer.earlier(i) for i in section.numbers("layers")]
     if not parts:
-        raise RefusedError("it does not say which layers")
+        raise RefusedError("it does not name its layers (layers=)")
     groups, chosen = section.integer("groups", 1), section.integer("group_id")
     if groups > 1:
         if not 0 <= chosen < groups:
@@ -394,7 +394,7 @@ def upsample(layer: DarknetLayer) -> Value:
 
 
 def reorg(layer: DarknetLayer) -> Value:
-    """Squares of pixels as channels; with ``extra`` a vector with so many zeros behind it instead."""
+    """Blocks of pixels as channels; with ``extra`` a vector with so many zeros behind it instead."""
     section, extra = layer.section, layer.integer("extra")
     if extra > 0:
         return layer.add("Concat", layer.flat(), np.zeros((1, min(extra, 2**20)), np.float32), axis=1)
@@ -409,7 +409,7 @@ def reorg3d(layer: DarknetLayer) -> Value:
 
 
 def crop(layer: DarknetLayer) -> Value:
-    """The middle of the picture, its values 0..1 made -1..1 unless ``noadjust``."""
+    """The centre of the image, its values 0..1 scaled to -1..1 unless ``noadjust``."""
     _, height, width = layer.planes()
     h, w = layer.integer("crop_height", 1), layer.integer("crop_width", 1)
     if not (0 < h <= height and 0 < w <= width):

@@ -83,7 +83,7 @@ def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], p
 
 
 def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
-    """Make the input; the height and width of pictures."""
+    """Make the input; the height and width of images."""
     c, h, w = (options.integer(key) for key in ("channels", "height", "width"))
     size = options.integer("inputs", c * h * w)
     if min(c, h, w) > 0:
@@ -91,13 +91,13 @@ def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
         h, w = value.type.dims[2:] if value.type.rank == 4 else (h, w)
         return h, w
     if size < 1:
-        raise FormatError("[net] says neither height, width and channels nor inputs")
+        raise FormatError("[net] states neither height, width and channels nor inputs")
     builder.input("data", tensor(F32, 1, size))
     return 1, 1
 
 
 def _pixels(options: Section, layers: Sequence[Section]) -> Preprocessing:
-    """Detectors see the whole picture, classifiers its middle; resized from single pixels, as Darknet does."""
+    """Detectors see the whole image, classifiers a centre crop; resized by nearest neighbours, as Darknet does."""
     detects = any(section.type in HEADS for section in layers)
     whole: Fit = "letterbox" if options.integer("letter_box") else "stretch"
     return Preprocessing(scale=(1 / 255,), fit=whole if detects else "crop", border=127, sampling="bilinear")
@@ -115,7 +115,7 @@ def _made(network: DarknetNetwork, index: int) -> Value | Detections:
 
 
 def _outputs(network: DarknetNetwork, detections: Mapping[str, Detections]) -> list[str]:
-    """Names of the graph's outputs: the last result, or those of the heads and what all of them found together."""
+    """Names of the graph's outputs: the last result, or those of the heads and all detections together."""
     builder, kinds = network.builder, [section.type for section in network.sections]
     last = next((i for i in reversed(range(len(kinds))) if kinds[i] not in _SILENT), 0)
     rest = [network.names[last]] if network.names[last] not in detections else []

@@ -1,4 +1,4 @@
-"""A section of a .cfg on its way to operators: the layers before it, its weights, its memory."""
+"""A section of a .cfg while it is imported: the layers before it, its weights, its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenon.ir.types import F32, tensor
 
 @dataclass
 class DarknetNetwork:
-    """What the layers of a network share: their sections, their weights, the height and width of pictures."""
+    """What the layers of a network share: their sections, their weights, the height and width of images."""
 
     builder: GraphBuilder
     sections: Sequence[Section]
@@ -33,7 +33,7 @@ class DarknetNetwork:
 
 
 class DarknetLayer(NodeContext):
-    """A layer about to be made: ``x`` is the result of the one before it."""
+    """A layer being imported: ``x`` is the result of the one before it."""
 
     builder: GraphBuilder
 
@@ -73,13 +73,13 @@ class DarknetLayer(NodeContext):
         return value
 
     def sibling_file(self, path: str) -> bytes | None:
-        """A file that the .cfg names, looked for beside it whatever its folder was; None if it is not there."""
+        """A file that the .cfg names, looked for beside it whatever its folder was; None if it does not exist."""
         name = PurePosixPath(path).name
         files = self.builder.file.matching(escape(name)) if name else []
         return files[0].data if files else None
 
     def state(self, name: str, *dims: int) -> Value:
-        """A new input of the graph: what the layer remembers."""
+        """A new input of the graph: the state of the layer."""
         return self.builder.input(f"{self.names[self.index]}_{name}", tensor(F32, *dims))
 
     def next_state(self, name: str, value: Value) -> None:

@@ -37,7 +37,7 @@ def tree(layer: DarknetLayer) -> Tree | None:
     data = layer.sibling_file(path) if path else None
     if data is None:
         if path and layer.parameters.given:
-            raise RefusedError(f"its tree of classes '{path}' is not there", "put that file beside the .cfg")
+            raise RefusedError(f"its tree of classes '{path}' was not found", "put that file beside the .cfg")
         return None
     try:
         parents = tuple(int(line.split()[1]) for line in data.decode("utf-8", "replace").splitlines() if line.strip())

@@ -1,6 +1,6 @@
 """Keras's layers of attention and the products that they are made of.
 
-Source of their meaning: the documentation of keras.layers.
+Source: the documentation of keras.layers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _sources(layer: KerasLayer) -> tuple[Value, Value, Value]:
 
 
 def _unseen(layer: KerasLayer, scores: Value) -> Value:
-    """What lies later than a query counts nothing, where the call says so."""
+    """Causal masking: keys after a query are masked, where the call asks for it."""
     if not layer.get("use_causal_mask"):
         return scores
     dims = layer.builder.dims(scores)[-2:]

@@ -1,4 +1,4 @@
-"""Functions of keras.ops between the layers of a model.  Source of their meaning: the documentation of keras.ops."""
+"""Functions of keras.ops between the layers of a model.  Source: the documentation of keras.ops."""
 
 from __future__ import annotations
 

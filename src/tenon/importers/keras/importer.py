@@ -1,4 +1,4 @@
-"""A layer of a Keras model as the functions that spell it see it, and the walk over all of them."""
+"""A layer of a Keras model as the functions that import it see it, and the loop over all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_DEPTH = 16
 
 
 class KerasImporter:
-    """One file on its way to a graph."""
+    """The import of one file."""
 
     def __init__(self, builder: ChannelsLast, version: int, functions: Mapping[str, LayerFunction]) -> None:
         self.builder, self.file, self.version, self.functions = builder, builder.file, version, functions
@@ -48,14 +48,14 @@ class KerasImporter:
         return copy
 
     def name_of(self, value: Value) -> str:
-        """What the net calls a value."""
+        """The builder's name of a value."""
         names = self.names
         if value not in names or self.builder.scope.get(names[value]) is not value:
             names.update({other: name for name, other in self.builder.scope.items()})
         return names.get(value, value.name)
 
     def read(self, values: Sequence[Value]) -> None:
-        """Tell the net what the present layer reads."""
+        """Record what the present layer reads."""
         for name in map(self.name_of, values):
             if name in self.builder:
                 self.builder[name]
@@ -116,13 +116,13 @@ class _Entry:
 
     def is_function(self, call: int) -> bool:
         """Whether the operands of a call stand side by side and not in a list, as those of merging layers do; .h5
-        files do not tell functions from layers."""
+        files do not distinguish functions from layers."""
         nodes = self.entry.get("inbound_nodes") or []
         args = nodes[call].get("args", []) if call < len(nodes) and isinstance(nodes[call], dict) else []
         return len(args) == 2 and not any(isinstance(a, list) for a in args)
 
     def call_options(self, call: int) -> dict[str, Any]:
-        """What a call says itself: its flags, and all arguments of a function."""
+        """The options of a call: its flags, and all arguments of a function."""
         nodes = self.entry.get("inbound_nodes") or []
         node = nodes[call] if 0 <= call < len(nodes) else {}
         if self.kind.startswith("ops.") and isinstance(node, dict):
@@ -131,7 +131,7 @@ class _Entry:
 
 
 _CALL_OPTIONS = frozenset({"use_causal_mask", "return_attention_scores"})
-"""What a call may say beyond its layer's settings."""
+"""Options of a call beyond its layer's settings."""
 
 
 def _flags(node: Any) -> Iterator[tuple[str, Any]]:
@@ -222,7 +222,7 @@ class _ModelCaller:
             ready = [w for w in waiting if all((name, n) in self.made for name, n, _ in w[2])]
             if not ready:
                 stuck = ", ".join(sorted({layer.name for layer, _, _ in waiting})[:5])
-                raise FormatError(f"{self.importer.file.name}: what {stuck} read is not there; the file is damaged")
+                raise FormatError(f"{self.importer.file.name}: the inputs of {stuck} do not exist; the file is damaged")
             for layer, i, call in ready:
                 values = [self.output(*history) for history in call]
                 self.made[layer.name, i] = self.apply(layer, values, i)
@@ -231,7 +231,7 @@ class _ModelCaller:
         return [self.output(name, self.counted(name, call), i) for name, call, i in end_tensors]
 
     def counted(self, name: str, call: int) -> int:
-        """Which call of a layer is meant, where its number comes from what Keras 3 lists as a model's outputs."""
+        """The index of a call of a layer, where its number comes from what Keras 3 lists as a model's outputs."""
         layer = next((layer for layer in self.layers if layer.name == name), None)
         offset = self.importer.version >= 3 and layer is not None and layer.kind in ("Functional", "Model")
         return max(0, call - offset)
@@ -259,7 +259,7 @@ class _ModelCaller:
         return values[output]
 
     def apply(self, layer: _Entry, values: list[Value], call: int) -> list[Value]:
-        """A layer's outputs; what goes wrong is noted with the net."""
+        """A layer's outputs; errors are recorded by the builder."""
         name = f"{self.prefix}{layer.name}{f':{call}' if call else ''}"
         if layer.kind in MODELS:
             inner = layer.weights.inside(layer.name)

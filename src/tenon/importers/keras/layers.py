@@ -1,6 +1,6 @@
 """Keras's layers in ONNX's operators: one small function for each, or one line of a table.
 
-Source of their meaning: the documentation of keras.layers, and of TensorFlow's model optimisation for the wrappers of
+Source: the documentation of keras.layers, and of TensorFlow's model optimisation for the wrappers of
 quantisation-aware training.
 """
 
@@ -54,13 +54,13 @@ def _hard_sigmoid(layer: KerasLayer, y: Value) -> Value:
 def _gated(layer: KerasLayer, y: Value) -> Value:
     n = layer.builder.dims(y)[-1]
     if n % 2:
-        raise RefusedError(f"{n} channels have no halves")
+        raise RefusedError(f"{n} channels cannot be split in two")
     half, gate = layer.builder.split(y, [n // 2, n // 2], layer.builder.type(y).rank - 1)
     return layer.builder.add("Mul", half, layer.builder.add("Sigmoid", gate))
 
 
 def _sparse_plus(layer: KerasLayer, y: Value) -> Value:
-    """A parabola between -1 and 1, and the straight line from there on."""
+    """A parabola between -1 and 1, linear beyond."""
     builder, one = layer.builder, layer.builder.scalar(1.0)
     bent = builder.square(builder.clip(builder.add("Add", y, one), 0, 2))
     return builder.add(
@@ -177,7 +177,7 @@ def _dense(layer: KerasLayer) -> Outputs:
 
 
 def _kernel(layer: KerasLayer, data: Array, role: str) -> Value:
-    """A kernel as a constant; within a wrapper of quantisation-aware training, rounded to its grid."""
+    """A kernel as a constant; within a wrapper of quantisation-aware training, with fake quantisation."""
     low, high = layer.weights.find(f"{role}_min"), layer.weights.find(f"{role}_max")
     if low is None or high is None:
         return layer.builder.constant(data, role)
@@ -328,7 +328,7 @@ def _cropping(layer: KerasLayer) -> Outputs:
 
 
 def _center_crop(layer: KerasLayer) -> Outputs:
-    """The middle; of what is too small, the middle of the wanted proportions, enlarged."""
+    """A centre crop; an image that is too small is cropped to the aspect ratio and enlarged."""
     first = 2 if layer.first else 1
     sizes, wanted = layer.builder.dims(layer.x)[first : first + 2], [int(layer.get("height")), int(layer.get("width"))]
     if any(n < m for n, m in zip(sizes, wanted, strict=True)):
@@ -339,7 +339,7 @@ def _center_crop(layer: KerasLayer) -> Outputs:
 
 
 def _proportioned(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
-    """The middle of an image that has the proportions of ``wanted``."""
+    """A centre crop to the aspect ratio of ``wanted``."""
     (height, width), (rows, columns) = layer.builder.dims(x)[-3:-1], wanted
     kept = [min(height, width * rows // columns), min(width, height * columns // rows)]
     starts = [(height - kept[0]) // 2, (width - kept[1]) // 2]
@@ -347,7 +347,8 @@ def _proportioned(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
 
 
 def _surrounded(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
-    """An image in the middle of a larger one that has the proportions of ``wanted``; of an odd rest one is left out."""
+    """An image in the middle of a larger one that has the proportions of ``wanted``; an odd remainder is rounded
+    down."""
     if layer.get("fill_mode", "constant") != "constant":
         raise RefusedError(f"fill_mode={layer.get('fill_mode')} is not supported")
     (height, width), (rows, columns) = layer.builder.dims(x)[-3:-1], wanted
@@ -359,7 +360,7 @@ def _surrounded(layer: KerasLayer, x: Value, wanted: Sequence[int]) -> Value:
 def _resized(
     layer: KerasLayer, x: Value, sizes: Sequence[int], default: str, *, half_pixel: bool | None = None
 ) -> Outputs:
-    """``half_pixel`` says how places are counted, where that does not follow from the interpolation."""
+    """``half_pixel`` says how positions are counted, where that does not follow from the interpolation."""
     name = layer.get("interpolation", default)
     if name not in _INTERPOLATIONS:
         raise RefusedError(f"the interpolation {name} is not supported")
@@ -459,12 +460,12 @@ def _inner(layer: KerasLayer, entry: Mapping[str, Any], weights: KerasWeights, i
 
 
 def _spectral_normalization(layer: KerasLayer) -> Outputs:
-    """The kernel is kept as training left it."""
+    """The kernel is normalised at the end of training."""
     return _inner(layer, layer.get("layer"), layer.weights.wrapped(), layer.inputs)
 
 
 def _ranged(layer: KerasLayer, y: Value, stem: str, quantizer: Any = None) -> Value:
-    """``y`` rounded to the grid of a range that was learnt while training; as it is where there is none."""
+    """``y`` with fake quantisation by a learnt range; unchanged where there is none."""
     low, high = layer.weights.find(f"{stem}_min"), layer.weights.find(f"{stem}_max")
     if low is None or high is None or low.size != 1 or high.size != 1:
         return y
@@ -479,7 +480,8 @@ def _quantize_layer(layer: KerasLayer) -> Outputs:
 
 
 def _quantize_wrapper(layer: KerasLayer) -> Outputs:
-    """The wrapped layer with its kernel, what its activation makes and its output rounded to the learnt grids."""
+    """The wrapped layer with its kernel, what its activation makes and its output with fake quantisation by the learnt
+    ranges."""
     entry = layer.get("layer")
     config = {**entry["config"]}
     activation = config.get("activation")
@@ -512,7 +514,7 @@ _NOTHING = (
     "InputLayer",
     *(f"Random{what}" for what in ("Brightness", "Contrast", "Flip", "Rotation", "Translation", "Zoom")),
 )
-"""Layers that do nothing when a network answers."""
+"""Layers that do nothing at inference."""
 
 LAYERS: dict[str, LayerFunction] = {
     **dict.fromkeys(_NOTHING, _same),

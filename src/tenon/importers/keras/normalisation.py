@@ -1,6 +1,6 @@
 """Keras's layers of normalisation.
 
-Source of their meaning: the documentation of keras.layers.
+Source: the documentation of keras.layers.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _attributes(layer: KerasLayer, units: int) -> dict[str, Any]:
 
 
 def _passed(layer: KerasLayer, weights: KerasWeights, x: Value, states: Sequence[Value]) -> tuple[Value, list[Value]]:
-    """What the layer answers, in the order in which it reads the steps, and its last states."""
+    """The outputs of the layer, in the order in which it reads the steps, and its last states."""
     _check(layer)
     builder, kind = layer.builder, _kind(layer)
     if kind not in _GATES:
@@ -120,7 +120,7 @@ def _of_cell(layer: KerasLayer) -> list[Value]:
 
 
 def _bidirectional(layer: KerasLayer) -> list[Value]:
-    """One layer over the steps and another against them; the outputs joined as the layer says."""
+    """One layer over the steps and another against them; the outputs joined by the layer's merge mode."""
     builder, entry = layer.builder, layer.get("layer")
     backward = {**entry, "config": {**entry["config"], "go_backwards": not entry["config"].get("go_backwards", False)}}
     entries = {"forward": entry, "backward": layer.get("backward_layer", backward)}

@@ -52,7 +52,7 @@ class WeightsByName(KerasWeights):
         self.groups, self.own = groups, own
 
     def enter(self, layers: Sequence[tuple[str, str]]) -> None:
-        """Names say it all."""
+        """Names are unique without the class."""
 
     def inside(self, model: str) -> KerasWeights:
         """Keras 3 leaves the names of nested models out of the paths."""
@@ -161,7 +161,7 @@ class WeightsByNumber(KerasWeights):
 
 
 def _snake(name: str) -> str:
-    """Keras's spelling of a class in lower case with underscores."""
+    """A class name in snake case, as Keras converts it."""
     name = re.sub(r"\W+", "", name)
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

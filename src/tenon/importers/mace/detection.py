@@ -1,4 +1,4 @@
-"""MACE's ends of detectors, which are those of Caffe's SSD, Faster R-CNN and R-FCN.
+"""MACE's detection post-processing, that of Caffe's SSD, Faster R-CNN and R-FCN.
 
 Definitions: mace/ops/{prior_box,detection_output,proposal,psroi_align} of XiaoMi/mace.
 """
@@ -16,7 +16,7 @@ from tenon.ir.preprocessing import Heads
 
 
 def prior_box(node: MaceNode) -> Value:
-    """[1, 2, 4 P], a constant: it follows from the shapes of the map and of the picture."""
+    """[1, 2, 4 P], a constant: it follows from the shapes of the feature map and of the image."""
     maps, image_size = node.dims, node.builder.dims(node.input(1))
     if len(maps) != 4 or len(image_size) != 4:
         raise RefusedError(f"it needs images, not {list(maps)} and {list(image_size)}")

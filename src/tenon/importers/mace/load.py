@@ -129,7 +129,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
 
 class _MaceModel:
-    """The walk over the operators of all networks."""
+    """The loop over the operators of all networks."""
 
     def __init__(self, builder: GraphBuilder, nets: Sequence[Message], data: bytes | None) -> None:
         self.builder, self.nets, self.data = builder, nets, data
@@ -156,7 +156,7 @@ class _MaceModel:
         return self.builder.finish(results)
 
     def input(self, info: Message) -> None:
-        """Images given as NCHW are turned at once."""
+        """Images given as NCHW are transposed when they enter."""
         dims = tuple(d if d > 0 else f"{info.name}_{axis}" for axis, d in enumerate(info.dims))
         kind = I32 if info.data_type == 4 else F32
         value = required_input(self.builder, info.name, TensorType(kind, dims))
@@ -180,7 +180,7 @@ class _MaceModel:
         return self.builder.constant(self.stored(tensor, base + tensor.offset, count).reshape(dims), "data")
 
     def stored(self, tensor: Message, at: int, count: int) -> Array:
-        """Numbers out of the .data file, halves and quantised ones as f32.  Raises FormatError."""
+        """Weights of the .data file; fp16 and quantised ones become f32.  Raises FormatError."""
         assert self.data is not None
         kind = "<u2" if tensor.data_type == _BFLOAT else _TYPES.get(tensor.data_type)
         if kind is None:

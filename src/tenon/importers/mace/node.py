@@ -1,4 +1,4 @@
-"""An operator of a MACE model as the functions that spell it see it."""
+"""An operator of a MACE model as the functions that import it see it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILTERS = {100: (3, 2, 0, 1), 101: (0, 1, 2, 3), 102: (2, 3, 0, 1), 103: (0, 3,
 
 
 class MaceNode(NamedArgumentNode):
-    """The operator about to be made."""
+    """The operator being imported."""
 
     def __init__(self, builder: GraphBuilder, op: Message, defaults: dict[str, Message]) -> None:
         super().__init__(builder)

@@ -321,7 +321,7 @@ def _blocks(node: MaceNode, name: str) -> tuple[int, int, list[int]]:
 
 
 def space_to_batch(node: MaceNode) -> Value:
-    """The rows and columns of the blocks become pictures of their own, row by row, before the pictures there are."""
+    """The rows and columns of the blocks become images of their own, row by row, before the images there are."""
     down, across, (top, bottom, left, right) = _blocks(node, "paddings")
     x = node.add("Pad", node.x, node.ints(0, top, left, 0, 0, bottom, right, 0))
     n, h, w, channels = node.builder.dims(x)
@@ -336,7 +336,7 @@ def batch_to_space(node: MaceNode) -> Value:
     down, across, (top, bottom, left, right) = _blocks(node, "crops")
     n, h, w, channels = node.dims
     if n % (down * across):
-        raise RefusedError(f"{n} pictures do not make blocks of {down} x {across}")
+        raise RefusedError(f"{n} images cannot be divided into blocks of {down} x {across}")
     x = node.reshape(node.x, down, across, n // (down * across), h, w, channels)
     x = node.reshape(
         node.add("Transpose", x, perm=(2, 3, 0, 4, 1, 5)), n // (down * across), h * down, w * across, channels

@@ -19,7 +19,7 @@ MAX_FRAMES = 4096
 
 
 def _frames(node: MaceNode, x: Value, numbers: Sequence[int]) -> Value:
-    """Those frames, in that order."""
+    """Frames by index."""
     count = node.builder.dims(x)[-2]
     if not numbers or not all(0 <= i < count for i in numbers):
         raise RefusedError(f"needs the frames {list(numbers)} of {count}")
@@ -31,7 +31,7 @@ def subsample(node: MaceNode) -> Value:
 
 
 def if_defined(node: MaceNode) -> Value:
-    """Frames as the list says; where that is negative those of the second input, or zeros."""
+    """Frames by a list of indices; where that is negative those of the second input, or zeros."""
     numbers, before = node.integers("forward_indexes"), node.integers("cache_forward_indexes")
     missing = sum(i < 0 for i in numbers)
     *outer, count, width = node.dims
@@ -47,7 +47,8 @@ def if_defined(node: MaceNode) -> Value:
 
 
 def splice(node: MaceNode) -> Value:
-    """Each frame with its neighbours side by side; the last numbers of it are constant and stand once, at the end."""
+    """Splice: each frame concatenated with its neighbours; the constant part of a frame is appended once, at the
+    end."""
     around, fixed = len(node.integers("context")), node.integer("const_component_dim")
     numbers, width = node.integers("forward_indexes"), node.dims[-1]
     if not around or len(numbers) % around or not 0 <= fixed < width:
@@ -62,7 +63,7 @@ def splice(node: MaceNode) -> Value:
 
 
 def pad_context(node: MaceNode) -> Value:
-    """The first and the last frame as often again."""
+    """The first and the last frame repeated."""
     widths = [0] * (2 * len(node.dims))
     widths[len(node.dims) - 2], widths[-2] = node.integer("left_context"), node.integer("right_context")
     return node.add("Pad", node.x, node.ints(*widths), mode="edge")
@@ -81,7 +82,7 @@ def group_lengths(node: MaceNode) -> Value:
 
 
 def target_rms(node: MaceNode) -> Value:
-    """Blocks of numbers scaled to a root mean square; the logarithm of what it was may follow each."""
+    """Blocks scaled to a root mean square; its logarithm may follow each."""
     target, width = node.number("target_rms", 1.0), node.dims[-1]
     block = node.integer("block_dim") or width
     if block < 1 or width % block or target <= 0:
@@ -96,7 +97,7 @@ def target_rms(node: MaceNode) -> Value:
 
 
 def batch_norm(node: MaceNode) -> Value:
-    """Kaldi's: blocks of numbers scaled and moved, by what is stored or by what they are themselves."""
+    """Kaldi's batch normalisation: blocks scaled and shifted, by stored or by own statistics."""
     width = node.dims[-1]
     block = node.integer("block_dim", -1)
     block = width if block == -1 else block
@@ -138,8 +139,8 @@ def statistics(node: MaceNode) -> Value:
 
 
 def _cell(node: MaceNode, gates: Value, memory: Value, peepholes: Value, scales: Value | None) -> tuple[Value, Value]:
-    """Kaldi's LSTM: gates [.., 4 C] input, forget, cell, output; the memory before, [.., C]; three peepholes, [3, C];
-    factors of input, forget and output [.., 3].  Gives the memory and what the cell says."""
+    """Kaldi's LSTM: gates [.., 4 C] input, forget, cell, output; the previous cell state, [.., C]; three peepholes,
+    [3, C]; factors of input, forget and output [.., 3].  Gives the memory and the cell's output."""
     axis, size = len(node.builder.dims(gates)) - 1, node.builder.dims(memory)[-1]
     i, f, g, o = node.split(gates, axis, [size] * 4)
     peeps = [node.add("Gather", peepholes, np.array(k, np.int64), axis=0) for k in range(3)]
@@ -159,7 +160,7 @@ def _cell(node: MaceNode, gates: Value, memory: Value, peepholes: Value, scales:
 
 
 def lstm_nonlinear(node: MaceNode) -> Value:
-    """One row of an LSTM's sums and memory, and of what it says."""
+    """One row of an LSTM's sums and memory, and of its output."""
     size, axis = node.dims[-1] // 5, len(node.dims) - 1
     more = node.dims[-1] - 5 * size
     if more not in (0, 3):

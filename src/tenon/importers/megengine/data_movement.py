@@ -45,7 +45,7 @@ def axes_of_structs(node: MegengineNode) -> Value:
 
 
 def subtensor(node: MegengineNode) -> Value:
-    """Begins, ends, steps and places, which of them for each axis is marked, stand in the inputs."""
+    """Begins, ends, steps and indices are inputs; flags mark which of them each axis has."""
     at, x, removed_axes = 1, node.x, []
     for axis, *marks in (struct.unpack("b4?", row) for row in node.struct_fields(0, 5)):
         given: list[int | None] = []

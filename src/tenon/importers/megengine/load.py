@@ -72,7 +72,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
 
 class _Dump:
-    """The walk over the operators; their outputs are numbered one after the other."""
+    """The loop over the operators; their outputs are numbered one after the other."""
 
     def __init__(self, builder: GraphBuilder, graph: Table, weights: bytes, slots: _Slots) -> None:
         self.builder, self.graph, self.weights, self.at, self.slots = builder, graph, weights, _HEADER, slots
@@ -171,7 +171,7 @@ _RESULTS = {"BatchNorm": 0, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "GroupNorm"
 
 
 def _wanted(dtype: Table | None) -> DType | None:
-    """The type of the result, where the operator says one that is not of integers with a scale."""
+    """The type of the result if the operator states one, other than quantised integers."""
     code = int(dtype.get(0, "u8")) if dtype is not None else -1
     return DType.of(np.dtype(_DTYPES[code])) if code in _DTYPES else None
 

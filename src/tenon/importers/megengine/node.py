@@ -12,7 +12,7 @@ from tenon.wire.flatbuffer import Table
 
 
 class MegengineNode(NodeContext):
-    """The operator about to be made and the slots of its parameters."""
+    """The operator being imported and the slots of its parameters."""
 
     builder: GraphBuilder
     inputs: list[Value]

@@ -39,7 +39,7 @@ _FUSED = {37: "Relu", 38: "Sigmoid", 39: "Tanh", 51: "HardSwish"}
 
 
 def elemwise(node: MegengineNode) -> Value:
-    """By mode; some fuse an addition or a product with what follows it."""
+    """By mode; some fuse an addition or a product with the operators after it."""
     mode, given = node.field(0, "u32"), list(node.inputs)
     if mode in _SINGLES:
         return node.add(_SINGLES[mode], node.x)
@@ -158,7 +158,7 @@ def _grouped(node: MegengineNode, mode: int, at: int = 1) -> tuple[Value, int]:
 
 
 def deconvolution(node: MegengineNode) -> Value:
-    """Inputs: weights, then what is convolved; a third one says the size of the result."""
+    """Inputs: weights, the input, and perhaps the size of the result."""
     weights, group = _grouped(node, node.field(0, "u32"), 0)
     pads, strides, dilations = _pair(node, 1, 0), _pair(node, 3, 1), _pair(node, 5, 1)
     more = (0, 0)
@@ -217,7 +217,7 @@ _FORMATS = {0: True, 1: False}
 
 
 def resize(node: MegengineNode) -> Value:
-    """To a size that the second input says; channels lie last unless a format says so."""
+    """To the size in the second input; channels are last unless the format is NCHW."""
     imode, format = node.field(0, "u32", 1), node.field(1, "u32", 1)
     if imode not in (0, 1, 3) or format not in _FORMATS:
         raise RefusedError(f"mode {imode} in format {format} is not supported")
@@ -229,9 +229,11 @@ def resize(node: MegengineNode) -> Value:
 
 
 def roi_align(node: MegengineNode) -> Value:
-    """Regions [R, 5], the number of their picture first; so many samples in every bin."""
+    """Regions [R, 5], the number of their image first; so many samples in every bin."""
     if node.field(0, "u32") != 1 or node.field(1, "u32") or node.field(6, "u32", 2) != node.field(7, "u32", 2):
-        raise RefusedError("averages of as many samples down as across, channels first, are supported")
+        raise RefusedError(
+            "only averages of the same number of samples in both directions, channels first, are supported"
+        )
     image_size, regions = node.split(node.inputs[1], 1, [1, 4])
     offset = node.float_field(3)
     if offset not in (0.0, 0.5):

@@ -125,7 +125,7 @@ def pick(node: MxnetNode) -> Value:
 
 
 def top_k(node: MxnetNode) -> Outputs:
-    """Values, places (as f32) or both; a mask has ones at the places."""
+    """Values, indices (as f32) or both; a mask has ones at the indices."""
     every = node.text("axis", "-1") == "None"
     x = node.reshape(node.x, -1) if every else node.x
     axis = 0 if every else node.axis(node.integer("axis", -1), len(node.dims))
@@ -232,7 +232,7 @@ def grid(node: MxnetNode) -> Value:
     if node.text("transform_type", "affine") == "affine":
         size = node.integers("target_shape")
         if len(size) != 2:
-            raise RefusedError(f"target_shape {size} is not that of a picture")
+            raise RefusedError(f"target_shape {size} is not that of an image")
         return node.add("Transpose", affine_grid(node, node.x, (size[0], size[1])), perm=(0, 3, 1, 2))
     _, _, h, w = node.dims
     rows, columns = np.mgrid[:h, :w].astype(np.float32)
@@ -278,7 +278,7 @@ def deformable(node: MxnetNode) -> Value:
 
 
 def _within(node: MxnetNode, window: Mapping[str, Any]) -> tuple[Value, Value]:
-    """The offsets of the first version, and factors: places outside of the picture count nothing there, and what lies
+    """The offsets of the first version, and factors: places outside of the image count nothing there, and what lies
     in its last row or column is not mixed with what is beyond."""
     offsets, kernel = node.parameter(1), node.integers("kernel")
     n, channels, *out = node.builder.dims(offsets)

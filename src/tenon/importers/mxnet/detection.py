@@ -1,4 +1,4 @@
-"""MXNet's operators of detectors: boxes to begin with, the end of SSD, and pooling of regions.
+"""MXNet's operators of detectors: prior boxes, post-processing of SSD, and pooling of regions.
 
 Definitions: src/operator/contrib/{multibox_prior,multibox_detection,roi_align,psroi_pooling}.cc and
 src/operator/roi_pooling.cc of apache/mxnet.
@@ -46,9 +46,9 @@ def multibox_detection(node: MxnetNode) -> Value:
     batch, classes, count = node.dims
     variances = _floats(node, "variances", (0.1, 0.1, 0.2, 0.2))
     if batch != 1 or classes < 2 or len(variances) != 4 or node.integer("background_id") != 0:
-        raise RefusedError(f"{batch} pictures with {classes} classes and variances {variances} are not supported")
+        raise RefusedError(f"{batch} images with {classes} classes and variances {variances} are not supported")
     if node.flag("force_suppress") and classes > 2:
-        raise RefusedError("suppression across classes is not supported")
+        raise RefusedError("NMS across classes is not supported")
     scores = node.add("Transpose", node.x, perm=(0, 2, 1))
     best = node.add("ReduceMax", node.slice(scores, [1], [classes], [2]), node.ints(2))
     alone = node.add("Where", node.add("Equal", scores, best), scores, 0.0)
@@ -84,10 +84,11 @@ def multibox_detection(node: MxnetNode) -> Value:
 
 
 def box_nms(node: MxnetNode) -> Value:
-    """Rows (.., score, .., 4 corners) sorted by score; in place of those that are covered or unsure -1, at the end."""
+    """NMS: rows (.., score, .., 4 corners) sorted by score; rows that are suppressed or below the threshold are -1, at
+    the end."""
     *outer, count, width = node.dims
     if math.prod(outer) != 1 or not 0 < count < 1 << 20:
-        raise RefusedError(f"suppression for {math.prod(outer)} pictures at once is not supported")
+        raise RefusedError(f"NMS for {math.prod(outer)} images at once is not supported")
     rows = node.reshape(node.x, count, width)
     start, score_at, kind_at = (
         node.integer("coord_start", 2),

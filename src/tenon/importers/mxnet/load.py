@@ -164,7 +164,7 @@ def _array(cursor: _ParameterReader) -> Array:
 
 # ---------------------------------------------------------------------------------------------- symbol
 class _Symbol:
-    """The walk over the nodes of a symbol."""
+    """The loop over the nodes of a symbol."""
 
     def __init__(self, builder: GraphBuilder, symbol: dict[str, Any], stored: dict[str, Array] | None) -> None:
         self.builder, self.stored = builder, stored

@@ -1,4 +1,4 @@
-"""An operator of an MXNet symbol as the functions that spell it see it."""
+"""An operator of an MXNet symbol as the functions that import it see it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELLED = frozenset(
 
 
 class MxnetNode(NodeContext):
-    """The operator about to be made.  Without stored parameters their shapes follow from the operator."""
+    """The operator being imported.  Without stored parameters their shapes follow from the operator."""
 
     builder: GraphBuilder
     inputs: list[Value | None]

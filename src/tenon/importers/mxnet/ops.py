@@ -85,7 +85,7 @@ def concat(node: MxnetNode) -> Value:
 
 
 def split(node: MxnetNode) -> Sequence[Value]:
-    """_split_v2: equal parts, or parts that begin at the given places (the first of which is 0)."""
+    """_split_v2: equal parts, or parts that begin at the given indices (the first of which is 0)."""
     axis = node.axis(node.integer("axis"), len(node.dims))
     if node.integer("sections") > 0:
         parts = node.equal_parts(node.x, axis, node.integer("sections"))

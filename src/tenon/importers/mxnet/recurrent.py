@@ -63,6 +63,6 @@ def _cut(node: MxnetNode, vector: Value, shapes: Sequence[tuple[int, int]], tota
 
 
 def _state(node: MxnetNode, i: int) -> Value | None:
-    """A first state; zeros where it is missing, or a constant of zeros whose batch nobody knew."""
+    """A first state; zeros where it is missing, or a constant of zeros of unknown batch."""
     value = node.inputs[i] if i < len(node.inputs) else None
     return None if value is None or (value.data is not None and not value.data.any()) else value

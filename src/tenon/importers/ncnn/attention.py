@@ -118,7 +118,8 @@ def scaled_attention(layer: NcnnLayer) -> Outputs:
 
 
 def rotary(layer: NcnnLayer) -> Value:
-    """Pairs of numbers, of halves or of neighbours, turned by angles: their cosines and sines are the other inputs."""
+    """Rotary embedding: pairs of elements (halves of a vector or neighbours) rotated by angles, whose cosines and
+    sines are the other inputs."""
     if len(layer.inputs) != 3:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 3")
     dims = layer.dims
@@ -219,7 +220,7 @@ def einsum(layer: NcnnLayer) -> Value:
 
 
 def embed(layer: NcnnLayer) -> Value:
-    """Rows of a table by their numbers, those outside pushed to the ends."""
+    """Embedding: rows of a table by index, indices clamped to the table."""
     size, vocabulary = layer.integer(0), layer.integer(1)
     if min(size, vocabulary) < 1 or size * vocabulary != layer.integer(3):
         raise RefusedError(f"{layer.integer(3)} weights do not make {vocabulary} rows of {size}")

@@ -1,4 +1,4 @@
-"""ncnn's layers that pick, turn or sample places of a blob, and the pooling of one region.
+"""ncnn's layers that index, flip or sample a blob, and pooling of one region.
 
 Definitions: src/layer/{argmax,copyto,cumulativesum,diag,flip,gridsample,spectrogram}.cpp,
 src/layer/{roialign,roipooling,psroipooling}.cpp; a region is x0, y0, x1, y1, and there is one.
@@ -24,18 +24,18 @@ _MAX_WINDOW = 1 << 14
 
 
 def greatest(layer: NcnnLayer) -> Value:
-    """ArgMax: the numbers of the greatest as f32, and the values themselves before them."""
+    """ArgMax: the indices of the largest as f32, preceded by the values if asked for."""
     count = layer.integer(1, 1)
     flat = layer.reshape(layer.x, 1, 1, -1)
     if not 0 < count <= layer.builder.dims(flat)[2]:
-        raise RefusedError(f"it wants {count} of {layer.builder.dims(flat)[2]}")
+        raise RefusedError(f"it needs {count} of {layer.builder.dims(flat)[2]}")
     values, positions = layer.builder.adds("TopK", 2, flat, layer.ints(count), axis=2)
     numbers = layer.add("Cast", positions, to=str(F32))
     return layer.add("Concat", values, numbers, axis=1) if layer.integer(0) else numbers
 
 
 def copy_to(layer: NcnnLayer) -> Value:
-    """The second blob over a part of the first."""
+    """The second blob copied over a part of the first."""
     whole, part = layer.dims, layer.builder.dims(layer.inputs[1])
     if whole == part:
         return layer.inputs[1]
@@ -96,7 +96,7 @@ def _region(layer: NcnnLayer) -> Value:
 
 
 def _numbered(layer: NcnnLayer) -> Value:
-    """The region after the number of its picture."""
+    """The region after the index of its image."""
     return layer.add("Concat", np.zeros((1, 1), np.float32), _region(layer), axis=1)
 
 

@@ -1,9 +1,8 @@
-"""ncnn's layers of detectors: boxes to begin with, and the ends that list what was found.
+"""ncnn's layers of detectors: prior boxes, and the post-processing that lists detections.
 
-An end gives rows (class, score, left, top, right, bottom), classes counted from 1 and corners over the picture's size;
-rows past the last hold zeros (Yolo) or -1 (SSD).  Definitions: src/layer/{priorbox,detectionoutput,
-yolodetectionoutput,yolov3detectionoutput}.cpp.
-"""
+Post-processing gives rows (class, score, left, top, right, bottom), classes counted from 1 and corners over the
+image's size; rows past the last hold zeros (Yolo) or -1 (SSD).  Definitions: src/layer/{priorbox,detectionoutput,
+yolodetectionoutput,yolov3detectionoutput}.cpp."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from tenon.ir.types import F32
 AUTOMATIC = -233
 MAX_CELLS = 1 << 20
 MAX_DETECTIONS = 300
-"""Things that a YOLO end lists."""
+"""Detections that YOLO's post-processing lists at most."""
 
 
 def prior_box(layer: NcnnLayer) -> Value:
@@ -48,7 +47,7 @@ def prior_box(layer: NcnnLayer) -> Value:
 def _multibox(
     layer: NcnnLayer, min_sizes: Sequence[float], ratios: Sequence[float], plane: tuple[int, int], clip: bool
 ) -> Value:
-    """As MXNet has them, and without variances."""
+    """MXNet's prior boxes, without variances."""
     given = layer.number(12, AUTOMATIC), layer.number(11, AUTOMATIC)
     down, across = (1 / n if s == AUTOMATIC else s for s, n in zip(given, plane, strict=True))
     positions = PriorGrid(plane, (1.0, 1.0), (down, across), layer.number(13))
@@ -56,10 +55,10 @@ def _multibox(
 
 
 def detection_output(layer: NcnnLayer) -> Value:
-    """Location, confidence and priors; without variances of their own these are options of the layer.
+    """Inputs: location, confidence and priors; variances are options of the layer where the priors have none.
 
-    -233 classes means MXNet's: as many as there are rows of scores, each row a class.  The surest row comes first.
-    """
+    -233 classes means MXNet's: as many as there are rows of scores, each row a class.  The row with the highest score
+    comes first."""
     if len(layer.inputs) != 3:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 3")
     location, confidence, priors = layer.inputs
@@ -122,7 +121,7 @@ def _decoded(layer: NcnnLayer, x: Value, head: int, classes: int, third: bool) -
             f"it reads {count} anchors of {classes + 5} numbers from {layer.builder.dims(x)[1]} channels"
         )
     if count * h * w > MAX_CELLS:
-        raise RefusedError(f"decodes {count} anchors at {h} x {w} places")
+        raise RefusedError(f"decodes {count} anchors at {h} x {w} positions")
     parts = layer.reshape(x, 1, count, classes + 5, h * w)
     xy, wh, objectness, kinds = layer.split(parts, 2, [2, 2, 1, classes])
     cells = yolo_grid.extents(h, w)
@@ -140,7 +139,7 @@ def _listed(layer: NcnnLayer, x: Value, rows: int, numbers: int) -> Value:
 
 
 def _anchors(layer: NcnnLayer, head: int, third: bool, cells: Array) -> Array:
-    """[1, anchors, 2, 1] over the size of the picture; of YOLO v2 they are counted in cells."""
+    """[1, anchors, 2, 1] over the size of the image; of YOLO v2 they are counted in cells."""
     count, numbers = layer.integer(1, 5), layer.numbers(4)
     chosen, unit = list(range(count)), 1.0
     if third:
@@ -155,12 +154,14 @@ def _anchors(layer: NcnnLayer, head: int, third: bool, cells: Array) -> Array:
 
 
 def _thinned(layer: NcnnLayer, boxes: Value, scores: Value) -> Value:
-    """Rows of what no better box overlaps too much: those that count first, then zeros."""
+    """NMS: rows of the boxes that stay, then zeros."""
     best = layer.add("ReduceMax", scores, layer.ints(2))
     kinds = layer.add("Add", layer.add("Cast", layer.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
     rows = layer.add("Squeeze", layer.add("Concat", kinds, best, boxes, axis=2), layer.ints(0))
     max_sizes = min(MAX_DETECTIONS, layer.builder.dims(boxes)[1])
-    min_sizes = np.nextafter(np.float32(layer.number(2, 0.01)), np.float32(-1))  # ncnn keeps what is just as sure
+    min_sizes = np.nextafter(
+        np.float32(layer.number(2, 0.01)), np.float32(-1)
+    )  # ncnn keeps a score equal to the threshold
     limits = layer.ints(max_sizes), layer.builder.floats(layer.number(3, 0.45)), layer.builder.floats(float(min_sizes))
     transposed = layer.add("Transpose", best, perm=(0, 2, 1))
     chosen, count = layer.builder.adds("NonMaxSuppression", 2, boxes, transposed, *limits)

@@ -175,13 +175,13 @@ class NcnnWeights:
 
     def _take(self, size: int) -> memoryview:
         if size > len(self._data) - self._at:
-            self.given = False  # said once, for the first layer that lacks them
+            self.given = False  # reported once, for the first layer that lacks them
             raise FormatError("the weights end too early; the .bin is truncated, or belongs to another .param")
         self._at += size
         return self._data[self._at - size : self._at]
 
     def floats(self, count: int) -> Array:
-        """Plain f32, in the file without a mark."""
+        """Plain f32, stored without a flag."""
         if not 0 <= count < 2**31:
             raise FormatError(f"{count} weights are impossible; the file is damaged")
         if not self.given:
@@ -189,7 +189,7 @@ class NcnnWeights:
         return np.frombuffer(self._take(4 * count), "<f4").astype(np.float32, copy=False)
 
     def array(self, count: int) -> Array:
-        """f32, or int8 whose scales come later: what the mark before it says, halves and tables decoded."""
+        """f32, or int8 whose scales come later, as its flag says; fp16 and lookup tables are decoded."""
         if not self.given or not 0 <= count < 2**31:
             return self.floats(count)
         mark = int.from_bytes(self._take(4), "little")

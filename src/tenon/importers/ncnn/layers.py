@@ -51,7 +51,7 @@ def memory_data(layer: NcnnLayer) -> Value:
 
 
 def normalization(layer: NcnnLayer) -> Value:
-    """GroupNorm and InstanceNorm: every group of channels made to mean 0 and variance 1, then scaled by channel."""
+    """GroupNorm and InstanceNorm: every group of channels normalised, then scaled by channel."""
     groups_wanted = layer.record.type == "GroupNorm"
     dims = layer.dims
     affine, eps = layer.integer(3 if groups_wanted else 2, 1), layer.number(2 if groups_wanted else 1, 0.001)
@@ -76,7 +76,7 @@ def layer_norm(layer: NcnnLayer) -> Value:
 
 
 def normalize(layer: NcnnLayer) -> Value:
-    """Divided by the root of the sum of squares over channels, positions or both, times a scale; else left alone."""
+    """L2 normalisation over channels, positions or both, times a scale."""
     spatial, channel, eps, rank = layer.integer(0), layer.integer(4), layer.number(2, 1e-4), len(layer.dims)
     factors = layer.weights.floats(layer.integer(3))
     if not spatial and not channel:
@@ -134,7 +134,7 @@ _ORDERS = {
     4: ("whdc", "hwdc", "wdhc", "dwhc", "hdwc", "dhwc", "whcd", "hwcd", "wchd", "cwhd", "hcwd", "chwd",
         "wdch", "dwch", "wcdh", "cwdh", "dcwh", "cdwh", "hdcw", "dhcw", "hcdw", "chdw", "dchw", "cdhw"),
 }  # fmt: skip
-"""What lies along w, h, d and c after a permutation, by its number."""
+"""The axes along w, h, d and c after a permutation, by its code."""
 
 
 def permute(layer: NcnnLayer) -> Value:
@@ -148,7 +148,7 @@ def permute(layer: NcnnLayer) -> Value:
 
 
 def slice(layer: NcnnLayer) -> Sequence[Value]:
-    """By sizes, of which -233 shares evenly what is left over the slices that are left, or by where slices end."""
+    """By sizes, of which -233 divides the rest evenly, or by end positions."""
     axis, sizes = layer.along(1), layer.integers(0)
     left, parts = layer.dims[axis], list[int]()
     if ends := layer.integers(2):
@@ -183,7 +183,7 @@ def crop(layer: NcnnLayer) -> Value:
 
 
 def _cropped_like(layer: NcnnLayer, like: tuple[int, ...]) -> Value:
-    """To the size of another blob, from an offset; what the other has no axis for is left whole."""
+    """To the size of another blob, from an offset; axes that the other lacks are kept."""
     dims = layer.dims
     offsets = layer.by_axis(0, 1, 13, 2)
     count = min(len(like), len(dims)) - 1
@@ -263,7 +263,8 @@ def shuffle_channel(layer: NcnnLayer) -> Value:
 
 
 def reorg(layer: NcnnLayer) -> Value:
-    """Squares of pixels as channels: those of a place together, or those of a channel as ONNX cannot say it."""
+    """Blocks of pixels as channels: those of a place together, or those of a channel in an order that ONNX does not
+    have."""
     stride, (n, channels, height, width) = layer.integer(0, 1), layer.image(layer.x)
     if layer.integer(1):
         return layer.add("SpaceToDepth", layer.x, blocksize=stride)

@@ -21,7 +21,7 @@ AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 
 
 class NcnnLayer(NodeContext):
-    """The layer about to be made: ``x`` is its first input."""
+    """The layer being imported: ``x`` is its first input."""
 
     builder: GraphBuilder
     inputs: list[Value]

@@ -49,7 +49,7 @@ def _of_line(function: Callable[..., Value], first: float) -> Callable[[NcnnLaye
 
 
 def shrink(layer: NcnnLayer) -> Value:
-    """Moved towards zero by ``bias`` where it is farther than ``lambd``, else 0; ncnn's first version left the rest."""
+    """Shrink: moved towards zero by ``bias`` where |x| exceeds ``lambd``, else 0."""
     move, limit = layer.number(0), layer.number(1, 0.5)
     high, low = layer.add("Greater", layer.x, limit), layer.add("Less", layer.x, -limit)
     return layer.add(
@@ -61,11 +61,11 @@ def shrink(layer: NcnnLayer) -> Value:
 _LATER: dict[int, tuple[str, ...]] = {
     18: ("Round",), 20: ("Sign",), 22: ("Sinh",), 23: ("Asinh",), 24: ("Cosh",), 25: ("Acosh",), 26: ("Atanh",),
 }  # fmt: skip
-"""Functions of one number that ncnn has and Tengine lacks."""
+"""Unary functions of ncnn beyond Tengine's."""
 
 
 def unary(layer: NcnnLayer) -> Value:
-    """17 is the logarithm to base 10, 19 cuts off what is behind the point."""
+    """17 is the logarithm to base 10, 19 truncates."""
     kind = layer.integer(0)
     if kind == 17:
         return family.logarithm(layer, layer.x, 10.0, 1.0, 0.0)
@@ -77,7 +77,7 @@ def unary(layer: NcnnLayer) -> Value:
 _BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div", 9: "Pow",
            12: "Mod", 13: "Mod", 15: "Div", 16: "Div"}  # fmt: skip
 _SWAPPED = (7, 8, 9, 13, 16)
-"""The operands change places."""
+"""The operands are swapped."""
 
 
 def binary(layer: NcnnLayer) -> Value:

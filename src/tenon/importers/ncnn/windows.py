@@ -94,7 +94,7 @@ def convolution(layer: NcnnLayer, axes: int = 2) -> Value:
 
 
 def _computed(layer: NcnnLayer, window: dict[str, Any]) -> tuple[Value, Value | None]:
-    """Filters and bias from other blobs, whose shape says how many there are and how large."""
+    """Filters and bias from other blobs, whose shape gives their number and size."""
     if len(layer.inputs) != (3 if layer.integer(5) else 2):
         raise RefusedError(f"it has {len(layer.inputs)} inputs, and weights computed at run time")
     dims = layer.builder.dims(layer.inputs[1])[1:]
@@ -103,7 +103,7 @@ def _computed(layer: NcnnLayer, window: dict[str, Any]) -> tuple[Value, Value | 
 
 
 def deconvolution(layer: NcnnLayer, axes: int = 2) -> Value:
-    """The pads are cut off afterwards, or what is more than a size that is given."""
+    """Pads are cropped afterwards, or what exceeds a given size."""
     window, extra = _window(layer, axes), layer.integer(18)
     filters: Value | Array
     offset: Value | Array | None
@@ -132,7 +132,7 @@ def _transposed(layer: NcnnLayer, window: dict[str, Any]) -> tuple[Array, Array 
 
 
 def deformable(layer: NcnnLayer) -> Value:
-    """Of x, offsets and, where there are any, factors."""
+    """Inputs: x, offsets and optional factors."""
     window = _window(layer, 2)
     outputs, inputs, kernel = _filters(layer, window)
     raw, offset = weights(layer, layer.integer(6), outputs, 5)
@@ -143,7 +143,7 @@ def deformable(layer: NcnnLayer) -> Value:
 
 # --------------------------------------------------------------------------------------------- pooling
 def pooling(layer: NcnnLayer, axes: int = 2) -> Value:
-    """Global pooling makes a vector; the pads that ncnn adds to use up the last row and column are spelled out."""
+    """Global pooling makes a vector; the pads that ncnn adds to cover the last row and column are explicit."""
     average, dims = layer.integer(0) == 1, layer.dims
     if len(dims) != 2 + axes:
         raise RefusedError(f"it needs {axes} axes and channels, not {list(dims)}")
@@ -228,7 +228,7 @@ def unfold(layer: NcnnLayer) -> Value:
 
 
 def fold(layer: NcnnLayer) -> Value:
-    """Columns [C * taps, places] added up where they came from."""
+    """Columns [C * taps, positions] summed at their origins (col2im)."""
     window, size = _window(layer, 2), (layer.integer(21, layer.integer(20)), layer.integer(20))
     kernel, pads = window["kernel_shape"], window.get("pads")
     if len(layer.dims) != 3 or min(*kernel, *size, *window["strides"], *window["dilations"]) < 1 or pads is None:

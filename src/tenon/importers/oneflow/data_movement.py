@@ -33,7 +33,7 @@ def pad(node: OneflowNode) -> Value:
 
 
 def pad_ends(mode: str) -> Callable[[OneflowNode], Value]:
-    """Numbers before and after each axis, the last axis first."""
+    """Padding before and after each axis, the last axis first."""
 
     def made(node: OneflowNode) -> Value:
         given = node.integers("padding")
@@ -56,7 +56,7 @@ def sliced(node: OneflowNode) -> Value:
 
 
 def bounded(node: OneflowNode) -> Value:
-    """Between what is named, numbers of integers or of floats."""
+    """Clamped to the named bounds, integers or floats."""
     whole = node.builder.type(node.x).dtype is not DType.F32
     low, high = (node.attributes.get(f"{'integral' if whole else 'floating'}_{end}") for end in ("min", "max"))
     kind = node.operation.type.removeprefix("clip_by_scalar")
@@ -82,7 +82,7 @@ def filled(node: OneflowNode) -> Value:
 
 
 def expanded(node: OneflowNode) -> Value:
-    """To the shape that the result has."""
+    """Reshaped or expanded to the shape of the result."""
     if not node.operation.types:
         raise RefusedError("its type is not known")
     new = node.integers("broadcast_axes")
@@ -92,13 +92,13 @@ def expanded(node: OneflowNode) -> Value:
 
 
 def top(node: OneflowNode) -> Value:
-    """The numbers of the greatest along the last axis."""
+    """The indices of the largest along the last axis."""
     values = node.builder.adds("TopK", 2, node.x, node.ints(int(node.number("k", 1))), axis=len(node.dims) - 1)
     return node.add("Cast", values[1], to="i64")
 
 
 def triangle(node: OneflowNode) -> Value:
-    """Below or above a diagonal; the rest is one number."""
+    """The triangle below or above a diagonal; the rest is one number."""
     lower, first = node.operation.type == "tril", int(node.number("diagonal"))
     positions = np.ones(node.dims[-2:], bool)
     fill = (

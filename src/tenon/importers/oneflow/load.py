@@ -44,7 +44,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
 
 class _OneflowJob:
-    """The walk over the operations."""
+    """The loop over the operations."""
 
     def __init__(self, builder: GraphBuilder, folder: Path | None) -> None:
         self.builder, self.folder = builder, folder

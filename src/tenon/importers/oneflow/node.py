@@ -11,7 +11,7 @@ from tenon.ir.graph import Value
 
 
 class OneflowNode(NodeContext):
-    """The operation about to be made."""
+    """The operation being imported."""
 
     builder: GraphBuilder
     inputs: list[Value]

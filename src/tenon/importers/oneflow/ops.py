@@ -34,7 +34,7 @@ def binary(type: str) -> Callable[[OneflowNode], Value]:
 
 
 def compared(type: str) -> Callable[[OneflowNode], Value]:
-    """Whether something holds for pairs, or for each and a number, in the type that the result has."""
+    """A comparison of pairs, or with a number, in the type of the result."""
     return lambda node: _as_declared(
         node, node.add(type, node.x, node.inputs[1] if len(node.inputs) > 1 else _operand(node))
     )
@@ -161,7 +161,7 @@ def grouped(node: OneflowNode) -> Value:
 
 
 def rms_norm(node: OneflowNode) -> Value:
-    """Over as many of the last axes as the weights have, or as are named."""
+    """Normalised over as many of the last axes as the weights have, or over the named ones."""
     count = len(node.integers("normalized_shape")) or (
         len(node.builder.dims(node.inputs[1])) if len(node.inputs) > 1 else 1
     )
@@ -183,7 +183,7 @@ def variance(node: OneflowNode) -> Value:
 
 
 def resized(mode: str) -> Callable[[OneflowNode], Value]:
-    """By factors of the last axes, or to a size."""
+    """Resized by factors of the last axes, or to a size."""
 
     def made(node: OneflowNode) -> Value:
         _first_channels(node)
@@ -206,7 +206,7 @@ def argmax(node: OneflowNode) -> Value:
 
 
 def masked(node: OneflowNode) -> Value:
-    """Where the mask holds, a number."""
+    """A number where the mask is true."""
     value = node.number("float_operand") if node.flag("has_float_operand") else node.number("int_operand")
     mask = node.add("Cast", node.inputs[1], to="bool")
     return node.add("Where", mask, np.array(value, node.builder.type(node.x).dtype.numpy), node.x)
@@ -230,7 +230,7 @@ def quick_gelu(node: OneflowNode) -> Value:
 
 
 def biased(type: str) -> Callable[[OneflowNode], Value]:
-    """A bias along an axis, then perhaps something else."""
+    """A bias along an axis, then an optional activation."""
 
     def made(node: OneflowNode) -> Value:
         x = node.add("Add", node.x, node.channels(node.inputs[1], node.x, int(node.number("axis", 1))))

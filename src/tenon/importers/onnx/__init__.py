@@ -1,1 +1,1 @@
-"""ONNX: every operator of every version, as the core operators of ``tenon.ops``; and back (``write``)."""
+"""ONNX: every operator of every version, as the core operators of ``tenon.ops``."""

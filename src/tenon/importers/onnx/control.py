@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 MAX_ITERATIONS = 4096
-"""Trips that a loop may be unrolled to."""
+"""Iterations that a loop may be unrolled to."""
 
 
 def _if(call: SubgraphNode) -> list[Entry]:
@@ -41,14 +41,14 @@ def _if(call: SubgraphNode) -> list[Entry]:
 
 def _loop(call: SubgraphNode) -> list[Entry]:
     body = call.graph("body")
-    iterations = MAX_ITERATIONS + 1 if call.entry(0) is None else int(call.known(0, "the number of trips").item())
+    iterations = MAX_ITERATIONS + 1 if call.entry(0) is None else int(call.known(0, "the number of iterations").item())
     condition = call.entry(1)
     state: list[Entry] = list(call.inputs[2:])
     rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     active: Value | None = None
     for i in range(iterations):
         if i > MAX_ITERATIONS:
-            raise RefusedError(f"more than {MAX_ITERATIONS} trips", "only short loops are unrolled")
+            raise RefusedError(f"more than {MAX_ITERATIONS} iterations", "only short loops are unrolled")
         if isinstance(condition, Value) and condition.data is not None:
             if not condition.data.item():
                 break
@@ -61,7 +61,7 @@ def _loop(call: SubgraphNode) -> list[Entry]:
             if scanned:
                 call.open_condition(active, "")
                 raise RefusedError(
-                    "its number of trips depends on what is computed at run time, and with it a shape",
+                    "its number of iterations depends on what is computed at run time, and with it a shape",
                     "cut the model around it with --from and --to",
                 )
             after = [call.choose(active, new, old) for new, old in zip(after, state, strict=True)]

@@ -24,7 +24,7 @@ DOMAIN = "ai.onnx.preview.training"
 
 @dataclass
 class Passed:
-    """A node on the way back: its inputs, its output and the derivative by that."""
+    """A node in the backward pass: its inputs, its output and the derivative with respect to it."""
 
     call: SubgraphNode
     node: Node
@@ -204,7 +204,7 @@ RULES: Mapping[str, Rule] = {
 """What passes derivatives on."""
 
 
-# -------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------- backward pass
 def _summed(p: Passed, g: Value, dims: tuple[int, ...]) -> Value:
     """A derivative summed over what its value was broadcast to."""
     if g.type.dims == dims:

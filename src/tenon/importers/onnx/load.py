@@ -1,7 +1,7 @@
 """ONNX models, any opset, as graphs.
 
 The file is parsed with the onnx package's protobuf classes and nothing of it is ever run.  Every node becomes one
-operator of the newest ONNX (``upgrade`` rewrites old spellings) or a Problem; all problems are raised at once.
+operator of the newest ONNX (``upgrade`` rewrites old forms) or a Problem; all problems are reported together.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class _Model:
             raise FormatError(f"{self.file.name}: the graph has no outputs; the file is truncated or damaged")
         unknown = self.unknown(v.name for v in self.proto.output)
         if unknown and not outputs:
-            raise FormatError(f"{self.file.name}: nothing makes the output {unknown}; the file is damaged")
+            raise FormatError(f"{self.file.name}: no node computes the output {unknown}; the file is damaged")
         unknown = self.unknown([*(inputs or ()), *(outputs or ())])
         if unknown:
             raise InputError(f"{self.file.name}: no tensor is called {unknown}")

@@ -1,4 +1,4 @@
-"""What a node of a model is given and gives: tensors, sequences, strings; and the node itself while it is imported."""
+"""Nodes with sub-graphs, sequences or optionals while they are imported, and the order of nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Scope = ChainMap[str, Entry]
 
 
 class NodeImporter(Protocol):
-    """What a call may ask of the importer."""
+    """What a node needs of the importer."""
 
     proto: GraphProto
     graph: Graph
@@ -146,7 +146,7 @@ def reads(node: NodeProto) -> list[str]:
 
 
 def in_order(nodes: Sequence[NodeProto]) -> tuple[list[NodeProto], list[NodeProto]]:
-    """The nodes, each behind those that it reads, else in the file's order; and those that wait for themselves."""
+    """The nodes, each behind those that it reads, else in the file's order; and those in a cycle."""
     makers: dict[str, int] = {}
     for i, node in enumerate(nodes):
         for name in node.output:

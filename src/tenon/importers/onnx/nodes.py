@@ -1,4 +1,4 @@
-"""From ONNX nodes to operators: the part of the importer that walks a graph."""
+"""From ONNX nodes to operators: the part of the importer that visits the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REMEDIES = {
     "ZipMap": "its maps are made of the scores and the classes: cut the model before it with --to",
 }
 Results = Sequence[Value | None] | None
-"""What an operator that is spelled out gives; None where it stands as it is after all."""
+"""The outputs of a decomposed operator; None if it needs no decomposition."""
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
 
@@ -57,7 +57,7 @@ class OnnxImporter:
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.bindings: Mapping[str, AttributeProto] = {}
         self.counted: dict[Value, tuple[int, Value]] = {}
-        self.failed: set[Value] = set()  # what would be there but for a problem that is reported already
+        self.failed: set[Value] = set()  # values that are missing because of a problem that is reported already
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
         self.scope: Scope = ChainMap({})
@@ -95,7 +95,7 @@ class OnnxImporter:
         self.walk(self.proto, nodes, outputs, self.scope)
         missing = [name for name in outputs if name not in self.scope]
         if missing and not self.writer.problems:
-            raise FormatError(f"{self.file.name}: nothing makes the output(s) {', '.join(map(repr, missing))}")
+            raise FormatError(f"{self.file.name}: no node computes the output(s) {', '.join(map(repr, missing))}")
         self.writer.finish()
         for name in outputs:
             entry = self.scope[name]
@@ -161,7 +161,7 @@ class OnnxImporter:
         return value
 
     def type_of(self, nodes: Sequence[int], name: str) -> TensorType | None:
-        """The type of a tensor, if it can be told from the nodes before it."""
+        """The type of a tensor, if it follows from the nodes before it."""
         self.walk(self.proto, nodes, [name], self.scope)
         value = self.scope.get(name)
         if isinstance(value, StringTensor):
@@ -208,7 +208,7 @@ class OnnxImporter:
         ordered, circular = in_order(chosen)
         if circular:
             names = ", ".join(f"{node.name or next(iter(node.output), '')} ({node.op_type})" for node in circular[:8])
-            raise FormatError(f"{self.file.name}: nodes that wait for what they make themselves: {names}")
+            raise FormatError(f"{self.file.name}: nodes in a cycle: {names}")
         for node in ordered:
             origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
             before = len(self.writer.problems)
@@ -228,7 +228,7 @@ class OnnxImporter:
             except TensorError as error:
                 self.writer.report(origin, str(error))
             except HOSTILE as error:
-                self.writer.report(origin, f"its attributes or inputs make no sense: {reason(error)}", inputs=inputs)
+                self.writer.report(origin, f"its attributes or inputs are invalid: {reason(error)}", inputs=inputs)
             failed = len(self.writer.problems) > before or not self.failed.isdisjoint(inputs)
             for i, name in enumerate(node.output):
                 if name in read and i >= len(made) and not failed:
@@ -252,7 +252,7 @@ class OnnxImporter:
             raise RefusedError(f"gives two outputs one name: {', '.join(named)}")
         undefined = [name for name in node.input if name and name not in scope]
         if undefined:
-            raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which nothing makes")
+            raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which no node computes")
         entries = [scope[name] if name else None for name in node.input]
         own = self.functions.get((node.domain, node.op_type))
         if own is not None:
@@ -291,9 +291,9 @@ class OnnxImporter:
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
 
     def foreign(self, node: NodeProto) -> Callable[[OnnxNode], Results] | None:
-        """How an operator that ONNX does not define is spelled out; None for those of the standard and for functions.
+        """How an operator that ONNX does not define is decomposed; None for those of the standard and for functions.
 
-        Raises RefusedError for what a domain that is read has beside those that are read.
+        Raises RefusedError for an operator of a known domain that is not supported.
         """
         known = DOMAINS.get(node.domain)
         if known is None or (node.op_type not in known and (node.domain in _STANDARD or node.op_type in SAME)):
@@ -304,7 +304,7 @@ class OnnxImporter:
         return known[node.op_type]
 
     def composed(self, import_node: Callable[[OnnxNode], Results], node: OnnxNode) -> Results:
-        """The outputs of an operator that is spelled out in others.  Raises RefusedError."""
+        """The outputs of a decomposed operator.  Raises RefusedError."""
         try:
             return import_node(node)
         except UnknownError as error:

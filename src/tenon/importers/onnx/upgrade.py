@@ -1,10 +1,8 @@
-"""Old spellings of ONNX operators, rewritten as the newest: one small function per operator and change.
+"""Old forms of ONNX operators, rewritten as the newest: one small function per operator and change.
 
-A function gets a ``OnnxNode``, the node about to be made, and changes it; nodes that must come before are emitted
-through it.  A default that changed needs nothing here, as the importer fills in those of the model's opset; what an
-operator did before it had an attribute stands in ``IMPLIED``.
-Sources: the ONNX operator changelog.
-"""
+A function gets an ``OnnxNode`` and changes it; nodes that must come before are emitted through it.  A default that
+changed needs nothing here, as the importer fills in those of the model's opset; the behaviour of an operator before it
+had an attribute is in ``IMPLIED``.  Sources: the ONNX operator changelog."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def _axes(node: OnnxNode) -> None:
 
 
 def _broadcast(node: OnnxNode) -> None:
-    """Before opset 7: ``axis`` said where the second operand's dimensions begin."""
+    """Before opset 7: ``axis`` gave the position of the second operand's dimensions."""
     axis = node.attributes.pop("axis", None)
     if node.attributes.pop("broadcast", 0) and axis is not None:
         rank, own = node.known_rank(0), node.known_rank(1)
@@ -243,7 +241,7 @@ then where that is not the default of today."""
 
 
 def upgrade(node: OnnxNode) -> None:
-    """Rewrite ``layer`` in the newest spelling.  Raises RefusedError."""
+    """Rewrite ``layer`` in the newest form.  Raises RefusedError."""
     node.attributes.pop("consumed_inputs", None)
     since, implied = IMPLIED.get(node.type, (0, {}))
     if node.opset < since:

@@ -1,4 +1,4 @@
-"""Paddle's boxes: those that detectors begin with, their decoding, suppression by decay, and pooling of regions.
+"""Paddle's boxes: prior boxes, their decoding, matrix NMS, and pooling of regions.
 
 Definitions: paddle/phi/kernels/cpu/{prior_box,box_coder,matrix_nms,roi_align,roi_pool,psroi_pool}_kernel.cc.
 """
@@ -17,7 +17,7 @@ from tenon.ir.graph import Value
 from tenon.ir.preprocessing import Heads
 
 MAX_PAIRS = 1 << 26
-"""Pairs of boxes that suppression by decay compares."""
+"""Pairs of boxes that matrix NMS compares."""
 
 
 def _floats(node: PaddleNode, name: str) -> list[float]:
@@ -26,7 +26,8 @@ def _floats(node: PaddleNode, name: str) -> list[float]:
 
 
 def prior_box(node: PaddleNode) -> dict[str, Value]:
-    """[H, W, boxes, 4] and their variances, constants: they follow from the shapes of the map and of the picture."""
+    """[H, W, boxes, 4] and their variances, constants: they follow from the shapes of the feature map and of the
+    image."""
     (h, w), (high, wide) = node.dims[2:], node.builder.dims(node.slot("Image"))[2:]
     min_sizes, max_sizes, ratios = (_floats(node, f"{name}s") for name in ("min_size", "max_size", "aspect_ratio"))
     known = [1.0]
@@ -96,8 +97,8 @@ def _overlaps(node: PaddleNode, boxes: Value, extra: float) -> Value:
 
 
 def matrix_nms(node: PaddleNode) -> dict[str, Value]:
-    """Scores fade with what better boxes of the class cover.  Rows (class, score, 4 corners), the best first, -1 past
-    the last, and how many count."""
+    """Matrix NMS: scores decay with the overlap with better boxes of the class.  Rows (class, score, 4 corners), the
+    best first, -1 past the last, and how many count."""
     boxes, scores = node.slot("BBoxes"), node.slot("Scores")
     items, classes, count = node.builder.dims(scores)
     if items != 1 or node.builder.dims(boxes) != (1, count, 4):
@@ -144,10 +145,10 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
 
 # ------------------------------------------------------------------------------------------------------- regions
 def _single(node: PaddleNode) -> int:
-    """How many regions there are.  Raises RefusedError for those of several pictures."""
+    """How many regions there are.  Raises RefusedError for those of several images."""
     regions = node.builder.dims(node.slot("ROIs"))
     if node.dims[0] != 1 or len(regions) != 2 or regions[1] != 4:
-        raise RefusedError(f"regions {list(regions)} of {node.dims[0]} pictures are not supported; those of one are")
+        raise RefusedError(f"regions {list(regions)} of {node.dims[0]} images are not supported; those of one are")
     return regions[0]
 
 
@@ -193,7 +194,7 @@ def position_sensitive(node: PaddleNode) -> Value:
 
 
 def box_clip(node: PaddleNode) -> Value:
-    """Boxes moved into the picture, whose (height, width, scale) is an input."""
+    """Boxes moved into the image, whose (height, width, scale) is an input."""
     boxes = node.x
     info = node.reshape(node.slot("ImInfo"), -1)
     size = node.add("Div", node.slice(info, [0], [2], [0]), node.slice(info, [2], [3], [0]))

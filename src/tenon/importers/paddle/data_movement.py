@@ -61,7 +61,7 @@ def gather_nd(node: PaddleNode) -> Value:
 
 
 def scatter(node: PaddleNode) -> Value:
-    """Rows overwritten, or summed over zeros in the rows that are named."""
+    """Rows overwritten, or summed over zeros at the given indices."""
     ids = node.reshape(node.add("Cast", node.slot("Ids"), to="i64"), -1, 1)
     updates = node.slot("Updates")
     if node.integer("overwrite", 1):
@@ -129,7 +129,7 @@ def flip(node: PaddleNode) -> Value:
 
 
 def roll(node: PaddleNode) -> Value:
-    """Elements that fall off an axis come in at its other end; without axes all are one line."""
+    """Elements shifted along axes, wrapping around; without axes in flattened order."""
     shifts, axes, x = node.integers("shifts"), node.integers("axis"), node.x
     if not axes:
         x, axes = node.reshape(x, -1), [0]
@@ -194,7 +194,7 @@ def diagonal_of_two_axes(node: PaddleNode) -> Value:
 
 
 def index_add(node: PaddleNode) -> Value:
-    """Slices of an axis added to those that are named."""
+    """Slices of an axis added at the given indices."""
     axis = node.axis(node.integer("axis"), len(node.dims))
     updates = node.slot("AddValue")
     index = node.channels(node.add("Cast", node.slot("Index"), to="i64"), node.x, axis)
@@ -203,7 +203,7 @@ def index_add(node: PaddleNode) -> Value:
 
 
 def kronecker(node: PaddleNode) -> Value:
-    """Each element of the first times the whole second."""
+    """The Kronecker product."""
     first, second = node.dims, node.builder.dims(node.slot("Y"))
     rank = max(len(first), len(second))
     first, second = (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second
@@ -221,11 +221,11 @@ def windows(node: PaddleNode) -> Value:
 
 
 def temporal_shift(node: PaddleNode) -> Value:
-    """Some channels of every picture from the one before it, some from the one after."""
+    """Temporal shift: some channels of every image from the previous one, some from the next."""
     steps, ratio = node.integer("seg_num", 1), node.number("shift_ratio", 0.25)
     (count, channels, h, w) = node.dims
     if steps < 1 or count % steps:
-        raise RefusedError(f"{count} pictures do not make sequences of {steps}")
+        raise RefusedError(f"{count} images cannot be divided into sequences of {steps}")
     first, second = int(channels * ratio), int(channels * 2 * ratio)
     x = node.reshape(node.x, count // steps, steps, channels, h, w)
     past, future, rest = node.split(x, 2, [first, second - first, channels - second])
@@ -300,7 +300,7 @@ def grid_of_affine(node: PaddleNode) -> Value:
     shape = _known(node, "OutputShape")
     sizes = [int(n) for n in shape.ravel()] if shape is not None else node.integers("output_shape")
     if len(sizes) != 4:
-        raise RefusedError(f"the shape {sizes} is not that of pictures")
+        raise RefusedError(f"the shape {sizes} is not that of images")
     return affine_grid(node, node.slot("Theta"), (sizes[2], sizes[3]), corners=bool(node.integer("align_corners", 1)))
 
 
@@ -318,11 +318,11 @@ def deformable_convolution(node: PaddleNode) -> Value:
 
 
 def max_with_indices(node: PaddleNode) -> Result:
-    """Places count in their plane."""
+    """Indices are relative to their plane."""
     size, dims = node.integers("ksize"), node.dims
     if node.integer("adaptive"):
         if node.used(*node.outputs.get("Mask", ())):
-            raise RefusedError("adaptive pooling with places is not supported")
+            raise RefusedError("adaptive pooling with indices is not supported")
         return {"Out": adaptive_pool(node, node.x, size, average=False)}
     if node.integer("global_pooling"):
         window = {"kernel_shape": list(dims[2:]), "strides": [1, 1]}
@@ -334,7 +334,7 @@ def max_with_indices(node: PaddleNode) -> Result:
 
 
 def unpool(node: PaddleNode) -> Value:
-    """Places count in the planes of the result."""
+    """Indices are relative to the planes of the result."""
     n, channels, *_ = node.dims
     window = {name: node.integers(name) for name in ("ksize", "strides", "paddings")}
     sizes = (

@@ -1,4 +1,4 @@
-"""Paddle's ends of detectors: decoding of YOLO's maps, and suppression class by class.
+"""Paddle's detection post-processing: decoding of YOLO's maps, and NMS class by class.
 
 Definitions: paddle/phi/kernels/cpu/{yolo_box,multiclass_nms3}_kernel.cc.
 """
@@ -21,7 +21,7 @@ MAX_BOXES = 1 << 20
 
 
 def yolo_box(node: PaddleNode) -> dict[str, Value]:
-    """Boxes [N, n, 4] in pixels of the picture whose (height, width) is an input, and scores [N, n, classes].
+    """Boxes [N, n, 4] in pixels of the image whose (height, width) is an input, and scores [N, n, classes].
 
     Anchor by anchor, then row by row.  Both are zeros where the objectness is below the threshold.
     """
@@ -48,7 +48,7 @@ def yolo_box(node: PaddleNode) -> dict[str, Value]:
 
 
 def _confidence(node: PaddleNode, objectness: Value, overlap: Value | None) -> Value:
-    """The objectness, weighed with the overlap that the network expects of its box where it says so."""
+    """The objectness, weighted with the predicted IoU of its box where the network predicts it."""
     if overlap is None:
         return objectness
     share = node.number("iou_aware_factor", 0.5)
@@ -83,7 +83,7 @@ def multiclass_nms(node: PaddleNode) -> dict[str, Value]:
     dims, (items, classes, count) = node.builder.dims(boxes), (0, 0, *node.builder.dims(scores))[-3:]
     if dims != (1, count, 4) or items != 1:
         shapes = f"boxes {list(dims)} with scores {list(node.builder.dims(scores))}"
-        raise RefusedError(f"{shapes}: one picture, whose classes share its boxes [1, n, 4], is supported")
+        raise RefusedError(f"{shapes}: only one image, whose classes share its boxes [1, n, 4], is supported")
     whole = not node.integer("normalized", 1)
     pixel = np.array([0, 0, 1, 1], np.float32)
     rows = node.add(

@@ -23,11 +23,11 @@ def _two(type: str) -> Callable[[PaddleNode], Value]:
 
 
 _STRAIGHT = 16.0
-"""From here on softplus is its argument in f32."""
+"""From here on softplus equals its argument in f32."""
 
 
 def softplus(node: PaddleNode) -> Value:
-    """Past the threshold it is what it is given."""
+    """The identity above the threshold."""
     beta, threshold = node.number("beta", 1.0), node.number("threshold", 20.0)
     scaled = node.x if beta == 1 else node.add("Mul", node.x, beta)
     y = node.add("Softplus", scaled)
@@ -38,7 +38,7 @@ def softplus(node: PaddleNode) -> Value:
 
 
 def soft_shrink(node: PaddleNode) -> Value:
-    """Towards zero by lambda, and no further."""
+    """Soft shrinkage: towards zero by lambda."""
     bound = node.number("lambda", 0.5)
     return node.add("Sub", node.x, node.add("Clip", node.x, -bound, bound))
 
@@ -134,7 +134,7 @@ def in_between(node: PaddleNode) -> Value:
 
 # -------------------------------------------------------------------------------------------------- quantisation
 def _scale(node: PaddleNode, value: Value, rank: int) -> tuple[Value, int]:
-    """One step of the grid, shaped to broadcast, and how many steps there are on either side."""
+    """The step of the quantisation, shaped to broadcast, and the number of steps on either side."""
     maximum = (1 << (node.integer("bit_length", 8) - 1)) - 1
     step = node.add("Div", value, float(maximum))
     count, axis = math.prod(node.builder.dims(value)), node.integer("quant_axis", -1)
@@ -144,14 +144,14 @@ def _scale(node: PaddleNode, value: Value, rank: int) -> tuple[Value, int]:
 
 
 def _counted(node: PaddleNode, step: Value, maximum: int) -> Value:
-    """Numbers of steps; what is rounded away from zero (``round_type`` 1) has as many below zero as above."""
+    """Quantised integers; rounding away from zero (``round_type`` 1) uses a symmetric range."""
     away = node.integer("round_type", int(node.type != "quantize_linear"))
     low = float(-maximum if away else -maximum - 1)
     return node.add("Clip", node.add("Round", node.add("Div", node.x, step)), low, float(maximum))
 
 
 def quantize(node: PaddleNode) -> Result:
-    """Numbers of steps."""
+    """Quantised integers."""
     step, maximum = _scale(node, node.slot("Scale", "InScale"), len(node.dims))
     y = _counted(node, step, maximum)
     return {"Y": y} if node.type == "quantize_linear" else {"Out": y}
@@ -164,13 +164,13 @@ def dequantize(node: PaddleNode) -> Result:
 
 
 def quantize_dequantize(node: PaddleNode) -> Value:
-    """Rounded to the grid of a learnt range."""
+    """Fake quantisation by a learnt range."""
     step, maximum = _scale(node, node.slot("InScale"), len(node.dims))
     return node.add("Mul", _counted(node, step, maximum), step)
 
 
 def dynamic_quantize_dequantize(node: PaddleNode) -> Value:
-    """Rounded to the grid of its own range, of all of it or of each element of an axis."""
+    """Fake quantisation by the tensor's own range, per tensor or per channel."""
     axis = node.integer("quant_axis") if node.type.startswith("fake_channel_wise") else None
     axes = [a for a in range(len(node.dims)) if a != axis]
     maximum = (1 << (node.integer("bit_length", 8) - 1)) - 1

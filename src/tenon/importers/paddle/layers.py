@@ -156,7 +156,7 @@ def interpolate(node: PaddleNode) -> Value:
 
 
 def fold(node: PaddleNode) -> Value:
-    """Windows summed where they overlap."""
+    """Overlapping windows summed (col2im)."""
     pads = node.integers("paddings")
     window: dict[str, Any] = {
         "strides": node.integers("strides"),
@@ -168,6 +168,6 @@ def fold(node: PaddleNode) -> Value:
 
 
 def dropout(node: PaddleNode) -> Value:
-    """Of old programs, which scale when they are run and not when they are trained."""
+    """Of old programs, which scale at inference instead of in training."""
     downgrade = node.text("dropout_implementation", "downgrade_in_infer") == "downgrade_in_infer"
     return node.add("Mul", node.x, 1 - node.number("dropout_prob", 0.5)) if downgrade else node.x

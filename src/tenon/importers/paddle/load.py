@@ -163,7 +163,7 @@ def _read(file: ModelFile) -> PaddleProgram:
 
 
 def _control_flow(block: Message) -> list[Problem]:
-    """What is wrong with a program of several blocks: the operators that run the others, by their outputs."""
+    """The problems of a program with control flow: the operators that run other blocks."""
     what, remedy = "control flow is not supported", "export the model with its conditions and lengths fixed"
     running = [op for op in block.ops if any(a.name == "sub_block" for a in op.attrs)]
     indices = [f"{next(iter(_operation(op).made), op.type)} ({op.type})" for op in running]
@@ -182,7 +182,7 @@ def _operation(op: Message) -> PaddleOperation:
 
 
 def _number(value: Any) -> Any:
-    """Of what says its own type (Scalar), the number."""
+    """The number of a Scalar, which carries its own type."""
     if isinstance(value, list) and value and isinstance(value[0], Message):
         return [_number(one) for one in value]
     return getattr(value, _SCALARS.get(value.type, "r")) if isinstance(value, Message) else value
@@ -255,7 +255,7 @@ def tensor(data: bytes, at: int, where: str) -> tuple[Array, int]:
 
 # ---------------------------------------------------------------------------------------------- program
 def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Value]]:
-    """What an operator gives, by the names that its outputs have."""
+    """The results of an operator, by the names that its outputs have."""
     if isinstance(made, dict):
         return [(slots[slot][0], value) for slot, value in made.items() if slots.get(slot)]
     every = [name for names in slots.values() for name in names]
@@ -264,7 +264,7 @@ def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Val
 
 
 class _ProgramImporter:
-    """The walk over the operators of a program."""
+    """The loop over the operators of a program."""
 
     def __init__(self, builder: GraphBuilder, program: PaddleProgram) -> None:
         self.builder, self.program = builder, program

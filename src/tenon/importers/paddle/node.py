@@ -1,4 +1,4 @@
-"""An operator of a Paddle program as the functions that spell it see it."""
+"""An operator of a Paddle program as the functions that import it see it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {0: "bool", 1: "i16", 2: "i32", 3: "i64", 4: "f16", 5: "f32", 6: "f64",
 
 
 def _numbers(name: str, values: Sequence[Value]) -> Any:
-    """What constants say that stand for an attribute: a number, or a list."""
+    """The value of constants that replace an attribute: a number, or a list."""
     if not all(v.constant for v in values):
         raise RefusedError(f"its {name} is computed at run time; it must be a constant")
     if len(values) == 1 and values[0].array.size == 1 and values[0].array.ndim == 0:
@@ -31,7 +31,7 @@ def _numbers(name: str, values: Sequence[Value]) -> Any:
 
 
 class PaddleNode(NodeContext):
-    """The operator about to be made, its inputs by slot; ``others`` are the types of all operators of the program, and
+    """The operator being imported, its inputs by slot; ``others`` are the types of all operators of the program, and
     ``read`` are the names that any of them reads or the program returns."""
 
     builder: GraphBuilder
@@ -91,7 +91,7 @@ class PaddleNode(NodeContext):
 
 
 Result = Value | Sequence[Value] | dict[str, Value]
-"""What an operator gives: its main output, the outputs in that slot, or outputs by slot."""
+"""The result of an operator: its main output, the outputs in that slot, or outputs by slot."""
 
 
 def numpy_type(code: int) -> str:

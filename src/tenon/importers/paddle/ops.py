@@ -84,7 +84,7 @@ def unsqueeze(node: PaddleNode) -> Value:
 
 
 def slices(node: PaddleNode) -> Value:
-    """Backwards the end -1 among the attributes is the place before the first, as 2.x has it."""
+    """With a negative step, the attribute -1 as end is the position before the first, as in 2.x."""
     starts, ends = node.vector("StartsTensorList", "StartsTensor"), node.vector("EndsTensorList", "EndsTensor")
     axes, steps = node.integers("axes"), node.integers("strides") if node.type == "strided_slice" else []
     starts = starts if starts is not None else node.ints(*node.integers("starts"))
@@ -151,7 +151,7 @@ def pixel_unshuffle(node: PaddleNode) -> Value:
 
 
 def repeated(node: PaddleNode) -> Value:
-    """Each element of an axis several times in a row."""
+    """Each element of an axis repeated."""
     axis = node.axis(node.integer("dim", node.integer("axis")), len(node.dims))
     indices = np.repeat(np.arange(node.dims[axis]), node.integer("Repeats", node.integer("repeats", 1)))
     return node.add("Gather", node.x, indices.astype(np.int64), axis=axis)

@@ -1,7 +1,7 @@
 """Programs of Paddle 3 (PIR as JSON) in the operators of 2.x.
 
 A file has one block of operators {"#": type, "A": attributes, "I": inputs, "O": outputs}.  Types and attribute types
-begin with the number of their dialect (0 builtin, 1 pd_op), values are numbers, and 0 is a value that is not there.  A
+begin with the number of their dialect (0 builtin, 1 pd_op), values are numbers, and 0 is an absent value.  A
 parameter is an operator "p" whose attributes end with its name.  Several tensors in one input are a vector, which
 builtin.combine makes and builtin.split and builtin.slice take apart.  ``ROWS`` has what names differ.
 """

@@ -17,7 +17,7 @@ _I64 = np.dtype(np.int64)
 
 # ------------------------------------------------------------------------------------ whole tensors
 def view(node: PytorchNode) -> Value:
-    """Any change of shape that keeps the order of the elements: torch has told the result's shape."""
+    """Any change of shape that keeps the order of the elements: the result's shape is given by torch."""
     return node.reshape(node.x, *node.shape) if node.shape else node.add("Reshape", node.x, np.zeros(0, np.int64))
 
 
@@ -181,7 +181,7 @@ def gather(node: PytorchNode) -> Value:
 
 
 def scatter(node: PytorchNode) -> Value:
-    """Numbers or a tensor put to the places of ``index`` along an axis, or combined with what is there."""
+    """Numbers or a tensor written to the positions of ``index`` along an axis, or combined with the elements there."""
     names = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
     how = "add" if node.name == "scatter_add" else str(node.get("reduce", "none"))
     if how not in (*names, "none") or (how != "none" and not node.flag("include_self", True)):

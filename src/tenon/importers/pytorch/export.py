@@ -92,11 +92,11 @@ def _decomposed(torch: Any, program: Any) -> Any:
     try:
         return program.run_decompositions(table)
     except Exception as error:
-        raise ModelError(f"torch cannot take the program apart: {error}") from error
+        raise ModelError(f"torch cannot decompose the program: {error}") from error
 
 
 class _ExportReader:
-    """An exported program in our words."""
+    """An exported program as a PytorchProgram."""
 
     def __init__(self, torch: Any, exported: Any, name: str) -> None:
         self.torch, self.exported = torch, exported

@@ -216,7 +216,7 @@ def adaptive(node: PytorchNode) -> Outputs:
     rank = int(node.name.split("pool")[1][0])
     x, single = _batched(node, rank)
     if 1 in node.read and "max" in node.name:
-        raise RefusedError("the places of adaptive maxima are not supported")
+        raise RefusedError("indices of adaptive max pooling are not supported")
     y = _unbatched(node, adaptive_pool(node, x, node.shape[-rank:], average="avg" in node.name), single)
     return [y] if "max" in node.name else y
 

@@ -1,4 +1,4 @@
-"""An ATen operator as the functions that spell it see it."""
+"""An ATen operator as the functions that import it see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int64": "i64", "
 
 
 class PytorchNode(NodeContext):
-    """The operator about to be made: its arguments by name, the shape and the element type of its first result, and
+    """The operator being imported: its arguments by name, the shape and the element type of its first result, and
     which of several results are read."""
 
     builder: GraphBuilder

@@ -1,4 +1,4 @@
-"""ATen's operators and the functions that spell them in ONNX's.
+"""ATen's operators and the functions that import them as ONNX's.
 
 Definitions: the core ATen operators of the PyTorch documentation, and those above them that keep their shape here.
 """

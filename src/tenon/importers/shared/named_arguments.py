@@ -1,4 +1,4 @@
-"""Operators whose options are a list of named arguments, as Caffe2 has them, and MACE after it."""
+"""Operators whose options are a list of named arguments, as in Caffe2 and MACE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenon.wire.protobuf import Message
 
 
 class NamedArgumentNode(NodeContext):
-    """The operator about to be made: ``op``, its arguments by name, its inputs."""
+    """The operator being imported: ``op``, its arguments by name, its inputs."""
 
     builder: GraphBuilder
     op: Message
@@ -19,7 +19,7 @@ class NamedArgumentNode(NodeContext):
     inputs: list[Value]
 
     def read(self, op: Message) -> None:
-        """Begin an operator.  Raises RefusedError if an input is not there."""
+        """Begin an operator.  Raises RefusedError if an input does not exist."""
         self.op, self.arguments = op, {a.name: a for a in op.arg}
         self.inputs = [self.builder[name] for name in op.input]
 

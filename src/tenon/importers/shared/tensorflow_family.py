@@ -1,6 +1,6 @@
-"""What TensorFlow and TFLite share: how operators see their operands, and ``SHARED``, what means the same in both.
+"""What TensorFlow and TFLite share: the node class, and ``SHARED``, the operators that are equal in both.
 
-Source of their meaning: the documentation of tf.raw_ops.
+Source: the documentation of tf.raw_ops.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def with_ints(op: str) -> OperatorFunction:
 
 
 def each(make: Callable[[str], _Row], pairs: str) -> dict[str, _Row]:
-    """A table of what ``make`` makes of the second word of each "theirs:ours"."""
+    """A table of ``make(ours)`` by the first name of each pair "theirs:ours"."""
     return {theirs: make(ours) for theirs, ours in (pair.split(":") for pair in pairs.split())}
 
 
@@ -121,7 +121,7 @@ def fake_quant(node: TensorflowFamilyNode, low: float, high: float) -> Outputs:
 
 # ---------------------------------------------------------------------------------------------- moving elements
 def _part(node: TensorflowFamilyNode) -> Outputs:
-    """From where, and how much; -1 is all the rest."""
+    """Slice by begins and sizes; -1 is all the rest."""
     x, starts, sizes = node.x, node.constant_integers(1), node.constant_integers(2)
     dims = node.builder.dims(x)
     ends = [n if size == -1 else a + size for a, size, n in zip(starts, sizes, dims, strict=True)]
@@ -182,9 +182,9 @@ def segments(how: str) -> OperatorFunction:
 
 
 def suppression(node: TensorflowFamilyNode, *, scores_too: bool) -> Outputs:
-    """The numbers of the boxes that stay (and their scores), as many rows as asked for, and how many count."""
+    """Indices of the boxes that NMS keeps (and their scores), padded to the rows asked for, and their count."""
     if scores_too and node.constant_input(5).item() != 0:
-        raise RefusedError("scores that fade with the overlap are not supported")
+        raise RefusedError("soft NMS (soft_nms_sigma) is not supported")
     (most,) = node.constant_integers(2)
     numbers, scores, count = suppressed(node.builder, node.input(0), node.input(1), most, node.input(3), node.input(4))
     return (numbers, scores, count) if scores_too else (numbers, count)
@@ -310,7 +310,7 @@ SHARED: dict[str, OperatorFunction] = {
     "Unpack": lambda node: node.builder.unpack(node.x, node.integer("axis")),
     "ZerosLike": like(0),
 }
-"""Operators by TensorFlow's names; TFLite spells them in capitals (``in_capitals``)."""
+"""Operators by TensorFlow's names; TFLite writes them in capitals (``in_capitals``)."""
 
 
 def in_capitals(name: str) -> str:

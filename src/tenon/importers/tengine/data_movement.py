@@ -192,7 +192,7 @@ def reverse(node: TengineNode) -> Value:
 
 
 def sparse_to_dense(node: TengineNode) -> Value:
-    """Inputs: places [n] or [n, rank], the shape, and a value for each place or for all."""
+    """Inputs: indices [n] or [n, rank], the shape, and a value for each index or for all."""
     shape, indices = node.constant_integers(1), node.dims
     if any(d < 1 for d in shape) or math.prod(shape) > 1 << 24:
         raise RefusedError(f"the shape {shape} is impossible")

@@ -1,4 +1,4 @@
-"""Tengine's ends of detectors: boxes to begin with, proposals, pooling of regions, and what is found.
+"""Tengine's detection layers: prior boxes, proposals, pooling of regions, and post-processing.
 
 Sources: source/device/cpu/op/{priorbox,detection_output,detection_postprocess,region,rpn,roipooling,...} of
 OAID/Tengine.
@@ -52,7 +52,8 @@ def detection_output(node: TengineNode) -> Value:
 
 
 def post_process(node: TengineNode) -> Outputs:
-    """Of TFLite's detectors: boxes, classes, scores, how many; boxes [1, 4, n] are turned, and turned back."""
+    """TFLite's detection post-processing: boxes, classes, scores, count; boxes [1, 4, n] are transposed, and the
+    result too."""
     p, transposed = node.attributes, node.dims[-1] != 4
     boxes, scores = (node.add("Transpose", v, perm=(0, 2, 1)) if transposed else v for v in (node.x, node.input(1)))
     made = node.builder.adds(

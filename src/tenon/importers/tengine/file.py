@@ -45,7 +45,7 @@ class NodeRecord:
 
 
 class TengineReader:
-    """Words of a file.  Every read is checked; raises FormatError."""
+    """Reads 32-bit words of a file.  Every read is checked; raises FormatError."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

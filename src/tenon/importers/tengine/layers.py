@@ -90,7 +90,7 @@ def lrn(node: TengineNode) -> Value:
 
 
 def normalize(node: TengineNode) -> Value:
-    """Every place (or the whole picture) made one long, times a scale per channel."""
+    """Every place (or the whole image) made one long, times a scale per channel."""
     y = family.l2_normalised(node, node.x, (1, 2, 3) if node.attributes["across_spatial"] else (1,), 1e-10)
     return node.add("Mul", y, node.spread(1, 1))
 
@@ -199,7 +199,7 @@ def top_k(node: TengineNode) -> Outputs:
 
 
 def embedding(node: TengineNode) -> Value:
-    """Inputs: numbers, the table [words, outputs], a bias."""
+    """Inputs: numbers, the table [vocabulary, outputs], a bias."""
     table = node.reshape(node.input(1), -1, node.attributes["num_output"])
     x = node.add("Gather", table, node.add("Cast", node.x, to="i64"), axis=0)
     return node.add("Add", x, node.reshape(node.input(2), -1)) if node.attributes["bias_term"] else x

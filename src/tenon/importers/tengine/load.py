@@ -103,7 +103,7 @@ def _read(builder: GraphBuilder, network: TengineNetwork, i: int, values: dict[i
     if tensor.name in builder:
         return builder[tensor.name]
     if i not in values:
-        raise RefusedError(f"reads '{tensor.name}', which no node before it makes")
+        raise RefusedError(f"reads '{tensor.name}', which no earlier node computes")
     return values[i]
 
 

@@ -1,4 +1,4 @@
-"""A node of a tmfile about to become operators."""
+"""A node of a tmfile while it is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenon.ir.graph import Value
 
 
 class TengineNode(NodeContext):
-    """A node about to be made: its inputs, and its parameters by name."""
+    """A node being imported: its inputs, and its parameters by name."""
 
     builder: GraphBuilder
     inputs: list[Value]
@@ -46,7 +46,7 @@ LayerRow = tuple[str, str, Callable[[TengineNode], Outputs]]
 
 
 def _parameters(reader: TengineReader, node: NodeRecord, fields: Sequence[str]) -> dict[str, Any]:
-    """Words by name: ``name`` an integer, ``name:f`` a float, ``name:I`` and ``name:F`` lists of either,
+    """Parameters by name: ``name`` an integer, ``name:f`` a float, ``name:I`` and ``name:F`` lists of either,
     ``name:A`` a list of four floats each.
 
     Parameters that a file of an old version lacks read as 0.

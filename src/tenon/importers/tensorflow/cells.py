@@ -1,6 +1,6 @@
 """TensorFlow's recurrent cells that are one operator each: LSTMBlockCell, BlockLSTM, GRUBlockCell.
 
-Source of their meaning: the documentation of tf.raw_ops.
+Source: the documentation of tf.raw_ops.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TensorFlow's operators that scatter and rearrange elements, and functions of numbers that few graphs have.
 
-Source of their meaning: the documentation of tf.raw_ops.
+Source: the documentation of tf.raw_ops.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def _scattered(how: str) -> OperatorFunction:
 
 
 def _subtracted(node: TensorflowNode) -> Outputs:
-    """Updates taken from what stands at their places."""
+    """Updates combined with the elements at their indices."""
     builder = node.builder
     indices = builder.add("Cast", node.input(1), to="i64")
     return builder.add("ScatterND", node.x, indices, builder.add("Neg", node.input(2)), reduction="add")
 
 
 def _contrasted(node: TensorflowNode) -> Outputs:
-    """Stretched about the mean of each channel of each picture."""
+    """Contrast scaled about the mean of each channel of each image."""
     builder, x = node.builder, node.x
     mean = builder.reduce("Mean", x, [-3, -2], keep=True)
     return builder.add("Add", builder.add("Mul", builder.add("Sub", x, mean), node.input(1)), mean)
@@ -66,7 +66,7 @@ def _segment_mean(node: TensorflowNode) -> Outputs:
 
 
 def _stitched(node: TensorflowNode) -> Outputs:
-    """Rows put together by their numbers, which are constants; of equal numbers the last counts."""
+    """Rows merged by their indices, which are constants; of equal indices the last wins."""
     builder, half = node.builder, node.count // 2
     numbers = [node.constant_input(k).ravel() for k in range(half)]
     flat = np.concatenate(numbers)
@@ -103,7 +103,7 @@ def _linspace(node: TensorflowNode) -> Outputs:
 
 # ----------------------------------------------------------------------------------------------------- functions
 def _with_one(first: str, second: str, *, after: bool) -> OperatorFunction:
-    """log(1 + x), exp(x) - 1 and the like: two steps, one of them with the number one."""
+    """log(1 + x), exp(x) - 1 and the like: a function and an operation with the number one."""
 
     def function(node: TensorflowNode) -> Outputs:
         builder, x = node.builder, node.x
@@ -114,7 +114,7 @@ def _with_one(first: str, second: str, *, after: bool) -> OperatorFunction:
 
 
 def _unless_zero(make: Callable[[TensorflowNode, Value, Value], Value], k: int) -> OperatorFunction:
-    """Zero where operand ``k`` is zero, whatever the other is."""
+    """Zero where operand ``k`` is zero, even if the other is infinite or NaN."""
 
     def function(node: TensorflowNode) -> Outputs:
         builder, pair = node.builder, [node.input(0), node.input(1)]

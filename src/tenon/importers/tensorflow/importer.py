@@ -1,4 +1,4 @@
-"""A node of a TensorFlow graph as the functions that spell it see it, and the walk over all of them."""
+"""A node of a TensorFlow graph as the functions that import it see it, and the loop over all of them."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ SOURCES = frozenset(
 SWITCHES = frozenset({"Switch", "RefSwitch"})
 
 _BARRIERS = frozenset({"Merge", "RefMerge", "Enter", "RefEnter", "NextIteration", "RefNextIteration"})
-"""Where what decides whether a node runs ends: behind these it is the branches or the loop that decide."""
+"""Nodes at which the search for a controlling Switch ends: behind these it is the branches or the loop that decide."""
 
 _SILENT = frozenset({"Const", "NoOp", "Assert", "Placeholder", "PlaceholderWithDefault", "SaveV2", "RestoreV2"})
-"""Operators that are no outputs of the model even if nothing reads them."""
+"""Operators that are not outputs of the model even without readers."""
 
 
 @dataclass(frozen=True)
 class TensorArray:
-    """A tensor array or list on its way through the graph: tensors by index."""
+    """A tensor array or list while importing: tensors by index."""
 
     size: int
     values: dict[int, Value] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class TensorflowVariable:
 
 
 class Dead:
-    """What comes out of the branch of a Switch that is not taken."""
+    """The output of the branch of a Switch that is not taken."""
 
 
 DEAD = Dead()
@@ -113,7 +113,7 @@ def control_inputs(node: Message) -> list[str]:
 def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
     """The outputs of Switches that a node waits for without reading them: it runs if they are in the branch taken.
 
-    A constant in a branch has no operands, and hangs on its branch by a control input alone.
+    A constant in a branch has no operands, and belongs to its branch by a control input alone.
     """
     outputs: list[str] = []
     todo, seen = control_inputs(node), set[str]()
@@ -134,7 +134,7 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
 
 @dataclass(frozen=True)
 class TensorflowOperators:
-    """What nodes mean: operators, control flow, and which Enters an Exit of a loop needs."""
+    """The tables of nodes: operators, control flow, and which Enters an Exit of a loop needs."""
 
     operators: Mapping[str, Callable[[TensorflowNode], Value | Sequence[Value]]]
     control: Mapping[str, Callable[[TensorflowNode], Sequence[NodeResult]]]
@@ -142,7 +142,7 @@ class TensorflowOperators:
 
 
 class TensorflowImporter:
-    """One graph on its way."""
+    """The import of one graph."""
 
     def __init__(
         self, builder: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: TensorflowOperators
@@ -186,7 +186,7 @@ class TensorflowImporter:
         return [n.name for n in self.top.nodes.values() if n.name not in read and n.op not in _SILENT]
 
     def demand(self, references: Sequence[str], scope: TensorflowScope) -> None:
-        """Evaluate what is asked for, and before it all that it needs."""
+        """Evaluate the demanded results, their dependencies first."""
         todo, open_ = [canonical(r) for r in reversed(references)], set[str]()
         while todo:
             reference = todo[-1]
@@ -196,7 +196,7 @@ class TensorflowImporter:
             name = split_reference(reference)[0]
             node = scope.nodes.get(name)
             if node is None:
-                raise FormatError(f"{self.file.name}: '{name}' is read and not there; the file is damaged")
+                raise FormatError(f"{self.file.name}: '{name}' is read and does not exist; the file is damaged")
             needs = [r for r in self.needs(node, scope) if r not in scope.values]
             if needs and name in open_:
                 raise FormatError(f"{self.file.name}: '{name}' needs itself; the file is damaged")
@@ -210,7 +210,7 @@ class TensorflowImporter:
             open_.discard(name)
 
     def report_missing(self, node: Message, reference: str, scope: TensorflowScope) -> None:
-        """Note that a node has no such output, unless it failed altogether and that is noted."""
+        """Report a missing output, unless the node failed and is reported."""
         first = scope.values.get(node.name)
         if isinstance(first, Dead):
             scope.values[reference] = first
@@ -232,7 +232,7 @@ class TensorflowImporter:
         return [*data_inputs(node), *waits]
 
     def evaluate(self, node: Message, scope: TensorflowScope) -> None:
-        """Add a node's results to the scope; what goes wrong is noted with the net."""
+        """Add a node's results to the scope; errors are recorded by the builder."""
         tops = [node.name] if scope.main else []
         made: Sequence[NodeResult] = []
         self.left -= 1
@@ -249,7 +249,7 @@ class TensorflowImporter:
             scope.values[canonical(f"{node.name}:{i}")] = value
 
     def is_dead(self, node: TensorflowNode) -> bool:
-        """Whether a node is in a branch that is not taken: what joins branches is not, one of them is taken."""
+        """Whether a node is in a branch that is not taken: nodes that join branches are not, as one branch is taken."""
         if node.node.op in _BARRIERS or not self.conditional:
             return False
         return any(isinstance(node.scope.values.get(r), Dead) for r in self.needs(node.node, node.scope))
@@ -330,7 +330,7 @@ class TensorflowNode(TensorflowFamilyNode):
         return self.scope.values[reference]
 
     def note(self, reference: str) -> None:
-        """Say that this node needs a result, or what stands for it where its node failed."""
+        """Record that this node needs a result, or its placeholder where its node failed."""
         name = reference if reference in self.builder else split_reference(reference)[0]
         if self.scope.main and name in self.builder:
             self.builder[name]

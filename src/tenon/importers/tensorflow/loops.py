@@ -69,7 +69,7 @@ def _refused(node: TensorflowNode, key: str, what: str, error: _OpenError) -> li
 def _node(reference: str, scope: TensorflowScope) -> Message:
     name = split_reference(reference)[0]
     if name not in scope.nodes:
-        raise RefusedError(f"reads '{name}', which is not there")
+        raise RefusedError(f"reads '{name}', which does not exist")
     return scope.nodes[name]
 
 
@@ -184,7 +184,7 @@ def _call(
     """The results of a function of the graph's library."""
     function = importer.functions.get(name)
     if function is None:
-        raise RefusedError(f"calls the function '{name}', which is not there")
+        raise RefusedError(f"calls the function '{name}', which does not exist")
     if scope.calls >= MAX_CALL_DEPTH:
         raise RefusedError(f"functions are nested more than {MAX_CALL_DEPTH} deep")
     names = [argument.name for argument in function.signature.input]

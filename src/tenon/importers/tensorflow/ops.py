@@ -1,6 +1,6 @@
 """TensorFlow's operators in ONNX's: one small function for each, or one line of a table.
 
-Source of their meaning: the documentation of tf.raw_ops.
+Source: the documentation of tf.raw_ops.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _dequeued(node: TensorflowNode) -> Outputs:
     """The elements of a queue become inputs; a batch is one unless the graph says otherwise."""
     queue = node.maker(0)
     if queue is None:
-        raise RefusedError("its queue is not there")
+        raise RefusedError("its queue does not exist")
     return _inputs(
         node, queue.message("component_types"), queue.message("shapes"), batched=node.node.op != "QueueDequeueV2"
     )
@@ -63,7 +63,7 @@ def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: b
 
 
 def _mfcc(node: TensorflowNode) -> Outputs:
-    """Audio features are computed outside of the net: they are the input, of the shape that the wave would give."""
+    """Audio features are computed outside of the graph: they are an input, of the shape that the audio implies."""
     spectrogram, frames = node.maker(0), -1
     decoded = spectrogram.maker(0) if spectrogram is not None and spectrogram.node.op == "AudioSpectrogram" else None
     if spectrogram is not None and decoded is not None and "desired_samples" in decoded.node.attr:
@@ -80,7 +80,7 @@ def _fused_batch_norm(node: TensorflowNode) -> Outputs:
 
 
 def _batch_statistics(node: TensorflowNode) -> Outputs:
-    """Of a graph in training mode: normalised by what the batch itself is like."""
+    """Of a graph in training mode: normalised by the batch's own statistics."""
     builder, x = node.builder, windows.image(node)
     axes = list(range(builder.type(x).rank - 1))
     mean = builder.reduce("Mean", x, axes, keep=True)
@@ -189,7 +189,7 @@ def _top_k(node: TensorflowNode) -> Outputs:
 
 
 def _suppression(node: TensorflowNode) -> Outputs:
-    """V4 and V5, where as many rows as asked for come back whatever is found."""
+    """V4 and V5, which pad their result to a fixed number of rows."""
     if not node.flag("pad_to_max_output_size"):
         raise RefusedError("its result has no fixed shape", "export it with pad_to_max_output_size")
     return family.suppression(node, scores_too=node.node.op == "NonMaxSuppressionV5")

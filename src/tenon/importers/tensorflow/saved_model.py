@@ -1,6 +1,6 @@
 """SavedModel folders: the graph that serves, and the variables beside it.
 
-Variables lie in ``variables/variables.index``, a sorted table of names and places, and in data files.  Source:
+Variables lie in ``variables/variables.index``, a sorted table of names and offsets, and in data files.  Source:
 tensor_bundle.proto.
 """
 

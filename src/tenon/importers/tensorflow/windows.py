@@ -1,6 +1,6 @@
 """TensorFlow's operators on images: convolutions, pooling, resizing, and patches.
 
-Source of their meaning: the documentation of tf.raw_ops.
+Source: the documentation of tf.raw_ops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tenon.ir.graph import Array, Value
 OperatorFunction = Callable[[TensorflowNode], Outputs]
 
 MAX_TAPS = 1 << 10
-"""Places of a window that is written out as slices."""
+"""Taps of a window that is written as slices."""
 
 
 def first(node: TensorflowNode) -> bool:
@@ -182,7 +182,7 @@ def _pool_with_sizes(kind: str) -> OperatorFunction:
 
 
 def _pool_with_argmax(node: TensorflowNode) -> Outputs:
-    """Places count (row, column, channel), and pictures where the graph says so."""
+    """Places count (row, column, channel), and images where the graph says so."""
     builder, x = node.builder, node.x
     n, h, w, c = builder.dims(x)
     kernel, strides = spatial(node, "ksize"), spatial(node, "strides")
@@ -199,7 +199,7 @@ def _pool_with_argmax(node: TensorflowNode) -> Outputs:
 
 
 def _taps(node: TensorflowNode, x: Value, kernel: tuple[int, int], names: tuple[str, str], fill: float) -> list[Value]:
-    """What each place of a window sees, row by row: [N, rows, columns, C] each."""
+    """The taps of a window, row by row: [N, rows, columns, C] each."""
     builder, strides, rates = node.builder, *(tuple(spatial(node, name)) for name in names)
     if kernel[0] * kernel[1] > MAX_TAPS:
         raise RefusedError(f"windows of {list(kernel)} are not supported")
@@ -225,7 +225,7 @@ def _patches(node: TensorflowNode) -> Outputs:
 
 
 def _dilation(node: TensorflowNode) -> Outputs:
-    """The greatest sum of a picture and a filter [h, w, C] in every window; what lies outside never wins."""
+    """The greatest sum of an image and a filter [h, w, C] in every window; padding never wins."""
     builder, w = node.builder, node.input(1)
     high, wide, _ = builder.dims(w)
     parts = _taps(node, node.x, (high, wide), ("strides", "rates"), float(np.finfo(np.float32).min))
@@ -235,13 +235,13 @@ def _dilation(node: TensorflowNode) -> Outputs:
 
 
 def _crop_and_resize(node: TensorflowNode) -> Outputs:
-    """Boxes (y0, x0, y1, x1) over the picture, corners on corners: bins of one sample with their centres there."""
+    """Boxes (y0, x0, y1, x1) relative to the image, corners aligned: bins of one sample with their centres there."""
     builder, x = node.builder, node.x
     if node.text("method", "bilinear") != "bilinear":
         raise RefusedError("only linear sampling is supported")
     (rows, columns), (_, h, w, _) = node.constant_integers(3), builder.dims(x)
     if not (0 < rows < 1 << 12 and 0 < columns < 1 << 12):
-        raise RefusedError(f"pictures of {rows}x{columns} are impossible")
+        raise RefusedError(f"images of {rows}x{columns} are impossible")
     edges = builder.add("Mul", node.input(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
     low, high = builder.split(edges, [2, 2], 1)
     count = np.array([rows, columns], np.float32)
@@ -263,13 +263,13 @@ def _crop_and_resize(node: TensorflowNode) -> Outputs:
 
 
 _ROUNDING = 1e-5
-"""How far outside, in extents of the picture, a sample on its edge may come to lie by rounding."""
+"""How far outside, in extents of the image, a sample on its edge may come to lie by rounding."""
 
 
 def _inside(
     node: TensorflowNode, first: Value, step: Value, counts: tuple[int, int], extents: tuple[int, int]
 ) -> Value:
-    """[boxes, rows, columns, 1]: which samples, from ``first`` on and ``step`` apart, lie in the picture."""
+    """[boxes, rows, columns, 1]: which samples, from ``first`` on and ``step`` apart, lie in the image."""
     builder, sides = node.builder, list[Value]()
     for axis, (count, extent) in enumerate(zip(counts, extents, strict=True)):
         begin, gap = (builder.split(v, [1, 1], 1)[axis] for v in (first, step))

@@ -17,14 +17,14 @@ _ONE = 32767
 
 
 def high_product(a: Array, b: Array | int) -> Array:
-    """Twice the product's upper half, halves rounded away from zero."""
+    """Twice the product's upper half, ties rounded away from zero."""
     both = a * np.int64(b) if isinstance(b, int) else a * b
     nudged = both + np.where(both >= 0, 1 << 14, 1 - (1 << 14))
     return np.asarray(np.minimum(np.sign(nudged) * (np.abs(nudged) >> 15), _ONE))
 
 
 def _divided(x: Array, bits: int) -> Array:
-    """Over a power of two, halves rounded away from zero."""
+    """Over a power of two, ties rounded away from zero."""
     rest, half = x & ((1 << bits) - 1), (1 << bits) >> 1
     return np.asarray((x >> bits) + (rest > half - 1 + (x < 0)))
 

@@ -4,7 +4,7 @@ A transform of n complex numbers (n a power of two) goes through stages of radix
 power of four.  A stage of radix p divides by p, multiplies by roots of unity and adds.  All that is stored has B bits
 (16 or 32) and wraps around; products are rounded to the nearest from twice as many.  Division is a product with
 (2**(B-1) - 1) // p, the roots are scaled by 2**(B-1) - 1.  A real transform of 2 n numbers is a complex one of the even
-ones and the odd ones as real and imaginary parts, unravelled.  The inverse turns the other way round and divides too.
+ones and the odd ones as real and imaginary parts, unravelled.  The inverse uses the conjugate roots and divides too.
 
 Source of the definition: kissfft's documentation of FIXED_POINT, revision 33d9ad3, as TFLM builds it.
 """
@@ -160,7 +160,7 @@ def _half(length: int) -> int:
 
 
 def _between(k: Array, n: int) -> Array:
-    """By how many turns the spectra of even and of odd numbers lie apart, and a quarter more."""
+    """The angles, in turns, between the spectra of even and odd elements, plus a quarter."""
     return (k[:, None] / n + 0.5) / 2
 
 

@@ -1,4 +1,4 @@
-"""An operator of a TFLite file as the functions that spell it see it, and the walk over all of them."""
+"""An operator of a TFLite file as the functions that import it see it, and the loop over all of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TfliteGraph:
 
 
 class TfliteImporter:
-    """One file on its way to a graph."""
+    """The import of one file."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TfliteImporter:
         self.reals: dict[Value, Value] = {}
         self.counts: dict[Value, Value] = {}
         self.stepped: set[Value] = set()
-        """Values that count steps of the tensor that they are about to become."""
+        """Values in steps of the scale of the tensor that they become."""
         self.tables: dict[str, Value] = {}
         """Constants that operators share, by what they hold."""
         self.kept: list[str] = []
@@ -94,7 +94,7 @@ class TfliteImporter:
         function = self.operators.get(operation.type)
         for name in (self.names[i] for i in operation.inputs if i >= 0):
             if name in self.builder:
-                self.builder[name]  # the net shall know that it is read, even if the operator is refused
+                self.builder[name]  # the builder records that it is read, even if the operator is refused
         try:
             if function is None:
                 raise unknown(operation.type, self.operators)
@@ -221,7 +221,7 @@ class TfliteNode(TensorflowFamilyNode):
 
         Of 8-bit numbers these are the integers themselves, whose sums are exact in f32 (below 2**24) in any order, as
         LiteRT has them; of others they are the real numbers, and the step is None.  ``axis`` is that of the weights
-        which tells the channels of the result apart.
+        which is the channels of the result.
         """
         tensors = self.importer.content.tensors
         left, right = (tensors[self.index(k)] for k in (x, w))
@@ -279,7 +279,7 @@ class TfliteNode(TensorflowFamilyNode):
         return self.importer.content.tensors[outputs[k]]
 
     def intermediate(self, k: int) -> TfliteTensor:
-        """A tensor that says nothing but how numbers within the operator are quantised."""
+        """A tensor that only gives the quantisation of numbers within the operator."""
         numbers = self.operation.intermediates
         if k >= len(numbers) or numbers[k] < 0 or self.importer.content.tensors[numbers[k]].quant is None:
             raise RefusedError(f"its intermediate tensor {k} has no quantisation")
@@ -306,7 +306,7 @@ def dequantized(data: Array, quant: Quant) -> Array:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """Names that are told apart by a number where the file repeats one."""
+    """Names made unique by a number where the file repeats one."""
     seen: dict[str, int] = {}
     unique = []
     taken = set(names)

@@ -22,7 +22,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 
 _EXACT = 1 << 24
-"""Below it f32 holds every integer, and so every sum of integers in any order."""
+"""Below it f32 holds every integer, so sums are exact in any order."""
 
 
 class LstmCell(Protocol):
@@ -62,7 +62,7 @@ def applies(node: TfliteNode, cell: LstmCell) -> bool:
 
 def scaled(x: Integers, factors: Sequence[float]) -> Integers:
     """Integers of 64 bits times real numbers, one for all or one for each of the last axis, as fixed-point arithmetic
-    rounds: the product's upper half with halves up, then what is left of it with halves away from zero."""
+    rounds: the product's upper half with ties up, then the rest with ties away from zero."""
     pairs = [math.frexp(factor) for factor in factors]
     digits = np.array([round(part * (1 << 31)) for part, _ in pairs], np.int64)
     shifts = np.array([power for _, power in pairs], np.int64)
@@ -72,7 +72,7 @@ def scaled(x: Integers, factors: Sequence[float]) -> Integers:
 
 
 def divided(x: Integers, bits: Array) -> Integers:
-    """Over a power of two, halves rounded away from zero."""
+    """Over a power of two, ties rounded away from zero."""
     if not bits.any():
         return x
     half = np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 0)
@@ -86,7 +86,7 @@ def _limited(x: Integers, bits: int = 16) -> Integers:
 
 @dataclass
 class IntegerLstm:
-    """One layer: what its operands say, and its steps over integers of 64 bits."""
+    """One layer: its operands, and its steps over integers of 64 bits."""
 
     layer: TfliteNode
     cell: LstmCell
@@ -121,7 +121,7 @@ class IntegerLstm:
         return table.take(x + 32768).to(DType.I64)
 
     def sums(self, x: Integers, numbers: Sequence[int], bias: Sequence[int] = ()) -> Integers:
-        """The products of rows with the rows of several matrices after each other, and what is added to them."""
+        """The products of rows with several stacked matrices, and their biases."""
         rows = np.concatenate([self.numbers(k) for k in numbers])
         exact = 255 * np.abs(rows).sum(1).max(initial=0) < _EXACT
         matrix = rows.T.astype(np.float32 if exact else np.int32)
@@ -133,11 +133,11 @@ class IntegerLstm:
         return total + np.concatenate([self.numbers(k) for k in given]) if given else total
 
     def factors(self, numbers: Sequence[int], scale: float) -> list[float]:
-        """What turns sums into steps of a gate, 2**-12: one factor for each row of each matrix."""
+        """Factors that rescale sums to steps of a gate, 2**-12: one factor for each row of each matrix."""
         return [scale * _scale(self.tensor(k)) * 4096 for k in numbers for _ in range(self.tensor(k).shape[0])]
 
     def gate(self, sums: dict[int, Integers], k: int, seen: Integers | None = None) -> Integers:
-        """A gate's steps, with what it sees of the memory."""
+        """A gate's sum in steps, with its peephole."""
         peephole = self.cell.peepholes[k] if self.cell.peepholes and seen is not None else -1
         if seen is None or peephole < 0 or not self.layer.has(peephole):
             return sums[k]

@@ -52,7 +52,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
 # ---------------------------------------------------------------------------------------------- parsing
 def parse(file: ModelFile) -> TfliteGraph:
-    """What the file says.  Raises FormatError."""
+    """The parsed file.  Raises FormatError."""
     try:
         return _parse(file.data)
     except FormatError as error:
@@ -79,7 +79,7 @@ def _parse(data: bytes) -> TfliteGraph:
     operations = [_operation(o, codes, len(tensors)) for o in operators]
     ends = [main.ints(slots["inputs"]), main.ints(slots["outputs"])]
     if not all(0 <= i < len(tensors) for end in ends for i in end):
-        raise FormatError("an input or output is a tensor that is not there")
+        raise FormatError("an input or output refers to a tensor that does not exist")
     return TfliteGraph(main.text(slots["name"]), tensors, operations, *ends)
 
 
@@ -95,7 +95,7 @@ def _operation(table: Table, codes: Sequence[str], tensors: int) -> TfliteOperat
     opcode = table.get(slots["opcode"], "u32")
     ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
     if opcode >= len(codes) or not all(-1 <= i < tensors for end in ends for i in end):
-        raise FormatError("an operator refers to what is not there")
+        raise FormatError("an operator refers to a tensor or code that does not exist")
     fields = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
     custom = table.vector(slots["custom_options"], "u8").tobytes()
     return TfliteOperation(codes[opcode], fields, custom, *ends)
@@ -107,7 +107,7 @@ def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) ->
     shape, code = tuple(table.ints(slots["shape"])), table.get(slots["type"], "i8")
     buffer = table.get(slots["buffer"], "u32")
     if buffer >= len(buffers) and buffers:
-        raise FormatError(f"tensor '{name}' refers to a buffer that is not there")
+        raise FormatError(f"tensor '{name}' refers to a buffer that does not exist")
     dtype = schema.DTYPES.get(code, DType.F32)
     quant, broken = _quant(table.table(slots["quantization"]), shape)
     content = _content(buffers[buffer], data) if buffers else np.empty(0, np.uint8)
@@ -138,7 +138,7 @@ def _content(buffer: Table, data: bytes) -> Array:
 
 
 def _quant(table: Table | None, shape: tuple[int, ...]) -> tuple[Quant | None, str]:
-    """The quantisation and, if it makes no sense, why."""
+    """The quantisation and, if it is invalid, why."""
     if table is None:
         return None, ""
     slots = schema.QUANTIZATION

@@ -1,6 +1,6 @@
 """TFLite's operators in ONNX's: one small function for each, or one line of a table.
 
-Source of their meaning: the TFLite operator reference and the reference kernels' headers.
+Source: the TFLite operator reference and the reference kernels' headers.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _range(node: TfliteNode) -> Outputs:
 
 # -------------------------------------------------------------------------------------------------- detection
 def _detection_post_process(node: TfliteNode) -> Outputs:
-    """SSD's decoding and suppression; options as documented with the custom operator."""
+    """SSD's decoding and NMS; options as documented with the custom operator."""
     given = flex_map(node.operation.custom)
     anchors = node.input(2)
     names = {

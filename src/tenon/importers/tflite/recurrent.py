@@ -42,7 +42,7 @@ def _real(node: TfliteNode, k: int) -> Array:
 
 
 def _matrix(node: TfliteNode, numbers: Sequence[int]) -> Value:
-    """The rows of several matrices after each other."""
+    """Several matrices stacked by rows."""
     return node.builder.constant(np.concatenate([_real(node, k) for k in numbers]), "matrix")
 
 
@@ -98,13 +98,13 @@ class _Lstm:
     states: Sequence[int] = ()
 
     def gates(self, node: TfliteNode) -> range:
-        """Gates that there are: where the input gate is coupled it has no weights."""
+        """The gates present: a coupled input gate has no weights."""
         return range(0 if node.has(self.w[0]) else 1, 4)
 
     def run(
         self, node: TfliteNode, x: Value, states: tuple[Value, Value] | None, *, backwards: bool = False
     ) -> tuple[Value, Value, Value]:
-        """Outputs [time, batch, numbers], the last output and the last memory."""
+        """Outputs [time, batch, numbers], the last output and the last cell state."""
         builder, gates, normed = node.builder, self.gates(node), any(node.has(k) for k in self.norms)
         time, rows = _rows(node, x)
         bias = None if normed else _matrix(node, [self.bias[k] for k in gates])
@@ -136,7 +136,7 @@ class _Lstm:
         return h, c
 
     def _gate(self, node: TfliteNode, sums: dict[int, Value], k: int, seen: Value | None) -> Value:
-        """A gate's sum, with what it sees of the memory, normalised where the layer does that."""
+        """A gate's sum with its peephole, normalised where the layer is."""
         builder, total = node.builder, sums[k]
         if seen is not None and self.peepholes and node.has(self.peepholes[k]):
             total = builder.add("Add", total, builder.add("Mul", seen, _matrix(node, [self.peepholes[k]])))
@@ -195,7 +195,7 @@ def lstm(node: TfliteNode) -> Outputs:
 
 
 def _basic_lstm(node: TfliteNode) -> Outputs:
-    """Gates input, new, forget, output.  Gives the output, the memory, and two buffers that nobody reads."""
+    """Gates input, new, forget, output.  Gives the output, the memory, and two buffers that no operator reads."""
     builder = node.builder
     joined = builder.add("Concat", node.input(0), node.input(1), axis=-1)
     sums = builder.matmul(joined, node.input(2), node.optional(3), transposed=True)
@@ -240,7 +240,7 @@ def bidirectional_rnn(node: TfliteNode) -> Outputs:
 
 
 def svdf(node: TfliteNode) -> Outputs:
-    """Features of the input, remembered for as many steps as the filters over time are long."""
+    """Features of the input, kept for as many steps as the filters over time are long."""
     builder, features, filters = node.builder, _real(node, 1), _real(node, 2)
     count, memory = filters.shape
     if node.integer("rank") < 1 or count % node.integer("rank"):

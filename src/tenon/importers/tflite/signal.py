@@ -1,7 +1,7 @@
-"""TensorFlow Lite Micro's signal operators: from samples of sound to the features that a network of speech reads.
+"""TensorFlow Lite Micro's signal operators: from audio samples to the features that a speech network reads.
 
 All of them count in integers, and so does what stands here: every number is the one that TFLM's kernels give.
-Source of their meaning: TFLM's directory signal/src, the kernels' options signal/micro/kernels.
+Source: TFLM's directory signal/src, the kernels' options signal/micro/kernels.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def operand(node: TfliteNode, k: int, dtype: DType) -> Integers:
 
 
 class State:
-    """What an operator remembers from one run to the next: an input of the network, zeros at first, and an output."""
+    """The state of an operator between runs: an input of the network, zeros at first, and an output."""
 
     def __init__(self, node: TfliteNode, name: str, dtype: DType, dims: Sequence[int]) -> None:
         self._layer, self._name, number = node, name, 2
-        while self._name in node.builder:  # an operator before this one remembers the same
+        while self._name in node.builder:  # an earlier operator has the same state
             self._name, number = f"{name}_{number}", number + 1
         self.before = Integers(node.builder, node.builder.input(self._name, TensorType(dtype, tuple(dims))))
 
@@ -125,7 +125,7 @@ def _integers(node: TfliteNode, x: Value) -> Value:
 
 
 def _energy(node: TfliteNode) -> Outputs:
-    """Squared magnitudes from one index to another; TFLM leaves the others as they are, here they are 0."""
+    """Squared magnitudes from one index to another; the others are 0 (TFLM leaves them undefined)."""
     start, end = options(node, "start_index", "end_index")
     x = operand(node, 0, DType.I16).to(DType.I32).reshape(-1, 2)
     if not 0 <= start < end <= x.dims[0]:
@@ -139,8 +139,8 @@ def _energy(node: TfliteNode) -> Outputs:
 def _filter_bank(node: TfliteNode) -> Outputs:
     """Energies summed into channels that overlap.
 
-    Each stretch of frequencies fades the channel before it out (unweights) and the one after it in (weights); the
-    first stretch has no channel before it.
+    Each band of frequencies adds to the channel before it (unweights) and to the one after it (weights); the
+    first band has no channel before it.
     """
     (channels,) = options(node, "num_channels")
     x = operand(node, 0, DType.U32).to(DType.I64)
@@ -160,14 +160,14 @@ def _filter_bank(node: TfliteNode) -> Outputs:
 
 
 def _weighted(x: Integers, rows: Sequence[Sequence[tuple[int, int]]]) -> Integers:
-    """Sums of elements by their numbers, times weights; shorter rows are filled with elements that weigh nothing."""
+    """Sums of elements by their numbers, times weights; shorter rows are filled with elements of weight 0."""
     widest = max(1, *map(len, rows))
     table = np.array([[*row, *[(0, 0)] * (widest - len(row))] for row in rows], np.int64).reshape(-1, widest, 2)
     return (x.take(table[:, :, 0]) * table[:, :, 1]).sum(1)
 
 
 def _square_root(node: TfliteNode) -> Outputs:
-    """The nearest integer to the root, limited to as many bits as half of the words that the number needs; moved down.
+    """The nearest integer to the root, limited to as many bits as half of its bits; moved down.
 
     One step of Newton's method from an estimate in f32 is the root rounded down, or one more.
     """
@@ -234,7 +234,7 @@ def _pcan(node: TfliteNode) -> Outputs:
 
 
 def _log(node: TfliteNode) -> Outputs:
-    """Logarithms by a table of how far log2(1 + t) lies above t, at 128 places with lines between."""
+    """Logarithms by a table of how far log2(1 + t) lies above t, at 128 points with linear interpolation."""
     (scale,) = options(node, "output_scale")
     x = (operand(node, 0, DType.U32) << _shift(node, "input_correction_bits")).to(DType.I64)
     table = x.like(np.array([round(65536 * (math.log2(1 + i / 128) - i / 128)) for i in range(129)]))

@@ -1,6 +1,6 @@
-"""TensorFlow Lite Micro's operators that keep pieces of a stream: delays, frames, stacks and sums that overlap.
+"""TensorFlow Lite Micro's operators that keep parts of a stream: delays, frames, stacks and sums that overlap.
 
-Source of their meaning: TFLM's directory signal/micro/kernels.
+Source: TFLM's directory signal/micro/kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenon.importers.tflite.signal import State, operand, options
 from tenon.ir.types import DType
 
 MAX_LENGTH = 1 << 20
-"""Numbers of one axis that are remembered."""
+"""Elements of one axis that are kept."""
 MAX_SAMPLES = 1 << 24
 """Numbers of all frames of one run."""
 MAX_FRAMES = 1 << 10
@@ -52,7 +52,7 @@ def _delay(node: TfliteNode) -> Outputs:
 def _framer(node: TfliteNode) -> Outputs:
     """Frames that overlap, and whether all of them hold samples only.
 
-    With ``prefill`` silence counts as samples.  Without it frames begin at a multiple of their distance, so where that
+    With ``prefill`` zeros count as samples.  Without it frames begin at a multiple of their distance, so where that
     does not divide their length they are as many samples late.
     """
     size, step, prefill = options(node, "frame_size", "frame_step", "prefill")
@@ -100,7 +100,7 @@ def _stacker(node: TfliteNode) -> Outputs:
 
 
 def _overlap_add(node: TfliteNode) -> Outputs:
-    """Frames added where they overlap; sums of integers end at the ends of 16 bits."""
+    """Frames added where they overlap; sums of integers saturate at 16 bits."""
     (step,) = options(node, "frame_step")
     builder, x = node.builder, node.stored(0)
     dtype, (*outer, count, size) = builder.type(x).dtype, builder.dims(x)
