@@ -62,7 +62,7 @@ def test_pooling_of_the_forks_rounds_down() -> None:
         same(one("Pooling", options, x), caffe_pool(x, "MAX", 3, 2, 0, ceil=False))
 
 
-def test_a_pooling_that_ends_outside_of_the_picture_is_refused() -> None:
+def test_a_pooling_that_ends_outside_of_the_image_is_refused() -> None:
     for method in ("MAX", "AVE"):
         options = f"pooling_param {{ pool: {method} kernel_size: 1 stride: 2 }}"
         same(one("Pooling", options, random(1, 2, 5, 7)), random(1, 2, 5, 7)[:, :, ::2, ::2])
@@ -460,7 +460,7 @@ def lstm(
     return states
 
 
-def test_lstm_begins_anew_where_it_is_told_to() -> None:
+def test_lstm_restarts_at_sequence_markers() -> None:
     steps, streams, width, size = 5, 2, 3, 4
     x, goes_on = random(steps, streams, width), np.ones((steps, streams), np.float32)
     goes_on[0] = goes_on[3, 1] = 0

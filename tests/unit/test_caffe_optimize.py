@@ -229,7 +229,7 @@ def test_where_to_write(tmp_path: Path) -> None:
     for out, expected in names.items():
         files, _ = rewrite(tmp_path / "net.prototxt", tmp_path / out)
         assert [str(f.relative_to(tmp_path)) for f in files] == expected
-    with pytest.raises(InputError, match="say where to write"):
+    with pytest.raises(InputError, match="give the place to write"):
         rewrite(tmp_path / "net.prototxt", None)
     with pytest.raises(InputError, match="only a Caffe net can become a Caffe net"):
         rewrite(tmp_path / "a.onnx", tmp_path / "b.prototxt")
@@ -245,7 +245,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run_main(main, ["optimize", *arguments, "-o", str(tmp_path / "out"), "--json"]) == 0
     assert [Path(p).name for p in json.loads(capsys.readouterr().out)["files"]] == ["net.prototxt", "net.caffemodel"]
     assert run_main(main, ["optimize", *arguments]) == 2
-    assert "say where to write" in capsys.readouterr().err
+    assert "give the place to write" in capsys.readouterr().err
     assert run_main(main, ["inspect", str(tmp_path / "net.prototxt")]) == 0
     assert "multiply-accumulates" in capsys.readouterr().out
     assert run_main(main, ["compile", str(tmp_path / "net.prototxt"), "-o", str(tmp_path / "bundle")]) == 2

@@ -372,7 +372,7 @@ def test_what_is_refused(case: Case, message: str) -> None:
 
 # --------------------------------------------------------------------------------------------------- QONNX
 def nearest(x: Array, away: bool) -> Array:
-    """To the nearest integer, halves away from zero or towards it."""
+    """To the nearest integer, ties away from zero or towards it."""
     low = np.floor(np.abs(x))
     half = np.abs(x) - low
     return np.asarray(np.sign(x) * (low + ((half > 0.5) | ((half == 0.5) & away))))

@@ -86,7 +86,7 @@ def test_constants_that_take_minutes_to_multiply() -> None:
     assert "takes too long to compute" in refusal(onnx_model(nodes, {}, ["y"], weights).SerializeToString())
 
 
-def test_only_the_first_problem_of_a_layer_is_told() -> None:
+def test_only_the_first_problem_of_a_layer_is_reported() -> None:
     """And not that what follows in the layer lacks a shape."""
     made = Model()
     pads = made.constant("p", np.array([[0, 0], [0, 2**31 - 1]], np.int32))
@@ -100,13 +100,13 @@ def test_a_name_that_is_not_text() -> None:
     assert "a name in it is not text" in refusal(data.replace(b"made", b"ma\x82e"))
 
 
-def test_a_deformable_convolution_of_millions_of_places() -> None:
+def test_a_deformable_convolution_of_millions_of_positions() -> None:
     node = onnx_node("DeformConv", ["x", "w", "o"], ["y"], kernel_shape=[1, 1], pads=[0, 10**8, 0, 10**8])
     made = onnx_model([node], {"x": [1, 1, 3, 3], "o": [1, 2, 3, 3]}, ["y"], {"w": np.ones((1, 1, 1, 1), np.float32)})
-    assert "offsets [1, 2, 3, 3] do not fit 600000009 places of 1 taps" in refusal(made.SerializeToString())
+    assert "offsets [1, 2, 3, 3] do not fit 600000009 positions of 1 taps" in refusal(made.SerializeToString())
 
 
-def test_what_code_trips_over_is_told_without_code() -> None:
+def test_unexpected_errors_are_reported_without_code() -> None:
     crop = mxnet_symbol(("null", "data", {}, ()), ("Crop", "y", {}, (0,)))
     told = refusal(crop, shapes={"data": (1, 2, 3, 3)})
     assert "y (Crop): its parameters or inputs are invalid" in told
@@ -191,6 +191,6 @@ def test_an_axis_cut_into_a_million_parts() -> None:
         importers.load(cut, {"data": (1 << 20,)})
 
 
-def test_a_program_of_paddle_that_is_not_text_is_refused_in_few_words() -> None:
+def test_a_paddle_program_that_is_not_text_gives_a_short_message() -> None:
     data = b'{"base_code": {"magic": "pir", "version": 4}, "program": "' + b"x" * 5000 + b'\xff"}'
     assert len(refusal(data)) < 200

@@ -129,7 +129,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("file", "more"), FILES)
-def test_networks_without_decoding_say_so_and_work_when_told(file: str, more: tuple[str, ...], faces: Path) -> None:
+def test_networks_without_decoding_report_it_and_accept_options(file: str, more: tuple[str, ...], faces: Path) -> None:
     path = shared(f"models/{file}")
     done = command("run", path, faces, *SCALED, *more)
     assert done.returncode == 0
@@ -144,7 +144,7 @@ def test_networks_without_decoding_say_so_and_work_when_told(file: str, more: tu
     assert "5 found" in told
 
 
-def test_a_bundle_remembers_and_is_not_told_again(faces: Path, tmp_path: Path) -> None:
+def test_a_bundle_keeps_its_description(faces: Path, tmp_path: Path) -> None:
     path = shared("models/caffe/RFB-320/RFB-320.prototxt")
     succeeds("compile", path, "-o", "out", *SCALED[:4], "--head", RFB, cwd=tmp_path)
     assert "5 found" in succeeds("run", "out", faces, "--threshold", "0.7", cwd=tmp_path)
@@ -174,7 +174,7 @@ def test_the_example_finds_faces_with_every_export(file: str, faces: Path, tmp_p
         (("good.onnx", "raw.onnx"), "raw.onnx"), (("good.onnx", "photo.png", "--out", "photo.none"), "photo.none"),
     ],
 )  # fmt: skip
-def test_the_example_ends_in_a_message(arguments: tuple[str | Path, ...], words: str, tmp_path: Path) -> None:
+def test_the_example_gives_a_message(arguments: tuple[str | Path, ...], words: str, tmp_path: Path) -> None:
     (tmp_path / "raw.onnx").write_bytes(raw()[0])
     rng = np.random.default_rng(0)
     numbers = {"w": rng.normal(size=(4420, 3)).astype(np.float32)}

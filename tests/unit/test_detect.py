@@ -1,4 +1,4 @@
-"""How outputs of detectors are told and read: every kind of head, placed on an image."""
+"""How outputs of detectors are recognised and read: every kind of head, scaled to an image."""
 
 from __future__ import annotations
 

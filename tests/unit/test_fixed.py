@@ -229,7 +229,7 @@ def test_every_command_that_takes_a_model_takes_values() -> None:
         assert ("value" in options) == ("model" in options or "models" in options), command.name
 
 
-def test_words_of_the_command_line(tmp_path: Path) -> None:
+def test_values_on_the_command_line(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(4))
     output = parse_values(["sr=16000", "f=-0.5", "t=True", "x=1,2,3", "one=7,", f"a={tmp_path / 'a.npy'}", "n=1e3"])
     np.testing.assert_array_equal(output.pop("a"), np.arange(4))

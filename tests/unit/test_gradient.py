@@ -126,7 +126,7 @@ def test_second_derivative_and_none() -> None:
     assert {name: a.tolist() for name, a in outputs.items()} == {"once": [12], "twice": [12], "no": [0]}
 
 
-def test_what_has_no_rule_is_said() -> None:
+def test_operators_without_a_derivative_are_reported() -> None:
     x = {"x": numbers(2, 3)}
     wanted = node("Gradient", ["x"], ["g"], domain=DOMAIN, xs=["x"], y="y")
     with pytest.raises(UnsupportedError, match=r"the derivatives of CumSum are not known.*those of Abs, Add"):

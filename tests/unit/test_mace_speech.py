@@ -163,7 +163,7 @@ def test_grouped_deconvolution(group: int) -> None:
 
 
 def test_prior_boxes() -> None:
-    """On a map of 4 x 6 over an image of 8 x 12 pixels: two boxes at each place."""
+    """On a map of 4 x 6 over an image of 8 x 12 pixels: two boxes at each position."""
     picture = np.zeros((1, 8, 12, 3), np.float32)
     options: MaceOptions = {
         "min_size": [4.0], "max_size": [9.0], "aspect_ratio": [1.0], "variance": [0.1, 0.1, 0.2, 0.2], "clip": 0,
@@ -190,7 +190,7 @@ def test_detection_output_is_ordered_by_score() -> None:
 
 
 def test_proposals() -> None:
-    """One anchor of 16 pixels at each of two places; the second is surer."""
+    """One anchor of 16 pixels at each of two positions; the second has the higher score."""
     scores = np.array([0, 0.2, 0, 0.9], np.float32).reshape(1, 1, 2, 2)
     deltas, info = np.zeros((1, 1, 2, 4), np.float32), np.array([[40, 60, 1]], np.float32)
     options: MaceOptions = {
@@ -201,7 +201,7 @@ def test_proposals() -> None:
     np.testing.assert_allclose(output, [[0, 16, 0, 31, 15], [0, 0, 0, 15, 15], [0] * 5], atol=1)
 
 
-def test_position_sensitive_align_of_a_constant_picture() -> None:
+def test_position_sensitive_align_of_a_constant_image() -> None:
     flat = np.ones((1, 6, 6, 4), np.float32) * np.arange(4, dtype=np.float32)
     options: MaceOptions = {"spatial_scale": 1.0, "output_dim": 1, "group_size": 2}
     output = run("PSROIAlign", options, np.array([[0, 1, 1, 4, 4]], np.float32), x=flat)

@@ -1,4 +1,4 @@
-"""What is said of files that are not read, and of what is wrong at many layers at once."""
+"""Messages about files that are not read, and about problems of many layers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_formats_that_are_known_and_not_read(name: str, tmp_path: Path) -> None:
 def test_what_tenon_reads_is_not_foreign() -> None:
     endings = {ending for one in FORMATS for ending in one.endings}
     mains = {pattern.lstrip("*") for one in importers.FORMATS.values() for pattern in one.main}
-    assert endings & mains == {".mge"}  # a dump is told by its content; a checkpoint is what is left
+    assert endings & mains == {".mge"}  # a dump is recognised by its content, otherwise it is a checkpoint
 
 
 def test_folders_of_other_formats(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def with_external_data(folder: Path, count: int = 46) -> Path:
 def test_a_missing_file_of_data_is_one_problem(tmp_path: Path) -> None:
     path = with_external_data(tmp_path)
     importers.load(path)
-    for damage, what in ((None, "is missing"), (b"", "would end behind the 0 bytes of 'm.data'")):
+    for damage, what in ((None, "is missing"), (b"", "would end after the 0 bytes of 'm.data'")):
         (tmp_path / "m.data").unlink() if damage is None else (tmp_path / "m.data").write_bytes(damage)
         with pytest.raises(UnsupportedError) as error:
             importers.load(path)

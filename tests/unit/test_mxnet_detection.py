@@ -33,7 +33,7 @@ def random(*dims: int) -> Array:
     return RNG.normal(size=dims).astype(np.float32)
 
 
-def test_boxes_to_begin_with() -> None:
+def test_prior_boxes() -> None:
     output = run(
         "_contrib_MultiBoxPrior", {"sizes": "(0.2, 0.3)", "ratios": "[1, 4]", "clip": "True"}, x=random(1, 5, 2, 4)
     )
@@ -65,7 +65,7 @@ def expected_rows(probabilities: Array, moves: Array, anchors: Array, least: flo
     return kept
 
 
-def test_the_end_of_ssd() -> None:
+def test_multibox_detection() -> None:
     count = 30
     low = RNG.uniform(0.1, 0.5, (count, 2))
     anchors = np.concatenate([low, low + RNG.uniform(0.2, 0.4, (count, 2))], 1).astype(np.float32)

@@ -48,7 +48,7 @@ def test_caffe2_pair(tmp_path: Path) -> None:
         importers.load(tmp_path)
 
 
-def test_caffe2_placeholders_say_no_shape() -> None:
+def test_caffe2_placeholders_give_no_shape() -> None:
     """An init net that fills the input too, with one number."""
     for data in (np.zeros(1, np.float32), np.zeros((1, 9, 9, 9), np.float32)):
         init = caffe2_net([caffe2_fill("x", data), caffe2_fill("w", W), caffe2_fill("b", B)])

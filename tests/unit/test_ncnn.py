@@ -68,7 +68,7 @@ def test_weights_by_table() -> None:
 
 
 def test_binary_param() -> None:
-    """The same network without names: layers by number, options as bare words."""
+    """The same network without names: layers by number, options as 32-bit words."""
 
     def words(*values: int | float) -> bytes:
         return b"".join(struct.pack("<f" if isinstance(v, float) else "<i", v) for v in values)

@@ -101,7 +101,7 @@ SSD = (
 
 
 def test_prior_boxes() -> None:
-    """A map of 3 x 2 places on an image of 60 x 40: squares of 12 and sqrt(12 * 20), then 2:1 and 1:2."""
+    """A map of 3 x 2 positions on an image of 60 x 40: squares of 12 and sqrt(12 * 20), then 2:1 and 1:2."""
     output = run(ncnn_net(*SSD, shape="0=3 1=2 2=1"))
     boxes = output[0, 0].reshape(2, 3, 4, 4)
     root = np.sqrt([1, 12 * 20 / 144, 2, 0.5])
@@ -123,7 +123,7 @@ def test_boxes_as_mxnet_has_them() -> None:
     np.testing.assert_allclose(first, np.hstack([middle - sizes / 2, middle + sizes / 2]), rtol=1e-5)
 
 
-def test_ssd_ends_in_rows() -> None:
+def test_ssd_detection_output() -> None:
     """One prior fits class 2 and one class 1, by locations of zero; the rest is background."""
     net = ncnn_net(
         *SSD,

@@ -1,4 +1,4 @@
-"""ncnn's layers of attention, matrices, places and volumes, against definitions in NumPy."""
+"""ncnn's layers of attention, matrices, data movement and volumes, against definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_attention_goes_on_from_what_was() -> None:
     np.testing.assert_allclose(values, v.swapaxes(1, 2), atol=1e-5)
 
 
-def test_places_that_move() -> None:
+def test_deformable_convolution() -> None:
     """Offsets that are whole numbers pick other pixels; factors weigh them."""
     w, weights = rand(2, 4, 1, 1), b""
     weights = stored(w)

@@ -1,4 +1,4 @@
-"""ONNX files to graphs: what is read, what is refused, and how it is said."""
+"""ONNX files to graphs: what is read, what is refused, and the messages."""
 
 from __future__ import annotations
 
@@ -228,10 +228,10 @@ def test_nodes_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_nodes_that_wait_for_themselves(length: int) -> None:
+def test_nodes_in_a_cycle(length: int) -> None:
     nodes = [node("Add", ["x", f"t{(i + 1) % length}"], [f"t{i}"]) for i in range(length)]
     made = model([node("Neg", ["t0"], ["y"]), *nodes], {"x": (3,)}, ["y"])
-    with pytest.raises(FormatError, match=r"wait for what they make themselves: .*the_t0 \(Add\)"):
+    with pytest.raises(FormatError, match=r"nodes in a cycle: .*the_t0 \(Add\)"):
         load(made)
 
 
@@ -392,7 +392,7 @@ def test_external_data(tmp_path: Path) -> None:
         ({"location": "folder/secret"}, "a link out of the model's folder"),
         ({"location": "absent.bin"}, "'absent.bin' that holds its data is missing"),
         ({"location": "x" * 5000}, "cannot be read"),
-        ({"offset": "17"}, "would end behind the 32 bytes of 'w.bin'"),
+        ({"offset": "17"}, "would end after the 32 bytes of 'w.bin'"),
         ({"offset": "-1"}, "offset '-1' is not a size"),
         ({"offset": "9" * 30}, "is not a size"),
         ({"length": "15"}, "names 15 bytes"),

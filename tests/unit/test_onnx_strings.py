@@ -1,4 +1,4 @@
-"""ONNX's operators on strings, spelled out on bytes: held against Python's own strings."""
+"""ONNX's operators on strings, decomposed into operators on bytes: compared with Python's strings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def graph_of(data: bytes, inputs: Mapping[str, Array], width: int = WIDTH) -> Gr
 def run(
     type: str, inputs: Mapping[str, Array], outputs: Sequence[str] = ("y",), width: int = WIDTH, **given: Any
 ) -> list[Array]:
-    """The outputs of one node, computed by the references of the operators that it is spelled out in."""
+    """The outputs of one node, computed by the references of the operators that it is decomposed into."""
     graph = graph_of(model(type, inputs, outputs, **given), inputs, width)
     fed = {name: encoded(a, width) if a.dtype == object else a for name, a in inputs.items()}
     actual = evaluate(graph, fed)
@@ -216,7 +216,7 @@ def test_joining_and_choosing() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- at the boundary
-def test_what_cannot_be_done_is_said() -> None:
+def test_unsupported_string_operators_are_reported() -> None:
     x = {"x": strings("a")}
     with pytest.raises(UnsupportedError, match=r"no Relu of strings.*StringConcat"):
         run("Relu", x)

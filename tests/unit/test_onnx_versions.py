@@ -116,7 +116,7 @@ def test_every_change_of_a_default_was_looked_at(kind: str, known: dict[str, set
     assert sorted(listed) == sorted(change for change, how in changes() if how == kind)
 
 
-def test_required_attributes_that_had_a_default_in_words() -> None:
+def test_required_attributes_with_a_documented_default() -> None:
     """Concat-1: the default of its axis stands in the description only."""
     schema = onnx.defs.get_schema("Concat", 3, "")
     assert default(schema.attributes["axis"]) is None

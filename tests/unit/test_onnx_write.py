@@ -63,7 +63,7 @@ def graph_of(op: Operator, *dims: int) -> Graph:
     return graph
 
 
-def test_operators_of_our_own_are_spelled_out() -> None:
+def test_own_operators_are_decomposed() -> None:
     assert [n.op_type for n in check(graph_of(ChannelShuffle(3), 2, 6, 4, 5)).graph.node] == [
         "Reshape",
         "Transpose",

@@ -192,8 +192,8 @@ def test_quantised_and_back() -> None:
 
 def test_sorting() -> None:
     np.testing.assert_array_equal(run("top_k_v2", {"X": X}, k=2, axis=1), np.sort(X, 1)[:, :1:-1])
-    places = run("argsort", {"X": X}, "Indices", axis=2, descending=0)
-    np.testing.assert_array_equal(places, np.argsort(X, 2, kind="stable"))
+    indices = run("argsort", {"X": X}, "Indices", axis=2, descending=0)
+    np.testing.assert_array_equal(indices, np.argsort(X, 2, kind="stable"))
 
 
 def test_sampling() -> None:
@@ -219,11 +219,11 @@ def test_deformable_convolution() -> None:
 def test_maxima_undone() -> None:
     x = X[..., :4]
     options: dict[str, Option] = {"ksize": [2, 2], "strides": [2, 2], "paddings": [0, 0]}
-    values, places = (run("max_pool2d_with_index", {"X": x}, slot, **options) for slot in ("Out", "Mask"))
+    values, indices = (run("max_pool2d_with_index", {"X": x}, slot, **options) for slot in ("Out", "Mask"))
     np.testing.assert_array_equal(
-        np.take_along_axis(x.reshape(2, 4, -1), places.reshape(2, 4, -1).astype(int), 2), values.reshape(2, 4, -1)
+        np.take_along_axis(x.reshape(2, 4, -1), indices.reshape(2, 4, -1).astype(int), 2), values.reshape(2, 4, -1)
     )
-    back = run("unpool", {"X": values, "Indices": places}, unpooling_type="max", **options)
+    back = run("unpool", {"X": values, "Indices": indices}, unpooling_type="max", **options)
     np.testing.assert_array_equal(back, np.where(values.repeat(2, 2).repeat(2, 3) == x, x, 0))
 
 
@@ -271,7 +271,7 @@ def overlap(a: Array, b: Array) -> float:
 
 
 @pytest.mark.parametrize("gaussian", [0, 1])
-def test_scores_fade_with_what_covers_them(gaussian: int) -> None:
+def test_matrix_nms(gaussian: int) -> None:
     corners = RNG.uniform(0, 6, (7, 2)).astype(np.float32)
     boxes = np.concatenate([corners, corners + RNG.uniform(1, 6, (7, 2))], 1).astype(np.float32)
     scores = RNG.uniform(0, 1, (3, 7)).astype(np.float32)

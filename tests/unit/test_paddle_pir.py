@@ -98,7 +98,7 @@ def test_infinite_attributes() -> None:
     np.testing.assert_array_equal(output, np.abs(X).max(1))
 
 
-def test_what_is_returned_twice_or_as_it_came() -> None:
+def test_values_returned_twice_or_unchanged() -> None:
     outputs = run(pir_operator("1.relu", (1,), (9,)), results=(9, 1, 9))
     assert len(outputs) == 3
     for ours, expected in zip(outputs.values(), (np.maximum(X, 0), X, np.maximum(X, 0)), strict=True):

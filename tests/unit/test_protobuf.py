@@ -150,7 +150,7 @@ def test_nesting_and_size_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FormatError, match="nested more than 64 deep"):
         parse(KINDS, "All", "m {" * 200, "here")
     monkeypatch.setattr(protobuf, "MAX_PIECES", 1000)
-    with pytest.raises(FormatError, match="more than 1000 pieces"):
+    with pytest.raises(FormatError, match="more than 1000 fields"):
         KINDS.parse("All", b"\x72\0" * 1001, "here")
 
 

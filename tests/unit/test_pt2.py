@@ -126,7 +126,7 @@ def test_reading_what_is_stale() -> None:
 
 
 def _rezipped(data: bytes, old: bytes, new: bytes) -> bytes:
-    """The archive with other words in its description."""
+    """The archive with changed text in its description."""
     source, out = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name in source.namelist():

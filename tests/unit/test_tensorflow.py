@@ -252,10 +252,10 @@ def test_a_cascade_whose_loop_runs_at_run_time_is_refused_by_the_loops_name() ->
 
 def test_a_cascade_of_known_length_is_computed() -> None:
     graph = importers.load(cascade(const("n", 2, "i32")), outputs=["y"])
-    np.testing.assert_array_equal(run(graph, [1, 2])[0], [4, 8])  # doubled twice, turned round three times and once
+    np.testing.assert_array_equal(run(graph, [1, 2])[0], [4, 8])  # doubled twice, negated three times and once
 
 
-def test_what_a_loop_cannot_do_is_said_once_and_not_for_every_step() -> None:
+def test_a_problem_in_a_loop_is_reported_once() -> None:
     with pytest.raises(UnsupportedError, match="other \\(Mine\\): this operator is not supported") as error:
         importers.load(cascade(const("n", 2, "i32"), "Mine"), outputs=["y"])
     assert len(error.value.problems) == 1
@@ -289,7 +289,7 @@ def test_saved_model_with_variables(tmp_path: Path) -> None:
 
 
 def test_variables_whose_names_in_the_program_are_alike(tmp_path: Path) -> None:
-    """The handles are told apart by the function that restores them."""
+    """Handles are matched by the function that restores them."""
     restore = Function(
         "restore", ["file", "first", "second"], {},
         strings("names", b"one", b"two"),

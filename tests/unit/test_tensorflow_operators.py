@@ -113,11 +113,11 @@ def test_tests_of_numbers() -> None:
         np.testing.assert_array_equal(run(op, x), np.array(expected, bool))
 
 
-def test_maxima_with_their_places() -> None:
-    y, places = every("MaxPoolWithArgmax", P, outputs=2, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
-    np.testing.assert_array_equal(P.reshape(-1)[places], y)
+def test_max_pool_with_argmax() -> None:
+    y, indices = every("MaxPoolWithArgmax", P, outputs=2, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
+    np.testing.assert_array_equal(P.reshape(-1)[indices], y)
     np.testing.assert_array_equal(y[0, 2, 1], P[0, 4:6, 2:4].max((0, 1)))
-    assert y.shape == places.shape == (1, 3, 3, 4)
+    assert y.shape == indices.shape == (1, 3, 3, 4)
 
 
 def test_dilation() -> None:
@@ -129,7 +129,7 @@ def test_dilation() -> None:
     np.testing.assert_allclose(padded[:, 5], P[:, 5] + w[0], atol=1e-6)
 
 
-def test_crops_outside_of_the_picture() -> None:
+def test_crops_outside_of_the_image() -> None:
     box = np.array([[-0.1, 0, 1, 1.25]], np.float32)  # rows -0.5 .. 5, columns 0 .. 5
     output = run("CropAndResize", P, box, ints(0), ints(2, 6), extrapolation_value=3.0)
     np.testing.assert_allclose(output[0, 0], np.full((6, 4), 3.0))

@@ -228,7 +228,7 @@ def test_cutting() -> None:
         importers.load(data, outputs=["nothing"])
 
 
-def test_names_that_the_file_repeats_are_told_apart() -> None:
+def test_repeated_names_are_made_unique() -> None:
     model = Model()
     x, y, z = model.tensor("t", (2,)), model.tensor("t", (2,)), model.tensor("t", (2,))
     model.add("NEG", [x], [y])

@@ -100,9 +100,9 @@ def test_integers() -> None:
     np.testing.assert_array_equal(single("EMBEDDING_LOOKUP", [ids, F], (2, 2))[0], F[[3, 0]])
 
 
-def test_places_as_the_input() -> None:
-    places = ints([1], [3], [1])
-    (output,) = single("SCATTER_ND", [places, F[:3], ints(4, 2)], (4, 2))
+def test_indices_as_the_input() -> None:
+    indices = ints([1], [3], [1])
+    (output,) = single("SCATTER_ND", [indices, F[:3], ints(4, 2)], (4, 2))
     np.testing.assert_allclose(output, [[0, 0], F[0] + F[2], [0, 0], F[1]], atol=1e-6)
     dense = np.full((3, 4), -1, np.float32)
     dense[0, 1], dense[2, 3] = 7, 8
@@ -205,7 +205,7 @@ def test_sequence_lstm(kind: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_lstm_of_both_ways(merged: bool) -> None:
+def test_bidirectional_lstm(merged: bool) -> None:
     ahead, back = (Lstm(np.random.default_rng(i)) for i in range(2))
     operands = [S.swapaxes(0, 1), *ahead.operands(), *back.operands(), *[None] * 13]
     shapes = [(B, T, 2 * H)] if merged else [(B, T, H)] * 2

@@ -186,7 +186,7 @@ def test_streams(name: str) -> None:
         check(stream, graph, engine.run)
 
 
-def test_states_are_told_apart() -> None:
+def test_states_have_distinct_names() -> None:
     model = Model()
     x, y, z = (model.tensor(name, (2, 4), "i16") for name in "xyz")
     model.add("SignalDelay", [x], [y], delay_length=1)

@@ -115,8 +115,8 @@ def corner_on_corner(x: Array) -> Array:
     """Twice as high and wide, the corners where they were."""
     for axis in (2, 3):
         n = x.shape[axis]
-        places = np.linspace(0, n - 1, 2 * n)
-        x = np.apply_along_axis(lambda line, p=places, n=n: np.interp(p, np.arange(n), line), axis, x)
+        indices = np.linspace(0, n - 1, 2 * n)
+        x = np.apply_along_axis(lambda line, p=indices, n=n: np.interp(p, np.arange(n), line), axis, x)
     return x
 
 
@@ -156,16 +156,16 @@ def test_embedding() -> None:
 
 def test_top_k() -> None:
     graph = importers.load(tmfile(44, [2, 1], shape=X.shape, outputs=2))
-    values, places = evaluate(graph, {"data": X}).values()
+    values, indices = evaluate(graph, {"data": X}).values()
     np.testing.assert_array_equal(values, np.sort(X, -1)[..., :-3:-1])
-    np.testing.assert_array_equal(places, np.argsort(X, -1)[..., :-3:-1])
+    np.testing.assert_array_equal(indices, np.argsort(X, -1)[..., :-3:-1])
 
 
 def test_scatter_and_sparse_to_dense() -> None:
-    places, values = np.array([[2], [0]], np.int32), np.array([[7], [8]], np.float32)
+    indices, values = np.array([[2], [0]], np.int32), np.array([[7], [8]], np.float32)
     expected = W.copy()
     expected[0, 2], expected[1, 0] = 7, 8
-    np.testing.assert_array_equal(run(93, [1], places, values, x=W[:2]), expected[:2])
+    np.testing.assert_array_equal(run(93, [1], indices, values, x=W[:2]), expected[:2])
     dense = run(82, [3, 4, -1], np.array([3, 4], np.int32), values[:, 0], x=np.array([[0, 1], [2, 3]], np.float32))
     expected = np.full((3, 4), -1)
     expected[0, 1], expected[2, 3] = 7, 8
@@ -222,7 +222,7 @@ def test_position_sensitive_pooling() -> None:
 
 
 def test_proposals() -> None:
-    """Two places, one anchor each, far apart: both stay, the surer one first."""
+    """Two positions, one anchor each, far apart: both stay, the higher score first."""
     scores = np.array([0, 0, 0.2, 0.9], np.float32).reshape(1, 2, 1, 2)
     deltas, info = np.zeros((1, 4, 1, 2), np.float32), np.array([[40, 60, 1]], np.float32)
     anchors = np.array([[0, 0, 9, 9]], np.float32)

@@ -62,17 +62,17 @@ class Odds(nn.Module):  # type: ignore[misc]
 
 
 class Parts(nn.Module):  # type: ignore[misc]
-    """Elements found, put, sorted and written to."""
+    """Elements gathered, scattered, sorted and written to."""
 
     def forward(self, x: Any) -> tuple[Any, ...]:
         y = x.clone()
         y[:, 1:3] = 7.0
         y[y < -0.5] = 0.0
         row = torch.arange(x.shape[1]).flip(0)
-        values, places = x.sort(-1, descending=True)
+        values, indices = x.sort(-1, descending=True)
         return (
-            y, x[:, row], x[:, row, row[:1]], values, places, x.roll(2, 1), x.topk(2)[0], x.median(1)[0], x.std(0),
-            x.gather(2, places), torch.zeros_like(x).scatter(2, places, values), x.unfold(2, 3, 2), x.tril(),
+            y, x[:, row], x[:, row, row[:1]], values, indices, x.roll(2, 1), x.topk(2)[0], x.median(1)[0], x.std(0),
+            x.gather(2, indices), torch.zeros_like(x).scatter(2, indices, values), x.unfold(2, 3, 2), x.tril(),
             torch.remainder(x, 0.7), x.fmod(0.7), torch.atan2(x, y), x.expm1(), x.abs().log1p(), x.max(1), x.cumsum(1),
         )  # fmt: skip
 
@@ -82,11 +82,11 @@ class Images(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> tuple[Any, ...]:
         f = nn.functional
-        y, places = f.max_pool2d(x, 2, return_indices=True)
+        y, indices = f.max_pool2d(x, 2, return_indices=True)
         turn = torch.tensor([[[0.8, -0.6, 0.1], [0.6, 0.8, -0.1]]])
         grid = f.affine_grid(turn, [1, 3, 5, 6], align_corners=False)
         return (
-            places, f.max_unpool2d(y, places, 2), f.grid_sample(x, grid, align_corners=False),
+            indices, f.max_unpool2d(y, indices, 2), f.grid_sample(x, grid, align_corners=False),
             f.adaptive_avg_pool2d(x, (3, 5)), f.interpolate(x, scale_factor=1.3, mode="bilinear"),
             f.interpolate(x, size=(3, 4), mode="bilinear", antialias=True), f.fold(f.unfold(x, 2), (8, 10), 2),
             f.pixel_unshuffle(x, 2), f.avg_pool2d(x, 3, 2, 1, count_include_pad=False),

@@ -144,7 +144,10 @@ class ChannelsLast(GraphBuilder):
         """TensorFlow's slicing; ``masks`` are the bit masks begin, end, ellipsis, new_axis and shrink_axis."""
         dims = self.dims(x)
         spare = len(dims) - sum(not _bit(masks["new_axis"], i) for i in range(len(begin)))
-        starts, ends, axes, steps = list[int](), list[int](), list[int](), list[int]()
+        starts = list[int]()
+        ends = list[int]()
+        axes = list[int]()
+        steps = list[int]()
         shape, axis = list[int](), 0
         for i, (b, e, s) in enumerate(zip(begin, end, strides, strict=True)):
             if _bit(masks["ellipsis"], i):

@@ -59,14 +59,7 @@ def combined(
     transposed = builder.add("Transpose", scores, perm=(0, 2, 1))
     limits = [builder.add("Reshape", limit, builder.ints(1)) for limit in (iou_threshold, score_threshold)]
     rows, count = builder.adds("NonMaxSuppression", 2, every, transposed, builder.ints(per_class), *limits)
-    kind, number = (
-        builder.add(
-            "Reshape",
-            builder.add("Slice", rows, builder.ints(i), builder.ints(i + 1), builder.ints(1)),
-            builder.ints(-1),
-        )
-        for i in (1, 2)
-    )
+    kind, number = _column(builder, rows, 1), _column(builder, rows, 2)
     index = builder.add("Add", builder.add("Mul", kind, _constant(builder, np.array(n))), number)
     flat = builder.add("Gather", builder.add("Reshape", transposed, builder.ints(-1)), index)
     real = builder.add("Less", _constant(builder, np.arange(per_class * classes)), count)
@@ -86,6 +79,12 @@ def combined(
     listed = [_padded(builder, builder.add("Unsqueeze", part, builder.ints(0)), total - kept) for part in parts]
     valid = builder.add("Cast", builder.add("Min", count, _constant(builder, np.array(total))), to="i32")
     return (*listed, builder.add("Reshape", valid, builder.ints(1)))
+
+
+def _column(builder: GraphBuilder, rows: Value, i: int) -> Value:
+    """Column ``i`` of a matrix as a vector."""
+    column = builder.add("Slice", rows, builder.ints(i), builder.ints(i + 1), builder.ints(1))
+    return builder.add("Reshape", column, builder.ints(-1))
 
 
 def _padded(builder: GraphBuilder, value: Value, more: int) -> Value:

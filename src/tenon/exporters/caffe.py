@@ -168,7 +168,9 @@ class _Rewriter:
     """Rewrites ``layers`` and ``blobs`` where they are."""
 
     def __init__(self, layers: list[Message], blobs: Blobs, log: list[str]) -> None:
-        self.layers, self.blobs, self.log = layers, blobs, log
+        self.layers = layers
+        self.blobs = blobs
+        self.log = log
 
     # ------------------------------------------------------------------------------------- who reads whom
     def readers(self, at: int, name: str) -> list[int]:

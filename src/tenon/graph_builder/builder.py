@@ -77,7 +77,9 @@ class GraphBuilder:
         self.file = file
         self.graph = Graph(name or file.stem, file.name)
         self.writer = Writer(self.graph, model_bytes or len(file.data))
-        self.shapes, self.cut_inputs, self.cut_outputs = dict(shapes), set(inputs or ()), list(outputs or ())
+        self.shapes = dict(shapes)
+        self.cut_inputs = set(inputs or ())
+        self.cut_outputs = list(outputs or ())
         self.scope: dict[str, Value] = {}
         self._layers: list[_Layer] = []
         self._here = _Layer(Origin(file.name))

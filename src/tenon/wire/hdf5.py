@@ -22,7 +22,13 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MAX_READS = 2_000_000
 """Reads of one file: far above any real model, and a bound on time."""
 _UNDEFINED = (1 << 64) - 1
-_DATASPACE, _LINK, _DATATYPE, _LAYOUT, _ATTRIBUTE, _CONTINUATION, _SYMBOLS = 1, 6, 3, 8, 12, 16, 17
+_DATASPACE = 1
+_LINK = 6
+_DATATYPE = 3
+_LAYOUT = 8
+_ATTRIBUTE = 12
+_CONTINUATION = 16
+_SYMBOLS = 17
 _FILTERS, _LINK_INFO = 11, 2
 
 
@@ -263,7 +269,9 @@ class Hdf5File:
 
     def type(self, at: int) -> _Type | None:
         """An element type; None for one that no array of numbers or text has."""
-        kind, bits, size = self.bytes.number(at, 1) & 15, self.bytes.number(at + 1, 3), self.bytes.number(at + 4, 4)
+        kind = self.bytes.number(at, 1) & 15
+        bits = self.bytes.number(at + 1, 3)
+        size = self.bytes.number(at + 4, 4)
         order = ">" if bits & 1 else "<"
         if kind == 0 and size in (1, 2, 4, 8):
             return _Type(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"))

@@ -223,7 +223,9 @@ def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
-        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        value = value | (byte & 127) << shift
+        shift = shift + 7
+        at = at + 1
         if byte < 128:
             return value & 0xFFFFFFFFFFFFFFFF, at
     raise DamagedError("a varint is not terminated")
@@ -305,7 +307,9 @@ def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
 
 class _MessageReader:
     def __init__(self, schema: Schema, where: str) -> None:
-        self.schema, self.where, self.left = schema, where, MAX_PIECES
+        self.schema = schema
+        self.where = where
+        self.left = MAX_PIECES
 
     def message(self, type: str, data: memoryview, depth: int, into: Message) -> Message:
         if depth > MAX_DEPTH:

@@ -311,7 +311,10 @@ def _max_unpool(node: OnnxNode) -> Results:
 
 def _tensor_scatter(node: OnnxNode) -> Results:
     """Rows of an update written into a cache, from each batch's own position on."""
-    cache, update, dims, new = node.input(0), node.input(1), node.dims_of(0), node.dims_of(1)
+    cache = node.input(0)
+    update = node.input(1)
+    dims = node.dims_of(0)
+    new = node.dims_of(1)
     axis = node.attributes.get("axis", -2) % len(dims)
     steps = np.arange(new[axis]).reshape(1, -1)
     start = node.input(2) if node.has(2) else node.int_constant("start", [0] * dims[0])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.decompositions.onnx.node import OnnxNode
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Value
+
+if TYPE_CHECKING:
+    from tenon.ops.window import Axis
 
 
 class Sampler:
@@ -132,6 +136,23 @@ def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) 
     return [(placed(s.of("Add", base, float(i - 1))), w) for i, w in enumerate(weights)]
 
 
+def _tap_neighbours(
+    s: Sampler, offsets: Value, axes: Sequence[Axis], kernel: Sequence[int], d: int
+) -> list[tuple[Value, Value]]:
+    """(position, weight) along axis ``d`` of both neighbours of every tap, moved by the offsets."""
+    node, axis = s.layer, axes[d]
+    start = np.arange(axis.out) * axis.stride - axis.before
+    tap = np.arange(axis.kernel) * axis.dilation
+    grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
+    grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
+    base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, math.prod(kernel), -1)
+    moved = node.add("Gather", offsets, node.constant(np.array(d, np.int64), "axis"), axis=3)
+    position = s.of("Add", moved, node.constant(base.astype(s.dtype), "base"))
+    low = s.of("Floor", position)
+    part = s.of("Sub", position, low)
+    return [(low, s.of("Sub", s.number(1.0), part)), (s.of("Add", low, 1.0), part)]
+
+
 def deform_conv(node: OnnxNode) -> Sequence[Value]:
     """Every tap reads a position moved by an offset: samples gathered, then one product with the weights."""
     from tenon.ops.window import Window
@@ -155,18 +176,7 @@ def deform_conv(node: OnnxNode) -> Sequence[Value]:
         wide = node.add("Expand", wide, node.int_constant("wide", [n, parts, channels // parts, taps, positions]))
         return node.add("Reshape", wide, rows)
 
-    sides = []
-    for d, a in enumerate(axes):
-        start = np.arange(a.out) * a.stride - a.before
-        tap = np.arange(a.kernel) * a.dilation
-        grid = tap.reshape([-1 if e == d else 1 for e in (0, 1)] + [1, 1])
-        grid = grid + start.reshape([1, 1] + [-1 if e == d else 1 for e in (0, 1)])
-        base = np.broadcast_to(grid, (*kernel, *(b.out for b in axes))).reshape(1, 1, taps, positions)
-        moved = node.add("Gather", offsets, node.constant(np.array(d, np.int64), "axis"), axis=3)
-        position = s.of("Add", moved, node.constant(base.astype(s.dtype), "base"))
-        low = s.of("Floor", position)
-        part = s.of("Sub", position, low)
-        sides.append([(low, s.of("Sub", s.number(1.0), part)), (s.of("Add", low, 1.0), part)])
+    sides = [_tap_neighbours(s, offsets, axes, kernel, d) for d in (0, 1)]
     total: Value | None = None
     for (y, wy), (x, wx) in product(*sides):
         inside = node.add("And", s.inside(y, sizes[0]), s.inside(x, sizes[1]))

@@ -123,4 +123,6 @@ class OnnxNode(NodeContext):
 
     def become(self, type: str, *inputs: Value | None, **attributes: Any) -> None:
         """Turn into another operator."""
-        self.type, self.inputs, self.attributes = type, list(inputs), attributes
+        self.type = type
+        self.inputs = list(inputs)
+        self.attributes = attributes

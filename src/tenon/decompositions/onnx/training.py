@@ -14,7 +14,9 @@ class _Step:
     """One step of one tensor: the learning rate, how many steps came before, and arithmetic."""
 
     def __init__(self, node: OnnxNode) -> None:
-        self.layer, self.rate, self.count = node, node.input(0), node.input(1)
+        self.layer = node
+        self.rate = node.input(0)
+        self.count = node.input(1)
 
     def attribute(self, name: str) -> float:
         return float(self.layer.attributes.get(name, 0.0))

@@ -32,7 +32,11 @@ MAX_STATES = 2000
 _MAX_PARTS = 50_000
 """States of the nondeterministic automaton: repetitions are copies."""
 
-_BEGIN, _WORD, _LINE, _OTHER, _END = "begin", "word", "line", "other", "end"
+_BEGIN = "begin"
+_WORD = "word"
+_LINE = "line"
+_OTHER = "other"
+_END = "end"
 """The context before or after a position: nothing, a byte of a word, an end of line, another byte, nothing."""
 
 

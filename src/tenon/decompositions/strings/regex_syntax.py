@@ -105,7 +105,9 @@ class _Parser:
     """A pattern and how far it is read; ``flags`` are those of i, m and s that are set."""
 
     def __init__(self, pattern: str) -> None:
-        self.pattern, self.at, self.depth = pattern, 0, 0
+        self.pattern = pattern
+        self.at = 0
+        self.depth = 0
         self.flags: frozenset[str] = frozenset()
 
     def error(self, what: str) -> PatternError:

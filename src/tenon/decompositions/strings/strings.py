@@ -200,7 +200,9 @@ def _key_index(node: OnnxNode, x: Value, keys: Array) -> Value:
 
 def _one_hot(node: OnnxNode, texts: set[int]) -> Results:
     """f32 of which category each element is; one of no category is all zeros."""
-    x, stop_strings, numbers = node.input(0), node.attributes.get("cats_strings"), node.attributes.get("cats_int64s")
+    x = node.input(0)
+    stop_strings = node.attributes.get("cats_strings")
+    numbers = node.attributes.get("cats_int64s")
     if texts and stop_strings:
         column = node.add("Unsqueeze", x, node.int_constant("categories", [-2]))
         same = same_text(node, column, node.constant(encoded(np.array(stop_strings, object)), "categories"))

@@ -23,7 +23,9 @@ def extents(layer: CaffeLayer, name: str, default: int) -> tuple[int, ...]:
 
 
 def window(layer: CaffeLayer) -> dict[str, Any]:
-    kernel, strides, pads = extents(layer, "kernel_size", 0), extents(layer, "stride", 1), extents(layer, "pad", 0)
+    kernel = extents(layer, "kernel_size", 0)
+    strides = extents(layer, "stride", 1)
+    pads = extents(layer, "pad", 0)
     if min((*kernel, *strides), default=0) < 1 or max((*kernel, *strides, *pads)) > 1 << 16:
         raise RefusedError(f"has the impossible kernel {list(kernel)}, stride {list(strides)} or pad {list(pads)}")
     return {"kernel_shape": kernel, "strides": strides, "pads": pads * 2}
@@ -31,7 +33,9 @@ def window(layer: CaffeLayer) -> dict[str, Any]:
 
 def convolution(layer: CaffeLayer) -> Value:
     """Convolution and Deconvolution, whose weights have inputs and outputs the other way around."""
-    p, dims, back = layer.p, layer.dims, layer.type.startswith("Deconvolution")
+    p = layer.p
+    dims = layer.dims
+    back = layer.type.startswith("Deconvolution")
     options, channels, output = window(layer), dims[1], p.num_output
     depthwise = "Depthwise" in layer.type and not p.has("group")
     group = channels if depthwise else p.group or 1

@@ -29,7 +29,9 @@ def slices(layer: CaffeLayer) -> Sequence[Value]:
 
 
 def flatten(layer: CaffeLayer) -> Value:
-    dims, first, last = layer.dims, layer.along(layer.p.axis), layer.along(layer.p.end_axis)
+    dims = layer.dims
+    first = layer.along(layer.p.axis)
+    last = layer.along(layer.p.end_axis)
     if first > last:
         raise RefusedError(f"flattens from axis {first} to axis {last}")
     return layer.reshape(layer.x, *dims[:first], math.prod(dims[first : last + 1]), *dims[last + 1 :])

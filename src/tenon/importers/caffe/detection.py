@@ -111,12 +111,12 @@ def _python_options(text: str) -> dict[str, object]:
 
 
 def _proposals(
-    layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, min_sizes: float
+    layer: CaffeLayer, boxes: Array, stride: int, before: int, after: int, threshold: float, min_size: float
 ) -> Value:
     if layer.dims[0] != 1:
         raise RefusedError(f"proposes for {layer.dims[0]} images at once; it can for one")
     options = {"feat_stride": stride, "pre_nms": before, "post_nms": after, "nms_threshold": threshold}
-    return layer.add("Proposal", layer.x, layer.input(1), layer.input(2), boxes, min_size=min_sizes, **options)
+    return layer.add("Proposal", layer.x, layer.input(1), layer.input(2), boxes, min_size=min_size, **options)
 
 
 def region(layer: CaffeLayer) -> Value:

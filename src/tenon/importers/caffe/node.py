@@ -30,7 +30,9 @@ class CaffeLayer(NodeContext):
         self, builder: GraphBuilder, message: Message, blobs: Mapping[str, list[Array]] | None, shared: dict[str, Array]
     ) -> None:
         super().__init__(builder)
-        self.message, self.blobs, self.shared = message, blobs, shared
+        self.message = message
+        self.blobs = blobs
+        self.shared = shared
         self.type: str = message.type
 
     def along(self, axis: int) -> int:

@@ -198,16 +198,16 @@ def roi_pool(node: Caffe2Node) -> Value:
 def roi_align(node: Caffe2Node) -> Value:
     """Regions [R, 5] with the number of their image first, or [R, 4] of the only one."""
     count, width = node.builder.dims(node.input(1))
-    image_size = node.value(np.zeros(count, np.int64))
+    image_indices = node.value(np.zeros(count, np.int64))
     if width == 5:
-        image_size = node.reshape(node.add("Cast", node.slice(node.input(1), [0], [1], [1]), to="i64"), count)
+        image_indices = node.reshape(node.add("Cast", node.slice(node.input(1), [0], [1], [1]), to="i64"), count)
     regions = node.slice(node.input(1), [width - 4], [width], [1])
     centre = "half_pixel" if node.integer("aligned") else "output_half_pixel"
     return node.add(
         "RoiAlign",
         node.x,
         regions,
-        image_size,
+        image_indices,
         output_height=node.integer("pooled_h", 1),
         output_width=node.integer("pooled_w", 1),
         spatial_scale=node.number("spatial_scale", 1.0),

@@ -85,7 +85,10 @@ class DarknetWeights:
 
     def __init__(self, data: bytes | None) -> None:
         self.given = data is not None
-        self.revision, self.transposed, self._floats, self._at = 0, False, np.zeros(0, np.float32), 0
+        self.revision = 0
+        self.transposed = False
+        self._floats = np.zeros(0, np.float32)
+        self._at = 0
         if data is not None:
             self._read(data)
 

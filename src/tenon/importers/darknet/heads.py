@@ -153,7 +153,9 @@ def _probabilities(layer: DarknetLayer, logits: Value) -> Value:
 def detection(layer: DarknetLayer) -> Detections:
     """YOLO v1: a vector of class probabilities of all cells, then objectness, then boxes."""
     section = layer.section
-    side, count, classes = section.integer("side", 7), section.integer("num", 1), section.integer("classes", 1)
+    side = section.integer("side", 7)
+    count = section.integer("num", 1)
+    classes = section.integer("classes", 1)
     grid, x = _Grid(count, 5, side, side), layer.flat()
     length = layer.builder.dims(x)[1]
     if min(side, count, classes) < 1 or length != grid.cells * (classes + count * 5):

@@ -165,7 +165,9 @@ def padding(section: Section, size: int) -> int:
 
 def convolutional(layer: DarknetLayer) -> Value:
     section = layer.section
-    filters, size, groups = section.integer("filters", 1), section.integer("size", 1), section.integer("groups", 1)
+    filters = section.integer("filters", 1)
+    size = section.integer("size", 1)
+    groups = section.integer("groups", 1)
     options = window(section, size, padding(section, size)) | {"group": max(1, groups)}
     strides = options["strides"]
     blur = section.integer("antialiasing") and strides != (1, 1)
@@ -223,7 +225,9 @@ def local(layer: DarknetLayer) -> Value:
     """A convolution with weights of its own at every position: its windows, one product each."""
     section, take = layer.section, layer.parameters.take
     channels, height, width = layer.planes()
-    filters, size, stride = section.integer("filters", 1), section.integer("size", 1), section.integer("stride", 1)
+    filters = section.integer("filters", 1)
+    size = section.integer("size", 1)
+    stride = section.integer("stride", 1)
     pad = section.integer("pad")
     if min(size, stride) < 1 or size**2 > 2**16:
         raise RefusedError(f"windows of size {size} and stride {stride} are impossible")
@@ -436,7 +440,9 @@ def softmax(layer: DarknetLayer) -> Value:
 
 def lrn(layer: DarknetLayer) -> Value:
     section, size = layer.section, layer.integer("size", 5)
-    alpha, beta, kappa = section.number("alpha", 1e-4), section.number("beta", 0.75), section.number("kappa", 1.0)
+    alpha = section.number("alpha", 1e-4)
+    beta = section.number("beta", 0.75)
+    kappa = section.number("kappa", 1.0)
     return layer.add("LRN", layer.x, size=size, alpha=alpha * size, beta=beta, bias=kappa)
 
 

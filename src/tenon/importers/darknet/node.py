@@ -40,7 +40,9 @@ class DarknetLayer(NodeContext):
     def __init__(self, network: DarknetNetwork, index: int) -> None:
         previous = network.names[index - 1] if index else "data"
         super().__init__(network.builder, [network.builder[previous]])
-        self.network, self.index, self.names = network, index, network.names
+        self.network = network
+        self.index = index
+        self.names = network.names
         self.section, self.parameters = network.sections[index], network.parameters
 
     def attribute(self, name: AttributeName) -> str | None:

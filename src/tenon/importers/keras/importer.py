@@ -25,7 +25,10 @@ class KerasImporter:
     """The import of one file."""
 
     def __init__(self, builder: ChannelsLast, version: int, functions: Mapping[str, LayerFunction]) -> None:
-        self.builder, self.file, self.version, self.functions = builder, builder.file, version, functions
+        self.builder = builder
+        self.file = builder.file
+        self.version = version
+        self.functions = functions
         self.names: dict[Value, str] = {}
         self.builder.remember()
 
@@ -170,7 +173,9 @@ class _ModelCaller:
     """Applying the layers of one model."""
 
     def __init__(self, importer: KerasImporter, layers: Sequence[_Entry], prefix: str, depth: int) -> None:
-        self.importer, self.builder, self.layers = importer, importer.builder, layers
+        self.importer = importer
+        self.builder = importer.builder
+        self.layers = layers
         self.prefix, self.depth = prefix, depth
         self.made: dict[tuple[str, int], list[Value]] = {}
 
@@ -321,7 +326,10 @@ class KerasLayer(NodeContext):
         inputs: Sequence[Value],
     ) -> None:
         super().__init__(importer.builder, list(inputs), config)
-        self.importer, self.kind, self.config, self.weights = importer, kind, config, weights
+        self.importer = importer
+        self.kind = kind
+        self.config = config
+        self.weights = weights
 
     def get(self, name: str, default: Any = None) -> Any:
         """A setting as it is; the default for None too."""

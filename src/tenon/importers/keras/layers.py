@@ -274,7 +274,10 @@ def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int 
 
 
 def _conv_transpose(layer: KerasLayer) -> Outputs:
-    builder, x, spatial, padding = layer.builder, _image(layer), layer.rank - 2, _padding(layer)
+    builder = layer.builder
+    x = _image(layer)
+    spatial = layer.rank - 2
+    padding = _padding(layer)
     (kernel,), bias = _biased(layer, "kernel")
     w = _channels_first(layer, _kernel(layer, kernel, "kernel"))
     strides, dilations = layer.per_axis("strides", spatial), layer.per_axis("dilation_rate", spatial)
@@ -471,8 +474,8 @@ def _ranged(layer: KerasLayer, y: Value, stem: str, quantizer: Any = None) -> Va
         return y
     config = quantizer.get("config", {}) if isinstance(quantizer, dict) else {}
     bits, narrow = int(config.get("num_bits", 8)), bool(config.get("narrow_range", False))
-    minimum, limit = min(0.0, float(low.item())), max(0.0, float(high.item()))
-    return layer.builder.fake_quant(y, minimum, limit, bits, narrow=narrow) if minimum < limit else y
+    lowest, highest = min(0.0, float(low.item())), max(0.0, float(high.item()))
+    return layer.builder.fake_quant(y, lowest, highest, bits, narrow=narrow) if lowest < highest else y
 
 
 def _quantize_layer(layer: KerasLayer) -> Outputs:

@@ -17,10 +17,10 @@ from tenon.ir.preprocessing import Heads
 
 def prior_box(node: MaceNode) -> Value:
     """[1, 2, 4 P], a constant: it follows from the shapes of the feature map and of the image."""
-    maps, image_size = node.dims, node.builder.dims(node.input(1))
-    if len(maps) != 4 or len(image_size) != 4:
-        raise RefusedError(f"it needs images, not {list(maps)} and {list(image_size)}")
-    (h, w), (high, wide) = maps[1:3], image_size[1:3]
+    maps, image_dims = node.dims, node.builder.dims(node.input(1))
+    if len(maps) != 4 or len(image_dims) != 4:
+        raise RefusedError(f"it needs images, not {list(maps)} and {list(image_dims)}")
+    (h, w), (high, wide) = maps[1:3], image_dims[1:3]
     down, across = node.number("step_h"), node.number("step_w")
     if down <= 1e-6 or across <= 1e-6:
         down, across = high / h, wide / w
@@ -34,11 +34,9 @@ def prior_box(node: MaceNode) -> Value:
 def detection_output(node: MaceNode) -> Value:
     """[1, 1, rows, 7], the best of all classes first; -1 past the last."""
     flat = [node.reshape(node.input(i), 1, -1) for i in (0, 1)]
-    count, classes, kept = (
-        math.prod(node.builder.dims(node.input(2))) // 8,
-        node.integer("num_classes", 1),
-        node.integer("keep_top_k"),
-    )
+    count = math.prod(node.builder.dims(node.input(2))) // 8
+    classes = node.integer("num_classes", 1)
+    kept = node.integer("keep_top_k")
     top = node.integer("nms_top_k", 100)
     rows = node.add(
         "DetectionOutput",

@@ -132,7 +132,9 @@ class _MaceModel:
     """The loop over the operators of all networks."""
 
     def __init__(self, builder: GraphBuilder, nets: Sequence[Message], data: bytes | None) -> None:
-        self.builder, self.nets, self.data = builder, nets, data
+        self.builder = builder
+        self.nets = nets
+        self.data = data
 
     def load(self) -> Graph:
         read = {name for part in self.nets for op in part.op for name in op.input}

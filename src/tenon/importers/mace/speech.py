@@ -174,7 +174,9 @@ def dynamic_lstm(node: MaceNode) -> Sequence[Value]:
 
     Gives the outputs, and the last outputs and memories as the next run's inputs.
     """
-    x, numbers, factor = node.x, node.integers("forward_indexes"), node.number("scale", 1.0)
+    x = node.x
+    numbers = node.integers("forward_indexes")
+    factor = node.number("scale", 1.0)
     step = node.integer("subsample_factor", 1) or 1
     delays = [abs(node.integer(f"prev_{what}_delay")) // step for what in ("out", "cell")]
     optional = iter(node.inputs[6:])

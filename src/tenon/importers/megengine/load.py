@@ -75,7 +75,11 @@ class _Dump:
     """The loop over the operators; their outputs are numbered one after the other."""
 
     def __init__(self, builder: GraphBuilder, graph: Table, weights: bytes, slots: _Slots) -> None:
-        self.builder, self.graph, self.weights, self.at, self.slots = builder, graph, weights, _HEADER, slots
+        self.builder = builder
+        self.graph = graph
+        self.weights = weights
+        self.at = _HEADER
+        self.slots = slots
         self.names: list[str] = []
 
     def load(self) -> Graph:

@@ -163,11 +163,9 @@ def deconvolution(node: MegengineNode) -> Value:
     pads, strides, dilations = _pair(node, 1, 0), _pair(node, 3, 1), _pair(node, 5, 1)
     more = (0, 0)
     if len(node.inputs) > 2:
-        size, kernel, given = (
-            node.builder.dims(node.inputs[2])[2:],
-            node.builder.dims(weights)[2:],
-            node.builder.dims(node.inputs[1])[2:],
-        )
+        size = node.builder.dims(node.inputs[2])[2:]
+        kernel = node.builder.dims(weights)[2:]
+        given = node.builder.dims(node.inputs[1])[2:]
         spans = zip(size, given, kernel, pads, strides, dilations, strict=True)
         rest = [n - ((m - 1) * s + (k - 1) * d + 1 - 2 * p) for n, m, k, p, s, d in spans]
         more = (rest[0], rest[1])
@@ -234,7 +232,7 @@ def roi_align(node: MegengineNode) -> Value:
         raise RefusedError(
             "only averages of the same number of samples in both directions, channels first, are supported"
         )
-    image_size, regions = node.split(node.inputs[1], 1, [1, 4])
+    image_index, regions = node.split(node.inputs[1], 1, [1, 4])
     offset = node.float_field(3)
     if offset not in (0.0, 0.5):
         raise RefusedError(f"an offset of {offset:g} is not supported")
@@ -242,7 +240,7 @@ def roi_align(node: MegengineNode) -> Value:
         "RoiAlign",
         node.x,
         regions,
-        node.reshape(node.add("Cast", image_size, to="i64"), -1),
+        node.reshape(node.add("Cast", image_index, to="i64"), -1),
         spatial_scale=node.float_field(2, 1.0),
         output_height=node.field(4, "u32", 1),
         output_width=node.field(5, "u32", 1),

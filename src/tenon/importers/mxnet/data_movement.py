@@ -56,7 +56,9 @@ def counted(node: MxnetNode) -> Value:
 
 def counted_like(node: MxnetNode) -> Value:
     """As many numbers as the input has elements, or as one of its axes has."""
-    start, step, repeat = node.number("start"), node.number("step", 1.0), max(1, node.integer("repeat", 1))
+    start = node.number("start")
+    step = node.number("step", 1.0)
+    repeat = max(1, node.integer("repeat", 1))
     every = node.text("axis", "None") == "None"
     count = math.prod(node.dims) if every else node.dims[node.axis(node.integer("axis"), len(node.dims))]
     numbers = (start + step * (np.arange(count) // repeat)).astype(np.float32)
@@ -257,11 +259,9 @@ def spatial_transformer(node: MxnetNode) -> Value:
 
 def deformable(node: MxnetNode) -> Value:
     """With factors for every sample (modulated) or without."""
-    kernel, outputs, group = (
-        node.integers("kernel"),
-        node.integer("num_filter", 1),
-        max(1, node.integer("num_group", 1)),
-    )
+    kernel = node.integers("kernel")
+    outputs = node.integer("num_filter", 1)
+    group = max(1, node.integer("num_group", 1))
     ones, modulated = [1] * len(kernel), node.kind.startswith("_contrib_Modulated")
     at = 3 if modulated else 2
     weights = node.parameter(at, outputs, node.dims[1] // group, *kernel)

@@ -90,11 +90,9 @@ def box_nms(node: MxnetNode) -> Value:
     if math.prod(outer) != 1 or not 0 < count < 1 << 20:
         raise RefusedError(f"NMS for {math.prod(outer)} images at once is not supported")
     rows = node.reshape(node.x, count, width)
-    start, score_at, kind_at = (
-        node.integer("coord_start", 2),
-        node.integer("score_index", 1),
-        node.integer("id_index", -1),
-    )
+    start = node.integer("coord_start", 2)
+    score_at = node.integer("score_index", 1)
+    kind_at = node.integer("id_index", -1)
     if node.text("in_format", "corner") != node.text("out_format", "corner"):
         raise RefusedError("boxes that change their form are not supported")
     score = node.reshape(node.slice(rows, [score_at], [score_at + 1], [1]), count)
@@ -104,8 +102,8 @@ def box_nms(node: MxnetNode) -> Value:
         foreground = node.add("Not", node.add("Equal", kinds, node.number("background_id")))
         valid = node.add("And", valid, foreground)
     ranked = node.add("Where", valid, score, -np.inf)
-    max_sizes = within(node.integer("topk", -1), count)
-    best, order = node.builder.adds("TopK", 2, ranked, node.ints(max_sizes))
+    row_limit = within(node.integer("topk", -1), count)
+    best, order = node.builder.adds("TopK", 2, ranked, node.ints(row_limit))
     rows = node.add("Gather", rows, order)
     boxes = node.slice(rows, [start], [start + 4], [1])
     if node.text("in_format", "corner") == "center":
@@ -113,11 +111,11 @@ def box_nms(node: MxnetNode) -> Value:
         half = node.add("Mul", size, 0.5)
         boxes = node.add("Concat", node.add("Sub", centre, half), node.add("Add", centre, half), axis=1)
     alone = kinds is None or node.flag("force_suppress")
-    of_each = None if alone else node.reshape(node.slice(rows, [kind_at], [kind_at + 1], [1]), max_sizes)
+    of_each = None if alone else node.reshape(node.slice(rows, [kind_at], [kind_at + 1], [1]), row_limit)
     numbers, kept_count = nms_by_class(node, boxes, best, of_each, node.number("overlap_thresh", 0.5))
-    there = node.reshape(node.add("Less", np.arange(max_sizes), kept_count), max_sizes, 1)
+    there = node.reshape(node.add("Less", np.arange(row_limit), kept_count), row_limit, 1)
     made = node.add("Where", there, node.add("Gather", rows, numbers), -1.0)
-    made = node.add("Pad", made, node.ints(0, 0, count - max_sizes, 0), -1.0) if max_sizes < count else made
+    made = node.add("Pad", made, node.ints(0, 0, count - row_limit, 0), -1.0) if row_limit < count else made
     return node.reshape(made, *outer, count, width)
 
 
@@ -167,12 +165,12 @@ def roi_align(node: MxnetNode) -> Value:
     if node.flag("position_sensitive"):
         raise RefusedError("position-sensitive bins are not supported")
     rows, columns = _pooled(node)
-    image_size, regions = node.split(node.parameter(1), 1, [1, 4])
+    image_index, regions = node.split(node.parameter(1), 1, [1, 4])
     return node.add(
         "RoiAlign",
         node.x,
         regions,
-        node.add("Cast", node.reshape(image_size, -1), to="i64"),
+        node.add("Cast", node.reshape(image_index, -1), to="i64"),
         output_height=rows,
         output_width=columns,
         sampling_ratio=max(0, node.integer("sample_ratio", -1)),

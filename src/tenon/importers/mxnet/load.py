@@ -106,7 +106,9 @@ class _ParameterReader:
     """A place in the file.  Raises FormatError past its end."""
 
     def __init__(self, file: ModelFile) -> None:
-        self.file, self.data, self.at = file, file.data, 0
+        self.file = file
+        self.data = file.data
+        self.at = 0
 
     def take(self, format: str) -> tuple[Any, ...]:
         try:

@@ -20,7 +20,9 @@ _KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 
 def rnn(node: MxnetNode) -> list[Value]:
-    mode, size, depth = node.text("mode"), node.integer("state_size"), node.integer("num_layers", 1)
+    mode = node.text("mode")
+    size = node.integer("state_size")
+    depth = node.integer("num_layers", 1)
     sides = 2 if node.flag("bidirectional") else 1
     if mode not in _KINDS or not 0 < size < 1 << 16 or not 0 < depth < 1 << 8:
         raise RefusedError(f"{depth} layers of {size} units of the kind '{mode}' are not supported")

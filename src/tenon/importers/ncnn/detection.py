@@ -85,11 +85,11 @@ def detection_output(layer: NcnnLayer) -> Value:
         confidence_threshold=layer.number(4, 0.5),
     )
     rows = layer.slice(layer.reshape(rows, -1, 7), [1], [7], [1])
-    max_sizes = layer.builder.dims(rows)[0]
+    row_limit = layer.builder.dims(rows)[0]
     _, order = layer.builder.adds(
-        "TopK", 2, layer.reshape(layer.slice(rows, [1], [2], [1]), max_sizes), layer.ints(max_sizes), axis=0
+        "TopK", 2, layer.reshape(layer.slice(rows, [1], [2], [1]), row_limit), layer.ints(row_limit), axis=0
     )
-    return _end(layer, layer.reshape(layer.add("Gather", rows, order, axis=0), 1, max_sizes, 6))
+    return _end(layer, layer.reshape(layer.add("Gather", rows, order, axis=0), 1, row_limit, 6))
 
 
 def _end(layer: NcnnLayer, rows: Value) -> Value:
@@ -158,17 +158,21 @@ def _thinned(layer: NcnnLayer, boxes: Value, scores: Value) -> Value:
     best = layer.add("ReduceMax", scores, layer.ints(2))
     kinds = layer.add("Add", layer.add("Cast", layer.add("ArgMax", scores, axis=2, keepdims=1), to=str(F32)), 1.0)
     rows = layer.add("Squeeze", layer.add("Concat", kinds, best, boxes, axis=2), layer.ints(0))
-    max_sizes = min(MAX_DETECTIONS, layer.builder.dims(boxes)[1])
-    min_sizes = np.nextafter(
+    row_limit = min(MAX_DETECTIONS, layer.builder.dims(boxes)[1])
+    score_threshold = np.nextafter(
         np.float32(layer.number(2, 0.01)), np.float32(-1)
     )  # ncnn keeps a score equal to the threshold
-    limits = layer.ints(max_sizes), layer.builder.floats(layer.number(3, 0.45)), layer.builder.floats(float(min_sizes))
+    limits = (
+        layer.ints(row_limit),
+        layer.builder.floats(layer.number(3, 0.45)),
+        layer.builder.floats(float(score_threshold)),
+    )
     transposed = layer.add("Transpose", best, perm=(0, 2, 1))
     chosen, count = layer.builder.adds("NonMaxSuppression", 2, boxes, transposed, *limits)
-    picked = layer.add("Gather", rows, layer.reshape(layer.slice(chosen, [2], [3], [1]), max_sizes), axis=0)
-    real = layer.add("Less", np.arange(max_sizes, dtype=np.int64).reshape(-1, 1), count)
+    picked = layer.add("Gather", rows, layer.reshape(layer.slice(chosen, [2], [3], [1]), row_limit), axis=0)
+    real = layer.add("Less", np.arange(row_limit, dtype=np.int64).reshape(-1, 1), count)
     return _end(
-        layer, layer.reshape(layer.add("Where", real, picked, np.zeros((max_sizes, 6), np.float32)), 1, max_sizes, 6)
+        layer, layer.reshape(layer.add("Where", real, picked, np.zeros((row_limit, 6), np.float32)), 1, row_limit, 6)
     )
 
 

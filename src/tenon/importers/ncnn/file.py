@@ -103,7 +103,10 @@ def _text(text: str) -> list[LayerRecord]:
 
 def _line(tokens: Sequence[str]) -> LayerRecord:
     try:
-        type, name, bottoms, tops = tokens[0], tokens[1], int(tokens[2]), int(tokens[3])
+        type = tokens[0]
+        name = tokens[1]
+        bottoms = int(tokens[2])
+        tops = int(tokens[3])
         blobs, options = tokens[4 : 4 + bottoms + tops], tokens[4 + bottoms + tops :]
         if min(bottoms, tops) < 0 or len(blobs) != bottoms + tops:
             raise ValueError
@@ -171,7 +174,9 @@ class NcnnWeights:
     """The .bin file, taken one array after the other; without a file everything is zero."""
 
     def __init__(self, data: bytes | None) -> None:
-        self.given, self._data, self._at = data is not None, memoryview(data or b""), 0
+        self.given = data is not None
+        self._data = memoryview(data or b"")
+        self._at = 0
 
     def _take(self, size: int) -> memoryview:
         if size > len(self._data) - self._at:

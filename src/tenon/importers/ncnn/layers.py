@@ -77,7 +77,10 @@ def layer_norm(layer: NcnnLayer) -> Value:
 
 def normalize(layer: NcnnLayer) -> Value:
     """L2 normalisation over channels, positions or both, times a scale."""
-    spatial, channel, eps, rank = layer.integer(0), layer.integer(4), layer.number(2, 1e-4), len(layer.dims)
+    spatial = layer.integer(0)
+    channel = layer.integer(4)
+    eps = layer.number(2, 1e-4)
+    rank = len(layer.dims)
     factors = layer.weights.floats(layer.integer(3))
     if not spatial and not channel:
         return layer.x
@@ -100,7 +103,10 @@ def mvn(layer: NcnnLayer) -> Value:
 
 
 def lrn(layer: NcnnLayer) -> Value:
-    size, alpha, beta, bias = layer.integer(1, 5), layer.number(2, 1.0), layer.number(3, 0.75), layer.number(4, 1.0)
+    size = layer.integer(1, 5)
+    alpha = layer.number(2, 1.0)
+    beta = layer.number(3, 0.75)
+    bias = layer.number(4, 1.0)
     return family.local_response(layer, layer.x, size, alpha, beta, bias, within=bool(layer.integer(0)))
 
 

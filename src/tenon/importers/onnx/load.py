@@ -126,7 +126,9 @@ class _Model:
     """A parsed model and what is needed to cut a graph out of it."""
 
     def __init__(self, model: ModelProto, file: ModelFile) -> None:
-        self.model, self.file, self.proto = model, file, model.graph
+        self.model = model
+        self.file = file
+        self.proto = model.graph
         self.opset = opset(model, file.name)
         self.initialized = {t.name for t in self.proto.initializer}
         self.initialized |= {t.values.name for t in self.proto.sparse_initializer}

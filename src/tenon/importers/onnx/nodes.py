@@ -53,7 +53,9 @@ class OnnxImporter:
     """Imports nodes of one model into one graph.  ``types`` are those of the graph's inputs."""
 
     def __init__(self, model: ModelProto, file: ModelFile, opset: int, types: Mapping[str, TensorType]) -> None:
-        self.proto, self.file, self.opset = model.graph, file, opset
+        self.proto = model.graph
+        self.file = file
+        self.opset = opset
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.bindings: Mapping[str, AttributeProto] = {}
         self.counted: dict[Value, tuple[int, Value]] = {}
@@ -247,12 +249,7 @@ class OnnxImporter:
     # ------------------------------------------------------------------------------------------ nodes
     def node(self, node: NodeProto, origin: Origin, scope: Scope, read: set[str]) -> Sequence[Entry]:
         """The outputs of one node of the file.  Raises RefusedError and TensorError."""
-        named = [name for name in node.output if name]
-        if len(set(named)) < len(named):
-            raise RefusedError(f"gives two outputs one name: {', '.join(named)}")
-        undefined = [name for name in node.input if name and name not in scope]
-        if undefined:
-            raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which no node computes")
+        _check_names(node, scope)
         entries = [scope[name] if name else None for name in node.input]
         own = self.functions.get((node.domain, node.op_type))
         if own is not None:
@@ -475,6 +472,16 @@ class _NodeBuilder:
 
     def set_extent(self, value: Value, axis: int, extent: Value) -> None:
         self.importer.counted[value] = axis, extent
+
+
+def _check_names(node: NodeProto, scope: Scope) -> None:
+    """Raises RefusedError for outputs of one name and for undefined inputs."""
+    named = [name for name in node.output if name]
+    if len(set(named)) < len(named):
+        raise RefusedError(f"gives two outputs one name: {', '.join(named)}")
+    undefined = [name for name in node.input if name and name not in scope]
+    if undefined:
+        raise RefusedError(f"reads {', '.join(map(repr, undefined))}, which no node computes")
 
 
 def _tensors(entry: Entry) -> Sequence[Value | None]:

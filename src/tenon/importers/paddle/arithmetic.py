@@ -56,7 +56,9 @@ def matmul(node: PaddleNode) -> Value:
 def scale(node: PaddleNode) -> Value:
     if node.optional_slot("ScaleTensor") is not None:
         raise RefusedError("a scale computed at run time is not supported")
-    factor, offset, after = node.number("scale", 1.0), node.number("bias"), node.integer("bias_after_scale", 1)
+    factor = node.number("scale", 1.0)
+    offset = node.number("bias")
+    after = node.integer("bias_after_scale", 1)
     kind = node.builder.type(node.x).dtype.numpy
     x = node.x if after or not offset else node.add("Add", node.x, np.array(offset, kind))
     x = x if factor == 1 else node.add("Mul", x, np.array(factor, kind))
@@ -82,7 +84,9 @@ def reduce(type: str) -> Callable[[PaddleNode], Value]:
 
 def hard_swish(node: PaddleNode) -> Value:
     """x * min(max(x + offset, 0), threshold) / scale."""
-    top, factor, offset = node.number("threshold", 6.0), node.number("scale", 6.0), node.number("offset", 3.0)
+    top = node.number("threshold", 6.0)
+    factor = node.number("scale", 6.0)
+    offset = node.number("offset", 3.0)
     if (top, factor, offset) == (6.0, 6.0, 3.0):
         return node.add("HardSwish", node.x)
     return node.add(

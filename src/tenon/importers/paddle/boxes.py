@@ -109,7 +109,7 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
     top = within(node.integer("nms_top_k", -1), count)
     if not real or len(real) * top * top > MAX_PAIRS:
         raise RefusedError(f"{len(real)} classes of {top} boxes are too many to compare", "lower nms_top_k")
-    min_sizes, after = node.number("score_threshold"), node.number("post_threshold")
+    score_threshold, post_threshold = node.number("score_threshold"), node.number("post_threshold")
     rows = node.reshape(scores, classes, count)
     rows = rows if len(real) == classes else node.add("Gather", rows, np.array(real, np.int64), axis=0)
     certain, order = node.builder.adds("TopK", 2, rows, node.ints(top), axis=1)
@@ -126,7 +126,7 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
         decay = node.add("Div", node.add("Sub", 1.0, overlap), node.add("Max", node.add("Sub", 1.0, covered), 1e-10))
     decay = node.add("Where", upper > 0, decay, 1.0)
     faded = node.add("Mul", certain, node.add("ReduceMin", decay, node.ints(1), keepdims=0))
-    valid = node.add("And", node.add("Greater", certain, min_sizes), node.add("Greater", faded, after))
+    valid = node.add("And", node.add("Greater", certain, score_threshold), node.add("Greater", faded, post_threshold))
     flat = node.reshape(node.add("Where", valid, faded, -1.0), -1)
     keep = within(node.integer("keep_top_k", -1), len(real) * top)
     best, positions = node.builder.adds("TopK", 2, flat, node.ints(keep))
@@ -158,12 +158,12 @@ def _numbered(node: PaddleNode) -> Value:
 
 
 def roi_align(node: PaddleNode) -> Value:
-    image_size = np.zeros(_single(node), np.int64)
+    image_indices = np.zeros(_single(node), np.int64)
     return node.add(
         "RoiAlign",
         node.x,
         node.slot("ROIs"),
-        image_size,
+        image_indices,
         output_height=node.integer("pooled_height", 1),
         output_width=node.integer("pooled_width", 1),
         spatial_scale=node.number("spatial_scale", 1.0),

@@ -26,7 +26,9 @@ def yolo_box(node: PaddleNode) -> dict[str, Value]:
     Anchor by anchor, then row by row.  Both are zeros where the objectness is below the threshold.
     """
     n, channels, h, w = node.dims if len(node.dims) == 4 else (0,) * 4
-    sizes, classes, aware = node.integers("anchors"), node.integer("class_num", 1), bool(node.integer("iou_aware"))
+    sizes = node.integers("anchors")
+    classes = node.integer("class_num", 1)
+    aware = bool(node.integer("iou_aware"))
     count, cells = len(sizes) // 2, h * w
     if min(count, classes) < 1 or channels != count * (5 + classes + aware) or count * cells > MAX_BOXES:
         raise RefusedError(f"it reads {count} anchors of {5 + classes + aware} numbers from {list(node.dims)}")

@@ -55,7 +55,9 @@ def flip(node: PytorchNode) -> Value:
 
 
 def roll(node: PytorchNode) -> Value:
-    shifts, axes, x = node.per_axis("shifts", 1), node.per_axis("dims", 1) if node.get("dims") else [], node.x
+    shifts = node.per_axis("shifts", 1)
+    axes = node.per_axis("dims", 1) if node.get("dims") else []
+    x = node.x
     if not axes:
         x, axes = node.reshape(x, -1), [0]
     for shift, dim in zip(shifts, axes, strict=True):

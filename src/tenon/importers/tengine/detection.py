@@ -115,12 +115,12 @@ def roi_pooling(node: TengineNode) -> Value:
 
 def roi_align(node: TengineNode) -> Value:
     regions = _regions(node)
-    image_size = np.zeros(node.builder.dims(regions)[0], np.int64)
+    image_indices = np.zeros(node.builder.dims(regions)[0], np.int64)
     return node.add(
         "RoiAlign",
         node.x,
         regions,
-        image_size,
+        image_indices,
         output_height=node.attributes["rows"],
         output_width=node.attributes["columns"],
         spatial_scale=node.attributes["scale"],

@@ -36,7 +36,9 @@ def _lstm(node: TensorflowNode, sums: Value, memory: Value, first: int) -> dict[
 
     bias = node.number("forget_bias", 0.0 if node.node.op == "BlockLSTMV2" else 1.0)
     parts["f"] = builder.add("Add", parts["f"], builder.number(bias, sums)) if bias else parts["f"]
-    i, f, new = gate("i", 0, memory), gate("f", 1, memory), builder.add("Tanh", parts["g"])
+    i = gate("i", 0, memory)
+    f = gate("f", 1, memory)
+    new = builder.add("Tanh", parts["g"])
     after = builder.add("Add", builder.add("Mul", f, memory), builder.add("Mul", i, new))
     limit = node.number("cell_clip", 0.0 if node.node.op == "BlockLSTMV2" else 3.0)
     after = builder.clip(after, -limit, limit) if limit > 0 else after

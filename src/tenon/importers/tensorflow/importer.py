@@ -147,7 +147,10 @@ class TensorflowImporter:
     def __init__(
         self, builder: ChannelsLast, graph: Message, variables: dict[str, Array], vocabulary: TensorflowOperators
     ) -> None:
-        self.builder, self.file, self.variables, self.vocabulary = builder, builder.file, variables, vocabulary
+        self.builder = builder
+        self.file = builder.file
+        self.variables = variables
+        self.vocabulary = vocabulary
         self.builder.remember()
         self.functions = {f.signature.name: f for f in graph.library.function}
         self.left = MAX_NODES
@@ -291,7 +294,9 @@ class TensorflowNode(TensorflowFamilyNode):
 
     def __init__(self, importer: TensorflowImporter, node: Message, scope: TensorflowScope) -> None:
         super().__init__(importer.builder)
-        self.importer, self.node, self.scope = importer, node, scope
+        self.importer = importer
+        self.node = node
+        self.scope = scope
         self.references = data_inputs(node)
 
     @property

@@ -58,7 +58,9 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 
             graph, wanted, variables = read(file)
         else:
-            graph, wanted, variables = SCHEMA.parse("GraphDef", file.data, file.name), [], {}
+            graph = SCHEMA.parse("GraphDef", file.data, file.name)
+            wanted = []
+            variables = {}
         builder = ChannelsLast(file, "", shapes, inputs, outputs)
         operators = TensorflowOperators(OPERATORS, CONTROL, entries)
         return TensorflowImporter(builder, graph, variables, operators).run(inputs or (), wanted)

@@ -52,7 +52,10 @@ class _Complex:
 
     def times(self, roots: Array) -> _Complex:
         """``roots`` are scaled."""
-        a, b, c, d = _wide(self.re), _wide(self.im), roots.real.astype(np.int64), roots.imag.astype(np.int64)
+        a = _wide(self.re)
+        b = _wide(self.im)
+        c = roots.real.astype(np.int64)
+        d = roots.imag.astype(np.int64)
         return _Complex(_rounded(a * c - b * d), _rounded(a * d + b * c))
 
     def reshape(self, *dims: int) -> _Complex:

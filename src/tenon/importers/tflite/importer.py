@@ -64,7 +64,10 @@ class TfliteImporter:
         operators: Mapping[str, OperatorFunction],
         movers: Container[str],
     ) -> None:
-        self.builder, self.content, self.operators, self.movers = builder, content, operators, movers
+        self.builder = builder
+        self.content = content
+        self.operators = operators
+        self.movers = movers
         self.builder.remember()
         self.names = _unique([t.name for t in content.tensors])
         self.reals: dict[Value, Value] = {}
@@ -196,7 +199,9 @@ class TfliteNode(TensorflowFamilyNode):
 
     def __init__(self, importer: TfliteImporter, operation: TfliteOperation, raw: bool) -> None:
         super().__init__(importer.builder, attributes=operation.options)
-        self.importer, self.operation, self.raw = importer, operation, raw
+        self.importer = importer
+        self.operation = operation
+        self.raw = raw
 
     @property
     def count(self) -> int:

@@ -105,7 +105,9 @@ class _Lstm:
         self, node: TfliteNode, x: Value, states: tuple[Value, Value] | None, *, backwards: bool = False
     ) -> tuple[Value, Value, Value]:
         """Outputs [time, batch, numbers], the last output and the last cell state."""
-        builder, gates, normed = node.builder, self.gates(node), any(node.has(k) for k in self.norms)
+        builder = node.builder
+        gates = self.gates(node)
+        normed = any(node.has(k) for k in self.norms)
         time, rows = _rows(node, x)
         bias = None if normed else _matrix(node, [self.bias[k] for k in gates])
         own = builder.add("Gemm", rows, _matrix(node, [self.w[k] for k in gates]), bias, transB=1)

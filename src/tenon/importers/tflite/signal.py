@@ -216,11 +216,9 @@ def _pcan(node: TfliteNode) -> Outputs:
     The function is a table: values for 0, 1 and 2, then a parabola for each number of bits, in three numbers of four.
     """
     shift = _shift(node, "snr_shift")
-    x, noise, table = (
-        operand(node, 0, DType.U32),
-        operand(node, 1, DType.U32).to(DType.I64),
-        operand(node, 2, DType.I16),
-    )
+    x = operand(node, 0, DType.U32)
+    noise = operand(node, 1, DType.U32).to(DType.I64)
+    table = operand(node, 2, DType.I16)
     if table.dims != [125]:
         raise RefusedError(f"its table has {table.dims} numbers; it must have 125")
     bits, small = noise.bits(32), noise.below(3)
