@@ -14,7 +14,7 @@ MEMORY {{
   CODE (rx) : ORIGIN = {code.origin:#010x}, LENGTH = {code.size:#x}
   STACK (rw) : ORIGIN = {stack.origin:#010x}, LENGTH = {stack.size:#x}
   RAM (rw) : ORIGIN = {ram.origin:#010x}, LENGTH = {ram.size:#x}
-}}
+{constants}}}
 
 ENTRY(tenon_reset)
 
@@ -22,8 +22,8 @@ SECTIONS {{
   .text : {{
     KEEP(*(.vectors))
     *(.text .text.*)
-    *(.rodata .rodata.*)
   }} > CODE
+  .rodata : {{ *(.rodata .rodata.*) }} > {constants_in}
   .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > CODE
   /* Where it is used at once: QEMU and debuggers load every section of the file. */
   .data : {{ *(.data .data.*) }} > RAM
@@ -45,17 +45,22 @@ class Memory:
 @dataclass(frozen=True)
 class Board:
     """``name`` is QEMU's (``qemu-system-arm -M``).  Code and constants, the stack, and everything else have a memory
-    each; the vector table is at the beginning of ``code``."""
+    each; the vector table is at the beginning of ``code``.  Where that is too small for constants, they have a memory
+    of their own."""
 
     name: str
     code: Memory
     stack: Memory
     ram: Memory
+    constants: Memory | None = None
 
     @property
     def linker_script(self) -> str:
         """GNU ld's language."""
-        return _SCRIPT.format(code=self.code, stack=self.stack, ram=self.ram)
+        own = self.constants
+        line = f"  CONSTANTS (r) : ORIGIN = {own.origin:#010x}, LENGTH = {own.size:#x}\n" if own else ""
+        place = "CONSTANTS" if own else "CODE"
+        return _SCRIPT.format(code=self.code, stack=self.stack, ram=self.ram, constants=line, constants_in=place)
 
     @property
     def runner(self) -> Local:

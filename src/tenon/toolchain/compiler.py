@@ -74,7 +74,8 @@ class Compiler:
         """
         names = [name for name in objects if name.endswith(".o")]
         build_id = ("-Wl,--build-id=none",) if target.object == "elf" else ()
-        return self.run(objects, (*self.target_flags(target), *build_id, *names, *flags), output)
+        position = (f"-mcpu={target.cpu}",) if self.zig and target.freestanding else ()
+        return self.run(objects, (*self.target_flags(target), *position, *build_id, *names, *flags), output)
 
     def machine_flags(self, target: Target) -> tuple[str, ...]:
         """Flags that choose the target and its instructions."""

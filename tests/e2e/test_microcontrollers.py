@@ -1,0 +1,83 @@
+"""Integer models on emulated Cortex-M boards: TFLite Micro's answers bit for bit, and instructions counted exactly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import handmade
+import tenon
+from integer_models import MODELS, inputs, model, records
+from on_targets import skip_without_device
+from real import ROOT
+from tenon.bundle import Bundle
+from tenon.codegen.backend import TextUnit
+from tenon.engine.device import Device
+
+CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
+X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
+
+
+@pytest.fixture(scope="module")
+def counting() -> Iterator[Any]:
+    """``bench/instruction_count.py``."""
+    folder = str(ROOT / "bench")
+    sys.path.insert(0, folder)
+    module = import_module("instruction_count")
+    if why := module.missing():
+        pytest.skip(why)
+    yield module
+    sys.path.remove(folder)
+    del sys.modules["instruction_count"]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plugin")
+
+
+def with_loop(bundle: Bundle, iterations: int) -> Bundle:
+    """A network that executes 2 * iterations + 1 instructions more, and stores 64 bytes on the stack."""
+    loop = (
+        f'__asm__ volatile("mov r0, #{iterations}\\n1: subs r0, r0, #1\\n bne 1b\\n str r0, [sp, #-64]" '
+        '::: "r0", "cc", "memory");\n  return 0;'
+    )
+    return replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", loop)))
+
+
+def test_instructions_are_counted_exactly(counting: Any, work: Path) -> None:
+    bundle = handmade.bundle("cortex-m4")
+    few, more = (counting.count(with_loop(bundle, n), [X, X], work) for n in (100, 235))
+    assert few.instructions[0] == few.instructions[1]
+    assert more.instructions[0] - few.instructions[0] == 2 * 135
+    assert sum(few.functions.values()) == few.instructions[0]
+    assert few.stack >= 64
+    np.testing.assert_array_equal(few.outputs[0]["y"], few.outputs[1]["y"])
+
+
+def same_answers(name: str, target: str, count: int) -> None:
+    skip_without_device(target)
+    graph = tenon.load(model(name))
+    bundle = tenon.compile(graph, arithmetic="tflm", target=target, name=name, no_tuning=True)
+    given, answers = records(name, "tflm")
+    chosen = [*range(count - 1), len(given) - 1]  # random ones, and one recorded with the model
+    for i, found in zip(chosen, Device(bundle).run([inputs(graph, given[i]) for i in chosen]), strict=True):
+        (got,) = found.values()
+        np.testing.assert_array_equal(np.ascontiguousarray(got).reshape(-1).view(np.uint8), answers[i])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_on_one_core(name: str) -> None:
+    same_answers(name, "cortex-m4", 3)
+
+
+@pytest.mark.parametrize("target", CORES)
+def test_one_model_on_every_core(target: str) -> None:
+    same_answers("kws", target, 8)
