@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle.save(tmp_path_factory.mktemp("bindings") / "net")
 
 
-def test_the_weights_are_there_once(folder: Path) -> None:
+def test_weights_are_stored_once(folder: Path) -> None:
     alone = tenon.compile(network(), shapes=SHAPES[0], name="net", threads=2)
     assert (folder / "net.weights.bin").stat().st_size == len(alone.weights) > 200_000
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -76,7 +76,7 @@ def test_the_weights_are_there_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_feeds_choose_the_binding(folder: Path, threads: int) -> None:
+def test_feeds_select_the_binding(folder: Path, threads: int) -> None:
     with tenon.open(folder, threads=threads) as engine:
         for i in (0, 1, 2, 1, 0):
             found = engine.run({"x": image(i)})["y"]
@@ -124,7 +124,7 @@ int main(void) {
 """
 
 
-def test_a_c_program_calls_both(folder: Path, tmp_path: Path) -> None:
+def test_c_program_calls_both_bindings(folder: Path, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")

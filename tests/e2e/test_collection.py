@@ -33,8 +33,8 @@ ACCOUNT = {
     "mace_yml/*": "no model: deployment files, which name models on servers; the models themselves are not here",
     "caffe/RFB-320/*": "test_real_caffe::test_face_detector_compiled",
     "caffe/cifar10_cgo/*.npy": BESIDE,
-    "caffe/cifar10_cgo/*": "test_real_caffe::test_cifar10_and_what_its_authors_made_of_it",
-    "caffe/prototxt_only/*.prototxt": "test_real_caffe::test_nets_without_weights_say_their_shapes_and_macs",
+    "caffe/cifar10_cgo/*": "test_real_caffe::test_cifar10_optimised_by_its_authors",
+    "caffe/prototxt_only/*.prototxt": "test_real_caffe::test_inspect_networks_without_weights",
     "caffe/prototxt_only/*.txt": BESIDE,
     "caffe2/super_resolution/squeeze_predict_net.pb": "test_real_formats::test_a_predict_net_alone_is_read",
     "caffe2/super_resolution/*_net.pb": "test_real_formats::test_caffe2_like_the_onnx_export",
@@ -67,11 +67,11 @@ ACCOUNT = {
     "tflite_int8/*.txt": BESIDE,
     "tflite_int8/*.json": BESIDE,
     "tflite_int8/*.wav": "no model: sound for test_keywords and test_speech_and_images",
-    "tflite_int8/coral_mobilenet/*_inat_bird_*": "test_real_tensorflow::test_a_cat_and_a_chickadee",
+    "tflite_int8/coral_mobilenet/*_inat_bird_*": "test_real_tensorflow::test_classification_of_two_photos",
     "tflite_int8/micro_speech/audio_preprocessor_float.tflite": "test_keywords::test_float_features",
     "tflite_int8/micro_speech/audio_preprocessor_int8.tflite": "test_keywords::test_words",
-    "tflite_int8/mlperf_tiny/pretrainedResnet_large_*": "test_collection::test_the_large_residual_net_in_bytes",
-    "tflite_int8/person_detect/*": "test_real_tensorflow::test_a_person_with_a_file_that_litert_refuses",
+    "tflite_int8/mlperf_tiny/pretrainedResnet_large_*": "test_collection::test_large_integer_residual_network",
+    "tflite_int8/person_detect/*": "test_real_tensorflow::test_person_detection_with_file_rejected_by_litert",
     "tflite_int8/*.tflite": "test_real_tensorflow::test_integer_models",
     "tmfile/mnist/*": "test_real_formats::test_digits_of_the_tmfile",
     "tmfile/tengine_benchmark_noweights/*": "test_real_formats::test_benchmark_topologies",
@@ -83,7 +83,7 @@ def row(path: str) -> str:
     return next((pattern for pattern in ACCOUNT if fnmatchcase(path, pattern)), "")
 
 
-def test_no_file_is_forgotten() -> None:
+def test_every_file_is_tested() -> None:
     root = shared("models")
     rows = {p.relative_to(root).as_posix(): "" for p in sorted(root.rglob("*")) if p.is_file()}
     rows = {path: row(path) for path in rows}
@@ -92,7 +92,7 @@ def test_no_file_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("where", sorted({w for w in ACCOUNT.values() if "::" in w}))
-def test_the_test_of_a_row_is_there(where: str) -> None:
+def test_tests_named_in_the_table_exist(where: str) -> None:
     file, name = where.split("::")
     assert re.search(rf"^def {name}\(", (HERE / f"{file}.py").read_text(), re.MULTILINE)
 
@@ -171,7 +171,7 @@ def test_one_net_in_several_formats(name: str) -> None:
             assert difference(array, every[0][shape]) < TOLERANCE
 
 
-def test_the_large_residual_net_in_bytes() -> None:
+def test_large_integer_residual_network() -> None:
     """No recording is known: it must see in photos what the same net sees in f32, nearly as surely."""
     paths = (
         "tflite_fp32/mlperf_tiny/pretrainedResnet_large_float",

@@ -38,7 +38,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("target", COMPILED)
-def test_answers_are_the_same_everywhere(target: str, cache: Path) -> None:
+def test_results_are_equal_for_any_number_of_threads(target: str, cache: Path) -> None:
     skip_without_device(target)
     device = Device(handmade.bundle(target, cache, rounds=3))
     # halves and small integers: every step is exact, so fused and separate multiply-adds agree
@@ -70,7 +70,7 @@ def _runner(target: str) -> str:
 
 
 @pytest.mark.parametrize("target", [name for name in COMPILED if find(name).linker_script])
-def test_arithmetic_that_a_small_processor_lacks(target: str) -> None:
+def test_arithmetic_without_hardware_support(target: str) -> None:
     """Linked with zig's compiler_rt, which the user's cache keeps: seconds, the first time.  It converts to f64 in
     registers that the processor has."""
     skip_without_device(target)
@@ -99,7 +99,7 @@ def test_runs_can_be_timed(target: str, cache: Path) -> None:
         assert device.run([X])[0]["y"].shape == (1, 10)
 
 
-def test_what_cannot_be_timed(cache: Path) -> None:
+def test_models_that_cannot_be_timed(cache: Path) -> None:
     skip_without_device("wasm32")
     bundle = handmade.bundle("wasm32", cache)
     with pytest.raises(InputError, match="at least 1"):

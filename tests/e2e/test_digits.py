@@ -22,14 +22,14 @@ def host_answers() -> Array:
         return np.stack([engine.run(image)["probabilities"] for image in images])
 
 
-def test_at_least_97_percent_are_right(host_answers: Array) -> None:
+def test_accuracy_is_at_least_97_percent(host_answers: Array) -> None:
     _, labels = held_out_digits()
     right = (host_answers[:, 0].argmax(1) == labels).mean()
     assert right >= 0.97
 
 
 @pytest.mark.parametrize("target", COMPILED)
-def test_the_same_answers_on_every_target(target: str, host_answers: Array) -> None:
+def test_results_are_equal_on_every_target(target: str, host_answers: Array) -> None:
     """Other lanes sum the fully connected layer's products in the same order, but multiply-adds may round apart."""
     skip_without_device(target)
     images, _ = held_out_digits()
@@ -38,7 +38,7 @@ def test_the_same_answers_on_every_target(target: str, host_answers: Array) -> N
     np.testing.assert_allclose(answers, host_answers[:60], atol=2e-6, rtol=0)
 
 
-def test_two_threads_with_their_own_arenas() -> None:
+def test_two_threads_with_separate_arenas() -> None:
     images, _ = held_out_digits()
     with tenon.open(tenon.compile(DIGITS / "digits.onnx")) as engine:
         alone = [engine.run(image)["probabilities"] for image in images]
@@ -58,7 +58,7 @@ def test_two_threads_with_their_own_arenas() -> None:
     np.testing.assert_array_equal(found[1][::-1], alone)
 
 
-def test_compiling_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_builds_are_reproducible(tmp_path: Path) -> None:
     for name in ("a", "b"):
         bundle = tenon.compile(DIGITS / "digits.onnx")
         bundle.save(tmp_path / name, emit=(*bundle.parts, "exe"))

@@ -70,7 +70,7 @@ def test_colour_becomes_grey(program: Path) -> None:
     np.testing.assert_array_equal(_answer(program, "x.ppm"), expected(grey.reshape(X.shape)))
 
 
-def test_what_is_printed(program: Path) -> None:
+def test_printed_outputs(program: Path) -> None:
     X.tofile("x.raw")
     run = [str(program), "x.raw", "--top", "2", "--repeat", "3"]
     result = subprocess.run(run, capture_output=True, text=True, check=True)
@@ -115,7 +115,7 @@ def _npy(array: np.ndarray) -> bytes:
         (lambda: bytes(40), ["f", "--raw-output", "no/such"], "cannot write no/such"),
     ],
 )
-def test_one_clear_line_on_bad_input(program: Path, make: object, arguments: list[str], words: str) -> None:
+def test_bad_input_is_one_line(program: Path, make: object, arguments: list[str], words: str) -> None:
     if callable(make):
         Path("f").write_bytes(make())
     result = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
@@ -188,7 +188,7 @@ def test_a_real_network(tmp_path: Path) -> None:
     _compared(bundle.save(tmp_path / "out", (*bundle.parts, "exe")), [cat])
 
 
-def test_mean_and_scale_take_the_place_of_the_recorded_ones(photos: list[Path], tmp_path: Path) -> None:
+def test_mean_and_scale_override_the_recorded_ones(photos: list[Path], tmp_path: Path) -> None:
     recorded = {"mean": MEAN, "scale": SCALE, "channels": "bgr"}
     bundle = tenon.compile(_network((1, 3, 8, 8)), name="net", preprocess=recorded)
     folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
@@ -200,7 +200,7 @@ def test_mean_and_scale_take_the_place_of_the_recorded_ones(photos: list[Path], 
     assert Path("y.bin").read_bytes() == b"".join(a.tobytes() for a in answer.values())
 
 
-def test_inputs_that_take_no_images_refuse_them(photos: list[Path], tmp_path: Path) -> None:
+def test_images_for_other_inputs_are_rejected(photos: list[Path], tmp_path: Path) -> None:
     """As Python does: whatever an executable cannot pre-process, it does not read."""
     bundle = tenon.compile(_network((2, 3, 8, 8)), name="net")
     folder = bundle.save(tmp_path / "out", ("exe",))
@@ -209,14 +209,14 @@ def test_inputs_that_take_no_images_refuse_them(photos: list[Path], tmp_path: Pa
     assert "is an image and input 'x' cannot hold one" in result.stderr
 
 
-def test_means_for_other_channels_are_refused_when_compiling(tmp_path: Path) -> None:
+def test_mean_with_wrong_number_of_channels_is_rejected(tmp_path: Path) -> None:
     bundle = handmade.bundle(shape=X.shape, emit=("exe",), preprocessing=Preprocessing(mean=(1.0, 2.0, 3.0)))
     with pytest.raises(InputError, match=r"mean has 3 values for 1 channel"):
         bundle.save(tmp_path / "out")
 
 
 # ------------------------------------------------------------------------------------------------------- output
-def test_output_is_moved_into_place(program: Path) -> None:
+def test_output_is_written_atomically(program: Path) -> None:
     X.tofile("x.raw")
     _answer(program, "x.raw")
     before = Path("y.bin").stat().st_ino

@@ -66,7 +66,7 @@ def test_dog_car_and_bicycle(capsys: pytest.CaptureFixture[str], monkeypatch: py
     np.testing.assert_allclose(things[1]["box"], [122, 220, 364, 514], atol=4)
 
 
-def test_a_cat_in_bytes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integer_image_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs of integers take pixels as they are."""
     model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
     photo = shared("models/images/coral_cat.bmp")
@@ -90,7 +90,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_model_from_the_network(
+def test_model_is_downloaded(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fetched with progress into the cache; run again when the server is gone; a wrong sum is refused."""
@@ -106,7 +106,7 @@ def test_a_model_from_the_network(
     assert len(things) == 2
 
 
-def test_a_model_with_another_sum(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloaded_model_with_wrong_checksum(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names both sums, and nothing stays in the cache."""
     monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
     address = f"{server}/{Path(FACES).name}"

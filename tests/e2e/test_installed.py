@@ -35,7 +35,7 @@ COMMANDS: dict[str, list[str]] = {
 PUBLIC = [name for name in package.__all__ if name != "__version__"]
 
 
-def test_no_command_is_forgotten() -> None:
+def test_every_command_is_tested() -> None:
     command = typer.main.get_command(app)
     assert set(COMMANDS) == set(command.list_commands(command.context_class(command)))  # type: ignore[attr-defined]
 
@@ -46,7 +46,7 @@ def test_every_command(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_speaks_json(name: str, tmp_path: Path) -> None:
+def test_json_output_of_every_command(name: str, tmp_path: Path) -> None:
     json.loads(succeeds(*COMMANDS[name], "--json", cwd=tmp_path))
 
 
@@ -59,13 +59,13 @@ def test_every_command_fits_a_terminal(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "benchmark", "profile"])
-def test_commands_compile_for_the_threads_that_are_asked_for(name: str, tmp_path: Path) -> None:
+def test_commands_compile_for_the_given_threads(name: str, tmp_path: Path) -> None:
     succeeds(*COMMANDS[name], "--threads", "9", cwd=tmp_path)
     done = tenon(*COMMANDS[name], "--threads", "257", cwd=tmp_path)
     assert (done.returncode, "256" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
-def test_a_bundle_keeps_the_threads_it_was_made_for(tmp_path: Path) -> None:
+def test_number_of_threads_is_in_the_manifest(tmp_path: Path) -> None:
     succeeds("compile", MODEL, "-o", "out", "--threads", "2", cwd=tmp_path)
     done = tenon("benchmark", "out", "--threads", "9", cwd=tmp_path)
     assert done.returncode == 2
@@ -91,7 +91,7 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_cache_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
+def test_unusable_cache_is_a_warning(tmp_path: Path) -> None:
     """A file where the cache should be: neither objects nor measured times can be kept, and all commands go on."""
     (tmp_path / "cache").write_text("in the way")
     done = tenon("compile", MODEL, "-o", "out", cwd=tmp_path, TENON_CACHE="cache")
@@ -118,7 +118,7 @@ def test_inspecting_a_bundle(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert words in told
     for name, record in manifest["files"].items():
-        assert re.search(rf"{re.escape(name)} +{record['bytes']} +{record['sha256'][:16]} +sound", told)
+        assert re.search(rf"{re.escape(name)} +{record['bytes']} +{record['sha256'][:16]} +ok", told)
     data = json.loads(succeeds("inspect", "out", "--json", cwd=tmp_path))
     assert {name: value for name, value in data.items() if name != "states"} == manifest
     assert set(data["states"].values()) == {"ok"}

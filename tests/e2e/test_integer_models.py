@@ -41,6 +41,6 @@ def test_compiled_models_give_the_recorded_answers(name: str, arithmetic: Arithm
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_take_no_more_than_the_file(name: str) -> None:
+def test_weights_are_not_larger_than_the_file(name: str) -> None:
     bundle = tenon.compile(model(name), arithmetic="tflm", name=name, no_tuning=True)
     assert bundle.program.memory.constant <= 1.02 * model(name).stat().st_size

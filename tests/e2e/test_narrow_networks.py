@@ -25,7 +25,7 @@ def answers(precision: Precision) -> Array:
 
 
 @pytest.mark.parametrize("precision", NAMES)
-def test_digits_are_as_right(precision: Precision) -> None:
+def test_accuracy_with_16_bit_weights(precision: Precision) -> None:
     """A step of bf16 is 2**-8, of fp16 2**-11; a handful of layers each adds half of one to a probability."""
     exact, found = answers("fp32"), answers(precision)
     _, labels = held_out_digits()
@@ -33,7 +33,7 @@ def test_digits_are_as_right(precision: Precision) -> None:
     assert np.abs(found - exact).max() < 8 * {"bf16": 2.0**-8, "fp16": 2.0**-11}[precision]
 
 
-def test_weights_are_half_and_the_manifest_says_so(tmp_path: Path) -> None:
+def test_weights_have_half_the_size(tmp_path: Path) -> None:
     sizes = {}
     for precision in EVERY:
         bundle = tenon.compile(DIGITS / "digits.onnx", precision=precision, target="x86-64-avx2", winograd=0)
@@ -66,7 +66,7 @@ def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> N
     assert best[precision] == best["fp32"]
 
 
-def test_bf16_asks_for_its_own_target() -> None:
+def test_bf16_selects_its_own_target() -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", precision="bf16")
     pairs = any(p.type.dtype == "b2" for call in bundle.program.calls for p in call.kernel.params)
     assert (bundle.target.machine.dot2 > 0) == runs_here("x86-64-avx512-bf16")

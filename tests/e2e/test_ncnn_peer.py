@@ -57,7 +57,7 @@ def test_like_ncnn(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "options", "count"), [("Convolution", "", 576), ("ConvolutionDepthWise", "7=8", 72)])
 @pytest.mark.parametrize("form", [1, 2])
-def test_eight_bits_from_layer_to_layer(kind: str, options: str, count: int, form: int, tmp_path: Path) -> None:
+def test_8_bit_activations_between_layers(kind: str, options: str, count: int, form: int, tmp_path: Path) -> None:
     """What is between the layers is rounded to eight bits by ncnn, not here."""
     options = f"0=8 1=3 4=1 5=1 6={count} {options} 9=1"
     lines = ["Input x 0 1 in0 0=6 1=4 2=8", f"{kind} a 1 1 in0 mid {options} 8={100 + form}"]

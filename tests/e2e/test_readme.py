@@ -95,7 +95,7 @@ def test_commands_and_their_output(folder: Path, update_golden: bool) -> None:
         assert not wrong, "\n".join(["README.md is stale: run this test with --update-golden", *wrong])
 
 
-def test_the_first_commands_need_only_what_is_there() -> None:
+def test_first_commands_need_only_existing_files() -> None:
     """Paths are files of the project; installing and activating come before the first command."""
     text = README.read_text()
     assert 0 < text.index("bin/activate") < text.index("pip install") < text.index("$ tenon")
@@ -105,7 +105,7 @@ def test_the_first_commands_need_only_what_is_there() -> None:
                 assert (ROOT / word).exists(), command
 
 
-def test_the_program_in_python(folder: Path) -> None:
+def test_python_program(folder: Path) -> None:
     code = program("python") + "\nassert answer.shape == (1, 10)\nassert abs(answer.sum() - 1) < 1e-5\n"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment(), capture_output=True, text=True, check=False
@@ -113,7 +113,7 @@ def test_the_program_in_python(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_other_files_that_are_named_are_there() -> None:
+def test_files_named_in_the_readme_exist() -> None:
     text = re.sub(BLOCK, "", README.read_text())
     for path in re.findall(r"\]\(([^)#]+)\)", text):
         assert "://" in path or (ROOT / path).exists(), path

@@ -33,7 +33,7 @@ def nets() -> list[str]:
 
 
 @pytest.mark.parametrize("name", nets())
-def test_nets_without_weights_say_their_shapes_and_macs(name: str) -> None:
+def test_inspect_networks_without_weights(name: str) -> None:
     graph = importers.load(shared(f"models/caffe/prototxt_only/{name}.prototxt"))
     assert graph.incomplete
     assert all(v.type.bound for v in (*graph.inputs, *graph.outputs))
@@ -43,7 +43,7 @@ def test_nets_without_weights_say_their_shapes_and_macs(name: str) -> None:
         assert round(description.macs / 1e6) == MACS[name]
 
 
-def test_all_nets_are_there() -> None:
+def test_all_models_are_present() -> None:
     shared("models/caffe/prototxt_only")
     assert len(nets()) >= 35
     assert set(MACS) <= set(nets())
@@ -95,7 +95,7 @@ def cifar(name: str, weights: str) -> Graph:
     return importers.load(folder / f"{name}.prototxt", shapes=SHAPE, weights=folder / f"{weights}.caffemodel")
 
 
-def test_cifar10_and_what_its_authors_made_of_it(tmp_path: Path) -> None:
+def test_cifar10_optimised_by_its_authors(tmp_path: Path) -> None:
     """Their folding leaves out BatchNorm's epsilon, which shows in the sixth digit."""
     original, theirs = cifar("train_val", "cifar10"), cifar("opt_train_val", "opt_cifar10")
     folder = shared("models/caffe/cifar10_cgo")
@@ -109,7 +109,7 @@ def test_cifar10_and_what_its_authors_made_of_it(tmp_path: Path) -> None:
         assert difference(found, truth) < 1e-5
 
 
-def test_cifar10_by_configuration_writes_their_net(tmp_path: Path) -> None:
+def test_cifar10_with_configuration_file(tmp_path: Path) -> None:
     """Word for word but for how numbers are spelled, and for transform_param, which they edited by hand."""
     folder = shared("models/caffe/cifar10_cgo")
     settings = {

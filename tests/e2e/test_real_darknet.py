@@ -66,6 +66,6 @@ def test_every_cfg(path: Path) -> None:
         assert facts.macs == pytest.approx(KNOWN_MACS[path.stem], rel=0.01)
 
 
-def test_no_cfg_is_missing() -> None:
+def test_every_cfg_is_tested() -> None:
     shared("models/darknet/cfg_only")
     assert len(cfgs()) >= 50

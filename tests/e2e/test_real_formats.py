@@ -61,7 +61,7 @@ def test_benchmark_topologies(path: Path) -> None:
     assert facts.macs > 1e8
 
 
-def test_all_topologies_are_there() -> None:
+def test_all_graphs_are_present() -> None:
     assert len(list(shared("models/tmfile/tengine_benchmark_noweights").glob("*.tmfile"))) == 14
 
 

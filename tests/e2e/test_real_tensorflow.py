@@ -222,7 +222,7 @@ def test_a_person() -> None:
         assert bool(found[0, 1] > 0.5) is person
 
 
-def test_a_person_with_a_file_that_litert_refuses() -> None:
+def test_person_detection_with_file_rejected_by_litert() -> None:
     """The biases' quantized_dimension is out of range, but as vectors they have one axis only.
 
     The photos' bytes are meant as signed, as that project's own test reads them.
@@ -237,7 +237,7 @@ def test_a_person_with_a_file_that_litert_refuses() -> None:
         assert bool(found.ravel()[1] > found.ravel()[0]) is person
 
 
-def test_a_cat_and_a_chickadee() -> None:
+def test_classification_of_two_photos() -> None:
     for name, size, file, answers in (
         ("mobilenet_v1_0.25_128_quant", 128, "coral_cat.bmp", {282, 283, 286}),
         ("mobilenet_v2_1.0_224_inat_bird_quant", 224, "coral_bird.bmp", {659}),

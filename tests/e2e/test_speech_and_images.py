@@ -33,7 +33,7 @@ def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "speech"), [("yes", True), ("no", True), ("noise", False), ("silence", False)])
-def test_silero_vad_hears_speech(name: str, speech: bool, tmp_path: Path) -> None:
+def test_silero_vad_detects_speech(name: str, speech: bool, tmp_path: Path) -> None:
     """Through a second of sound, the state carried from each window to the next; windows overlap by 64 samples."""
     ort = pytest.importorskip("onnxruntime")
     path = shared("models/onnx/silero_vad/silero_vad_16k_op15.onnx")

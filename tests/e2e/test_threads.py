@@ -52,7 +52,7 @@ def tasks() -> list[int]:
 
 # -------------------------------------------------------------------------------------------- the same answer
 @pytest.mark.parametrize("threads", [2, 3, 8])
-def test_digits_again_and_again(threads: int, digits: Path) -> None:
+def test_repeated_runs(threads: int, digits: Path) -> None:
     images, _ = held_out_digits()
     with tenon.open(digits) as alone, tenon.open(digits, threads=threads) as together:
         for i in range(200):
@@ -109,7 +109,7 @@ def test_the_executable(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- lifetimes
-def test_close_ends_the_threads(digits: Path) -> None:
+def test_close_stops_the_threads(digits: Path) -> None:
     before = workers()
     engine = tenon.open(digits, threads=4)
     assert engine.threads == 4
@@ -121,7 +121,7 @@ def test_close_ends_the_threads(digits: Path) -> None:
     engine.close()
 
 
-def test_a_forgotten_engine_ends_its_threads(digits: Path) -> None:
+def test_garbage_collected_engine_stops_its_threads(digits: Path) -> None:
     before = workers()
     gc.disable()  # nothing may hold an engine in a circle
     try:
@@ -133,7 +133,7 @@ def test_a_forgotten_engine_ends_its_threads(digits: Path) -> None:
         gc.enable()
 
 
-def test_a_forked_child_has_threads_of_its_own(digits: Path) -> None:
+def test_forked_child_has_its_own_threads(digits: Path) -> None:
     with tenon.open(digits, threads=2) as engine:
         given = feeds(engine)
         expected = engine.run(given)["probabilities"]
@@ -149,14 +149,14 @@ def test_a_forked_child_has_threads_of_its_own(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", "engine.close()", "sys.exit(0)", "del engine"])
-def test_the_interpreter_ends(ending: str, digits: Path) -> None:
+def test_interpreter_exits_with_running_threads(ending: str, digits: Path) -> None:
     script = f"import sys, tenon; engine = tenon.open({str(digits)!r}, threads=3); engine.run(); {ending}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
 
 
 # --------------------------------------------------------------------------------------------------- refusals
-def test_limits_are_in_the_manifest_and_kept(tmp_path: Path) -> None:
+def test_limits_are_in_the_manifest_and_respected(tmp_path: Path) -> None:
     folder = tenon.compile(DIGITS / "digits.onnx", threads=2).save(tmp_path / "two")
     with tenon.open(folder, threads=2) as engine:
         assert engine.manifest.threads == 2
@@ -184,7 +184,7 @@ def test_the_command_line(digits: Path, tmp_path: Path) -> None:
     assert "made for 1 to 8" in refused.stderr
 
 
-def test_a_bundle_for_one_thread_holds_no_trace_of_others() -> None:
+def test_single_threaded_bundles_contain_no_thread_pool() -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", threads=1)
     banner, _, code = bundle.source.partition("*/")
     assert "threads=1" in banner
@@ -235,7 +235,7 @@ def _burn(stop: object) -> None:
 
 
 @pytest.mark.slow
-def test_a_busy_processor_is_no_disaster(net: Bundle) -> None:
+def test_a_descheduled_thread_delays_by_one_part(net: Bundle) -> None:
     """Two threads of which one must share its processor take at most 2.5 times as long as one thread alone."""
     with tenon.open(net) as alone, tenon.open(net, threads=2) as together:
         for engine in (alone, together):

@@ -27,7 +27,7 @@ def weightless(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_is_made_that_has_no_weights(weightless: Path) -> None:
+def test_optimize_writes_models_without_weights(weightless: Path) -> None:
     whole = tenon.load(MODEL)
     largest = max(v.array.size for v in whole.constants())
     kept = {t.name: len(t.raw_data) for t in onnx.load(weightless).graph.initializer if np.prod(t.dims) == largest}
@@ -36,7 +36,7 @@ def test_a_file_is_made_that_has_no_weights(weightless: Path) -> None:
     assert weightless.stat().st_size < MODEL.stat().st_size / 3
 
 
-def test_it_can_be_inspected_but_not_compiled(weightless: Path) -> None:
+def test_incomplete_model_can_be_inspected_but_not_compiled(weightless: Path) -> None:
     graph = tenon.load(weightless)
     described, _ = tenon.inspect(graph)
     assert described.macs == tenon.inspect(tenon.load(MODEL))[0].macs
@@ -44,7 +44,7 @@ def test_it_can_be_inspected_but_not_compiled(weightless: Path) -> None:
         tenon.compile(weightless)
 
 
-def test_random_weights_are_the_same_every_time_and_all_different(weightless: Path) -> None:
+def test_random_weights_are_reproducible_and_distinct(weightless: Path) -> None:
     first, again = (with_random_weights(tenon.load(weightless)) for _ in range(2))
     weights = [v.array for v in first.constants() if v.array.size > 16]
     assert [w.tobytes() for w in weights] == [v.array.tobytes() for v in again.constants() if v.array.size > 16]
@@ -58,7 +58,7 @@ def fastest(model: Path) -> float:
     return float(json.loads(result.stdout)["networks"][0]["min"])
 
 
-def test_the_command_line_times_it(weightless: Path) -> None:
+def test_benchmark_without_weights(weightless: Path) -> None:
     assert fastest(weightless) > 0
 
 

@@ -40,7 +40,7 @@ def test_models_are_recorded_once_and_load_again(corpus: Path) -> None:
     assert [model.shapes for model in models(corpus, "ONNX")] == [{"batch": 3}]
 
 
-def test_damaged_copies_are_counted_and_repeat(corpus: Path) -> None:
+def test_damaged_copies_are_reproducible(corpus: Path) -> None:
     found = models(corpus, "Darknet")
     run = Run(found, 0, Outcomes("Darknet"))
     run.go_on(60)
@@ -61,5 +61,5 @@ def test_findings_are_kept(corpus: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert unpack(keep(found[0], -1)) == found[0]
 
 
-def test_words_of_an_importer() -> None:
+def test_dictionary_of_an_importer() -> None:
     assert {"convolutional", "batch_normalize", "leaky"} <= set(words("Darknet"))

@@ -43,7 +43,7 @@ def test_random_graphs(first: int, target: str, compiler: Compiler) -> None:
     assert report.answered > 10
 
 
-def test_a_seed_always_gives_the_same_graph() -> None:
+def test_graphs_are_reproducible() -> None:
     for seed in range(20):
         a, b = sample(seed), sample(seed)
         assert [str(n.op) for n in a.graph] == [str(n.op) for n in b.graph]
@@ -77,7 +77,7 @@ def judged(made: Sample, compiler: Compiler) -> Report:
     return batch.report
 
 
-def test_a_wrong_kernel_is_found(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_kernel_is_detected(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     from tenon.ops.pointwise import Neg
 
     # Kernels are remembered by shape: no other test has this one.
@@ -87,7 +87,7 @@ def test_a_wrong_kernel_is_found(compiler: Compiler, monkeypatch: pytest.MonkeyP
     assert kinds == [("wrong", 0), ("wrong", 1), ("wrong", 2)]
 
 
-def test_a_wrong_reference_is_found(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_reference_is_detected(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     from tenon.ops.pointwise import Ceil
 
     monkeypatch.setattr(Ceil, "reference", lambda self, x: np.floor(x))
@@ -105,7 +105,7 @@ def test_a_residual_of_a_convolution_without_bias(compiler: Compiler) -> None:
 @pytest.mark.parametrize(
     ("operator", "number"), [("Sin", 3e38), ("Cos", -3e38), ("Acosh", -2147483904.0), ("Acosh", 3e38), ("LRN", np.nan)]
 )
-def test_functions_far_out(operator: str, number: float, compiler: Compiler) -> None:
+def test_functions_of_large_arguments(operator: str, number: float, compiler: Compiler) -> None:
     x = np.full((1, 4, 2, 2), number, np.float32)
     attributes: dict[str, object] = {"size": 9, "alpha": 1.0, "beta": 0.6} if operator == "LRN" else {}
     assert judged(graph_of({"x": x}, (operator, ("x",), attributes)), compiler).findings == []
@@ -124,7 +124,7 @@ def test_regions_of_any_size(reach: float, answered: int, mode: str, compiler: C
     assert report.answered == answered
 
 
-def test_strides_past_the_kernel(compiler: Compiler) -> None:
+def test_strides_larger_than_the_kernel(compiler: Compiler) -> None:
     """ONNX: of SAME, an output has as many elements as the input times the stride; onnxruntime's has fewer."""
     x, w = np.ones((2, 1, 1, 1), np.float32), np.ones((1, 1, 1, 5), np.float32)
     attributes: dict[str, object] = {"auto_pad": "SAME_LOWER", "strides": (2, 2)}
@@ -135,7 +135,7 @@ def test_strides_past_the_kernel(compiler: Compiler) -> None:
     assert list(report.excused.elements()) == [excused(made)]
 
 
-def test_floats_that_count_classes(compiler: Compiler) -> None:
+def test_one_hot_of_float_classes(compiler: Compiler) -> None:
     """ONNX casts them to integers; onnxruntime has no class for fractions on some machines and casts on others."""
     x, values = np.array([0, 1.5, 2.9, -0.5, -1.5, 3.5], np.float32), np.array([2, 5], np.float32)
     made = graph_of({"x": x, "cd": np.array([3], np.float32), "v": values}, ("OneHot", ("x", "cd", "v"), {}))
@@ -146,7 +146,7 @@ def test_floats_that_count_classes(compiler: Compiler) -> None:
     assert set(report.excused) <= {excused(made)}
 
 
-def test_variances_that_overflow(compiler: Compiler) -> None:
+def test_overflowing_variances(compiler: Compiler) -> None:
     """ONNX computes them in f32; onnxruntime in f64 where it broadcasts the scale."""
     inputs = {"x": np.array([[1e20, 0, 0, 0]], np.float32), "cs": np.ones(1, np.float32), "cb": np.zeros(4, np.float32)}
     made = graph_of(inputs, ("LayerNormalization", ("x", "cs", "cb"), {}))
@@ -155,7 +155,7 @@ def test_variances_that_overflow(compiler: Compiler) -> None:
     assert list(report.excused) == [excused(replace(made, wild=True))]
 
 
-def test_pools_of_bf16_below_the_least_i16(compiler: Compiler) -> None:
+def test_max_pool_of_large_negative_bf16_values(compiler: Compiler) -> None:
     x = np.full((1, 3, 5, 5), -1e9).astype(DType.BF16.numpy)
     made = graph_of({"x": x}, ("MaxPool", ("x",), {"kernel_shape": (3, 1), "pads": (1, 1, 1, 1)}))
     found = evaluate(made.graph, made.feeds)["v0"].astype(np.float32)
@@ -164,7 +164,7 @@ def test_pools_of_bf16_below_the_least_i16(compiler: Compiler) -> None:
     assert judged(made, compiler).findings == []
 
 
-def test_a_sum_of_an_input_alone(compiler: Compiler) -> None:
+def test_sum_of_a_single_input(compiler: Compiler) -> None:
     assert judged(graph_of({"x": np.ones(3, np.float32)}, ("Sum", ("x",), {})), compiler).findings == []
 
 
@@ -180,7 +180,7 @@ def test_arrays_are_attributes_in_onnx() -> None:
     assert answer(made.graph, made.feeds)["v0"].tolist() == [7, 7]
 
 
-def test_celu_is_not_divided_by_nothing() -> None:
+def test_celu_with_zero_alpha() -> None:
     with pytest.raises(ShapeError, match="alpha is 0"):
         graph_of({"x": np.ones(3, np.float32)}, ("Celu", ("x",), {"alpha": 0.0}))
 

@@ -1,4 +1,4 @@
-"""Random graphs, compiled at every level of optimisation and run, against onnxruntime and the NumPy references.
+"""Compile and run random graphs at every optimisation level; compare with onnxruntime and the NumPy references.
 
 scripts/fuzz --minutes 5            as many as there is time for
 scripts/fuzz --graphs 10000         that many
@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
 
 
 def compilers(given: argparse.Namespace) -> list[Compiler]:
-    """Those asked for, or all that are installed.  Raises ToolchainError for one that is not."""
+    """The given compilers, or all installed ones.  Raises ToolchainError for a missing one."""
     if given.compiler:
         return [named(given.compiler)]
     found = []
@@ -60,12 +60,12 @@ def compilers(given: argparse.Namespace) -> list[Compiler]:
 
 
 def named(name: str) -> Compiler:
-    """A command, or zig as it comes with Tenon.  Raises ToolchainError."""
+    """A compiler command, or the bundled zig.  Raises ToolchainError."""
     return find(Options.from_environment(compiler=None if name == "zig" else name))
 
 
 def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]]:
-    """Seeds of each batch and how they are compiled: that follows from the seed, however many there were before."""
+    """Seeds of each batch and how they are compiled, determined by the seed alone."""
     here, with_them = [name for name in TARGETS if runs_here(name)], compilers(given)
     end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
     while first < end:
@@ -79,7 +79,7 @@ def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]
 
 
 def resumed(log: Path | None, seed: int) -> tuple[int, Report]:
-    """The seed to go on with, and what the log knows."""
+    """The next seed, and the reports in the log."""
     report = Report()
     for line in log.read_text().splitlines() if log and log.exists() else ():
         record = json.loads(line)

@@ -24,30 +24,30 @@ from tenon.targets import Target
 from tenon.toolchain.compiler import BASE_FLAGS, Compiler
 
 FLAGS = (*(f for f in BASE_FLAGS if f != "-O3"), "-fPIC", "-shared")
-"""Cheaper than what bundles are compiled with; the text and the warnings, which are errors, are the same."""
+"""Faster to compile than the flags of bundles; the code and the warnings, which are errors, are the same."""
 
 BATCH = 50
-"""Graphs that are compiled together: more take longer a graph, since a compiler's time grows faster than its text."""
+"""Graphs per library: more take longer per graph, because compile time grows faster than code size."""
 
 GUARD = 256
-"""Bytes before and after each region that nobody may write."""
+"""Bytes of the guard regions before and after each memory region."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph at one level of optimisation."""
+    """A graph compiled at one optimisation level."""
 
     sample: Sample
     level: int
     program: Program
     phases: int
     rounded: Graph | None
-    """The graph whose numbers have the precision of the program, if that is not the sample's."""
+    """The graph with constants in the precision of the program, if it differs from the sample's."""
 
 
 def planned(sample: Sample, level: int, target: Target, threads: int = 1, name: str = "fp32") -> Plan:
-    """The program of a graph at a precision.  Winograd's and Strassen's algorithms spread a NaN to their whole tile, so
-    they are left out where there may be one."""
+    """The program of a graph at a precision.  Winograd's and Strassen's algorithms spread a NaN over a tile, so they
+    are disabled for graphs that may have one."""
     narrow = precision(name, arithmetic=target.machine.dot2 > 0)
     graph = optimize(sample.graph.copy(), verify=True, level=level, narrow=narrow)
     rounded = optimize(sample.graph.copy(), level=level, narrow=narrow, fuse=False) if narrow else None
@@ -60,7 +60,7 @@ class Library:
     """The machine code of some plans."""
 
     def __init__(self, plans: Sequence[Plan], compiler: Compiler, target: Target, folder: Path) -> None:
-        """Raises CalledProcessError with the compiler's words if it refuses."""
+        """Raises CalledProcessError with the compiler's messages if it fails."""
         programs = [p.program for p in plans]
         text = BACKEND.program(programs, "stdint.h").text()
         (folder / "batch.c").write_text(text)
@@ -76,14 +76,14 @@ class Library:
         subprocess.run([*command, "-lm"], cwd=folder, check=True, capture_output=True)
         self.library = ctypes.CDLL(str(folder / "batch.so"))  # the folder is new: no library was loaded from it
 
-    def run(self, plan: Plan, rubbish: int) -> dict[str, Array]:
-        """The outputs, by the names that the model gives them.  Memory is full of ``rubbish`` before.
+    def run(self, plan: Plan, poison: int) -> dict[str, Array]:
+        """The outputs by name.  Memory is filled with ``poison`` before the run.
 
         Raises AssertionError if memory outside of the regions is touched.
         """
         program, memory = plan.program, plan.program.memory
         sizes = (memory.constant, memory.mutable, memory.activations)
-        regions = [_region(size, rubbish) for size in sizes]
+        regions = [_region(size, poison) for size in sizes]
         regions[0][GUARD : GUARD + memory.constant] = np.frombuffer(program.weights(), np.uint8)
         mutable = regions[1][GUARD:]
         for port in program.inputs:
@@ -91,7 +91,7 @@ class Library:
             mutable[port.offset : port.offset + port.type.nbytes] = data.view(np.uint8)
         self._call(plan, [ctypes.c_void_p(r.ctypes.data + GUARD) for r in regions])
         for region, size in zip(regions, sizes, strict=True):
-            _check(region, size, rubbish)
+            _check(region, size, poison)
         results = {}
         for port, value in zip(program.outputs, plan.sample.graph.outputs, strict=True):
             raw = mutable[port.offset : port.offset + port.type.nbytes].copy()
@@ -99,7 +99,7 @@ class Library:
         return results
 
     def _call(self, plan: Plan, regions: Sequence[ctypes.c_void_p]) -> None:
-        """One thread, or, for a program of several, all parts of every phase, the last part first."""
+        """One thread, or for a multithreaded program all parts of every phase, in reverse order."""
         program = plan.program
         if program.threads == 1:
             self.library[program.name](*regions)
@@ -110,12 +110,12 @@ class Library:
                 phase(*regions, number, part, program.threads)
 
 
-def _region(size: int, rubbish: int) -> Array:
-    whole = np.full(size + 2 * GUARD + ALIGNMENT, rubbish, np.uint8)
+def _region(size: int, poison: int) -> Array:
+    whole = np.full(size + 2 * GUARD + ALIGNMENT, poison, np.uint8)
     start = -whole.ctypes.data % ALIGNMENT
     return whole[start : start + size + 2 * GUARD]
 
 
-def _check(region: Array, size: int, rubbish: int) -> None:
+def _check(region: Array, size: int, poison: int) -> None:
     outside = np.concatenate([region[:GUARD], region[GUARD + size :]])
-    assert (outside == rubbish).all(), "memory outside of the regions was written"
+    assert (outside == poison).all(), "memory outside of the regions was written"

@@ -1,4 +1,4 @@
-"""A corpus of small sound models: those that the tests give to ``tenon.importers``, recorded as they load.
+"""A corpus of small valid models: those that the tests pass to ``tenon.importers``, recorded when they load.
 
     pytest --record-models FOLDER tests/unit      # puts FOLDER/<format>/<hash>.zip there
 
@@ -35,9 +35,9 @@ from tenon.model_files.model_file import ModelFile
 from tenon.options import child_environment
 
 LARGEST = 100_000
-"""Bytes of all files of a model that is recorded."""
+"""Maximum size in bytes of a recorded model."""
 SLOWEST = 0.1
-"""Seconds that its load may take, once all that it needs is imported."""
+"""Maximum time in seconds to load it, without imports."""
 MOST_FILES = 24
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
@@ -65,7 +65,7 @@ class Recorded:
     outputs: Sequence[str] | None = None
 
     def load(self) -> Graph:
-        """The graph; loaded from memory unless it is more than a main file and its weights."""
+        """The graph; loaded from memory if it consists of a main file and weights only."""
         how = (self.shapes, self.inputs, self.outputs)
         if self.files.keys() <= {self.main, self.weights}:
             weights = self.files[self.weights] if self.weights else None
@@ -80,7 +80,7 @@ class Recorded:
             shutil.rmtree(folder)
 
     def pack(self) -> bytes:
-        """As an archive whose bytes depend on nothing else."""
+        """A reproducible archive of the model."""
         how = {"main": self.main, "weights": self.weights, "shapes": self.shapes,
                "inputs": self.inputs, "outputs": self.outputs}  # fmt: skip
         out = io.BytesIO()
@@ -91,7 +91,7 @@ class Recorded:
 
 
 def unpack(path: Path) -> Recorded:
-    """What ``pack`` wrote, of the format that its folder is called after."""
+    """A model written by ``pack``; its folder is named after the format."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     how = json.loads(files.pop(_HOW))
@@ -102,7 +102,7 @@ def unpack(path: Path) -> Recorded:
 # --------------------------------------------------------------------------------------- recording
 @contextmanager
 def recording(corpus: Path) -> Iterator[None]:
-    """Put every small model that an importer loads meanwhile into ``corpus``."""
+    """Record every small model loaded by an importer in ``corpus``."""
     with ExitStack() as stack:
         for name, format in FORMATS.items():
             module = format.importer()
@@ -136,7 +136,7 @@ def _store(format: str, file: ModelFile, how: Sequence[Any], corpus: Path) -> No
 
 
 def _files(file: ModelFile) -> dict[str, bytes]:
-    """The file, and all that lies beside it if that is a model's own folder."""
+    """The file, and all other files in its folder if that belongs to one model."""
     files = {file.name: file.data}
     beside = [p for p in file.folder.rglob("*") if p.is_file()] if file.folder is not None else []
     if file.folder is None or len(beside) > MOST_FILES or sum(p.stat().st_size for p in beside) > LARGEST:
@@ -145,7 +145,7 @@ def _files(file: ModelFile) -> dict[str, bytes]:
 
 
 def gather(corpus: Path) -> None:
-    """Record what the tests load, and the models of ONNX's conformance suite.  Raises CalledProcessError."""
+    """Record the models of the tests and of ONNX's conformance suite.  Raises CalledProcessError."""
     environment = child_environment(PYTHONPATH=f"{ROOT}/src:{ROOT}/tests")
     options = ["-q", "--continue-on-collection-errors", "-p", "no:cacheprovider", "--record-models"]
     command = [sys.executable, "-m", "pytest", *options, str(corpus.resolve())]
@@ -159,12 +159,13 @@ def gather(corpus: Path) -> None:
 
 
 def models(corpus: Path, format: str) -> list[Recorded]:
-    """The recorded models of a format that load again, in the order of their hashes."""
+    """The recorded models of a format that can be loaded, ordered by hash."""
     return [found for path in sorted((corpus / format).glob("*.zip")) if (found := _quickest(unpack(path)))]
 
 
 def _quickest(model: Recorded) -> Recorded | None:
-    """The model from memory, if it needs no more than weights, else from a folder; None if it does not load at all."""
+    """The model loaded from memory, if it consists of a file and weights only, else from a folder; None if loading
+    fails."""
     beside = [name for name in model.files if name != model.main]
     for weights in dict.fromkeys((model.weights, *beside[: len(beside) == 1])):
         files = {name: model.files[name] for name in (model.main, weights) if name}
@@ -180,7 +181,7 @@ def _quickest(model: Recorded) -> Recorded | None:
 
 @cache
 def words(format: str) -> tuple[str, ...]:
-    """Names of operators and attributes: the words that the importer of a format has in its text."""
+    """The fuzzing dictionary of a format: the names in the source of its importer."""
     place = Path(str(import_module(FORMATS[format].module).__file__))
     trees = [ast.parse(m.read_text()) for m in (place.parent.glob("*.py") if place.stem == "load" else [place])]
     nodes = [node for tree in trees for node in ast.walk(tree)]

@@ -1,4 +1,4 @@
-"""Damaged copies of the small models that the tests load, of every format: they load, or are refused as they should be.
+"""Fuzz importers with damaged copies of the small models of the tests: they load, or are rejected with a proper error.
 
 scripts/fuzz-files --count 100000             that many of every format
 scripts/fuzz-files --minutes 5 Caffe ONNX     as many of these as there is time for
@@ -20,9 +20,9 @@ from fuzzing.corpus import ROOT, Recorded, gather, models, unpack, words
 from tenon.importers import FORMATS
 
 SLICE = 200
-"""Files between looks at the clock."""
+"""Files between time checks."""
 REPORT = 20
-"""Seconds between lines of progress."""
+"""Seconds between progress messages."""
 
 
 def arguments() -> argparse.Namespace:
@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
 
 
 def damaged(corpus: list[Recorded], seed: int) -> Recorded:
-    """A model of the corpus with one of its files damaged once or twice, or with a word or a piece from elsewhere."""
+    """A model of the corpus with one or two mutations of one of its files."""
     rng = random.Random(f"{corpus[0].format} {seed}")
     model = rng.choice(corpus)
     name = model.main if rng.random() < 0.6 else rng.choice(sorted(model.files))

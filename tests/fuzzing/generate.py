@@ -1,4 +1,4 @@
-"""Random valid graphs: operators' own cases with other shapes, attributes and operands, joined where types fit."""
+"""Random valid graphs: test cases of operators with other shapes, attributes and operands, combined where types fit."""
 
 from __future__ import annotations
 
@@ -32,45 +32,44 @@ ORDERED = frozenset({
     "ArgMax", "ArgMin", "DirectMaxPool", "GlobalMaxPool", "Max", "MaxPool", "MaxPoolWithIndices", "Min",
     "QuantizeLinear", "ReduceMax", "ReduceMin", "ScatterElements", "ScatterND", "TopK", "Unique",
 })  # fmt: skip
-"""Operators that choose the greatest of several, or an integer: what NaN gives is not specified."""
+"""Operators that select a maximum or produce integers: their result for NaN is unspecified."""
 
 PLACES = frozenset({
     "CumProd", "Det", "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal",
     "PsRoiAlign", "PsRoiPool", "ReduceProd", "Resize", "RoiAlign",
 })  # fmt: skip
-"""Operators that compute where to read, so that their numbers are coordinates, and products of many numbers, which
-overflow in one order and not in another."""
+"""Operators whose operands are coordinates, and products of many numbers, whose overflow depends on the order."""
 
 SPREADING = frozenset({"ConvTranspose", "AveragePool", "DirectAveragePool", "DirectConv", "DirectConvTranspose"})
-"""Operators computed with weights of zero here and there, or whose windows may hold nothing but padding."""
+"""Operators that multiply by zero padding, or whose windows may consist of padding only."""
 
 EXTENTS = (1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 19, 23, 31, 33)
-"""Odd shapes: one, primes, and lanes more or less one."""
+"""Extents: one, primes, and the number of lanes plus or minus one."""
 
 MOST_ELEMENTS = 20_000
-"""Of a tensor: kernels are compiled for speed of compilation, and compared with NumPy."""
+"""Most elements of a tensor: kernels are compiled without optimisation, and compared with NumPy."""
 
 MOST_SAMPLES = 1_000_000
-"""Of regions, that onnxruntime is asked for."""
+"""Most samples of regions for onnxruntime."""
 
 MACHINE = Machine(lanes=16, registers=32, block=16)
 
 
 @dataclass
 class Sample:
-    """A graph, what to feed it, and how it was made."""
+    """A graph, its feeds, and its seed."""
 
     seed: int
     graph: Graph
     feeds: dict[str, Array]
     wild: bool
-    """Whether NaN, infinities, denormals and the greatest integers are among the feeds."""
+    """Whether feeds include NaN, infinities, denormals and extreme integers."""
     endless: str = ""
-    """Why onnxruntime would take no end; empty if it would not."""
+    """Why onnxruntime would not terminate in reasonable time, or an empty text."""
 
 
 def sample(seed: int) -> Sample:
-    """The graph of that seed."""
+    """The graph of a seed."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
         return Generator(seed).sample()
@@ -78,22 +77,22 @@ def sample(seed: int) -> Sample:
 
 @cache
 def catalogue() -> dict[str, list[Case]]:
-    """The cases of every operator that a model can hold."""
+    """The test cases of all operators that models can contain."""
     return {name: cases for name, cls in sorted(registry().items())
             if not cls.internal and (cases := list(cls.cases()))}  # fmt: skip
 
 
 @dataclass
 class Generator:
-    """Grows one graph; ``known`` holds what each of its values is for the feeds."""
+    """Builds one graph; ``known`` has the value of each tensor for the feeds."""
 
     seed: int
     nodes: int = 8
-    """The most nodes that are asked for; what makes operands fit comes on top."""
+    """Maximum number of nodes, without those that adapt operands."""
     idioms: float = 0.45
-    """How often a step is an idiom of real networks, not an operator's own case."""
+    """Probability of an idiom of real networks instead of an operator's test case."""
     moves: float = 0.2
-    """How often a step moves elements of what there is."""
+    """Probability of a data movement operator."""
     graph: Graph = field(init=False)
     known: dict[Value, Array] = field(default_factory=dict)
     pool: list[Value] = field(default_factory=list)
@@ -129,7 +128,7 @@ class Generator:
         self.apply(self.pick(catalogue()[name]))
 
     def moved(self) -> bool:
-        """Move elements of one of the last values; whether that made a node."""
+        """Add a data movement of one of the last values; returns whether a node was added."""
         there = [v for v in self.pool[-6:] if v.type.rank and (self.nothing or v.type.size)]
         if not there:
             return False
@@ -192,7 +191,7 @@ class Generator:
         return node.output
 
     def settle(self, node: Node) -> None:
-        """Evaluate a new node.  Raises TenonError if Tenon declines it, or its result says nothing."""
+        """Evaluate a new node.  Raises TenonError if Tenon rejects it, or its result is not meaningful."""
         if any(v.type.size > MOST_ELEMENTS for v in node.outputs):
             raise UnsupportedError("fuzzing", ())
         if node.op.supported(site(node, Setting(MACHINE))):  # type: ignore[attr-defined]
@@ -212,7 +211,7 @@ class Generator:
 
     # --------------------------------------------------------------------------------------- cases
     def apply(self, case: Case) -> None:
-        """Add a node like that of ``case``; nothing if what it was changed to has no meaning."""
+        """Add a variation of the node of ``case``; nothing if it is not meaningful."""
         op = self.varied(case.op) if self.chance(0.3) else case.op
         shapes = self.stretched(case) if self.chance(0.6) else case.inputs
         before = len(self.graph)
@@ -241,7 +240,7 @@ class Generator:
         return self.fresh(data, constant=constant)
 
     def reused(self, shape: tuple[int, ...], dtype: DType) -> Value | None:
-        """A value that is there already: one of that shape, or one that fits by chance, or one that is made to fit."""
+        """An existing value: of that shape, of a shape that happens to fit, or adapted to fit."""
         alike = [v for v in self.pool if v.type.dtype is dtype]
         same = [v for v in alike if v.type.dims == shape]
         if same and self.chance(0.8):
@@ -253,7 +252,7 @@ class Generator:
         return self.reshaped(self.pick(full[-4:]), shape) if full and self.chance(0.7) else None
 
     def reshaped(self, x: Value, shape: tuple[int, ...]) -> Value:
-        """``x`` with another shape: flat, repeated or cut to size."""
+        """``x`` reshaped: flattened, repeated or truncated."""
         size = int(np.prod(shape))
         flat = x if x.type.rank == 1 else self.add("Reshape", x, self.integers(-1))
         repeats = -(-size // flat.type.size)
@@ -316,7 +315,7 @@ class Generator:
 
     # ----------------------------------------------------------------------------------------- end
     def finish(self) -> None:
-        """Outputs: what nobody reads, and sometimes what somebody does.  Inputs that attempts left behind mostly go."""
+        """Choose outputs: unused values, and sometimes used ones.  Most unused inputs are removed."""
         if not len(self.graph):
             self.add("Relu", self.fresh(self.numbers((3, 5), DType.F32)))
         made = [v for node in self.graph for v in node.outputs]
@@ -370,7 +369,7 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
 
 
 def endless(op: RoiAlign, regions: Array) -> str:
-    """Why onnxruntime would take no end: it visits every sample of a region, wherever it is."""
+    """Why onnxruntime would not terminate in reasonable time: it evaluates all samples of a region."""
     ends = regions.astype(np.float64) * op.spatial_scale
     sizes = np.ceil(ends[:, 2:] - ends[:, :2]) + np.array([op.output_width, op.output_height])
     most = 0 if op.sampling_ratio else np.maximum(sizes, 0).prod(1).sum()
@@ -378,7 +377,7 @@ def endless(op: RoiAlign, regions: Array) -> str:
 
 
 def tame(array: Array) -> bool:
-    """Finite, and of numbers that a product or two will not make infinite."""
+    """Whether all numbers are finite and small enough for one or two products."""
     wide = array.astype(np.float64)
     return bool(np.isfinite(wide).all() and np.abs(wide).max(initial=0.0) < 1e6)
 

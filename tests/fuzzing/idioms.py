@@ -1,4 +1,4 @@
-"""What passes look for in models of images, grown onto a value of any size."""
+"""Idioms of image networks that passes look for, added to a value of any size."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def gelu(g: Generator, x: Value) -> Value:
 
 
 def transposed(g: Generator, x: Value) -> Value:
-    """A detour through channels last."""
+    """A conversion to channels-last and back."""
     there = g.add("Transpose", x, perm=(0, 2, 3, 1))
     inside = g.add(g.pick(("Relu", "Tanh", "Softmax")), there)
     if g.chance(0.5):
@@ -150,7 +150,7 @@ def attention(g: Generator, x: Value) -> Value:
 
 
 def layer_norm(g: Generator, x: Value) -> Value:
-    """As exporters spell it out."""
+    """As decomposed by exporters."""
     mean = g.add("ReduceMean", x, g.integers(-1))
     centred = g.add("Sub", x, mean)
     variance = g.add("ReduceMean", g.add("Mul", centred, centred), g.integers(-1))
@@ -183,7 +183,7 @@ def split(g: Generator, x: Value) -> Value:
 
 
 def _tried(make: Callable[[Generator, Value], Value]) -> Callable[[Generator, Value], None]:
-    """What does not fit ends where it is: the part that was made stays."""
+    """An idiom that does not fit is left incomplete."""
 
     def grow(g: Generator, x: Value) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a batch of graphs does: planned at every level, compiled together, run, and compared."""
+"""Plan a batch of graphs at every optimisation level, compile, run and compare them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tenon.toolchain.compiler import Compiler
 
 LEVELS = (0, 1, 2)
 LONGEST = 600
-"""Seconds after which a batch, which takes about ten, is taken to hang."""
+"""Timeout of a batch in seconds; it usually takes about ten."""
 
-RUBBISH = (0xFF, 0x5A)
-"""What memory holds before a run: as f32 NaN, and a large number."""
+POISON = (0xFF, 0x5A)
+"""Poison values of memory before a run: as f32, NaN and a large number."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: ``kind`` is where it showed, ``what`` says how."""
+    """A finding: ``kind`` is the stage, ``what`` the description."""
 
     seed: int
     kind: str
@@ -49,14 +49,14 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The line that shows it again."""
+        """The command that reproduces it."""
         how = f"--precision {self.precision} --compiler {self.compiler}"
         return f"scripts/fuzz --seed {self.seed} --graphs 1 --target {self.target} --threads {self.threads} {how}"
 
 
 @dataclass
 class Report:
-    """Of some graphs: what was wrong, and for how many onnxruntime had an answer, or why it had none."""
+    """The findings of some graphs, and the number of graphs that onnxruntime ran, or why it did not."""
 
     graphs: int = 0
     nodes: int = 0
@@ -93,7 +93,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Way:
-    """What graphs are compiled for, and with what."""
+    """Target, compiler, threads and precision."""
 
     target: str
     threads: int
@@ -110,7 +110,7 @@ class Way:
 
 
 def judge(seeds: Sequence[int], way: Way) -> Report:
-    """Everything about the graphs of these seeds, in this process."""
+    """Test the graphs of these seeds in this process."""
     batch = Batch(way)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
@@ -119,7 +119,7 @@ def judge(seeds: Sequence[int], way: Way) -> Report:
 
 
 def judge_apart(seeds: Sequence[int], way: Way) -> Report:
-    """The same in a process of its own: one that crashes is split until the graph is alone that does it."""
+    """Test them in a child process; after a crash the batch is split until the graph is found."""
     with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
         path = Path(place) / "report.json"
         process = multiprocessing.get_context("fork").Process(
@@ -202,7 +202,7 @@ class Batch:
         return None
 
     def split(self, plans: Sequence[Plan], references: dict[int, Reference], words: str) -> None:
-        """Look for the program that cannot be proved, or that the C compiler refuses."""
+        """Find the program that cannot be proved or compiled."""
         if len(plans) == 1:
             return self.found(plans[0].sample, "code", words[-2000:], plans[0].level)
         middle = len(plans) // 2
@@ -211,7 +211,7 @@ class Batch:
         return None
 
     def views(self, sample: Sample) -> None:
-        """Feed an engine views of its own inputs, each as another one's: as if they were copies."""
+        """Feed an engine with views of its own inputs; the results must equal those of copies."""
         import tenon
 
         try:
@@ -234,7 +234,7 @@ class Batch:
 
     def compare(self, plan: Plan, run: Callable[[Plan, int], dict[str, Array]], reference: Reference) -> None:
         try:
-            results = [run(plan, rubbish) for rubbish in RUBBISH]
+            results = [run(plan, poison) for poison in POISON]
         except AssertionError as error:
             return self.found(plan.sample, "memory", str(error), plan.level)
         for name, array in results[0].items():
@@ -259,7 +259,7 @@ def swapped(sample: Sample) -> dict[str, str]:
 
 
 def algorithms(error: float) -> Extra:
-    """What fast algorithms add to convolutions: ``error``, as the program states it, over the RMS of the layer."""
+    """The additional tolerance for fast convolutions: the program's ``error`` times the RMS of the layer."""
 
     def extra(node: Node, result: Array) -> float:
         wide = result.astype(np.float64)
@@ -272,7 +272,7 @@ def algorithms(error: float) -> Extra:
 
 
 def _short(text: str) -> str:
-    """The part of onnxruntime's words that is alike for alike graphs."""
+    """The part of onnxruntime's message that is common to similar graphs."""
     for mark in ("NOT_IMPLEMENTED", "INVALID_GRAPH", "INVALID_ARGUMENT", "not ONNX"):
         if mark in text:
             return mark.lower().replace("_", " ")

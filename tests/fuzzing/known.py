@@ -1,4 +1,4 @@
-"""Where onnxruntime is known to answer otherwise than ONNX says, and why."""
+"""Known deviations of onnxruntime from ONNX, with reasons."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WILD: dict[str, str] = {
     "ReduceLogSumExp": "ReduceLogSumExp: NaN is lost beside infinities in long rows",
     "MaxPool": "pooling: the least result is the lowest finite number",
 }
-"""By operator, for operands that are not finite, or extreme."""
+"""By operator, for infinite or extreme operands."""
 
 
 def excused(sample: Sample) -> str:
-    """Why onnxruntime's answer for this graph says nothing; empty if it should be right."""
+    """Why onnxruntime's result for this graph is not comparable; empty if it is."""
     return next((why for node in sample.graph if (why := _excused(node, wild=sample.wild))), "")
 
 

@@ -1,5 +1,5 @@
-"""Operators that move and gather elements, grown onto any value: backwards, from beyond the ends, along any axis of up
-to six, and with what is left being nothing at all."""
+"""Data movement operators, added to any value: reversed, out of range, along any axis of up to six, and with empty
+results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reversed_channels(g: Generator, x: Value) -> Value:
 
 
 def gathered(g: Generator, x: Value) -> Value:
-    """Rising, falling, or any numbers along an axis; those of a run time sometimes."""
+    """Increasing, decreasing, or arbitrary indices along an axis; sometimes computed at run time."""
     axis = axis_of(g, x)
     n = x.type.dims[axis]
     count = int(g.rng.integers(0 if g.nothing else 1, 9))

@@ -1,4 +1,4 @@
-"""Random arrays: ordinary numbers, and the odd ones that code forgets."""
+"""Random arrays: ordinary numbers and special values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenon.ir.types import DType
 ODD_FLOATS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1.1754944e-38, 1e30, -1e30, 1e-45, 16777216.0, 0.5,
               -0.5, 1.5, 2.5, 2147483648.0, -2147483904.0, 1e20)  # fmt: skip
 ODD_DOUBLES = (np.nan, np.inf, -np.inf, 5e-324, 1e300, -0.0, 9.3e18, 0.5, -2.5)
-"""Nothing near the largest finite number: whether a sum of such overflows depends on its order."""
+"""Not near the largest finite number: whether a sum of those overflows depends on its order."""
 
 
 def ordinary(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: float = -1, high: float = 1) -> Array:
@@ -22,7 +22,7 @@ def ordinary(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low
 
 
 def special(rng: np.random.Generator, data: Array) -> Array:
-    """Some elements replaced by the odd numbers of their type."""
+    """Some elements replaced by special values of their type."""
     odd: Array
     if data.dtype.kind in "iu":
         info = np.iinfo(data.dtype)

@@ -1,4 +1,4 @@
-"""onnxruntime's answer for a graph."""
+"""The result of onnxruntime for a graph."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tenon.ir.graph import Array, Graph, Value
 
 
 class Refused(Exception):  # noqa: N818  it is a verdict
-    """onnxruntime cannot be asked, and why in a few words."""
+    """onnxruntime cannot run the graph; the message has the reason."""
 
 
 def model(graph: Graph) -> bytes:
-    """The graph as an ONNX file.  Raises Refused if ONNX cannot say it."""
+    """The graph as an ONNX file.  Raises Refused if ONNX cannot express it."""
     try:
         return bytes(to_onnx(graph).SerializeToString())
     except TenonError as error:
@@ -39,6 +39,6 @@ def answer(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _typed(array: Array, value: Value) -> Array:
-    """Formats that NumPy lacks come as the integers of their bits."""
+    """Types that NumPy lacks are returned as integers with their bits."""
     dtype = value.type.dtype
     return array.view(dtype.numpy) if dtype.carrier is not dtype and array.dtype == dtype.carrier.numpy else array

@@ -106,7 +106,7 @@ def test_closed(folder: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- threads
-def test_two_threads_with_their_own_arenas(cache: Path) -> None:
+def test_two_threads_with_separate_arenas(cache: Path) -> None:
     rounds, runs = 20_000, 20
     first = open_bundle(handmade.bundle(cache=cache, rounds=rounds))
     second = first.fork()

@@ -49,8 +49,8 @@ def taken(x: Array, better: Better, passes: int = 2) -> list[list[int]]:
     kernel = k.done()
     prove(kernel)
     out, memory = np.zeros((passes, n + 1), np.int32), 2 * leaves(n)
-    rubbish = np.full(memory, 77, x.dtype), np.full(memory, 5, np.int32), np.full(2, 9, np.int32)
-    interpret(kernel, [x, *rubbish, out.reshape(-1)])
+    poison = np.full(memory, 77, x.dtype), np.full(memory, 5, np.int32), np.full(2, 9, np.int32)
+    interpret(kernel, [x, *poison, out.reshape(-1)])
     return out.tolist()
 
 
