@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import floor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from tenon.engine.verify import verify
 from tenon.errors import ToolchainError
 from tenon.ir.evaluate import evaluate
 from tenon.ir.fixed_input import fixed_input
-from tenon.ir.graph import Array, Graph
+from tenon.ir.graph import Array, Graph, Origin
 from tenon.ir.text import parse_type, show_type
 from tenon.ir.types import DType, Layout, Quant, TensorType
 from tenon.kernels.requantize import Rounding
 from tenon.ops import registry
+from tenon.ops.integer_conv import IntegerConv
 from tenon.ops.integer_softmax import IntegerSoftmax
 from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
 from tenon.options import Arithmetic
@@ -245,3 +247,41 @@ def test_inspect_lists_what_stays_in_float() -> None:
     assert "SOFTMAX" in where
     assert "float" in why
     assert inspect(net(), arithmetic="tflm")[0].left_in_float == ()
+
+
+BEHIND_A_CONVOLUTION: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
+    ("Abs", {}, ()),
+    ("Cast", {"to": "f32"}, ()),
+    ("Concat", {"axis": 1}, (None,)),
+    ("DepthToSpace", {"blocksize": 3}, ()),
+    ("Flatten", {}, ()),
+    ("Max", {}, (None,)),
+    ("MaxPool", {"kernel_shape": (2, 2)}, ()),
+    ("Neg", {}, ()),
+    ("Pad", {}, ([0, 0, 1, 1, 0, 0, 1, 1],)),
+    ("ReduceMax", {}, ([2, 3],)),
+    ("ReduceMin", {}, ([2, 3],)),
+    ("ReduceMin", {}, ([1],)),
+    ("Relu", {}, ()),
+    ("Slice", {}, ([1], [5], [1])),
+    ("Split", {"axis": 1, "num_outputs": 3}, ()),
+    ("Tile", {}, ([1, 2, 1, 1],)),
+    ("Transpose", {"perm": (0, 2, 3, 1)}, ()),
+]
+"""Operators, attributes, and operands behind the first (None: the first again)."""
+
+
+@pytest.mark.parametrize(("name", "attributes", "more"), BEHIND_A_CONVOLUTION)
+def test_what_reads_blocked_integers(name: str, attributes: dict[str, Any], more: tuple[Any, ...]) -> None:
+    """The result of a convolution lies in blocks of channels; no operator may take its bytes for floats."""
+    case = next(iter(IntegerConv.cases()))
+    x, *constants = [a for a in case.arrays() if a is not None]
+    graph = Graph("behind")
+    values = [graph.add_input("x", TensorType(DType.of(x.dtype), x.shape))]
+    values += [graph.constant(f"c{i}", a) for i, a in enumerate(constants)]
+    made = graph.add(case.op, values, ["v"], Origin("", "v", "IntegerConv")).output
+    operands = [made]
+    operands += [made if m is None else graph.constant(f"m{i}", np.array(m, np.int64)) for i, m in enumerate(more)]
+    graph.outputs = [graph.add(registry()[name](**attributes), operands, ["y"], Origin("", "y", name)).outputs[0]]
+    expected = evaluate(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(tenon.open(tenon.compile(graph)).run({"x": x})["y"], expected)

@@ -14,7 +14,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Expr, less, op, select
-from tenon.ir.types import I64, ROW_MAJOR, DType, Layout, TensorType
+from tenon.ir.types import F32, I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels import math as functions
 from tenon.kernels import reduce as kernels
 from tenon.kernels.image import Epilogue, Image, identity
@@ -359,9 +359,9 @@ class ReduceLogSumExp(Reduce):
 
 # --------------------------------------------------------------------------------------- planes of images
 def plane_layout(site: Site) -> Layout:
-    """An image's own blocks if it arrives in blocks, else row-major; for input and output."""
+    """An image's own blocks if it is of f32 and arrives in blocks, else row-major; for input and output."""
     x = site.input(0)
-    if x.layout.block == 1 or x.rank not in (3, 4):
+    if x.layout.block == 1 or x.rank not in (3, 4) or x.dtype is not F32:
         return ROW_MAJOR
     return Layout(x.layout.block, ((0, 0),) * (x.rank - 2))
 
