@@ -1,4 +1,4 @@
-"""``tenon verify``: whether a network answers the fixed input, on its target, as the references do."""
+"""``tenon verify``: compare the result for a fixed input, on the target, with that of the references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenon.options import Options
 
 
 def verify_model(source: Source, options: dict[str, Any], *, as_json: bool) -> None:
-    """Print the digests.  Raises InputError if they differ, or nothing is stated to compare with."""
+    """Print the digests.  Raises InputError if they differ, or if there is no expected digest."""
     verdict = _bundle(source, options) if source.bundle else _model(source, options)
     if as_json:
         print_json({"digest": verdict.digest, "expected": verdict.expected or None})
@@ -22,11 +22,11 @@ def verify_model(source: Source, options: dict[str, Any], *, as_json: bool) -> N
         console.print(f"digest    {verdict.digest}\nexpected  {verdict.expected or 'not stated'}", markup=False)
     if not verdict.expected:
         raise InputError(
-            f"{source.model}: its answers are not the same on every machine, because some operators round floats: "
-            "'tenon inspect' lists what a quantised model leaves in float"
+            f"{source.model}: its results are not identical on every machine, because some operators round floats: "
+            "'tenon inspect' lists the operators of a quantised model that remain in float"
         )
     if not verdict.right:
-        raise InputError(f"{source.model}: the answer to the fixed input is not that of the references")
+        raise InputError(f"{source.model}: the result for the fixed input differs from that of the references")
 
 
 def _bundle(source: Source, options: dict[str, Any]) -> Verdict:

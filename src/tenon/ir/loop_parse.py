@@ -46,14 +46,14 @@ _TYPE = re.compile(r"([a-z]+\d*?)(?:x(\d+))?")
 
 def parse(text: str) -> Kernel:
     """The kernel that a text describes.  Raises FormatError naming the line."""
-    parser = _Parser(text)
+    parser = _KernelParser(text)
     try:
         return parser.kernel()
     except (FormatError, ValueError, KeyError, IndexError) as error:
         raise FormatError(f"line {parser.line}: {error!r}") from error
 
 
-class _Parser:
+class _KernelParser:
     def __init__(self, text: str) -> None:
         self.tokens: list[tuple[str, int]] = []
         at, end = 0, len(text.rstrip())

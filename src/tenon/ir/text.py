@@ -102,7 +102,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _HEAD = re.compile(r'graph\s+("(?:[^"\\]|\\.)*")(?:\s+from\s+("(?:[^"\\]|\\.)*"))?\s*\{')
 
 
-class _Parser:
+class _GraphParser:
     def __init__(self, operators: Constructors, fill: bool) -> None:
         self.operators = operators
         self.fill = fill
@@ -201,7 +201,7 @@ def parse(text: str, operators: Constructors, *, fill: bool = False) -> Graph:
     if head is None or lines[-1][1] != "}":
         raise FormatError("the text of a graph begins with 'graph \"name\" {' and ends with '}'")
     graph = Graph(json.loads(head[1]), json.loads(head[2]) if head[2] else "")
-    parser = _Parser(operators, fill)
+    parser = _GraphParser(operators, fill)
     for number, line in lines[1:-1]:
         try:
             _parse_line(parser, graph, line)
@@ -210,7 +210,7 @@ def parse(text: str, operators: Constructors, *, fill: bool = False) -> Graph:
     return graph
 
 
-def _parse_line(parser: _Parser, graph: Graph, line: str) -> None:
+def _parse_line(parser: _GraphParser, graph: Graph, line: str) -> None:
     word, _, rest = line.partition(" ")
     if word == "output":
         graph.outputs.append(parser.use(rest.strip()))
