@@ -7,6 +7,7 @@ a variable that nobody reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tenon.ir.index import Atom, Quotient, Var
@@ -35,12 +36,32 @@ class CodeLine:
 @dataclass(frozen=True)
 class PrintedFunction:
     """A function of a unit.  ``text`` begins with its parameter list; ``calls`` are the functions of the same unit that
-    it calls, in the order of their first calls."""
+    it calls, in the order of their first calls, and ``helpers`` the helper functions that it calls."""
 
     name: str
     text: str
     comment: str
     calls: tuple[str, ...] = ()
+    helpers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A helper function of a unit, and the helpers that it calls."""
+
+    text: str
+    calls: frozenset[str]
+
+
+class HelperName(str):
+    """Among what a line takes: the helper function of that name."""
+
+    __slots__ = ()
+
+
+def helpers_in(takes: Iterable[object]) -> frozenset[str]:
+    """The helper functions among what lines take."""
+    return frozenset(str(name) for name in takes if isinstance(name, HelperName))
 
 
 class Scope:

@@ -13,7 +13,16 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from tenon.codegen.comments import kernel_comment, part_comment
-from tenon.codegen.function import CodeLine, Function, PrintedFunction, Scope, Terms
+from tenon.codegen.function import (
+    CodeLine,
+    Function,
+    Helper,
+    HelperName,
+    PrintedFunction,
+    Scope,
+    Terms,
+    helpers_in,
+)
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
     Alloc,
@@ -54,7 +63,7 @@ class Printer(ABC):
     def __init__(self) -> None:
         self.functions: dict[str, PrintedFunction] = {}  # by their text from the parameter list on
         self.taken: set[str] = set()
-        self.helpers: dict[str, str] = {}
+        self.helpers: dict[str, Helper] = {}  # by name; one that another calls comes before it
         self.vectors: dict[Type, str] = {}
         self.env: dict[Var, int] = {}
         self.flat: dict[int, Index] = {}
@@ -134,6 +143,25 @@ class Printer(ABC):
         if what in self.f.made:
             self.f.taken.add(self.f.made[what])
 
+    def require(self, name: str, text: Callable[[], str]) -> str:
+        """The line (or the helper) being printed calls the helper function of that name; ``text`` prints it when it is
+        first asked for.  Returns the name."""
+        self.f.taken.add(HelperName(name))
+        if name not in self.helpers:
+            with self.aside() as takes:
+                printed = text()
+            self.helpers[name] = Helper(printed, helpers_in(takes))
+        return name
+
+    def needed_helpers(self) -> list[str]:
+        """The helper functions that the functions printed so far call, and those that they call themselves: lines that
+        were left out may have asked for more."""
+        needed = {name for function in self.functions.values() for name in function.helpers}
+        for name, helper in reversed(self.helpers.items()):
+            if name in needed:
+                needed |= helper.calls
+        return [helper.text for name, helper in self.helpers.items() if name in needed]
+
     def type(self, t: Type) -> str:
         if t.lanes == 1:
             return self.names[t.dtype]
@@ -182,6 +210,7 @@ class Printer(ABC):
             self.f.vars.setdefault(var, var.name)
             self.f.taken.add(var.name)
         self.take(var)
+        self.f.taken.add(var)
         return var.name
 
     def now(self, e: Index) -> Index:
@@ -349,7 +378,7 @@ class Printer(ABC):
         if text not in self.functions:
             name = self.unique(f"{self.kernel_name}_{s.name}")
             comment = part_comment(self.kernel_name, s.about or s.name)
-            self.functions[text] = PrintedFunction(name, text, comment, tuple(inner.calls))
+            self.functions[text] = PrintedFunction(name, text, comment, tuple(inner.calls), helpers_in(inner.needed))
         name = self.functions[text].name
         self.f.calls[name] = None
         self.line(f"{name}({', '.join(args)});")
@@ -472,9 +501,9 @@ class Printer(ABC):
         self.f, self.env, self.flat, self.line_of = Function(outlined=False), {}, {}, slices
         self.items = []
         text = self.body(k.body)
-        words = set(_words(text))
-        given = [*(b.name for b in k.params), *(v.name for v in k.sizes)]
-        unused = "".join(f"  (void){name};\n" for name in given if name not in words)
+        needed = self.f.needed
+        given = [(b.name, b.name in needed) for b in k.params] + [(v.name, v in needed) for v in k.sizes]
+        unused = "".join(f"  (void){name};\n" for name, used in given if not used)
         params = [f"{self.pointer_type(b)}{b.name}" for b in k.params]
         params += [f"{self.int_type} {v.name}" for v in k.sizes]
         params += [f"{self.int_type} slice_{end}" for end in ("from", "to") if slices]
@@ -482,7 +511,9 @@ class Printer(ABC):
         if text in self.functions:
             self.taken.discard(name)
         else:
-            self.functions[text] = PrintedFunction(name, text, kernel_comment(k), tuple(self.f.calls))
+            self.functions[text] = PrintedFunction(
+                name, text, kernel_comment(k), tuple(self.f.calls), helpers_in(self.f.needed)
+            )
         return self.functions[text].name
 
 
@@ -499,7 +530,3 @@ def bare(text: str) -> str:
 def factor(text: str) -> str:
     """The text of an index as the left operand of a division: a product needs no parentheses."""
     return f"({text})" if " + " in text or " - " in text else text
-
-
-def _words(text: str) -> list[str]:
-    return "".join(c if c.isalnum() or c == "_" else " " for c in text).split()

@@ -7,7 +7,6 @@ body that any compiler takes.  No intrinsics headers, no libm.
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Sequence
 from typing import ClassVar
@@ -226,12 +225,11 @@ class C(Printer):
         if text in _ZEROS:
             return f"({over}){{0}}"
         key = f"splat_{over}"
-        self.helpers.setdefault(
-            key,
+        helper = (
             f"TENON_INLINE {over} {key}({self.names[t.dtype]} a) {{\n"
-            f"  return a - ({over}){{0}}; /* unlike a + 0, it keeps the sign of -0 */\n}}",
+            f"  return a - ({over}){{0}}; /* unlike a + 0, it keeps the sign of -0 */\n}}"
         )
-        return f"{key}({bare(text)})"
+        return f"{self.require(key, lambda: helper)}({bare(text)})"
 
     def literal(self, e: Const) -> str:
         if e.type.dtype is DType.F16:
@@ -323,17 +321,16 @@ class C(Printer):
     def bits(self, source: Type, target: Type) -> str:
         a, b = self.type(source), self.type(target)
         name = f"bits_{source}_{target}"
-        self.helpers.setdefault(
-            name,
-            f"TENON_INLINE {b} {name}({a} a) {{\n  union {{ {a} a; {b} b; }} u;\n  u.a = a;\n  return u.b;\n}}",
-        )
-        return name
+        helper = f"TENON_INLINE {b} {name}({a} a) {{\n  union {{ {a} a; {b} b; }} u;\n  u.a = a;\n  return u.b;\n}}"
+        return self.require(name, lambda: helper)
 
     def helper(self, name: str, t: Type) -> str:
-        """The helper function of an operation over a type; printed when first asked for."""
+        """The helper function of an operation over a type."""
         key = f"{name}_{t.dtype}x{t.lanes}" if t.lanes > 1 else f"{name}_{t.dtype}"
-        if key in self.helpers:
-            return key
+        return self.require(key, lambda: self.operation(key, name, t))
+
+    def operation(self, key: str, name: str, t: Type) -> str:
+        """The text of an operation's helper function."""
         twin = Type(_TWIN[t.dtype.bytes], t.lanes)
         over = self.type(t)
         words = {
@@ -351,8 +348,7 @@ class C(Printer):
         result = self.names[t.dtype] if name.startswith("reduce") else over
         text = self.helper_body(name, t)
         head = f"TENON_INLINE {result} {key}({TAKES[name]}) {{{{\n"
-        self.helpers[key] = f"{head}{text}\n}}}}".format(**words)
-        return key
+        return f"{head}{text}\n}}}}".format(**words)
 
     def helper_body(self, name: str, t: Type) -> str:
         if name in _ZERO_SAFE:
@@ -374,20 +370,22 @@ class C(Printer):
     def conversion(self, source: Type, target: Type) -> str:
         """The function that turns a float of 16 bits into an f32, or back."""
         key = f"{target.dtype}_of_{source}"
-        if key not in self.helpers:
-            found = half.CONVERSIONS[source.dtype, target.dtype]
-            wide, narrow = (target, source) if target.dtype is DType.F32 else (source, target)
-            words = {
-                "F": self.type(wide),
-                "U": self.type(Type(DType.U32, wide.lanes)),
-                "H": self.type(Type(narrow.dtype, narrow.lanes)),
-                "N": wide.lanes,
-            }
-            native = found.native.get(wide.lanes, ()) + found.native.get(0, ()) if wide.lanes > 1 else ()
-            text = _first_of(native, found.vector if wide.lanes > 1 else found.scalar)
-            head = f"TENON_INLINE {self.type(target)} {key}({self.type(source)} a) {{{{\n"
-            self.helpers[key] = f"{head}{text}\n}}}}".format(**words)
-        return key
+        return self.require(key, lambda: self.conversion_text(key, source, target))
+
+    def conversion_text(self, key: str, source: Type, target: Type) -> str:
+        """The text of that function."""
+        bodies = half.CONVERSIONS[source.dtype, target.dtype]
+        wide, narrow = (target, source) if target.dtype is DType.F32 else (source, target)
+        words = {
+            "F": self.type(wide),
+            "U": self.type(Type(DType.U32, wide.lanes)),
+            "H": self.type(Type(narrow.dtype, narrow.lanes)),
+            "N": wide.lanes,
+        }
+        native = bodies.native.get(wide.lanes, ()) + bodies.native.get(0, ()) if wide.lanes > 1 else ()
+        text = _first_of(native, bodies.vector if wide.lanes > 1 else bodies.scalar)
+        head = f"TENON_INLINE {self.type(target)} {key}({self.type(source)} a) {{{{\n"
+        return f"{head}{text}\n}}}}".format(**words)
 
     def division(self, name: str, t: Type) -> str:
         """``_ZERO_SAFE``, lane by lane."""
@@ -417,14 +415,14 @@ class C(Printer):
         return f"TENON_LOOP for ({self.int_type} {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
 
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
-        if "slice" not in self.helpers:
-            first_name, end_name = (f"TENON_INLINE {self.int_type} slice_{name}" for name in ("first", "end"))
-            self.helpers["slice"] = (
-                f"{first_name}({self.int_type} from, {self.int_type} each) {{ return from > 0 ? from / each : 0; }}\n"
-                f"{end_name}({self.int_type} to, {self.int_type} each, {self.int_type} trips) {{\n"
-                f"  const {self.int_type} end = (to + each - 1) / each;\n"
-                "  return end < trips ? end : trips;\n}"
-            )
+        first_name, end_name = (f"TENON_INLINE {self.int_type} slice_{name}" for name in ("first", "end"))
+        bounds = (
+            f"{first_name}({self.int_type} from, {self.int_type} each) {{ return from > 0 ? from / each : 0; }}\n"
+            f"{end_name}({self.int_type} to, {self.int_type} each, {self.int_type} trips) {{\n"
+            f"  const {self.int_type} end = (to + each - 1) / each;\n"
+            "  return end < trips ? end : trips;\n}"
+        )
+        self.require("slice", lambda: bounds)
         v, start = loop.var.name, "" if first == "0" else f" - {factor(first)}"
         begin = f"slice_first(slice_from{start}, {each})"
         end = f"slice_end(slice_to{start}, {each}, {self.bound(loop.var)})"
@@ -434,12 +432,11 @@ class C(Printer):
         return f"slice_from < {self.index(first + each)} && slice_to > {self.index(first)}"
 
     def clamp(self, value: str, below: str) -> str:
-        self.helpers.setdefault(
-            "clamp",
+        helper = (
             f"TENON_INLINE {self.int_type} clamp_index(int64_t v, {self.int_type} below) {{\n"
-            f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}",
+            f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}"
         )
-        return f"clamp_index({bare(value)}, {below})"
+        return f"{self.require('clamp_index', lambda: helper)}({bare(value)}, {below})"
 
     def on_prefetch(self, s: Prefetch) -> None:
         pointer, at = self.place(s.buffer, s.index)
@@ -451,19 +448,9 @@ class C(Printer):
     def array(self, b: Buffer, size: int) -> str:
         return f"{self.type(b.type)} {b.name}[{size}] __attribute__((aligned(64)));"
 
-    def needed(self) -> list[str]:
-        """The helpers that functions, or other such helpers, call: lines that were left out may have asked for more."""
-        used = set(re.findall(r"\w+", "\n".join(self.functions)))
-        found = []
-        for text in reversed(self.helpers.values()):  # what a helper calls stands before it
-            if not used.isdisjoint(re.findall(r"^TENON_INLINE [^(]*?(\w+)\(", text, re.MULTILINE)):
-                found.append(text)
-                used.update(re.findall(r"\w+", text))
-        return found[::-1]
-
     def head(self) -> str:
         """What stands before the functions printed so far: macros, types, helpers."""
-        helpers = self.needed()
+        helpers = self.needed_helpers()
         body = "\n".join((*self.functions, *helpers))
         floats = "float" in body or "double" in body
         needs = NEEDS_GNU if self.vectors else _strict(body)
