@@ -351,8 +351,8 @@ def _optimised(
         kept = to_integers(graph, arithmetic)
         if left is not None:
             left += kept
-    way = partial(quickest, setting=_setting(target, options))
-    narrow = precision(options.precision, arithmetic=target.machine.dot2 > 0, way=way)
+    arithmetic_of = partial(quickest, setting=_setting(target, options))
+    narrow = precision(options.precision, arithmetic=target.machine.dot2 > 0, arithmetic_of=arithmetic_of)
     failures = Path.cwd() if options.verify else None
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph

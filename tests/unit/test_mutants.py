@@ -152,7 +152,7 @@ CHANGES = [
     ("winograd", "Conv", "half[i, j] = e", "half[i, 0] = e"),
     ("winograd", "Conv", "acc[0, q, z] = 0.0", "acc[0, q, 0] = 0.0"),
     ("conv", "Conv", "yield o, i * height + top, j * width + left", "yield o, i * height, j * width + left"),
-    ("conv", "Conv", 'k.loop("o", trips, kind=outer)', 'k.loop("o", trips + 1, kind=outer)'),
+    ("conv", "Conv", 'k.loop("o", iterations, kind=outer)', 'k.loop("o", iterations + 1, kind=outer)'),
     ("norm", "LayerNormalization", "value + weight(weights[1], at, lanes) if s.bias else value", "value"),
     ("norm", "LRN", "with k.when(other, s.channels - 1 - other):", "with k.when(other):"),
     ("indexing", "Gather", "x.vec(width)[o, at, v + start // width]", "x.vec(width)[o, i, v + start // width]"),

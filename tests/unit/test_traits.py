@@ -364,15 +364,15 @@ def test_kernels_take_images_of_bf16(name: str) -> None:
         weighted = case.op.bilinear
         if weighted and 1 not in case.constant:
             continue
-        brain = [a.astype(DType.BF16.numpy) if a is not None and i < 1 + weighted else a for i, a in enumerate(arrays)]
-        if weighted and len(brain) > 2:
-            brain = brain[:2]
+        bf16 = [a.astype(DType.BF16.numpy) if a is not None and i < 1 + weighted else a for i, a in enumerate(arrays)]
+        if weighted and len(bf16) > 2:
+            bf16 = bf16[:2]
         elif not weighted:
-            brain = [None if a is None else a.astype(DType.BF16.numpy) for a in arrays]
-        constant = tuple(i for i in case.constant if i < len(brain))
+            bf16 = [None if a is None else a.astype(DType.BF16.numpy) for a in arrays]
+        constant = tuple(i for i in case.constant if i < len(bf16))
         try:
-            expected = evaluated(case.op, brain)
-            got = run_lowered(case.op, brain, MACHINES["lanes4"], constant, Ask(blocked=True))
+            expected = evaluated(case.op, bf16)
+            got = run_lowered(case.op, bf16, MACHINES["lanes4"], constant, Ask(blocked=True))
         except (NotLoweredError, TypeError):
             continue
         for a, b in zip(got, expected, strict=True):

@@ -30,21 +30,21 @@ def candidates(
     weights are off in 16 bits depends on them.
     """
     allowed: dict[tuple[str | int, ...], bool] = {}
-    found = []
+    kept = []
     for algorithm in _sorted(problem, machine, limits):
         most, numerics = algorithm.most_error(limits), algorithm.numerics
         if numerics not in allowed:
             allowed[numerics] = most == math.inf or algorithm.error(problem, weights) <= most
         if allowed[numerics]:
-            found.append(algorithm)
-    return tuple(found)
+            kept.append(algorithm)
+    return tuple(kept)
 
 
 @lru_cache(maxsize=1024)
 def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorithm, ...]:
     kinds = [kind for kind in ALGORITHMS if kind.applies(problem, machine)]
-    found = [each for kind in kinds for each in kind.candidates(problem, machine, limits, kind.offered)]
-    return tuple(sorted(found, key=lambda each: each.compared(problem, machine)))
+    listed = [each for kind in kinds for each in kind.candidates(problem, machine, limits, kind.offered)]
+    return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))
 
 
 def best(problem: Problem, machine: Machine) -> Algorithm:
@@ -60,8 +60,8 @@ def packed_alike(problem: Problem, machine: Machine, other: Algorithm) -> Algori
     kind = type(other)
     if not kind.applies(problem, machine):
         return None
-    found = kind.candidates(problem, machine, Limits(), EVERY)
-    return next((each for each in found if each.packing == other.packing), None)
+    listed = kind.candidates(problem, machine, Limits(), EVERY)
+    return next((each for each in listed if each.packing == other.packing), None)
 
 
 @lru_cache(maxsize=1024)
@@ -71,9 +71,9 @@ def parse(key: str) -> Algorithm:
     kind = next((kind for kind in ALGORITHMS if kind.name == name), None)
     try:
         numbers = {field: int(number) for field, _, number in (pair.partition("=") for pair in pairs)}
-        found = None if kind is None else kind.of_numbers(numbers)
+        algorithm = None if kind is None else kind.of_numbers(numbers)
     except (KeyError, ValueError):
-        found = None
-    if found is None or found.key != key:
+        algorithm = None
+    if algorithm is None or algorithm.key != key:
         raise ValueError(f"'{key}' is no algorithm; there are {', '.join(kind.name for kind in ALGORITHMS)}")
-    return found
+    return algorithm

@@ -49,9 +49,9 @@ class Separable(Algorithm):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         first, second = problem
-        found = products.best_blockings(second, machine, 64, limits.strassen, least=0)
-        found = [b for b in found if b.cols == first.y.w and _own(first, second, b) <= _CACHE]
-        return [cls(b) for b in sorted(found, key=lambda b: estimate(first, second, machine, b))[:count]]
+        blockings = products.best_blockings(second, machine, 64, limits.strassen, least=0)
+        blockings = [b for b in blockings if b.cols == first.y.w and _own(first, second, b) <= _CACHE]
+        return [cls(b) for b in sorted(blockings, key=lambda b: estimate(first, second, machine, b))[:count]]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:

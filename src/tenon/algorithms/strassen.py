@@ -113,15 +113,15 @@ def divisible(s: Conv, machine: Machine, levels: int) -> bool:
 
 def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: int = 1) -> list[StrassenBlocking]:
     """The ``count`` blockings with the least estimated time, best first, of ``least`` to ``most`` levels."""
-    found = []
+    blockings = []
     for levels in range(least, most + 1):
         if divisible(s, machine, levels):
             for rows, cols in _blocks(s.extent):
                 for groups in (
                     g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1
                 ):
-                    found += _tiled(s, machine, StrassenBlocking(levels, rows, cols, groups, Tile(1, 1, 1)))
-    return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
+                    blockings += _tiled(s, machine, StrassenBlocking(levels, rows, cols, groups, Tile(1, 1, 1)))
+    return sorted(blockings, key=lambda b: estimate(s, machine, b))[:count]
 
 
 def _groups(machine: Machine) -> tuple[int, ...]:
@@ -159,13 +159,13 @@ def _leaf(s: Conv, b: StrassenBlocking) -> Conv:
 def estimate(s: Conv, machine: Machine, b: StrassenBlocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     leaf, lanes = _leaf(s, b), machine.lanes
-    trips = leaf.padded // lanes // b.tile.vecs
+    iterations = leaf.padded // lanes // b.tile.vecs
     steps = leaf.taps * leaf.x.channels
     products = 0.0
     for _, rn, height in segments(leaf.y.h, b.tile.rows):
         for _, cn, width in segments(leaf.y.w, b.tile.cols):
             m = height * width
-            products += trips * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 4.0 * m * b.tile.vecs + 20)
+            products += iterations * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 4.0 * m * b.tile.vecs + 20)
     blocks = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
     shapes = scratch(s, b)
     sums = sum(

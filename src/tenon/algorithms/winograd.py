@@ -155,7 +155,7 @@ def worthwhile(s: Conv, m: int) -> bool:
 def best_blockings(s: Conv, machine: Machine, count: int, limits: Limits) -> list[WinogradBlocking]:
     """The ``count`` blockings with the least estimated time, best first, within the limits in f32."""
     vectors = s.padded // machine.lanes
-    found = []
+    blockings = []
     most, max_winograd_error = limits.winograd, limits.max_winograd_error
     for m in (m for m, e in ERROR[_taps(s)].items() if m <= most and e <= max_winograd_error and worthwhile(s, m)):
         pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
@@ -164,8 +164,8 @@ def best_blockings(s: Conv, machine: Machine, count: int, limits: Limits) -> lis
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
                     if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
-                        found.append(WinogradBlocking(m, tiles, cols, vecs, pairs))
-    return sorted(found, key=lambda b: estimate(s, machine, b))[:count]
+                        blockings.append(WinogradBlocking(m, tiles, cols, vecs, pairs))
+    return sorted(blockings, key=lambda b: estimate(s, machine, b))[:count]
 
 
 def _shared_evenly(total: int, threads: int) -> set[int]:
@@ -192,10 +192,12 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     turns = 0.7 * sum(axis.side for axis in axes(s, b.m) if not axis.trivial)
     transforms = total * (inputs // machine.lanes + outputs) * turns * count
     products = 0.0
-    for vecs, trips in ((b.vecs, outputs // b.vecs), (outputs % b.vecs, 1)):
+    for vecs, iterations in ((b.vecs, outputs // b.vecs), (outputs % b.vecs, 1)):
         for _, n, cols in segments(min(b.tiles, total), b.cols):
             if vecs:
-                products += n * trips * (steps * step_time(cols, vecs, machine, arithmetic) + 2.0 * cols * vecs + 20)
+                products += (
+                    n * iterations * (steps * step_time(cols, vecs, machine, arithmetic) + 2.0 * cols * vecs + 20)
+                )
     products *= count * -(-total // b.tiles)
     weights = stored_as(s, b).bytes * count * s.x.channels * s.padded
     kept = 4.0 * count * (steps + s.padded) * min(b.tiles, total)

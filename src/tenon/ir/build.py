@@ -234,9 +234,9 @@ def lane_segments(n: int, lanes: int) -> list[tuple[int, int, int]]:
     """Split n elements into vectors, and the rest into narrower ones: (start, iterations, lanes)."""
     out, start = [], 0
     while start < n:
-        trips = (n - start) // lanes
-        if trips:
-            out.append((start, trips, lanes))
-            start += trips * lanes
+        iterations = (n - start) // lanes
+        if iterations:
+            out.append((start, iterations, lanes))
+            start += iterations * lanes
         lanes = max(1, lanes // 2)
     return out

@@ -34,8 +34,8 @@ def fixed_input(dtype: DType, dims: Sequence[int], number: int) -> Array:
 
 def answer_digest(outputs: Iterable[Array]) -> str:
     """SHA-256 of the outputs, one after the other, as they lie in memory of a little-endian machine."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in outputs:
         little = np.ascontiguousarray(array)
-        found.update(little.astype(little.dtype.newbyteorder("<"), copy=False).tobytes())
-    return found.hexdigest()
+        digest.update(little.astype(little.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.hexdigest()

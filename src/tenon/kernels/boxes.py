@@ -216,7 +216,7 @@ def suppress(d: Detection) -> Kernel:
     confidence = k.param("confidence", d.items, d.priors, d.classes)
     boxes = k.param("boxes", d.items, d.sets, d.priors, 4)
     choice = Choice(k, d.longest)
-    found = k.param("found", d.most, 6, out=True)  # class, score, corners
+    rows_found = k.param("found", d.most, 6, out=True)  # class, score, corners
     chosen = k.param("chosen", d.most, out=True, dtype=I32)
     rows = k.param("rows", d.items, d.keep, 7, out=True)
     count = k.param("count", 3, out=True, dtype=I32)  # found in all, where this class begins, rows written
@@ -225,13 +225,13 @@ def suppress(d: Detection) -> Kernel:
         count[0] = integer(0)
         for first, classes in d.foreground:
             with k.loop("c", classes) as c:
-                _suppress_class(k, d, choice, (confidence, boxes, found, count, limit), n, c + first)
-        _write_rows(k, d, choice, (found, chosen, rows, count), n)
+                _suppress_class(k, d, choice, (confidence, boxes, rows_found, count, limit), n, c + first)
+        _write_rows(k, d, choice, (rows_found, chosen, rows, count), n)
     return k.done()
 
 
 def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: Index) -> None:
-    confidence, boxes, found, count, limit = memory
+    confidence, boxes, detections, count, limit = memory
     choice.clear()
     with k.loop("p", d.priors) as p:
         score = k.let("score", confidence[n, p, c])
@@ -239,14 +239,14 @@ def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tens
     count[1] = count[0]
     limit[0] = number(d.threshold)
     with choice.in_order(d.candidates) as b, k.bind("q", choice.which[b], d.priors) as q:
-        _keep_if_free(k, d, choice, (boxes, found, count, limit), (n, c, q))
+        _keep_if_free(k, d, choice, (boxes, detections, count, limit), (n, c, q))
 
 
 def _keep_if_free(
     k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], at: tuple[Index, Index, Index]
 ) -> None:
     """Append box ``q`` unless one kept of its class overlaps it too much."""
-    boxes, found, count, limit = memory
+    boxes, detections, count, limit = memory
     n, c, q = at
     box = [k.let("x", boxes[n, c if d.sets > 1 else 0, q, i]) for i in range(4)]
 
@@ -255,13 +255,13 @@ def _keep_if_free(
         return op("less_equal", inside, limit[0] * union)
 
     kept = Kept(
-        choice, count[0] - count[1], d.candidates, d.most, lambda o: [found[o, 2 + e] for e in range(4)], count[1]
+        choice, count[0] - count[1], d.candidates, d.most, lambda o: [detections[o, 2 + e] for e in range(4)], count[1]
     )
     free = kept.free(box, fits)
     with k.bind("end", count[0], d.most) as end:
         values = [cast(choice.places[c], F32), choice.best[0], *box]
         for e, value in enumerate(values):
-            found[end, e] = value
+            detections[end, e] = value
     count[0] = count[0] + free[0]
     if d.eta < 1:
         shrinks = op("and", less(number(0.5), limit[0]), op("sub", integer(0), free[0]))
@@ -270,7 +270,7 @@ def _keep_if_free(
 
 def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index) -> None:
     """The best of all classes, class by class."""
-    found, chosen, rows, count = memory
+    detections, chosen, rows, count = memory
     with k.loop("r", d.keep) as r, k.loop("e", 7) as e:
         rows[n, r, e] = number(-1.0)
     count[2] = integer(0)
@@ -279,7 +279,7 @@ def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, 
         with k.loop("j", d.most, m) as j:
             chosen[j] = integer(0 if d.cut else 1)
             if d.cut:
-                choice.append(found[j, 1], choice.places[j])
+                choice.append(detections[j, 1], choice.places[j])
         if d.cut:
             with choice.in_order(d.keep, among=d.most) as b:
                 chosen[b] = integer(1)
@@ -287,5 +287,5 @@ def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, 
             with k.bind("r", count[2], d.keep) as r:
                 rows[n, r, 0] = cast(choice.places[n], F32) if n.terms else number(0.0)
                 for i in range(6):
-                    rows[n, r, 1 + i] = found[j, i]
+                    rows[n, r, 1 + i] = detections[j, i]
             count[2] = count[2] + 1

@@ -67,8 +67,8 @@ def contraction(s: Contraction, machine: Machine) -> Kernel:
     lanes = _lanes(s, machine) if s.outer else 1
     with ExitStack() as stack:
         at: list[IndexLike] = [stack.enter_context(k.loop("ijklmn"[i % 6], n)) for i, n in enumerate(s.outer[:-1])]
-        for start, trips, width in lane_segments(s.outer[-1], lanes) if s.outer else [(0, 1, 1)]:
-            with k.loop("v", trips) as v:
+        for start, iterations, width in lane_segments(s.outer[-1], lanes) if s.outer else [(0, 1, 1)]:
+            with k.loop("v", iterations) as v:
                 here = [*at, v * width + start] if s.outer else []
                 _point(k, s, tensors, y, here, width, last)
     return k.done()
@@ -103,17 +103,17 @@ def _read(f: Factor, t: Tensor, loops: list[IndexLike], s: Contraction, lanes: i
 
 def _facts(f: Factor, loops: list[IndexLike], s: Contraction) -> list[Index]:
     """What must hold for a factor to be inside of its buffer."""
-    found = []
+    facts = []
     extents = (*s.outer, *s.inner)
     for axis, n in zip(f.index, f.shape, strict=True):
         ends = [k * (extents[i] - 1) for i, k in axis.terms]
         low = axis.start + sum(e for e in ends if e < 0)
         high = axis.start + sum(e for e in ends if e > 0)
         if low < 0:
-            found.append(axis.at(loops) >= 0)
+            facts.append(axis.at(loops) >= 0)
         if high >= n * axis.by:
-            found.append(axis.at(loops) < n)
-    return [index(fact) for fact in found]
+            facts.append(axis.at(loops) < n)
+    return [index(fact) for fact in facts]
 
 
 def _lanes(s: Contraction, machine: Machine) -> int:

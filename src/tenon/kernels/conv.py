@@ -91,8 +91,8 @@ class Conv:
 
     def pairs(self, machine: Machine) -> str:
         """What is multiplied two by two: neighbouring "channels", in blocks of one the "taps" of a row, or ""."""
-        brain = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
-        if not (machine.dot2 and brain and self.packed):
+        bf16 = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
+        if not (machine.dot2 and bf16 and self.packed):
             return ""
         if self.x.block == 1:
             return "taps" if self.dilation[1] == 1 else ""
@@ -148,7 +148,7 @@ class Run:
     """
 
     start: int
-    trips: int
+    iterations: int
     vecs: int
     lanes: int
     first: int
@@ -164,7 +164,7 @@ def runs(s: Conv, machine: Machine, vecs: int) -> list[Run]:
     """Cut the output channels into runs.  A group reads only the input blocks that its channels need."""
     out_channels = s.padded if s.y.block % machine.lanes == 0 else s.y.channels
     per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
-    found: list[Run] = []
+    cut: list[Run] = []
     start, lanes = 0, machine.lanes
     while start < out_channels:
         while start + lanes > out_channels:
@@ -173,27 +173,27 @@ def runs(s: Conv, machine: Machine, vecs: int) -> list[Run]:
         last = min(start + wide * lanes, s.y.channels) - 1
         high = ((last // per_out + 1) * per_in - 1) // s.x.block
         low = min(start // per_out * per_in // s.x.block, high)
-        found.append(Run(start, 1, wide, lanes, low, 0, high - low + 1))
+        cut.append(Run(start, 1, wide, lanes, low, 0, high - low + 1))
         start += wide * lanes
-    return _merged(found)
+    return _merged(cut)
 
 
-def _merged(found: list[Run]) -> list[Run]:
+def _merged(listed: list[Run]) -> list[Run]:
     out: list[Run] = []
-    for r in found:
+    for r in listed:
         if out:
             p = out[-1]
             alike = (p.vecs, p.lanes, p.blocks) == (r.vecs, r.lanes, r.blocks)
-            step = r.first - (p.first + p.step * (p.trips - 1))
-            if alike and (p.trips == 1 or step == p.step) and step >= 0:
-                out[-1] = Run(p.start, p.trips + 1, p.vecs, p.lanes, p.first, step, p.blocks)
+            step = r.first - (p.first + p.step * (p.iterations - 1))
+            if alike and (p.iterations == 1 or step == p.step) and step >= 0:
+                out[-1] = Run(p.start, p.iterations + 1, p.vecs, p.lanes, p.first, step, p.blocks)
                 continue
         out.append(r)
     return out
 
 
 def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
-    """One array per run, [trips][input blocks][kh][kw][block][vecs * lanes], zeros where a group does not reach.
+    """One array per run, [iterations][input blocks][kh][kw][block][vecs * lanes], zeros where a group does not reach.
 
     ``weights`` is [channels out, channels in / groups, kh, kw].  Where two are multiplied together, they are one
     32-bit word: [...][block / 2][vecs * lanes], or [kh][kw / 2, rounded up][1][vecs * lanes].
@@ -202,17 +202,17 @@ def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
     kh, kw = s.kernel
     packed: list[Array] = []
     for r in runs(s, machine, vecs) if s.taps else ():
-        out = np.zeros((r.trips, r.blocks * s.x.block, kh, kw, r.width), weights.dtype)
-        for trip in range(r.trips):
-            base = (r.first + trip * r.step) * s.x.block
-            first = r.start + trip * r.width
+        out = np.zeros((r.iterations, r.blocks * s.x.block, kh, kw, r.width), weights.dtype)
+        for iteration in range(r.iterations):
+            base = (r.first + iteration * r.step) * s.x.block
+            first = r.start + iteration * r.width
             last = min(first + r.width, s.y.channels)
             for group in range(first // per_out, -(-last // per_out)):
                 a, b = max(first, group * per_out), min(last, (group + 1) * per_out)
                 at = group * per_in - base
                 if a < b:
-                    out[trip, at : at + per_in, :, :, a - first : b - first] = np.moveaxis(weights[a:b], 0, -1)
-        shape = (r.trips, r.blocks, s.x.block, kh, kw, r.width)
+                    out[iteration, at : at + per_in, :, :, a - first : b - first] = np.moveaxis(weights[a:b], 0, -1)
+        shape = (r.iterations, r.blocks, s.x.block, kh, kw, r.width)
         packed.append(out.reshape(shape).transpose(0, 1, 3, 4, 2, 5).astype(s.weights.numpy, order="C"))
     if s.pairs(machine) == "taps":
         return [_words(p[..., 0, :])[..., None, :] for p in packed]
@@ -229,7 +229,7 @@ def _words(weights: Array) -> Array:
 
 
 def tiles(
-    k: Builder, trips: int, extent: tuple[int, int], tile: Tile, threads: int = 1
+    k: Builder, iterations: int, extent: tuple[int, int], tile: Tile, threads: int = 1
 ) -> Iterator[tuple[Index, Index, Index, int, int]]:
     """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
 
@@ -237,8 +237,8 @@ def tiles(
     thread streams its weights once.
     """
     rows = segments(extent[0], tile.rows)
-    (outer, middle), inside = deal(trips, sum(count for _, count, _ in rows), threads=threads)
-    with k.loop("o", trips, kind=outer) as o:
+    (outer, middle), inside = deal(iterations, sum(count for _, count, _ in rows), threads=threads)
+    with k.loop("o", iterations, kind=outer) as o:
         for top, count, height in rows:
             with k.loop("i", count, kind=middle) as i:
                 for left, across, width in segments(extent[1], tile.cols):
@@ -310,7 +310,7 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            for o, top, left, height, width in tiles(k, r.trips, s.extent, tile, machine.threads):
+            for o, top, left, height, width in tiles(k, r.iterations, s.extent, tile, machine.threads):
                 turn = top // tile.rows * across + left // tile.cols
                 with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", _tile(height, width, r)):
                     _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
@@ -331,7 +331,7 @@ def _weights(k: Builder, s: Conv, cut: list[Run], pairs: str) -> list[Tensor | N
         return [k.param("w", s.matrices, s.x.channels, s.y.channels)] * len(cut)
     block = s.x.block // 2 if pairs == "channels" else s.x.block
     row, dtype = (-(-s.kernel[1] // 2) if pairs == "taps" else s.kernel[1]), DType.B2 if pairs else s.weights
-    return [k.param("w", r.trips, r.blocks, s.kernel[0], row, block, r.width, dtype=dtype) for r in cut]
+    return [k.param("w", r.iterations, r.blocks, s.kernel[0], row, block, r.width, dtype=dtype) for r in cut]
 
 
 def _micro(p: _Parts, t: _Tile) -> None:
@@ -459,7 +459,7 @@ def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> N
 def _depths(s: Conv, r: Run) -> list[tuple[int, int, int]]:
     """(first block, blocks, channels of each): the last block may be only partly filled."""
     rest = s.x.channels % s.x.block
-    last = r.first + r.step * (r.trips - 1) + r.blocks == s.x.blocks
+    last = r.first + r.step * (r.iterations - 1) + r.blocks == s.x.blocks
     if not rest or not last or r.step:
         return [(0, r.blocks, s.x.block)]
     whole = [(0, r.blocks - 1, s.x.block)] if r.blocks > 1 else []

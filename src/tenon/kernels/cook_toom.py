@@ -110,10 +110,12 @@ def _product(factors: Sequence[Fraction]) -> Fraction:
 
 @cache
 def _coefficients(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    found = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
-    return tuple(found)
+        coefficients = [
+            a - root * b for a, b in zip([Fraction(0), *coefficients], [*coefficients, Fraction(0)], strict=True)
+        ]
+    return tuple(coefficients)
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:

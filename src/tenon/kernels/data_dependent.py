@@ -67,17 +67,17 @@ def nonzero(dims: Ints, dtype: DType) -> Kernel:
     y = k.param("positions", len(dims), size, dtype=I64, out=True)
     count = k.param("count", 1, dtype=I64, out=True)
     clear(k, y, (len(dims), size))
-    found = k.local("found", 1, dtype=I64)
-    found[0] = number(0)
+    total = k.local("found", 1, dtype=I64)
+    total[0] = number(0)
     with ExitStack() as stack:
         loops = [stack.enter_context(counted(k, "i", n)) for n in dims]
         value = storage_types.loaded(x[tuple(i for i, _ in loops)])
         with when(k, flag(op("not_equal", value, 0))):
-            with k.bind("at", found[0], size) as at:
+            with k.bind("at", total[0], size) as at:
                 for d, (_, i) in enumerate(loops):
                     y[d, at] = i
-            found[0] = found[0] + 1
-    count[0] = found[0]
+            total[0] = total[0] + 1
+    count[0] = total[0]
     return k.done()
 
 
@@ -90,13 +90,13 @@ def compress(outer: int, n: int, inner: int, length: int, dtype: DType) -> Kerne
     y = k.param("y", outer, n, inner, dtype=dtype, out=True)
     count = k.param("count", 1, dtype=I64, out=True)
     clear(k, y, (outer, n, inner))
-    found = k.local("found", 1, dtype=I64)
-    found[0] = number(0)
+    total = k.local("found", 1, dtype=I64)
+    total[0] = number(0)
     with k.loop("i", min(length, n)) as i, when(k, cast(condition[i], I64)):
-        with k.bind("at", found[0], n) as at, k.loop("o", outer) as o, k.loop("v", inner) as v:
+        with k.bind("at", total[0], n) as at, k.loop("o", outer) as o, k.loop("v", inner) as v:
             y[o, at, v] = x[o, i, v]
-        found[0] = found[0] + 1
-    count[0] = found[0]
+        total[0] = total[0] + 1
+    count[0] = total[0]
     return k.done()
 
 
@@ -129,17 +129,17 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
         return sign[0]
 
     sort(k, n, places, spare, lambda i, j: flag(less(number(0), order(i, j))))
-    found, leader = k.local("found", 1, dtype=I64), k.local("leader", 1, dtype=I64)
+    total, leader = k.local("found", 1, dtype=I64), k.local("leader", 1, dtype=I64)
 
     def note(place: Index, at: Expr) -> None:
         """A slice that is new, as number ``found``."""
-        with k.bind("f", found[0], n) as f:
+        with k.bind("f", total[0], n) as f:
             first[f] = at
             with k.loop("o", outer) as o, k.loop("v", inner) as v:
                 y[o, f, v] = x[o, place, v]
-        found[0] = found[0] + 1
+        total[0] = total[0] + 1
 
-    found[0] = leader[0] = number(0)
+    total[0] = leader[0] = number(0)
     with counted(k, "t", n) as (t, turn), k.bind("p", places[t], n) as p, k.bind("h", leader[0], n) as head:
         new = op("or", flag(op("equal", turn, number(0))), flag(op("not_equal", order(p, head), number(0))))
         new = k.let("new", new)
@@ -147,18 +147,18 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
         if in_order:
             with when(k, new):
                 note(p, leader[0])
-            inverse[p] = found[0] - 1
+            inverse[p] = total[0] - 1
         else:
             inverse[p] = leader[0]
     if not in_order:  # the first of equals comes before them, so that its number is known
         with counted(k, "i", n) as (i, place), k.bind("h", inverse[i], n) as head:
             new = k.let("new", flag(op("equal", inverse[i], place)))
-            inverse[i] = either(new, found[0], inverse[head])
+            inverse[i] = either(new, total[0], inverse[head])
             with when(k, new):
                 note(i, place)
     with k.loop("i", n) as i, k.bind("f", inverse[i], n) as f:
         counts[f] = counts[f] + 1
-    count[0] = found[0]
+    count[0] = total[0]
     return k.done()
 
 
@@ -178,23 +178,23 @@ def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool,
     least = k.param("least", 1) if scored else None
     choice = Choice(k, boxes)
     kept = k.param("kept", most, 4, out=True)
-    found = k.param("found", 2, dtype=I32, out=True)
+    counts = k.param("found", 2, dtype=I32, out=True)
     y, count = k.param("y", rows, 3, dtype=I64, out=True), k.param("count", 1, dtype=I64, out=True)
     clear(k, y, (rows, 3))
-    found[0] = Const(0, Type(I32))
+    counts[0] = Const(0, Type(I32))
     most_overlap = limit[0] if limit is not None else Const(0.0, Type(F32))
 
     def fits(mine: Sequence[Expr], other: Sequence[Expr]) -> Expr:
         return op("less_equal", _overlap(mine, other), most_overlap)
 
     def here() -> Expr:
-        return found[0] - found[1]
+        return counts[0] - counts[1]
 
     def room() -> Expr:
         return op("and", less(here(), Const(most, Type(I32))), 1)
 
     with counted(k, "b", batches) as (b, batch), counted(k, "c", classes) as (c, kind):
-        found[1] = found[0]
+        counts[1] = counts[0]
         choice.clear()
         with k.loop("i", boxes) as i:
             score = k.let("score", scores[b, c, i])
@@ -206,11 +206,11 @@ def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool,
                 with k.bind("end", here(), most) as end:
                     for e, value in enumerate(box):
                         kept[end, e] = value
-                with k.bind("row", found[0], rows) as row:
+                with k.bind("row", counts[0], rows) as row:
                     for d, what in enumerate((batch, kind, cast(choice.which[at], I64))):
                         y[row, d] = what
-                found[0] = found[0] + 1
-    count[0] = cast(found[0], I64)
+                counts[0] = counts[0] + 1
+    count[0] = cast(counts[0], I64)
     return k.done()
 
 

@@ -69,8 +69,8 @@ class _Parts:
         return loaded(self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes])
 
     def weight(self, ky: int, kx: int) -> Expr:
-        found = self.weights.get((ky, kx))
-        return self.w.vec(self.lanes)[self.c, ky, kx, 0] if found is None else found
+        resident = self.weights.get((ky, kx))
+        return self.w.vec(self.lanes)[self.c, ky, kx, 0] if resident is None else resident
 
 
 @lru_cache(maxsize=512)
@@ -167,10 +167,10 @@ def _unrolled(p: _Parts, top: Index, left: Index, height: int, width: int) -> No
 
 def _reach(s: Conv, axis: int, n: int) -> list[tuple[int, list[tuple[int, int]]]]:
     """For ``n`` neighbouring outputs: each input row (column) they read, and by which (output, tap)."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    readers: dict[int, list[tuple[int, int]]] = {}
     for i, tap in product(range(n), range(s.kernel[axis])):
-        found.setdefault(i * s.stride[axis] + tap * s.dilation[axis], []).append((i, tap))
-    return sorted(found.items())
+        readers.setdefault(i * s.stride[axis] + tap * s.dilation[axis], []).append((i, tap))
+    return sorted(readers.items())
 
 
 def _looped(p: _Parts, top: Index, left: Index, height: int, width: int) -> None:

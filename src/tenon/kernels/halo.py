@@ -34,6 +34,6 @@ def halo(image: Image, machine: Machine, fill: int = 0) -> Kernel:
 
 
 def _cell(k: Builder, y: Tensor, at: tuple[IndexLike, ...], block: int, lanes: int, fill: int) -> None:
-    for start, trips, width in lane_segments(block, lanes):
-        with k.unroll("v", trips) as v:
+    for start, iterations, width in lane_segments(block, lanes):
+        with k.unroll("v", iterations) as v:
             y.vec(width)[(*at, v + start // width)] = fill or 0.0

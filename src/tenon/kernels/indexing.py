@@ -45,8 +45,8 @@ def gather(outer: int, n: int, inner: int, count: int, dtype: DType, index_dtype
     indices = k.param("indices", count, dtype=index_dtype)
     y = k.param("y", outer, count, inner, dtype=dtype, out=True)
     with k.loop("i", count) as i, bind_position(k, indices[i], n) as at, k.loop("o", outer) as o:
-        for start, trips, width in lane_segments(inner, lanes_of(machine, dtype)):
-            with k.loop("v", trips) as v:
+        for start, iterations, width in lane_segments(inner, lanes_of(machine, dtype)):
+            with k.loop("v", iterations) as v:
                 y.vec(width)[o, i, v + start // width] = x.vec(width)[o, at, v + start // width]
     return k.done()
 
@@ -77,8 +77,8 @@ def gather_nd(
     with ExitStack() as stack:
         b, r = grid(k, stack, (batch, rows))
         at = [stack.enter_context(bind_position(k, indices[b, r, d], n)) for d, n in enumerate(dims)]
-        for start, trips, width in lane_segments(inner, lanes_of(machine, dtype)):
-            with k.loop("v", trips) as v:
+        for start, iterations, width in lane_segments(inner, lanes_of(machine, dtype)):
+            with k.loop("v", iterations) as v:
                 y.vec(width)[b, r, v + start // width] = x.vec(width)[(b, *at, v + start // width)]
     return k.done()
 
@@ -155,8 +155,8 @@ def cumulate(
     y = k.param("y", outer, n, inner, dtype=dtype, out=True)
     sums_in = storage_types.computed(dtype)
     with k.loop("o", outer) as o:
-        for start, trips, width in lane_segments(inner, lanes_of(machine, dtype)):
-            with k.loop("v", trips) as v:
+        for start, iterations, width in lane_segments(inner, lanes_of(machine, dtype)):
+            with k.loop("v", iterations) as v:
                 acc = k.local("acc", 1, dtype=sums_in, lanes=width)
                 acc[0] = Const(0 if how == "add" else 1, Type(sums_in))
                 with k.loop("r", n) as r:
@@ -207,7 +207,7 @@ def top_k_of_many(outer: int, n: int, inner: int, count: int, largest: bool, dty
     x = k.param("x", outer, n, inner, dtype=dtype)
     table = Tournament(k, n, storage_types.computed(dtype), greater_or_nan if largest else lesser)
     values = k.param("values", outer, count, inner, dtype=dtype, out=True)
-    found = k.param("positions", outer, count, inner, dtype=I64, out=True)
+    positions = k.param("positions", outer, count, inner, dtype=I64, out=True)
     with k.loop("o", outer) as o, k.loop("v", inner) as v:
         table.clear()
         with k.loop("i", n) as i:
@@ -215,7 +215,7 @@ def top_k_of_many(outer: int, n: int, inner: int, count: int, largest: bool, dty
         table.play()
         with k.loop("t", count) as t, k.bind("at", table.place(), n) as at:
             values[o, t, v] = x[o, at, v]
-            found[o, t, v] = cast(table.place(), I64)
+            positions[o, t, v] = cast(table.place(), I64)
             table.drop(at)
     return k.done()
 
@@ -232,7 +232,7 @@ def top_k(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DTyp
     )
     x = k.param("x", outer, n, inner, dtype=dtype)
     values = k.param("values", outer, count, inner, dtype=dtype, out=True)
-    found = k.param("positions", outer, count, inner, dtype=I64, out=True)
+    positions = k.param("positions", outer, count, inner, dtype=I64, out=True)
     with k.loop("o", outer) as o, k.loop("v", inner) as v:
         number = k.local("number", 1, dtype=I64)
         number[0] = Const(0, Type(I64))
@@ -251,7 +251,7 @@ def top_k(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DTyp
                 other[0] = other[0] + 1
             with k.bind("place", rank[0], n) as place, k.when(index(count - 1) - place):
                 values[o, place, v] = x[o, i, v]
-                found[o, place, v] = number[0]
+                positions[o, place, v] = number[0]
             number[0] = number[0] + 1
     return k.done()
 

@@ -94,11 +94,11 @@ def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
     c = s.conv
     k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
     cut = runs(c, machine, tile.vecs)
-    shapes = [(r.trips, r.blocks, *c.kernel, c.x.block, r.width) for r in cut]
+    shapes = [(r.iterations, r.blocks, *c.kernel, c.x.block, r.width) for r in cut]
     parts, ws = _begin(k, s, shapes, machine)
     with k.loop("n", c.y.n) as n:
         for r, w in zip(cut, ws, strict=True):
-            for o, top, left, height, width in tiles(k, r.trips, c.extent, tile, machine.threads):
+            for o, top, left, height, width in tiles(k, r.iterations, c.extent, tile, machine.threads):
                 with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense._tile(height, width, r)):
                     _tile(parts, r, w, (n, o, top, left), (height, width))
     return k.done()

@@ -116,9 +116,9 @@ def _split(p: Piece, x: TensorType | None, y: TensorType) -> list[Piece]:
         return [p]
     count, rest = divmod(p.extents[loop], unit)
     parts = []
-    for first, trips, width in ((0, count, unit), (count, 1, rest)):
-        if trips and width:
-            extents = (*p.extents[:loop], trips, *p.extents[loop + 1 :], width)
+    for first, iterations, width in ((0, count, unit), (count, 1, rest)):
+        if iterations and width:
+            extents = (*p.extents[:loop], iterations, *p.extents[loop + 1 :], width)
             source = None if p.source is None else tuple(_cut(a, loop, first, unit, len(p.extents)) for a in p.source)
             target = tuple(_cut(a, loop, first, unit, len(p.extents)) for a in p.target)
             unrolled = p.unrolled + 1
@@ -158,7 +158,7 @@ class _Dim:
         return bool(self.inner.coefficient(loop) or (self.outer and self.outer.coefficient(loop)))
 
     def walks(self, loop: int) -> bool:
-        """Does every trip of ``loop`` step to the next element?"""
+        """Does every iteration of ``loop`` step to the next element?"""
         outer = self.outer is not None and self.outer.coefficient(loop)
         return self.inner.coefficient(loop) == 1 and self.inner.by == 1 and not outer
 
@@ -225,9 +225,9 @@ def _joined(
     """Join neighbouring dimensions of both buffers wherever every nest walks them as one."""
     for d in reversed(range(len(y_shape) - 1)):
         for e in (*reversed(range(len(x_shape) - 1)), None):
-            found = [_join(nest, d, e) for nest in nests]
-            if found and all(found):
-                nests = [n for n in found if n is not None]
+            joined = [_join(nest, d, e) for nest in nests]
+            if joined and all(joined):
+                nests = [n for n in joined if n is not None]
                 y_shape = _merged(y_shape, d)
                 x_shape = x_shape if e is None else _merged(x_shape, e)
                 break
@@ -311,8 +311,8 @@ def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machin
             _copy(k, nest, source, target, loops, 1, False)
             return
         spread = nest.source is not None and not any(dim.uses(vector) for dim in nest.source)
-        for start, trips, width in lane_segments(nest.extents[vector], lanes):
-            with k.loop("v", trips, kind=inside) as v:
+        for start, iterations, width in lane_segments(nest.extents[vector], lanes):
+            with k.loop("v", iterations, kind=inside) as v:
                 loops[vector] = v * width + start
                 _copy(k, nest, source, target, loops, width, spread)
 
@@ -326,11 +326,11 @@ def _turned(nest: _Nest) -> tuple[int, int] | None:
     and long enough for squares."""
     if nest.source is None:
         return None
-    found = [
+    candidates = [
         next((i for i, n in enumerate(nest.extents) if n > 1 and side[-1].walks(i)), None)
         for side in (nest.target, nest.source)
     ]
-    to, of = found
+    to, of = candidates
     if to is None or of is None or to == of:
         return None
     return (to, of) if nest.extents[to] >= SQUARE // 2 and nest.extents[of] >= SQUARE // 4 else None
@@ -341,7 +341,7 @@ def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor,
     back to many times, and those that lie a power of two apart push each other out of a cache."""
     order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i not in turned]
     cuts = [segments(nest.extents[i], SQUARE) for i in turned]
-    squares = [sum(trips for _, trips, _ in cut) for cut in cuts]
+    squares = [sum(iterations for _, iterations, _ in cut) for cut in cuts]
     kinds, _ = deal(*(nest.extents[i] for i in order), *squares)
     loops: list[IndexLike] = [0] * len(nest.extents)
     with ExitStack() as stack:
@@ -358,7 +358,7 @@ def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor,
 
 def _vector_loop(nest: _Nest) -> int | None:
     """The longest loop along which the target lies side by side, and the source too or not at all."""
-    found = []
+    candidates = []
     for loop, n in enumerate(nest.extents):
         *outer, last = nest.target
         if n == 1 or not last.walks(loop) or any(dim.uses(loop) for dim in outer):
@@ -367,21 +367,21 @@ def _vector_loop(nest: _Nest) -> int | None:
             *outer, last = nest.source
             if not last.walks(loop) or any(dim.uses(loop) for dim in outer):
                 continue
-        found.append(loop)
-    return max(found, key=lambda i: nest.extents[i], default=None)
+        candidates.append(loop)
+    return max(candidates, key=lambda i: nest.extents[i], default=None)
 
 
 def _unrolled(nest: _Nest, order: list[int]) -> set[int]:
     """The innermost loops to unroll: as many as the piece marks and the budget allows."""
-    found: set[int] = set()
+    loops: set[int] = set()
     copies = 1
     marked = range(len(nest.extents) - nest.unrolled, len(nest.extents))
     for i in reversed(order):
         copies *= nest.extents[i]
         if i not in marked or copies > UNROLLED:
             break
-        found.add(i)
-    return found
+        loops.add(i)
+    return loops
 
 
 def _copy(

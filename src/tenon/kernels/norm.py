@@ -89,8 +89,8 @@ def normalize_planes(x: Image, y: Image, epsilon: float, machine: Machine) -> Ke
     scale, bias = k.param("s", x.blocks, x.block), k.param("b", x.blocks, x.block)
     target = k.param("y", *y.shape, out=True)
     with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
-        for start, trips, lanes in lane_segments(x.block, machine.lanes):
-            with k.loop("v", trips) as v:
+        for start, iterations, lanes in lane_segments(x.block, machine.lanes):
+            with k.loop("v", iterations) as v:
                 at = v + start // lanes
                 _plane(
                     k,
@@ -158,8 +158,8 @@ def lrn(s: Lrn, machine: Machine) -> Kernel:
     x, y = k.param("x", *shape), k.param("y", *shape, out=True)
     before = (s.window - 1) // 2
     with k.loop("n", s.n) as n, k.loop("c", s.channels, kind="parallel") as c:
-        for start, trips, lanes in lane_segments(s.size, machine.lanes):
-            with k.loop("j", trips) as j:
+        for start, iterations, lanes in lane_segments(s.size, machine.lanes):
+            with k.loop("j", iterations) as j:
                 at = j + start // lanes
                 acc = partial(k, "add", 1, F32, lanes)
                 with k.loop("w", s.window) as w:

@@ -67,8 +67,8 @@ def widest(machine: Machine, boxes: tuple[Box, ...]) -> int:
 
 def vectors(k: Builder, n: int, lanes: int, unroll: int = 4, kind: str = "serial") -> Iterator[tuple[Index, int]]:
     """Loops of a kind over n elements in vectors of ``lanes`` and narrower: (first element, lanes)."""
-    for start, trips, width in lane_segments(n, lanes):
-        for first, count, step in segments(trips, unroll if trips >= 2 * unroll else 1):
+    for start, iterations, width in lane_segments(n, lanes):
+        for first, count, step in segments(iterations, unroll if iterations >= 2 * unroll else 1):
             with k.loop("j", count, kind=kind) as j, k.unroll("u", step) as u:
                 yield (j * step + u + first) * width + start, width
 

@@ -110,8 +110,8 @@ def pool(s: Pool, machine: Machine) -> Kernel:
             with k.loop("i", rows.count, kind=inside) as i:
                 for cols in s.cols:
                     width = _width(cols, rows.taps * cols.taps, machine)
-                    for start, trips, size in segments(cols.count, width):
-                        with k.loop("j", trips) as j:
+                    for start, iterations, size in segments(cols.count, width):
+                        with k.loop("j", iterations) as j:
                             _tile(parts, rows, cols, i, j * size + start, size)
     return k.done()
 

@@ -52,8 +52,8 @@ class Reduction:
 
     @property
     def sums_in(self) -> DType:
-        found = computed(self.dtype)
-        return I64 if self.wide and not found.is_float and found.bytes < 8 else found
+        dtype = computed(self.dtype)
+        return I64 if self.wide and not dtype.is_float and dtype.bytes < 8 else dtype
 
     def merged(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
         """The shape with neighbouring axes of one kind made one, and their kinds; never empty."""
@@ -135,8 +135,8 @@ def reduction(s: Reduction, machine: Machine) -> Kernel:
     else:
         kinds, inside = deal(*w.kept[:-1])
         with _loops(w.k, w.kept[:-1], kinds) as at:
-            for start, trips, lanes in lane_segments(w.kept[-1], w.lanes):
-                for first, count, side in segments(trips, CHAINS):
+            for start, iterations, lanes in lane_segments(w.kept[-1], w.lanes):
+                for first, count, side in segments(iterations, CHAINS):
                     with w.k.loop("j", count, kind=inside) as j:
                         _across(w, at, j * (side * lanes) + (first * lanes + start), side, lanes)
     return w.k.done()
@@ -208,8 +208,8 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
     target = k.param("y", *y.shape, dtype=y.dtype, out=True)
     limit = LONGEST if combine == "add" else None
     with k.loop("n", x.n) as n, k.loop("b", x.blocks, kind="parallel") as b:
-        for start, trips, lanes in lane_segments(x.block, machine.lanes):
-            with k.loop("v", trips) as v:
+        for start, iterations, lanes in lane_segments(x.block, machine.lanes):
+            with k.loop("v", iterations) as v:
                 acc = partial(k, combine, CHAINS, F32, lanes)
                 for i, j, c, sums in plane_in_blocks(k, x.h, x.w, acc, limit):
                     at = (n, b, i + x.top, j + x.left, v + start // lanes)
@@ -236,8 +236,8 @@ def extreme(outer: int, n: int, inner: int, dtype: DType, least: bool, last: boo
     widest = max(1, machine.lanes // 2) if sums_in.bytes == 4 else 1  # masks as wide as the counter
     (kind,), inside = deal(outer)
     with k.loop("o", outer, kind=kind) as o:
-        for start, trips, lanes in lane_segments(inner, widest):
-            with k.loop("j", trips, kind=inside) as j:
+        for start, iterations, lanes in lane_segments(inner, widest):
+            with k.loop("j", iterations, kind=inside) as j:
                 column = j * lanes + start
                 best = k.local("b", 1, dtype=sums_in, lanes=lanes)
                 place = k.local("p", 1, dtype=I32, lanes=lanes)

@@ -103,7 +103,7 @@ def _additions(extents: Sequence[int], each: int) -> int:
 def _cut(
     k: Builder, loops: Sequence[tuple[str, int]], sums: Sequence[Tensor], inner: Sequence[int]
 ) -> Iterator[tuple[list[Index], Sequence[Tensor]]]:
-    """``in_blocks``; one trip of the n-th loop makes ``inner[n]`` additions."""
+    """``in_blocks``; one iteration of the n-th loop makes ``inner[n]`` additions."""
     if not loops:
         yield [], sums
         return
@@ -141,9 +141,9 @@ def _zeros(k: Builder, like: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------ rows
 def runs(n: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut n elements into runs of a few vectors per trip: (first element, trips, vectors per trip, lanes)."""
-    for start, trips, width in lane_segments(n, lanes):
-        for first, count, side in segments(trips, CHAINS):
+    """Cut n elements into runs of a few vectors: (first element, iterations, vectors per iteration, lanes)."""
+    for start, iterations, width in lane_segments(n, lanes):
+        for first, count, side in segments(iterations, CHAINS):
             yield start + first * width, count, side, width
 
 

@@ -38,8 +38,8 @@ def softmax(s: Softmax, machine: Machine) -> Kernel:
     x, y = k.param("x", s.outer, s.n, s.inner), k.param("y", s.outer, s.n, s.inner, out=True)
     (kind,), inside = deal(s.outer)
     with k.loop("o", s.outer, kind=kind) as o:
-        for start, trips, lanes in lane_segments(s.inner, machine.lanes):
-            with k.loop("j", trips, kind=inside) as j:
+        for start, iterations, lanes in lane_segments(s.inner, machine.lanes):
+            with k.loop("j", iterations, kind=inside) as j:
                 _columns(k, s, x.vec(lanes), y.vec(lanes), o, j + start // lanes)
     return k.done()
 

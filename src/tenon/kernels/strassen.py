@@ -79,16 +79,16 @@ def _reach(s: Conv, extent: tuple[int, int]) -> tuple[int, int]:
 
 def scratch(s: Conv, b: StrassenBlocking) -> list[tuple[int, ...]]:
     """Shapes of the sums of inputs [4][blocks][rows][cols][block] and of sums of products [2]..., level by level."""
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     for level in range(1, b.levels + 1):
         extent = b.extent(level)
-        found.append((4, s.x.blocks >> level, *_reach(s, extent), s.x.block))
-        found.append((2, s.y.blocks // b.groups >> level, *extent, s.y.block))
-    return found
+        shapes.append((4, s.x.blocks >> level, *_reach(s, extent), s.x.block))
+        shapes.append((2, s.y.blocks // b.groups >> level, *extent, s.y.block))
+    return shapes
 
 
 def transform(weights: Array, s: Conv, machine: Machine, b: StrassenBlocking) -> Array:
-    """[groups][7^levels][trips][blocks][kh][kw][block][vecs * lanes] from [out, in, kh, kw], summed in f64."""
+    """[groups][7^levels][iterations][blocks][kh][kw][block][vecs * lanes] from [out, in, kh, kw], summed in f64."""
     quarter = replace(
         s,
         x=Image(1, s.x.channels >> b.levels, 1, 1, s.x.block),
@@ -216,13 +216,13 @@ class Given:
     @classmethod
     def of(cls, k: Builder, s: Conv, machine: Machine, b: StrassenBlocking) -> Given:
         width = b.tile.vecs * machine.lanes
-        trips, ins = (s.padded // b.groups >> b.levels) // width, s.x.blocks >> b.levels
+        iterations, ins = (s.padded // b.groups >> b.levels) // width, s.x.blocks >> b.levels
         return cls(
             k,
             s,
             machine,
             b,
-            k.param("w", b.groups, 7**b.levels, trips, ins, *s.kernel, s.x.block, width),
+            k.param("w", b.groups, 7**b.levels, iterations, ins, *s.kernel, s.x.block, width),
             k.param("b", s.padded) if s.bias else None,
             k.param("m", s.padded, dtype=I32) if s.clear else None,
             [k.param("r", *i.shape) for i in s.operands],
@@ -313,9 +313,9 @@ def _multiply(p: Parts, a: View, to: Targets, number: int) -> None:
     with k.loop("o", p.w.buffer.shape[2]) as o:
         for first, count, height in segments(rows, tile.rows):
             with k.loop("i", count) as i:
-                for left, trips, width in segments(cols, tile.cols):
+                for left, iterations, width in segments(cols, tile.cols):
                     with (
-                        k.loop("j", trips) as j,
+                        k.loop("j", iterations) as j,
                         k.outline(
                             f"{height}x{width}x{tile.vecs}",
                             f"a tile of {height} x {width} positions and {tile.vecs} vectors of output channels",

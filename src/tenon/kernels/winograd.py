@@ -109,7 +109,10 @@ def stored_as(s: Conv, b: WinogradBlocking) -> DType:
 
 
 def transform(weights: Array, s: Conv, machine: Machine, b: WinogradBlocking) -> list[Array]:
-    """G g G^T of [out, in, kh, kw], packed for the products: per run [elements][trips][blocks][block][vecs * lanes]."""
+    """G g G^T of [out, in, kh, kw], packed for the products.
+
+    Per run: [elements][iterations][blocks][block][vecs * lanes].
+    """
     u = transformed(weights, s, b).astype(np.float32)
     s = replace(s, weights=stored_as(s, b))
     u = u.reshape(-1, *weights.shape[:2], 1, 1)
@@ -162,7 +165,7 @@ class _Parts:
     def weights(self) -> list[tuple[Run, Tensor]]:
         deep, dtype = (self.s.x.block // 2, DType.B2) if self.b.pairs else (self.s.x.block, stored_as(self.s, self.b))
         cut = runs(self.s, self.machine, self.b.vecs)
-        return [(r, self.k.param("u", self.elements, r.trips, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
+        return [(r, self.k.param("u", self.elements, r.iterations, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
 
     def transformed(self, *, out: bool = False, scratch: bool = False) -> Tensor:
         shape, _ = between(self.s, self.machine, self.b)
@@ -246,7 +249,7 @@ def phases(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[Kernel, Kern
 
     p = _Parts(Builder(f"{name}_mul", f"Products: {_about(s, b)}"), s, machine, b)
     v, ws, t = p.transformed(), p.weights(), p.products(out=True)
-    (outer, inner), _ = deal(p.elements, max(r.trips for r, _ in ws), threads=machine.threads)
+    (outer, inner), _ = deal(p.elements, max(r.iterations for r, _ in ws), threads=machine.threads)
     with p.k.loop("e", p.elements, kind=outer) as e:
         for r, w in ws:
             _multiply(p, r, w, v, t, e, inner)
@@ -306,7 +309,7 @@ def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind
     deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
     turns, rounds = -(-tiles // p.b.cols), deep // unroll
-    with k.loop("o", r.trips, kind=kind) as o:
+    with k.loop("o", r.iterations, kind=kind) as o:
         for first, count, width in segments(tiles, p.b.cols):
             with (
                 k.loop("j", count) as j,

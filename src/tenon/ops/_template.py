@@ -52,8 +52,8 @@ class Example(Operator):
         n = site.output.size
         k = Builder(f"example_{n}")
         x, y = k.param("x", n), k.param("y", n, out=True)
-        for start, trips, lanes in lane_segments(n, site.machine.lanes):
-            with k.loop("i", trips) as i:
+        for start, iterations, lanes in lane_segments(n, site.machine.lanes):
+            with k.loop("i", iterations) as i:
                 at = i + start // lanes
                 y.vec(lanes)[at] = x.vec(lanes)[at] * self.factor
         return [Step(k.done(), (Input(0), Output()))]

@@ -49,9 +49,9 @@ class Site:
     limits: Limits = field(default_factory=Limits)
 
     def input(self, i: int) -> TensorType:
-        found = self.inputs[i]
-        assert found is not None
-        return found
+        type = self.inputs[i]
+        assert type is not None
+        return type
 
     def has(self, i: int) -> bool:
         return i < len(self.inputs) and self.inputs[i] is not None

@@ -307,7 +307,7 @@ class ConvTranspose(Operator):
         extra, shapes = self.output_padding or zeros, self.output_shape[-rank:] or (None,) * rank
         if not len(strides) == len(dilations) == len(extra) == len(shapes) == len(pads) / 2 == rank:
             raise ShapeError(f"ConvTranspose: the attributes do not fit an input with {rank} spatial axes")
-        found = []
+        axes = []
         for i, (n, k, s, d) in enumerate(zip(x[2:], kernel, strides, dilations, strict=True)):
             full = s * (n - 1) + extra[i] + (k - 1) * d + 1
             before, after, shape = pads[i], pads[rank + i], shapes[i]
@@ -319,8 +319,8 @@ class ConvTranspose(Operator):
                 before, after = same_pads(self.auto_pad, full - shape)
             if full - before - after < 1:
                 raise ShapeError(f"ConvTranspose: pads leave nothing of an axis of {full}")
-            found.append(Axis(n, k, s, d, before, after, full - before - after))
-        return tuple(found)
+            axes.append(Axis(n, k, s, d, before, after, full - before - after))
+        return tuple(axes)
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = check_operands("ConvTranspose", inputs, 0, self.group)
@@ -359,8 +359,8 @@ class ConvTranspose(Operator):
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
-        found = self.axes(site.input(0).dims, weights.shape)
-        rows, cols = ((Axis(1, 1, 1, 1, 0, 0, 1),) * 2 + found)[-2:]
+        axes = self.axes(site.input(0).dims, weights.shape)
+        rows, cols = ((Axis(1, 1, 1, 1, 0, 0, 1),) * 2 + axes)[-2:]
         bias = site.constants[2] if len(site.inputs) > 2 and 2 not in site.extras else None
         weights = _swapped(planes(weights), self.group)
         shared = geometry(site, Image.of(site.input(0)), bias=bias is not None)
@@ -436,15 +436,15 @@ class _Phase:
 def _phases(a: Axis) -> list[_Phase]:
     """The sub-pixel phases of a transposed convolution (Shi et al., "Is the deconvolution layer the same as a
     convolutional layer?", 2016)."""
-    found = []
+    phases = []
     for start in range(min(a.stride, a.out)):
         at = {k: start + a.before - k * a.dilation for k in reversed(range(a.kernel))}
         offsets = {k: at[k] // a.stride for k in at if at[k] % a.stride == 0}
         taps = list(offsets)
         step = offsets[taps[1]] - offsets[taps[0]] if len(taps) > 1 else 1
         before = -offsets[taps[0]] if taps else 0
-        found.append(_Phase(start, -(-(a.out - start) // a.stride), taps, step, before))
-    return found
+        phases.append(_Phase(start, -(-(a.out - start) // a.stride), taps, step, before))
+    return phases
 
 
 def _phase_halo(a: Axis) -> tuple[int, int]:

@@ -59,8 +59,8 @@ class NonZero(Operator):
         return TensorType(I64, (x.rank, x.size)), COUNT
 
     def reference(self, x: Array) -> tuple[Array, ...]:
-        found = np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1)
-        return padded(found, (x.ndim, x.size)), np.array(found.shape[1])
+        indices = np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1)
+        return padded(indices, (x.ndim, x.size)), np.array(indices.shape[1])
 
     def supported(self, site: Site) -> str:
         return "" if site.input(0).size and site.input(0).rank else "a scalar or an empty tensor"

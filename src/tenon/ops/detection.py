@@ -83,11 +83,13 @@ class DetectionOutput(Operator):
         scores = confidence.reshape(d.items, d.priors, d.classes)
         rows = np.full((d.items, d.keep, 7), -1, np.float32)
         for n in range(d.items):
-            found = [row for c in range(d.classes) if c != d.background for row in _class_rows(d, n, c, boxes, scores)]
-            if d.cut and len(found) > d.keep:
-                best = np.argsort([-row[2] for row in found], kind="stable")[: d.keep]
-                found = [found[i] for i in sorted(best)]
-            rows[n, : len(found)] = np.array(found, np.float32).reshape(-1, 7)
+            detected = [
+                row for c in range(d.classes) if c != d.background for row in _class_rows(d, n, c, boxes, scores)
+            ]
+            if d.cut and len(detected) > d.keep:
+                best = np.argsort([-row[2] for row in detected], kind="stable")[: d.keep]
+                detected = [detected[i] for i in sorted(best)]
+            rows[n, : len(detected)] = np.array(detected, np.float32).reshape(-1, 7)
         return rows.reshape(1, 1, -1, 7)
 
     def lower(self, site: Site) -> list[Step]:

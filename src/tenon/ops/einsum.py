@@ -36,31 +36,31 @@ class Einsum(Operator):
         operands = left.split(",")
         if len(operands) != len(ranks):
             raise ShapeError(f"Einsum: '{self.equation}' does not have {len(ranks)} operands")
-        found, widest = [], 0
+        terms, widest = [], 0
         for text, rank in zip(operands, ranks, strict=True):
             before, dots, after = text.partition("...")
             hidden = rank - len(before) - len(after)
             if hidden < 0 or (hidden and not dots):
                 raise ShapeError(f"Einsum: '{text}' does not fit a tensor of rank {rank}")
             widest = max(widest, hidden)
-            found.append([*before, *(f"~{i}" for i in reversed(range(hidden))), *after])
+            terms.append([*before, *(f"~{i}" for i in reversed(range(hidden))), *after])
         rest = [f"~{i}" for i in reversed(range(widest))]
         if arrow:
             before, dots, after = right.partition("...")
-            return found, [*before, *(rest if dots else ()), *after]
-        letters = [c for term in found for c in term if not c.startswith("~")]
-        return found, [*rest, *sorted(c for c in set(letters) if letters.count(c) == 1)]
+            return terms, [*before, *(rest if dots else ()), *after]
+        letters = [c for term in terms for c in term if not c.startswith("~")]
+        return terms, [*rest, *sorted(c for c in set(letters) if letters.count(c) == 1)]
 
     def extents(self, shapes: Sequence[Ints], terms: Sequence[Sequence[str]]) -> dict[str, int]:
         """The extent of every letter.  Raises ShapeError where operands disagree."""
-        found: dict[str, int] = {}
+        extents: dict[str, int] = {}
         for shape, term in zip(shapes, terms, strict=True):
             for letter, n in zip(term, shape, strict=True):
-                if found.setdefault(letter, n) != n and n != 1:
-                    if found[letter] != 1:
-                        raise ShapeError(f"Einsum: '{letter}' of '{self.equation}' is {found[letter]} and {n}")
-                    found[letter] = n
-        return found
+                if extents.setdefault(letter, n) != n and n != 1:
+                    if extents[letter] != 1:
+                        raise ShapeError(f"Einsum: '{letter}' of '{self.equation}' is {extents[letter]} and {n}")
+                    extents[letter] = n
+        return extents
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)

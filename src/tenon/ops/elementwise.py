@@ -276,14 +276,14 @@ def lower_chain(name: str, site: Site, chain: Chain, dtype: DType) -> list[Step]
     _, loaded = bind(site)
     out = site.output
     image = out.layout.image
-    found = [_image_operand(site, i) if image else _plain_operand(site, i) for i in loaded]
-    args: list[Arg] = [arg for arg, _ in found]
+    operands = [_image_operand(site, i) if image else _plain_operand(site, i) for i in loaded]
+    args: list[Arg] = [arg for arg, _ in operands]
     output = kernels.image_box(out.dims, out.layout, 1, dtype) if image else Box.of(out, max(1, out.rank))
     mask = None
     if image and out.dims[1] % out.layout.block and not chain.keeps_zero([has_channels(site, i) for i in loaded]):
         mask = kernels.mask_box(output)
         args.append(Weights(padding_mask(out)))
-    boxes = tuple(box for _, box in found)
+    boxes = tuple(box for _, box in operands)
     function = chain if storage_types.computed(dtype) is dtype else Rounded(chain, dtype)
     spec = kernels.Pointwise(name.lower(), boxes, output, function, mask)
     return [Step(kernels.pointwise(spec, site.machine), (*args, Output()))]

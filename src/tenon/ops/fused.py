@@ -136,11 +136,11 @@ class Fused(Operator):
         yield Case(gate, (image, channel), (1,), label="result_used_twice")
         limits = cls(Mul(), 2, (Apply(Clip(), (0, 1, None)), Apply(Add(), (2, 3))))
         yield Case(limits, (image, image, half, (1, 1, 3, 5)), (2,), label="not_zero_at_zero")
-        brain = (DType.BF16,) * 3
+        bf16 = (DType.BF16,) * 3
         wide = cls(Add(), 2, (Apply(Cast("f32"), (0,)), Apply(Sigmoid(), (1,))))
-        yield Case(wide, (image, image), (), ROUNDED, label="bf16_to_f32", dtypes=brain)
+        yield Case(wide, (image, image), (), ROUNDED, label="bf16_to_f32", dtypes=bf16)
         sums = cls(Mul(), 2, (Apply(Sigmoid(), (0,)), Apply(Add(), (2, 1))))
-        yield Case(sums, (image, channel, image), (1,), 2 * ROUNDED, label="bf16", dtypes=brain)
+        yield Case(sums, (image, channel, image), (1,), 2 * ROUNDED, label="bf16", dtypes=bf16)
         choice = cls(Greater(), 2, (Apply(Where(), (0, 1, 2)),))
         yield Case(choice, ((4, 7), half, (4, 7), (7,)), (1,), label="mask_inside")
         masked = cls(Sigmoid(), 1, (Apply(Where(), (1, 0, 2)),))

@@ -100,8 +100,8 @@ class GatherND(Operator):
         batch, _, rest = self.parts(x.shape, indices.shape)
         count, depth = math.prod(batch), indices.shape[-1]
         data, places = x.reshape(count, *x.shape[len(batch) :]), indices.reshape(count, -1, depth)
-        found = [data[b][tuple(places[b].T)] if depth else np.array([data[b]]) for b in range(count)]
-        return np.array(found, x.dtype).reshape(*indices.shape[:-1], *rest)
+        slices = [data[b][tuple(places[b].T)] if depth else np.array([data[b]]) for b in range(count)]
+        return np.array(slices, x.dtype).reshape(*indices.shape[:-1], *rest)
 
     def lower(self, site: Site) -> list[Step]:
         x, i = site.input(0), site.input(1)

@@ -122,12 +122,12 @@ def product_packed_alike(site: Site, product: Product, other: Site, there: Produ
 
 def site_operands(site: Site) -> tuple[tuple[Arg, Image], ...]:
     """The operands of the site's epilogue."""
-    found: list[tuple[Arg, Image]] = []
+    operands: list[tuple[Arg, Image]] = []
     for i in site.extras:
         image = operand_image(site.input(i), site.output.dims)
         assert image is not None, "``fuses`` was not asked"
-        found.append((Input(i), image))
-    return tuple(found)
+        operands.append((Input(i), image))
+    return tuple(operands)
 
 
 def transposed(site: Site, arg: Arg, rows: int, cols: int, name: str) -> tuple[Step, Arg]:
@@ -288,8 +288,8 @@ class Gemm(Operator):
         yield Case(cls(beta=0.5), ((33, 6), (6, 5), (33, 5)), (1, 2), label="full_addend")
         yield Case(cls(), ((4, 3), (3, 6)), label="no_addend")
         yield Case(cls(), ((4, 3), (3, 6), ()), (1,), label="scalar_addend")
-        brain = (DType.BF16, DType.BF16)
-        yield Case(cls(transB=1), ((5, 38), (37, 38), (37,)), (1, 2), ROUNDED, label="bf16", dtypes=brain)
+        bf16 = (DType.BF16, DType.BF16)
+        yield Case(cls(transB=1), ((5, 38), (37, 38), (37,)), (1, 2), ROUNDED, label="bf16", dtypes=bf16)
         stored = (F32, DType.F16)
         yield Case(cls(alpha=0.5), ((1, 20), (20, 35)), (1,), 2.0**-11, label="f16_weights", dtypes=stored)
 
@@ -358,8 +358,8 @@ class MatMul(Operator):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         yield Case(cls(), ((5, 7), (7, 18)), (1,), label="weights")
-        brain = (DType.BF16, DType.BF16)
-        yield Case(cls(), ((2, 5, 8), (8, 18)), (1,), ROUNDED, label="bf16", dtypes=brain)
+        bf16 = (DType.BF16, DType.BF16)
+        yield Case(cls(), ((2, 5, 8), (8, 18)), (1,), ROUNDED, label="bf16", dtypes=bf16)
         yield Case(cls(), ((5, 7), (7, 18)), (1,), label="bf16_weights", dtypes=(F32, DType.BF16))
         yield Case(cls(), ((2, 3, 7), (7, 5)), (1,), label="rows_of_batches")
         yield Case(cls(), ((2, 3, 7), (7, 5)), label="one_matrix")

@@ -229,12 +229,12 @@ class Concat(Operator):
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         axis = self.axis % site.output.rank
-        found = []
+        aliases = []
         for i, start in enumerate(self.starts(site)[:-1]):
             offset = part_offset(site.output, site.input(i), axis, start)
             if offset is not None:
-                found.append(Alias(i, 0, offset, "output"))
-        return tuple(found)
+                aliases.append(Alias(i, 0, offset, "output"))
+        return tuple(aliases)
 
     def lower(self, site: Site) -> list[Step]:
         y = site.output
@@ -308,13 +308,13 @@ class Split(Operator):
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         x = site.input(0)
-        found = []
+        aliases = []
         for i, (y, start) in enumerate(zip(site.outputs, self.starts(site), strict=True)):
             offset = part_offset(x, y, self.axis % x.rank, start)
             if offset is None:
                 return ()
-            found.append(Alias(0, i, offset))
-        return tuple(found)
+            aliases.append(Alias(0, i, offset))
+        return tuple(aliases)
 
     def lower(self, site: Site) -> list[Step]:
         x, made = site.input(0), []

@@ -42,12 +42,12 @@ MOST_TILES = 25
 def clipped(a: Axis, weight: Callable[[int], int]) -> tuple[Segment, ...]:
     """The windows along an axis, cut where the part of them that lies on data changes."""
     kinds = [(a.inside(i), weight(i)) for i in range(a.out)]
-    found = []
+    segments = []
     for (taps, counted), group in groupby(range(a.out), lambda i: kinds[i]):
         positions = list(group)
         start = positions[0] * a.stride - a.before + taps.start * a.dilation
-        found.append(Segment(positions[0], len(positions), start, len(taps), a.stride, float(counted)))
-    return tuple(found)
+        segments.append(Segment(positions[0], len(positions), start, len(taps), a.stride, float(counted)))
+    return tuple(segments)
 
 
 def sliding(a: Axis) -> tuple[Segment, ...]:
@@ -59,20 +59,20 @@ def sliding(a: Axis) -> tuple[Segment, ...]:
         "middle": [i for i, s in enumerate(starts) if s >= 0 and s + a.kernel <= a.size],
         "back": [i for i, s in enumerate(starts) if s >= 0 and s + a.kernel > a.size],
     }
-    found = []
+    segments = []
     for kind, windows in kinds.items():
         if not windows:
             continue
         first, count, start = windows[0], len(windows), starts[windows[0]]
         if kind == "front":
-            found.append(Segment(first, count, 0, a.kernel + start, 0, grow=a.stride))
+            segments.append(Segment(first, count, 0, a.kernel + start, 0, grow=a.stride))
         elif kind == "all":
-            found.append(Segment(first, count, 0, a.size, 0))
+            segments.append(Segment(first, count, 0, a.size, 0))
         elif kind == "middle":
-            found.append(Segment(first, count, start, a.kernel, a.stride))
+            segments.append(Segment(first, count, start, a.kernel, a.stride))
         else:
-            found.append(Segment(first, count, start, a.size - start, a.stride, grow=-a.stride))
-    return tuple(found)
+            segments.append(Segment(first, count, start, a.size - start, a.stride, grow=-a.stride))
+    return tuple(segments)
 
 
 def window_views(x: Array, axes: Sequence[Axis], fill: float) -> Iterable[Array]:
@@ -188,8 +188,8 @@ class MaxPool(Pooling):
         yield case("larger_than_data", (1, 3, 4, 5), (9, 7), pads=(4, 3, 4, 3), strides=(1, 2))
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2))
         yield case("three_axes", (1, 2, 4, 4, 4), (2, 2, 2))
-        brain = cls(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
-        yield Case(brain, ((1, 19, 7, 6),), tolerance=0, label="bf16", dtypes=(DType.BF16,))
+        bf16 = cls(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+        yield Case(bf16, ((1, 19, 7, 6),), tolerance=0, label="bf16", dtypes=(DType.BF16,))
         signed = np.arange(-12, 12, dtype=np.int8).reshape(1, 2, 3, 4)
         yield Case(cls(kernel_shape=(2, 2), pads=(1, 1, 0, 0)), (signed,), label="integers")
 
@@ -243,5 +243,5 @@ class AveragePool(Pooling):
         yield case("dilated", (1, 6, 7, 8), (2, 3), dilations=(3, 2), pads=(1, 1, 1, 1))
         yield case("same_upper", (1, 4, 5, 6), (3, 2), strides=(2, 1), auto_pad="SAME_UPPER")
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2), count_include_pad=1)
-        brain = cls(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
-        yield Case(brain, ((1, 19, 7, 6),), tolerance=ROUNDED, label="bf16", dtypes=(DType.BF16,))
+        bf16 = cls(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+        yield Case(bf16, ((1, 19, 7, 6),), tolerance=ROUNDED, label="bf16", dtypes=(DType.BF16,))

@@ -58,12 +58,12 @@ class DetectionPostProcess(Operator):
     def reference(self, encodings: Array, scores: Array, anchors: Array) -> tuple[Array, ...]:
         boxes = self.decoded(encodings[0], anchors)
         scores = scores[0, :, scores.shape[2] - self.num_classes :]
-        found = self.by_class(boxes, scores) if self.regular else self.by_anchor(boxes, scores)
+        detections = self.by_class(boxes, scores) if self.regular else self.by_anchor(boxes, scores)
         out = np.zeros((1, self.rows, 4), np.float32), np.zeros((1, self.rows), np.float32)
         values = np.zeros((1, self.rows), np.float32)
-        for row, (anchor, kind) in enumerate(found):
+        for row, (anchor, kind) in enumerate(detections):
             out[0][0, row], out[1][0, row], values[0, row] = boxes[anchor], kind, scores[anchor, kind]
-        count = len(found) // (1 if self.regular else self.max_classes_per_detection)
+        count = len(detections) // (1 if self.regular else self.max_classes_per_detection)
         return out[0], out[1], values, np.array([count], np.float32)
 
     def decoded(self, encodings: Array, anchors: Array) -> Array:
@@ -81,12 +81,12 @@ class DetectionPostProcess(Operator):
         return [(anchor, int(kind)) for anchor in kept for kind in kinds[anchor]]
 
     def by_class(self, boxes: Array, scores: Array) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+        detections: list[tuple[int, int]] = []
         for kind in range(self.num_classes):
-            found += [(a, kind) for a in self.suppressed(boxes, scores[:, kind], self.detections_per_class)]
-            found.sort(key=lambda pair: -scores[pair])
-            found = found[: self.max_detections]
-        return found
+            detections += [(a, kind) for a in self.suppressed(boxes, scores[:, kind], self.detections_per_class)]
+            detections.sort(key=lambda pair: -scores[pair])
+            detections = detections[: self.max_detections]
+        return detections
 
     def suppressed(self, boxes: Array, scores: Array, most: int) -> list[int]:
         """Boxes from the best score down, without those that overlap a better one by more than the threshold."""

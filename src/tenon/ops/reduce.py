@@ -41,10 +41,10 @@ def check_axes(name: str, axes: Sequence[int], rank: int) -> Ints:
     """Axes counted from the front, in order.  Raises ShapeError for one that is not there, or there twice."""
     if len(axes) > rank:
         raise ShapeError(f"{name}: {len(axes)} axes do not fit a tensor of rank {rank}")
-    found = sorted(a + rank if a < 0 else a for a in axes)
-    if any(not 0 <= a < rank for a in found) or len(set(found)) < len(found):
+    normal = sorted(a + rank if a < 0 else a for a in axes)
+    if any(not 0 <= a < rank for a in normal) or len(set(normal)) < len(normal):
         raise ShapeError(f"{name}: axes {list(axes)} do not fit a tensor of rank {rank}")
-    return tuple(found)
+    return tuple(normal)
 
 
 # ---------------------------------------------------------------------------- functions for kernels
@@ -172,8 +172,8 @@ class Reduce(Operator):
 
     def by_numpy(self, x: Array, axes: Array | None, function: Callable[..., Any]) -> Any:
         """The reference, by a NumPy function of (array, axis, keepdims)."""
-        found = self.along(x.ndim, axes)
-        return np.asarray(function(x, axis=found, keepdims=bool(self.keepdims))).astype(x.dtype)
+        kept = self.along(x.ndim, axes)
+        return np.asarray(function(x, axis=kept, keepdims=bool(self.keepdims))).astype(x.dtype)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -460,9 +460,9 @@ class ArgMax(Operator):
     def reference(self, x: Array) -> Any:
         find = np.argmin if self.least else np.argmax
         last = x.shape[self.axis] - 1
-        found = last - find(np.flip(x, self.axis), self.axis) if self.select_last_index else find(x, self.axis)
-        found = np.asarray(found, np.int64)
-        return np.expand_dims(found, self.axis) if self.keepdims else found
+        indices = last - find(np.flip(x, self.axis), self.axis) if self.select_last_index else find(x, self.axis)
+        indices = np.asarray(indices, np.int64)
+        return np.expand_dims(indices, self.axis) if self.keepdims else indices
 
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)

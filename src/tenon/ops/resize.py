@@ -78,21 +78,21 @@ class Resize(Operator):
     def scales(self, dims: Ints, scales: Array | None, sizes: Array | None) -> list[tuple[int, float]]:
         """(extent of the result, scale) of every axis.  Raises ShapeError unless exactly one is given."""
         axes = [normal_axis("Resize", a, len(dims)) for a in self.axes] or list(range(len(dims)))
-        found = [(n, 1.0) for n in dims]
+        sized = [(n, 1.0) for n in dims]
         given = scales if scales is not None and scales.size else sizes
         if given is None or len(given) != len(axes):
             raise ShapeError(f"Resize: scales or sizes must have one number for each of {len(axes)} axes")
         if given is scales:
             for a, s in zip(axes, scales.tolist(), strict=True):
-                found[a] = int(np.floor(np.float32(dims[a]) * np.float32(s))), s
-            return found
+                sized[a] = int(np.floor(np.float32(dims[a]) * np.float32(s))), s
+            return sized
         ratios = [float(np.float32(n) / np.float32(max(1, dims[a]))) for a, n in zip(axes, given.tolist(), strict=True)]
         if self.keep_aspect_ratio_policy == "stretch":
-            return [(int(given[axes.index(i)]), ratios[axes.index(i)]) if i in axes else f for i, f in enumerate(found)]
+            return [(int(given[axes.index(i)]), ratios[axes.index(i)]) if i in axes else f for i, f in enumerate(sized)]
         ratio = min(ratios) if self.keep_aspect_ratio_policy == "not_larger" else max(ratios)
         for a in axes:
-            found[a] = int(np.floor(np.float32(dims[a]) * np.float32(ratio) + np.float32(0.5))), ratio
-        return found
+            sized[a] = int(np.floor(np.float32(dims[a]) * np.float32(ratio) + np.float32(0.5))), ratio
+        return sized
 
     def coordinates(self, n: int, out: int, scale: float, roi: tuple[float, float]) -> tuple[Array, Fraction]:
         """Where each output lies on the input, and the slope of that."""
@@ -154,14 +154,14 @@ class Resize(Operator):
         """The taps along every axis that changes."""
         roi, scales, sizes = (*given, None, None, None)[:3]
         axes = [normal_axis("Resize", a, len(dims)) for a in self.axes] or list(range(len(dims)))
-        found = {}
+        taps_by_axis = {}
         for axis, (n, (out, scale)) in enumerate(zip(dims, self.scales(dims, scales, sizes), strict=True)):
             part = (0.0, 1.0)
             if roi is not None and roi.size and axis in axes:
                 part = float(roi[axes.index(axis)]), float(roi[axes.index(axis) + len(axes)])
             if n != out or scale != 1.0 or part != (0.0, 1.0):
-                found[axis] = self.taps(n, out, scale, part)
-        return found
+                taps_by_axis[axis] = self.taps(n, out, scale, part)
+        return taps_by_axis
 
     # ------------------------------------------------------------------------------------- protocol
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -193,19 +193,19 @@ class Resize(Operator):
         )
 
     def supported(self, site: Site) -> str:
-        found = self.resampled(site.input(0).dims, site.constants[1:])
-        if any(t.outside.any() for t in found.values()):
+        taps_by_axis = self.resampled(site.input(0).dims, site.constants[1:])
+        if any(t.outside.any() for t in taps_by_axis.values()):
             return "tf_crop_and_resize beyond the image: crop with Slice, pad with Pad"
-        if all(t.exact for t in found.values()):
-            counts = [len(spans(t)) for t in found.values()]
+        if all(t.exact for t in taps_by_axis.values()):
+            counts = [len(spans(t)) for t in taps_by_axis.values()]
             return too_many(int(np.prod(counts)))
         if site.output.dtype is not F32:
             return f"{self.mode} interpolation of {site.output.dtype}: only f32 is compiled"
-        if site.output.rank not in (3, 4) or min(found) < 2:
+        if site.output.rank not in (3, 4) or min(taps_by_axis) < 2:
             return "only the spatial axes of [N, C, W] or [N, C, H, W] are interpolated"
         if self.antialias:
             return "antialias: only plain interpolation is compiled"
-        return too_many(int(np.prod([len(spans(t)) for t in found.values()])))
+        return too_many(int(np.prod([len(spans(t)) for t in taps_by_axis.values()])))
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
         scales = inputs[2] if len(inputs) > 2 else None
@@ -213,22 +213,22 @@ class Resize(Operator):
         return whole and self.coordinate_transformation_mode != "tf_crop_and_resize"
 
     def layouts(self, site: Site) -> Layouts:
-        found = self.resampled(site.input(0).dims, site.constants[1:])
-        image = site.output.rank in (3, 4) and site.output.dtype is F32 and min(found, default=2) >= 2
-        if all(t.exact for t in found.values()):
+        taps_by_axis = self.resampled(site.input(0).dims, site.constants[1:])
+        image = site.output.rank in (3, 4) and site.output.dtype is F32 and min(taps_by_axis, default=2) >= 2
+        if all(t.exact for t in taps_by_axis.values()):
             return kept(site) if image else Layouts((ROW_MAJOR, *(None,) * (len(site.inputs) - 1)), (ROW_MAJOR,))
         layout = Layout(site.machine.block, ((0, 0),) * (site.output.rank - 2))
         return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (layout,))
 
     def lower(self, site: Site) -> list[Step]:
         x, y = site.input(0), site.output
-        found = self.resampled(x.dims, site.constants[1:])
-        if all(t.exact for t in found.values()):
-            pieces = _copies(x.dims, found)
+        taps_by_axis = self.resampled(x.dims, site.constants[1:])
+        if all(t.exact for t in taps_by_axis.values()):
+            pieces = _copies(x.dims, taps_by_axis)
             return [Step(move("resize", x, y, pieces, site.machine), (Input(0), Output()))]
         one = Taps(np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32), np.zeros(1, bool), Fraction(0))
         rows, cols = (_unchanged(n) if n > 1 else one for n in ((1, *x.dims[2:])[-2:]))
-        rows, cols = found.get(x.rank - 2, rows) if x.rank == 4 else one, found.get(x.rank - 1, cols)
+        rows, cols = taps_by_axis.get(x.rank - 2, rows) if x.rank == 4 else one, taps_by_axis.get(x.rank - 1, cols)
         s = Resample(Image.of(x), Image.of(y), tuple(spans(rows)), tuple(spans(cols)))
         weights = Weights(rows.weights), Weights(cols.weights)
         return [Step(resample(s, site.machine), (Input(0), *weights, Output()))]
@@ -289,15 +289,15 @@ def _unchanged(n: int) -> Taps:
 def spans(taps: Taps) -> list[Span]:
     """Cut an axis into the longest spans over which every tap reads (start + step * i) // by."""
     table = taps.at.tolist()
-    found: list[Span] = []
+    spans: list[Span] = []
     first = 0
     while first < len(table):
         options = [
             _span(table, first, step, by) for step, by in ((taps.slope.numerator, taps.slope.denominator), (0, 1))
         ]
-        found.append(max(options, key=lambda s: s.count))
-        first += found[-1].count
-    return found
+        spans.append(max(options, key=lambda s: s.count))
+        first += spans[-1].count
+    return spans
 
 
 def _span(table: list[list[int]], first: int, step: int, by: int) -> Span:
@@ -314,9 +314,9 @@ def _span(table: list[list[int]], first: int, step: int, by: int) -> Span:
     return Span(first, count, tuple(low), step, by)
 
 
-def _copies(dims: Ints, found: dict[int, Taps]) -> tuple[Piece, ...]:
+def _copies(dims: Ints, taps: dict[int, Taps]) -> tuple[Piece, ...]:
     """Nearest neighbours: one copy for each combination of spans."""
-    axes = [spans(found[i]) if i in found else [Span(0, n, (0,), 1, 1)] for i, n in enumerate(dims)]
+    axes = [spans(taps[i]) if i in taps else [Span(0, n, (0,), 1, 1)] for i, n in enumerate(dims)]
     return tuple(
         Piece(
             tuple(s.count for s in combination),

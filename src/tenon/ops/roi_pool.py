@@ -39,12 +39,12 @@ def _away(x: float) -> float:
 
 def _bins(low: np.float32, size: np.float32, count: int, extent: int, whole: bool) -> list[tuple[int, int]]:
     """Where the bins of one axis begin and end; ``whole`` says that ``low`` is added after rounding."""
-    found = []
+    bins = []
     for i in range(count):
         begin, end = size * np.float32(i), size * np.float32(i + 1)
         a, b = (np.floor(begin) + low, np.ceil(end) + low) if whole else (np.floor(begin + low), np.ceil(end + low))
-        found.append((int(np.clip(a, 0, extent)), int(np.clip(b, 0, extent))))
-    return found
+        bins.append((int(np.clip(a, 0, extent)), int(np.clip(b, 0, extent))))
+    return bins
 
 
 @dataclass(frozen=True)
@@ -192,13 +192,13 @@ class PsRoiAlign(_RegionPool):
         begin, scale = ends[0] * np.float32(self.spatial_scale), np.float32(self.spatial_scale)
         size = max((ends[1] + 1) * scale - begin, np.float32(0.1)) / np.float32(self.group_size)
         step = size / np.float32(self.sample_num + 1)
-        found = np.zeros((self.group_size, extent), np.float32)
+        points = np.zeros((self.group_size, extent), np.float32)
         for i in range(self.group_size):
             low, high = (np.clip(size * np.float32(k) + begin, 0, np.float32(extent - 1)) for k in (i, i + 1))
             for point in (low + step * np.float32(k + 1) for k in range(self.sample_num)):
                 if point < high:
-                    found[i] += np.maximum(1 - np.abs(np.arange(extent, dtype=np.float32) - point), 0)
-        return found
+                    points[i] += np.maximum(1 - np.abs(np.arange(extent, dtype=np.float32) - point), 0)
+        return points
 
     def lower(self, site: Site) -> list[Step]:
         d = self.plan([site.input(0), site.input(1)])

@@ -56,14 +56,14 @@ class ChannelShuffle(Operator):
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
         per, alone = sum(y.dims[1] for y in site.outputs) // self.groups, len(site.inputs) == 1
-        found = []
+        steps = []
         for part, y in enumerate(site.outputs):
             first = sum(self.parts[:part])
             pieces = [_piece(y, first, per, g, self.groups, source=g * per if alone else 0) for g in range(self.groups)]
             for i, own_pieces in [(0, pieces)] if alone else [(g, [piece]) for g, piece in enumerate(pieces)]:
                 kernel = move("channel_shuffle", x, y, tuple(own_pieces), site.machine)
-                found.append(Step(kernel, (Input(i), Output(part))))
-        return found
+                steps.append(Step(kernel, (Input(i), Output(part))))
+        return steps
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -47,7 +47,7 @@ class Run:
 
 def runs(table: Sequence[int]) -> list[Run]:
     """The fewest runs that read position ``table[i]`` for output ``i``, -1 standing for nothing."""
-    found: list[Run] = []
+    runs: list[Run] = []
     i = 0
     while i < len(table):
         step = table[i + 1] - table[i] if i + 1 < len(table) else 0
@@ -56,14 +56,14 @@ def runs(table: Sequence[int]) -> list[Run]:
         n = 1
         while i + n < len(table) and table[i + n] == table[i] + n * step:
             n += 1
-        found.append(Run(i, n, None if table[i] < 0 else table[i], step))
+        runs.append(Run(i, n, None if table[i] < 0 else table[i], step))
         i += n
-    return found
+    return runs
 
 
 def pieces(axes: Sequence[Sequence[Run]], value: float = 0.0) -> tuple[Piece, ...]:
     """One piece for each combination of runs along the axes; whatever reads nothing is set to ``value``."""
-    found = []
+    pieces = []
     for combination in product(*axes):
         extents = tuple(r.count for r in combination)
         target = tuple(along(i, r.first) for i, r in enumerate(combination))
@@ -73,8 +73,8 @@ def pieces(axes: Sequence[Sequence[Run]], value: float = 0.0) -> tuple[Piece, ..
                 source = None
             else:
                 source.append(along(i, r.start, r.step))
-        found.append(Piece(extents, target, None if source is None else tuple(source), value))
-    return tuple(found)
+        pieces.append(Piece(extents, target, None if source is None else tuple(source), value))
+    return tuple(pieces)
 
 
 def too_many(count: int) -> str:
@@ -105,12 +105,12 @@ class Slice(Operator):
         strides = [1] * count if steps is None else [int(s) for s in steps]
         if not len(ends) == len(numbers) == len(strides) == count or 0 in strides:
             raise ShapeError("Slice: starts, ends, axes and steps must be equally long, and no step zero")
-        found = [slice(0, n, 1) for n in dims]
+        cuts = [slice(0, n, 1) for n in dims]
         for start, end, axis, step in zip(starts, ends, numbers, strides, strict=True):
             n = dims[normal_axis("Slice", axis, len(dims))]
             low, high = _first(int(start), n, step), _end(int(end), n, step)
-            found[axis] = slice(low, None if high < 0 else high, step)
-        return tuple(found)
+            cuts[axis] = slice(low, None if high < 0 else high, step)
+        return tuple(cuts)
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -270,30 +270,30 @@ class Pad(Operator):
         numbers = list(range(rank)) if axes is None else [int(a) for a in axes]
         if len(pads) != 2 * len(numbers):
             raise ShapeError(f"Pad: {len(pads)} pads do not fit {len(numbers)} axes")
-        found = [(0, 0)] * rank
+        amounts = [(0, 0)] * rank
         for i, axis in enumerate(numbers):
-            found[normal_axis("Pad", axis, rank)] = int(pads[i]), int(pads[i + len(numbers)])
-        return found
+            amounts[normal_axis("Pad", axis, rank)] = int(pads[i]), int(pads[i + len(numbers)])
+        return amounts
 
     def extents(self, dims: Ints, pads: Array, axes: Array | None) -> Ints:
         """The extents of the result."""
-        found = []
+        extents = []
         for n, (before, after) in zip(dims, self.amounts(len(dims), pads, axes), strict=True):
             inside, more = max(0, n + min(0, before) + min(0, after)), max(0, before) + max(0, after)
             if not inside and self.mode != "constant" and more:
                 raise ShapeError(f"Pad: there is nothing to {self.mode} along an axis of {n}")
             if more and inside + more > LONGEST_PADDED:
                 raise ShapeError(f"Pad: an axis of {inside + more} elements; at most {LONGEST_PADDED} can be made")
-            found.append(inside + more)
-        return tuple(found)
+            extents.append(inside + more)
+        return tuple(extents)
 
     def tables(self, dims: Ints, pads: Array, axes: Array | None) -> list[Array]:
         """Which input position every output position reads, per axis; -1 where the constant stands."""
-        found = []
+        tables = []
         for n, (before, after) in zip(dims, self.amounts(len(dims), pads, axes), strict=True):
             inside = np.arange(max(0, -before), max(0, -before, n - max(0, -after)))
-            found.append(_PADDED[self.mode](inside, max(0, before), max(0, after)))
-        return found
+            tables.append(_PADDED[self.mode](inside, max(0, before), max(0, after)))
+        return tables
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

@@ -217,10 +217,10 @@ class IsInf(Test):
         return truth(high if self.detect_positive else low)
 
     def reference(self, x: Array) -> Array:
-        found = np.zeros(x.shape, bool)
+        mask = np.zeros(x.shape, bool)
         if self.detect_negative:
-            found = found | np.isneginf(x)
-        return found | np.isposinf(x) if self.detect_positive else found
+            mask = mask | np.isneginf(x)
+        return mask | np.isposinf(x) if self.detect_positive else mask
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

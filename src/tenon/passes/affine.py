@@ -35,8 +35,8 @@ class Affine:
 def affine(node: Node, axis: int) -> Affine | None:
     """``node`` as an affine along ``axis`` (from the front), or None if it is none."""
     if node.op.name == "BatchNormalization":
-        found = normalization(node)
-        return found if found is not None and found.axis == axis else None
+        normal = normalization(node)
+        return normal if normal is not None and normal.axis == axis else None
     if node.op.name not in ("Mul", "Add", "Sub", "Div") or len(node.inputs) != 2:
         return None
     a, b = node.input(0), node.input(1)
@@ -167,17 +167,17 @@ def affine_after_linear(match: Match) -> Result:
     """affine(W x + b) = (scale * W) x + (scale * b + shift)"""
     for value in match.root.inputs[:2]:
         was = linear(value.producer) if value is not None and value.producer is not None else None
-        found = affine(match.root, was.axis) if was is not None else None
-        if was is None or found is None or found.x is not value:
+        after = affine(match.root, was.axis) if was is not None else None
+        if was is None or after is None or after.x is not value:
             continue
-        if not match.sole(found.x):
+        if not match.sole(after.x):
             return f"the result of {was.node.origin} has other readers"
-        if was.node.op.name == "MatMul" and was.node.output.type.rank != 2 and found.shift.any():
+        if was.node.op.name == "MatMul" and was.node.output.type.rank != 2 and after.shift.any():
             return None
         weights = was.copy()
         grouped = was.grouped(weights)
-        grouped *= found.scale.reshape(*grouped.shape[:2], *(1,) * (grouped.ndim - 2))
-        bias = found.shift + (0 if was.bias is None else was.bias * found.scale)
+        grouped *= after.scale.reshape(*grouped.shape[:2], *(1,) * (grouped.ndim - 2))
+        bias = after.shift + (0 if was.bias is None else was.bias * after.scale)
         return rebuilt(match, was, was.node.input(0), weights, bias)
     return None
 
@@ -189,22 +189,22 @@ def affine_before_linear(match: Match) -> Result:
     before = match.root.input(0).producer
     if was is None or before is None:
         return None
-    found = affine(before, match.root.input(0).type.rank - 1 if was.axis != 1 else 1)
-    if found is None:
+    scaled = affine(before, match.root.input(0).type.rank - 1 if was.axis != 1 else 1)
+    if scaled is None:
         return None
     if not match.sole(match.root.input(0)):
         return f"the result of {before.origin} has other readers"
-    x, shift = found.x, found.shift
+    x, shift = scaled.x, scaled.shift
     if was.pads and shift.any():
-        if before.op.name != "BatchNormalization" or not found.scale.all():
+        if before.op.name != "BatchNormalization" or not scaled.scale.all():
             return "its shift would have to reach the padding"
-        ahead = match.constant(f"{x.name}_shift", spread(shift / found.scale, x, 1))
+        ahead = match.constant(f"{x.name}_shift", spread(shift / scaled.scale, x, 1))
         x, shift = match.add("Add", x, ahead), np.zeros_like(shift)
     weights = was.copy()
     grouped = was.grouped(weights)
     per_in = shift.reshape(grouped.shape[0], 1, grouped.shape[2], *(1,) * (grouped.ndim - 3))
     bias = (grouped * per_in).sum(axis=tuple(range(2, grouped.ndim))).reshape(-1)
-    grouped *= found.scale.reshape(per_in.shape)
+    grouped *= scaled.scale.reshape(per_in.shape)
     return rebuilt(match, was, x, weights, bias + (0 if was.bias is None else was.bias))
 
 
@@ -296,12 +296,12 @@ def factor_after_product(match: Match) -> Result:
 @rule(Apply("BatchNormalization"))
 def decompose_normalization(match: Match) -> Result:
     """What could not be folded becomes x * scale + shift"""
-    found = normalization(match.root)
+    normal = normalization(match.root)
     x = match.root.input(0)
-    if found is None:
+    if normal is None:
         return _decompose_at_run_time(match)
-    scale = match.constant(f"{match.root.output.name}_scale", spread(found.scale, x, 1))
-    shift = match.constant(f"{match.root.output.name}_shift", spread(found.shift, x, 1))
+    scale = match.constant(f"{match.root.output.name}_scale", spread(normal.scale, x, 1))
+    shift = match.constant(f"{match.root.output.name}_shift", spread(normal.shift, x, 1))
     return match.add("Add", match.add("Mul", x, scale), shift)
 
 

@@ -128,10 +128,10 @@ def run(graph: Graph, step: Pass, log: Log = silent, *, verify: bool = False) ->
 
 def make(name: str, **attributes: Any) -> Operation:
     """An operator by its name.  Raises InternalError if there is none."""
-    found = ops.lookup(name)
-    if found is None:
+    operator = ops.lookup(name)
+    if operator is None:
         raise InternalError(f"a pass wants to make a '{name}', which is not an operator")
-    return found(**attributes)
+    return operator(**attributes)
 
 
 def attribute(node: Node, name: str) -> Any:

@@ -55,10 +55,10 @@ def _of_shapes(graph: Graph) -> Heads | None:
 
 def _of_grids(graph: Graph) -> Heads | None:
     """One output with a row for every cell of grids of strides 8, 16, 32 (and 64), as exporters of YOLO give."""
-    pictures = [image for v in graph.inputs if (image := planes(v.type.dims))]
-    if len(pictures) != 1 or len(graph.outputs) != 1 or graph.outputs[0].type.rank != 3 or _raw(graph.outputs[0]):
+    images = [image for v in graph.inputs if (image := planes(v.type.dims))]
+    if len(images) != 1 or len(graph.outputs) != 1 or graph.outputs[0].type.rank != 3 or _raw(graph.outputs[0]):
         return None
-    (output,), (_, height, width, _) = graph.outputs, pictures[0]
+    (output,), (_, height, width, _) = graph.outputs, images[0]
     _, rows, columns = output.type.dims
     grids = [sum((height // s) * (width // s) for s in strides) for strides in ((8, 16, 32), (8, 16, 32, 64))]
     if columns > 5 and rows in [3 * cells for cells in grids]:

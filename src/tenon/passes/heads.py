@@ -91,8 +91,8 @@ class _Ssd:
         x = self.add("Add", self.add("Mul", x, sizes * spread), centres)
         half = self.add("Slice", boxes, *(np.array([n], np.int64) for n in (2, 4, -1)))
         half = self.add("Mul", self.add("Exp", self.add("Mul", half, np.array([growth]))), sizes / 2)
-        found = self.add("Concat", self.add("Sub", x, half), self.add("Add", x, half), axis=-1)
-        self.put(boxes, found)
+        corners = self.add("Concat", self.add("Sub", x, half), self.add("Add", x, half), axis=-1)
+        self.put(boxes, corners)
         if self.head.activation != "none":
             soft = {"axis": -1} if self.head.activation == "softmax" else {}
             self.put(scores, self.add(self.head.activation.capitalize(), scores, **soft))
@@ -121,11 +121,11 @@ class _Ssd:
 
     def priors(self, given: object, count: int) -> Array:
         """f32 [n, 4]: centres and sizes over the picture's."""
-        found = self.by_strides() if given is None else _read(given)
-        if found.shape != (count, 4):
+        boxes = self.by_strides() if given is None else _read(given)
+        if boxes.shape != (count, 4):
             whence = "strides and sizes make" if given is None else "priors has"
-            raise InputError(f"--head ssd: {whence} {len(found)} boxes, and the output of boxes has {count}")
-        return found.astype(np.float32)
+            raise InputError(f"--head ssd: {whence} {len(boxes)} boxes, and the output of boxes has {count}")
+        return boxes.astype(np.float32)
 
     def by_strides(self) -> Array:
         head = self.head
@@ -136,15 +136,15 @@ class _Ssd:
                 "stride some sizes), or priors=FILE.npy"
             )
         _, height, width, _ = pictures[0]
-        found: list[Array] = []
+        maps: list[Array] = []
         for stride, sizes in zip(head.strides, head.sizes, strict=True):
             y, x = np.mgrid[: -(-height // stride), : -(-width // stride)].astype(np.float64) + 0.5
             centres = np.stack([x * stride / width, y * stride / height], -1).reshape(-1, 1, 2)
             sides = np.array([[s / width, s / height] for s in sizes]).reshape(1, -1, 2)
             shape = (len(centres), len(sizes), 2)
             both = np.concatenate([np.broadcast_to(centres, shape), np.broadcast_to(sides, shape)], -1)
-            found.append(both.reshape(-1, 4))
-        return np.concatenate(found)
+            maps.append(both.reshape(-1, 4))
+        return np.concatenate(maps)
 
     def put(self, old: Value, new: Value) -> None:
         """Make ``new`` the output that ``old`` was, under its name."""

@@ -39,8 +39,8 @@ def data_format(value: Value) -> DataFormat:
     turned = {getattr(node.op, "perm", ()) for node in value.uses} | {getattr(n.op, "perm", ()) for n in makers}
     if (_TO_BACK if makers else _TO_FRONT) in turned:
         return "NHWC"
-    found = planes(value.type.dims)
-    return "NHWC" if found is not None and found[3] else "NCHW"
+    image = planes(value.type.dims)
+    return "NHWC" if image is not None and image[3] else "NCHW"
 
 
 class _Ports:

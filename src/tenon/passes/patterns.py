@@ -109,8 +109,8 @@ def _all(patterns: tuple[Pattern, ...], values: list[Value], graph: Graph, bound
     if not patterns:
         yield bound
         return
-    for found in _value(patterns[0], values[0], graph, bound):
-        yield from _all(patterns[1:], values[1:], graph, found)
+    for inner in _value(patterns[0], values[0], graph, bound):
+        yield from _all(patterns[1:], values[1:], graph, inner)
 
 
 def _value(pattern: Pattern, value: Value, graph: Graph, bound: Bound) -> Iterator[Bound]:

@@ -31,7 +31,7 @@ _LEAST, _MOST = 2.0**-10, 2.0**13
 sums of nine that Winograd's algorithm makes of them could overflow."""
 
 
-Way = Callable[[Node], str]
+ArithmeticOf = Callable[[Node], str]
 """How a product is computed best: "pairs" of bf16, by weights that are "stored" in 16 bits, or in f32, "wide"."""
 
 
@@ -45,29 +45,32 @@ def always_pairs(node: Node) -> str:
     return "pairs"
 
 
-def weights(dtype: DType, way: Way = always_stored) -> Pass:
-    """A pass that stores large constant weights as ``dtype``, of products that ``way`` does not want wide."""
+def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
+    """A pass that stores large constant weights as ``dtype``, of products that ``arithmetic_of`` does not want wide."""
     return Pass(
         f"weights as {dtype}",
-        lambda graph, log: _Storing(graph, dtype, log, way).run(),
+        lambda graph, log: _Storing(graph, dtype, log, arithmetic_of).run(),
         level=0,
         ensures="products read their constant weights as that type, where it can hold them",
     )
 
 
-def activations(dtype: DType, way: Way = always_pairs) -> Pass:
+def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_pairs) -> Pass:
     """A pass that makes products that are best in pairs, and what only these read, compute in ``dtype``."""
     return Pass(
         f"activations as {dtype}",
-        lambda graph, log: _Narrowing(graph, dtype, way).run(),
+        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of).run(),
         level=0,
         ensures="convolutions read activations of that type",
     )
 
 
-def precision(name: str, *, arithmetic: bool, way: Way = always_pairs) -> list[Pass]:
-    """The passes for a precision; ``arithmetic`` says that the target multiplies pairs of bf16, and ``way`` then which
-    way is the quickest for a product whose weights are f32 as yet."""
+def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = always_pairs) -> list[Pass]:
+    """The passes for a precision.
+
+    ``arithmetic`` says that the target multiplies pairs of bf16, and ``arithmetic_of`` then which arithmetic is the
+    quickest for a product whose weights are f32 as yet.
+    """
     if name not in STORED:
         return []
     dtype = STORED[name]
@@ -77,7 +80,7 @@ def precision(name: str, *, arithmetic: bool, way: Way = always_pairs) -> list[P
 
     def remembered(node: Node) -> str:
         """The answer for a node with f32 weights, also after they were stored."""
-        return known.setdefault(node.output.name, way(node))
+        return known.setdefault(node.output.name, arithmetic_of(node))
 
     return [weights(dtype, remembered), activations(dtype, lambda node: known.get(node.output.name, "stored"))]
 
@@ -85,8 +88,8 @@ def precision(name: str, *, arithmetic: bool, way: Way = always_pairs) -> list[P
 class _Storing:
     """Gives products their constant weights in the narrow type; weights that several read are stored once."""
 
-    def __init__(self, graph: Graph, dtype: DType, log: Log, way: Way) -> None:
-        self.graph, self.dtype, self.log, self.way = graph, dtype, log, way
+    def __init__(self, graph: Graph, dtype: DType, log: Log, arithmetic_of: ArithmeticOf) -> None:
+        self.graph, self.dtype, self.log, self.arithmetic_of = graph, dtype, log, arithmetic_of
         self.names = Names(graph)
         self.stored: dict[tuple[Value, int], tuple[Value, Array | None]] = {}
 
@@ -106,7 +109,7 @@ class _Storing:
         if self.dtype is DType.F16 and not np.isfinite(value.array).all():
             self.log(f"weights of {node.origin} stay f32: some are infinite or not a number")
             return 0
-        if self.way(node) == "wide":
+        if self.arithmetic_of(node) == "wide":
             return 0
         groups, axis = _outputs(node)
         if (value, groups) not in self.stored:
@@ -199,8 +202,8 @@ def _take(graph: Graph, node: Node, i: int, value: Value) -> None:
 class _Narrowing:
     """Finds the nodes that compute in the narrow type, last to first, and converts where they meet others."""
 
-    def __init__(self, graph: Graph, dtype: DType, way: Way) -> None:
-        self.graph, self.dtype, self.way = graph, dtype, way
+    def __init__(self, graph: Graph, dtype: DType, arithmetic_of: ArithmeticOf) -> None:
+        self.graph, self.dtype, self.arithmetic_of = graph, dtype, arithmetic_of
         self.narrow: set[Node] = set()
         self.cast: dict[tuple[Value, DType], Value] = {}
 
@@ -233,7 +236,7 @@ class _Narrowing:
     def product(self, node: Node, x: Value) -> bool:
         """Whether it can be computed in the narrow type: by stored weights, an even number of them to be added."""
         stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
-        stored = stored and self.way(node) == "pairs"
+        stored = stored and self.arithmetic_of(node) == "pairs"
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if isinstance(node.op, Conv):
             return stored and x.type.rank > 2 and (bias is None or bias.constant)

@@ -21,7 +21,7 @@ def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessi
     Inputs of integers that have a scale are described in their own units.  The shapes must be bound.  Raises
     InputError for changes that make no sense, or that are for no input.
     """
-    found = {}
+    by_name = {}
     for value in graph.inputs:
         dtype, shape = value.type.dtype, planes(value.type.dims)
         said = graph.preprocessing.get(value.name)
@@ -29,15 +29,15 @@ def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessi
         if shape is None or not takes:
             continue
         if said is None and not {"mean", "scale"} & changes.keys():
-            found[value.name] = raw(dtype).changed(changes)
+            by_name[value.name] = raw(dtype).changed(changes)
             continue
         preprocessing = (said or Preprocessing()).changed(changes)
         quant = value.type.quant
-        found[value.name] = preprocessing if quant is None or preprocessing.within else preprocessing.quantised(quant)
-    if changes and not found:
+        by_name[value.name] = preprocessing if quant is None or preprocessing.within else preprocessing.quantised(quant)
+    if changes and not by_name:
         shapes = ", ".join(f"{v.name} {v.type}" for v in graph.inputs)
         raise InputError(f"preprocessing is for images, and no input takes one: {shapes}")
-    return found
+    return by_name
 
 
 def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) -> Graph:

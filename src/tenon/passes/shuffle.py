@@ -34,11 +34,11 @@ def cut_of_shuffle(match: Match) -> Result:
     if shuffle is None or not isinstance(shuffle.op, ChannelShuffle) or shuffle.op.parts:
         return None
     whole = shuffle.output
-    found = [_channels(reader) for reader in whole.uses]
-    if match.graph.is_output(whole) or not all(found):
+    cuts_of_readers = [_channels(reader) for reader in whole.uses]
+    if match.graph.is_output(whole) or not all(cuts_of_readers):
         return None
     cuts = _channels(node)
-    bounds = sorted({0, whole.type.dims[1], *(end for cuts in found for cut in cuts for end in cut)})
+    bounds = sorted({0, whole.type.dims[1], *(end for cuts in cuts_of_readers for cut in cuts for end in cut)})
     parts = tuple(b - a for a, b in pairwise(bounds))
     if len(parts) != max(2, len(cuts)):
         return "others cut it elsewhere: some channels would be moved twice"
@@ -61,11 +61,11 @@ def _channels(node: Node) -> list[tuple[int, int]]:
 
 
 def _following(outputs: tuple[Value, ...]) -> list[tuple[int, int]]:
-    found, start = [], 0
+    ranges, start = [], 0
     for value in outputs:
-        found.append((start, start + value.type.dims[1]))
+        ranges.append((start, start + value.type.dims[1]))
         start += value.type.dims[1]
-    return found
+    return ranges
 
 
 SHUFFLE = rules(

@@ -67,14 +67,14 @@ class Reference:
         self.values = evaluate(graph, inputs)
         self._expected: dict[int, dict[str, Expected]] = {}
 
-    def differs(self, found: Mapping[str, Array]) -> str:
+    def differs(self, outputs: Mapping[str, Array]) -> str:
         """Empty, or the first output that is wrong, and how."""
         for name, value in self.values.items():
-            if name not in found:
+            if name not in outputs:
                 return f"output '{name}' is missing"
-            if not _close(found[name], value):
-                why = self.expected()[name].differs(found[name])
-                if why and (why := self.expected(MORE_PATTERNS)[name].differs(found[name])):
+            if not _close(outputs[name], value):
+                why = self.expected()[name].differs(outputs[name])
+                if why and (why := self.expected(MORE_PATTERNS)[name].differs(outputs[name])):
                     return f"output '{name}': {why}"
         return ""
 

@@ -48,9 +48,9 @@ def _transposed(value: Value | None) -> tuple[Value, Perm] | None:
 def _operand(match: Match, value: Value, perm: Perm) -> Value | None:
     """``value`` as it is before ``perm``: what was transposed alike, a number, a constant turned back, or what only
     has axes of one element to turn."""
-    found = _transposed(value)
-    if found is not None:
-        return found[0] if found[1] == perm else None
+    transposed = _transposed(value)
+    if transposed is not None:
+        return transposed[0] if transposed[1] == perm else None
     back = [int(i) for i in np.argsort(perm)]
     if value.data is None:
         if value.type.rank != len(perm):
@@ -191,7 +191,7 @@ def _into_product(node: Node) -> bool:
 def transpose_after(match: Match) -> Result:
     """f(Transpose(a), Transpose(b)) = Transpose(f(a, b)), with f's axes renamed"""
     node, mover = match.root, _mover(match.root)
-    perm = next((found[1] for found in map(_transposed, node.inputs) if found is not None), None)
+    perm = next((transposed[1] for transposed in map(_transposed, node.inputs) if transposed is not None), None)
     if mover is None or perm is None or not _pays(node, match):
         return None
     moved = mover(match, node, perm)
@@ -213,10 +213,10 @@ def transpose_into_weights(match: Match) -> Result:
     rows = node.input(0).producer
     if rows is None or rows.op.name != "Reshape" or not match.sole(node.input(0)):
         return None
-    found, weights = _transposed(rows.input(0)), node.input(1)
-    if found is None or weights.data is None or attribute(node, "transA") or not match.sole(rows.input(0)):
+    transposed, weights = _transposed(rows.input(0)), node.input(1)
+    if transposed is None or weights.data is None or attribute(node, "transA") or not match.sole(rows.input(0)):
         return None
-    (x, perm), dims = found, rows.input(0).type.dims
+    (x, perm), dims = transposed, rows.input(0).type.dims
     if perm[0] != 0 or node.input(0).type.dims != (dims[0], int(np.prod(dims[1:]))):
         return None
     order = [int(i) for i in np.argsort(perm[1:])]

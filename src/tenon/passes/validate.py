@@ -80,9 +80,9 @@ def rounded_products(node: Node, result: Array) -> float:
 
 
 def _differs(before: Graph, after: Graph, inputs: dict[str, Array], extra: Extra) -> str:
-    found = evaluate(after, inputs)
+    results = evaluate(after, inputs)
     pairs = zip(before.outputs, after.outputs, strict=True)
-    return Reference(before, inputs, extra).differs({a.name: found[b.name] for a, b in pairs})
+    return Reference(before, inputs, extra).differs({a.name: results[b.name] for a, b in pairs})
 
 
 def _passed(graph: Graph, step: Pass) -> Graph:
@@ -148,19 +148,19 @@ def _part(graph: Graph, nodes: Sequence[Node], known: dict[Value, Array]) -> tup
 
 def _ddmin(nodes: Sequence[Node], fails: Callable[[Sequence[Node]], bool]) -> list[Node]:
     """Nodes that fail, none of which can be left out."""
-    rest, pieces = list(nodes), 2
+    rest, count = list(nodes), 2
     while len(rest) > 1:
-        size = -(-len(rest) // pieces)
+        size = -(-len(rest) // count)
         chunks = [rest[i : i + size] for i in range(0, len(rest), size)]
         others = [[n for n in rest if n not in chunk] for chunk in chunks]
         smaller = next((c for c in (*chunks, *others) if 0 < len(c) < len(rest) and fails(c)), None)
         if smaller is not None:
-            pieces = 2 if len(smaller) <= size else max(2, pieces - 1)
+            count = 2 if len(smaller) <= size else max(2, count - 1)
             rest = smaller
         elif size == 1:
             break
         else:
-            pieces = min(len(rest), 2 * pieces)
+            count = min(len(rest), 2 * count)
     return rest
 
 

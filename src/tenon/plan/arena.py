@@ -65,9 +65,9 @@ def place(blocks: list[Block]) -> tuple[list[int], int]:
         moved = chance.choice(sticking) if chance.random() < 0.7 else chance.choice(order)
         new = [i for i in order if i != moved]
         new.insert(chance.randrange(order.index(moved) + 1), moved)
-        found, size = _greedy(blocks, new, meets)
+        moved_offsets, size = _greedy(blocks, new, meets)
         if size <= length:
-            offsets, length, order = found, size, new
+            offsets, length, order = moved_offsets, size, new
     return offsets, length
 
 

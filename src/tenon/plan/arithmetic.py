@@ -9,23 +9,23 @@ from tenon.ir.types import F32, DType
 from tenon.plan.lowering_context import Setting, operator, site
 
 _TYPES = {"stored": (F32, DType.BF16), "wide": (F32, F32), "pairs": (DType.BF16, DType.BF16)}
-"""The types of images and weights, by ``passes.precision.Way``; of equally quick ones the first is taken."""
+"""The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally quick ones the first is taken."""
 
 _CONVERTED = 1.1
 """By what an f32 product must be quicker where most are of pairs: its image has to be converted."""
 
 
 def quickest(node: Node, setting: Setting) -> str:
-    """The way that the estimate says is the quickest for a product by constant weights in f32."""
+    """The arithmetic that is the quickest by estimate for a product by constant weights in f32."""
     op, here = operator(node), site(node, setting)
     times = {}
-    for way, (image, weights) in _TYPES.items():
+    for name, (image, weights) in _TYPES.items():
         x, w, *rest = here.inputs
         assert x is not None
         assert w is not None
         inputs = (replace(x, dtype=image), replace(w, dtype=weights), *rest)
         outputs = tuple(replace(y, dtype=image) for y in here.outputs)
-        times[way] = op.cost(replace(here, inputs=inputs, outputs=outputs)).time
+        times[name] = op.cost(replace(here, inputs=inputs, outputs=outputs)).time
     if setting.machine.dot2 < 2:
         times["pairs"] /= _CONVERTED
-    return min(times, key=lambda way: times[way])
+    return min(times, key=lambda name: times[name])

@@ -1,4 +1,4 @@
-"""Which values share memory: views of a value, pieces of a concatenation, results written over an operand.
+"""Which values share memory: views of a value, parts of a concatenation, results written over an operand.
 
 Every value either has storage of its own or lies in another's at an offset.  A group of values that share
 storage lives from the first time that one of them is written to the last time that one of them is read.
@@ -79,9 +79,9 @@ class _Sharing:
         return len(outputs) == 1 and root not in self.fed and (whole or inside_output)
 
     def views(self, node: Node) -> None:
-        found = operator(node).alias(site(node, self.setting))
+        aliases = operator(node).alias(site(node, self.setting))
         placed, shown = set(), set()
-        for alias in found:
+        for alias in aliases:
             source, result = node.input(alias.input), node.outputs[alias.output]
             if alias.inside == "input":
                 if self.may_join(result, source, alias.offset):
@@ -90,7 +90,7 @@ class _Sharing:
             elif self.may_join(source, result, alias.offset):
                 self.join(source, result, alias.offset)
                 placed.add(alias.input)
-        if found and found[0].inside == "input" and len(shown) < len(node.outputs):
+        if aliases and aliases[0].inside == "input" and len(shown) < len(node.outputs):
             for i in shown:  # the node runs after all, and writes every output
                 self.leave(node.outputs[i])
             shown = set()

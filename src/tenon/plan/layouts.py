@@ -114,7 +114,7 @@ class _Assignment:
         return value
 
     def unify(self) -> None:
-        """Values that share memory side by side (pieces of a concatenation, of a split) share a halo."""
+        """Values that share memory side by side (parts of a concatenation, of a split) share a halo."""
         pairs = []
         for node in self.graph:
             for alias in operator(node).alias(site(node, self.setting)):

@@ -142,13 +142,13 @@ class _Lowering:
         return Place(home.region, home.offset + offset)
 
     def steps(self, node: Node) -> list[_Lowered]:
-        found = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
+        lowered = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
         clears = [
             _Lowered(halo(Image.of(v.type), self.setting.machine, v.type.layout.fill), (Output(i),), True)
             for i, v in enumerate(node.outputs)
             if has_halo(v.type) and v not in self.storage.kept
         ]
-        return clears + [_Lowered(step.kernel, step.args, False) for step in found]
+        return clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
 
     def blocks(self, lowered: dict[Node, list[_Lowered]]) -> tuple[list[Block], list[Value | tuple[Node, str]]]:
         """Lifetimes of everything that needs room in the arena."""
@@ -210,9 +210,9 @@ class _Lowering:
             return self.place(node.outputs[arg.i])
         if isinstance(arg, Weights):
             return Place(Region.CONSTANT, self.constants.offset(arg.data))
-        found = scratch[node, arg.name]
+        home = scratch[node, arg.name]
         copies = self.copies(arg, kernel)
-        return replace(found, stride=aligned(arg.nbytes), copies=copies) if copies > 1 else found
+        return replace(home, stride=aligned(arg.nbytes), copies=copies) if copies > 1 else home
 
 
 def has_halo(type: TensorType) -> bool:

@@ -1,4 +1,4 @@
-"""What an operator is told of where it stands."""
+"""What an operator may know of where it stands: its site."""
 
 from __future__ import annotations
 

@@ -38,5 +38,5 @@ def facts(node: Node) -> Facts:
 
 def _extents(op: Operator, name: str) -> tuple[int, ...]:
     """An attribute that is a list of numbers; empty where the operator has none of that name."""
-    found = getattr(op, name, ()) if name in {f.name for f in fields(op)} else ()
-    return found if isinstance(found, tuple) else ()
+    value = getattr(op, name, ()) if name in {f.name for f in fields(op)} else ()
+    return value if isinstance(value, tuple) else ()
