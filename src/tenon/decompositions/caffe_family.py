@@ -132,5 +132,5 @@ def reorg(node: NodeContext, x: Value, stride: int, *, reverse: bool = False) ->
     inner = (n, c // (stride * stride), h * stride, w * stride)
     if reverse:
         return node.add("DepthToSpace", x, blocksize=stride)
-    made = node.add("SpaceToDepth", node.reshape(x, *inner), blocksize=stride)
-    return node.reshape(made, n, c * stride * stride, h // stride, w // stride)
+    result = node.add("SpaceToDepth", node.reshape(x, *inner), blocksize=stride)
+    return node.reshape(result, n, c * stride * stride, h // stride, w // stride)

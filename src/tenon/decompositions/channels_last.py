@@ -224,11 +224,11 @@ class ChannelsLast(GraphBuilder):
         order = [*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, len(split))]
         apart = self.transpose(self.reshape(padded, split), order)
         small = [d // b for d, b in zip(dims, block, strict=False)]
-        made = self.reshape(apart, [n * math.prod(block), *small, *dims[m:]])
+        result = self.reshape(apart, [n * math.prod(block), *small, *dims[m:]])
         before, after = tuple(map(int, full[1:-1, 0])), tuple(map(int, full[1:-1, 1]))
         if m == rank - 2:
-            self._batched[made] = Batched(x, tuple(block), before, after)
-        return made
+            self._batched[result] = Batched(x, tuple(block), before, after)
+        return result
 
     def batch_to_space(self, x: Value, block: Ints, crops: Array) -> Value:
         """The inverse; around a convolution the two together are a dilation."""
@@ -315,7 +315,7 @@ class ChannelsLast(GraphBuilder):
         ones = (1,) * len(kernel)
         strides, dilations = tuple(strides) or ones, tuple(dilations) or ones
         pads = self.pads(x, kernel, strides, dilations, padding)
-        made = self.last(
+        result = self.last(
             self.add(
                 "Conv",
                 self.first(x),
@@ -331,8 +331,8 @@ class ChannelsLast(GraphBuilder):
         source = self._batched.get(x)
         if source is not None and strides == dilations == ones:
             half = len(kernel)
-            self._convolved[made] = Convolved(source, weights, bias, pads[:half], pads[half:], group)
-        return made
+            self._convolved[result] = Convolved(source, weights, bias, pads[:half], pads[half:], group)
+        return result
 
     def conv_transpose(
         self,

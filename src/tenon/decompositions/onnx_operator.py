@@ -22,10 +22,10 @@ def decomposed(
     from tenon.decompositions.onnx.compose import COMPOSED
 
     node = OnnxNode(_Builder(builder), type, _NEWEST, inputs, [builder.origin.layer], results, attributes)
-    made = COMPOSED[type](node)
-    if made is None:
+    outputs = COMPOSED[type](node)
+    if outputs is None:
         return list(builder.adds(type, results, *inputs, **attributes))
-    return [value for value in made if isinstance(value, Value)]
+    return [value for value in outputs if isinstance(value, Value)]
 
 
 @dataclass(frozen=True)

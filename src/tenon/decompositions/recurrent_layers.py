@@ -16,7 +16,7 @@ from tenon.graph_builder.node_context import NodeBuilder, NodeContext, Operand
 from tenon.ir.graph import Value
 
 MAX_STEPS = 4096
-"""Steps that a recurrent layer is unrolled to."""
+"""Steps that a recurrent layer may be unrolled to."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 

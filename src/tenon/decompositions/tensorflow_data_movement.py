@@ -56,8 +56,8 @@ def segments(builder: ChannelsLast, x: Value, numbers: Value, count: int, how: s
     last = builder.constant(np.array(count, np.int64), "last")
     at = builder.add("Where", builder.add("Less", flat, builder.constant(np.array(0, np.int64), "zero")), last, flat)
     table = filled(builder, (count + 1, block), float(start), type.dtype)
-    made = builder.add("ScatterND", table, at, builder.reshape(x, (rows, block)), reduction=_REDUCTIONS[how])
-    return builder.reshape(builder.slice(made, [0], [count], [0]), (count, *inner))
+    result = builder.add("ScatterND", table, at, builder.reshape(x, (rows, block)), reduction=_REDUCTIONS[how])
+    return builder.reshape(builder.slice(result, [0], [count], [0]), (count, *inner))
 
 
 def gather(builder: ChannelsLast, x: Value, indices: Value, axis: int, batch: int) -> Value:

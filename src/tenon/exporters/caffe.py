@@ -122,10 +122,10 @@ class Optimised:
             if layer.name in seen:
                 continue
             seen.add(layer.name)
-            made = layer.clone()
-            made.set(blobs=[_blob(a) for a in self.blobs[layer.name]] if layer.name in self.blobs else None)
-            made.set(include=None, exclude=None)
-            layers.append(made)
+            result = layer.clone()
+            result.set(blobs=[_blob(a) for a in self.blobs[layer.name]] if layer.name in self.blobs else None)
+            result.set(include=None, exclude=None)
+            layers.append(result)
         return serialise(SCHEMA.new("NetParameter", name=self.net.name, layer=layers), ("dim",))
 
 

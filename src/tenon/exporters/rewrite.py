@@ -92,8 +92,10 @@ def _caffe(file: ModelFile, request: Request) -> Rewritten:
     settings = Settings.from_ini(request.config)[0] if request.config else Settings()
     out = _out(request)
     text = out.with_suffix(".prototxt") if out.suffix.lower() in CAFFE_ENDINGS else out / f"{file.stem}.prototxt"
-    made = optimise(file, settings)
-    return Rewritten({text: made.prototxt().encode(), text.with_suffix(".caffemodel"): made.caffemodel()}, made.log)
+    result = optimise(file, settings)
+    return Rewritten(
+        {text: result.prototxt().encode(), text.with_suffix(".caffemodel"): result.caffemodel()}, result.log
+    )
 
 
 def _caffe_by_config(path: Path) -> Rewritten:
@@ -101,6 +103,6 @@ def _caffe_by_config(path: Path) -> Rewritten:
 
     settings, files = Settings.from_ini(path)
     file, _ = find(files["original_prototxt_path"], weights=files["original_model_path"])
-    made = optimise(file, settings)
+    result = optimise(file, settings)
     text, weights = files["optimized_prototxt_path"], files["optimized_model_path"]
-    return Rewritten({text: made.prototxt().encode(), weights: made.caffemodel()}, made.log)
+    return Rewritten({text: result.prototxt().encode(), weights: result.caffemodel()}, result.log)

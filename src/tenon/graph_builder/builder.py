@@ -237,10 +237,10 @@ class GraphBuilder:
         while given and given[-1] is None:
             given.pop()
         before = len(self.writer.problems)
-        made = self.writer.add(operator(type, attributes), given, names, self._here.origin)
+        result = self.writer.add(operator(type, attributes), given, names, self._here.origin)
         if len(self.writer.problems) > before:
-            self._failed.update(made)
-        return made
+            self._failed.update(result)
+        return result
 
     # ---------------------------------------------------------------------------------------- the graph
     def finish(self, outputs: Sequence[str]) -> Graph:

@@ -126,9 +126,9 @@ class Schema:
 
     def new(self, message: str, /, **values: Any) -> Message:
         """A message with these fields set."""
-        made = Message(self, message)
-        made.set(**values)
-        return made
+        result = Message(self, message)
+        result.set(**values)
+        return result
 
     def parse(self, type: str, data: bytes | memoryview, where: str) -> Message:
         """The message in ``data``.  Raises FormatError, naming ``where``, for bytes that are not one."""
@@ -356,11 +356,11 @@ class _MessageReader:
                 return
             self.spend(1)
             old = None if field.repeated else values.get(field.name)
-            made = self.message(field.kind, content, depth + 1, old or Message(self.schema, field.kind))
+            result = self.message(field.kind, content, depth + 1, old or Message(self.schema, field.kind))
             if field.repeated:
-                values.setdefault(field.name, []).append(made)
+                values.setdefault(field.name, []).append(result)
             else:
-                values[field.name] = made
+                values[field.name] = result
         else:
             self.scalars(values, field, wire, content)
 

@@ -156,9 +156,9 @@ class _TextParser:
         if field.kind not in self.schema.fields:
             raise self.fail(f"{field.name} is a {field.kind}, not a message")
         if field.repeated:
-            made = Message(self.schema, field.kind)
-            self.store(into, field, made)
-            return made
+            result = Message(self.schema, field.kind)
+            self.store(into, field, result)
+            return result
         if not into.has(field.name):
             into.set(**{field.name: Message(self.schema, field.kind)})
         message: Message = getattr(into, field.name)

@@ -140,7 +140,7 @@ def _unpacked(data: Any, bits: int, count: int) -> Any:
 
 # ------------------------------------------------------------------------------------------- normalisation
 def _simplified(node: OnnxNode, x: Value, gamma: Value, least: float) -> Value:
-    """x over the root of its mean square along the last axis; ``least`` is the epsilon where none is stated."""
+    """RMS normalisation along the last axis; ``least`` is the default epsilon."""
     epsilon = node.typed_scalar("epsilon", node.attributes.get("epsilon", least))
     square = node.add("ReduceMean", node.add("Mul", x, x), node.int_constant("last", [-1]), keepdims=1)
     root = node.add("Sqrt", node.add("Add", square, epsilon))
@@ -154,13 +154,13 @@ def _normalised(node: OnnxNode, x: Value, gamma: Value, beta: Value | None) -> V
 def _skip(normalise: Callable[[OnnxNode, Value], Value], bias: int) -> Callable[[OnnxNode], Results]:
     """The sum of input, skip and bias, normalised; the mean and the deviation are not computed at inference."""
 
-    def spell(node: OnnxNode) -> Results:
+    def import_node(node: OnnxNode) -> Results:
         total = node.add("Add", node.input(0), node.input(1))
         if node.has(bias):
             total = node.add("Add", total, node.input(bias))
         return [normalise(node, total), None, None, total]
 
-    return spell
+    return import_node
 
 
 def _beta(node: OnnxNode) -> Value | None:

@@ -21,8 +21,8 @@ Results = Sequence[Value | None]
 
 def _as(node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: object) -> list[Value]:
     """What the standard operator of that name makes of these inputs."""
-    made = COMPOSED[type](node.variant(type, inputs, attributes))
-    return [value for value in made or () if value is not None]
+    outputs = COMPOSED[type](node.variant(type, inputs, attributes))
+    return [value for value in outputs or () if value is not None]
 
 
 def _optional(node: OnnxNode, i: int) -> Value | None:

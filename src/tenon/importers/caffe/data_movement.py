@@ -118,8 +118,8 @@ def _unpooled(layer: CaffeLayer, size: Sequence[int]) -> Value:
     starts = np.arange(planes, dtype=np.int64).reshape(*layer.dims[:2], 1, 1) * plane
     indices = layer.add("Add", layer.add("Cast", layer.input(1), to="i64"), starts)
     flat = [layer.reshape(value, -1) for value in (indices, layer.x)]
-    made = layer.add("ScatterElements", np.zeros(planes * plane, np.float32), *flat)
-    return layer.reshape(made, *layer.dims[:2], *size)
+    result = layer.add("ScatterElements", np.zeros(planes * plane, np.float32), *flat)
+    return layer.reshape(result, *layer.dims[:2], *size)
 
 
 def arg_max(layer: CaffeLayer) -> Value:

@@ -31,8 +31,8 @@ def import_layer(layer: CaffeLayer) -> None:
     field, function = LAYERS[message.type]
     layer.p = getattr(message, field) if field else message
     layer.inputs = [layer.builder[name] for name in message.bottom]
-    made = function(layer)
-    tops = [made] if isinstance(made, Value) else made
+    result = function(layer)
+    tops = [result] if isinstance(result, Value) else result
     if len(tops) < len(message.top):
         raise RefusedError(f"its top '{message.top[len(tops)]}' is not supported")
     for name, value in zip(message.top, tops, strict=False):

@@ -92,7 +92,7 @@ def mean_variance(layer: CaffeLayer) -> Value:
 
 
 def normalize(layer: CaffeLayer) -> Value:
-    """SSD's: each place (or the whole image) to length one, times a learned scale."""
+    """SSD's Normalize: each position (or the image) L2-normalised, times a learned scale."""
     p, rank, channels = layer.p, len(layer.dims), layer.dims[1]
     y = family.l2_normalised(layer, layer.x, range(1, rank) if p.across_spatial else (1,), p.eps)
     factor = layer.weights(0, (1 if p.channel_shared else channels, *(1,) * (rank - 2)), p.scale_filler)

@@ -70,8 +70,8 @@ def layers_of(net: Message, where: str) -> list[Message]:
     if net.layer:
         return list(net.layer)
     oldest = _Oldest(where)
-    made = [oldest.upgraded(layer) if layer.has("layer") else _from_v1(layer, where) for layer in net.layers]
-    return [layer for layer in made if layer is not None]
+    outputs = [oldest.upgraded(layer) if layer.has("layer") else _from_v1(layer, where) for layer in net.layers]
+    return [layer for layer in outputs if layer is not None]
 
 
 def _from_v1(old: Message, where: str) -> Message:

@@ -33,14 +33,14 @@ _NUMBERS = {1: "FLOAT", 2: "INT32", 5: "BOOL", 6: "UINT8", 7: "INT8", 10: "INT64
 def binary(type: str, *after: str) -> Callable[[NamedArgumentNode], Value]:
     """With ``broadcast`` the second operand lies along the axes from ``axis`` on."""
 
-    def made(node: NamedArgumentNode) -> Value:
+    def import_node(node: NamedArgumentNode) -> Value:
         a, b = node.x, node.input(1)
         known = is_known(a) and is_known(b) and node.integer("broadcast")
         return node.chain(
             node.add(type, *(node.broadcast(a, b, node.integer("axis", -1)) if known else (a, b))), *after
         )
 
-    return made
+    return import_node
 
 
 def cast(node: NamedArgumentNode) -> Value:
@@ -68,14 +68,14 @@ def mean(node: NamedArgumentNode) -> Value:
 def ends(type: str, *, front: bool) -> Callable[[NamedArgumentNode], Value]:
     """Over the first axes, or over the last."""
 
-    def made(node: NamedArgumentNode) -> Value:
+    def import_node(node: NamedArgumentNode) -> Value:
         if len(node.inputs) > 1:
             raise RefusedError("lengths are not supported")
         count, rank = node.integer("num_reduce_dim", 1), len(node.dims)
         axes = range(count) if front else range(rank - count, rank)
         return node.add(type, node.x, node.ints(*axes), keepdims=0)
 
-    return made
+    return import_node
 
 
 def norm(node: NamedArgumentNode) -> Value:
@@ -147,7 +147,7 @@ def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[NamedArg
     Rows are gathered first where ``sparse``, and multiplied by the second input where ``weighted``.
     """
 
-    def made(node: NamedArgumentNode) -> Value:
+    def import_node(node: NamedArgumentNode) -> Value:
         rows, lengths = node.x, node.reshape(node.add("Cast", node.inputs[-1], to="f32"), 1, -1)
         if sparse:
             numbers = node.reshape(node.add("Cast", node.input(2 if weighted else 1), to="i64"), -1)
@@ -166,7 +166,7 @@ def pooled(*, sparse: bool, weighted: bool, average: bool) -> Callable[[NamedArg
             total = node.add("Div", total, node.add("Max", node.transpose_last(lengths), 1.0))
         return node.reshape(total, -1, *dims[1:])
 
-    return made
+    return import_node
 
 
 ELEMENTS: dict[str, Callable[[NamedArgumentNode], Outputs]] = {

@@ -124,15 +124,15 @@ def _fits_predict(predict: Message) -> Fits:
 
 def _belong_together(predict: Message, init: Message) -> bool:
     """Whether an init net fills what a predict net reads, but for a few inputs."""
-    wanted, made = set(predict.external_input), {name for op in init.op for name in op.output}
-    return bool(wanted & made) and len(wanted - made) <= max(3, len(wanted) // 4)
+    wanted, result = set(predict.external_input), {name for op in init.op for name in op.output}
+    return bool(wanted & result) and len(wanted - result) <= max(3, len(wanted) // 4)
 
 
 def _build(builder: GraphBuilder, predict: Message, init: Message | None) -> Graph:
     filled: dict[str, Message] = {name: op for op in (init.op if init else ()) for name in op.output}
-    made = {name for op in predict.op for name in op.output}
+    outputs = {name for op in predict.op for name in op.output}
     external = list(dict.fromkeys([*predict.external_input, *(n for op in predict.op for n in op.input)]))
-    open_names = [n for n in external if n not in filled and n not in made]
+    open_names = [n for n in external if n not in filled and n not in outputs]
     ports = [n for n in external if n in builder.shapes and n in filled] + open_names
     if not ports and init is not None and predict.external_input:
         ports = [predict.external_input[0]]
@@ -161,8 +161,8 @@ def _operator(builder: GraphBuilder, context: Caffe2Node, op: Message, name: str
         if op.type not in OPERATORS:
             raise unknown(op.type, OPERATORS)
         if known:
-            made = OPERATORS[op.type](context)
-            for top, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):
+            outputs = OPERATORS[op.type](context)
+            for top, value in zip(op.output, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
                 builder[top] = value
 
 

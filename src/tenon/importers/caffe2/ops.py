@@ -23,17 +23,17 @@ def looks_like_name(data: bytes) -> bool:
     return re.fullmatch(rb"[A-Za-z][A-Za-z0-9_]{1,63}", data) is not None
 
 
-def channels_first_images(made: Callable[[Caffe2Node], Value]) -> Callable[[Caffe2Node], Value]:
+def channels_first_images(result: Callable[[Caffe2Node], Value]) -> Callable[[Caffe2Node], Value]:
     """For operators on images: those of the order NHWC are transposed to NCHW, with weights of four axes, and the
     result is transposed back."""
 
     def transposed(node: Caffe2Node) -> Value:
         if node.text("order", "NCHW") == "NCHW":
-            return made(node)
+            return result(node)
         weights = node.op.type.startswith(("Conv", "Int8Conv"))
         for i in range(2 if weights else 1):
             node.inputs[i] = node.add("Transpose", node.input(i), perm=(0, 3, 1, 2))
-        return node.add("Transpose", made(node), perm=(0, 2, 3, 1))
+        return node.add("Transpose", result(node), perm=(0, 2, 3, 1))
 
     return transposed
 
@@ -81,13 +81,13 @@ def fully_connected(node: Caffe2Node) -> Value:
 
 
 def pooling(type: str, whole: str) -> Callable[[Caffe2Node], Value]:
-    def made(node: Caffe2Node) -> Value:
+    def import_node(node: Caffe2Node) -> Value:
         if node.integer("global_pooling"):
             return node.add(whole, node.x)
         include = {"count_include_pad": node.integer("count_include_pad")} if type == "AveragePool" else {}
         return node.add(type, node.x, **_window(node), **include)
 
-    return made
+    return import_node
 
 
 def batch_norm(node: Caffe2Node) -> Value:
@@ -144,13 +144,13 @@ def pad_image(node: Caffe2Node) -> Value:
 
 
 def resize(mode: str) -> Callable[[Caffe2Node], Value]:
-    def made(node: Caffe2Node) -> Value:
+    def import_node(node: Caffe2Node) -> Value:
         high, wide = (node.number(f"{side}_scale", node.number("scale", 1.0)) for side in ("height", "width"))
         h, w = node.dims[2:]
         centre = "asymmetric" if mode == "nearest" else "align_corners"
         return node.resize(node.x, int(h * high), int(w * wide), mode, centre)
 
-    return made
+    return import_node
 
 
 def layer_norm(node: Caffe2Node) -> Value:
@@ -217,13 +217,13 @@ def roi_align(node: Caffe2Node) -> Value:
 
 
 # ----------------------------------------------------------------------------------- eight-bit integers
-def _then_relu(made: Callable[[Caffe2Node], Outputs]) -> Callable[[Caffe2Node], Outputs]:
-    return lambda node: node.add("Relu", whole) if isinstance(whole := made(node), Value) else whole
+def _then_relu(result: Callable[[Caffe2Node], Outputs]) -> Callable[[Caffe2Node], Outputs]:
+    return lambda node: node.add("Relu", whole) if isinstance(whole := result(node), Value) else whole
 
 
-def quantised(made: Callable[[Caffe2Node], Outputs], *after: str) -> Callable[[Caffe2Node], Outputs]:
+def quantised(result: Callable[[Caffe2Node], Outputs], *after: str) -> Callable[[Caffe2Node], Outputs]:
     """The same on real numbers, which are then rounded and limited as the integers of its result are."""
-    return lambda node: rounded(node, node.chain(whole, *after)) if isinstance(whole := made(node), Value) else whole
+    return lambda node: rounded(node, node.chain(whole, *after)) if isinstance(whole := result(node), Value) else whole
 
 
 def rounded(node: Caffe2Node, x: Value) -> Value:
@@ -244,11 +244,11 @@ def normalize(node: Caffe2Node) -> Value:
 
 
 def reduce(type: str) -> Callable[[Caffe2Node], Value]:
-    def made(node: Caffe2Node) -> Value:
+    def import_node(node: Caffe2Node) -> Value:
         axes = node.integers("axes") or list(range(len(node.dims)))
         return node.add(type, node.x, node.ints(*axes), keepdims=node.integer("keepdims", 1))
 
-    return made
+    return import_node
 
 
 def arg(type: str) -> Callable[[Caffe2Node], Value]:

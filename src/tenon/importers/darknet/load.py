@@ -73,10 +73,10 @@ def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], p
     detections: dict[str, Detections] = {}
     for index, (name, section) in enumerate(zip(network.names, layers, strict=True)):
         with builder.layer(name, section.type, name):
-            made = _made(network, index)
-            if isinstance(made, Detections):
-                detections[name], made = made, made.raw
-            builder[name] = made
+            result = _made(network, index)
+            if isinstance(result, Detections):
+                detections[name], result = result, result.raw
+            builder[name] = result
     if not builder.writer.problems:
         parameters.finish()
     return builder.finish(_outputs(network, detections))

@@ -54,8 +54,8 @@ def softmax(layer: DarknetLayer, x: Value, tree: Tree, axis: int) -> Value:
     if classes != len(tree.parents):
         raise RefusedError(f"its tree has {len(tree.parents)} classes, and it reads {classes}")
     parts: Sequence[Value] = [x] if len(tree.groups) == 1 else layer.split(x, axis, tree.groups)
-    made = [layer.add("Softmax", part, axis=axis) for part in parts]
-    return made[0] if len(made) == 1 else layer.add("Concat", *made, axis=axis)
+    outputs = [layer.add("Softmax", part, axis=axis) for part in parts]
+    return outputs[0] if len(outputs) == 1 else layer.add("Concat", *outputs, axis=axis)
 
 
 def whole(layer: DarknetLayer, x: Value, tree: Tree, axis: int) -> Value:

@@ -56,16 +56,16 @@ def _multi_head(layer: KerasLayer) -> Outputs:
     if layer.get("attention_axes") not in (None, 1, [1]) or layer.rank != 3:
         raise RefusedError("attention over other axes than the second of three is not supported")
     builder = layer.builder
-    made = []
+    outputs = []
     for x, name in ((query, "query"), (key, "key"), (value, "value")):
         kernel, *bias = _projection(layer, name)
         y = _product(layer, "btd,dhn->bhtn", x, builder.constant(kernel, "kernel"))
-        made.append(
+        outputs.append(
             builder.add("Add", y, builder.constant(b[:, None], "bias"))
             if (b := bias[0] if bias else None) is not None
             else y
         )
-    q, k, v = made
+    q, k, v = outputs
     q = builder.add("Mul", q, builder.scalar(1 / math.sqrt(builder.dims(q)[3])))
     shares = builder.add("Softmax", _unseen(layer, _product(layer, "bhqn,bhkn->bhqk", q, k)), axis=3)
     kernel, *bias = _projection(layer, "attention_output", "output")

@@ -269,13 +269,13 @@ class _ModelCaller:
         if layer.kind in MODELS:
             inner = layer.weights.inside(layer.name)
             return self.importer.model(layer.entry, inner, values, f"{name}/", self.depth + 1)
-        made: list[Value] = []
+        outputs: list[Value] = []
         names = [name]
         with self.builder.layer(name, layer.kind, name):
             self.importer.read(values)
-            made = self.results(layer, values, call)
-            names += [f"{name}:{i}" for i in range(1, len(made))]
-            for key, value in zip(names, made, strict=False):
+            outputs = self.results(layer, values, call)
+            names += [f"{name}:{i}" for i in range(1, len(outputs))]
+            for key, value in zip(names, outputs, strict=False):
                 self.builder[key] = value
         return [self.builder.scope[key] for key in names if key in self.builder.scope]
 
@@ -289,8 +289,8 @@ class _ModelCaller:
         if not all(is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
         config = {**layer.config, **layer.call_options(call)}
-        made = import_node(KerasLayer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
-        return [made] if isinstance(made, Value) else list(made)
+        result = import_node(KerasLayer(self.importer, layer.kind, config, layer.weights.of(layer.name), values))
+        return [result] if isinstance(result, Value) else list(result)
 
 
 _SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")

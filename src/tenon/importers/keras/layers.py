@@ -38,8 +38,8 @@ def activated(layer: KerasLayer, y: Value, given: Any = None) -> Value:
     """``y`` with the layer's activation, or the given one, as a node of its own."""
     name, config = activation_name(layer.get("activation") if given is None else given)
     if name in LAYERS and name not in ("Add", "Dense"):
-        made = LAYERS[name](KerasLayer(layer.importer, name, config, layer.weights, [y]))
-        return made if isinstance(made, Value) else made[0]
+        outputs = LAYERS[name](KerasLayer(layer.importer, name, config, layer.weights, [y]))
+        return outputs if isinstance(outputs, Value) else outputs[0]
     function = ACTIVATIONS.get(name)
     if function is None:
         raise RefusedError(f"the activation '{name}' is not supported")
@@ -61,10 +61,10 @@ def _gated(layer: KerasLayer, y: Value) -> Value:
 
 def _sparse_plus(layer: KerasLayer, y: Value) -> Value:
     """A parabola between -1 and 1, linear beyond."""
-    builder, one = layer.builder, layer.builder.scalar(1.0)
-    bent = builder.square(builder.clip(builder.add("Add", y, one), 0, 2))
+    builder, unary = layer.builder, layer.builder.scalar(1.0)
+    bent = builder.square(builder.clip(builder.add("Add", y, unary), 0, 2))
     return builder.add(
-        "Add", builder.add("Mul", bent, builder.scalar(0.25)), builder.add("Relu", builder.add("Sub", y, one))
+        "Add", builder.add("Mul", bent, builder.scalar(0.25)), builder.add("Relu", builder.add("Sub", y, unary))
     )
 
 
@@ -448,8 +448,8 @@ def _time_distributed(layer: KerasLayer) -> Outputs:
     """The inner layer sees all steps as one batch."""
     builder, entry = layer.builder, layer.get("layer")
     n, steps, *rest = builder.dims(layer.x)
-    made = _inner(layer, entry, layer.weights.wrapped(), [builder.reshape(layer.x, (n * steps, *rest))])
-    return builder.reshape(made[0], (n, steps, *builder.dims(made[0])[1:]))
+    outputs = _inner(layer, entry, layer.weights.wrapped(), [builder.reshape(layer.x, (n * steps, *rest))])
+    return builder.reshape(outputs[0], (n, steps, *builder.dims(outputs[0])[1:]))
 
 
 def _inner(layer: KerasLayer, entry: Mapping[str, Any], weights: KerasWeights, inputs: Sequence[Value]) -> list[Value]:
@@ -458,8 +458,8 @@ def _inner(layer: KerasLayer, entry: Mapping[str, Any], weights: KerasWeights, i
         return layer.importer.model(entry, weights, inputs, f"{layer.builder.origin.layer}/", 1)
     if kind not in LAYERS:
         raise RefusedError(f"the layer {kind} within it is not supported")
-    made = LAYERS[kind](layer.inner(entry, weights, inputs))
-    return [made] if isinstance(made, Value) else list(made)
+    result = LAYERS[kind](layer.inner(entry, weights, inputs))
+    return [result] if isinstance(result, Value) else list(result)
 
 
 def _spectral_normalization(layer: KerasLayer) -> Outputs:

@@ -102,10 +102,10 @@ def _passed(layer: KerasLayer, weights: KerasWeights, x: Value, states: Sequence
 
 def _recurrent(layer: KerasLayer) -> list[Value]:
     x, *states = layer.inputs
-    made, last = _passed(layer, layer.weights, x, states)
+    result, last = _passed(layer, layer.weights, x, states)
     if not layer.get("return_state", False):
-        return [made]
-    return [made, *(layer.builder.add("Identity", v) if v is made else v for v in last)]
+        return [result]
+    return [result, *(layer.builder.add("Identity", v) if v is result else v for v in last)]
 
 
 def _of_cell(layer: KerasLayer) -> list[Value]:
@@ -128,11 +128,11 @@ def _bidirectional(layer: KerasLayer) -> list[Value]:
     half, directions, last = len(states) // 2, list[Value](), list[Value]()
     for side, given in zip(entries, (states[:half], states[half:]), strict=True):
         weights = layer.weights.part(side, str(entries[side]["config"].get("name", side)))
-        made, ends = _passed(inner := layer.inner(entries[side], weights, [x]), weights, x, given)
+        result, ends = _passed(inner := layer.inner(entries[side], weights, [x]), weights, x, given)
         if side == "backward" and inner.get("return_sequences", False):
-            made = builder.reverse(made, [1])
-        directions.append(made)
-        last += [builder.add("Identity", v) if v is made else v for v in ends]
+            result = builder.reverse(result, [1])
+        directions.append(result)
+        last += [builder.add("Identity", v) if v is result else v for v in ends]
     joined = _joined(layer, directions)
     return [*joined, *last] if layer.inner(entry, layer.weights, []).get("return_state", False) else joined
 

@@ -27,8 +27,8 @@ def prior_box(node: MaceNode) -> Value:
     ratios = [ratio for ratio in node.numbers("aspect_ratio") if abs(ratio - 1) >= 1e-6]
     positions = PriorGrid((h, w), (high, wide), (down, across), node.number("offset", 0.5))
     boxes = sizes(node.numbers("min_size"), node.numbers("max_size"), ratios, False)
-    made = prior_boxes(positions, boxes, node.numbers("variance"), bool(node.integer("clip")))
-    return node.builder.constant(made[None], "priors")
+    outputs = prior_boxes(positions, boxes, node.numbers("variance"), bool(node.integer("clip")))
+    return node.builder.constant(outputs[None], "priors")
 
 
 def detection_output(node: MaceNode) -> Value:

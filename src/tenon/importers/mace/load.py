@@ -138,13 +138,13 @@ class _MaceModel:
 
     def load(self) -> Graph:
         read = {name for part in self.nets for op in part.op for name in op.input}
-        made = {name for part in self.nets for op in part.op for name in op.output}
+        outputs = {name for part in self.nets for op in part.op for name in op.output}
         results: list[str] = []
         base = 0
         for part in self.nets:
             end = base
             for info in part.input_info:
-                if info.name not in made and info.name not in self.builder:
+                if info.name not in outputs and info.name not in self.builder:
                     self.input(info)
             for tensor in part.tensors:
                 with self.builder.layer(tensor.name, "tensor", tensor.name):
@@ -205,6 +205,6 @@ class _MaceModel:
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
             if context.inputs_known:
-                made = OPERATORS[op.type](context)
-                for name, value in zip(op.output, [made] if isinstance(made, Value) else made, strict=False):
+                outputs = OPERATORS[op.type](context)
+                for name, value in zip(op.output, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
                     self.builder[name] = value

@@ -26,7 +26,7 @@ def activated(node: MaceNode, x: Value) -> Value:
         return x
     if kind == "PRELU":
         return node.add("PRelu", x, node.input(len(node.inputs) - 1))
-    made: dict[str, Callable[[], Value]] = {
+    outputs: dict[str, Callable[[], Value]] = {
         "RELU": lambda: node.add("Relu", x),
         "RELUX": lambda: node.add("Clip", x, 0.0, node.number("max_limit", 6.0)),
         "TANH": lambda: node.add("Tanh", x),
@@ -37,9 +37,9 @@ def activated(node: MaceNode, x: Value) -> Value:
             "HardSigmoid", x, alpha=node.number("hardsigmoid_alpha", 1 / 6), beta=node.number("hardsigmoid_beta", 0.5)
         ),
     }
-    if kind not in made:
+    if kind not in outputs:
         raise RefusedError(f"the activation {kind} is not supported")
-    return made[kind]()
+    return outputs[kind]()
 
 
 def _window(node: MaceNode) -> dict[str, Any]:
@@ -122,15 +122,15 @@ def batch_norm(node: MaceNode) -> Value:
     return activated(node, x)
 
 
-_SINGLES = {6: "Neg", 7: "Abs", 13: "Sign"}
+_UNARY = {6: "Neg", 7: "Abs", 13: "Sign"}
 _ELTWISE = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Min", 5: "Max", 9: "Pow"}
 
 
 def eltwise(node: MaceNode) -> Value:
     """Of two tensors, or of one and a number that stands first or second."""
     kind = node.integer("type")
-    if kind in _SINGLES:
-        return node.add(_SINGLES[kind], node.x)
+    if kind in _UNARY:
+        return node.add(_UNARY[kind], node.x)
     if len(node.inputs) == 1:
         number = node.value(node.number("scalar_input", 1.0))
         pair = (node.x, number) if node.integer("scalar_input_index", 1) else (number, node.x)
@@ -210,7 +210,7 @@ def pad(node: MaceNode) -> Value:
 
 
 def resize(mode: str) -> Callable[[MaceNode], Value]:
-    def made(node: MaceNode) -> Value:
+    def import_node(node: MaceNode) -> Value:
         size = node.integers("size")
         if not size and len(node.inputs) > 1 and node.input(1).constant:
             size = [int(n) for n in node.input(1).array.ravel()]
@@ -221,7 +221,7 @@ def resize(mode: str) -> Callable[[MaceNode], Value]:
         centre = "align_corners" if node.integer("align_corners") else "half_pixel" if half else "asymmetric"
         return node.channels_last(node.resize(node.channels_first(), size[0], size[1], mode, centre))
 
-    return made
+    return import_node
 
 
 def split(node: MaceNode) -> Sequence[Value]:

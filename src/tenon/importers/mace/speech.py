@@ -15,7 +15,7 @@ from tenon.importers.mace.node import MaceNode
 from tenon.ir.graph import Value
 
 MAX_FRAMES = 4096
-"""Frames that a recurrent layer is unrolled to."""
+"""Frames that a recurrent layer may be unrolled to."""
 
 
 def _frames(node: MaceNode, x: Value, numbers: Sequence[int]) -> Value:

@@ -25,7 +25,7 @@ def dimshuffle(node: MegengineNode) -> Value:
 
 
 def reshape(node: MegengineNode) -> Value:
-    """To a shape, of which one axis may be what is left."""
+    """Reshape; one extent may be inferred."""
     if len(node.inputs) != 2:
         raise RefusedError(f"it has {len(node.inputs)} inputs instead of 2")
     free = node.field(0, "i32", 7)
@@ -34,7 +34,7 @@ def reshape(node: MegengineNode) -> Value:
 
 
 def axes_of_structs(node: MegengineNode) -> Value:
-    """AxisAddRemove: axes of one element that come and go, one after the other."""
+    """AxisAddRemove: axes of one element added and removed in sequence."""
     x = node.x
     for row in node.struct_fields(0, 8):
         method, axis = row[0], int.from_bytes(row[4:], "little", signed=True)
@@ -66,17 +66,17 @@ def subtensor(node: MegengineNode) -> Value:
 
 
 def picked(node: MegengineNode) -> Value:
-    """IndexingMultiAxisVec along one axis by numbers."""
+    """IndexingMultiAxisVec: a gather along one axis."""
     rows = [struct.unpack("b4?", row) for row in node.struct_fields(0, 5)]
     if len(rows) != 1 or rows[0][1:] != (False, False, False, True):
-        raise RefusedError("numbers along one axis are supported, not ranges or several")
+        raise RefusedError("only indices along one axis are supported, not ranges or several axes")
     return node.add(
         "Gather", node.x, node.add("Cast", node.inputs[1], to="i64"), axis=node.axis(rows[0][0], len(node.dims))
     )
 
 
 def one_hot_picked(node: MegengineNode) -> Value:
-    """One element of an axis for every place of the others."""
+    """One element of an axis for every position of the others."""
     axis = node.axis(node.field(0, "i32"), len(node.dims))
     at = node.add("Unsqueeze", node.add("Cast", node.inputs[1], to="i64"), node.ints(axis))
     return node.add("GatherElements", node.x, at, axis=axis)
@@ -93,10 +93,10 @@ def shape_of(node: MegengineNode) -> Value:
 
 
 def top(node: MegengineNode) -> Sequence[Value]:
-    """Of the last axis; a negative number wants the greatest first."""
+    """TopK along the last axis; a negative k sorts in descending order."""
     count = int(node.constant_input(1).item())
     if node.field(0, "u32") == 0 or not count:
-        raise RefusedError("the values and numbers of the greatest or least are supported")
+        raise RefusedError("only the values and indices of the largest or smallest are supported")
     values, numbers = node.builder.adds(
         "TopK", 2, node.x, node.ints(abs(count)), axis=len(node.dims) - 1, largest=int(count < 0)
     )

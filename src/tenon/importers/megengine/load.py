@@ -144,10 +144,10 @@ class _Dump:
                 raise unknown(kind, OPERATORS)
             if all(is_known(v) for v in inputs):
                 parameters = operator.table(self.slots.parameters)
-                made = OPERATORS[kind](
+                result = OPERATORS[kind](
                     MegengineNode(self.builder, parameters, inputs, _wanted(operator.table(self.slots.dtype)))
                 )
-                values = [made] if isinstance(made, Value) else made
+                values = [result] if isinstance(result, Value) else result
                 for top, value in zip(names[-len(values) :], values, strict=False):
                     self.builder[top] = value
 

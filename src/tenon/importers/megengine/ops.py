@@ -30,23 +30,23 @@ from tenon.importers.megengine.data_movement import (
 from tenon.importers.megengine.node import MegengineNode
 from tenon.ir.graph import Value
 
-_SINGLES = {0: "Relu", 1: "Abs", 2: "Acos", 3: "Asin", 4: "Ceil", 5: "Cos", 6: "Exp", 8: "Floor", 9: "Log", 11: "Neg",
+_UNARY = {0: "Relu", 1: "Abs", 2: "Acos", 3: "Asin", 4: "Ceil", 5: "Cos", 6: "Exp", 8: "Floor", 9: "Log", 11: "Neg",
             12: "Sigmoid", 13: "Sin", 14: "Tanh", 40: "Tanh", 42: "Round", 45: "Erf", 49: "HardSwish", 52: "Not",
             56: "Swish", 58: "Gelu"}  # fmt: skip
-_PAIRS = {16: "Add", 18: "Max", 19: "Min", 21: "Mul", 22: "Pow", 24: "Sub", 27: "Div", 53: "And", 54: "Or", 55: "Xor"}
-_COMPARED = {29: "Less", 30: "LessOrEqual", 31: "Equal"}
+_BINARY = {16: "Add", 18: "Max", 19: "Min", 21: "Mul", 22: "Pow", 24: "Sub", 27: "Div", 53: "And", 54: "Or", 55: "Xor"}
+_COMPARISONS = {29: "Less", 30: "LessOrEqual", 31: "Equal"}
 _FUSED = {37: "Relu", 38: "Sigmoid", 39: "Tanh", 51: "HardSwish"}
 
 
 def elemwise(node: MegengineNode) -> Value:
     """By mode; some fuse an addition or a product with the operators after it."""
     mode, given = node.field(0, "u32"), list(node.inputs)
-    if mode in _SINGLES:
-        return node.add(_SINGLES[mode], node.x)
-    if mode in _PAIRS and len(given) == 2:
-        return node.add(_PAIRS[mode], *given)
-    if mode in _COMPARED and len(given) == 2:
-        return node.add("Cast", node.add(_COMPARED[mode], *given), to="f32")
+    if mode in _UNARY:
+        return node.add(_UNARY[mode], node.x)
+    if mode in _BINARY and len(given) == 2:
+        return node.add(_BINARY[mode], *given)
+    if mode in _COMPARISONS and len(given) == 2:
+        return node.add("Cast", node.add(_COMPARISONS[mode], *given), to="f32")
     if mode in _FUSED and len(given) == 2:
         return node.add(_FUSED[mode], node.add("Add", *given))
     if mode == 17 and len(given) == 2:

@@ -18,24 +18,24 @@ def binary(type: str) -> Callable[[MxnetNode], Value]:
 
 
 def scalar(type: str, swapped: bool = False) -> Callable[[MxnetNode], Value]:
-    def made(node: MxnetNode) -> Value:
+    def import_node(node: MxnetNode) -> Value:
         number = node.number("scalar")
         return node.add(type, number, node.x) if swapped else node.add(type, node.x, number)
 
-    return made
+    return import_node
 
 
 def compare(type: str, *, scalar: bool = False) -> Callable[[MxnetNode], Value]:
-    """1.0 where it holds; of numbers, what is not zero is true."""
+    """1.0 where it is true; operands that are not zero count as true."""
 
-    def made(node: MxnetNode) -> Value:
+    def import_node(node: MxnetNode) -> Value:
         sides: list[Any] = [node.x, node.number("scalar") if scalar else node.parameter(1)]
         if type in ("And", "Or", "Xor"):
             sides = [node.add("Not", node.add("Equal", side, 0.0)) for side in sides]
         result = node.add("Equal" if type == "NotEqual" else type, *sides)
         return node.add("Cast", node.add("Not", result) if type == "NotEqual" else result, to="f32")
 
-    return made
+    return import_node
 
 
 def logarithm(base: float) -> Callable[[MxnetNode], Value]:
@@ -86,23 +86,23 @@ def normalised_groups(node: MxnetNode) -> Value:
 
 
 def reduce(type: str) -> Callable[[MxnetNode], Value]:
-    def made(node: MxnetNode) -> Value:
+    def import_node(node: MxnetNode) -> Value:
         rank = len(node.dims)
         axes = [node.axis(a, rank) for a in node.integers("axis")] or list(range(rank))
         if node.flag("exclude"):
             axes = [a for a in range(rank) if a not in axes]
         return _at_least_one(node, node.add(type, node.x, node.ints(*axes), keepdims=int(node.flag("keepdims"))))
 
-    return made
+    return import_node
 
 
 def _at_least_one(node: MxnetNode, y: Value) -> Value:
-    """But for the operators named after NumPy's, MXNet has no tensors of rank 0."""
+    """MXNet has no tensors of rank 0, except for the operators named after NumPy's."""
     return y if node.builder.dims(y) or node.kind.startswith("_np") else node.reshape(y, 1)
 
 
 def softmax(node: MxnetNode) -> Value:
-    """Of the first so many of each row where ``use_length`` is set, zeros behind them."""
+    """Softmax over the first elements of each row where ``use_length`` is set, zeros after them."""
     x, temperature = node.x, node.number("temperature", 1.0)
     if node.flag("use_length"):
         return _softmax_within(node)
@@ -128,7 +128,7 @@ def softmax_output(node: MxnetNode) -> Value:
 
 
 def softmax_activation(node: MxnetNode) -> Value:
-    """Over channels, or over the last axis, however many stand before it."""
+    """Normalised over channels, or over the last axis."""
     return node.add("Softmax", node.x, axis=1 if node.text("mode", "instance") == "channel" else -1)
 
 
@@ -176,11 +176,11 @@ def dot(node: MxnetNode) -> Value:
 
 
 def arg(type: str) -> Callable[[MxnetNode], Value]:
-    def made(node: MxnetNode) -> Value:
+    def import_node(node: MxnetNode) -> Value:
         every = node.text("axis", "None") == "None"
         x, axis, keep = (
             (node.reshape(node.x, -1), 0, 1) if every else (node.x, node.integer("axis"), int(node.flag("keepdims")))
         )
         return node.add("Cast", node.add(type, x, axis=axis, keepdims=keep), to="f32")
 
-    return made
+    return import_node

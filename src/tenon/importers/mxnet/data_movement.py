@@ -55,7 +55,7 @@ def counted(node: MxnetNode) -> Value:
 
 
 def counted_like(node: MxnetNode) -> Value:
-    """As many numbers as the input has elements, or as one of its axes has."""
+    """A range as long as the input's number of elements, or as one of its axes."""
     start = node.number("start")
     step = node.number("step", 1.0)
     repeat = max(1, node.integer("repeat", 1))
@@ -116,7 +116,7 @@ def one_hot(node: MxnetNode) -> Value:
 
 
 def pick(node: MxnetNode) -> Value:
-    """One element of every line of an axis; numbers past its ends mean the ends."""
+    """One element along an axis for every position of the others; indices are clamped."""
     axis = node.axis(node.integer("axis", -1), len(node.dims))
     index = node.parameter(1)
     if len(node.builder.dims(index)) < len(node.dims):
@@ -145,19 +145,19 @@ def top_k(node: MxnetNode) -> Outputs:
 
 
 def ordered(which: int) -> Callable[[MxnetNode], Value]:
-    """Sorted values (0), or where they were (1)."""
+    """Sorted values (0), or their indices (1)."""
 
-    def made(node: MxnetNode) -> Value:
+    def import_node(node: MxnetNode) -> Value:
         axis = node.axis(node.integer("axis", -1), len(node.dims))
         largest = {"largest": int(not node.flag("is_ascend", True))}
         ranked = node.builder.adds("TopK", 2, node.x, node.ints(node.dims[axis]), axis=axis, **largest)[which]
         return node.add("Cast", ranked, to="f32") if which else ranked
 
-    return made
+    return import_node
 
 
 def _indices(node: MxnetNode, value: Value) -> Value:
-    """Coordinates that stand along the first axis, moved to the last."""
+    """Coordinates along the first axis, moved to the last."""
     rank = len(node.builder.dims(value))
     return node.add("Transpose", _whole(node, value), perm=(*range(1, rank), 0))
 
@@ -230,7 +230,7 @@ def adaptive(node: MxnetNode) -> Value:
 
 
 def grid(node: MxnetNode) -> Value:
-    """[N, 2, h, w]: of affine matrices, or of how far every pixel is moved."""
+    """[N, 2, h, w]: a sampling grid from affine matrices, or from the offset of every pixel."""
     if node.text("transform_type", "affine") == "affine":
         size = node.integers("target_shape")
         if len(size) != 2:
@@ -333,8 +333,8 @@ def attention_scores(node: MxnetNode) -> Value:
 def attention_values(node: MxnetNode) -> Value:
     (values,) = _heads(node, node.integer("heads", 1), 3, (2,))
     length, batch, width = node.dims
-    made = node.add("Transpose", node.add("MatMul", node.parameter(1), values), perm=(1, 0, 2))
-    return node.reshape(made, length, batch, width // 3)
+    result = node.add("Transpose", node.add("MatMul", node.parameter(1), values), perm=(1, 0, 2))
+    return node.reshape(result, length, batch, width // 3)
 
 
 def product(node: MxnetNode) -> Value:

@@ -76,11 +76,11 @@ def multibox_detection(node: MxnetNode) -> Value:
         certain, corners = node.split(rest, 1, [1, 4])
         inside = node.add("Where", node.add("Less", certain, 0.0), corners, node.add("Clip", corners, 0.0, 1.0))
         rest = node.add("Concat", certain, inside, axis=1)
-    made = node.add("Concat", node.add("Max", node.add("Sub", kind, 1.0), np.array(-1, np.float32)), rest, axis=1)
+    result = node.add("Concat", node.add("Max", node.add("Sub", kind, 1.0), np.array(-1, np.float32)), rest, axis=1)
     if row_count < count:
-        made = node.add("Pad", made, node.ints(0, 0, count - row_count, 0), -1.0)
+        result = node.add("Pad", result, node.ints(0, 0, count - row_count, 0), -1.0)
     node.builder.graph.heads = Heads("rows", (node.builder.origin.layer,), pixels=False)
-    return node.reshape(made, 1, count, 6)
+    return node.reshape(result, 1, count, 6)
 
 
 def box_nms(node: MxnetNode) -> Value:
@@ -114,9 +114,9 @@ def box_nms(node: MxnetNode) -> Value:
     of_each = None if alone else node.reshape(node.slice(rows, [kind_at], [kind_at + 1], [1]), row_limit)
     numbers, kept_count = nms_by_class(node, boxes, best, of_each, node.number("overlap_thresh", 0.5))
     there = node.reshape(node.add("Less", np.arange(row_limit), kept_count), row_limit, 1)
-    made = node.add("Where", there, node.add("Gather", rows, numbers), -1.0)
-    made = node.add("Pad", made, node.ints(0, 0, count - row_limit, 0), -1.0) if row_limit < count else made
-    return node.reshape(made, *outer, count, width)
+    result = node.add("Where", there, node.add("Gather", rows, numbers), -1.0)
+    result = node.add("Pad", result, node.ints(0, 0, count - row_limit, 0), -1.0) if row_limit < count else result
+    return node.reshape(result, *outer, count, width)
 
 
 def box_iou(node: MxnetNode) -> Value:

@@ -28,7 +28,7 @@ _LIST = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DTYPES = {0: "<f4", 1: "<f8", 2: "<f2", 3: "<u1", 4: "<i4", 5: "<i1", 6: "<i8", 7: "?"}
 _PARAMETERS = re.compile(r"(weight|bias|gamma|beta|moving_mean|moving_var|running_mean|running_var|alpha)$")
-"""How MXNet names what is learnt; anything else that nothing makes is an input."""
+"""Suffixes of the names of learned parameters; other variables are inputs."""
 
 
 def recognise(file: ModelFile) -> bool:
@@ -225,8 +225,8 @@ class _Symbol:
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
             if context.inputs_known:
-                made = OPERATORS[kind](context)
-                for k, value in enumerate([made] if isinstance(made, Value) else made):
+                result = OPERATORS[kind](context)
+                for k, value in enumerate([result] if isinstance(result, Value) else result):
                     self.builder[self.tensor(i, k)] = value
 
 

@@ -54,7 +54,7 @@ from tenon.ir.graph import Value
 
 
 def reshape(node: MxnetNode) -> Value:
-    """0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one in two."""
+    """0 keeps an axis, -1 is inferred, -2 all that follow, -3 joins two, -4 splits one in two."""
     direction = slice(None, None, -1 if node.flag("reverse") else 1)  # codes are matched from the back
     dims, wanted = node.dims[direction], (node.integers("shape") or node.integers("target_shape"))[direction]
     if node.flag("reverse") and -4 in wanted:
@@ -147,7 +147,7 @@ def embedding(node: MxnetNode) -> Value:
 
 
 def take(node: MxnetNode) -> Value:
-    """Numbers past the ends mean the ends, or go around."""
+    """Indices are clamped, or wrap around."""
     mode, axis = node.text("mode", "clip"), node.axis(node.integer("axis"), len(node.dims))
     size, index = node.dims[axis], node.add("Cast", node.parameter(1), to="i64")
     if mode == "wrap":
@@ -172,12 +172,12 @@ def tile(node: MxnetNode) -> Value:
     return node.add("Tile", x, node.ints(*[1] * (rank - len(times)), *times))
 
 
-_PAIRS = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
+_BINARY = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
           "maximum": "Max", "minimum": "Min"}  # fmt: skip
 _COMPARISONS = {"equal": "Equal", "not_equal": "NotEqual", "logical_and": "And", "logical_or": "Or",
                 "logical_xor": "Xor", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
                 "lesser_equal": "LessOrEqual"}  # fmt: skip
-_SINGLES = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
+_UNARY = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
             "abs": "Abs", "negative": "Neg", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
             "cos": "Cos", "softsign": "Softsign", "reciprocal": "Reciprocal", "sign": "Sign", "erf": "Erf"}  # fmt: skip
 
@@ -185,7 +185,7 @@ OPERATORS: dict[str, Callable[[MxnetNode], Outputs]] = {
     **DETECTION,
     **{
         f"{prefix}{name}": binary(type)
-        for name, type in _PAIRS.items()
+        for name, type in _BINARY.items()
         for prefix in ("broadcast_", "elemwise_", "_", "_np_", "_npi_")
     },
     **{
@@ -202,7 +202,7 @@ OPERATORS: dict[str, Callable[[MxnetNode], Outputs]] = {
             ("dot_product", "MatMul"),
         )
     },
-    **{f"{prefix}{name}_scalar": scalar(type) for name, type in _PAIRS.items() for prefix in ("_", "_npi_")},
+    **{f"{prefix}{name}_scalar": scalar(type) for name, type in _BINARY.items() for prefix in ("_", "_npi_")},
     **{
         name: scalar(type)
         for name, type in (
@@ -235,7 +235,7 @@ OPERATORS: dict[str, Callable[[MxnetNode], Outputs]] = {
         ("broadcast_hypot", "_hypot"),
         lambda node: node.add("Sqrt", node.add("Add", node.square(node.x), node.square(node.parameter(1)))),
     ),
-    **{name: simple(type) for name, type in _SINGLES.items()},
+    **{name: simple(type) for name, type in _UNARY.items()},
     **{
         name: reduce(f"Reduce{type}")
         for name, type in (

@@ -41,8 +41,8 @@ def rnn(node: MxnetNode) -> list[Value]:
     layers = [each[i : i + sides] for i in range(0, len(each), sides)]
     states = [_state(node, i) for i in range(2, 4 if kind == "LSTM" else 3)]
     options = {"activations": ("Relu",) * sides} if mode == "rnn_relu" else {}
-    made = run(node, kind, node.x, layers, CUDNN[kind], states, **options)
-    return [made.outputs, *made.states] if node.flag("state_outputs") else [made.outputs]
+    outputs = run(node, kind, node.x, layers, CUDNN[kind], states, **options)
+    return [outputs.outputs, *outputs.states] if node.flag("state_outputs") else [outputs.outputs]
 
 
 def _shapes(rows: int, size: int, inputs: int, depth: int, sides: int) -> list[tuple[int, int]]:

@@ -58,13 +58,13 @@ def multi_head_attention(layer: NcnnLayer) -> Outputs:
         k, v = (_continued(layer, new, old, len(blobs) == 1) for new, old in zip((k, v), past, strict=True))
     y = _attended(layer, q, k, v, mask)
     y = layer.reshape(layer.add("Transpose", y, perm=(0, 2, 1, 3)), 1, -1, size)
-    made = _affine(layer, y, *stored[3])
+    result = _affine(layer, y, *stored[3])
     kept = (
         (k, v)
         if past and len(layer.builder.dims(past[0])) == 4
         else [layer.reshape(layer.transpose_last(x), 1, size, -1) for x in (k, v)]
     )
-    return [made, *kept][: max(1, len(layer.record.tops))]
+    return [result, *kept][: max(1, len(layer.record.tops))]
 
 
 def _affine(layer: NcnnLayer, x: Value, weights: Array, bias: Array) -> Value:
@@ -113,8 +113,8 @@ def scaled_attention(layer: NcnnLayer) -> Outputs:
         order = np.arange(heads, dtype=np.int64) // (heads // groups)
         k, v = (layer.add("Gather", x, order, axis=1) for x in (k, v))
     q = layer.add("Mul", q, layer.number(6) or 1 / math.sqrt(layer.builder.dims(q)[-1]))
-    made = _attended(layer, q, k, v, blobs[3] if layer.integer(5) else None)
-    return [made, *cached][: max(1, len(layer.record.tops))]
+    result = _attended(layer, q, k, v, blobs[3] if layer.integer(5) else None)
+    return [result, *cached][: max(1, len(layer.record.tops))]
 
 
 def rotary(layer: NcnnLayer) -> Value:
@@ -215,8 +215,8 @@ def einsum(layer: NcnnLayer) -> Value:
     """The equation is a list of characters."""
     text = "".join(chr(n) for n in layer.integers(0) if 0 < n < 128)
     blobs = [layer.reshape(x, *layer.builder.dims(x)[1:]) for x in layer.inputs]
-    made = layer.add("Einsum", *blobs, equation=text)
-    return layer.reshape(made, 1, *(layer.builder.dims(made) or (1,)))
+    result = layer.add("Einsum", *blobs, equation=text)
+    return layer.reshape(result, 1, *(layer.builder.dims(result) or (1,)))
 
 
 def embed(layer: NcnnLayer) -> Value:

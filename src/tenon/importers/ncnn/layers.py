@@ -112,7 +112,7 @@ def lrn(layer: NcnnLayer) -> Value:
 
 # -------------------------------------------------------------------------------------------- movement
 def reshape(layer: NcnnLayer) -> Value:
-    """The options name w, h, d and c: 0 keeps the input's, -1 takes what is left."""
+    """Options are w, h, d and c: 0 keeps the input's extent, -1 is inferred."""
     dims = layer.dims
     own = dict(zip(AXES.get(len(dims) - 1, ""), dims[1:], strict=True))
     wanted = {

@@ -77,8 +77,8 @@ def _make(builder: GraphBuilder, layer: LayerRecord, weights: NcnnWeights) -> No
         raise unknown(layer.type, LAYERS, "layer")
     for value in context.inputs:
         builder.type(value)
-    made = LAYERS[layer.type](context)
-    for top, value in zip(layer.tops, [made] if isinstance(made, Value) else made, strict=False):
+    outputs = LAYERS[layer.type](context)
+    for top, value in zip(layer.tops, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
         builder[top] = value
 
 

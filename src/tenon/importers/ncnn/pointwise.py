@@ -18,7 +18,7 @@ from tenon.ir.graph import Value
 def activation(layer: NcnnLayer, x: Value) -> Value:
     """The activation that a layer carries, by its number."""
     kind, (a, b) = layer.integer(9), [*layer.numbers(10), 0.0, 0.0][:2]
-    made: dict[int, Callable[[], Value]] = {
+    outputs: dict[int, Callable[[], Value]] = {
         0: lambda: x,
         1: lambda: layer.add("Relu", x),
         2: lambda: layer.add("LeakyRelu", x, alpha=a),
@@ -27,9 +27,9 @@ def activation(layer: NcnnLayer, x: Value) -> Value:
         5: lambda: layer.add("Mish", x),
         6: lambda: layer.add("Mul", x, layer.add("HardSigmoid", x, alpha=a, beta=b)),
     }
-    if kind not in made:
+    if kind not in outputs:
         raise RefusedError(f"activation_type {kind} is not supported")
-    return made[kind]()
+    return outputs[kind]()
 
 
 def prelu(layer: NcnnLayer) -> Value:
@@ -92,8 +92,8 @@ def binary(layer: NcnnLayer) -> Value:
         a, b = broadcast(layer, layer.inputs[0], layer.inputs[1])
     if kind in _SWAPPED:
         a, b = b, a
-    made = layer.add(_BINARY[kind], a, b, **({"fmod": 1} if kind in (12, 13) else {}))
-    return layer.add("Floor", made) if kind in (15, 16) else made
+    result = layer.add(_BINARY[kind], a, b, **({"fmod": 1} if kind in (12, 13) else {}))
+    return layer.add("Floor", result) if kind in (15, 16) else result
 
 
 def broadcast(layer: NcnnLayer, a: Value, b: Value) -> tuple[Value, Value]:

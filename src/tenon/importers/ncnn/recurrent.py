@@ -42,9 +42,9 @@ def recurrent(c: NcnnLayer) -> Outputs:
     x, states = c.add("Transpose", c.x, perm=(1, 0, 2)), [c.add("Transpose", s, perm=(1, 0, 2)) for s in c.inputs[1:]]
     if direction == 1:
         x = _reversed(c, x)
-    made = run(c, kind, x, [layer], _ORDERS[kind], states)
-    y = _reversed(c, made.outputs) if direction == 1 else made.outputs
-    return [c.add("Transpose", v, perm=(1, 0, 2)) for v in (y, *made.states)][: max(1, len(c.record.tops))]
+    outputs = run(c, kind, x, [layer], _ORDERS[kind], states)
+    y = _reversed(c, outputs.outputs) if direction == 1 else outputs.outputs
+    return [c.add("Transpose", v, perm=(1, 0, 2)) for v in (y, *outputs.states)][: max(1, len(c.record.tops))]
 
 
 def _biases(kind: str, stored: Array, size: int) -> Sequence[Array]:

@@ -35,14 +35,14 @@ def pad(node: OneflowNode) -> Value:
 def pad_ends(mode: str) -> Callable[[OneflowNode], Value]:
     """Padding before and after each axis, the last axis first."""
 
-    def made(node: OneflowNode) -> Value:
+    def import_node(node: OneflowNode) -> Value:
         given = node.integers("padding")
         free = [0] * (len(node.dims) - len(given) // 2)
         value = node.number("floating_value") or node.number("integral_value")
         pads = node.ints(*free, *given[::2][::-1], *free, *given[1::2][::-1])
         return node.add("Pad", node.x, pads, value if mode == "constant" else None, mode=mode)
 
-    return made
+    return import_node
 
 
 def narrow(node: OneflowNode) -> Value:

@@ -70,8 +70,10 @@ class _OneflowJob:
         if operation.type not in OPERATORS:
             raise unknown(operation.type, OPERATORS, "operation")
         if all(is_known(v) for v in inputs):
-            made = OPERATORS[operation.type](OneflowNode(self.builder, operation, inputs))
-            for result, value in zip(operation.results, [made] if isinstance(made, Value) else made, strict=False):
+            outputs = OPERATORS[operation.type](OneflowNode(self.builder, operation, inputs))
+            for result, value in zip(
+                operation.results, [outputs] if isinstance(outputs, Value) else outputs, strict=False
+            ):
                 self.builder[self.names[result]] = value
 
     def variable(self, operation: OneflowOperation) -> Value:

@@ -46,11 +46,11 @@ def _as_declared(node: OneflowNode, x: Value) -> Value:
 
 
 def scalar(type: str, *, swapped: bool = False) -> Callable[[OneflowNode], Value]:
-    def made(node: OneflowNode) -> Value:
+    def import_node(node: OneflowNode) -> Value:
         pair = (node.x, _operand(node))
         return node.add(type, *(pair[::-1] if swapped else pair))
 
-    return made
+    return import_node
 
 
 def _operand(node: OneflowNode) -> Array:
@@ -104,7 +104,7 @@ def _first_channels(node: OneflowNode) -> None:
 
 
 def pooling(type: str) -> Callable[[OneflowNode], Value]:
-    def made(node: OneflowNode) -> Value:
+    def import_node(node: OneflowNode) -> Value:
         _first_channels(node)
         include = {"count_include_pad": int(node.attributes.get("count_include_pad", True))} if type[0] == "A" else {}
         if node.number("divisor_override"):
@@ -121,7 +121,7 @@ def pooling(type: str) -> Callable[[OneflowNode], Value]:
             **rest,
         )
 
-    return made
+    return import_node
 
 
 def adaptive(average: bool) -> Callable[[OneflowNode], Value]:
@@ -185,7 +185,7 @@ def variance(node: OneflowNode) -> Value:
 def resized(mode: str) -> Callable[[OneflowNode], Value]:
     """Resized by factors of the last axes, or to a size."""
 
-    def made(node: OneflowNode) -> Value:
+    def import_node(node: OneflowNode) -> Value:
         _first_channels(node)
         axes, size = len(node.dims) - 2, node.integers("output_size")
         names = ("scale_factor",) if axes == 1 else ("depth_scale", "height_scale", "width_scale")[3 - axes :]
@@ -194,7 +194,7 @@ def resized(mode: str) -> Callable[[OneflowNode], Value]:
         options = {"coordinate_transformation_mode": centre, "nearest_mode": "floor", "cubic_coeff_a": -0.75}
         return node.add("Resize", node.x, None, None, node.ints(*node.dims[:2], *size), mode=mode, **options)
 
-    return made
+    return import_node
 
 
 def cast(node: OneflowNode) -> Value:
@@ -232,14 +232,14 @@ def quick_gelu(node: OneflowNode) -> Value:
 def biased(type: str) -> Callable[[OneflowNode], Value]:
     """A bias along an axis, then an optional activation."""
 
-    def made(node: OneflowNode) -> Value:
+    def import_node(node: OneflowNode) -> Value:
         x = node.add("Add", node.x, node.channels(node.inputs[1], node.x, int(node.number("axis", 1))))
         return node.add(type, x) if type else x
 
-    return made
+    return import_node
 
 
-_SINGLES = {
+_UNARY = {
     "relu": "Relu", "sigmoid": "Sigmoid", "sigmoid_v2": "Sigmoid", "tanh": "Tanh", "gelu": "Gelu", "silu": "Swish",
     "mish": "Mish", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "negative": "Neg", "sign": "Sign",
     "softplus": "Softplus", "softsign": "Softsign", "hardswish": "HardSwish", "selu": "Selu", "erf": "Erf",
@@ -247,7 +247,7 @@ _SINGLES = {
     "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
     "acosh": "Acosh", "atanh": "Atanh",
 }  # fmt: skip
-_PAIRS = {
+_BINARY = {
     **{
         f"broadcast_{name}": type
         for name, type in (
@@ -270,15 +270,15 @@ _PAIRS = {
     "scalar_mul_by_tensor": "Mul",
     "scalar_div_by_tensor": "Div",
 }
-_COMPARED = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less",
+_COMPARISONS = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less",
              "less_equal": "LessOrEqual"}  # fmt: skip
 
 OPERATORS: dict[str, Callable[[OneflowNode], Outputs]] = {
     **dict.fromkeys(("output", "identity", "dropout", "amp_white_identity", "amp_black_identity"), same),
-    **{name: simple(type) for name, type in _SINGLES.items()},
-    **{name: binary(type) for name, type in _PAIRS.items()},
-    **{f"broadcast_{name}": compared(type) for name, type in _COMPARED.items()},
-    **{f"scalar_logical_{name}": compared(type) for name, type in _COMPARED.items()},
+    **{name: simple(type) for name, type in _UNARY.items()},
+    **{name: binary(type) for name, type in _BINARY.items()},
+    **{f"broadcast_{name}": compared(type) for name, type in _COMPARISONS.items()},
+    **{f"scalar_logical_{name}": compared(type) for name, type in _COMPARISONS.items()},
     "broadcast_not_equal": lambda node: _as_declared(node, node.chain(node.add("Equal", *node.inputs), "Not")),
     **{
         f"scalar_{name}": scalar(type)

@@ -134,11 +134,11 @@ def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], coun
         state = results[: len(state)]
         for row, result in zip(rows, results[len(state) :], strict=True):
             row.append(_tensor(result))
-    made = [
+    values_made = [
         _stacked(call, row, body, len(state) + i, _axis(out_axes[i], row), bool(reversed_outputs[i]))
         for i, row in enumerate(rows)
     ]
-    return [*state, *made]
+    return [*state, *values_made]
 
 
 def _axis(axis: int, row: list[Value]) -> int:

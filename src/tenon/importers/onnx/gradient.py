@@ -292,8 +292,8 @@ def _check_folded(call: SubgraphNode, names: Sequence[str], y: str) -> None:
         for node in call.importer.proto.node:
             if node.op_type != "Gradient" and reached & {*reads(node)}:
                 reached |= {*node.output}
-        made = [call.scope.get(n) for n in reached - {name}]
-        if any(isinstance(v, Value) and v.constant and v.type.dtype.is_float for v in made):
+        outputs = [call.scope.get(n) for n in reached - {name}]
+        if any(isinstance(v, Value) and v.constant and v.type.dtype.is_float for v in outputs):
             raise RefusedError(
                 f"'{name}' is an initializer, and what is made of it is constant", f"make {name} an input"
             )

@@ -215,9 +215,9 @@ class OnnxImporter:
             origin = Origin(self.file.name, node.name or next(iter(node.output), ""), node.op_type)
             before = len(self.writer.problems)
             inputs = [tensor for name in node.input for tensor in _tensors(scope.get(name))]
-            made: Sequence[Entry] = []
+            outputs: Sequence[Entry] = []
             try:
-                made = self.node(node, origin, scope, read)
+                outputs = self.node(node, origin, scope, read)
             except UntypedError as error:
                 self.untyped(origin, inputs, error)
             except RefusedError as refusal:
@@ -233,10 +233,10 @@ class OnnxImporter:
                 self.writer.report(origin, f"its attributes or inputs are invalid: {reason(error)}", inputs=inputs)
             failed = len(self.writer.problems) > before or not self.failed.isdisjoint(inputs)
             for i, name in enumerate(node.output):
-                if name in read and i >= len(made) and not failed:
+                if name in read and i >= len(outputs) and not failed:
                     self.writer.report(origin, f"has no output {i}, which the file calls '{name}'", inputs=inputs)
                 if name:
-                    scope[name] = made[i] if i < len(made) else Value(name)
+                    scope[name] = outputs[i] if i < len(outputs) else Value(name)
                     self.failed.update(v for v in _tensors(scope[name]) if v is not None and not v.typed and failed)
 
     def untyped(self, origin: Origin, inputs: Sequence[Value | None], error: UntypedError) -> None:
@@ -280,9 +280,9 @@ class OnnxImporter:
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
             return [self.writer.constant(layer.outputs[0], _filled(layer))]
         if layer.type in COMPOSED:
-            made = self.composed(COMPOSED[layer.type], layer)
-            if made is not None:
-                return made
+            result = self.composed(COMPOSED[layer.type], layer)
+            if result is not None:
+                return result
         if ops.lookup(layer.type) is None or (layer.type == "SpaceToDepth" and layer.attributes.get("mode") == "CRD"):
             return self.function(node, origin, inputs)
         return self.writer.add(operator(layer.type, layer.attributes), layer.inputs, layer.outputs, origin)
@@ -463,8 +463,8 @@ class _NodeBuilder:
 
     def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         names = [f"{self.outputs[0]}_{i}" for i in range(len(axes) + 1)]
-        made = self.importer.writer.add(operator(node.type, node.attributes), node.inputs, names, self.origin)
-        *values, extent = made
+        result = self.importer.writer.add(operator(node.type, node.attributes), node.inputs, names, self.origin)
+        *values, extent = result
         for value, axis in zip(values, axes, strict=True):
             if axis is not None:
                 self.set_extent(value, axis, extent)

@@ -20,11 +20,11 @@ def alpha(type: str, ours: str, theirs: str, default: float) -> Callable[[Paddle
 def binary(type: str) -> Callable[[PaddleNode], Value]:
     """The second operand lies along the first's axes from ``axis`` on."""
 
-    def made(node: PaddleNode) -> Value:
+    def import_node(node: PaddleNode) -> Value:
         a, b = node.broadcast(node.x, node.slot("Y"), node.integer("axis", -1))
         return node.add(type, a, b)
 
-    return made
+    return import_node
 
 
 def both(type: str) -> Callable[[PaddleNode], Value]:
@@ -75,11 +75,11 @@ def clip(node: PaddleNode) -> Value:
 
 
 def reduce(type: str) -> Callable[[PaddleNode], Value]:
-    def made(node: PaddleNode) -> Value:
+    def import_node(node: PaddleNode) -> Value:
         x = node.add("Cast", node.x, to="i64") if node.builder.type(node.x).dtype is BOOL else node.x
         return node.add(type, x, node.ints(*node.reduced), keepdims=node.integer("keep_dim"))
 
-    return made
+    return import_node
 
 
 def hard_swish(node: PaddleNode) -> Value:
@@ -101,12 +101,12 @@ def normalize(node: PaddleNode) -> Value:
 
 
 def arg(type: str) -> Callable[[PaddleNode], Value]:
-    def made(node: PaddleNode) -> Value:
+    def import_node(node: PaddleNode) -> Value:
         x, axis = (node.reshape(node.x, -1), 0) if node.integer("flatten") else (node.x, node.integer("axis", -1))
         indices = node.add(type, x, axis=axis, keepdims=node.integer("keepdims"))
         return node.add("Cast", indices, to="i32") if node.integer("dtype", 3) == 2 else indices
 
-    return made
+    return import_node
 
 
 def cast(node: PaddleNode) -> Value:

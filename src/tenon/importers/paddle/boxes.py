@@ -137,10 +137,10 @@ def matrix_nms(node: PaddleNode) -> dict[str, Value]:
         node.add("Gather", node.reshape(chosen, -1, 4), positions),
     ]
     there = node.reshape(node.add("GreaterOrEqual", best, 0.0), keep, 1)
-    made = node.add("Where", there, node.add("Concat", *listed, axis=1), -1.0)
+    result = node.add("Where", there, node.add("Concat", *listed, axis=1), -1.0)
     number = node.add("ReduceSum", node.add("Cast", there, to="i32"), node.ints(0, 1), keepdims=0)
     node.builder.graph.heads = Heads("rows", tuple(node.outputs.get("Out", [])[:1]), pixels=None)
-    return {"Out": made, "RoisNum": node.reshape(number, 1)}
+    return {"Out": result, "RoisNum": node.reshape(number, 1)}
 
 
 # ------------------------------------------------------------------------------------------------------- regions

@@ -84,13 +84,13 @@ def norm(node: PaddleNode) -> Value:
 
 
 def truth(kind: str) -> Callable[[PaddleNode], Value]:
-    def made(node: PaddleNode) -> Value:
+    def import_node(node: PaddleNode) -> Value:
         remainder = node.add(
             kind, node.add("Cast", node.x, to="i32"), node.ints(*node.reduced), keepdims=node.integer("keep_dim")
         )
         return node.add("Cast", remainder, to="bool")
 
-    return made
+    return import_node
 
 
 def modulo(node: PaddleNode) -> Value:

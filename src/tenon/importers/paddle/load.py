@@ -254,13 +254,13 @@ def tensor(data: bytes, at: int, where: str) -> tuple[Array, int]:
 
 
 # ---------------------------------------------------------------------------------------------- program
-def _named(slots: dict[str, Sequence[str]], made: Result) -> list[tuple[str, Value]]:
+def _named(slots: dict[str, Sequence[str]], outputs: Result) -> list[tuple[str, Value]]:
     """The results of an operator, by the names that its outputs have."""
-    if isinstance(made, dict):
-        return [(slots[slot][0], value) for slot, value in made.items() if slots.get(slot)]
+    if isinstance(outputs, dict):
+        return [(slots[slot][0], value) for slot, value in outputs.items() if slots.get(slot)]
     every = [name for names in slots.values() for name in names]
     names = next((slots[slot] for slot in ("Out", "Output", "Y") if slots.get(slot)), every)
-    return list(zip(names, [made] if isinstance(made, Value) else made, strict=False))
+    return list(zip(names, [outputs] if isinstance(outputs, Value) else outputs, strict=False))
 
 
 class _ProgramImporter:
@@ -307,8 +307,8 @@ class _ProgramImporter:
                 raise unknown(op.type, OPERATORS)
             context = PaddleNode(self.builder, op, self.types, self.read)
             if context.inputs_known:
-                made = OPERATORS[op.type](context)
-                for name, value in _named(dict(op.outputs), made):
+                result = OPERATORS[op.type](context)
+                for name, value in _named(dict(op.outputs), result):
                     self.builder[name] = value
                 self.check_results(op)
 

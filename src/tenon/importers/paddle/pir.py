@@ -212,18 +212,18 @@ class _PirReader:
         elif type in ("fetch", "shadow_output"):
             self.result(op, inputs[0])
         else:
-            outputs = [self.output(type, made, wanted) for made in op["O"]]
+            outputs = [self.output(type, result, wanted) for result in op["O"]]
             self.program.operations.append(_operation(type, inputs, outputs, self.attributes(op)))
 
     def parameter(self, op: Any) -> None:
-        name, made = str(op["A"][-1]), op["O"]
-        self.names[made["%"]] = [name]
+        name, outputs = str(op["A"][-1]), op["O"]
+        self.names[outputs["%"]] = [name]
         if op["OA"][0]:
-            self.program.parameters.append(_variable(name, made["TT"]))
+            self.program.parameters.append(_variable(name, outputs["TT"]))
 
     def vector(self, type: str, op: Any, inputs: list[list[str]]) -> None:
         """Tensors put together or taken apart, which makes none."""
-        values = [made["%"] for made in op["O"]]
+        values = [outputs["%"] for outputs in op["O"]]
         if type == "combine":
             self.names[values[0]] = [name for names in inputs for name in names]
         elif type == "split":
@@ -232,9 +232,9 @@ class _PirReader:
             self.names[values[0]] = [inputs[0][self.attributes(op)["index"]]]
 
     def feed(self, op: Any) -> None:
-        name, made = str(self.attributes(op)["name"]), op["O"][0]
-        self.names[made["%"]] = [name]
-        self.program.inputs.append(_variable(name, made["TT"]))
+        name, outputs = str(self.attributes(op)["name"]), op["O"][0]
+        self.names[outputs["%"]] = [name]
+        self.program.inputs.append(_variable(name, outputs["TT"]))
 
     def result(self, op: Any, read: list[str]) -> None:
         """A tensor by the name that it is returned under; one that has another name gets this one too."""
@@ -245,8 +245,8 @@ class _PirReader:
             self.program.operations.append(PaddleOperation("assign", {"X": read}, {"Out": [name]}, {}))
         self.program.results.append(name)
 
-    def output(self, type: str, made: Any, wanted: dict[int, str]) -> list[str]:
-        value, kind = made["%"], made.get("TT", {})
+    def output(self, type: str, outputs: Any, wanted: dict[int, str]) -> list[str]:
+        value, kind = outputs["%"], outputs.get("TT", {})
         name = str(wanted.get(value, f"{type}_{value}"))
         vector = str(kind.get("#", "")).endswith("t_vec")
         self.names[value] = [f"{name}_{i}" for i in range(len(kind["D"]))] if vector else [name]
@@ -269,6 +269,6 @@ def _operation(
     if type == "full_int_array":
         attributes["shape"] = [len(attributes["values"])]
     read = zip(slots or ("X", "Y"), inputs, strict=False)
-    made: dict[str, Sequence[str]] = dict(zip(right.split() or ["Out"], outputs, strict=False))
+    result: dict[str, Sequence[str]] = dict(zip(right.split() or ["Out"], outputs, strict=False))
     used: dict[str, Sequence[str]] = {slot: names for slot, names in read if names and slot != "_"}
-    return PaddleOperation(old or type, used, made, attributes)
+    return PaddleOperation(old or type, used, result, attributes)

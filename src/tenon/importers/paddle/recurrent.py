@@ -27,7 +27,7 @@ def rnn(node: PaddleNode) -> Value:
     layers = [each[i : i + sides] for i in range(0, len(each), sides)]
     options = {"activations": ("Relu",) * sides} if mode == "RNN_RELU" else {}
     kind = _KINDS[mode]
-    made = run(node, kind, node.x, layers, CUDNN[kind], node.slots.get("PreState", []), **options)
-    for name, state in zip(node.outputs.get("State", ()), made.states, strict=False):
+    result = run(node, kind, node.x, layers, CUDNN[kind], node.slots.get("PreState", []), **options)
+    for name, state in zip(node.outputs.get("State", ()), result.states, strict=False):
         node.builder[name] = state
-    return made.outputs
+    return result.outputs

@@ -17,11 +17,11 @@ from tenon.ir.graph import Value
 
 # ------------------------------------------------------------------------------- element by element
 def binary(type: str) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         a, b, factor = node.operand("self"), node.operand("other"), node.get("alpha", 1)
         return node.add(type, a, b if factor == 1 else node.add("Mul", b, node.full(factor)))
 
-    return made
+    return import_node
 
 
 def logical(type: str) -> Callable[[PytorchNode], Value]:
@@ -38,11 +38,11 @@ def _truth(node: PytorchNode, given: Any) -> Value:
 
 
 def bitwise(type: str, of_truth: str) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         operands = [node.operand("self"), *([node.operand("other")] if "other" in node.attributes else [])]
         return node.add(of_truth if node.kind == "bool" else type, *operands)
 
-    return made
+    return import_node
 
 
 def reverse_subtraction(node: PytorchNode) -> Value:
@@ -78,7 +78,7 @@ def power(node: PytorchNode) -> Value:
 
 
 def atan2(node: PytorchNode) -> Value:
-    """The angle of the quotient, half a turn on where x < 0."""
+    """atan2 by the angle of the quotient, plus pi where x < 0."""
     y, x = node.operand("self"), node.operand("other")
     zero = node.full(0)
     angle = node.add("Atan", node.add("Div", y, x))
@@ -131,7 +131,7 @@ def rounded(node: PytorchNode) -> Value:
 
 
 def whole(type: str) -> Callable[[PytorchNode], Value]:
-    """Floor and its like, which leave integers as they are."""
+    """Floor, Ceil and the like, which leave integers unchanged."""
     return lambda node: (
         node.x
         if node.numpy.kind in "iu"
@@ -142,7 +142,7 @@ def whole(type: str) -> Callable[[PytorchNode], Value]:
 
 
 def softplus(node: PytorchNode) -> Value:
-    """log(1 + exp(beta x)) / beta; beyond a threshold x itself, which 20 makes no difference to."""
+    """log(1 + exp(beta x)) / beta; x itself above a threshold (at 20 they are equal in f32)."""
     beta, threshold = node.get("beta", 1), node.number("threshold", 20)
     scaled = node.x if beta == 1 else node.add("Mul", node.x, node.full(beta))
     y = node.add("Softplus", scaled)
@@ -176,11 +176,11 @@ def clamp(node: PytorchNode) -> Value:
 
 # -------------------------------------------------------------------------------------- comparisons
 def compare(type: str, negated: bool = False) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         y = node.add(type, *node.pair())
         return node.add("Not", y) if negated else y
 
-    return made
+    return import_node
 
 
 def where(node: PytorchNode) -> Value:
@@ -193,18 +193,18 @@ def masked_fill(node: PytorchNode) -> Value:
 
 # --------------------------------------------------------------------------------------- reductions
 def reduce(type: str) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         if not node.dims:
             return node.cast(node.x)
         return node.add(type, node.cast(node.x), node.ints(*node.axes()), keepdims=int(node.flag("keepdim")))
 
-    return made
+    return import_node
 
 
 def extreme(type: str, index: str) -> Callable[[PytorchNode], Outputs]:
-    """The extreme of two tensors, of all elements, or of an axis, with its place."""
+    """The extreme of two tensors, of all elements, or of an axis, with its index."""
 
-    def made(node: PytorchNode) -> Outputs:
+    def import_node(node: PytorchNode) -> Outputs:
         if "other" in node.attributes:
             return binary(type.removeprefix("Reduce"))(node)
         if not node.dims:
@@ -215,17 +215,17 @@ def extreme(type: str, index: str) -> Callable[[PytorchNode], Outputs]:
         values = node.add(type, node.x, node.ints(dim), keepdims=keep)
         return [values, node.add(index, node.x, axis=dim, keepdims=keep)] if 1 in node.read else [values]
 
-    return made
+    return import_node
 
 
 def any_of(type: str) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         truth = node.add("Cast", _truth(node, node.x), to="i32")
         if node.dims:
             truth = node.add(type, truth, node.ints(*node.axes()), keepdims=int(node.flag("keepdim")))
         return node.add("Cast", truth, to="bool")
 
-    return made
+    return import_node
 
 
 def variance(node: PytorchNode) -> Value:
@@ -273,23 +273,23 @@ def distances(node: PytorchNode) -> Value:
 
 
 def softmax(type: str) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         if not node.dims:
             return node.builder.constant(node.full(int(type == "Softmax")))
         return node.add(type, node.cast(node.x), axis=node.dim())
 
-    return made
+    return import_node
 
 
 def arg(type: str) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         if node.get("dim") is None:
             return node.reshape(node.add(type, node.reshape(node.x, -1), axis=0, keepdims=0), *node.shape)
         if not node.dims:
             return node.builder.constant(np.array(0, np.int64))
         return node.add(type, node.x, axis=node.dim(), keepdims=int(node.flag("keepdim")))
 
-    return made
+    return import_node
 
 
 def running(type: str) -> Callable[[PytorchNode], Value]:
@@ -299,7 +299,7 @@ def running(type: str) -> Callable[[PytorchNode], Value]:
 
 
 def ranked(node: PytorchNode) -> Outputs:
-    """The k-th smallest along an axis and its place; the median is the lower one of two."""
+    """The k-th smallest along an axis and its index; the median is the lower one of two."""
     if not node.dims:
         return [node.x, node.builder.constant(np.array(0, np.int64))]
     whole = node.name == "median" and "dim" not in node.attributes

@@ -39,7 +39,7 @@ def expand(node: PytorchNode) -> Value:
 
 
 def copied(node: PytorchNode) -> Value:
-    """Another tensor's elements in the place of one's own."""
+    """The elements of another tensor, in the shape of this one."""
     return node.add("Expand", node.cast(node.get("src")), node.ints(*node.shape))
 
 
@@ -81,13 +81,13 @@ def pad(node: PytorchNode) -> Value:
 
 
 def triangle(upper: int) -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         rows, columns = node.dims[-2:]
         cut = np.triu if upper else np.tril
         kept = cut(np.ones((rows, columns), bool), node.integer("diagonal"))
         return node.add("Where", kept, node.x, node.full(0))
 
-    return made
+    return import_node
 
 
 # ------------------------------------------------------------------------------------ cut and joined
@@ -152,7 +152,7 @@ def diagonal(node: PytorchNode) -> Value:
 
 
 def unfold(node: PytorchNode) -> Value:
-    """Windows of an axis; what a window holds becomes the last axis."""
+    """Sliding windows of an axis; the elements of a window are the last axis."""
     dim = node.dim("dimension")
     positions = np.arange(int(np.prod(node.dims))).reshape(node.dims)
     windows = np.lib.stride_tricks.sliding_window_view(positions, node.integer("size", 1), axis=dim)
@@ -205,7 +205,7 @@ def scatter(node: PytorchNode) -> Value:
 
 
 def slice_scatter(node: PytorchNode) -> Value:
-    """A copy in which a slice is another tensor."""
+    """A copy in which a slice is replaced by another tensor."""
     dim = node.dim()
     size, step = node.dims[dim], node.integer("step", 1)
     positions = np.arange(size)[slice(node.get("start"), min(node.integer("end", _END), _END), step)]
@@ -235,7 +235,7 @@ def _replaced(node: PytorchNode, dim: int, positions: Array, source: Value) -> V
 
 
 def index(node: PytorchNode) -> Value:
-    """NumPy's indexing by tensors: the indexed axes in front, a gather, and the rest put back to where it stood."""
+    """NumPy's indexing by tensors: the indexed axes in front, a gather, and the remaining axes moved back."""
     picked = _Indices(node)
     if len(picked.axes) == 1:
         return node.add("Gather", node.x, picked.tensors[0], axis=picked.axes[0])
@@ -264,7 +264,7 @@ def index_put(node: PytorchNode) -> Value:
 
 
 def _masked(node: PytorchNode) -> Value | None:
-    """One number put where a mask over the first axes holds."""
+    """A number written where a mask over the first axes is true."""
     given, values = node.get("indices"), node.get("values")
     mask = given[0]
     if (

@@ -52,7 +52,7 @@ def linear(node: PytorchNode) -> Value:
 def affine_product(first: str, second: str) -> Callable[[PytorchNode], Value]:
     """beta * self + alpha * first @ second."""
 
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         y = node.add("MatMul", node.get(first), node.get(second))
         alpha, beta = node.get("alpha", 1), node.get("beta", 1)
         y = y if alpha == 1 else node.add("Mul", y, node.full(alpha))
@@ -60,7 +60,7 @@ def affine_product(first: str, second: str) -> Callable[[PytorchNode], Value]:
             return y
         return node.add("Add", node.x if beta == 1 else node.add("Mul", node.x, node.full(beta)), y)
 
-    return made
+    return import_node
 
 
 def addmm(node: PytorchNode) -> Value:
@@ -104,7 +104,7 @@ def attention(node: PytorchNode) -> Value:
 
 
 def _repeated(node: PytorchNode, x: Value, axis: int, times: int) -> Value:
-    """Every slice of an axis ``times`` times."""
+    """Every slice of an axis repeated ``times`` times."""
     dims = list(node.builder.dims(x))
     index = np.repeat(np.arange(dims[axis]), times)
     return node.add("Gather", x, index, axis=axis)
@@ -163,7 +163,7 @@ def instance_norm(node: PytorchNode) -> Value:
 
 # ---------------------------------------------------------------------------------------- pooling
 def max_pool(node: PytorchNode) -> Outputs:
-    """With the place of each maximum in its plane, where that is read."""
+    """With the index of each maximum in its plane, where that is read."""
     rank = int(node.name.split("pool")[1][0])
     window = _window(node, rank) | {"dilations": node.per_axis("dilation", rank)}
     x, single = _batched(node, rank)
@@ -223,7 +223,7 @@ def adaptive(node: PytorchNode) -> Outputs:
 
 # --------------------------------------------------------------------------------------- resizing
 def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value]:
-    def made(node: PytorchNode) -> Value:
+    def import_node(node: PytorchNode) -> Value:
         rank = len(node.dims) - 2
         centre = "asymmetric" if mode == "nearest" else "half_pixel"
         if "exact" in node.name:
@@ -249,7 +249,7 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value
             return node.add("Resize", node.x, None, None, node.ints(*node.shape), **options)
         return node.add("Resize", node.x, None, np.array([1, 1, *factors], np.float32), None, **options)
 
-    return made
+    return import_node
 
 
 def grid_sample(node: PytorchNode) -> Value:
@@ -283,7 +283,7 @@ def pixel_unshuffle(node: PytorchNode) -> Value:
 def recurrent(kind: str, activation: str = "") -> Callable[[PytorchNode], Sequence[Value]]:
     """torch's LSTM, GRU and RNN: x [T, N, I] or batch first, all weights of a layer and direction in a row."""
 
-    def made(node: PytorchNode) -> Sequence[Value]:
+    def import_node(node: PytorchNode) -> Sequence[Value]:
         if "batch_sizes" in node.attributes:
             raise RefusedError("packed sequences are not supported", "export the module for padded ones")
         given, swap = node.get("hx"), node.flag("batch_first") and len(node.dims) == 3
@@ -307,7 +307,7 @@ def recurrent(kind: str, activation: str = "") -> Callable[[PytorchNode], Sequen
         results = [y, *result.states]
         return [node.add("Squeeze", r, node.ints(1)) for r in results] if single else results
 
-    return made
+    return import_node
 
 
 def _direction(weights: Sequence[Value], zeros: Any) -> Direction:

@@ -87,7 +87,7 @@ class PytorchNode(NodeContext):
         return value
 
     def pair(self, first: str = "self", second: str = "other") -> tuple[Value, Value]:
-        """Both operands of a comparison in the type that holds both; a number bends to the tensor's kind."""
+        """Both operands of a comparison in the type that holds both; a Python number takes the tensor's kind."""
         given = [self.attributes.get(name) for name in (first, second)]
         types = [self.builder.type(v).dtype.numpy for v in given if isinstance(v, Value)]
         common = np.result_type(*types)

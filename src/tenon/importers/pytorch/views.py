@@ -1,4 +1,4 @@
-"""Writing through views: ``x[:, 2:4] = y`` is a slice and a copy into it, which changes what it was cut from."""
+"""Writes through views: ``x[:, 2:4] = y`` is a slice and a copy into it, which changes the base tensor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _View:
 
 
 class Views:
-    """Which tensors look into which, while the calls of a program are made one after the other."""
+    """Which tensors are views of which, while the calls of a program are imported in order."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
@@ -42,12 +42,12 @@ class Views:
             self.views.update({name: _View(operator, base, arguments) for name in results})
 
     def check(self, name: str) -> None:
-        """Raise RefusedError for a tensor that looks into what was written since."""
+        """Raise RefusedError for a view of a tensor that was written to since."""
         if name in self.stale:
             raise RefusedError(f"reads '{name}', a part of a tensor that was written to since", _REMEDY)
 
     def write(self, name: str, value: Value) -> None:
-        """Make ``value`` what ``name`` and all that it looks into hold from now on.  Raises RefusedError."""
+        """Make ``value`` the content of ``name`` and of all its base tensors from now on.  Raises RefusedError."""
         chain = {name}
         self.builder[name] = value
         while name in self.views:

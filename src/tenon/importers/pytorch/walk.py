@@ -47,8 +47,8 @@ class _CallImporter:
         self.views = Views(builder)
 
     def call(self, call: PytorchCall) -> None:
-        made = [name for name in call.results if name]
-        with self.builder.layer(call.name, call.operator, *made):
+        results = [name for name in call.results if name]
+        with self.builder.layer(call.name, call.operator, *results):
             name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
             name = name.removesuffix("_") if inside else name
             name = name.removesuffix("_copy") if name.removesuffix("_copy") in MOVEMENT else name
@@ -64,9 +64,9 @@ class _CallImporter:
                 if result:
                     self.builder[result] = value
             operand = next(_refs(call.arguments.values()), "")
-            if inside and made and self.builder[made[0]] is not self.builder[operand]:
-                self.views.write(operand, self.builder[made[0]])
-            self.views.note(name, operand, arguments, made)
+            if inside and results and self.builder[results[0]] is not self.builder[operand]:
+                self.views.write(operand, self.builder[results[0]])
+            self.views.note(name, operand, arguments, results)
 
     def value(self, given: Any) -> Any:
         if isinstance(given, Ref):

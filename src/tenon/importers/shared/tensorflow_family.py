@@ -62,11 +62,11 @@ _Row = TypeVar("_Row")
 OperatorFunction = Callable[[TensorflowFamilyNode], Outputs]
 
 
-def one(op: str, **attributes: object) -> OperatorFunction:
+def unary(op: str, **attributes: object) -> OperatorFunction:
     return lambda node: node.builder.add(op, node.x, **attributes)
 
 
-def two(op: str) -> OperatorFunction:
+def binary(op: str) -> OperatorFunction:
     return lambda node: node.builder.add(op, node.input(0), node.input(1))
 
 
@@ -90,7 +90,7 @@ def _squared_difference(node: TensorflowFamilyNode) -> Outputs:
 
 
 def _select(node: TensorflowFamilyNode, *, rows: bool) -> Outputs:
-    """``rows``: a vector chooses whole rows."""
+    """``rows``: a vector selects rows."""
     condition, x, y = node.stored(0), node.input(1), node.input(2)
     rank = node.builder.type(x).rank
     if rows and node.builder.type(condition).rank == 1 < rank:
@@ -239,14 +239,14 @@ def like(number: int) -> OperatorFunction:
 
 SHARED: dict[str, OperatorFunction] = {
     **each(
-        one,
+        unary,
         """
         Abs:Abs Ceil:Ceil Cos:Cos Elu:Elu Exp:Exp Floor:Floor Log:Log LogicalNot:Not Neg:Neg Relu:Relu Round:Round
         Sign:Sign Sin:Sin Sqrt:Sqrt Tanh:Tanh
     """,
     ),
     **each(
-        two,
+        binary,
         """
         Equal:Equal Greater:Greater GreaterEqual:GreaterOrEqual Less:Less LessEqual:LessOrEqual LogicalAnd:And
         LogicalOr:Or Maximum:Max Minimum:Min Pow:Pow BitwiseXor:BitwiseXor
@@ -274,7 +274,7 @@ SHARED: dict[str, OperatorFunction] = {
     "FloorMod": lambda node: node.builder.floor_mod(node.input(0), node.input(1)),
     "GatherNd": lambda node: node.builder.add("GatherND", node.x, node.builder.add("Cast", node.stored(1), to="i64")),
     "LeakyRelu": lambda node: node.builder.add("LeakyRelu", node.x, alpha=node.number("alpha", 0.2)),
-    "LogSoftmax": one("LogSoftmax", axis=-1),
+    "LogSoftmax": unary("LogSoftmax", axis=-1),
     "MatrixDiag": matrix_diagonal,
     "MatrixSetDiag": set_diagonal,
     "NotEqual": _not_equal,

@@ -19,7 +19,7 @@ TRANSFORMER = "sampler transformer shape_size shape:I"
 
 
 def reshape(node: TengineNode) -> Value:
-    """MXNet's codes: 0 keeps an axis, -1 takes the rest, -2 all that follow, -3 joins two, -4 splits one."""
+    """Codes of MXNet: 0 keeps an axis, -1 is inferred, -2 all that follow, -3 joins two, -4 splits one."""
     dims, wanted = node.dims, [int(n) for n in node.attributes["shape"]]
     shape: list[int] = []
     at = i = 0
@@ -98,7 +98,7 @@ def strided_slice(node: TengineNode) -> Value:
 
 
 def split(node: TengineNode) -> Outputs:
-    """Without sizes, copies (Caffe's Split) or equal parts."""
+    """Without sizes: copies (Caffe's Split), else equal parts."""
     count, sizes = len(node.record.outputs), [int(n) for n in node.attributes["sizes"]]
     if node.attributes["flags"] & 0xFF and not sizes:
         return [node.x] * count
@@ -203,11 +203,11 @@ def sparse_to_dense(node: TengineNode) -> Value:
 
 
 def blocks(move: Callable[..., Value]) -> Callable[[TengineNode], Value]:
-    def made(node: TengineNode) -> Value:
+    def import_node(node: TengineNode) -> Value:
         p = node.attributes
         return move(node, node.x, (p["high"], p["wide"]), (p["top"], p["left"], p["bottom"], p["right"]))
 
-    return made
+    return import_node
 
 
 def spatial_transformer(node: TengineNode) -> Value:

@@ -56,7 +56,7 @@ def post_process(node: TengineNode) -> Outputs:
     result too."""
     p, transposed = node.attributes, node.dims[-1] != 4
     boxes, scores = (node.add("Transpose", v, perm=(0, 2, 1)) if transposed else v for v in (node.x, node.input(1)))
-    made = node.builder.adds(
+    outputs = node.builder.adds(
         "DetectionPostProcess",
         4,
         boxes,
@@ -69,7 +69,7 @@ def post_process(node: TengineNode) -> Outputs:
         iou_threshold=p["iou"],
         scales=p["scales"],
     )
-    return [node.add("Transpose", made[0], perm=(0, 2, 1)) if transposed else made[0], *made[1:]]
+    return [node.add("Transpose", outputs[0], perm=(0, 2, 1)) if transposed else outputs[0], *outputs[1:]]
 
 
 def region(node: TengineNode) -> Value:

@@ -44,7 +44,7 @@ def _window(node: TengineNode) -> dict[str, Any]:
 
 
 def _with_bias(node: TengineNode) -> Sequence[Value]:
-    """The inputs; a bias may be stored with leading ones."""
+    """The inputs; a bias may be stored with leading axes of 1."""
     flat = [node.add("Reshape", value, node.ints(-1)) for value in node.inputs[2:3]]
     return [*node.inputs[:2], *flat]
 
@@ -65,7 +65,7 @@ def fully_connected(node: TengineNode) -> Value:
 
 
 def batch_norm(node: TengineNode) -> Value:
-    """Inputs gamma, beta, mean, variance; of Caffe's flavour the first two say nothing."""
+    """Inputs gamma, beta, mean, variance; in Caffe's flavour the first two are not used."""
     if len(node.inputs) != 5:
         raise RefusedError(f"it has {len(node.inputs)} inputs instead of 5")
     _, gamma, beta, mean, variance = node.inputs
@@ -90,7 +90,7 @@ def lrn(node: TengineNode) -> Value:
 
 
 def normalize(node: TengineNode) -> Value:
-    """Every place (or the whole image) made one long, times a scale per channel."""
+    """Every position (or the image) L2-normalised, times a scale per channel."""
     y = family.l2_normalised(node, node.x, (1, 2, 3) if node.attributes["across_spatial"] else (1,), 1e-10)
     return node.add("Mul", y, node.spread(1, 1))
 
@@ -106,7 +106,7 @@ def mvn(node: TengineNode) -> Value:
 
 # --------------------------------------------------------------------------------------------- pooling
 def pooling(node: TengineNode) -> Value:
-    """Flavour 1 counts windows as Caffe does, rounding up; 2 has both pads in one number; pads of -1 mean SAME."""
+    """Flavour 1 rounds the number of windows up, as Caffe; 2 has both pads in one number; pads of -1 mean SAME."""
     p, dims = node.attributes, node.dims
     if len(dims) != 4 or p["alg"] not in (0, 1):
         raise RefusedError(f"pooling {p['alg']} of {list(dims)} is not supported")
@@ -130,7 +130,7 @@ def pooling(node: TengineNode) -> Value:
 
 
 def _pads(size: int, kernel: int, stride: int, pad: int, flavor: int) -> tuple[int, int]:
-    """Before and after one axis, so that the plain rule counts as many windows as Tengine."""
+    """Pads of one axis with which floor mode gives Tengine's number of windows."""
     if min(kernel, stride) < 1:
         raise RefusedError(f"windows of {kernel} with stride {stride} are impossible")
     if flavor == 2:
@@ -147,16 +147,16 @@ def _pads(size: int, kernel: int, stride: int, pad: int, flavor: int) -> tuple[i
 
 
 # ------------------------------------------------------------------------------------------ arithmetic
-_PAIRS = {0: "Mul", 1: "Mul", 2: "Add", 3: "Add", 4: "Sub", 5: "Sub", 6: "Max", 8: "Min", 10: "Div", 16: "Pow"}
-_SINGLES = {7: ("Sqrt", "Reciprocal"), 11: ("Log",), 12: ("Exp",), 13: ("Sqrt",), 14: ("Floor",)}
+_BINARY = {0: "Mul", 1: "Mul", 2: "Add", 3: "Add", 4: "Sub", 5: "Sub", 6: "Max", 8: "Min", 10: "Div", 16: "Pow"}
+_UNARY = {7: ("Sqrt", "Reciprocal"), 11: ("Log",), 12: ("Exp",), 13: ("Sqrt",), 14: ("Floor",)}
 
 
 def eltwise(node: TengineNode) -> Value:
     kind = node.attributes["type"]
-    if kind in _PAIRS and len(node.inputs) == 2:
-        return node.add(_PAIRS[kind], *node.matched())
-    if kind in _SINGLES:
-        return node.chain(node.x, *_SINGLES[kind])
+    if kind in _BINARY and len(node.inputs) == 2:
+        return node.add(_BINARY[kind], *node.matched())
+    if kind in _UNARY:
+        return node.chain(node.x, *_UNARY[kind])
     if kind == 15:
         return node.square(node.x)
     if kind == 17:
@@ -175,7 +175,7 @@ _REDUCTIONS = (
 
 
 def reduction(node: TengineNode) -> Value:
-    """Axes are -2 where there are none; none at all means every one."""
+    """Absent axes are -2; without any axis, all are reduced."""
     if not 0 <= node.attributes["type"] < len(_REDUCTIONS):
         raise RefusedError(f"type {node.attributes['type']} is not supported")
     axes = [node.attributes[f"dim_{i}"] for i in range(4)]
@@ -206,7 +206,7 @@ def embedding(node: TengineNode) -> Value:
 
 
 def l2_pool(node: TengineNode) -> Value:
-    """The root of the mean of squares; padding 1 is SAME, of which a mean does not count.  Old versions have
+    """L2 pooling; padding 1 is SAME, and padding is not counted in the mean.  Old versions have
     SpatialTransformer here."""
     if len(node.inputs) > 1:
         node = TengineNode(node.builder, node.reader, node.record, node.inputs, data_movement.TRANSFORMER)

@@ -83,8 +83,8 @@ def _layer(builder: GraphBuilder, network: TengineNetwork, node: NodeRecord, val
         if not inputs:
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):
-            made = function(TengineNode(builder, network.reader, node, inputs, fields))
-            for top, value in zip(tops, [made] if isinstance(made, Value) else made, strict=False):
+            outputs = function(TengineNode(builder, network.reader, node, inputs, fields))
+            for top, value in zip(tops, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
                 builder[top] = value
     for i, top in zip(node.outputs, tops, strict=True):
         values[i] = builder.scope[top]

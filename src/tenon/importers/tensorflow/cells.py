@@ -16,10 +16,10 @@ from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Value
 
 _LAYOUTS = {"LSTMBlockCell": "igfo", "BlockLSTM": "igfo", "BlockLSTMV2": "ifgo"}
-"""Where the gates stand in the matrix: input, candidate, forget, output."""
+"""The order of the gates in the matrix: input, candidate, forget, output."""
 
 PARTS = ("i", "cs", "f", "o", "ci", "co", "h")
-"""What a cell gives: gates, memory, candidate, squashed memory, output."""
+"""The outputs of a cell: gates, cell state, candidate, squashed memory, output."""
 
 
 def _lstm(node: TensorflowNode, sums: Value, memory: Value, first: int) -> dict[str, Value]:
@@ -50,8 +50,8 @@ def lstm_cell(node: TensorflowNode) -> Outputs:
     """Operands: x, memory, output before, weights [I + H, 4 H], three peepholes, bias."""
     builder = node.builder
     joined = builder.add("Concat", node.input(0), node.input(2), axis=1)
-    made = _lstm(node, builder.add("Gemm", joined, node.input(3), node.input(7)), node.input(1), 4)
-    return [made[name] for name in PARTS]
+    outputs = _lstm(node, builder.add("Gemm", joined, node.input(3), node.input(7)), node.input(1), 4)
+    return [outputs[name] for name in PARTS]
 
 
 def block_lstm(node: TensorflowNode) -> Outputs:
@@ -73,8 +73,8 @@ def block_lstm(node: TensorflowNode) -> Outputs:
     rest = steps - count
     zeros = np.zeros((rest, batch, size), builder.type(x).dtype.numpy)
     blank = [builder.constant(zeros, "zeros")] if rest else []
-    made = [builder.pack([step[name] for step in parts_by_step], 0) for name in PARTS]
-    return [builder.add("Concat", part, *blank, axis=0) if blank else part for part in made]
+    outputs = [builder.pack([step[name] for step in parts_by_step], 0) for name in PARTS]
+    return [builder.add("Concat", part, *blank, axis=0) if blank else part for part in outputs]
 
 
 def gru_cell(node: TensorflowNode) -> Outputs:

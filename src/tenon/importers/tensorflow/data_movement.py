@@ -13,7 +13,7 @@ from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
-from tenon.importers.shared.tensorflow_family import each, one, two
+from tenon.importers.shared.tensorflow_family import binary, each, unary
 from tenon.importers.tensorflow.importer import TensorflowNode
 from tenon.ir.graph import Value
 
@@ -47,12 +47,12 @@ def _segment_extreme(how: str) -> OperatorFunction:
     def function(node: TensorflowNode) -> Outputs:
         builder, numbers = node.builder, node.constant_input(1).ravel()
         count = int(numbers.max(initial=-1)) + 1
-        made = elements.segments(builder, node.x, node.input(1), count, how)
+        result = elements.segments(builder, node.x, node.input(1), count, how)
         there = np.bincount(numbers, minlength=count) > 0
         if there.all():
-            return made
-        some = builder.constant(there.reshape(-1, *(1,) * (builder.type(made).rank - 1)), "some")
-        return builder.add("Where", some, made, builder.number(0, made))
+            return result
+        some = builder.constant(there.reshape(-1, *(1,) * (builder.type(result).rank - 1)), "some")
+        return builder.add("Where", some, result, builder.number(0, result))
 
     return function
 
@@ -84,7 +84,7 @@ def _stitched(node: TensorflowNode) -> Outputs:
 
 # --------------------------------------------------------------------------------------------------- rearranging
 def _diagonal(node: TensorflowNode) -> Outputs:
-    """The diagonals of matrices."""
+    """The main diagonals of matrices."""
     family.main_only(node, 1)
     builder, x = node.builder, node.x
     *outer, rows, columns = builder.dims(x)
@@ -177,13 +177,13 @@ ELEMENTS: dict[str, OperatorFunction] = {
     "Cumprod": family.accumulated("CumProd"),
     # functions
     **each(
-        one,
+        unary,
         """
         Acos:Acos Acosh:Acosh Asin:Asin Asinh:Asinh Atan:Atan Atanh:Atanh Cosh:Cosh Sinh:Sinh IsNan:IsNaN IsInf:IsInf
         Invert:BitwiseNot
     """,
     ),
-    **each(two, "BitwiseAnd:BitwiseAnd BitwiseOr:BitwiseOr"),
+    **each(binary, "BitwiseAnd:BitwiseAnd BitwiseOr:BitwiseOr"),
     "LeftShift": lambda node: node.builder.add("BitShift", node.input(0), node.input(1), direction="LEFT"),
     "Erfc": _erfc,
     "IsFinite": _finite,

@@ -19,7 +19,7 @@ from tenon.ir.writer import is_known
 from tenon.wire.protobuf import Message
 
 MAX_STEPS = 1024
-"""Steps that a loop is unrolled to."""
+"""Steps that a loop may be unrolled to."""
 
 MAX_NODES = 200_000
 """Nodes that may be evaluated in all, with loops unrolled."""
@@ -118,17 +118,17 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
     outputs: list[str] = []
     todo, seen = control_inputs(node), set[str]()
     while todo:
-        one = nodes.get(name := todo.pop())
-        if one is None or name in seen or one.op in _BARRIERS:
+        unary = nodes.get(name := todo.pop())
+        if unary is None or name in seen or unary.op in _BARRIERS:
             continue
         seen.add(name)
-        for reference in data_inputs(one):
+        for reference in data_inputs(unary):
             maker = split_reference(reference)[0]
             if maker in nodes and nodes[maker].op in SWITCHES:
                 outputs.append(reference)
             else:
                 todo.append(maker)
-        todo += control_inputs(one)
+        todo += control_inputs(unary)
     return list(dict.fromkeys(outputs))
 
 
@@ -237,18 +237,18 @@ class TensorflowImporter:
     def evaluate(self, node: Message, scope: TensorflowScope) -> None:
         """Add a node's results to the scope; errors are recorded by the builder."""
         tops = [node.name] if scope.main else []
-        made: Sequence[NodeResult] = []
+        outputs: Sequence[NodeResult] = []
         self.left -= 1
         if self.left < 0:
             problem = Problem(f"{node.name} ({node.op})", f"loops and functions come to more than {MAX_NODES} nodes")
             raise UnsupportedError(self.file.name, [problem])
         with self.builder.layer(node.name, node.op, *tops):
-            made = self.results(node, scope)
+            outputs = self.results(node, scope)
             if scope.main:
-                made = [self.named(canonical(f"{node.name}:{i}"), value) for i, value in enumerate(made)]
-        if not made:
-            made = [self.builder.scope.get(node.name, Value(node.name)) if scope.main else Value(node.name)]
-        for i, value in enumerate(made):
+                outputs = [self.named(canonical(f"{node.name}:{i}"), value) for i, value in enumerate(outputs)]
+        if not outputs:
+            outputs = [self.builder.scope.get(node.name, Value(node.name)) if scope.main else Value(node.name)]
+        for i, value in enumerate(outputs):
             scope.values[canonical(f"{node.name}:{i}")] = value
 
     def is_dead(self, node: TensorflowNode) -> bool:
@@ -276,8 +276,8 @@ class TensorflowImporter:
             raise unknown(node.op, self.vocabulary.operators)
         if any(isinstance(v, Value) and not is_known(v) for v in values):
             return []  # the layer that did not make it has been reported
-        made = import_node(layer)
-        return [made] if isinstance(made, Value) else list(made)
+        result = import_node(layer)
+        return [result] if isinstance(result, Value) else list(result)
 
     def input(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Value:
         """A new input of the graph; an unknown batch is one.  Raises ShapeError while other extents are unknown."""
@@ -348,10 +348,10 @@ class TensorflowNode(TensorflowFamilyNode):
         return value
 
     def items(self, k: int) -> TensorArray:
-        made = self.made(k)
-        if not isinstance(made, TensorArray):
+        result = self.made(k)
+        if not isinstance(result, TensorArray):
             raise RefusedError(f"input {k} is not a tensor array")
-        return made
+        return result
 
     def value_constant(self) -> Value:
         """The tensor of a Const."""

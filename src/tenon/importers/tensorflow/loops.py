@@ -1,9 +1,8 @@
-"""Control flow and what goes with it, decided while importing: loops unrolled, conditions taken, functions inlined.
+"""Control flow, resolved while importing: loops unrolled, conditions decided, functions inlined.
 
-A loop of TensorFlow 1 is a frame: Enter brings values in, Merge takes the first or the next one, Switch lets it go on
-while LoopCond holds, NextIteration carries it around, Exit lets it out.  A loop of TensorFlow 2 names two functions.
-Source: "Implementation of Control Flow in TensorFlow".
-"""
+A loop of TensorFlow 1 is a frame: Enter brings values in, Merge takes the first or the next one, Switch lets it
+continue while LoopCond is true, NextIteration carries it around, Exit lets it out.  A loop of TensorFlow 2 names two
+functions.  Source: "Implementation of Control Flow in TensorFlow"."""
 
 from __future__ import annotations
 
@@ -109,7 +108,7 @@ def entries(exit: Message, scope: TensorflowScope) -> list[Message]:
 
 
 def _exit(node: TensorflowNode) -> Sequence[NodeResult]:
-    """Unrolls the loop and keeps what this Exit lets out."""
+    """Unrolls the loop and keeps the outputs of this Exit."""
     scope = node.scope
     merges, frame, condition = _parts(node.node, scope)
     for enter in entries(node.node, scope):
@@ -145,7 +144,7 @@ def _entered(merge: Message, scope: TensorflowScope) -> NodeResult:
 
 
 def _enter(node: TensorflowNode) -> Sequence[NodeResult]:
-    """Within a loop, the value from outside."""
+    """Enter: within a loop, the value from outside."""
     outer = node.scope.outer
     if outer is None:
         return [node.made()]
@@ -290,10 +289,10 @@ def _variable(node: TensorflowNode) -> Sequence[NodeResult]:
 
 
 def _read_variable(node: TensorflowNode) -> Sequence[NodeResult]:
-    made = node.made(0)
-    if isinstance(made, Value):  # frozen: a constant stands where the variable stood
-        return [made]
-    return _stored(node, made.name if isinstance(made, TensorflowVariable) else "")
+    result = node.made(0)
+    if isinstance(result, Value):  # frozen: a constant stands where the variable stood
+        return [result]
+    return _stored(node, result.name if isinstance(result, TensorflowVariable) else "")
 
 
 def _old_variable(node: TensorflowNode) -> Sequence[NodeResult]:

@@ -14,7 +14,7 @@ from tenon.decompositions.nms import combined
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
-from tenon.importers.shared.tensorflow_family import SHARED, each, one, two
+from tenon.importers.shared.tensorflow_family import SHARED, binary, each, unary
 from tenon.importers.tensorflow import windows
 from tenon.importers.tensorflow.cells import CELLS
 from tenon.importers.tensorflow.data_movement import ELEMENTS
@@ -52,14 +52,14 @@ def _next(node: TensorflowNode) -> Outputs:
 
 
 def _inputs(node: TensorflowNode, types: Message, shapes: Message, *, batched: bool) -> Outputs:
-    made, dims = [], [shape_of(shape) for shape in shapes.list.shape]
+    outputs, dims = [], [shape_of(shape) for shape in shapes.list.shape]
     for i, number in enumerate(types.list.type):
         if number not in DTYPES:
             raise RefusedError(f"element {i} is not of numbers", "cut the model behind it with --input")
         shape = dims[i] if i < len(dims) else None
         name = f"{node.node.name}:{i}" if i else node.node.name
-        made.append(node.graph_input(name, DTYPES[number], (-1, *shape) if batched and shape is not None else shape))
-    return made
+        outputs.append(node.graph_input(name, DTYPES[number], (-1, *shape) if batched and shape is not None else shape))
+    return outputs
 
 
 def _mfcc(node: TensorflowNode) -> Outputs:
@@ -252,14 +252,14 @@ OPERATORS: dict[str, OperatorFunction] = {
     **dict.fromkeys(("BiasAdd", "BiasAddV1"), _bias_add),
     # pointwise
     **each(
-        one,
+        unary,
         """
         Erf:Erf Inv:Reciprocal Reciprocal:Reciprocal Rint:Round Selu:Selu Sigmoid:Sigmoid Softplus:Softplus
         Softsign:Softsign Tan:Tan
     """,
     ),
-    **each(two, "Add:Add AddV2:Add Sub:Sub Mul:Mul RealDiv:Div Div:Div"),
-    "Softmax": one("Softmax", axis=-1),
+    **each(binary, "Add:Add AddV2:Add Sub:Sub Mul:Mul RealDiv:Div Div:Div"),
+    "Softmax": unary("Softmax", axis=-1),
     "Mod": SHARED["FloorMod"],
     "ClipByValue": lambda node: node.builder.add(
         "Min", node.builder.add("Max", node.input(0), node.input(1)), node.input(2)

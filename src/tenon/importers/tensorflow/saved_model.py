@@ -100,13 +100,13 @@ def _assigned(function: Message) -> Iterator[tuple[str, str]]:
         if node.op != "AssignVariableOp" or len(node.input) < 2:
             continue
         source = node.input[1].split(":")
-        made = nodes.get(source[0])
-        if made is not None and made.op == "Identity" and made.input:
-            source = made.input[0].split(":")
-            made = nodes.get(source[0])
-        if made is None or made.op != "RestoreV2" or len(made.input) < 2 or not source[-1].isdecimal():
+        outputs = nodes.get(source[0])
+        if outputs is not None and outputs.op == "Identity" and outputs.input:
+            source = outputs.input[0].split(":")
+            outputs = nodes.get(source[0])
+        if outputs is None or outputs.op != "RestoreV2" or len(outputs.input) < 2 or not source[-1].isdecimal():
             continue
-        names = nodes.get(made.input[1].split(":")[0])
+        names = nodes.get(outputs.input[1].split(":")[0])
         value = dict(names.attr).get("value") if names is not None else None
         keys = value.tensor.string_val if value is not None and value.tensor is not None else ()
         if int(source[-1]) < len(keys):

@@ -24,7 +24,7 @@ MAX_TAPS = 1 << 10
 
 
 def first(node: TensorflowNode) -> bool:
-    """Whether channels come first in this node's tensors."""
+    """Whether this node's tensors are NCHW."""
     layout = node.text("data_format", "NHWC")
     if layout not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
         raise RefusedError(f"data_format {layout} is not supported")
@@ -163,12 +163,12 @@ def _along(node: TensorflowNode, vector: Value, like: Value, axis: int) -> Value
 
 
 def _with_fused(function: OperatorFunction) -> OperatorFunction:
-    def made(node: TensorflowNode) -> Outputs:
+    def import_node(node: TensorflowNode) -> Outputs:
         y = function(node)
         assert isinstance(y, Value)
         return fused(node, y)
 
-    return made
+    return import_node
 
 
 def _pool_with_sizes(kind: str) -> OperatorFunction:
@@ -254,12 +254,12 @@ def _crop_and_resize(node: TensorflowNode) -> Outputs:
     end = builder.add("Add", begin, builder.add("Mul", step, builder.constant(count, "count")))
     corners = builder.add("Gather", builder.add("Concat", begin, end, axis=1), builder.ints(1, 0, 3, 2), axis=1)
     numbers = builder.add("Cast", node.input(2), to="i64")
-    made = builder.add(
+    result = builder.add(
         "RoiAlign", builder.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
     )
     at = (builder.add("Where", builder.constant(count > 1, "several"), low, middle), step)
     outside = builder.number(node.number("extrapolation_value", 0.0), x)
-    return builder.add("Where", _inside(node, *at, (rows, columns), (h, w)), builder.last(made), outside)
+    return builder.add("Where", _inside(node, *at, (rows, columns), (h, w)), builder.last(result), outside)
 
 
 _ROUNDING = 1e-5

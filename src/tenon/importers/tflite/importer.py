@@ -103,15 +103,15 @@ class TfliteImporter:
                 raise unknown(operation.type, self.operators)
             layer = TfliteNode(self, operation, operation.type in self.movers and self.same_quantisation(operation))
             result = function(layer)
-            made = [result] if isinstance(result, Value) else list(result)
-            if len(made) < len(operation.outputs):
-                raise RefusedError(f"it has {len(made)} outputs, and the file asks for {len(operation.outputs)}")
+            outputs = [result] if isinstance(result, Value) else list(result)
+            if len(outputs) < len(operation.outputs):
+                raise RefusedError(f"it has {len(outputs)} outputs, and the file asks for {len(operation.outputs)}")
         except RefusedError:
             for i in operation.outputs:
                 if i >= 0:  # what follows can still be looked at
                     self.builder[self.names[i]] = Value(self.names[i], self.content.tensors[i].type)
             raise
-        for i, value in zip(operation.outputs, made, strict=False):
+        for i, value in zip(operation.outputs, outputs, strict=False):
             if i >= 0:
                 self.store(i, value)
 

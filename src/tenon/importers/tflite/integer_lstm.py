@@ -51,8 +51,8 @@ def applies(node: TfliteNode, cell: LstmCell) -> bool:
     tensors = node.importer.content.tensors
 
     def is_a(k: int, dtype: DType) -> bool:
-        one = tensors[node.index(k)] if node.has(k) else None
-        return one is not None and one.dtype is dtype and one.quant is not None and len(one.quant.scale) == 1
+        unary = tensors[node.index(k)] if node.has(k) else None
+        return unary is not None and unary.dtype is dtype and unary.quant is not None and len(unary.quant.scale) == 1
 
     weights = [k for gate in cell.gates(node) for k in (cell.w[gate], cell.r[gate])]
     h, c = cell.states or (-1, -1)
@@ -182,10 +182,10 @@ class IntegerLstm:
         """A state as steps from its zero point: of what is kept between runs, or zeros."""
         if given is None:
             return Integers(self.builder, self.builder.constant(np.zeros(shape, np.int64), "zeros"))
-        one = self.tensor(k)
-        scale, zero = self.layer.importer.grid(one)
-        stored = self.builder.add("QuantizeLinear", given, scale, zero, to=one.dtype.value)
-        return Integers(self.builder, stored).to(DType.I64) - _zero(one)
+        unary = self.tensor(k)
+        scale, zero = self.layer.importer.grid(unary)
+        stored = self.builder.add("QuantizeLinear", given, scale, zero, to=unary.dtype.value)
+        return Integers(self.builder, stored).to(DType.I64) - _zero(unary)
 
     def real(self, k: int, x: Integers) -> Value:
         """A state as the numbers that it stands for."""

@@ -14,7 +14,7 @@ from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
-from tenon.importers.shared.tensorflow_family import SHARED, each, one, two
+from tenon.importers.shared.tensorflow_family import SHARED, binary, each, unary
 from tenon.importers.tflite import schema
 from tenon.importers.tflite.importer import OperatorFunction, TfliteNode
 from tenon.importers.tflite.recurrent import RECURRENT
@@ -65,9 +65,9 @@ def _product(node: TfliteNode, y: Value, unit: Array | None) -> Value:
         return activated(node, builder.add("Mul", y, builder.constant(unit, "unit")))
     step, _ = node.importer.grid(output)
     factor = builder.constant(np.asarray(unit / step.array, np.float32), "unit")
-    made = activated(node, builder.add("Mul", y, factor), float(step.array))
-    node.importer.stepped.add(made)
-    return made
+    result = activated(node, builder.add("Mul", y, factor), float(step.array))
+    node.importer.stepped.add(result)
+    return result
 
 
 def _padding(node: TfliteNode) -> str:
@@ -250,9 +250,9 @@ OPERATORS: dict[str, Callable[[TfliteNode], Outputs]] = {
     "FULLY_CONNECTED": _fully_connected,
     "BATCH_MATMUL": family.matmul,
     # pointwise
-    **each(one, "HARD_SWISH:HardSwish LOGISTIC:Sigmoid"),
+    **each(unary, "HARD_SWISH:HardSwish LOGISTIC:Sigmoid"),
     **each(_arithmetic, "ADD:Add DIV:Div MUL:Mul SUB:Sub"),
-    "PRELU": two("PRelu"),
+    "PRELU": binary("PRelu"),
     "BITCAST": lambda node: node.builder.add("BitCast", node.stored(0), to=node.output().dtype.value),
     "BUCKETIZE": lambda node: elements.bucketize(
         node.builder, node.x, np.array(node.numbers("boundaries"), np.float32)

@@ -196,8 +196,8 @@ def _spectral_subtraction(node: TfliteNode) -> Outputs:
         raise RefusedError(f"{x.dims} numbers, {bits} and {fraction} bits are impossible for {count} channels")
     odds = np.arange(count) % 2
     fresh, old = (
-        np.where(odds, *options(node, other, one)).astype(np.uint32).astype(np.uint64)
-        for one, other in zip(even, odd, strict=True)
+        np.where(odds, *options(node, other, unary)).astype(np.uint32).astype(np.uint64)
+        for unary, other in zip(even, odd, strict=True)
     )
     state = State(node, "noise_estimate", DType.U32, [count])
     scaled = x << bits

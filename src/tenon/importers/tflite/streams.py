@@ -112,14 +112,14 @@ def _overlap_add(node: TfliteNode) -> Outputs:
     if size == step:
         return builder.reshape(stacked(frames, 1).value, (*outer, count * step))
     state = State(node, "overlap_add", dtype, [math.prod(outer), size - step])
-    kept, made = state.before, []
+    kept, outputs = state.before, []
     for frame in frames:
         silence = frame.like(np.zeros((math.prod(outer), step)))
         total = _limited_sum(frame, joined([kept, silence], 1))
         kept = _cut(total, step, size)
-        made.append(_cut(total, 0, step))
+        outputs.append(_cut(total, 0, step))
     state.keep(kept)
-    return builder.reshape(joined(made, 1).value, (*outer, count * step))
+    return builder.reshape(joined(outputs, 1).value, (*outer, count * step))
 
 
 def _limited_sum(a: Integers, b: Integers) -> Integers:
