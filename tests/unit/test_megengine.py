@@ -153,7 +153,7 @@ def test_operators(
         ("BatchNorm", {}, V, "statistics of channels"),
         ("CondTake", {}, [V[0]], "not supported"),
         ("TypeCvt", {}, [], "with a scale"),
-        ("TopK", {}, [np.array([3])], "greatest or least"),
+        ("TopK", {}, [np.array([3])], "largest or smallest"),
     ],
 )
 def test_refusals(type: str, parameters: Fields, constants: list[Any], reason: str) -> None:
