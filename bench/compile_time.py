@@ -84,9 +84,9 @@ def main() -> int:
         )
         print("|---" * (len(STAGES) + 5) + "|")
     for name in names:
-        with tempfile.TemporaryDirectory(prefix="compile-time-") as place:
-            cache, model = Path(place) / "cache", options.models / f"{name}.onnx"
-            runs = [compile_once(model, cache, Path(place) / out) for out in ("cold", "warm")]
+        with tempfile.TemporaryDirectory(prefix="compile-time-") as folder:
+            cache, model = Path(folder) / "cache", options.models / f"{name}.onnx"
+            runs = [compile_once(model, cache, Path(folder) / out) for out in ("cold", "warm")]
         results[name] = (runs[0], runs[1])
         if not options.json:
             cold, warm = results[name]

@@ -84,13 +84,13 @@ CASES = {
 
 
 def graph(op: Operator, inputs: Inputs, constants: Inputs) -> Graph:
-    made = Graph("detections")
-    values = {name: made.add_input(name, tensor(F32, *data.shape)) for name, data in inputs.items()}
-    values |= {name: made.constant(name, data) for name, data in constants.items()}
+    result = Graph("detections")
+    values = {name: result.add_input(name, tensor(F32, *data.shape)) for name, data in inputs.items()}
+    values |= {name: result.constant(name, data) for name, data in constants.items()}
     order = [*inputs, *constants] if not isinstance(op, Proposal) else ["scores", "deltas", "image", "anchors"]
     types = op.infer([values[name] for name in order])
-    made.outputs = list(made.add(op, [values[n] for n in order], [f"y{i}" for i in range(len(types))]).outputs)
-    return made
+    result.outputs = list(result.add(op, [values[n] for n in order], [f"y{i}" for i in range(len(types))]).outputs)
+    return result
 
 
 def main() -> int:

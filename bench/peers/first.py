@@ -17,8 +17,8 @@ def answer(runtime: str, model: str, dims: str) -> object:
 
     shape = tuple(map(int, dims.split("x")))
     call = CONTENDERS[runtime](Path(model), 1)
-    found = call(np.full(shape, 0.5, np.float32))
-    if not all(np.isfinite(np.asarray(array)).all() for array in found):
+    outputs = call(np.full(shape, 0.5, np.float32))
+    if not all(np.isfinite(np.asarray(array)).all() for array in outputs):
         raise ValueError("the answer holds NaN or infinity")
     return call
 

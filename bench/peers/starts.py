@@ -73,7 +73,7 @@ def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int, *, u
     """Start every runtime in turn, ``rounds`` times.  Raises MissingError if the network is missing."""
     dims = _dims(shop.onnx(net))
     names = (*BARE, *runtimes)
-    found: dict[str, list[Fresh]] = {name: [] for name in names}
+    results: dict[str, list[Fresh]] = {name: [] for name in names}
     notes: dict[str, str] = {}
     models: dict[str, Path] = {}
     for name in names:
@@ -85,11 +85,11 @@ def compare(net: str, runtimes: Sequence[str], shop: Workshop, rounds: int, *, u
         for name, model in models.items():
             try:
                 fresh = start(name, model, dims, shop.python, shop.made / "bytecode", urgent=urgent)
-                found[name] += [fresh] if number else []  # the first one reads files from disk and compiles Python
+                results[name] += [fresh] if number else []  # the first one reads files from disk and compiles Python
             except MissingError as missing:
                 notes[name] = str(missing)
-    bare = {Path(library).name for library in found["none"][0].libraries}
-    return Comparison(net, [_summary(name, found[name], bare, notes.get(name, "")) for name in names])
+    bare = {Path(library).name for library in results["none"][0].libraries}
+    return Comparison(net, [_summary(name, results[name], bare, notes.get(name, "")) for name in names])
 
 
 def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path, *, urgent: bool = False) -> Fresh:
@@ -119,17 +119,17 @@ def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path, *,
 
 def libraries(maps: str) -> dict[str, tuple[int, int]]:
     """Of every library that ``/proc/PID/maps`` shows mapped as code: bytes in all, and of code."""
-    found: dict[str, tuple[int, int]] = {}
+    results: dict[str, tuple[int, int]] = {}
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) < 6 or not fields[5].startswith("/"):
             continue
         begin, end = (int(x, 16) for x in fields[0].split("-"))
-        size, code = found.get(fields[5], (0, 0))
-        found[fields[5]] = size + end - begin, code + (end - begin) * ("x" in fields[1])
+        size, code = results.get(fields[5], (0, 0))
+        results[fields[5]] = size + end - begin, code + (end - begin) * ("x" in fields[1])
     return {
         name: (Path(name).stat().st_size if Path(name).exists() else size, code)
-        for name, (size, code) in found.items()
+        for name, (size, code) in results.items()
         if code
     }
 
@@ -150,14 +150,14 @@ def _dims(model: Path) -> str:
     return "x".join(str(d.dim_value or 1) for d in given)
 
 
-def table(found: Sequence[Comparison]) -> str:
+def table(results: Sequence[Comparison]) -> str:
     """Markdown: cost of each runtime minus that of Python with NumPy, and Tenon's relative to the smallest peer's."""
     lines = [
         "| network | runtime | first answer ms (min / median) | beyond NumPy: ms | processor ms | RSS MB | "
         "libraries MB | code MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for comparison in found:
+    for comparison in results:
         lines += [_row(comparison, start) for start in comparison.starts]
     measures = ("first_ms", "processor_ms", "rss", "libraries", "code")
     lines += [
@@ -167,7 +167,7 @@ def table(found: Sequence[Comparison]) -> str:
         "| network | first answer | processor time | RSS | RSS of tenon-small | libraries | code |",
         "|---|---|---|---|---|---|---|",
     ]
-    for c in found:
+    for c in results:
         cells = [
             f"{c.ratio(m):.2f}" + ("" if m in measures[3:] else f" ({c.ratio(m, 'python'):.2f})") for m in measures
         ]

@@ -14,7 +14,7 @@ import tenon
 from tenon import ops
 from tenon.cli import main
 from tenon.cli.draw import draw
-from tenon.engine.detect import Detection, thinned
+from tenon.engine.detect import Detection, nms_indices
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.preprocessing import Heads
@@ -154,9 +154,9 @@ def test_what_is_no_detector(tmp_path: Path) -> None:
 def test_thinning_is_class_by_class() -> None:
     boxes = np.array([[0, 0, 1, 1], [0, 0, 1, 0.7], [0, 0, 1, 0.99], [0, 0, 1, 0.55]])
     kinds, scores = np.array([0, 1, 1, 0]), np.array([0.9, 0.8, 0.7, 0.6])
-    assert thinned(boxes, kinds, scores, 0.5).tolist() == [0, 1]
-    assert thinned(boxes, kinds, scores, 0.65).tolist() == [0, 1, 3]
-    assert thinned(boxes[:0], kinds[:0], scores[:0], 0.5).tolist() == []
+    assert nms_indices(boxes, kinds, scores, 0.5).tolist() == [0, 1]
+    assert nms_indices(boxes, kinds, scores, 0.65).tolist() == [0, 1, 3]
+    assert nms_indices(boxes[:0], kinds[:0], scores[:0], 0.5).tolist() == []
 
 
 def test_an_image_that_is_drawn(tmp_path: Path) -> None:
@@ -204,5 +204,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 def test_boxes_that_overlap_by_exactly_the_threshold_stay(overlap: float, kept: list[int]) -> None:
     """Two thirds of each of two boxes are shared, which is half of what they cover together."""
     boxes = np.array([[0, 0, 3, 1], [1, 0, 4, 1]], np.float32)
-    output = thinned(boxes, np.zeros(2, np.int64), np.array([0.9, 0.8], np.float32), overlap)
+    output = nms_indices(boxes, np.zeros(2, np.int64), np.array([0.9, 0.8], np.float32), overlap)
     assert output.tolist() == kept

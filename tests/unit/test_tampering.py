@@ -16,7 +16,7 @@ import pytest
 import tenon
 from tenon.bundle.checksum import checksum
 from tenon.engine.detect import detections, image_input
-from tenon.engine.image import Seen
+from tenon.engine.image import InputImage
 from tenon.errors import BundleError, InputError, TenonError
 from tenon.ir.graph import Array
 
@@ -95,7 +95,7 @@ def answers(folder: Path) -> list[Array]:
 def detected(engine: tenon.Engine) -> None:
     try:
         name = image_input(engine)
-        seen = Seen(X, (8, 8), (0.0, 0.0, 8.0, 8.0), (8, 8))
+        seen = InputImage(X, (8, 8), (0.0, 0.0, 8.0, 8.0), (8, 8))
         detections(engine, seen, engine.run({name: X}))
     except InputError:
         return

@@ -20,7 +20,7 @@ from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
-from tenon.engine.image import Seen, read_image
+from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
 from tenon.input_file import read_regular
 from tenon.ir.graph import Array
@@ -118,7 +118,7 @@ def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) ->
 
 
 # --------------------------------------------------------------------------------------------- inputs
-def _feeds(engine: Engine, files: InputFiles, *, apply_changes: bool) -> tuple[dict[str, Array], Seen | None]:
+def _feeds(engine: Engine, files: InputFiles, *, apply_changes: bool) -> tuple[dict[str, Array], InputImage | None]:
     """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
     inputs, feeds, image = engine.inputs, {}, None
     for name, path in files.arrays.items():

@@ -36,16 +36,16 @@ class Bound:
         return ", ".join(f"{name}[{','.join(map(str, array.shape))}]" for name, array in self.inputs.items())
 
 
-def fitting(every: Sequence[Bound], given: Given) -> int:
+def fitting(bindings: Sequence[Bound], given: Given) -> int:
     """The number of the binding for arrays of these shapes.  Raises InputError if no binding of several fits; a single
     binding is returned always, since ``io.fill`` reports mismatches in detail."""
-    if len(every) == 1:
+    if len(bindings) == 1:
         return 0
-    found = next((i for i, bound in enumerate(every) if bound.fits(given)), None)
-    if found is None:
+    number = next((i for i, bound in enumerate(bindings) if bound.fits(given)), None)
+    if number is None:
         shapes = ", ".join(f"{name}{list(array.shape)}" for name, (array, _) in given.items())
-        listed = "; ".join(map(str, every))
+        listed = "; ".join(map(str, bindings))
         raise InputError(
             f"no binding takes {shapes}: this bundle was compiled for {listed}: compile it with one more --shape"
         )
-    return found
+    return number

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tenon.engine.engine import Engine
-from tenon.engine.image import Seen, read_image
+from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array
 from tenon.ir.preprocessing import Box, Heads
@@ -44,11 +44,11 @@ class _Candidates:
 
 def image_input(engine: Engine, without: Container[str] = ()) -> str:
     """The only image input, except those in ``without``.  Raises InputError if there is none or several."""
-    found = [name for name in engine.inputs if name in engine.manifest.preprocessing and name not in without]
-    if len(found) != 1:
+    names = [name for name in engine.inputs if name in engine.manifest.preprocessing and name not in without]
+    if len(names) != 1:
         listed = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in engine.inputs.items())
-        raise InputError(f"{len(found)} inputs of '{engine.name}' could take an image; its inputs are {listed}")
-    return found[0]
+        raise InputError(f"{len(names)} inputs of '{engine.name}' could take an image; its inputs are {listed}")
+    return names[0]
 
 
 def detect(
@@ -63,28 +63,32 @@ def detect(
     name = image_input(engine)
     if len(engine.inputs) > 1:
         raise InputError(f"'{engine.name}' has other inputs than the image: use Engine.run")
-    seen = read_image(path, engine.inputs[name].shape, engine.manifest.preprocessing[name], engine.inputs[name].dtype)
-    return detections(engine, seen, engine.run({name: seen.pixels}), threshold, overlap)
+    image = read_image(path, engine.inputs[name].shape, engine.manifest.preprocessing[name], engine.inputs[name].dtype)
+    return detections(engine, image, engine.run({name: image.pixels}), threshold, overlap)
 
 
 def detections(
-    engine: Engine, seen: Seen, outputs: Mapping[str, Array], threshold: float = THRESHOLD, overlap: float = OVERLAP
+    engine: Engine,
+    image: InputImage,
+    outputs: Mapping[str, Array],
+    threshold: float = THRESHOLD,
+    overlap: float = OVERLAP,
 ) -> list[Detection]:
     """Like ``detect``, for outputs that are already computed."""
     heads = engine.manifest.heads
     if heads is None:
         raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell: {why_none(engine)}")
-    found = _read(heads, {n: np.asarray(outputs[n], np.float32) for n in heads.outputs}, threshold)
-    boxes = _corners(heads, found.boxes.astype(np.float64))
+    candidates = _read(heads, {n: np.asarray(outputs[n], np.float32) for n in heads.outputs}, threshold)
+    boxes = _corners(heads, candidates.boxes.astype(np.float64))
     in_pixels = heads.pixels if heads.pixels is not None else bool(boxes.size and np.abs(boxes).max() > 4)
     if in_pixels:
-        boxes = boxes / np.array(seen.inner[::-1] * 2)
-    found = _Candidates(boxes, found.kinds, found.scores)
+        boxes = boxes / np.array(image.inner[::-1] * 2)
+    candidates = _Candidates(boxes, candidates.kinds, candidates.scores)
     if heads.kind in ("boxes", "yolo", "columns"):
-        found = found.keep(thinned(found.boxes, found.kinds, found.scores, overlap))
-    placed = seen.on_image(found.boxes)
-    order = np.argsort(-found.scores, kind="stable")
-    return [Detection(int(found.kinds[i]), float(found.scores[i]), _box(placed[i])) for i in order]
+        candidates = candidates.keep(nms_indices(candidates.boxes, candidates.kinds, candidates.scores, overlap))
+    in_image = image.on_image(candidates.boxes)
+    order = np.argsort(-candidates.scores, kind="stable")
+    return [Detection(int(candidates.kinds[i]), float(candidates.scores[i]), _box(in_image[i])) for i in order]
 
 
 def why_none(engine: Engine) -> str:
@@ -113,7 +117,7 @@ def raw_boxes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, str] | None:
     return None
 
 
-def thinned(boxes: Array, kinds: Array, scores: Array, overlap: float) -> Array:
+def nms_indices(boxes: Array, kinds: Array, scores: Array, overlap: float) -> Array:
     """Greedy NMS within classes, and across classes above ``SAME``: indices of the kept boxes, best first."""
     order = np.argsort(-scores, kind="stable")
     kept: list[int] = []
@@ -135,29 +139,29 @@ def _read(heads: Heads, outputs: Mapping[str, Array], threshold: float) -> _Cand
     match heads.kind:
         case "rows":
             rows = first.reshape(-1, first.shape[-1])[:, -6:]
-            found = _Candidates(rows[:, 2:], rows[:, 0].astype(np.int64), rows[:, 1])
-            real = (found.kinds >= 0) & (found.kinds != heads.background)
+            candidates = _Candidates(rows[:, 2:], rows[:, 0].astype(np.int64), rows[:, 1])
+            real = (candidates.kinds >= 0) & (candidates.kinds != heads.background)
         case "lists":
             boxes, kinds, scores, *counts = (outputs[name] for name in heads.outputs)
-            found = _Candidates(boxes.reshape(-1, 4), kinds.reshape(-1).astype(np.int64), scores.reshape(-1))
-            real = np.arange(found.scores.size) < (counts[0].reshape(-1)[0] if counts else found.scores.size)
+            candidates = _Candidates(boxes.reshape(-1, 4), kinds.reshape(-1).astype(np.int64), scores.reshape(-1))
+            real = np.arange(candidates.scores.size) < (counts[0].reshape(-1)[0] if counts else candidates.scores.size)
         case "boxes":
             scores = outputs[heads.outputs[1]]
             scores = scores.reshape(-1, scores.shape[-1])
-            found, real = _best(first.reshape(-1, 4), scores, _nothing(scores, heads.background))
+            candidates, real = _best(first.reshape(-1, 4), scores, _background(scores, heads.background))
         case "yolo":
             rows = first.reshape(-1, first.shape[-1])
-            found, real = _best(rows[:, :4], rows[:, 5:] * rows[:, 4:5], NO_CLASS)
+            candidates, real = _best(rows[:, :4], rows[:, 5:] * rows[:, 4:5], NO_CLASS)
         case "columns":
             rows = first.reshape(first.shape[-2:]).T
-            found, real = _best(rows[:, :4], rows[:, 4:], NO_CLASS)
-    return found.keep(real & (found.scores >= threshold))
+            candidates, real = _best(rows[:, :4], rows[:, 4:], NO_CLASS)
+    return candidates.keep(real & (candidates.scores >= threshold))
 
 
-def _nothing(scores: Array, background: int) -> int:
+def _background(scores: Array, background: int) -> int:
     """The background class: the first one if the scores are probabilities that sum to 1, unless stated otherwise."""
-    found = scores.shape[1] > 1 and np.allclose(scores.sum(1), 1, atol=1e-2)
-    return 0 if background < 0 and found else background
+    probabilities = scores.shape[1] > 1 and np.allclose(scores.sum(1), 1, atol=1e-2)
+    return 0 if background < 0 and probabilities else background
 
 
 def _best(boxes: Array, scores: Array, background: int) -> tuple[_Candidates, Array]:

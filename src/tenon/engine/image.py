@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class InputImage:
     """An image as a network sees it.
 
     ``pixels`` is the input.  ``size`` is (width, height) of the image and ``view`` the part of it that the input shows,
@@ -42,19 +42,19 @@ class Seen:
 
 def read_image(
     path: str | Path, shape: Sequence[int], preprocessing: Preprocessing = AS_IT_IS, dtype: Any = np.float32
-) -> Seen:
+) -> InputImage:
     """An image as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
 
     It is fitted, resized and scaled as ``preprocessing`` says.  Raises InputError for a file that is not an image, and
     for a shape that cannot hold one.
     """
-    found = planes(shape)
-    if found is None:
+    layout = planes(shape)
+    if layout is None:
         raise InputError(f"an input of shape {list(shape)} cannot hold an image: give it with --input name=file.npy")
-    channels, height, width, last = found
+    channels, height, width, last = layout
     photo = _opened(path, channels)
     if preprocessing.within:
-        return _bytes(photo, found[:3], preprocessing)
+        return _bytes(photo, layout[:3], preprocessing)
     pixels = np.asarray(_fitted(photo, height, width, preprocessing), np.float32).reshape(height, width, channels)
     if preprocessing.channels == "bgr":
         pixels = pixels[:, :, ::-1]
@@ -67,10 +67,10 @@ def read_image(
         pixels = np.round(pixels).clip(limits.min, limits.max)
     ordered = pixels if last else pixels.transpose(2, 0, 1)
     shown = view(preprocessing, photo.height, photo.width, height, width)
-    return Seen(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
+    return InputImage(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
 
 
-def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessing) -> Seen:
+def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessing) -> InputImage:
     """For an input with preprocessing compiled in: the image is only resized."""
     from PIL import Image
 
@@ -79,7 +79,7 @@ def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessi
     inner = preprocessing.within or (height, width)
     x, y = photo.width / width, photo.height / height
     left, top, right, bottom = view(preprocessing, height, width, *inner)
-    return Seen(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
+    return InputImage(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
 
 
 def _opened(path: str | Path, channels: int) -> Photo:

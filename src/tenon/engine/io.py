@@ -27,15 +27,15 @@ def views(region: Array, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
 
 def cropped(outputs: Mapping[str, Array], tensors: tuple[Tensor, ...]) -> dict[str, Array]:
     """The outputs, cropped to their valid extents and with strings decoded."""
-    found = dict(outputs)
+    results = dict(outputs)
     for tensor in tensors:
         if tensor.extent is not None:
             axis, name = tensor.extent
             count = min(int(outputs[name].item()), tensor.shape[axis])
-            found[tensor.name] = outputs[tensor.name][(slice(None),) * axis + (slice(0, count),)]
+            results[tensor.name] = outputs[tensor.name][(slice(None),) * axis + (slice(0, count),)]
         if tensor.string:
-            found[tensor.name] = decoded(found[tensor.name])
-    return found
+            results[tensor.name] = decoded(results[tensor.name])
+    return results
 
 
 def strings(tensors: tuple[Tensor, ...]) -> frozenset[str]:
@@ -76,33 +76,33 @@ def fill(
         inputs[name][...] = array  # NumPy handles a feed that overlaps its own input
 
 
-def _bytes(name: str, value: Array, wanted: Array) -> Array:
+def _bytes(name: str, value: Array, target: Array) -> Array:
     """The bytes of an array of strings; other arrays are returned unchanged."""
     if value.dtype.kind not in "OSU":
         return value
-    if value.shape != wanted.shape[:-1]:
+    if value.shape != target.shape[:-1]:
         raise InputError(
-            f"input '{name}' has shape {_shape(value)} and the network takes strings of {_shape(wanted[..., 0])}"
+            f"input '{name}' has shape {_shape(value)} and the network takes strings of {_shape(target[..., 0])}"
         )
     try:
-        return encoded(value, wanted.shape[-1])
+        return encoded(value, target.shape[-1])
     except StringError as error:
         raise InputError(
             f"input '{name}': {error}: compile the model with --shape {name}.width=N for longer strings"
         ) from None
 
 
-def _checked(name: str, array: Array, value: Any, wanted: Array, texts: Set[str]) -> Array:
-    array = _bytes(name, array, wanted) if name in texts else fitted(array, value, wanted.dtype)
-    if array.dtype != wanted.dtype:
+def _checked(name: str, array: Array, value: Any, target: Array, texts: Set[str]) -> Array:
+    array = _bytes(name, array, target) if name in texts else fitted(array, value, target.dtype)
+    if array.dtype != target.dtype:
         raise InputError(
-            f"input '{name}' has dtype {array.dtype} and the network takes {wanted.dtype}: convert it with "
-            f".astype(np.{wanted.dtype.name})"
+            f"input '{name}' has dtype {array.dtype} and the network takes {target.dtype}: convert it with "
+            f".astype(np.{target.dtype.name})"
         )
-    if array.shape != wanted.shape:
+    if array.shape != target.shape:
         raise InputError(
-            f"input '{name}' has shape {_shape(array)} and the network takes {_shape(wanted)}"
-            + (": same number of elements, so .reshape may be meant" if array.size == wanted.size else "")
+            f"input '{name}' has shape {_shape(array)} and the network takes {_shape(target)}"
+            + (": same number of elements, so .reshape may be meant" if array.size == target.size else "")
         )
     return array
 

@@ -44,8 +44,8 @@ def choose(
 def of_kind(big: bool, present: set[int], system: str | os.PathLike[str] = _SYSTEM) -> frozenset[int]:
     """The fastest (slowest) of ``present``; all of them if they are equal or their speeds are unknown."""
     speeds = {number: _speed(f"{system}/cpu{number}") for number in present}
-    wanted = (max if big else min)(speeds.values())
-    return frozenset(number for number, speed in speeds.items() if speed == wanted)
+    chosen = (max if big else min)(speeds.values())
+    return frozenset(number for number, speed in speeds.items() if speed == chosen)
 
 
 def _speed(folder: str) -> int:

@@ -31,8 +31,8 @@ def watch() -> Any:
     """
     try:
         target, compiler = host(), find(Options.from_environment())
-        made = compiler.compile({"clock.c": runtime("clock.c")}, "clock.c", target)
-        library = compiler.link({"clock.o": made}, target, ("-shared", "-nostdlib"))
+        clock_object = compiler.compile({"clock.c": runtime("clock.c")}, "clock.c", target)
+        library = compiler.link({"clock.o": clock_object}, target, ("-shared", "-nostdlib"))
     except (ToolchainError, InputError):
         return _WATCH(_stamp)
     return _WATCH(("tenon_stamp", load_library(library, Path("clock.so"))))
