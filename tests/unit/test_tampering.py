@@ -63,7 +63,11 @@ def at(content: Any, where: tuple[str | int, ...]) -> Any:
 
 
 def others(value: Any) -> list[Any]:
-    """Values that could stand in a value's place."""
+    """Other values for a field."""
+    return [other for other in _candidates(value) if type(other) is not type(value) or other != value]
+
+
+def _candidates(value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
