@@ -3,9 +3,11 @@
 1. Copy the class into the file of its family, keep the parts you need, and add ``@register``.
 2. Write ``reference`` from the ONNX text, then ``cases``: odd sizes, broadcasting, a channel count that is
    not a multiple of a block.
-3. Run ``scripts/test tests/unit/test_lowering.py -k YourOperator``: every case is lowered for 16, 8, 4 and 1
-   lanes, run under the interpreter and held against the reference.
-4. Run ``scripts/test tests/unit/test_c_dialect.py``: the C of every case does what the interpreter does.
+3. Declare the traits that are true of it (``ops.base.Operator`` lists them; the defaults are safe).
+   ``scripts/test tests/unit/test_traits.py -k YourOperator`` holds them against the reference.
+4. Run ``scripts/test tests/unit/test_lowering.py -k YourOperator``: every case is lowered for 16, 8, 4 and 1
+   lanes, run under the interpreter and compared with the reference.
+5. Run ``scripts/test tests/unit/test_c_dialect.py``: the C of every case does what the interpreter does.
 """
 
 from __future__ import annotations
