@@ -36,11 +36,11 @@ def test_like_opencv(bundle: tenon.Bundle) -> None:
 def test_car_dog_and_bicycle(bundle: tenon.Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "yolo"))
     sys.modules.pop("detect", None)
-    from detect import find_things  # type: ignore[import-not-found]
+    from detect import detect_objects  # type: ignore[import-not-found]
 
     names = shared("models/darknet/coco.names").read_text().split("\n")
     with tenon.open(bundle) as engine:
-        found = find_things(engine, shared("models/images/darknet_dog.jpg"), names)
+        found = detect_objects(engine, shared("models/images/darknet_dog.jpg"), names)
     sys.modules.pop("detect", None)
     assert [(thing.label, round(thing.score, 2)) for thing in found] == [("car", 0.9), ("dog", 0.65), ("bicycle", 0.53)]
     np.testing.assert_allclose(found[0].box, [454, 76, 684, 179], atol=4)
