@@ -183,9 +183,66 @@ def test_a_bias_that_f32_does_not_hold_keeps_its_last_bit() -> None:
     assert gemm(-(2**30) - 1) == [-(2**30) - 1]
 
 
+def one(type: str, shape: tuple[int, ...], scale: float, **options: object) -> tuple[Graph, list[str]]:
+    """An operator of one image [1, 4, 4, 3], whose result has that shape and scale, in tflm's arithmetic."""
+    model = Model()
+    x = model.tensor("x", (1, 4, 4, 3), "i8", scale=[0.05], zero=[-7])
+    inputs = [x]
+    if type == "RESIZE_BILINEAR":
+        inputs.append(model.constant("size", np.array(shape[1:3], np.int32)))
+    y = model.tensor("y", shape, "i8", scale=[scale], zero=[-7])
+    model.add(type, inputs, [y], **options)
+    return converted(model.bytes([x], [y]), "tflm")
+
+
+def answers(graph: Graph) -> tuple[Array, Array]:
+    """Random real inputs on the grid, and what the graph makes of them, as steps from the zero point."""
+    x = np.random.default_rng(6).integers(-128, 128, (1, 4, 4, 3)).astype(np.int8)
+    (y,) = evaluate(graph, {"x": x}).values()
+    return (x.astype(float) + 7) * 0.05, y.astype(float) + 7
+
+
+def test_a_maximum_with_a_fused_activation_is_moved_and_bounded() -> None:
+    window = {"padding": 1, "stride_w": 2, "stride_h": 2, "filter_w": 2, "filter_h": 2, "activation": 3}
+    graph, left = one("MAX_POOL_2D", (1, 2, 2, 3), 0.05, **window)
+    assert not left
+    assert kinds(graph) == {"MaxPool", "Lookup"}
+    x, y = answers(graph)
+    greatest = x.reshape(1, 2, 2, 2, 2, 3).max((2, 4))
+    np.testing.assert_array_equal(y, np.rint(np.clip(greatest, 0, 6) / 0.05))
+
+
+@pytest.mark.parametrize("type", ["HARD_SWISH", "LEAKY_RELU", "RELU6", "TANH", "QUANTIZE"])
+def test_functions_of_one_tensor_become_tables(type: str) -> None:
+    graph, left = one(type, (1, 4, 4, 3), 0.07, alpha=0.25)
+    assert not left
+    assert kinds(graph) == {"Lookup"}
+    x, y = answers(graph)
+    real = {
+        "HARD_SWISH": x * np.clip(x + 3, 0, 6) / 6,
+        "LEAKY_RELU": np.where(x < 0, 0.25 * x, x),
+        "RELU6": np.clip(x, 0, 6),
+        "TANH": np.tanh(x),
+        "QUANTIZE": x,
+    }[type]
+    expected = np.clip(real / 0.07, -121, 134)
+    # HardSwish rounds in several steps of 16 bits; the slope's factor is rounded before two bits are shifted out, too.
+    assert np.abs(y - expected).max() <= {"HARD_SWISH": 1.01, "LEAKY_RELU": 0.5 + 0.125}.get(type, 0.501)
+
+
+def test_bilinear_resampling_becomes_integers() -> None:
+    graph, left = one("RESIZE_BILINEAR", (1, 8, 8, 3), 0.05, half_pixel_centers=True)
+    assert not left
+    assert kinds(graph) == {"IntegerResizeLinear"}
+    x, y = answers(graph)
+    np.testing.assert_array_equal(y[:, 0, 0], np.rint(x[:, 0, 0] / 0.05))
+    assert y.min() >= (x / 0.05).min() - 0.5
+    assert y.max() <= (x / 0.05).max() + 0.5
+
+
 def test_every_integer_operator_has_cases() -> None:
     found = [cls for name, cls in registry().items() if name.startswith("Integer")]
-    assert len(found) == 6
+    assert len(found) == 7
     assert all(any(True for _ in cls.cases()) for cls in found)
 
 

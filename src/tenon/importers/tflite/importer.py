@@ -101,7 +101,8 @@ class TfliteImporter:
         try:
             if function is None:
                 raise unknown(operation.type, self.operators)
-            layer = TfliteNode(self, operation, operation.type in self.movers and self.same_quantisation(operation))
+            moves = operation.type in self.movers and not operation.options.get("activation")
+            layer = TfliteNode(self, operation, moves and self.same_quantisation(operation))
             result = function(layer)
             outputs = [result] if isinstance(result, Value) else list(result)
             if len(outputs) < len(operation.outputs):

@@ -122,8 +122,6 @@ def _pool(kind: str) -> OperatorFunction:
         )
         x = node.builder.square(node.x) if kind == "L2" else node.x
         y = node.builder.pool("MaxPool" if kind == "Max" else "AveragePool", x, kernel, strides, _padding(node))
-        if node.raw and node.output().quant is not None and node.integer("activation"):
-            raise RefusedError("a fused activation of a quantised maximum is not supported")
         return activated(node, node.builder.add("Sqrt", y) if kind == "L2" else y)
 
     return function
@@ -181,8 +179,6 @@ def _l2_normalization(node: TfliteNode) -> Outputs:
 # ----------------------------------------------------------------------------------------- moving elements
 def _concatenation(node: TfliteNode) -> Outputs:
     y = node.builder.add("Concat", *node.all_inputs(), axis=node.integer("axis"))
-    if node.raw and node.output().quant is not None and node.integer("activation"):
-        raise RefusedError("a fused activation of a quantised concatenation is not supported")
     return activated(node, y)
 
 

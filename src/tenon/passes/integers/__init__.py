@@ -19,7 +19,7 @@ from tenon.passes.canonicalize import DEAD
 from tenon.passes.integers.chain import Chain, chain
 from tenon.passes.integers.operands import grid_of
 from tenon.passes.integers.pointwise import binary, table
-from tenon.passes.integers.pools import average, concat, softmax
+from tenon.passes.integers.pools import average, concat, resize, softmax
 from tenon.passes.integers.products import product
 from tenon.passes.patterns import Apply
 
@@ -27,8 +27,8 @@ Convert = Callable[[Match, Chain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
     "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "Gemm": product,
-    "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "ReduceMean": average, "Softmax": softmax,
-    "Sub": binary,
+    "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "ReduceMean": average, "Resize": resize,
+    "Softmax": softmax, "Sub": binary,
 }  # fmt: skip
 """What becomes of the operator whose result a QuantizeLinear stores."""
 

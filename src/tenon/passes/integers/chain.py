@@ -60,23 +60,23 @@ def chain(match: Match) -> Chain | str:
             return ""  # where floats become integers first
         if not match.sole(value):
             return f"the float result of {node.op.name} is read by others too"
-        bounds = _bounds(node)
-        if bounds is not None and scaled:
+        limits = bounds(node)
+        if limits is not None and scaled:
             return "its result is bounded before it is scaled"
-        if bounds is not None:
-            low, high = min(max(low, bounds[0]), high), max(min(high, bounds[1]), low)
+        if limits is not None:
+            low, high = min(max(low, limits[0]), high), max(min(high, limits[1]), low)
         elif _factor(node) is not None and not scaled:
             scaled = True
         elif can_move(node) and node.op.name != "Pad":
             moves.append(node)
         else:
             return Chain(node, tuple(reversed(moves)), low, high, scaled, grid)
-        following = node.input(0) if bounds is not None or _factor(node) is None else _factor(node)
+        following = node.input(0) if limits is not None or _factor(node) is None else _factor(node)
         assert following is not None
         value = following
 
 
-def _bounds(node: Node) -> tuple[float, float] | None:
+def bounds(node: Node) -> tuple[float, float] | None:
     """What a Relu or a Clip by constants bounds its operand by."""
     if node.op.name == "Relu":
         return 0.0, inf

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import inf, isinf
+
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.types import DType
 from tenon.ops.elementwise import Pointwise
-from tenon.ops.requantize import clamped, quantized_multiplier, rescaled
+from tenon.ops.integer_arithmetic import Fixed
+from tenon.ops.requantize import clamped, quantized_multiplier, rescaled, rounding_shift
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import mul_factor, sum_factors, table_of
-from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.chain import Chain, bounds
 from tenon.passes.integers.operands import CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
 
 
@@ -129,14 +132,57 @@ def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -
 
 
 def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node]) -> Array | None:
-    """Requantisation, Relu and LeakyRelu as TFLite has them; None for another function."""
+    """Requantisation, Relu, Clip, LeakyRelu and HardSwish as TFLite has them; None for another function."""
     names = [node.op.name for node in steps]
     ratio = given.scale / grid.scale
-    if names in ([], ["Relu"], ["Clip"]) and ratio < 2**7:
+    if ratio >= 2**7 or len(names) > 1:
+        return None
+    if not names or names[0] in ("Relu", "Clip"):
         scaled = rescaled(x, *quantized_multiplier(ratio), "double")
-        return None if names == ["Clip"] else np.maximum(scaled, 0) if names else scaled
-    if names == ["LeakyRelu"] and ratio < 2**7:
+        low, high = (bounds(steps[0]) or (-inf, inf)) if names else (-inf, inf)
+        return np.clip(scaled, _on_grid(low, grid), _on_grid(high, grid))
+    if names[0] == "LeakyRelu":
         alpha = float(np.float32(attribute(steps[0], "alpha")))
-        below = rescaled(x, *quantized_multiplier(ratio * alpha), "double") if alpha >= 0 else None
-        return None if below is None else np.where(x >= 0, rescaled(x, *quantized_multiplier(ratio), "double"), below)
-    return None
+        if alpha >= 0:
+            above, below = (rescaled(x, *quantized_multiplier(f), "double") for f in (ratio, ratio * alpha))
+            return np.where(x >= 0, above, below)
+    return hard_swish(x, given.scale, grid.scale) if names[0] == "HardSwish" else None
+
+
+def _on_grid(bound: float, grid: Grid) -> float:
+    """A bound in steps from the zero point, halves away from zero."""
+    if isinf(bound):
+        return bound
+    steps = float(np.float32(bound) / np.float32(grid.scale))
+    return float(np.sign(steps) * np.floor(abs(steps) + 0.5))
+
+
+def hard_swish(x: Array, scale: float, result: float) -> Array | None:
+    """x * min(max(x + 3, 0), 6) / 6 of 8-bit steps in 16 bits, as TFLite's reference kernel does.
+
+    Source: HardSwish of tensorflow/lite/kernels/internal/reference/hard_swish.h, whose comments derive it.
+    """
+    fine = np.float32(scale) / np.float32(128)
+    outer, shift = _in_16_bits(float(fine / np.float32(result)))
+    inner, exponent = _in_16_bits(float(fine / (np.float32(3) / np.float32(32768))))
+    if shift > 0:
+        return None
+    wide = x << 7
+    part = wide if exponent <= 0 else np.clip(wide << (exponent - 1), -32768, 32767)
+    part = doubling_high_16(part, inner)
+    part = np.clip(part << 1, -32768, 32767) if exponent > 0 else rounding_shift(part, -exponent)
+    part = (part + (1 << 15)) >> 1
+    product = part * doubling_high_16(wide, outer)
+    return rounding_shift(np.sign(product) * (np.abs(product) >> 15), -shift)
+
+
+def _in_16_bits(factor: float) -> Fixed:
+    """A multiplier of 15 bits and a shift to the left."""
+    multiplier, shift = quantized_multiplier(factor)
+    return min((multiplier + (1 << 15)) >> 16, 32767), shift
+
+
+def doubling_high_16(a: Array, b: int) -> Array:
+    """``a * b / 2**15``, halves up."""
+    result: Array = (a.astype(np.int64) * b + (1 << 14)) >> 15
+    return result

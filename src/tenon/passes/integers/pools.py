@@ -134,3 +134,28 @@ def concat(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
             return value
         parts.append(value)
     return found.finish(match, match.add(node.op, *parts, origin=node.origin))
+
+
+def resize(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """Bilinear resampling of an image, its quantisation unchanged."""
+    node = found.core
+    x = operand(match, node.input(0))
+    if isinstance(x, str):
+        return x
+    place = attribute(node, "coordinate_transformation_mode")
+    linear = attribute(node, "mode") == "linear" and not attribute(node, "antialias")
+    if arithmetic == "onnx" or not linear or place not in ("asymmetric", "align_corners", "half_pixel"):
+        return "this resampling is computed in float"
+    dims, out = x.value.type.dims, node.output.type.dims
+    same = x.grid.same(found.grid) and not found.scaled and found.bounds(away=True) == found.grid.range
+    if _unfit(found, x) or not same or len(dims) != 4 or dims[:2] != out[:2]:
+        return "its result has another quantisation than its input"
+    op = make(
+        "IntegerResizeLinear",
+        sizes=out[2:],
+        align_corners=int(place == "align_corners"),
+        half_pixel=int(place == "half_pixel"),
+        scale=found.grid.scale,
+        zero=found.grid.zero,
+    )
+    return found.finish(match, match.add(op, x.value, origin=node.origin))
