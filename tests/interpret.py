@@ -96,6 +96,12 @@ def _dot4(acc: Array, a: Array, b: Array) -> Array:
     return total
 
 
+def _dot4_signed(acc: Array, a: Array, b: Array) -> Array:
+    products = a.view(np.int8).astype(np.int32) * b.view(np.int8).astype(np.int32)
+    total: Array = acc + products.reshape(-1, 4).sum(1, dtype=np.int32)
+    return total
+
+
 def _dot2(acc: Array, a: Array, b: Array) -> Array:
     first, second = (_wide(a.view(np.uint16)[i::2]) * _wide(b.view(np.uint16)[i::2]) for i in (0, 1))
     total: Array = (acc + second) + first
@@ -115,7 +121,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "select": _select,
     "reduce_add": _halved,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
-    "dot4": _dot4, "dot2": _dot2, "mul_rounded": np.multiply,
+    "dot4": _dot4, "dot4_signed": _dot4_signed, "dot2": _dot2, "mul_rounded": np.multiply,
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
@@ -257,7 +263,7 @@ class _Thread:
         if e.name == "cast":
             return _convert(args[0], e.args[0].type.dtype, e.type.dtype)
         operands = args[1:] if e.name == "select" else args
-        if e.name not in ("dot4", "dot2") and len({a.dtype for a in operands}) > 1:
+        if e.name not in ("dot4", "dot4_signed", "dot2") and len({a.dtype for a in operands}) > 1:
             raise KernelError(f"{e.name} of {', '.join(str(a.dtype) for a in args)}")
         return OPERATIONS[e.name](*args).astype(dtype)
 

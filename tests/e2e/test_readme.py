@@ -28,7 +28,7 @@ TOLERANCE = 0.1
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what a checkout has, in which the commands can write."""
-    if find("host").name not in ("x86-64-avx2", "x86-64-avx512", "x86-64-avx512-bf16"):
+    if find("host").name not in ("x86-64-avx2", "x86-64-avx512", "x86-64-avx512-vnni"):
         pytest.skip("the output in the README is that of an x86-64 with AVX2")
     made = tmp_path_factory.mktemp("readme")
     (made / "examples").symlink_to(ROOT / "examples")

@@ -151,6 +151,7 @@ OPS: dict[str, Primitive] = {
     "broadcast": Primitive(1, "given"),  # one lane to many
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
+    "dot4_signed": Primitive(3),  # of four i8 * i8 products
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
     # takes subnormal operands, products and sums for zeros.
     "dot2": Primitive(3),
@@ -237,6 +238,10 @@ def bitcast(a: Expr, dtype: DType) -> Expr:
 
 def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4", acc, a, b)
+
+
+def dot4_signed(acc: Expr, a: Expr, b: Expr) -> Expr:
+    return op("dot4_signed", acc, a, b)
 
 
 def sqrdmulh(a: Expr, b: Value) -> Expr:

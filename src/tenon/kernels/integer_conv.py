@@ -1,8 +1,9 @@
 """Convolution of 8-bit and 16-bit integers with requantisation in the epilogue.
 
 Structure as in ``kernels.conv`` and ``kernels.depthwise``: a tile of positions by vectors of output channels is summed
-in registers, in i32.  The halo of ``x`` holds its zero point, so that the zero point is one number per channel, part of
-the bias (Jacob et al. 2018, 2.3).
+in registers, in i32.  Where the machine multiplies bytes four at a time, four neighbouring channels are one word of
+32 bits, of activations and of weights.  The halo of ``x`` holds its zero point, so that the zero point is one number
+per channel, part of the bias (Jacob et al. 2018, 2.3).
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.graph import Array
 from tenon.ir.index import Index
-from tenon.ir.loops import Expr, Kernel, broadcast, cast, select
+from tenon.ir.loops import Const, Expr, Kernel, Type, broadcast, cast, dot4, dot4_signed, op, select
 from tenon.ir.types import I32, DType
 from tenon.kernels import conv as dense
 from tenon.kernels.conv import Conv, Run, Tile, described, runs, tiles
@@ -23,8 +27,38 @@ from tenon.kernels.parallel import deal
 from tenon.kernels.requantize import Requantize
 from tenon.kernels.storage_types import loaded
 
+_FLIP = -0x7F7F7F80
+"""0x80808080: what adds 128 to each byte, or subtracts it."""
 UNROLLED = 128
 """Most products that a tile of a depthwise convolution is unrolled to."""
+
+
+def in_fours(s: Conv, machine: Machine) -> bool:
+    """Whether bytes can be multiplied four channels at a time, if no zero point is subtracted from weights."""
+    bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
+    return machine.dot4 is not None and bytes and s.x.block % 4 == 0 and not s.depthwise
+
+
+def shifted(s: Conv, machine: Machine) -> int:
+    """What is added to activations before they are multiplied, so that they are of the type that ``dot4`` takes."""
+    if not in_fours(s, machine) or s.x.dtype is machine.dot4:
+        return 0
+    return 128 if s.x.dtype is DType.I8 else -128
+
+
+def pack(weights: Array, s: IntegerConv, machine: Machine, vecs: int) -> list[Array]:
+    """``kernels.conv.pack``, four channels of i8 as a word: [trips][input blocks][kh][kw][block / 4][vecs * lanes]."""
+    packed = dense.pack(weights, s.conv, machine, vecs)
+    if not s.fours(machine):
+        return packed
+    return [_words(p) for p in packed]
+
+
+def _words(weights: Array) -> Array:
+    """[..., count, n] of i8 as [..., count / 4, n] words of four neighbours."""
+    *outer, count, n = weights.shape
+    fours = np.swapaxes(weights.reshape(*outer, count // 4, 4, n), -1, -2)
+    return np.ascontiguousarray(fours).view(np.int32)[..., 0]
 
 
 @dataclass(frozen=True)
@@ -41,6 +75,10 @@ class IntegerConv:
     single: tuple[bool, ...]
     weight_zero: int = 0
 
+    def fours(self, machine: Machine) -> bool:
+        """Whether four channels are multiplied at a time (``loops.dot4``)."""
+        return not self.weight_zero and in_fours(self.conv, machine)
+
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
@@ -55,10 +93,33 @@ class _Parts:
     mask: Tensor | None
     y: Tensor
 
+    @property
+    def fours(self) -> bool:
+        return self.s.fours(self.machine)
+
     def weight(self, w: Expr) -> Expr:
-        """A vector of weights in i32."""
+        """A vector of weights as ``multiply_add`` takes it."""
+        if self.fours:
+            return w
         wide = cast(loaded(w), I32)
         return wide - self.s.weight_zero if self.s.weight_zero else wide
+
+    def flip(self, lanes: int) -> Expr | None:
+        """What turns bytes into those of the other sign, less or plus 128; None where they are right."""
+        if not shifted(self.s.conv, self.machine):
+            return None
+        return self.k.let("flip", broadcast(Const(_FLIP, Type(DType.Q8)), lanes))
+
+    def value(self, x: Expr, lanes: int, flip: Expr | None) -> Expr:
+        """An activation, or four of them, in every lane."""
+        if not self.fours:
+            return broadcast(cast(x, I32), lanes)
+        return broadcast(x, lanes) if flip is None else op("xor", broadcast(x, lanes), flip)
+
+    def multiply_add(self, acc: Expr, x: Expr, w: Expr) -> Expr:
+        if not self.fours:
+            return acc + x * w
+        return (dot4 if self.machine.dot4 is DType.U8 else dot4_signed)(acc, x, w)
 
     def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
         """Requantise ``lanes`` sums and store them; zeros in lanes past the last channel."""
@@ -76,9 +137,10 @@ def _begin(
     k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine
 ) -> tuple[_Parts, list[Tensor]]:
     """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, y."""
-    c = s.conv
-    x = k.param("x", *c.x.shape, dtype=c.x.dtype)
-    ws = [k.param("w", *shape, dtype=c.weights) for shape in shapes]
+    c, fours = s.conv, s.fours(machine)
+    *outer, block = c.x.shape
+    x = k.param("x", *outer, block // 4 if fours else block, dtype=DType.Q8 if fours else c.x.dtype)
+    ws = [k.param("w", *shape, dtype=DType.Q8 if fours else c.weights) for shape in shapes]
     b = k.param("b", c.padded, dtype=I32)
     rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
@@ -94,7 +156,8 @@ def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
     c = s.conv
     k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
     cut = runs(c, machine, tile.vecs)
-    shapes = [(r.iterations, r.blocks, *c.kernel, c.x.block, r.width) for r in cut]
+    deep = c.x.block // 4 if s.fours(machine) else c.x.block
+    shapes = [(r.iterations, r.blocks, *c.kernel, deep, r.width) for r in cut]
     parts, ws = _begin(k, s, shapes, machine)
     with k.loop("n", c.y.n) as n:
         for r, w in zip(cut, ws, strict=True):
@@ -112,7 +175,9 @@ def _tile(
     acc = k.local("a", height, width, r.vecs, dtype=I32, lanes=r.lanes)
     with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
         acc[i, j, v] = p.b.vec(r.lanes)[first // r.lanes + v]
+    flip = p.flip(r.lanes) if p.fours else None
     for start, blocks, channels in dense._depths(s, r):
+        channels = -(-channels // 4) if p.fours else channels
         unroll = next(u for u in range(min(p.machine.unroll, channels), 0, -1) if channels % u == 0)
         with (
             k.loop("c", blocks) as c,
@@ -126,9 +191,10 @@ def _tile(
             with k.unroll("p", height) as i, k.unroll("q", width) as j:
                 row = (top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
                 col = (left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
-                x = k.let("v", broadcast(cast(p.x[n, block + o * r.step + r.first, row, col, ch], I32), r.lanes))
+                x = p.x[n, block + o * r.step + r.first, row, col, ch]
+                value = k.let("v", p.value(x, r.lanes, flip))
                 for t, weight in enumerate(weights):
-                    acc[i, j, t] = acc[i, j, t] + x * weight
+                    acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
     with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
         p.store(n, first + v * r.lanes, top + i, left + j, r.lanes, acc[i, j, v])
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tenon.ir.loops import Expr, cast, maximum, minimum, op, sqrdmulh
+from tenon.ir.loops import Expr, bitcast, cast, maximum, minimum, op, sqrdmulh
 from tenon.ir.types import F32, I32, I64, DType
 
 Rounding = Literal["double", "single", "float"]
@@ -41,9 +41,10 @@ class Requantize:
         """``total`` is i32; one factor for each of ``rows``."""
         given = dict(zip(self.rows, factors, strict=True))
         if self.rounding == "float":
-            scaled = op("round", op("mul", cast(total, F32), given["factor"]))
+            scaled = op("mul", cast(total, F32), given["factor"])
             bounded = minimum(maximum(scaled, float(self.low - self.zero)), float(self.high - self.zero))
-            return cast(cast(bounded, I32) + self.zero, self.dtype)
+            # Added to a float whose last digit counts ones, a number is rounded as floats are: halves to even.
+            return cast(bitcast(bounded + _ONES, I32) + (self.zero - _ONES_BITS), self.dtype)
         scaled = self.scaled(total, factors)
         return cast(minimum(maximum(scaled + self.zero, self.low), self.high), self.dtype)
 
@@ -51,6 +52,10 @@ class Requantize:
         """``total`` times a fixed-point factor, rounded."""
         given = dict(zip(self.rows, factors, strict=True))
         return _doubly(total, given, wide=self.wide) if self.rounding == "double" else _once(total, given)
+
+
+_ONES = 1.5 * 2.0**23
+_ONES_BITS = 0x4B400000
 
 
 def _doubly(total: Expr, given: dict[str, Expr], *, wide: bool) -> Expr:

@@ -90,10 +90,11 @@ class IntegerProduct(Operator):
             return "weights, bias or factors computed at run time: they must be constants of the model"
         return ""
 
-    def sums(self, weights: Array, bias: Array | None) -> Array:
-        """The bias in i32 with the part of the zero point of x in it; ``weights`` have channels first."""
+    def sums(self, weights: Array, bias: Array | None, shifted: int) -> Array:
+        """The bias in i32 with the part of the zero point of x in it, where ``shifted`` is added to x; ``weights`` have
+        channels first."""
         whole = weights.astype(np.int64) - self.w_zero
-        total = -self.x_zero * whole.reshape(len(whole), -1).sum(1)
+        total = -(self.x_zero + shifted) * whole.reshape(len(whole), -1).sum(1)
         result: Array = (total if bias is None else total + bias).astype(np.int32)
         return result
 
@@ -114,7 +115,8 @@ class IntegerProduct(Operator):
         largest = int(largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]).max(initial=0))
         kernel = known.kernel(self.zero, self.low, self.high, DType(self.to), largest)
         spare = s.padded - s.y.channels
-        args: list[Arg] = [Weights(np.pad(self.sums(weights, site.constants[2]), (0, spare)))]
+        shifted = 0 if zero else integer_conv.shifted(s, site.machine)
+        args: list[Arg] = [Weights(np.pad(self.sums(weights, site.constants[2], shifted), (0, spare)))]
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
         return integer_conv.IntegerConv(s, kernel, types, single, zero), stored, args
@@ -165,8 +167,9 @@ class IntegerConv(IntegerProduct):
         halo = tuple((a.before, a.reach) for a in self.axes(x.dims, site.input(1).dims))
         first = x.dims[1] <= 4 and self.group == 1
         output = Layout(block, ((0, 0),) * (x.rank - 2))
+        few = 1 if site.machine.dot4 is None else 4
         weights = (None,) * (len(site.inputs) - 1)
-        return Layouts((Layout(1 if first else block, halo, self.x_zero), *weights), (output,))
+        return Layouts((Layout(few if first else block, halo, self.x_zero), *weights), (output,))
 
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
@@ -189,7 +192,10 @@ class IntegerConv(IntegerProduct):
             c = c.flattened()
             s = replace(s, conv=c)
             tile = Direct.best(c, machine).tile
-            kernel, packed = integer_conv.conv(s, machine, tile), dense.pack(planes(stored), c, machine, tile.vecs)
+            kernel, packed = (
+                integer_conv.conv(s, machine, tile),
+                integer_conv.pack(planes(stored), s, machine, tile.vecs),
+            )
         return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
@@ -269,7 +275,7 @@ class IntegerGemm(IntegerProduct):
         y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
         s, stored, args = self.kernel(site, dense.Conv(x, y), weights)
         tile = Direct.best(s.conv, site.machine).tile
-        packed = dense.pack(stored[:, :, None, None], s.conv, site.machine, tile.vecs)
+        packed = integer_conv.pack(stored[:, :, None, None], s, site.machine, tile.vecs)
         return [
             Step(integer_conv.conv(s, site.machine, tile), (Input(0), *map(Weights, packed), *args, Output()))
         ]  # fmt: skip

@@ -1,5 +1,6 @@
 """x86-64: SSE2, AVX2 with FMA, AVX-512, and AVX-512 with products of bf16."""
 
+from tenon.ir.types import U8
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Host, Target
 
@@ -13,7 +14,7 @@ _WIDE = ("-mprefer-vector-width=512",)
 TARGETS = (
     Target(
         "x86-64",
-        Machine(lanes=4, registers=16, block=4, prefetch=True),
+        Machine(lanes=4, registers=16, block=4, prefetch=True, dot4=U8),
         _LINUX,
         "x86_64",
         about="Any x86-64 (SSE2)",
@@ -22,7 +23,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx2",
-        Machine(lanes=8, registers=16, block=8, prefetch=True),
+        Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=U8),
         _LINUX,
         "x86_64_v3",
         about="x86-64 with AVX2 and FMA",
@@ -31,7 +32,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=U8),
         _LINUX,
         "x86_64_v4",
         _WIDE,
@@ -40,13 +41,23 @@ TARGETS = (
         host=Host("x86-64", _AVX512),
     ),
     Target(
-        "x86-64-avx512-bf16",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot2=4.0),
+        "x86-64-avx512-vnni",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=U8),
         _LINUX,
-        "x86_64_v4+avx512bf16",
+        "x86_64_v4+avx512vnni",
+        _WIDE,
+        about="x86-64 with AVX-512 and its integer dot product (VNNI)",
+        gcc=("-march=x86-64-v4", "-mavx512vnni"),
+        host=Host("x86-64", _AVX512 | {"avx512_vnni"}),
+    ),
+    Target(
+        "x86-64-avx512-bf16",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=U8, dot2=4.0),
+        _LINUX,
+        "x86_64_v4+avx512bf16+avx512vnni",
         _WIDE,
         about="x86-64 with AVX-512 and products of bf16",
-        gcc=("-march=x86-64-v4", "-mavx512bf16"),
-        host=Host("x86-64", _AVX512 | {"avx512_bf16"}),
+        gcc=("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"),
+        host=Host("x86-64", _AVX512 | {"avx512_bf16", "avx512_vnni"}),
     ),
 )

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenon.codegen.c import half
+from tenon.codegen.c import dots, half
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
@@ -99,11 +99,7 @@ PORTABLE = {
     "reduce_max": "{tree} return v[0];",
     "reduce_min": "{tree} return v[0];",
     "dot2": half.DOT2_VECTOR,
-    "dot4": (
-        "union {{ {V} v; uint8_t u[4 * {N}]; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
-        "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.u[i] * y.s[i];\n"
-        "  return acc;"
-    ),
+    **dots.VECTOR,
 }
 PORTABLE["sqrdmulh"] = (
     "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
@@ -143,11 +139,12 @@ SCALAR = {
     ),
     "dot2": half.DOT2_SCALAR,
     "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
-    "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
+    **dots.SCALAR,
 }
 TAKES = {
     "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": half.DOT2_TAKES,
-    "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b", "dot4": "{V} acc, {V} a, {V} b",
+    "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b",
+    **dots.TAKES,
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
     "sqrdmulh": "{V} a, {V} b", "mul_rounded": "{V} a, {V} b",
@@ -169,16 +166,6 @@ NATIVE["sqrt", DType.F32, 16] = [
 ]
 NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32_sqrtps256(a);")]
 NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
-NATIVE["dot4", DType.I32, 16] = [
-    ("defined(__AVX512VNNI__) && defined(__clang__)", "return ({V})__builtin_ia32_vpdpbusd512(acc, a, b);"),
-    ("defined(__AVX512VNNI__)", "return ({V})__builtin_ia32_vpdpbusd_v16si(acc, a, b);"),
-]
-NATIVE["dot4", DType.I32, 8] = [
-    ("defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__clang__)",
-     "return ({V})__builtin_ia32_vpdpbusd256(acc, a, b);"),
-    ("defined(__AVX512VNNI__) && defined(__AVX512VL__)", "return ({V})__builtin_ia32_vpdpbusd_v8si(acc, a, b);"),
-]  # fmt: skip
-
 _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 """How tightly float operations bind: an operand on the left needs parentheses below that rank, on the right at it."""
 _ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
@@ -336,7 +323,7 @@ class C(Printer):
         words = {
             "V": over,
             "I": self.type(twin),
-            "U": self.unsigned(t) if name == "dot2" or (name == "abs" and t.dtype.is_signed) else "",
+            "U": self.unsigned(t) if name in ("dot2", *dots.VECTOR) or (name == "abs" and t.dtype.is_signed) else "",
             "E": self.names[t.dtype],
             "N": t.lanes,
             "S": "" if t.dtype is DType.F64 else "f",
@@ -365,6 +352,8 @@ class C(Printer):
             native.insert(0, _by_clang(name, t))
         if name == "dot2":
             native += half.dot2_native(t.lanes)
+        if name in dots.VECTOR:
+            native += dots.native(name, t.lanes)
         return _first_of(native, portable)
 
     def conversion(self, source: Type, target: Type) -> str:

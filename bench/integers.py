@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Time quantised networks against onnxruntime and against the same networks in f32, one thread, interleaved.
+
+    python bench/integers.py [NAME ...] [--models FOLDER] [--activations u8|i8] [--repeat N] [--layers]
+
+NAME are graphs of the model zoo.  onnxruntime's quantiser makes QDQ models of them in FOLDER, weights per channel,
+calibrated on random numbers; they are computed in the arithmetic ``onnx``.  Prints the processor, milliseconds
+(minimum, median), the ratios of the peers' times to ours, and in how many elements, and by how much at most, answers
+differ from onnxruntime without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear).
+With ``--layers``, the operators that take most of the time, and their multiply-accumulates per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import onnxruntime
+from against_onnxruntime import ROOT, ZOO, session
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import tenon
+from tenon.engine.profile import profile
+from tenon.targets import find
+from tenon.targets.host_cpu import model
+
+NETWORKS = ("mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50")
+TYPES = {"u8": QuantType.QUInt8, "i8": QuantType.QInt8}
+
+
+class RandomImages(CalibrationDataReader):  # type: ignore[misc]
+    """A few images of random numbers."""
+
+    def __init__(self, path: Path, count: int = 3) -> None:
+        given = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).get_inputs()[0]
+        rng = np.random.default_rng(0)
+        shape = [d if isinstance(d, int) else 1 for d in given.shape]
+        self.left = iter([{given.name: rng.uniform(-2, 2, shape).astype(np.float32)} for _ in range(count)])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.left, None)
+
+
+def quantised(name: str, folder: Path, activations: str) -> tuple[Path, Path]:
+    """The network in f32 and quantised, made where they are missing."""
+    whole, narrow = folder / f"{name}.onnx", folder / f"{name}_{activations}.onnx"
+    if not whole.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, str(ZOO / "materialize.py"), str(folder), name], check=True)
+    if not narrow.exists():
+        quantize_static(
+            whole, narrow, RandomImages(whole), quant_format=QuantFormat.QDQ, per_channel=True,
+            activation_type=TYPES[activations], weight_type=QuantType.QInt8,
+        )  # fmt: skip
+    return whole, narrow
+
+
+def interleaved(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, tuple[float, float]]:
+    """Milliseconds, the minimum and the median, of each."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeat):
+        for name, call in calls.items():
+            start = perf_counter()
+            call()
+            times[name].append(1e3 * (perf_counter() - start))
+    return {name: (min(t), float(np.median(t))) for name, t in times.items()}
+
+
+def layers(path: Path, most: int = 20) -> None:
+    """The operators that take most of the time."""
+    with tenon.open(tenon.compile(path, arithmetic="onnx", profile=True)) as engine:
+        rows = sorted(profile(engine, 40, 5, path.stem).rows, key=lambda row: -row.min)
+    whole = sum(row.min for row in rows)
+    for row in rows[:most]:
+        rate = row.macs / row.min / 1e6
+        print(f"  {row.min:8.3f} ms {100 * row.min / whole:5.1f} % {rate:7.1f} GMAC/s  {', '.join(row.kernels)}")
+
+
+def measure(name: str, options: argparse.Namespace) -> list[float]:
+    whole, narrow = quantised(name, options.models, options.activations)
+    engine = tenon.open(tenon.compile(narrow, arithmetic="onnx"))
+    floats = tenon.open(tenon.compile(whole))
+    rng = np.random.default_rng(1)
+    feeds = {n: rng.uniform(-2, 2, a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
+    truth = session(narrow, optimise=False).run(None, feeds)
+    ours = engine.run(feeds)
+    floats.run(feeds)
+    peer = session(narrow, optimise=True)
+    times = interleaved(
+        {"int8": engine.run, "onnxruntime": lambda: peer.run(None, feeds), "f32": floats.run}, options.repeat
+    )
+    off = [np.asarray(np.abs(ours[n] - t)) for n, t in zip(ours, truth, strict=True)]
+    ratios = [times[peer][i] / times["int8"][i] for peer in ("onnxruntime", "f32") for i in (0, 1)]
+    print(
+        f"{name:20}" + "".join(f"{times[n][0]:8.2f}{times[n][1]:8.2f}" for n in times)
+        + "".join(f"{r:7.2f}" for r in ratios)
+        + f"  {sum(int((d > 0).sum()) for d in off)} of {sum(d.size for d in off)}, {max(d.max() for d in off):.3g}",
+        flush=True,
+    )  # fmt: skip
+    if options.layers:
+        layers(narrow)
+    return ratios
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=NETWORKS)
+    parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
+    parser.add_argument("--activations", choices=TYPES, default="u8")
+    parser.add_argument("--repeat", type=int, default=30)
+    parser.add_argument("--layers", action="store_true")
+    options = parser.parse_args()
+    print(f"{model()}, target {find('host').name}, activations {options.activations}")
+    heads = "".join(f"{head:>8}" for head in ("int8 min", "med", "ort min", "med", "f32 min", "med"))
+    print(f"{'network':20}{heads}  ort/int8      f32/int8      differ from onnxruntime")
+    rows = [measure(name, options) for name in options.names]
+    print("geometric means" + "".join(f"{m:7.2f}" for m in np.exp(np.mean(np.log(rows), axis=0))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
