@@ -47,7 +47,8 @@ def shifted(s: Conv, machine: Machine) -> int:
 
 
 def pack(weights: Array, s: IntegerConv, machine: Machine, vecs: int) -> list[Array]:
-    """``kernels.conv.pack``, four channels of i8 as a word: [trips][input blocks][kh][kw][block / 4][vecs * lanes]."""
+    """``kernels.conv.pack``, four channels of i8 as one word where they are multiplied so: [iterations][input blocks]
+    [kh][kw][block / 4][vecs * lanes]."""
     packed = dense.pack(weights, s.conv, machine, vecs)
     if not s.fours(machine):
         return packed
