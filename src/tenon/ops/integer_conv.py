@@ -167,7 +167,7 @@ class IntegerConv(IntegerProduct):
         halo = tuple((a.before, a.reach) for a in self.axes(x.dims, site.input(1).dims))
         first = x.dims[1] <= 4 and self.group == 1
         output = Layout(block, ((0, 0),) * (x.rank - 2))
-        few = 1 if site.machine.dot4 is None else 4
+        few = 4 if site.machine.dot4 and x.dims[1] > 2 else 1  # one or two channels would be mostly zeros
         weights = (None,) * (len(site.inputs) - 1)
         return Layouts((Layout(few if first else block, halo, self.x_zero), *weights), (output,))
 
