@@ -13,7 +13,7 @@ NUMBERS = (0, 1, 2, 3, 4, 7, 127, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE
 
 
 @dataclass
-class _Parts:
+class _BufferPositions:
     """Positions in a file: entries of vtables that name a field, fields, lengths of vectors, offsets, and targets."""
 
     entries: list[int] = field(default_factory=list)
@@ -36,8 +36,8 @@ def _vtable(data: bytes, table: int) -> tuple[int, range]:
 
 
 @lru_cache(maxsize=8)
-def _parts(data: bytes) -> _Parts:
-    found, todo, seen = _Parts(), [_number(data, "<I", 0)], set[int]()
+def _parts(data: bytes) -> _BufferPositions:
+    found, todo, seen = _BufferPositions(), [_number(data, "<I", 0)], set[int]()
     while todo and len(seen) < MOST:
         at = todo.pop()
         if at in seen or not 4 <= at < len(data) - 4:

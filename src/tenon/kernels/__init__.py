@@ -1,1 +1,1 @@
-"""Kernel generators: from numbers (shapes, lanes, tiles) to loop IR.  They know no operator and no target."""
+"""Kernel generators: loop IR from shapes, vector lanes and tile sizes.  They depend on no operator and no target."""

@@ -1,8 +1,8 @@
-"""Kernels on boxes: decoding, choosing by score, suppressing what overlaps.
+"""Kernels on boxes: decoding, selection by score, non-maximum suppression (NMS).
 
-All work on lists in scratch memory whose lengths come from data: a candidate is appended by writing it behind the list
-and moving the end by 0 or 1, so there is nothing to branch on.  Choosing takes the largest score again and again
-(``kernels.tournament``), as often as there is room for what is kept: that equals a stable sort.
+All work on lists in scratch memory whose lengths depend on data: a candidate is appended by writing it past the end
+and advancing the end by 0 or 1, which needs no branch.  Selection takes the largest score repeatedly
+(``kernels.tournament``), until the output is full: the order is that of a stable sort.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Fits = Callable[[Sequence[Expr], Sequence[Expr]], Expr]
 """Whether two boxes do not overlap too much, as a mask."""
 
 _GROUP = 32
-"""Boxes that are compared before it is asked whether one was met."""
+"""Boxes compared between two tests for early exit."""
 
 
 @dataclass(frozen=True)
 class Detection:
-    """Sizes and rules of SSD's output: ``items`` pictures, ``priors`` boxes of ``classes`` classes.
+    """Parameters of SSD's detection output: ``items`` images, ``priors`` boxes of ``classes`` classes.
 
     ``sets`` is 1 when the classes share their boxes, else ``classes``.  ``candidates`` is how many boxes of a class are
-    looked at, ``keep`` how many rows a picture gives, and ``cut`` whether they are the best of all classes.
+    considered, ``keep`` the number of output rows per image, and ``cut`` whether these are the best over all classes.
     """
 
     items: int
@@ -103,7 +103,7 @@ def decode(d: Detection) -> Kernel:
 
 
 def decoded(code: str, corner: Sequence[Expr], delta: Sequence[Expr]) -> list[Expr]:
-    """The corners of a prior moved by its deltas, in one of SSD's codes."""
+    """The corners of a box decoded from a prior and its deltas, by one of SSD's code types."""
     if code == "corner":
         return [c + d for c, d in zip(corner, delta, strict=True)]
     width, height = corner[2] - corner[0], corner[3] - corner[1]
@@ -128,7 +128,7 @@ def area(box: Sequence[Expr], extra: float) -> Expr:
 
 
 class Choice:
-    """A list of scored candidates in scratch memory, from which the best are taken."""
+    """A list of scored candidates in scratch memory, from which the best are taken in order."""
 
     def __init__(self, k: Builder, most: int) -> None:
         self.k, self.most = k, most
@@ -149,8 +149,8 @@ class Choice:
     def in_order(
         self, most: int, room: Callable[[], Expr] | None = None, *, among: int | None = None
     ) -> AbstractContextManager[Index]:
-        """A loop over at most ``most`` candidates while ``room()`` is 1: where each stands in the list, which is known
-        to be no longer than ``among``; its score is ``best[0]``."""
+        """A loop over at most ``most`` candidates, best first, while ``room()`` is 1.  It yields each one's index in
+        the list, which is known to be no longer than ``among``; its score is ``best[0]``."""
         self.list.play()
         return self._taken(most, room, self.most if among is None else among)
 
@@ -185,9 +185,9 @@ class Kept:
     first: Expr | None = None
 
     def free(self, box: Sequence[Expr], fits: Fits) -> Tensor:
-        """1 where ``box`` fits beside all of them, else 0.
+        """1 where ``fits`` holds for ``box`` and each box kept, else 0.
 
-        They are looked at in groups, and none behind the first group in which one does not fit.
+        They are compared in groups; the loop ends after the first group with a box that overlaps too much.
         """
         k = self.choice.k
         free = k.local("free", 1, dtype=I32, space="stack")
@@ -208,7 +208,7 @@ class Kept:
 
 
 def suppress(d: Detection) -> Kernel:
-    """(confidence [N, P, classes], boxes) -> rows [N, keep, 7]: picture, class, score and corners; -1 marks no row."""
+    """(confidence [N, P, classes], boxes) -> rows [N, keep, 7]: image, class, score and corners; unused rows are -1."""
     k = Builder(
         f"detections_{d.items}_{d.priors}x{d.classes}_{d.keep}",
         "Detections: non-maximum suppression per class, the best rows of all",
@@ -269,7 +269,7 @@ def _keep_if_free(
 
 
 def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index) -> None:
-    """The best of all classes, class by class."""
+    """Write the best detections over all classes, ordered by class."""
     detections, chosen, rows, count = memory
     with k.loop("r", d.keep) as r, k.loop("e", 7) as e:
         rows[n, r, e] = number(-1.0)

@@ -1,7 +1,7 @@
-"""Sums of products over any loop nest: the plain form of every product, convolution and pooling.
+"""Sums of products over any loop nest: the generic form of matrix products, convolutions and pooling.
 
-No blocking and no packing: this computes what the fast generators do not take on (element types other than f32, three
-spatial axes, weights that are computed at run time), in vectors along the last axis where everything lies that way.
+No blocking and no packing: this computes what the fast generators do not support (element types other than f32, three
+spatial axes, weights computed at run time), vectorised along the last axis where all operands are contiguous in it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks, initial
 
 @dataclass(frozen=True)
 class Factor:
-    """A buffer, and where it is read: each index is an affine function of the loops.
+    """A buffer and how it is read: each index is an affine function of the loops.
 
-    Outside of the buffer it counts as what changes nothing: a factor of a sum as 0, the operand of a maximum as the
-    least number.
+    Reads outside of the buffer give the identity of the reduction: 0 in a sum, the lowest number in a maximum.
     """
 
     shape: tuple[int, ...]
@@ -102,7 +101,7 @@ def _read(f: Factor, t: Tensor, loops: list[IndexLike], s: Contraction, lanes: i
 
 
 def _facts(f: Factor, loops: list[IndexLike], s: Contraction) -> list[Index]:
-    """What must hold for a factor to be inside of its buffer."""
+    """The conditions under which a factor's indices are inside of its buffer."""
     facts = []
     extents = (*s.outer, *s.inner)
     for axis, n in zip(f.index, f.shape, strict=True):
@@ -117,7 +116,7 @@ def _facts(f: Factor, loops: list[IndexLike], s: Contraction) -> list[Index]:
 
 
 def _lanes(s: Contraction, machine: Machine) -> int:
-    """Vectors along the last outer loop, if every factor lies along it or stands still, and none is guarded by it."""
+    """Vector lanes along the last outer loop, if each factor is contiguous in it or invariant, and no guard uses it."""
     last, extents = len(s.outer) - 1, (*s.outer, *s.inner)
     for f in (*s.factors, *s.scales):
         for d, axis in enumerate(f.index):

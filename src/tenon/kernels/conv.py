@@ -59,7 +59,7 @@ class Conv:
     bias: bool = True
     operands: tuple[Image, ...] = ()
     epilogue: Epilogue = identity
-    clear: bool = False  # the epilogue makes something of nothing: channels past the last must be zeroed
+    clear: bool = False  # the epilogue maps 0 to nonzero: padding lanes past the last channel must be masked
     y_start: tuple[int, int] = (0, 0)
     y_step: tuple[int, int] = (1, 1)
     positions: tuple[int, int] | None = None
@@ -86,11 +86,11 @@ class Conv:
 
     @property
     def depthwise(self) -> bool:
-        """Every output channel sees the input channel beside it and no other."""
+        """Every output channel depends on the input channel of the same index only."""
         return self.groups == self.x.channels == self.y.channels and self.x.block == self.y.block
 
     def pairs(self, machine: Machine) -> str:
-        """What is multiplied two by two: neighbouring "channels", in blocks of one the "taps" of a row, or ""."""
+        """What bf16 pairs are formed of: neighbouring "channels", for blocks of one the "taps" of a row; "" if none."""
         bf16 = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
         if not (machine.dot2 and bf16 and self.packed):
             return ""
@@ -104,11 +104,11 @@ class Conv:
 
     @property
     def padded(self) -> int:
-        """Output channels, those that fill the last block included."""
+        """Output channels, including the padding of the last block."""
         return self.y.blocks * self.y.block
 
     def flattened(self) -> Conv:
-        """The same convolution over one long row, where nothing depends on rows."""
+        """The same convolution with height and width flattened into one row, where it is pointwise in both."""
         simple = self.kernel == self.stride == self.y_step == (1, 1) and self.positions is None
         same = (self.x.h, self.x.w) == (self.y.h, self.y.w) and not (self.top or self.left)
         flat = all((i.h, i.w) in ((self.y.h, self.y.w), (1, 1)) for i in self.operands)
@@ -141,9 +141,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive groups of output channels computed alike.
+    """Consecutive groups of output channels computed by the same loop.
 
-    Trip ``o`` makes ``vecs * lanes`` channels from ``start + o * vecs * lanes`` and reads input blocks
+    Iteration ``o`` computes ``vecs * lanes`` channels from ``start + o * vecs * lanes`` and reads input blocks
     ``first + o * step .. + blocks``.
     """
 
@@ -193,10 +193,10 @@ def _merged(listed: list[Run]) -> list[Run]:
 
 
 def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
-    """One array per run, [iterations][input blocks][kh][kw][block][vecs * lanes], zeros where a group does not reach.
+    """One array per run, [iterations][input blocks][kh][kw][block][vecs * lanes], zeros outside of a channel's group.
 
-    ``weights`` is [channels out, channels in / groups, kh, kw].  Where two are multiplied together, they are one
-    32-bit word: [...][block / 2][vecs * lanes], or [kh][kw / 2, rounded up][1][vecs * lanes].
+    ``weights`` is [channels out, channels in / groups, kh, kw].  Pairs of bf16 are packed into 32-bit words:
+    [...][block / 2][vecs * lanes], or [kh][kw / 2, rounded up][1][vecs * lanes].
     """
     per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
     kh, kw = s.kernel
@@ -220,7 +220,7 @@ def pack(weights: Array, s: Conv, machine: Machine, vecs: int) -> list[Array]:
 
 
 def _words(weights: Array) -> Array:
-    """[..., count, n] of bf16 as [..., count / 2, n] words of two neighbours; zeros make an odd count even."""
+    """[..., count, n] of bf16 as [..., count / 2, n] words of two neighbours; an odd count is padded with zeros."""
     *outer, count, n = weights.shape
     even = np.zeros((*outer, count + count % 2, n), weights.dtype)
     even[..., :count, :] = weights
@@ -233,8 +233,8 @@ def tiles(
 ) -> Iterator[tuple[Index, Index, Index, int, int]]:
     """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
 
-    Threads share out groups, and rows and columns of tiles where there are few.  Groups are outermost, so that a
-    thread streams its weights once.
+    Groups are distributed over threads; where there are few, rows and columns of tiles are too.  Groups are outermost,
+    so that a thread streams its weights once.
     """
     rows = segments(extent[0], tile.rows)
     (outer, middle), inside = deal(iterations, sum(count for _, count, _ in rows), threads=threads)
@@ -247,8 +247,8 @@ def tiles(
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
-    """What every tile of a kernel shares."""
+class _ConvContext:
+    """What all tiles of a kernel share: shapes, machine and buffers."""
 
     k: Builder
     s: Conv
@@ -266,8 +266,8 @@ class _Parts:
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
-    """One tile: its run, weights and size, and where it is; ``n``, ``xn`` and ``wn`` count batches.  It is the
-    ``turn``-th ``of`` so many that share a group of output channels."""
+    """One tile: its run, weights, size and position; ``n``, ``xn`` and ``wn`` are batch indices of y, x and weights.
+    It is number ``turn`` of the ``of`` tiles that share a group of output channels."""
 
     run: Run
     w: Tensor | None
@@ -300,7 +300,7 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    parts = _Parts(k, s, machine, x, b, m, operands, y)
+    parts = _ConvContext(k, s, machine, x, b, m, operands, y)
     across = -(-s.extent[1] // tile.cols)
     of = across * -(-s.extent[0] // tile.rows)
 
@@ -318,7 +318,7 @@ def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
 
 
 def _input(k: Builder, s: Conv, pairs: str) -> Tensor:
-    """The parameter x: words of two channels, rows of which any two neighbours can be read, or as it is."""
+    """The parameter x: as words of two channels, as rows read at any pair of neighbours, or unchanged."""
     if pairs == "channels":
         return k.param("x", *s.x.shape[:-1], s.x.block // 2, dtype=DType.B2)
     return k.param("x", *(s.x.shape[:-1] if pairs else s.x.shape), dtype=s.x.dtype)
@@ -334,7 +334,7 @@ def _weights(k: Builder, s: Conv, cut: list[Run], pairs: str) -> list[Tensor | N
     return [k.param("w", r.iterations, r.blocks, s.kernel[0], row, block, r.width, dtype=dtype) for r in cut]
 
 
-def _micro(p: _Parts, t: _Tile) -> None:
+def _micro(p: _ConvContext, t: _Tile) -> None:
     """One tile: bias into the accumulators, multiply-add over channels and taps, epilogue, store."""
     k, s, r = p.k, p.s, t.run
     acc = k.local("a", t.height, t.width, r.vecs, lanes=r.lanes)
@@ -357,14 +357,14 @@ def _micro(p: _Parts, t: _Tile) -> None:
         _finish(p, t, v, row, col, acc[row, col, v])
 
 
-def _ahead(p: _Parts, t: _Tile, rounds: int) -> Ahead | None:
-    """The next group's weights, where they are used often enough."""
+def _ahead(p: _ConvContext, t: _Tile, rounds: int) -> Ahead | None:
+    """Prefetch the next group's weights, where enough tiles reuse them."""
     if t.w is None or not p.machine.prefetch or not p.s.packed or t.height * t.width < 6:
         return None
     return Ahead(t.w, (t.o + 1, 0, 0, 0, 0), t.turn, t.of, rounds)
 
 
-def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
+def _step(p: _ConvContext, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
     """Multiply-add one input channel through one tap into the whole tile."""
     k, s, r = p.k, p.s, t.run
     c, ky, kx, ch = at
@@ -380,7 +380,7 @@ def _step(p: _Parts, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index
         row = (t.top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
         col = (t.left + j) * s.stride[1] + kx * (2 if p.pairs == "taps" else s.dilation[1]) + (s.x.left - s.left)
         block = c + t.o * r.step + r.first
-        if p.pairs == "taps":  # past an odd number of taps lies one more column, met by a weight of zero
+        if p.pairs == "taps":  # an odd number of taps reads one column more, whose weight is zero
             return bitcast(Load(p.x.buffer, tuple(map(index, (t.xn, block, row, col))), Type(DType.BF16, 2)), DType.B2)
         return loaded(p.x[t.xn, block, row, col, ch])
 
@@ -394,8 +394,8 @@ _LINE = 64
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """Weights to prefetch, those from ``start`` on: each of ``turns`` tiles, of which this is the ``turn``-th, goes
-    over as many weights in ``rounds`` rounds and asks for its share, so that together they ask for all once."""
+    """Weights to prefetch, from ``start`` on.  Each of ``turns`` tiles, of which this is number ``turn``, prefetches
+    its part of them in ``rounds`` rounds, so that all tiles together prefetch every weight once."""
 
     w: Tensor
     start: tuple[IndexLike, ...]
@@ -404,7 +404,7 @@ class Ahead:
     rounds: int
 
     def ask(self, number: Index, elements: int) -> None:
-        """Share ``number``, in the place of a tile that uses ``elements`` weights from one share to the next."""
+        """Part ``number``, issued by a tile that uses ``elements`` weights between one part and the next."""
         line = max(1, _LINE // self.w.buffer.type.bytes)
         each = max(1, -(-elements // (line * self.turns)))
         for i in range(each):
@@ -413,9 +413,9 @@ class Ahead:
 
 @contextmanager
 def unrolled(k: Builder, unroll: int, round: Index, width: int, ahead: Ahead | None) -> Iterator[Index]:
-    """The ``unroll`` steps of a round, each of which uses ``width`` weights; what is ``ahead`` is asked for meanwhile.
+    """The ``unroll`` steps of a round, each of which uses ``width`` weights, with the prefetches of ``ahead``.
 
-    Requests are spread over the steps where there is one for each, because the memory takes few at a time.
+    Prefetches are spread over the steps where each has one, because few cache misses can be outstanding at a time.
     """
     often = ahead is not None and width * ahead.w.buffer.type.bytes >= _LINE * ahead.turns
     number = round if ahead is None else ahead.turn * ahead.rounds + round
@@ -446,7 +446,7 @@ def multiply_add(
             acc[i, j, t] = dot2(acc[i, j, t], w, v) if pairs else acc[i, j, t] + v * w
 
 
-def _finish(p: _Parts, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:
+def _finish(p: _ConvContext, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     s, lanes = p.s, t.run.lanes
     channel = t.channel + v * lanes
@@ -474,7 +474,7 @@ def _name(s: Conv) -> str:
 
 
 def _about(s: Conv, tile: Tile) -> str:
-    """What the kernel computes, for readers of generated code."""
+    """The kernel's comment in generated code."""
     held = f"register tile {tile.rows} x {tile.cols} positions x {tile.vecs} vector{'s' * (tile.vecs > 1)} of channels"
     if s.x.h == s.y.h == 1 and s.x.block == s.x.channels:
         return f"Matrix product [{s.y.w} x {s.x.channels}] * [{s.x.channels} x {s.y.channels}] plus bias; {held}"
@@ -482,7 +482,7 @@ def _about(s: Conv, tile: Tile) -> str:
 
 
 def described(s: Conv) -> str:
-    """A convolution's attributes, for readers of generated code."""
+    """A convolution's attributes, for comments in generated code."""
     step = "" if max(s.stride) == 1 else f", stride {'x'.join(map(str, s.stride))}"
     spread = "" if max(s.dilation) == 1 else f", dilation {'x'.join(map(str, s.dilation))}"
     parts = "" if s.groups == 1 else f", {s.groups} groups"

@@ -21,22 +21,22 @@ from tenon.ir.graph import Array
 from tenon.ir.loops import Expr
 
 _MAGNITUDES = (Fraction(1), Fraction(2), Fraction(1, 2), Fraction(4, 3))
-"""Points besides zero and infinity, each with both signs, in the order in which longer transforms take them up.  Of 4,
-3, 3/2, 4/3 and their inverses beside 2 and 1/2, 4/3 has the least error at 10 points."""
+"""Points besides zero and infinity, each with both signs, in the order in which longer transforms add them.  Of 4, 3,
+3/2, 4/3 and their inverses, as additions to 2 and 1/2, 4/3 has the least error at 10 points."""
 
 MOST_POINTS = 2 + 2 * len(_MAGNITUDES)
 
 
 @dataclass(frozen=True)
 class Short:
-    """F(m, r), for r of at least 2; F(1, 1) changes nothing.  The points are 0, pairs of both signs, and infinity."""
+    """F(m, r), for r of at least 2; F(1, 1) is the identity.  The points are 0, pairs of both signs, and infinity."""
 
     m: int
     r: int
 
     @property
     def side(self) -> int:
-        """How many inputs, and multiplications."""
+        """The number of inputs, which is that of multiplications."""
         return self.m + self.r - 1
 
     @property
@@ -93,7 +93,7 @@ class Short:
         return np.array([sum(float(c) ** 2 for c in row) for row in rows])
 
     def output_power(self) -> Array:
-        """The squares of A^T, f64 [m, side]: what the mean square of a product adds to that of an output."""
+        """The squares of A^T, f64 [m, side]: the factors from the products' mean squares to the outputs'."""
         if self.trivial:
             return np.ones((1, 1))
         points = [float(p) for p in self._points()]
@@ -128,7 +128,7 @@ def _every_other(row: Sequence[Fraction], first: int) -> list[Fraction]:
 
 
 def _dot(coefficients: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
-    """The sum of coefficient * value, those of 1 first, which take no multiplication."""
+    """The sum of coefficient * value; terms with coefficient 1 come first, which need no multiplication."""
     terms = [(c, v) for c, v in zip(coefficients, values, strict=False) if c]
     total: Expr | None = None
     for c, v in sorted(terms, key=lambda term: term[0] != 1):

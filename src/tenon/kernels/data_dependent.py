@@ -1,4 +1,4 @@
-"""Results whose extent depends on data: as large as possible, with zeros past what was found, and a count."""
+"""Results whose extent depends on data: buffers of the largest possible extent, zero past the count, and the count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def when(k: Builder, condition: Expr) -> Iterator[None]:
 
 @contextmanager
 def counted(k: Builder, name: str, extent: IndexLike) -> Iterator[tuple[Index, Expr]]:
-    """A loop, and its number as a value."""
+    """A loop, and its index as a value."""
     counter = k.local(name, 1, dtype=I64)
     counter[0] = number(0)
     with k.loop(name, extent) as i:
@@ -102,11 +102,11 @@ def compress(outer: int, n: int, inner: int, length: int, dtype: DType) -> Kerne
 
 @lru_cache(maxsize=64)
 def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kernel:
-    """The different slices of the middle axis, ascending or (not ``in_order``) as they come; NaN comes last and equals
-    itself.
+    """The unique slices of the middle axis, ascending or (not ``in_order``) by first occurrence; NaN sorts last and
+    equals itself.
 
-    Parameters: x, y, the first place of each, the number of each place's slice, how often each comes, the count, and
-    2 n i32 of scratch.
+    Parameters: x, y, the index of each one's first occurrence, the inverse indices, the number of occurrences, the
+    count, and 2 n i32 of scratch.
     """
     k = Builder("unique", "Different slices of the middle axis, their positions and how often each is there")
     x, y = k.param("x", outer, n, inner, dtype=dtype), k.param("y", outer, n, inner, dtype=dtype, out=True)
@@ -120,7 +120,7 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
     clear(k, counts, (n,))
 
     def order(i: Index, j: Index) -> Expr:
-        """-1, 0 or 1: how slice i stands to slice j."""
+        """-1, 0 or 1: the lexicographic comparison of slices i and j."""
         sign = k.local("sign", 1, dtype=I64)
         sign[0] = number(0)
         with k.loop("o", outer) as o, k.loop("v", inner) as v:
@@ -132,7 +132,7 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
     total, leader = k.local("found", 1, dtype=I64), k.local("leader", 1, dtype=I64)
 
     def note(place: Index, at: Expr) -> None:
-        """A slice that is new, as number ``found``."""
+        """Append a slice that did not occur before, at index ``found``."""
         with k.bind("f", total[0], n) as f:
             first[f] = at
             with k.loop("o", outer) as o, k.loop("v", inner) as v:
@@ -150,7 +150,7 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
             inverse[p] = total[0] - 1
         else:
             inverse[p] = leader[0]
-    if not in_order:  # the first of equals comes before them, so that its number is known
+    if not in_order:  # the sort is stable: the first occurrence comes first, so that its index is known
         with counted(k, "i", n) as (i, place), k.bind("h", inverse[i], n) as head:
             new = k.let("new", flag(op("equal", inverse[i], place)))
             inverse[i] = either(new, total[0], inverse[head])
@@ -164,11 +164,11 @@ def unique(outer: int, n: int, inner: int, in_order: bool, dtype: DType) -> Kern
 
 @lru_cache(maxsize=64)
 def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool, scored: bool, overlap: bool) -> Kernel:
-    """Greedy suppression: from the best box down, each that overlaps no better one that was kept too much.
+    """Greedy NMS: from the best score down, keeps each box that overlaps none kept before it by too much.
 
     Parameters: boxes [batch, boxes, 4], scores [batch, class, boxes], the largest overlap (when ``overlap``, else 0),
-    the least score (when ``scored``), a ``Choice`` of boxes, corners of those kept [most, 4], how many are in all and
-    in earlier classes, rows of (batch, class, box), count.
+    the least score (when ``scored``), a ``Choice`` of boxes, corners of those kept [most, 4], the number kept in total
+    and in earlier classes, rows of (batch, class, box), count.
     """
     k = Builder("suppress", "Greedy non-maximum suppression of boxes")
     rows = batches * classes * most
@@ -215,7 +215,7 @@ def suppress(batches: int, classes: int, boxes: int, most: int, by_centre: bool,
 
 
 def _corners(boxes: Tensor, b: IndexLike, i: IndexLike, by_centre: bool) -> list[Expr]:
-    """Least and greatest coordinate along both axes."""
+    """The least and greatest coordinates along both axes."""
     p = [boxes[b, i, d] for d in range(4)]
     if by_centre:
         x, y, w, h = p

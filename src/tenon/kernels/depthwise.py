@@ -43,9 +43,9 @@ def pack(weights: Array, s: Conv, machine: Machine) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
-    """What every tile of a kernel shares: vector ``c`` of the channels of image ``n``, whose rows from ``first`` on
-    become image ``into`` of ``y``."""
+class _DepthwiseContext:
+    """What all tiles of a kernel share: vector ``c`` of the channels of image ``n``, whose rows from ``first`` on are
+    stored as image ``into`` of ``y``."""
 
     k: Builder
     s: Conv
@@ -63,7 +63,7 @@ class _Parts:
     weights: dict[tuple[int, int], Expr]  # those that stay in registers
 
     def input(self, row: Index, col: Index) -> Expr:
-        """The input vector at a row and column counted from the first that the padding reaches."""
+        """The input vector at a row and column counted from the start of the padding."""
         s, channel = self.s, self.c * self.lanes
         at = row + self.first * s.stride[0] + (s.x.top - s.top), col + (s.x.left - s.left)
         return loaded(self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes])
@@ -75,7 +75,7 @@ class _Parts:
 
 @lru_cache(maxsize=512)
 def depthwise(s: Conv, machine: Machine, tile: DepthwiseTile) -> Kernel:
-    """Parameters: x, weights as ``pack`` makes them, bias (padded), mask when ``clear``, operands, y.
+    """Parameters: x, weights as ``pack`` returns them, bias (padded), mask when ``clear``, operands, y.
 
     ``s.depthwise`` must hold, and blocks be whole vectors.
     """
@@ -94,11 +94,11 @@ def depthwise(s: Conv, machine: Machine, tile: DepthwiseTile) -> Kernel:
 
 
 MANY = 8
-"""Groups of channels that are enough to share out among a few threads."""
+"""Groups of channels that suffice to occupy a few threads."""
 
 
 def _kinds(groups: int, threads: int) -> tuple[str, str]:
-    """How the loops over groups of channels and over rows are shared out."""
+    """The kinds of the loops over groups of channels and over rows: which are distributed over threads."""
     if threads <= 2:
         return ("parallel", "serial") if groups >= MANY else ("serial", "parallel")
     return ("parallel", "serial" if groups >= enough(threads) else "parallel")
@@ -127,7 +127,7 @@ def walk(
     first: IndexLike = 0,
     kinds: tuple[str, str] = ("serial", "serial"),
 ) -> None:
-    """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, to image ``into`` of y.
+    """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, stored as image ``into``.
 
     ``kinds`` are those of the loops over channels and over rows.
     """
@@ -138,7 +138,7 @@ def walk(
         mask = None if t.mask is None else k.let("mask", t.mask.vec(lanes)[c])
         kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
         weights = {(ky, kx): k.let(f"w{ky}{kx}", t.w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
-        parts = _Parts(k, s, lanes, t.x, t.w, t.operands, t.y, n, into, index(first), c, bias, mask, weights)
+        parts = _DepthwiseContext(k, s, lanes, t.x, t.w, t.operands, t.y, n, into, index(first), c, bias, mask, weights)
         body = _looped if tile.looped else _unrolled
         for r0, rn, height in segments(s.extent[0], tile.rows):
             with k.loop("i", rn, kind=kinds[1]) as i:
@@ -147,8 +147,8 @@ def walk(
                         body(parts, i * height + r0, j * width + c0, height, width)
 
 
-def _unrolled(p: _Parts, top: Index, left: Index, height: int, width: int) -> None:
-    """Walk the inputs of a tile, each loaded once, and add it to the outputs that it touches."""
+def _unrolled(p: _DepthwiseContext, top: Index, left: Index, height: int, width: int) -> None:
+    """Load each input of a tile once, and multiply-add it to the outputs that depend on it."""
     k, s = p.k, p.s
     acc = k.local("a", height, width, lanes=p.lanes)
     started: set[tuple[int, int]] = set()
@@ -166,14 +166,14 @@ def _unrolled(p: _Parts, top: Index, left: Index, height: int, width: int) -> No
 
 
 def _reach(s: Conv, axis: int, n: int) -> list[tuple[int, list[tuple[int, int]]]]:
-    """For ``n`` neighbouring outputs: each input row (column) they read, and by which (output, tap)."""
+    """For ``n`` neighbouring outputs: each input row (column) they read, with the (output, tap) pairs that read it."""
     readers: dict[int, list[tuple[int, int]]] = {}
     for i, tap in product(range(n), range(s.kernel[axis])):
         readers.setdefault(i * s.stride[axis] + tap * s.dilation[axis], []).append((i, tap))
     return sorted(readers.items())
 
 
-def _looped(p: _Parts, top: Index, left: Index, height: int, width: int) -> None:
+def _looped(p: _DepthwiseContext, top: Index, left: Index, height: int, width: int) -> None:
     """Loop over taps; each multiplies one vector of weights into the whole tile."""
     k, s = p.k, p.s
     acc = k.local("a", height, width, lanes=p.lanes)
@@ -190,7 +190,7 @@ def _looped(p: _Parts, top: Index, left: Index, height: int, width: int) -> None
         _finish(p, top + i, left + j, acc[i, j])
 
 
-def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
+def _finish(p: _DepthwiseContext, row: Index, col: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     s, channel = p.s, p.c * p.lanes
     row, col = row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]

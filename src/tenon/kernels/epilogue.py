@@ -1,4 +1,4 @@
-"""How every kernel of images ends: the epilogue is applied to a vector of the result, and that is stored."""
+"""The end of every kernel on images: applies the epilogue to a vector of the result and stores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenon.kernels.storage_types import loaded, stored
 
 
 class Finish(Protocol):
-    """What a kernel computes, as far as its end is concerned: the output, and the epilogue with its operands."""
+    """The part of a kernel's parameters that its epilogue needs: the output, the epilogue and its operands."""
 
     @property
     def y(self) -> Image: ...
@@ -33,8 +33,8 @@ def finish(
     mask: Expr | None = None,
     into: Index | None = None,
 ) -> None:
-    """Store ``lanes`` channels at (image, channel, row, column), which become image ``into`` of ``y`` if that is
-    another one.  Where ``mask`` is false, zero is stored."""
+    """Store ``lanes`` channels at (image, channel, row, column); ``into`` is the image of ``y`` where it differs.
+    Where ``mask`` is false, zero is stored."""
     image, channel, row, col = at
     extra = [
         broadcast(loaded(tensor.vec(operand.lanes(lanes))[operand.at(image, channel, row, col, lanes)]), lanes)

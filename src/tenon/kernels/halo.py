@@ -1,4 +1,4 @@
-"""The halo around an image, zeros or a zero point: what makes padding free for its readers."""
+"""Filling the halo around an image with zeros or a zero point, so that its readers need no padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenon.kernels.parallel import deal
 
 @lru_cache(maxsize=256)
 def halo(image: Image, machine: Machine, fill: int = 0) -> Kernel:
-    """Parameter: the whole buffer of ``image``, whose halo is set to ``fill`` and whose inside is left alone."""
+    """Parameter: the whole buffer of ``image``.  Its halo is set to ``fill``; its interior is left unchanged."""
     what = f"The zero point {fill}" if fill else "Zeros"
     k = Builder(f"halo_{image.blocks}x{image.h}x{image.w}", f"{what} in the halo around {image.shown}")
     y = k.param("y", *image.shape, dtype=image.dtype, out=True)

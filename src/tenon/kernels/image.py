@@ -1,6 +1,6 @@
-"""Operands as the generators see them: a box of elements inside a buffer.
+"""Operands of the generators: a box of elements inside a buffer.
 
-``Box`` is the general one; ``Image`` is the five-dimensional blocked activation of convolution and pooling.
+``Box`` is generic; ``Image`` is the five-dimensional blocked activation of convolution and pooling.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Image:
 
     @classmethod
     def of(cls, type: TensorType) -> Image:
-        """The image that a tensor [N, C], [N, C, W] or [N, C, H, W] is in its layout."""
+        """A tensor [N, C], [N, C, W] or [N, C, H, W] in its layout, as an image."""
         dims = type.dims
         if not 2 <= len(dims) <= 4:
             raise ValueError(f"{type} is not an image of at most two spatial axes")
@@ -49,7 +49,7 @@ class Image:
 
     @property
     def shown(self) -> str:
-        """Its channels, rows and columns, for readers of generated code."""
+        """Its channels, rows and columns, for comments in generated code."""
         return f"{self.channels}x{self.h}x{self.w}"
 
     @property
@@ -62,7 +62,7 @@ class Image:
 
     @property
     def dense(self) -> bool:
-        """Rows follow each other without a gap, so the plane can be seen as one long row."""
+        """Whether rows are contiguous, so that the plane can be treated as one row."""
         return not (self.left or self.right or self.top or self.bottom)
 
     def flat(self) -> Image:
@@ -71,7 +71,7 @@ class Image:
         return Image(self.n, self.channels, 1, self.h * self.w, self.block, dtype=self.dtype)
 
     def at(self, n: IndexLike, channel: IndexLike, row: IndexLike, col: IndexLike, lanes: int) -> tuple[IndexLike, ...]:
-        """Where ``lanes`` channels from ``channel`` lie; an axis of one element is broadcast.
+        """The indices of ``lanes`` channels from ``channel`` on; an axis of one element is broadcast.
 
         ``channel`` counts elements and is a multiple of ``lanes``; the last index counts vectors of them.
         """
@@ -92,7 +92,7 @@ class Image:
     def place(
         self, n: IndexLike, channel: IndexLike, row: IndexLike, col: IndexLike, lanes: int
     ) -> tuple[IndexLike, ...]:
-        """As ``at``, for storing: nothing is broadcast, and the lanes past the last channel have a place too."""
+        """As ``at``, for storing: nothing is broadcast, and padding lanes past the last channel are included."""
         channel = index(channel)
         return (
             n,
@@ -114,7 +114,7 @@ class Box:
 
     @classmethod
     def of(cls, type: TensorType, rank: int = 0) -> Box:
-        """The box that a tensor is in its layout; a row-major one is extended to ``rank`` with leading ones."""
+        """A tensor in its layout, as a box; a row-major one is extended to ``rank`` with leading ones."""
         shape = type.physical
         if type.layout.in_order:
             shape = (1,) * (rank - len(shape)) + shape
@@ -128,15 +128,15 @@ class Box:
         return math.prod(self.size)
 
     def spread(self, at: tuple[IndexLike, ...]) -> tuple[IndexLike, ...]:
-        """The position in the buffer for a position in the box; an axis of one element is broadcast."""
+        """The index into the buffer for an index into the box; an axis of one element is broadcast."""
         return tuple((i if n > 1 else 0) + index(s) for i, n, s in zip(at, self.size, self.start, strict=True))
 
 
 def collapse(boxes: list[Box]) -> list[Box]:
     """The same boxes with as few dimensions as possible.
 
-    Two neighbouring dimensions become one where every box either covers the inner one whole (so that stepping
-    over it is stepping along the outer) or is broadcast along both.
+    Two neighbouring dimensions are merged where every box either covers the inner one entirely (so that the two are
+    contiguous) or is broadcast along both.
     """
     rank = len(boxes[0].shape)
     full = tuple(max(b.size[d] for b in boxes) for d in range(rank))

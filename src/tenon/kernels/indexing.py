@@ -1,4 +1,4 @@
-"""Reading and writing at positions that data gives: gathers, scatters, and everything that counts along an axis."""
+"""Data-dependent indexing (gathers, scatters, one-hot) and scans along an axis (cumulative sums, top-k)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Ints = tuple[int, ...]
 
 
 def position(value: Expr, extent: int) -> Expr:
-    """An index from data, counted from the end where it is negative."""
+    """An index read from data; a negative one counts from the end."""
     value = cast(value, I64)
     return value + select(less(value, 0), Const(extent, Type(I64)), Const(0, Type(I64)))
 
 
 def bind_position(k: Builder, value: Expr, extent: int) -> AbstractContextManager[Index]:
-    """The index that ``position`` says, for indices of tensors."""
+    """The index for ``position``, for indices into tensors."""
     return k.bind("at", position(value, extent), extent)
 
 
@@ -84,7 +84,7 @@ def gather_nd(
 
 
 def combine(reduction: str, old: Expr, new: Expr) -> Expr:
-    """How a scatter joins what is there with what it writes."""
+    """How a scatter combines an element with its update."""
     if reduction == "none":
         return new
     a, b, dtype = storage_types.loaded(old), storage_types.loaded(new), old.type.dtype
@@ -95,7 +95,7 @@ def combine(reduction: str, old: Expr, new: Expr) -> Expr:
 
 @lru_cache(maxsize=256)
 def scatter_elements(dims: Ints, shape: Ints, axis: int, reduction: str, dtype: DType, index_dtype: DType) -> Kernel:
-    """y[.., indices[.., i, ..], ..] joined with updates[.., i, ..].  Parameters: indices, updates, y."""
+    """y[.., indices[.., i, ..], ..] combined with updates[.., i, ..].  Parameters: indices, updates, y."""
     k = Builder("scatter_elements", "Updates scattered by an index each, along one axis")
     indices = k.param("indices", *shape, dtype=index_dtype)
     updates = k.param("updates", *shape, dtype=dtype)
@@ -110,7 +110,7 @@ def scatter_elements(dims: Ints, shape: Ints, axis: int, reduction: str, dtype: 
 
 @lru_cache(maxsize=256)
 def scatter_nd(rows: int, dims: Ints, inner: int, reduction: str, dtype: DType, index_dtype: DType) -> Kernel:
-    """y[indices[r]] joined with updates[r], rows of ``inner`` elements.  Parameters: indices, updates, y."""
+    """y[indices[r]] combined with updates[r], rows of ``inner`` elements.  Parameters: indices, updates, y."""
     k = Builder("scatter_nd", "Updates scattered by positions")
     indices = k.param("indices", rows, len(dims), dtype=index_dtype)
     updates = k.param("updates", rows, inner, dtype=dtype)
@@ -194,7 +194,7 @@ def reverse_sequence(
 
 
 FEW = 64
-"""Elements that are ranked sooner than sorted."""
+"""Elements up to which counting ranks is faster than sorting."""
 
 
 @lru_cache(maxsize=256)
@@ -222,9 +222,9 @@ def top_k_of_many(outer: int, n: int, inner: int, count: int, largest: bool, dty
 
 @lru_cache(maxsize=256)
 def top_k(outer: int, n: int, inner: int, count: int, largest: bool, dtype: DType) -> Kernel:
-    """The ``count`` greatest (or least) along the middle axis, in order, the first of equals first.
+    """The ``count`` greatest (or least) along the middle axis, in order; ties keep their order.
 
-    Every element is ranked by how many come before it.  Parameters: x, values, positions (i64).
+    An element's rank is the number of elements that precede it.  Parameters: x, values, positions (i64).
     """
     k = Builder(
         f"top{count}_of_{n}",

@@ -1,4 +1,4 @@
-"""What a kernel generator may know of the machine: widths and counts, never a name."""
+"""The machine parameters that kernel generators depend on: widths and counts, never a name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Elementary functions, for any number of lanes: expressions in, expressions out.  Of f32 here, of f64 in ``math_f64``.
+"""Elementary functions on vectors of any number of lanes, as expressions: f32 here, f64 in ``math_f64``.
 
-Built from additions, multiplications, selects and bit patterns alone, so every target computes them without a
-mathematical library.  They stay right when the compiler contracts a product and a sum into one rounding: products
-that must be exact are, because their factors are cut to few bits.  The errors stated are the largest measured
-over dense sweeps (``tests/unit/test_math.py``), in units in the last place of the true result.
+Built from additions, multiplications, selects and bit patterns alone, so no target needs a mathematical library.  They
+tolerate contraction of a product and a sum to a fused multiply-add: products that must be exact are, because their
+factors are truncated to few bits.  The errors stated are the largest measured over dense sweeps
+(``tests/unit/test_math.py``), in units in the last place of the true result.
 
 Sources: range reduction and polynomials of exp and log after Moshier, Cephes (expf, logf); the quotients of
 polynomials for tanh and erf after Eigen; the split logarithm of pow after Sun's fdlibm (e_powf), with one interval

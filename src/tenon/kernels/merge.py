@@ -1,6 +1,6 @@
-"""The places of a list in ascending order, by merging from below (Knuth, The Art of Computer Programming 3, 5.2.4).
+"""Argsort by bottom-up merge sort (Knuth, The Art of Computer Programming 3, 5.2.4).
 
-For lists that are compared by more than one number: a ``Tournament`` keeps copies of what it compares.
+For lists compared by more than one number: a ``Tournament`` keeps copies of its keys.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tenon.ir.loops import Const, Expr, Type, cast, less, minimum, op, select
 from tenon.ir.types import I32
 
 Order = Callable[[Index, Index], Expr]
-"""Whether what stands at the second place goes before what stands at the first, as an i64 of 0 or 1."""
+"""Whether the element at the second index sorts before the one at the first, as an i64 of 0 or 1."""
 
 
 def sort(k: Builder, n: int, places: Tensor, spare: Tensor, after: Order) -> None:
-    """Puts 0 .. n - 1 into ``places`` (n of i32; ``spare`` is as long) in ascending order, equals as they stand."""
+    """Store 0 .. n - 1 in ``places`` (n of i32; ``spare`` is as long) in ascending order of their elements; stable."""
     one = Const(1, Type(I32))
     counter, width = k.local("counter", 1, dtype=I32), k.local("width", 1, dtype=I32)
     counter[0] = Const(0, Type(I32))
@@ -33,7 +33,7 @@ def sort(k: Builder, n: int, places: Tensor, spare: Tensor, after: Order) -> Non
 
 
 def _merge(k: Builder, n: int, places: Tensor, spare: Tensor, width: Expr, after: Order) -> None:
-    """Neighbouring runs of ``width`` become one."""
+    """Merge neighbouring runs of ``width``."""
     zero, one, all_ = (Const(value, Type(I32)) for value in (0, 1, n))
     left, middle, right, end, counter = (k.local(name, 1, dtype=I32) for name in ("left", "mid", "right", "end", "at"))
     for register in (left, middle, right, end, counter):

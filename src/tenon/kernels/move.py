@@ -1,8 +1,8 @@
-"""Copies between tensors in any two layouts: every operator that only moves data ends here.
+"""Copies between tensors in any two layouts, to which every operator that only moves data is lowered.
 
 A ``Piece`` is a loop nest over logical positions: each axis of the source and of the target is an affine function
 of the loops.  It is rewritten to physical dimensions (a blocked channel axis becomes a block number and a lane),
-loops that both sides walk alike are joined, and whatever both sides hold side by side is copied in vectors.
+loops with the same strides on both sides are merged, and elements contiguous on both sides are copied in vectors.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> Affine:
 class Piece:
     """For every position of a loop nest of these extents: target = source, or = ``value`` without a source.
 
-    ``unrolled`` counts the innermost loops that are worth unrolling when nothing can be copied in vectors.
+    ``unrolled`` counts the innermost loops that are worth unrolling when the copy cannot be vectorised.
     """
 
     extents: tuple[int, ...]
@@ -85,7 +85,7 @@ def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ..
 
 
 def whole(rank: int) -> tuple[Affine, ...]:
-    """Every axis along its own loop."""
+    """The identity map: every axis is its own loop."""
     return tuple(along(i) for i in range(rank))
 
 
@@ -101,7 +101,7 @@ def _padding(y: TensorType) -> list[Piece]:
 
 # ------------------------------------------------------------------------------------ blocked channels
 def _split(p: Piece, x: TensorType | None, y: TensorType) -> list[Piece]:
-    """Cut the loop that walks blocked channels into units that lie inside one block on both sides."""
+    """Split the loop over blocked channels into units that lie inside one block on both sides."""
     sides = [(y, p.target), *([(x, p.source)] if x is not None and p.source is not None else [])]
     blocked = [(t.block, axes[1]) for t, axes in sides if not t.layout.in_order and t.block > 1]
     loops = [loop for _, axis in blocked for loop, k in axis.terms if k == 1 and p.extents[loop] > 1]
@@ -158,7 +158,7 @@ class _Dim:
         return bool(self.inner.coefficient(loop) or (self.outer and self.outer.coefficient(loop)))
 
     def walks(self, loop: int) -> bool:
-        """Does every iteration of ``loop`` step to the next element?"""
+        """Whether ``loop`` has stride one."""
         outer = self.outer is not None and self.outer.coefficient(loop)
         return self.inner.coefficient(loop) == 1 and self.inner.by == 1 and not outer
 
@@ -222,7 +222,7 @@ def _unit(channel: Affine, block: int) -> int:
 def _joined(
     y_shape: tuple[int, ...], x_shape: tuple[int, ...], nests: list[_Nest]
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[_Nest]]:
-    """Join neighbouring dimensions of both buffers wherever every nest walks them as one."""
+    """Merge neighbouring dimensions of both buffers wherever every nest traverses them as one."""
     for d in reversed(range(len(y_shape) - 1)):
         for e in (*reversed(range(len(x_shape) - 1)), None):
             joined = [_join(nest, d, e) for nest in nests]
@@ -239,7 +239,7 @@ def _merged(shape: tuple[int, ...], d: int) -> tuple[int, ...]:
 
 
 def _join(nest: _Nest, d: int, e: int | None) -> _Nest | None:
-    """The nest with dimensions d, d + 1 of the target and e, e + 1 of the source joined, or None."""
+    """The nest with dimensions d, d + 1 of the target and e, e + 1 of the source merged, or None."""
     target = _join_side(nest.target, d, nest.extents)
     if target is None:
         return None
@@ -265,7 +265,7 @@ def _join(nest: _Nest, d: int, e: int | None) -> _Nest | None:
 
 
 def _join_side(side: _Side, d: int, extents: tuple[int, ...]) -> tuple[_Side, tuple[int, int] | None] | None:
-    """The side with dimensions d, d + 1 joined, and the (outer, inner) loops that must become one for it."""
+    """The side with dimensions d, d + 1 merged, and the (outer, inner) loops that must be fused for it."""
     high, low = side[d], side[d + 1]
     if high.outer is not None or low.outer is not None or high.inner.by != 1:
         return None
@@ -318,12 +318,11 @@ def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machin
 
 
 SQUARE = 16
-"""Elements along each side of the squares in which a transposition goes: a cache line of f32."""
+"""Elements along each side of a transposition's square tiles: a cache line of f32."""
 
 
 def _turned(nest: _Nest) -> tuple[int, int] | None:
-    """The loop along which the target lies side by side and the one along which the source does, where they are two
-    and long enough for squares."""
+    """The loops of stride one in the target and in the source, if they differ and are long enough for square tiles."""
     if nest.source is None:
         return None
     candidates = [
@@ -337,8 +336,8 @@ def _turned(nest: _Nest) -> tuple[int, int] | None:
 
 
 def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int]) -> None:
-    """Square by square: every line that is read or written is used up while it is near.  Otherwise each would be come
-    back to many times, and those that lie a power of two apart push each other out of a cache."""
+    """Transpose in square tiles, so that every cache line is read or written once.  Otherwise each line is revisited
+    many times, and lines a power of two apart evict each other."""
     order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i not in turned]
     cuts = [segments(nest.extents[i], SQUARE) for i in turned]
     squares = [sum(iterations for _, iterations, _ in cut) for cut in cuts]
@@ -357,7 +356,7 @@ def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor,
 
 
 def _vector_loop(nest: _Nest) -> int | None:
-    """The longest loop along which the target lies side by side, and the source too or not at all."""
+    """The longest loop with stride one in the target, and stride one or zero in the source."""
     candidates = []
     for loop, n in enumerate(nest.extents):
         *outer, last = nest.target
@@ -372,7 +371,7 @@ def _vector_loop(nest: _Nest) -> int | None:
 
 
 def _unrolled(nest: _Nest, order: list[int]) -> set[int]:
-    """The innermost loops to unroll: as many as the piece marks and the budget allows."""
+    """The innermost loops to unroll: at most those that the piece marks, within the budget."""
     loops: set[int] = set()
     copies = 1
     marked = range(len(nest.extents) - nest.unrolled, len(nest.extents))
@@ -387,7 +386,7 @@ def _unrolled(nest: _Nest, order: list[int]) -> set[int]:
 def _copy(
     k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], lanes: int, spread: bool
 ) -> None:
-    """One vector; ``spread`` repeats one element of the source."""
+    """Copy one vector; ``spread`` broadcasts one element of the source."""
     dtype = target.buffer.type.dtype
     to = tuple(dim.at(loops) for dim in nest.target)
     value: Expr = Const(nest.value, Type(dtype))

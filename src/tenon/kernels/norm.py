@@ -1,6 +1,7 @@
 """Normalisation to mean 0 and variance 1, of rows and of the planes of an image; and across channels (LRN).
 
-Mean first, then the mean square of the differences from it: no cancellation.  The result may overwrite the input.
+Two passes, the mean and then the mean square of the differences from it, avoid cancellation.  The result may overwrite
+the input.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tenon.kernels.rows import CHAINS, each, joined, partial, plane_in_blocks, t
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows [outer, channels, n], each normalised by itself.
+    """Rows [outer, channels, n], each normalised separately.
 
     Scale and bias are [channels, n] when ``elementwise``, else [channels].  ``statistics`` adds two outputs
     [outer, channels]: the mean, and the inverse of the standard deviation.
@@ -77,7 +78,7 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
 
 @lru_cache(maxsize=256)
 def normalize_planes(x: Image, y: Image, epsilon: float, machine: Machine) -> Kernel:
-    """Every channel's plane by itself, channels side by side.
+    """Normalise each channel's plane separately, vectorised over channels.
 
     Parameters: x, scale and bias (each padded with zeros to whole blocks, so that padding lanes stay zero), y.
     """
@@ -173,7 +174,7 @@ def lrn(s: Lrn, machine: Machine) -> Kernel:
 
 
 def power(base: Expr, exponent: float) -> Expr:
-    """base ** exponent for positive bases; square roots where they do."""
+    """base ** exponent for positive bases; by square roots where the exponent allows it."""
     root = op("sqrt", base)
     known = {0.5: root, 0.75: root * op("sqrt", root), 1.0: base}
     return known[exponent] if exponent in known else math.pow(base, math.constant(exponent, base))

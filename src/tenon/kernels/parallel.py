@@ -1,14 +1,14 @@
-"""Which loops of a nest threads share out: the outermost ones, as many as it takes to make enough work items."""
+"""Which loops of a nest are parallel: the outermost ones, as many as needed for enough work items."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 ENOUGH = 32
-"""Work items with which a handful of threads end at about the same time."""
+"""Work items for which a few threads are balanced."""
 
 _EACH = 4
-"""Work items with which each of many threads has about as much to do as the others."""
+"""Work items per thread for which many threads are balanced."""
 
 
 def enough(threads: int) -> int:
@@ -17,7 +17,7 @@ def enough(threads: int) -> int:
 
 
 def deal(*extents: int, threads: int = 1) -> tuple[Sequence[str], str]:
-    """The kinds of nested loops of these extents, outermost first, and of the loops inside all of them."""
+    """The kinds of nested loops of these extents, outermost first, and of the loops inside of them."""
     kinds, items = [], 1
     for n in extents:
         kinds.append("parallel" if n > 1 and items < enough(threads) else "serial")

@@ -1,7 +1,7 @@
-"""Element by element over any number of operands, broadcast as NumPy does.
+"""Elementwise kernels over any number of operands, broadcast as in NumPy.
 
-Dimensions that every operand walks alike become one long one; the innermost is cut into vectors, its tail into
-ever narrower ones, and an operand with a single element along it is loaded as a scalar.
+Dimensions that are contiguous in all operands are merged; the innermost is split into vectors, its tail into
+successively narrower ones, and an operand with a single element along it is loaded as a scalar.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def mask_box(output: Box) -> Box:
 
 
 def widest(machine: Machine, boxes: tuple[Box, ...]) -> int:
-    """Lanes such that no operand's vector is wider than the machine's."""
+    """The number of lanes for which no operand's vector is wider than the machine's."""
     return max(1, machine.lanes * 4 // max(4, *(b.dtype.bytes for b in boxes)))
 
 
@@ -81,7 +81,7 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
     names = ["x"] * len(s.inputs) + ["m"] * (s.mask is not None)
     tensors = [k.param(name, *b.shape, dtype=b.dtype) for name, b in zip(names, boxes, strict=True)]
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
-    if 0 in out.size:  # axes of one element may be broadcast to none
+    if 0 in out.size:  # axes of one element may be broadcast to zero elements
         return k.done()
 
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """Pooling over windows of blocked images.
 
-Windows are clipped at the edges: positions whose windows are clipped alike form a segment with loops of its own,
-so that no kernel tests for an edge and no image needs a halo.
+Windows are clipped at the edges: positions whose windows are clipped in the same way form a segment with loops of its
+own, so that kernels have no bounds checks and images need no halo.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenon.kernels.rows import LONGEST, in_blocks
 from tenon.kernels.storage_types import computed, loaded
 
 UNROLLED = 64
-"""Most taps that one tile is unrolled to."""
+"""The most taps that are unrolled in one tile."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Segment:
     """Windows ``first .. + count`` along one axis.
 
     The first reads ``taps`` elements from ``start`` on; each next one starts ``step`` further and has ``grow``
-    more taps (clipped ever less at the front) or fewer (ever more at the back).
-    ``weight`` is what each counts in an average.
+    more taps (clipped less at the front) or fewer (clipped more at the back).
+    ``weight`` is a tap's weight in an average.
     """
 
     first: int
@@ -75,8 +75,8 @@ def lowest(dtype: DType) -> float | int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
-    """What every tile of a kernel shares: vector ``c`` of the channels of image ``n``."""
+class _PoolContext:
+    """What all tiles of a kernel share: vector ``c`` of the channels of image ``n``."""
 
     k: Builder
     s: Pool
@@ -105,7 +105,7 @@ def pool(s: Pool, machine: Machine) -> Kernel:
     (kind,), inside = deal(padded // lanes)
     with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes, kind=kind) as c:
         mask = None if m is None else k.let("mask", m.vec(lanes)[c])
-        parts = _Parts(k, s, lanes, x, mask, operands, y, n, c)
+        parts = _PoolContext(k, s, lanes, x, mask, operands, y, n, c)
         for rows in s.rows:
             with k.loop("i", rows.count, kind=inside) as i:
                 for cols in s.cols:
@@ -117,13 +117,13 @@ def pool(s: Pool, machine: Machine) -> Kernel:
 
 
 def _width(cols: Segment, taps: int, machine: Machine) -> int:
-    """Neighbouring windows in one tile: independent chains of operations."""
+    """The number of neighbouring windows in one tile, whose accumulations are independent."""
     if cols.grow:
         return 1
     return max(1, min(cols.count, 8, machine.registers // 2, UNROLLED // taps))
 
 
-def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int) -> None:
+def _tile(p: _PoolContext, rows: Segment, cols: Segment, i: Index, j: Index, size: int) -> None:
     """``size`` windows along a row, from window (i, j) of their segments on."""
     k, s, lanes = p.k, p.s, p.lanes
     channel = p.c * lanes
@@ -142,7 +142,7 @@ def _tile(p: _Parts, rows: Segment, cols: Segment, i: Index, j: Index, size: int
 
 
 def _taps(
-    p: _Parts, rows: Segment, cols: Segment, window: tuple[Index, Index], acc: Tensor, size: int
+    p: _PoolContext, rows: Segment, cols: Segment, window: tuple[Index, Index], acc: Tensor, size: int
 ) -> Iterator[tuple[Index, Index, Tensor]]:
     """Loops over the taps of a window: (row, column, registers for its result)."""
     k = p.k
@@ -159,6 +159,6 @@ def _taps(
         yield ky, kx, acc
 
 
-def _finish(p: _Parts, row: Index, col: Index, value: Expr) -> None:
+def _finish(p: _PoolContext, row: Index, col: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     finish(p.s, p.y, p.operands, (p.n, p.c * p.lanes, row, col), p.lanes, value, p.mask)

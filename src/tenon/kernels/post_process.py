@@ -1,4 +1,4 @@
-"""The kernels of a single-shot detector's last step: see ``kernels.boxes`` for how lists are kept and searched."""
+"""The kernels of TFLite's detection post-processing; ``kernels.boxes`` has the lists and the NMS."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tenon.kernels.boxes import Choice, Kept, integer, number, one_if, overlap
 from tenon.kernels.math import exp
 
 _LEAST = -math.inf
-"""No score is below it."""
+"""The lowest score."""
 
 
 @dataclass(frozen=True)
 class PostProcess:
-    """``anchors`` boxes of ``classes`` classes, the first ``background`` of which do not count.
+    """``anchors`` boxes of ``classes`` classes, the first ``background`` of which are ignored.
 
-    ``regular`` suppresses in one pass for each class, otherwise one pass sees every anchor with its best class.  A pass
-    keeps at most ``cap``; ``most`` rows come out, ``per`` for each box.
+    ``regular`` runs NMS once per class; otherwise it runs once, over every anchor with its best class.  A run keeps at
+    most ``cap`` boxes; the output has ``most`` rows, ``per`` for each box.
     """
 
     anchors: int
@@ -42,7 +42,7 @@ class PostProcess:
 
     @property
     def kept(self) -> int:
-        """Room for what all passes keep, and one more that is written in vain."""
+        """Rows for what all runs keep, and a spare one for writes that are discarded."""
         return self.passes * self.cap + 1
 
     @property
@@ -52,7 +52,7 @@ class PostProcess:
 
 @dataclass(frozen=True)
 class _Lists:
-    """What was kept: anchors, classes, scores and boxes; ``count`` is how many, and where this pass began."""
+    """The detections kept: anchors, classes, scores and boxes; ``count`` is their number, and that before this run."""
 
     anchor: Tensor
     kind: Tensor
@@ -114,7 +114,7 @@ def choose(d: PostProcess) -> Kernel:
 
 
 def _pass(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, scores: Tensor, boxes: Tensor, c: Index) -> None:
-    """Keep the best boxes of class ``c``, or of all, that do not overlap."""
+    """NMS over the boxes of class ``c``, or of all classes."""
     choice.clear()
     with k.loop("p", d.anchors) as p:
         if d.regular:
@@ -136,7 +136,7 @@ def _pass(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, scores: Ten
 
 
 def _keep_if_free(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, boxes: Tensor, c: Index, q: Index) -> None:
-    """Append anchor ``q`` unless one kept in this pass overlaps it too much."""
+    """Append anchor ``q`` unless one kept in this run overlaps it too much."""
     box = [k.let("x", boxes[q, i]) for i in range(4)]
 
     def fits(mine: Sequence[Expr], other: Sequence[Expr]) -> Expr:
@@ -158,7 +158,7 @@ def _keep_if_free(k: Builder, d: PostProcess, choice: Choice, lists: _Lists, box
 def _write(
     k: Builder, d: PostProcess, choice: Choice, lists: _Lists, scores: Tensor, boxes: Tensor, results: _Results
 ) -> None:
-    """The best of what was kept, zeros behind them."""
+    """Write the best detections kept, padded with zeros."""
     with k.loop("r", d.most * d.per) as r:
         results.kinds[0, r] = number(0.0)
         results.scores[0, r] = number(0.0)
@@ -184,7 +184,7 @@ def _write(
 def _best_classes(
     k: Builder, d: PostProcess, choice: Choice, results: _Results, inputs: tuple[Tensor, Tensor], t: Index, a: Index
 ) -> None:
-    """One row for each of an anchor's best classes."""
+    """Write one row for each of an anchor's best classes."""
     scores, boxes = inputs
     classes = d.classes - d.background
     row = k.local("row", classes, space="stack")

@@ -15,7 +15,7 @@ from tenon.kernels.math import exp
 
 @dataclass(frozen=True)
 class Proposals:
-    """Sizes and rules: ``anchors`` at each of ``height`` x ``width`` places, ``stride`` pixels apart."""
+    """Sizes and rules: ``anchors`` at each of ``height`` x ``width`` positions, ``stride`` pixels apart."""
 
     anchors: int
     height: int
@@ -33,7 +33,7 @@ class Proposals:
 
 
 def moved(anchor: list[Expr], delta: list[Expr]) -> list[Expr]:
-    """The corners of an anchor (whole pixels) moved and stretched by its deltas."""
+    """The corners of the box decoded from an anchor (in whole pixels) and its deltas."""
     width, height = anchor[2] - anchor[0] + 1.0, anchor[3] - anchor[1] + 1.0
     x, y = delta[0] * width + (anchor[0] + width * 0.5), delta[1] * height + (anchor[1] + height * 0.5)
     half_width, half_height = exp(delta[2]) * width * 0.5, exp(delta[3]) * height * 0.5
@@ -41,7 +41,7 @@ def moved(anchor: list[Expr], delta: list[Expr]) -> list[Expr]:
 
 
 def propose(d: Proposals) -> Kernel:
-    """(scores [2 A, H, W], deltas [A, 4, H, W], image [3], anchors [A, 4]) -> rows [after, 5]; zeros mark no row."""
+    """(scores [2 A, H, W], deltas [A, 4, H, W], image [3], anchors [A, 4]) -> rows [after, 5]; unused rows are 0."""
     k = Builder(
         f"proposals_{d.anchors}x{d.height}x{d.width}_{d.after}" + "_inclusive" * d.inclusive,
         "Region proposals: anchors moved by deltas, ranked by score, non-maximum suppression",

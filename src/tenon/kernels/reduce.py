@@ -1,7 +1,7 @@
-"""Reductions over any set of axes, over the plane of an image, and the position of the extreme.
+"""Reductions over any set of axes or over the plane of an image, and argmax/argmin.
 
-Every sum keeps several chains of partial results, so that additions do not wait for each other and rounding
-errors grow with the length of a chain, not of the whole.
+Sums have several independent accumulators, which hides the latency of additions and lets rounding errors grow with the
+length of one accumulator's chain only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Reduction:
         return I64 if self.wide and not dtype.is_float and dtype.bytes < 8 else dtype
 
     def merged(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-        """The shape with neighbouring axes of one kind made one, and their kinds; never empty."""
+        """The shape with neighbouring axes of one kind merged, and their kinds; never empty."""
         shape: list[int] = []
         kinds: list[bool] = []
         for n, kind in zip(self.shape, self.reduced, strict=True):
@@ -82,7 +82,7 @@ def _loops(k: Builder, extents: Sequence[int], kinds: Sequence[str] = ()) -> Ite
 
 
 class _Writing:
-    """A reduction being written: its buffers, and where x lies for positions along kept and reduced axes."""
+    """A reduction being built: its buffers, and the indices into x for positions along kept and reduced axes."""
 
     def __init__(self, s: Reduction, machine: Machine) -> None:
         self.s = s
@@ -111,11 +111,11 @@ class _Writing:
 
     @property
     def limit(self) -> int | None:
-        """As ``in_blocks`` takes it: only sums of floats grow inexact."""
+        """The limit for ``in_blocks``: only sums of floats accumulate rounding errors."""
         return LONGEST if self.s.combine == "add" and self.s.sums_in.is_float else None
 
     def partial(self, cells: int, lanes: int) -> Tensor:
-        """Registers for ``cells`` partial results, set to what changes nothing."""
+        """Registers for ``cells`` partial results, set to the identity."""
         return partial(self.k, self.s.combine, cells, self.s.sums_in, lanes)
 
     def combine(self, acc: Tensor, cell: Index, value: Expr) -> None:
@@ -143,12 +143,12 @@ def reduction(s: Reduction, machine: Machine) -> Kernel:
 
 
 def _read(t: Tensor, at: tuple[Index, ...], lanes: int, dtype: DType) -> Expr:
-    """A vector whose first element is ``at``, a multiple of ``lanes`` in the last place."""
+    """A vector whose first element is ``at``, whose last index is a multiple of ``lanes``."""
     return cast(loaded(t.vec(lanes)[(*at[:-1], at[-1] // lanes)]), dtype)
 
 
 def _across(w: _Writing, outer: list[Index], column: Index, side: int, lanes: int) -> None:
-    """The innermost axis is kept: ``side`` vectors of results side by side from ``column`` on."""
+    """The innermost axis is kept: ``side`` neighbouring vectors of results from ``column`` on."""
     chains = max(1, CHAINS // side)
     acc = w.partial(chains * side, lanes)
     for where, chain, sums in _positions(w, acc, chains):
@@ -162,7 +162,7 @@ def _across(w: _Writing, outer: list[Index], column: Index, side: int, lanes: in
 
 
 def _along(w: _Writing, kept: list[Index]) -> None:
-    """The innermost axis is reduced: vectors of partial results, joined at the end."""
+    """The innermost axis is reduced: vectors of partial results, combined at the end."""
     k = w.k
     extra = [k.let("m", e) for e in w.extra(tuple(kept), 1)]
     cut = list(runs(w.reduced[-1], w.lanes))
@@ -182,7 +182,7 @@ def _along(w: _Writing, kept: list[Index]) -> None:
 
 
 def _positions(w: _Writing, acc: Tensor, chains: int) -> Iterator[tuple[list[Index], Index, Tensor]]:
-    """Loops over the reduced axes, the last one dealt out to ``chains``: (position, chain, registers to add to)."""
+    """Loops over the reduced axes, the last one interleaved over ``chains``: (position, chain, registers to add to)."""
     if not w.reduced:
         yield [], Index(), acc
         return
@@ -222,9 +222,9 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
 # ---------------------------------------------------------------------------------------------- positions
 @lru_cache(maxsize=128)
 def extreme(outer: int, n: int, inner: int, dtype: DType, least: bool, last: bool, machine: Machine) -> Kernel:
-    """Where along the middle axis of [outer, n, inner] the greatest (least) element lies, as i64.
+    """The index along the middle axis of [outer, n, inner] of the greatest (least) element, as i64.
 
-    The first such place, or the ``last``.  Parameters: x, y.
+    Of equal elements the first, or the ``last``.  Parameters: x, y.
     """
     k = Builder(
         f"{'argmin' if least else 'argmax'}_{outer}x{n}x{inner}",

@@ -1,4 +1,4 @@
-"""Pooling that says where it found the greatest element, pooling of regions given by data, and determinants."""
+"""Max-pooling with indices, RoiAlign, and determinants."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Ints = tuple[int, ...]
 
 @lru_cache(maxsize=64)
 def max_with_position(planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tuple[Affine, ...], dtype: DType) -> Kernel:
-    """The greatest element of each window, the first of equals, and its number.
+    """The greatest element of each window, the first of equals, and its index.
 
-    ``at`` places loops (positions, then taps) on every axis.  Parameters: x, the number of each element of a plane,
+    ``at`` maps loops (positions, then taps) to every axis.  Parameters: x, the index of each element of a plane,
     y, numbers.
     """
     k = Builder("max_with_position", "Greatest element of every window, and its position")
@@ -119,7 +119,7 @@ def roi_align(
 
 @dataclass(frozen=True)
 class _Axis:
-    """A region along one axis: where it begins, the size of a bin and its number of samples, all f32."""
+    """A region along one axis: its start, the size of a bin and its number of samples, all f32."""
 
     start: Expr
     bin: Expr
@@ -137,11 +137,11 @@ class _Axis:
         return cls(low, bin, samples, extent, ratio)
 
     def visited(self, k: Builder, stack: ExitStack, place: Expr) -> tuple[Expr, IndexLike]:
-        """Of a bin: where its first sample's share of it begins, and how many samples there are to visit.
+        """Of a bin: the start of its first sample's cell, and the number of samples to visit.
 
-        Two samples of several are more than half an element apart, so of those within an element of the image, and a
-        few on both sides, there are ``most``.  At least one on each side where any are left out is visited, for its
-        zero.  In a large region roundings could move the first past the image, which bounds prevent.
+        Samples are more than half an element apart where a bin has several, so at most ``most`` of them lie within an
+        element of the image or just outside.  Where samples are skipped on a side, at least one there is visited for
+        its zero.  The bounds keep rounding errors in a large region from moving the first sample past the image.
         """
         start = k.let("start", self.start + cast(place, F32) * self.bin)
         if self.ratio:
@@ -157,12 +157,12 @@ class _Axis:
 
 
 def _least(value: Expr, bound: Value) -> Expr:
-    """The greater one; the bound for NaN."""
+    """The greater operand; the bound for NaN."""
     return select(less(bound, value), value, bound)
 
 
 def _most(value: Expr, bound: Value) -> Expr:
-    """The smaller one; the bound for NaN."""
+    """The smaller operand; the bound for NaN."""
     return select(less(value, bound), value, bound)
 
 
@@ -171,7 +171,7 @@ def _within(at: Expr, n: int) -> Expr:
 
 
 def _neighbours(k: Builder, at: Expr, n: int) -> tuple[Expr, Expr, Expr]:
-    """The elements on both sides of a position, and how far it is towards the second."""
+    """The two elements around a position, and the weight of the second."""
     at = k.let("at", minimum(_least(at, 0.0), float(n - 1)))
     low = k.let("low", cast(op("floor", at), I64))
     return low, low + 1, k.let("part", at - cast(low, F32))

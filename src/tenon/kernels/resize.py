@@ -1,4 +1,4 @@
-"""Interpolation of blocked images: a few weighted taps along rows, a few along columns."""
+"""Interpolation of blocked images: a separable filter of a few taps along rows and along columns."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def resample(s: Resample, machine: Machine) -> Kernel:
 
 
 def _named(k: Builder, name: str, weights: list[Expr]) -> list[Expr]:
-    """The weights of a line, loaded once; a single one is never read."""
+    """The weights of a row or column, loaded once; a single one is never read."""
     return [k.let(name, w) for w in weights] if len(weights) > 1 else weights
 
 

@@ -1,4 +1,4 @@
-"""Kernels that pool regions whose corners are data."""
+"""Pooling of regions of interest, whose corners are data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Regions:
     columns: int
     scale: float
     group: int = 0
-    """Bins along each side that have channels of their own; 0 where all bins share them."""
+    """Bins along each side with separate channels (position-sensitive pooling); 0 where all bins share channels."""
 
     @property
     def outputs(self) -> int:
@@ -44,7 +44,7 @@ def rounded(x: Expr) -> Expr:
 
 
 def max_regions(d: Regions) -> Kernel:
-    """(x, regions [count, 5] of picture and corners, 0 1 2 ...) -> [count, channels, rows, columns].
+    """(x, regions [count, 5] of image and corners, 0 1 2 ...) -> [count, channels, rows, columns].
 
     An empty bin gives 0.
     """
@@ -97,9 +97,9 @@ def average_regions(d: Regions) -> Kernel:
 
 
 def aligned_regions(d: Regions, samples: int) -> Kernel:
-    """As ``average_regions``, but each bin is the mean of ``samples`` x ``samples`` points between four pixels.
+    """As ``average_regions``, but each bin is the mean of ``samples`` x ``samples`` bilinear samples.
 
-    A point at or past the end of its bin, which is cut at the last pixels' middles, counts as zero.
+    A sample at or past the end of its bin, which is clipped at the last pixels' centres, counts as zero.
     """
     k = Builder(
         f"aligned_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}_{samples}",
@@ -140,7 +140,7 @@ def aligned_regions(d: Regions, samples: int) -> Kernel:
 
 
 def _between(k: Builder, point: Expr, end: Expr, extent: int) -> tuple[Expr, Expr, Expr, Expr]:
-    """The pixels on both sides of a point and their shares, which are nothing from ``end`` on."""
+    """The pixels on both sides of a point and their weights, which are zero from ``end`` on."""
     inside = less(point, end)
     low = k.let("low", op("floor", minimum(point, float(extent - 1))))
     share = k.let("share", point - low)
@@ -155,7 +155,7 @@ def _parameters(k: Builder, d: Regions, least: int = 0) -> tuple[Tensor, Tensor,
 
 
 class _Window:
-    """The part of a picture that a bin covers."""
+    """The part of an image that a bin covers."""
 
     def __init__(self, k: Builder, d: Regions) -> None:
         self.k, self.d = k, d
@@ -163,7 +163,7 @@ class _Window:
         self.lengths: list[Expr] = []
 
     def cut(self, axis: int, low: Expr, high: Expr) -> None:
-        """Set the columns (axis 0) or rows (axis 1) from ``low`` up to ``high``, cut at the picture's borders."""
+        """Set the columns (axis 0) or rows (axis 1) from ``low`` up to ``high``, clipped to the image."""
         extent = float((self.d.width, self.d.height)[axis])
         low = self.k.let("low", minimum(maximum(low, 0.0), extent))
         self.begins.append(low)
@@ -175,7 +175,7 @@ class _Window:
 
     @contextmanager
     def elements(self, item: Expr) -> Iterator[tuple[Index, Index, Index]]:
-        """A loop over (picture, row, column)."""
+        """A loop over (image, row, column)."""
         k, d = self.k, self.d
         (x, y), (columns, rows) = self.begins, self.lengths
         with ExitStack() as stack:

@@ -1,6 +1,6 @@
-"""Walking a row of n elements in vectors and narrower tails: its total, and a body for each part of it.
+"""Loops over a row of n elements in vectors and narrower tails: reductions, and a body for each part.
 
-Very long sums are added up in blocks, so that rounding errors grow with the length of a block and not of the whole
+Long sums are blocked, so that rounding errors grow with the length of a block and not of the whole sum
 (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 """
 
@@ -18,22 +18,21 @@ from tenon.ir.loops import Const, Expr, Type, op, reduce_lanes
 from tenon.ir.types import DType
 
 CHAINS = 4
-"""Partial results side by side: enough for additions not to wait for each other."""
+"""Independent partial results: enough to hide the latency of additions."""
 
 LONGEST = 4096
-"""Additions in one chain of a sum: what comes after is summed in a chain of its own, and the results of chains in
-another."""
+"""The most additions in one chain of a sum: longer sums are blocked, and the blocks' results summed separately."""
 
 LONGEST_PRODUCT = 1 << 15
-"""Products in one chain; of more than that, as many as LONGEST.  Accumulators of products fill the registers, so that a
-second set of them costs time: only sums longer than those of common networks have one."""
+"""Products that are accumulated unblocked; longer sums have blocks of LONGEST.  Accumulators of products fill the
+registers, so that a second set costs time: only sums longer than those of common networks have one."""
 
 Part = Callable[[Index, int], Expr]
 """f(first element, lanes): those elements as a vector."""
 
 
 def initial(combine: str, dtype: DType) -> Const:
-    """What add, mul, max or min leaves as it is."""
+    """The identity of add, mul, max or min."""
     if combine in ("add", "mul"):
         return Const(1 if combine == "mul" else 0, Type(dtype))
     if dtype.is_float:
@@ -45,7 +44,7 @@ def initial(combine: str, dtype: DType) -> Const:
 
 
 def joined(combine: str, parts: list[Expr]) -> Expr:
-    """All parts as one, neighbours first."""
+    """The combination of all parts, pairwise."""
     while len(parts) > 1:
         pairs = [op(combine, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = pairs + ([parts[-1]] if len(parts) % 2 else [])
@@ -53,7 +52,7 @@ def joined(combine: str, parts: list[Expr]) -> Expr:
 
 
 def partial(k: Builder, combine: str, cells: int, dtype: DType, lanes: int) -> Tensor:
-    """Registers for ``cells`` partial results, set to what changes nothing."""
+    """Registers for ``cells`` partial results, set to the identity."""
     acc = k.local("a", cells, dtype=dtype, lanes=lanes)
     with k.unroll("c", cells) as c:
         acc[c] = initial(combine, dtype)
@@ -66,9 +65,9 @@ def in_blocks(
 ) -> Iterator[tuple[list[Index], Sequence[Tensor]]]:
     """Loops (name, extent), outermost first, whose body makes ``each`` additions to every element of ``sums``.
 
-    Gives the loops' indices and the registers to add to.  More than ``limit`` additions (None: any number) are cut into
-    blocks of at most LONGEST, which are added up in registers of their own and then to ``sums``.  The body is written
-    once for every pair that is given.
+    Yields the loops' indices and the registers to add to.  More than ``limit`` additions (None: any number) are split
+    into blocks of at most LONGEST, which are summed in separate registers and then added to ``sums``.  The body is
+    generated once for every pair yielded.
     """
     extents = [extent for _, extent in loops]
     if limit is not None and each * prod(extents) > limit:
@@ -86,7 +85,7 @@ def additions(extents: Sequence[int]) -> int:
 def plane_in_blocks(
     k: Builder, height: int, width: int, acc: Tensor, limit: int | None = LONGEST
 ) -> Iterator[tuple[Index, Index, Index, Tensor]]:
-    """``in_blocks`` over the positions of a plane, the columns dealt out to CHAINS: (row, column, chain, registers)."""
+    """``in_blocks`` over a plane, the columns interleaved over CHAINS: (row, column, chain, registers)."""
     for (i,), (row,) in in_blocks(k, [("i", height)], [acc], additions([-(-width // CHAINS)]), limit):
         for first, count, side in segments(width, CHAINS):
             for (j,), (sums,) in in_blocks(k, [("j", count)], [row], limit=limit):
@@ -133,10 +132,10 @@ def _cells(k: Builder, registers: Tensor) -> Iterator[tuple[Index, ...]]:
 def _zeros(k: Builder, like: Tensor) -> Tensor:
     """Registers as ``like``, set to zero."""
     kind = like.buffer.type
-    made = k.local(like.buffer.name, *like.buffer.shape, dtype=kind.dtype, lanes=kind.lanes)
-    with _cells(k, made) as at:
-        made[at] = 0.0
-    return made
+    zeros = k.local(like.buffer.name, *like.buffer.shape, dtype=kind.dtype, lanes=kind.lanes)
+    with _cells(k, zeros) as at:
+        zeros[at] = 0.0
+    return zeros
 
 
 # ------------------------------------------------------------------------------------------------ rows
@@ -148,7 +147,7 @@ def runs(n: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def total(k: Builder, combine: str, n: int, lanes: int, dtype: DType, part: Part) -> Expr:
-    """The combination of ``part`` over a row, in one lane.  ``part`` may have effects: it is used once each."""
+    """The combination of ``part`` over a row, in one lane.  ``part`` may have side effects: each is evaluated once."""
     parts = []
     for start, count, side, width in runs(n, lanes):
         acc = partial(k, combine, side, dtype, width)

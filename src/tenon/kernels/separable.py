@@ -1,8 +1,7 @@
 """A depthwise convolution and the 1x1 convolution of its result in one kernel.
 
-A block of the depthwise result goes to memory of the thread's own that stays near the processor, and the products
-take it from there (``kernels.strassen``, of any number of levels, none included): what lies between the two is never
-stored whole.
+A block of the depthwise result is written to per-thread scratch memory that stays in cache, from which the products
+read it (``kernels.strassen``, of zero or more levels): the intermediate image is never stored as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def block_rows(first: Conv, b: StrassenBlocking) -> Conv:
 
 
 def scratch(first: Conv, second: Conv, b: StrassenBlocking) -> list[tuple[int, ...]]:
-    """Shapes of the block between the convolutions, and of what its products need."""
+    """Shapes of the block between the convolutions, and of the scratch of its products."""
     return [between(first, b).shape, *strassen.scratch(second, b)]
 
 

@@ -1,6 +1,6 @@
 """Softmax and its logarithm along one axis: the greatest element, the sum of exponentials, the result.
 
-The result may overwrite the input: no element is read after its place has been written with anything else.
+The result may overwrite the input: no element is read after it has been overwritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Storage formats in kernels: their bits to f32 and back, for any number of lanes.
+"""Conversions between storage formats and f32 in kernels, for any number of lanes.
 
 A float of e exponent and m mantissa bits is sign, exponent, mantissa from the top.  Rounding is to nearest, ties to
 even.  Sources: OCP 8-bit floating point and OCP microscaling formats; ONNX, "Float stored in 8 bits".
@@ -15,10 +15,10 @@ from tenon.ir.types import F32, I32, DType
 
 @dataclass(frozen=True)
 class Format:
-    """``bits`` in all, of which ``mantissa``; the exponent's ``bias``; the code of the largest finite magnitude.
+    """``bits`` in total, of which ``mantissa``; the exponent's ``bias``; the code of the largest finite magnitude.
 
-    ``nan`` is the code of NaN (minus zero stands for it where there is none) and ``infinity`` that of infinity, where
-    there is one; ``one_zero`` says that the code of minus zero is NaN's.
+    ``nan`` is the code of NaN (that of minus zero if the format has none) and ``infinity`` that of infinity, if it has
+    one; ``one_zero`` says that the code of minus zero is NaN.
     """
 
     bits: int
@@ -45,7 +45,7 @@ FORMATS = {
 }
 
 NARROW = frozenset({DType.F16, DType.BF16})
-"""Types of 16 bits that weights and images are stored in, and computed with as f32."""
+"""16-bit types in which weights and images are stored; arithmetic is in f32."""
 
 INTEGERS = {DType.I4: (4, True), DType.U4: (4, False), DType.I2: (2, True), DType.U2: (2, False)}
 """Bits, and whether there is a sign."""
@@ -86,7 +86,7 @@ def widen(x: Expr) -> Expr:
 
 
 def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
-    """The nearest value of ``dtype`` to an f32, as its bits; ``saturate`` keeps what is too large finite."""
+    """The nearest value of ``dtype`` to an f32, as its bits; ``saturate`` clamps overflow to the largest finite one."""
     if dtype is DType.BF16:
         rounded = isinstance(x, Op) and x.name == "cast" and x.args[0].type.dtype is dtype
         return x.args[0] if isinstance(x, Op) and rounded else cast(x, dtype)
@@ -114,7 +114,7 @@ def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
 
 
 def _limited(code: Expr, magnitude: Expr, f: Format, saturate: bool) -> Expr:
-    """``code`` where it is finite, and what stands for more than that elsewhere."""
+    """``code`` where it is finite, and the code for overflow elsewhere."""
     if saturate or f.nan is None:
         beyond: float = f.largest
     else:
@@ -145,7 +145,7 @@ def narrow_exponent(x: Expr, mode: str, *, saturate: bool = True) -> Expr:
 
 
 def loaded(x: Expr) -> Expr:
-    """An element as something that can be computed with: storage formats as what they stand for, halves as f32."""
+    """An element in its arithmetic type: storage formats and half precision as f32."""
     dtype = x.type.dtype
     if dtype is DType.F16:
         return cast(x, F32)

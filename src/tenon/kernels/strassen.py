@@ -1,11 +1,11 @@
-"""Strassen's algorithm on convolutions: matrix products of halves, seven where the definition takes eight.
+"""Strassen's algorithm on convolutions: seven products of submatrices in place of eight.
 
 A convolution multiplies positions x input channels by input channels x output channels (at every tap).  All three
 are halved; Winograd's variant then needs 7 products and 15 additions of quarters.  4 of the additions are of
 weights, done when packing; the input's 4 are one pass over the input; the other 7 happen where products are
 stored.  Halves can be halved again: L levels multiply (7/8)^L of the time and make weights (7/4)^L as large.
 
-A block of positions goes through everything at once, so that what lies between stays in cache; threads share out
+A block of positions goes through all steps at once, so that intermediate results stay in cache; threads share out
 blocks.  Strassen, "Gaussian elimination is not optimal" (1969); on the variant and orders of its products, Boyer,
 Dumas, Pernet and Zhou, "Memory efficient scheduling of Strassen-Winograd's matrix multiplication algorithm" (2009).
 The largest error over the RMS of the output, against exact arithmetic on random data: ``algorithms.strassen.ERROR``.
@@ -42,7 +42,7 @@ from tenon.kernels.machine import Machine
 @dataclass(frozen=True)
 class StrassenBlocking:
     """``levels`` of halving, of blocks of ``rows x cols`` positions and one of ``groups`` equal parts of the output
-    channels; ``tile`` is what the innermost products keep in registers."""
+    channels; ``tile`` is the register tile of the innermost products."""
 
     levels: int
     rows: int
@@ -64,7 +64,7 @@ class StrassenBlocking:
 
 
 def _gathers(s: Conv) -> bool:
-    """Sums of a kernel of one tap hold only the elements that it meets."""
+    """Sums for a kernel of one tap hold only the elements that it reads."""
     return s.kernel == (1, 1)
 
 
@@ -117,8 +117,8 @@ def _products(w: Array, levels: int) -> list[Array]:
 # -------------------------------------------------------------------------------------------- kernel
 @dataclass(frozen=True, eq=False)
 class View:
-    """A part of a tensor [n][blocks][rows][cols][block]: where its first element lies, and by how much its rows and
-    columns are apart."""
+    """A part of a tensor [n][blocks][rows][cols][block]: the offset of its first element, and the strides of its rows
+    and columns."""
 
     tensor: Tensor
     n: IndexLike
@@ -148,8 +148,8 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Where a product goes: ``adds`` are added to it, then it is stored in ``view``; where that is None it is part of
-    the result, from (block, row, col) on."""
+    """The destination of a product: ``adds`` are added to it, then it is stored in ``view``, or if that is None in the
+    result, from (block, row, col) on."""
 
     view: View | None
     adds: tuple[View, ...] = ()
@@ -191,7 +191,7 @@ def strassen(s: Conv, machine: Machine, b: StrassenBlocking) -> Kernel:
 
 @contextmanager
 def blocks(k: Builder, s: Conv, b: StrassenBlocking) -> Iterator[tuple[Index, Index, Index]]:
-    """The parallel loop over blocks: (part of the output channels, first row, first column)."""
+    """The parallel loop over blocks; yields (part of the output channels, first row, first column)."""
     down, across = s.y.h // b.rows, s.y.w // b.cols
     with k.loop("block", down * across * b.groups, kind="parallel") as block:
         at = block // b.groups
@@ -200,7 +200,7 @@ def blocks(k: Builder, s: Conv, b: StrassenBlocking) -> Iterator[tuple[Index, In
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The parameters of a kernel from the weights on, and what they are for."""
+    """The parameters of a kernel from the weights on, by their roles."""
 
     k: Builder
     s: Conv
@@ -238,7 +238,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Parts(Given):
-    """What all steps share; ``n`` counts images, ``group`` parts of the output channels."""
+    """What all steps share; ``n`` is the index of the image, ``group`` that of the part of the output channels."""
 
     n: Index
     group: Index
@@ -328,7 +328,7 @@ def _multiply(p: Parts, a: View, to: Targets, number: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """A tile of product ``number`` and group of output channels ``o``: the ``turn``-th ``of`` that many."""
+    """A tile of product ``number`` and group of output channels ``o``: number ``turn`` of ``of``."""
 
     number: int
     o: Index
@@ -367,7 +367,7 @@ def _micro(p: Parts, a: View, to: Targets, t: _Step) -> None:
 
 
 def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike], value: Expr) -> None:
-    """Add what is to be added; bias and epilogue where this is the result."""
+    """Apply the additions of a destination, and bias and epilogue where it is the result."""
     s, lanes = p.s, p.machine.lanes
     for view in to.adds:
         value = value + view.vector(lanes, at)

@@ -1,8 +1,8 @@
-"""The best of a list again and again, in time that grows with the logarithm of its length.
+"""Repeated selection of the best of a list, in logarithmic time: a tournament tree.
 
-The list is the leaves of a binary tree whose nodes hold the better of their two children; taking one off plays the
-matches on its way to the root anew (Knuth, The Art of Computer Programming 3, 5.2.3: tree selection).  Of equals the
-first wins, so that taking all is a stable sort.
+The list is the leaves of a binary tree whose nodes hold the better of their two children; removing one replays the
+matches on its path to the root (Knuth, The Art of Computer Programming 3, 5.2.3: tree selection).  Of equals the first
+wins, so that removing all is a stable sort.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tenon.ir.loops import Const, Expr, Type, cast, less, op, select
 from tenon.ir.types import F32, I32, DType
 
 NONE = -1
-"""The place of an element that was taken off, or never was."""
+"""The index of an element that was removed, or never was appended."""
 
 Better = Callable[[Expr, Expr], Expr]
-"""Whether the second value goes before the first, as a mask."""
+"""Whether the second value sorts before the first, as a mask."""
 
 
 def greater(a: Expr, b: Expr) -> Expr:
@@ -44,7 +44,7 @@ def _or_only(mask: Expr, a: Expr, b: Expr) -> Expr:
 
 
 def leaves(most: int) -> int:
-    """Room for that many elements and one that is none."""
+    """The number of leaves for that many elements and one empty one."""
     return 1 << most.bit_length()
 
 
@@ -54,7 +54,7 @@ def room(most: int, dtype: DType = F32) -> dict[str, int]:
 
 
 class Tournament:
-    """A list of at most ``most`` values, empty at first.  ``best`` and ``place`` are those that ``find`` found."""
+    """A list of at most ``most`` values, empty at first.  ``play`` must come before ``best`` and ``place``."""
 
     def __init__(self, k: Builder, most: int, dtype: DType = F32, better: Better = greater) -> None:
         self.k, self.most, self.better = k, most, better
@@ -69,18 +69,18 @@ class Tournament:
 
     @property
     def length(self) -> Expr:
-        """How many were appended since the list was cleared."""
+        """The number of elements appended since the list was cleared."""
         return self.state[0]
 
     def append(self, value: Expr, mask: Expr | None = None) -> None:
-        """Put a value at the end of the list, where ``mask`` holds."""
+        """Append a value to the list, where ``mask`` holds."""
         with self.k.bind("end", self.state[0], self.most) as end:
             self.values[end] = value
             self.places[end] = self.state[0]
         self.state[0] = self.state[0] + (Const(1, Type(I32)) if mask is None else op("and", cast(mask, I32), 1))
 
     def play(self) -> None:
-        """All matches, once everything was appended; nodes behind the end of the list hold nobody."""
+        """Build the tree, once everything was appended; nodes past the end of the list are empty."""
         k = self.k
         self.state[1] = self.state[0]
         for level in range(self.depth):
@@ -97,17 +97,17 @@ class Tournament:
         return self.values[2 * self.leaves - 2]
 
     def place(self) -> Expr:
-        """Where it stands in the list; NONE if nothing is left."""
+        """Its index in the list; NONE if nothing is left."""
         return self.places[2 * self.leaves - 2]
 
     def drop(self, at: Index) -> None:
-        """Take the element that stands there off."""
+        """Remove the element at that index."""
         self.places[at] = Const(NONE, Type(I32))
         for level in range(self.depth):
             self._match(self._first(level), self._first(level + 1), at // (2 << level))
 
     def _first(self, level: int) -> int:
-        """Where the nodes of a level lie: leaves, and then each level behind the one below it."""
+        """The offsets of the levels' nodes: the leaves first, then level by level."""
         return 2 * self.leaves - (2 * self.leaves >> level)
 
     def _match(self, first: int, after: int, j: Index) -> None:

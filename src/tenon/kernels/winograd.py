@@ -1,10 +1,10 @@
-"""Winograd convolution of stride 1: tiles of m outputs per axis from m + taps - 1 inputs, and one multiplication for
-each input of a tile.
+"""Winograd convolution of stride 1: m outputs per axis of a tile from m + taps - 1 inputs, with one multiplication per
+input of a tile.
 
 Tiles of the image are transformed (``cook_toom``), multiplied with transformed weights, one matrix product for each
 element of a tile, and transformed back with bias and epilogue.  A block of tiles goes through all three steps at once,
-so that what lies between them stays in cache; threads share out blocks, or, where there is only one, the work within
-each step.
+so that intermediate results stay in cache; blocks are distributed over threads, or, where there is only one, the work
+within each step.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).  Tiles of 2 and 4 need 2.25 and 4
 times fewer multiplications for 3x3 taps, and 1.75 and 2.8 times for 7 taps in a row; the error that this adds is
@@ -61,7 +61,7 @@ class WinogradBlocking:
 
 
 def axes(s: Conv, m: int) -> tuple[Short, Short]:
-    """How rows and columns are transformed."""
+    """The transforms of rows and columns."""
     down, across = (Short(m, taps) if taps > 1 else Short(1, 1) for taps in s.kernel)
     return down, across
 
@@ -93,7 +93,7 @@ def between(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[tuple[int, 
     wide = lanes // 2 if b.pairs else lanes
     inputs, outputs = s.x.blocks * s.x.block // lanes, s.padded // lanes
     count = elements(s, b.m)
-    # The elements of a tile would meet in few sets of a cache if they lay a large power of two apart.
+    # A stride of a large power of two would map the elements of a tile to few sets of a cache.
     room = tiles + (tiles % 2 == 0)
     return (count, inputs, room, wide), (count, outputs, room, lanes)
 
@@ -131,8 +131,8 @@ def transformed(weights: Array, s: Conv, b: WinogradBlocking) -> Array:
 
 # ----------------------------------------------------------------------------------------- kernels
 @dataclass(frozen=True, eq=False)
-class _Parts:
-    """What the three steps share."""
+class _WinogradContext:
+    """What the three steps share: shapes, machine and blocking."""
 
     k: Builder
     s: Conv
@@ -149,7 +149,7 @@ class _Parts:
 
     @property
     def tiles(self) -> int:
-        """Tiles that go through a step together."""
+        """The tiles of one block."""
         return min(self.b.tiles, self.total)
 
     def position(self, tile: Index) -> tuple[Index, Index]:
@@ -158,7 +158,7 @@ class _Parts:
         cols = grid(self.s, self.b.m)[1]
         return tile // cols * down.m, tile % cols * across.m
 
-    # Parameters of the kernels, in the order in which they have to be asked for.
+    # Parameters of the kernels, in the order in which they must be declared.
     def image(self) -> Tensor:
         return self.k.param("x", *self.s.x.shape, dtype=self.s.x.dtype)
 
@@ -187,7 +187,7 @@ class _Parts:
 
 @dataclass(frozen=True, eq=False)
 class _Finish:
-    """What is applied to a result before it is stored."""
+    """The bias and epilogue of a result before it is stored."""
 
     bias: Tensor | None
     mask: Tensor | None
@@ -195,17 +195,17 @@ class _Finish:
 
 
 def in_phases(s: Conv, b: WinogradBlocking) -> bool:
-    """Whether the three steps are kernels of their own: where all tiles are one block, threads share out the work
-    within each step, and the memory between steps is theirs together."""
+    """Whether the three steps are separate kernels: where all tiles are one block, the work within each step is
+    distributed over threads, which share the memory between steps."""
     return s.y.n == 1 and math.prod(grid(s, b.m)) <= b.tiles
 
 
 _SERIAL = ("serial", "serial")
-"""Loops that the threads do not share out."""
+"""Loops that are not distributed over threads."""
 
 
 def _about(s: Conv, b: WinogradBlocking) -> str:
-    """What the kernel computes, for readers of generated code."""
+    """The kernel's comment in generated code."""
     return f"{described(s)}, by Winograd's algorithm with {b.m} outputs of a tile per axis, {b.tiles} tiles at a time"
 
 
@@ -218,14 +218,14 @@ def winograd(s: Conv, machine: Machine, b: WinogradBlocking) -> Kernel:
     """Parameters: x, transformed weights of each run, bias (padded), mask when ``clear``, operands, scratch for
     inputs and products, y.  The halo of ``x`` must cover ``overhang``."""
     k = Builder(f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}", _about(s, b))
-    p = _Parts(k, s, machine, b)
+    p = _WinogradContext(k, s, machine, b)
     x, ws, end = p.image(), p.weights(), p.finish()
     v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
     blocks = -(-p.total // p.tiles)
     (images, shares), _ = deal(s.y.n, blocks, threads=machine.threads)
     with k.loop("n", s.y.n, kind=images) as n, k.loop("block", blocks, kind=shares) as block:
         start = block * p.tiles
-        # The last block multiplies whatever its missing tiles hold, and stores nothing of it.
+        # The last block also multiplies the uninitialised tiles past the end, whose results are not stored.
         there = (p.tiles, p.total - start) if p.total % p.tiles else (p.tiles,)
         _transform_inputs(p, x, v, n, start, there)
         with k.loop("e", p.elements) as e:
@@ -242,32 +242,32 @@ def phases(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[Kernel, Kern
     name = f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
     first, start = Index(), Index()
 
-    p = _Parts(Builder(f"{name}_in", f"Transformed inputs: {_about(s, b)}"), s, machine, b)
+    p = _WinogradContext(Builder(f"{name}_in", f"Transformed inputs: {_about(s, b)}"), s, machine, b)
     x, v = p.image(), p.transformed(out=True)
     _transform_inputs(p, x, v, first, start, (p.total,), _phase_kinds(s.x.blocks * s.x.block, p))
-    made = [p.k.done()]
+    kernels = [p.k.done()]
 
-    p = _Parts(Builder(f"{name}_mul", f"Products: {_about(s, b)}"), s, machine, b)
+    p = _WinogradContext(Builder(f"{name}_mul", f"Products: {_about(s, b)}"), s, machine, b)
     v, ws, t = p.transformed(), p.weights(), p.products(out=True)
     (outer, inner), _ = deal(p.elements, max(r.iterations for r, _ in ws), threads=machine.threads)
     with p.k.loop("e", p.elements, kind=outer) as e:
         for r, w in ws:
             _multiply(p, r, w, v, t, e, inner)
-    made.append(p.k.done())
+    kernels.append(p.k.done())
 
-    p = _Parts(Builder(f"{name}_out", f"Transformed products: {_about(s, b)}"), s, machine, b)
+    p = _WinogradContext(Builder(f"{name}_out", f"Transformed products: {_about(s, b)}"), s, machine, b)
     t, end, y = p.products(), p.finish(), p.output()
     _transform_products(p, t, end, y, first, start, (p.total,), _phase_kinds(s.padded, p))
-    return made[0], made[1], p.k.done()
+    return kernels[0], kernels[1], p.k.done()
 
 
-def _phase_kinds(channels: int, p: _Parts) -> Sequence[str]:
-    """How the loops of a transform, over vectors of channels and over tiles, are shared out."""
+def _phase_kinds(channels: int, p: _WinogradContext) -> Sequence[str]:
+    """The kinds of a transform's loops over vectors of channels and over tiles: which are distributed over threads."""
     return deal(channels // p.machine.lanes, p.total, threads=p.machine.threads)[0]
 
 
 def _transform_inputs(
-    p: _Parts,
+    p: _WinogradContext,
     x: Tensor,
     v: Tensor,
     n: Index,
@@ -295,15 +295,15 @@ def _transform_inputs(
                         v.vec(lanes)[i * across.side + j, c, t, 0] = e
 
 
-def _at(p: _Parts, n: Index, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
-    """Where the padded input (row, col) of vector ``c`` lies."""
+def _at(p: _WinogradContext, n: Index, c: Index, row: Index, col: Index) -> tuple[Index, ...]:
+    """The indices of the padded input (row, col) of vector ``c``."""
     s, lanes = p.s, p.machine.lanes
     channel = c * lanes
     at = row + (s.x.top - s.top), col + (s.x.left - s.left)
     return n, channel // s.x.block, *at, channel % s.x.block // lanes
 
 
-def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind: str = "serial") -> None:
+def _multiply(p: _WinogradContext, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind: str = "serial") -> None:
     """The products of one element of the tiles with the weights of one run."""
     k, s, lanes, tiles = p.k, p.s, p.machine.lanes, p.tiles
     deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)
@@ -341,7 +341,7 @@ def _multiply(p: _Parts, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind
 
 
 def _transform_products(
-    p: _Parts,
+    p: _WinogradContext,
     t: Tensor,
     end: _Finish,
     y: Tensor,
@@ -369,7 +369,7 @@ def _transform_products(
                             _store(p, end, y, (n, c, top + i, left + j), e)
 
 
-def _store(p: _Parts, end: _Finish, y: Tensor, at: tuple[Index, Index, Index, Index], value: Expr) -> None:
+def _store(p: _WinogradContext, end: _Finish, y: Tensor, at: tuple[Index, Index, Index, Index], value: Expr) -> None:
     n, c, row, col = at
     lanes = p.machine.lanes
     mask = None if end.mask is None else end.mask.vec(lanes)[c]

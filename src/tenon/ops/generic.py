@@ -1,4 +1,4 @@
-"""Products, convolutions and pooling in their plain form, for whatever the fast kernels do not take on.
+"""Products, convolutions and pooling as generic loop nests, for what the fast kernels do not support.
 
 Each is the operator that it derives from, lowered to one loop nest (``kernels.contraction``); a pass puts it in place.
 """
@@ -281,11 +281,11 @@ class DirectAveragePool(DirectPooling, AveragePool):
         yield Case(cls(kernel_shape=(1,), pads=(1, 1), strides=(3,)), ((3, 1, 1),), label="nothing_but_padding")
 
 
-GENERAL: dict[str, type[Operator]] = {
+GENERIC: dict[str, type[Operator]] = {
     "AveragePool": DirectAveragePool,
     "Conv": DirectConv,
     "ConvTranspose": DirectConvTranspose,
     "MatMul": DirectMatMul,
     "MaxPool": DirectMaxPool,
 }
-"""Operators by the ones whose plain form they are."""
+"""Generic operators by the name of the operator that they replace."""

@@ -13,7 +13,7 @@ from tenon.passes.base import Log, Pass, run, silent
 from tenon.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.passes.fuse import FUSE
 from tenon.passes.idioms import IDIOMS
-from tenon.passes.legalize import GENERALIZE, PLAIN
+from tenon.passes.legalize import GENERALIZE, LOOP_NESTS
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
 from tenon.passes.shuffle import SHUFFLE
@@ -39,7 +39,7 @@ PIPELINE: list[Pass] = [
     IDENTITIES,
     MOVES,
     COMMON,
-    PLAIN,
+    LOOP_NESTS,
     FUSE,
     SEPARABLE,
     SHUFFLE,
@@ -72,7 +72,7 @@ def optimize(
     """
     if verify:
         check(graph, "import")
-    at = PIPELINE.index(PLAIN)
+    at = PIPELINE.index(LOOP_NESTS)
     validator = None if failures is None else _validator(graph, failures)
     for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
         if step.level <= level and run(graph, step, log, verify=verify) and validator:

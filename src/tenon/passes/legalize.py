@@ -1,7 +1,7 @@
 """What kernels do not take on as it stands, in a form that they do.
 
 Floats narrower than f32 are computed in f32 and rounded once; products, convolutions and pooling of other types and
-ranks, and those with operands from run time, take their plain form.
+ranks, and those with operands computed at run time, become generic loop nests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenon.ops.base import Operator, Site
 from tenon.ops.conv import Conv, ConvTranspose
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
-from tenon.ops.generic import GENERAL
+from tenon.ops.generic import GENERIC
 from tenon.ops.matmul import Gemm
 from tenon.ops.resize import Resize
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
@@ -73,8 +73,8 @@ def compute_in_single(match: Match) -> Result:
     ]
 
 
-def _plain(node: Node) -> bool:
-    """Whether the fast form of an operator in GENERAL does not take this use of it."""
+def _needs_loop_nest(node: Node) -> bool:
+    """Whether the fast kernels of an operator in GENERIC do not support this node."""
     x = node.input(0).type
     if x.dtype is DType.F16 or x.dtype.is_small_float:  # chosen for a kernel that computes in it
         return False
@@ -92,14 +92,14 @@ def _plain(node: Node) -> bool:
 
 
 @rule(Apply("*"))
-def plain_form(match: Match) -> Result:
+def generic_loop_nest(match: Match) -> Result:
     """products, convolutions and pooling that the fast kernels do not compute become one loop nest"""
     node = match.root
-    general = GENERAL.get(node.op.name)
-    if general is None or len(node.outputs) != 1 or 0 in node.input(0).type.dims or not _plain(node):
+    generic = GENERIC.get(node.op.name)
+    if generic is None or len(node.outputs) != 1 or 0 in node.input(0).type.dims or not _needs_loop_nest(node):
         return None
     attributes = {f.name: getattr(node.op, f.name) for f in fields(node.op)}  # type: ignore[arg-type]
-    return match.add(general(**attributes), *node.inputs)
+    return match.add(generic(**attributes), *node.inputs)
 
 
 @rule(Apply("Gemm"))
@@ -196,7 +196,7 @@ def resize_by_tables(match: Match) -> Result:
 
 @rule(Apply("Pad"))
 def pad_with_a_computed_value(match: Match) -> Result:
-    """a padding value from run time is put in where a mask says so"""
+    """a padding value computed at run time is selected by a mask"""
     node = match.root
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None or value.constant or attribute(node, "mode") != "constant":
@@ -224,9 +224,9 @@ GENERALIZE = rules(
     ensures="every operator is one that kernels compute for its types",
 )
 
-PLAIN = rules(
-    "plain forms",
-    plain_form,
+LOOP_NESTS = rules(
+    "generic loop nests",
+    generic_loop_nest,
     level=0,
-    ensures="products, convolutions and pooling are such as fast kernels compute, or loop nests of their own",
+    ensures="fast kernels compute all products, convolutions and pooling that are not generic loop nests",
 )
