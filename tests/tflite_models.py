@@ -19,6 +19,7 @@ Fields = Mapping[int, Any]
 
 TYPES = {
     "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "string": 5, "bool": 6, "i16": 7, "i8": 9, "u64": 12, "u32": 15,
+    "i4": 17,
 }  # fmt: skip
 CODES = {name: code for code, name in schema.BUILTIN.items()}
 
@@ -104,7 +105,11 @@ class Model:
         slots, buffer = schema.TENSOR, 0
         if data is not None:
             buffer = len(self.buffers)
-            self.buffers.append({0: np.frombuffer(data.tobytes(), np.uint8)})
+            content = np.frombuffer(data.tobytes(), np.uint8)
+            if dtype == "i4":  # two to a byte, the first one lowest
+                halves = np.pad(content & 15, (0, content.size % 2)).reshape(-1, 2)
+                content = halves[:, 0] | halves[:, 1] << 4
+            self.buffers.append({0: content})
         fields = {
             slots["shape"]: np.array(shape, np.int32), slots["type"]: ("i8", TYPES[dtype]),
             slots["buffer"]: ("u32", buffer), slots["name"]: name,

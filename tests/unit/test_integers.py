@@ -240,6 +240,41 @@ def test_bilinear_resampling_becomes_integers() -> None:
     assert y.max() <= (x / 0.05).max() + 0.5
 
 
+def in_4_bits(outs: int = 16) -> tuple[bytes, Array]:
+    """A 1x1 convolution of 16 channels by weights of 4 bits, and these, [outs, 16]."""
+    model = Model()
+    weights = np.random.default_rng(7).integers(-8, 8, (outs, 16)).astype(DType.I4.numpy)
+    x = model.tensor("x", (1, 3, 3, 16), "i8", scale=[0.5], zero=[3])
+    w = model.constant("w", weights.reshape(outs, 1, 1, 16), scale=[0.25] * outs, axis=0)
+    b = model.constant("b", np.arange(outs, dtype=np.int32), scale=[0.125] * outs, axis=0)
+    y = model.tensor("y", (1, 3, 3, outs), "i8", scale=[2.0], zero=[-1])
+    model.add("CONV_2D", [x, w, b], [y], padding=1, stride_w=1, stride_h=1, activation=0, dilation_w=1, dilation_h=1)
+    return model.bytes([x], [y]), weights
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m7"])
+def test_weights_of_4_bits_lie_two_to_a_byte(target: str) -> None:
+    model, weights = in_4_bits()
+    graph, left = converted(model, "tflm")
+    assert not left
+    (node,) = (node for node in graph if node.op.name == "IntegerConv")
+    assert node.input(1).type.dtype is DType.I4
+    np.testing.assert_array_equal(node.input(1).array.astype(int).reshape(16, 16), weights.astype(int))
+    bundle = tenon.compile(model, target=target, arithmetic="tflm", name="small")
+    assert any(c.data.dtype == np.int8 and c.data.nbytes == 16 * 16 // 2 for c in bundle.program.constants)
+    x = np.random.default_rng(8).integers(-128, 128, (1, 3, 3, 16)).astype(np.int8)
+    try:
+        (got,) = Device(bundle).run([{"x": x}])[0].values()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    total = (x.astype(int) - 3) @ weights.astype(int).T + np.arange(16)
+    half = np.floor(
+        total / 2 + 0.5
+    )  # 1/16 is the multiplier 1/2, whose ties go up, and a shift, whose ties go away from 0
+    sixteenth = np.sign(half) * np.floor(np.abs(half) / 8 + 0.5)
+    np.testing.assert_array_equal(got, np.clip(sixteenth - 1, -128, 127))
+
+
 def test_every_integer_operator_has_cases() -> None:
     found = [cls for name, cls in registry().items() if name.startswith("Integer")]
     assert len(found) == 7

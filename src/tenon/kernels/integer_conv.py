@@ -48,8 +48,10 @@ def shifted(s: Conv, machine: Machine) -> int:
 
 def pack(weights: Array, s: IntegerConv, machine: Machine, vecs: int) -> list[Array]:
     """``kernels.conv.pack``, four channels of i8 as one word where they are multiplied so: [iterations][input blocks]
-    [kh][kw][block / 4][vecs * lanes]."""
+    [kh][kw][block / 4][vecs * lanes], two of 4 bits as one byte with ``nibbles``."""
     packed = dense.pack(weights, s.conv, machine, vecs)
+    if s.nibbles:
+        return [np.bitwise_or(p[..., ::2, :] & 15, p[..., 1::2, :] << 4).astype(np.int8) for p in packed]
     if not s.fours(machine):
         return packed
     return [_words(p) for p in packed]
@@ -67,7 +69,8 @@ class IntegerConv:
     """What to compute: ``conv`` without epilogue, its images of integers and its weights of one byte, or i16.
 
     ``weight_zero`` is subtracted from every weight.  ``single`` says which rows of factors hold one number for all
-    channels; ``row_types`` are their element types.
+    channels; ``row_types`` are their element types.  With ``nibbles`` a byte holds the weights, of 4 bits, of two
+    neighbouring input channels, the first one lowest; blocks of x have an even number of channels then.
     """
 
     conv: Conv
@@ -75,10 +78,11 @@ class IntegerConv:
     row_types: tuple[DType, ...]
     single: tuple[bool, ...]
     weight_zero: int = 0
+    nibbles: bool = False
 
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``loops.dot4``)."""
-        return not self.weight_zero and in_fours(self.conv, machine)
+        return not self.weight_zero and not self.nibbles and in_fours(self.conv, machine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +102,13 @@ class _Parts:
     def fours(self) -> bool:
         return self.s.fours(self.machine)
 
-    def weight(self, w: Expr) -> Expr:
-        """A vector of weights as ``multiply_add`` takes it."""
+    def weight(self, w: Expr, half: int = 0) -> Expr:
+        """A vector of weights as ``multiply_add`` takes it; of bytes of two weights, the lower or the upper ones."""
         if self.fours:
             return w
         wide = cast(loaded(w), I32)
+        if self.s.nibbles:
+            return wide >> 4 if half else wide << 28 >> 28
         return wide - self.s.weight_zero if self.s.weight_zero else wide
 
     def flip(self, lanes: int) -> Expr | None:
@@ -157,7 +163,7 @@ def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
     c = s.conv
     k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
     cut = runs(c, machine, tile.vecs)
-    deep = c.x.block // 4 if s.fours(machine) else c.x.block
+    deep = c.x.block // (4 if s.fours(machine) else 2 if s.nibbles else 1)
     shapes = [(r.iterations, r.blocks, *c.kernel, deep, r.width) for r in cut]
     parts, ws = _begin(k, s, shapes, machine)
     with k.loop("n", c.y.n) as n:
@@ -179,25 +185,44 @@ def _tile(
     flip = p.flip(r.lanes) if p.fours else None
     for start, blocks, channels in dense._depths(s, r):
         channels = -(-channels // 4) if p.fours else channels
-        unroll = next(u for u in range(min(p.machine.unroll, channels), 0, -1) if channels % u == 0)
+        halves = 2 if p.s.nibbles else 1
+        deep = -(-channels // halves)
+        unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
         with (
             k.loop("c", blocks) as c,
             k.loop("ky", s.kernel[0]) as ky,
             k.loop("kx", s.kernel[1]) as kx,
-            k.loop("ci", channels // unroll) as ci,
+            k.loop("ci", deep // unroll) as ci,
             k.unroll("u", unroll) as u,
         ):
-            ch, block = ci * unroll + u, c + start
-            weights = [k.let(f"w{v}", p.weight(w.vec(r.lanes)[o, block, ky, kx, ch, v])) for v in range(r.vecs)]
-            with k.unroll("p", height) as i, k.unroll("q", width) as j:
-                row = (top + i) * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
-                col = (left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
-                x = p.x[n, block + o * r.step + r.first, row, col, ch]
-                value = k.let("v", p.value(x, r.lanes, flip))
-                for t, weight in enumerate(weights):
-                    acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
+            row, block = ci * unroll + u, c + start
+            stored = [w.vec(r.lanes)[o, block, ky, kx, row, v] for v in range(r.vecs)]
+            for half in range(halves):
+                weights = [k.let(f"w{v}", p.weight(byte, half)) for v, byte in enumerate(stored)]
+                place = (n, block + o * r.step + r.first, top, left, row * halves + half)
+                _multiply_add(p, acc, weights, place, (ky, kx), (height, width), flip)
     with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
         p.store(n, first + v * r.lanes, top + i, left + j, r.lanes, acc[i, j, v])
+
+
+def _multiply_add(
+    p: _Parts,
+    acc: Tensor,
+    weights: Sequence[Expr],
+    place: tuple[Index, Index, Index, Index, Index],
+    tap: tuple[Index, Index],
+    size: tuple[int, int],
+    flip: Expr | None,
+) -> None:
+    """One input channel through one tap into the whole tile; ``place`` is (image, block, row, column, channel)."""
+    k, s, (n, block, top, left, channel) = p.k, p.s.conv, place
+    lanes = weights[0].type.lanes
+    with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
+        row = (top + i) * s.stride[0] + tap[0] * s.dilation[0] + (s.x.top - s.top)
+        col = (left + j) * s.stride[1] + tap[1] * s.dilation[1] + (s.x.left - s.left)
+        value = k.let("v", p.value(p.x[n, block, row, col, channel], lanes, flip))
+        for t, weight in enumerate(weights):
+            acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
 
 
 # -------------------------------------------------------------------------------------------- depthwise

@@ -105,9 +105,10 @@ class IntegerProduct(Operator):
         known = Factors(self.rounding, factors, shifts)
         rows, zero = known.rows(), self.w_zero
         whole = weights.astype(np.int64) - zero
-        if zero and (whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127):
-            zero = 0  # the weights less their zero point fit one byte
-        stored = whole.astype(np.int8) if not zero else weights
+        stored = weights
+        if whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127:
+            stored, zero = whole.astype(np.int8), 0  # the weights less their zero point fit one byte
+        nibbles = site.input(1).dtype is DType.I4 and not self.w_zero and s.x.block % 2 == 0 and not s.depthwise
         single = tuple(len(row) == 1 for row in rows.values())
         s = replace(s, weights=DType.of(stored.dtype), bias=True, clear=_partial(site.output))
         types = tuple(row_type(self.rounding, name) for name in rows)
@@ -115,11 +116,11 @@ class IntegerProduct(Operator):
         largest = int(largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]).max(initial=0))
         kernel = known.kernel(self.zero, self.low, self.high, DType(self.to), largest)
         spare = s.padded - s.y.channels
-        shifted = 0 if zero else integer_conv.shifted(s, site.machine)
+        shifted = 0 if zero or nibbles else integer_conv.shifted(s, site.machine)
         args: list[Arg] = [Weights(np.pad(self.sums(weights, site.constants[2], shifted), (0, spare)))]
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
-        return integer_conv.IntegerConv(s, kernel, types, single, zero), stored, args
+        return integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles), stored, args
 
 
 def _partial(type: TensorType) -> bool:
@@ -217,6 +218,12 @@ class IntegerConv(IntegerProduct):
         for label, x, w, more in shapes:
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
+        yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
+        for label, dims, shape, more in shapes[:6]:
+            case = _case(cls, rng, label, dims, shape, more, "double")
+            data, weights, *rest = case.inputs
+            assert isinstance(weights, np.ndarray)
+            yield replace(case, inputs=(data, (weights >> 4).astype(DType.I4.numpy), *rest), label=f"{label}_i4")
 
 
 def _case(

@@ -232,7 +232,8 @@ class TfliteNode(TensorflowFamilyNode):
         tensors = self.importer.content.tensors
         left, right = (tensors[self.index(k)] for k in (x, w))
         added = tensors[self.index(bias)] if self.has(bias) else None
-        small = all(t.dtype in (DType.I8, DType.U8) and not t.broken for t in (left, right))
+        small = left.dtype in (DType.I8, DType.U8) and right.dtype in (DType.I4, DType.I8, DType.U8)
+        small = small and not left.broken and not right.broken
         plain = added is None or (added.data is not None and added.dtype is DType.I32 and not added.broken)
         if (
             not small

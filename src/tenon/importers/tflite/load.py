@@ -119,10 +119,14 @@ def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) ->
         broken = "sparse tensors are not supported"
     array = None
     if content.size and not broken:
+        if dtype is DType.I4:  # two to a byte, the first one lowest
+            halves = np.stack([content & 15, content >> 4], -1).reshape(-1)[: math.prod(shape)]
+            content = ((halves ^ 8).astype(np.int8) - 8).astype(dtype.numpy).view(np.uint8)
         if content.size != math.prod(shape) * dtype.bytes:
             broken = f"holds {content.size} bytes where {list(shape)} needs {math.prod(shape) * dtype.bytes}"
         else:
-            array = content.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False).reshape(shape)
+            little = dtype.numpy if dtype.bytes == 1 else dtype.numpy.newbyteorder("<")
+            array = content.view(little).astype(dtype.numpy, copy=False).reshape(shape)
     return TfliteTensor(name, shape, dtype, quant, array, broken)
 
 

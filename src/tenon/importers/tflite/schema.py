@@ -19,11 +19,11 @@ BUFFER = {"data": 0, "offset": 1, "size": 2}
 
 DTYPES = {
     0: DType.F32, 1: DType.F16, 2: DType.I32, 3: DType.U8, 4: DType.I64, 6: DType.BOOL, 7: DType.I16, 9: DType.I8,
-    10: DType.F64, 12: DType.U64, 15: DType.U32, 16: DType.U16,
+    10: DType.F64, 12: DType.U64, 15: DType.U32, 16: DType.U16, 17: DType.I4,
 }  # fmt: skip
 """TensorType to element types."""
 
-OTHER_TYPES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT", 17: "INT4"}
+OTHER_TYPES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT"}
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 

@@ -203,11 +203,12 @@ def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: b
         return "its weights have scales that are not those of output channels"
     if zeros.size and (zeros != zeros[0]).any():
         return "its weights have several zero points"
-    least, most = int(data.min(initial=0)), int(data.max(initial=0))
-    dtype = np.int8 if least >= -128 and most <= 127 else np.uint8 if least >= 0 and most <= 255 else np.int16
-    if np.abs(data).max(initial=0) > 32767:
+    zero, (least, most) = int(zeros[0]) if zeros.size else 0, (int(data.min(initial=0)), int(data.max(initial=0)))
+    held = [t for t in (DType.I4, DType.I8, DType.U8, DType.I16) if limits(t)[0] <= least and most <= limits(t)[1]]
+    if not held:
         return "its weights do not fit 16 bits"
-    return Weights(data.astype(dtype), scales.astype(np.float32), int(zeros[0]) if zeros.size else 0, steps)
+    dtype = next(t for t in held if t is not DType.I4 or not zero)
+    return Weights(data.astype(dtype.numpy), scales.astype(np.float32), zero, steps)
 
 
 def bias(value: Value | None, scales: Array, *, steps: bool) -> Array | str | None:
