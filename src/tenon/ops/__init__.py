@@ -30,7 +30,7 @@ def lookup(name: str) -> type[Operator] | None:
 
 
 def constructors() -> dict[str, Callable[..., object]]:
-    """What the text of an operator may be built of: operators, and the parts of fused ones."""
+    """The classes that an operator's text may name: operators, and the parts of fused ones."""
     from tenon.ops.elementwise import Apply, Chain, Immediate
 
     return {**registry(), "Apply": Apply, "Chain": Chain, "Immediate": Immediate}

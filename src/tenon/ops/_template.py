@@ -4,7 +4,7 @@
 2. Write ``reference`` from the ONNX text, then ``cases``: odd sizes, broadcasting, a channel count that is
    not a multiple of a block.
 3. Declare the traits that are true of it (``ops.base.Operator`` lists them; the defaults are safe).
-   ``scripts/test tests/unit/test_traits.py -k YourOperator`` holds them against the reference.
+   ``scripts/test tests/unit/test_traits.py -k YourOperator`` checks them against the reference.
 4. Run ``scripts/test tests/unit/test_lowering.py -k YourOperator``: every case is lowered for 16, 8, 4 and 1
    lanes, run under the interpreter and compared with the reference.
 5. Run ``scripts/test tests/unit/test_c_dialect.py``: the C of every case does what the interpreter does.
@@ -40,7 +40,7 @@ class Example(Operator):
         return (inputs[0].type,)
 
     def reference(self, x: Array) -> Array:
-        """The definition.  Everything else is held against it."""
+        """The definition, with which everything else is compared."""
         return np.asarray(x * np.float32(self.factor))
 
     def lower(self, site: Site) -> list[Step]:

@@ -75,7 +75,7 @@ class PRelu(Pointwise):
 @register
 @dataclass(frozen=True)
 class Clip(Pointwise):
-    """Limit to [min, max]; either bound may be absent."""
+    """Clamp to [min, max]; either bound may be absent."""
 
     arity: ClassVar[tuple[int, int]] = (1, 3)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
@@ -269,7 +269,7 @@ class Swish(Unary):
 @register
 @dataclass(frozen=True)
 class Gelu(Unary):
-    """x times the normal distribution's integral; ``approximate="tanh"`` by its usual approximation."""
+    """x times the normal distribution function of x; ``approximate="tanh"`` selects the approximation by tanh."""
 
     approximate: str = "none"
     single_only: ClassVar[bool] = True

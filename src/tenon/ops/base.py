@@ -1,9 +1,9 @@
 """The operator protocol.  One operator is one frozen dataclass: its fields are its attributes.
 
-An operator says, side by side: its type rule (``infer``), its meaning (``reference``, in NumPy: this is the
-definition), how it likes its operands laid out (``layouts``), what it can do without moving data (``alias``),
-how it becomes loop IR (``lower``) and the cases that test all of that (``cases``).  Names and meanings are
-those of the newest ONNX; an importer spells everything else out in them.
+An operator has a type rule (``infer``), semantics (``reference``, in NumPy: this is the definition), preferred
+layouts of its operands (``layouts``), aliases (``alias``: what it does without moving data), a lowering to loop IR
+(``lower``) and test cases for all of these (``cases``).  Names and semantics are those of the newest ONNX; importers
+decompose everything else into them.
 
 ``_template.py`` is a commented operator to copy.
 """
@@ -29,12 +29,12 @@ from tenon.kernels.machine import Machine
 # ------------------------------------------------------------------------------------------- lowering
 @dataclass(frozen=True)
 class Site:
-    """A node about to be lowered: all that layouts, aliases and lowering may know of where it stands.
+    """A node about to be lowered: the context that layouts, aliases and lowering depend on.
 
     ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``clears`` says that
-    the epilogue makes something of nothing, so that padding lanes must be zeroed (see ``needs_clear``).
-    ``placed`` are the inputs that already lie where the output wants them (a concatenation in place).
-    ``algorithm`` is the one that a search or a budget has chosen; None leaves the choice to the operator.
+    the epilogue maps 0 to nonzero, so that padding lanes must be masked (see ``needs_clear``).
+    ``placed`` are the inputs that are already stored in the output's memory (a concatenation in place).
+    ``algorithm`` is the one selected by a search or a budget; None leaves the choice to the operator.
     """
 
     inputs: tuple[TensorType | None, ...]
@@ -67,10 +67,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Layouts:
-    """The layouts an operator wants of its inputs and gives to its outputs.
+    """The layouts that an operator requires of its inputs and gives to its outputs.
 
-    ``None`` for an input means: as it is (the lowering takes the constant itself, or does not care).  A halo is
-    the least that will do.  ``Layout(1, halo)`` with a halo, even of zeros, means an image whose blocks are single
+    ``None`` for an input means any (the lowering takes the constant itself, or supports every layout).  A halo is
+    the least required.  ``Layout(1, halo)`` with a halo, even of zeros, means an image whose blocks are single
     channels, and ``ROW_MAJOR`` that there may be no halo.
     """
 
@@ -92,8 +92,7 @@ class Alias:
 # ---------------------------------------------------------------------------------------------- cases
 @dataclass(frozen=True)
 class Case:
-    """A test of an operator: the operator, and its inputs as arrays, or as shapes to fill with random numbers.
-
+    """A test case: an operator, and its inputs as arrays, or as shapes to fill with random numbers.
     ``constant`` names the inputs that are weights.  ``tolerance`` is the largest difference allowed, over the
     largest magnitude of the reference's result.
     """
@@ -117,8 +116,8 @@ class Case:
 
 
 ROUNDED = 2.0**-7
-"""Tolerance of results rounded to bf16: what lies near the middle of two neighbours may become either, and they are
-2**-7 apart."""
+"""Tolerance of results rounded to bf16: a value near the midpoint of two neighbours may be rounded to either, and they
+are 2**-7 apart."""
 
 
 # ------------------------------------------------------------------------------------------ operators
@@ -127,7 +126,7 @@ _T = TypeVar("_T", bound="type[Operator]")
 
 
 def register(cls: _T) -> _T:
-    """Class decorator: make an operator known by its name."""
+    """Class decorator: register an operator by its name."""
     if cls.__name__ in REGISTRY:
         raise ValueError(f"operator {cls.__name__} is defined twice")
     REGISTRY[cls.__name__] = cls
@@ -135,7 +134,7 @@ def register(cls: _T) -> _T:
 
 
 class Accuracy(Enum):
-    """How far a result computed in floats may be off, its operands being exact."""
+    """The error bound of a result computed in floats from exact operands."""
 
     EXACT = "not at all"
     RESULT = "by a fraction of the result"
@@ -146,38 +145,38 @@ class Accuracy(Enum):
 class Operator(ABC):
     """Base of all operators; the defaults are safe: row-major operands, nothing aliased, nothing fused.
 
-    The class variables are its traits: passes ask for them, never for names.  ``tests/unit/test_traits.py`` holds each
+    The class variables are its traits: passes test them, never names.  ``tests/unit/test_traits.py`` checks each
     against the reference, on the operator's own cases.
     """
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    """Least and most number of inputs."""
+    """The least and greatest number of inputs."""
     fusable: ClassVar[bool] = False
     """Whether ``lower`` applies ``site.epilogue`` to what it stores."""
     accuracy: ClassVar[Accuracy] = Accuracy.RESULT
-    """How far a result may be off; of operators that move, it is ``EXACT`` anyway (see ``exact``)."""
+    """The error bound of a result; that of operators that move data is always ``EXACT`` (see ``exact``)."""
     least_error: ClassVar[float] = 0.0
-    """By how much a result of f32 may be off however small operands and result are."""
+    """The absolute error bound of an f32 result, whatever the magnitudes of operands and result."""
     moves: ClassVar[bool] = False
     """Results are elements of the operands as they are, whatever their type, or follow from shapes and attributes."""
     converts: ClassVar[bool] = False
     """Results are the elements of the first operand, in another type or on another scale."""
     commutative: ClassVar[bool] = False
-    """Operands may be exchanged."""
+    """Whether the operator is commutative."""
     neutral: ClassVar[float | None] = None
-    """The number that as second operand leaves the first as it is."""
+    """The neutral second operand, for which the result is the first operand."""
     one_is_itself: ClassVar[bool] = False
-    """An operator of many operands that returns the only one."""
+    """A variadic operator that is the identity for a single operand."""
     bilinear: ClassVar[bool] = False
     """A sum of products of the first operand's elements with the second's, its weights, and a third operand."""
     along_axis: ClassVar[bool] = False
-    """Has an attribute ``axis`` and treats all other axes of its first operand alike, in whatever order they are."""
+    """Has an attribute ``axis``; all other axes of its first operand are batch axes, in any order."""
     bf16_images: ClassVar[bool] = False
-    """Kernels take and give images of bf16."""
+    """Kernels read and write images of bf16."""
     internal: ClassVar[bool] = False
-    """Made by passes and the planner only, of operands and shapes that they have looked at."""
+    """Created by passes and the planner only, for operands and shapes that they have checked."""
     shape_operands: ClassVar[frozenset[int]] = frozenset()
-    """Operands in floats that the extents of the result follow from."""
+    """Float operands that determine the extents of the result."""
 
     @classmethod
     def exact(cls) -> bool:
@@ -185,7 +184,7 @@ class Operator(ABC):
         return cls.moves or cls.accuracy is Accuracy.EXACT
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
-        """Whether the only result, of the first operand's type and shape, is that operand as it is."""
+        """Whether the only result, of the first operand's type and shape, equals that operand."""
         return False
 
     @property
@@ -201,7 +200,7 @@ class Operator(ABC):
         """The definition, on arrays of exactly the inferred types."""
 
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """``reference``, always as a tuple; not asked for results of no elements, which the type rule knows."""
+        """``reference``, always as a tuple; not called for empty results, which follow from the type rule."""
         if any(a is not None and not a.size for a in inputs):
             values = [None if a is None else Value("", TensorType(DType.of(a.dtype), a.shape), a) for a in inputs]
             types = self.infer(values)
@@ -219,11 +218,11 @@ class Operator(ABC):
         return ()
 
     def in_place(self, site: Site) -> tuple[int, ...]:
-        """Inputs whose memory the first output may take over, element for element, if nothing reads them later."""
+        """Inputs that the first output may overwrite in place, element for element, if nothing reads them later."""
         return ()
 
     def supported(self, site: Site) -> str:
-        """Empty, or why this use of the operator cannot be compiled and what could be done about it."""
+        """Empty, or why this node cannot be compiled, with a remedy."""
         return ""
 
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
@@ -240,24 +239,24 @@ class Operator(ABC):
         return ()
 
     def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
-        """An algorithm for ``site`` that packs its weights as they are at ``other``, the same node for inputs of
-        another shape; None if there is none."""
+        """An algorithm for ``site`` with the same packed weights as at ``other``, the same node for inputs of another
+        shape; None if there is none."""
         candidates = self.candidates(other)
         chosen = other.algorithm if other.algorithm is not None else next(iter(candidates), None)
         return chosen if chosen is not None and chosen in self.candidates(site) else None
 
     def cost(self, site: Site) -> Cost:
-        """What ``site.algorithm``, or the best candidate by estimate, costs."""
+        """The cost of ``site.algorithm``, or of the best candidate by estimate."""
         return Cost()
 
     def error(self, site: Site) -> float:
-        """The largest error over the RMS of an output channel, on random data, that is more than direct sums of the
-        model's weights in f32 have: that of ``site.algorithm`` or of the best candidate by estimate, and of numbers
-        kept in 16 bits (see ``algorithms.rounding``)."""
+        """The largest additional error over the RMS of an output channel, on random data, compared with direct sums of
+        the model's weights in f32: that of ``site.algorithm`` or of the best candidate by estimate, and of rounding to
+        16 bits (see ``algorithms.rounding``)."""
         return 0.0
 
     def lower(self, site: Site) -> list[Step]:
-        """Loop IR kernels and their arguments.  An operator without any refuses every use in ``supported``."""
+        """Loop IR kernels and their arguments.  An operator without any rejects every node in ``supported``."""
         raise InternalError(f"{self.name} has no kernels and did not refuse to be compiled")
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
@@ -292,12 +291,12 @@ def broadcast_dims(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def typed(inputs: Sequence[Value | None]) -> list[TensorType]:
-    """The types of the inputs that are there."""
+    """The types of the inputs that are present."""
     return [v.type for v in inputs if v is not None]
 
 
 LONGEST = 1 << 16
-"""Elements that a constant which decides a type may have: an extent or a pad for each axis, or a size for each part."""
+"""The most elements of a constant that determines a type: an extent or a pad for each axis, or a size for each part."""
 
 
 def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) -> Array | None:
@@ -317,7 +316,7 @@ def const_input(name: str, what: str, inputs: Sequence[Value | None], i: int) ->
 
 
 def widened(*arrays: Array | None) -> tuple[Array | None, ...]:
-    """Arrays of floats of 16 bits as f32: what is computed with."""
+    """Arrays of 16-bit floats as f32, in which they are computed."""
     narrow = (DType.F16, DType.BF16)
     return tuple(a.astype(np.float32) if a is not None and DType.of(a.dtype) in narrow else a for a in arrays)
 

@@ -83,8 +83,8 @@ class BitwiseNot(Bits):
 @register
 @dataclass(frozen=True)
 class BitShift(Bits):
-    """Shifted LEFT or RIGHT, arithmetically where there is a sign; by more bits than there are, or fewer than none,
-    nothing but the sign is left."""
+    """Shift LEFT or RIGHT, arithmetically for signed types; a shift count out of range gives 0, or -1 for a negative
+    number shifted right."""
 
     direction: str = "LEFT"
 

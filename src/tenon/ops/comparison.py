@@ -1,4 +1,4 @@
-"""Comparisons, logic, and the choice by a mask."""
+"""Comparisons, logic, and selection by a mask."""
 
 from __future__ import annotations
 

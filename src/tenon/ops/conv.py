@@ -64,12 +64,12 @@ def check_compiled(site: Site) -> str:
 
 
 def extra_layouts(site: Site, layout: Layout) -> tuple[Layout | None, ...]:
-    """The layouts of all inputs but the first: weights as they are, epilogue operands like the output."""
+    """The layouts of all inputs but the first: any for weights, the output's for epilogue operands."""
     return tuple(layout if i in site.extras else None for i in range(1, len(site.inputs)))
 
 
 def geometry(site: Site, x: Image, *, bias: bool = True) -> dense.Conv:
-    """What every convolution at this site shares: images, epilogue, groups of one."""
+    """The parameters that all algorithms at this site share: images, epilogue, groups of one."""
     return dense.Conv(
         x,
         Image.of(site.output),
@@ -141,7 +141,7 @@ class Conv(Operator):
         algorithm = self.algorithm(site)
         if algorithm is not None:
             image, output = algorithm.layouts((self.problem(site),), image, output)
-        if first and x.dtype is DType.BF16:  # taps are multiplied two by two: an odd number reads one more column
+        if first and x.dtype is DType.BF16:  # taps are multiplied in pairs: an odd number reads one more column
             *outer, (before, after) = image.halo
             image = replace(image, halo=(*outer, (before, after + 1)))
         return Layouts((image, *extra_layouts(site, output)), (output,))
@@ -151,7 +151,7 @@ class Conv(Operator):
         return "negative pads: crop the input with Slice instead" if negative else check_compiled(site)
 
     def stage(self, site: Site) -> Stage:
-        """The convolution where it stands."""
+        """The convolution in its context."""
         weights = site.constants[1]
         assert weights is not None
         axes = self.axes(site.input(0).dims, weights.shape)
@@ -178,7 +178,7 @@ class Conv(Operator):
         return x.dims[1] <= 4 and self.group == 1
 
     def problem(self, site: Site) -> dense.Conv:
-        """The convolution without halos and epilogue: what a choice of algorithm depends on."""
+        """The convolution without halos and epilogue, which the choice of algorithm depends on."""
         x, y, block = site.input(0).dims, site.output.dims, site.machine.block
         axes = self.axes(x, site.input(1).dims)
         inside = 1 if self.is_first(site.input(0)) else block
@@ -202,7 +202,7 @@ class Conv(Operator):
         return candidates((problem,), site.machine, site.limits, None if weights is None else planes(weights))
 
     def algorithm(self, site: Site) -> Algorithm | None:
-        """The one that was chosen, or the best by estimate; None where there is no choice."""
+        """The algorithm chosen, or the best by estimate; None where there is no choice."""
         if site.algorithm is not None or site.input(0).rank > 4:
             return site.algorithm
         return next(iter(self.candidates(site)), None)
@@ -297,7 +297,7 @@ class ConvTranspose(Operator):
     bilinear: ClassVar[bool] = True
 
     def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
-        """Each axis with ``before`` and ``after`` counting what is cut off the full result."""
+        """Each axis; ``before`` and ``after`` are the elements cropped from the full result."""
         rank = len(x) - 2
         kernel = self.kernel_shape or w[2:]
         if kernel != w[2:]:
@@ -365,7 +365,7 @@ class ConvTranspose(Operator):
         weights = _swapped(planes(weights), self.group)
         shared = geometry(site, Image.of(site.input(0)), bias=bias is not None)
         shared = replace(shared, groups=self.group, y_step=(rows.stride, cols.stride))
-        made: list[Step] = []
+        steps: list[Step] = []
         for p, q in product(_phases(rows), _phases(cols)):
             taps = weights[:, :, p.taps][:, :, :, q.taps]
             kernel = (len(p.taps), len(q.taps)) if p.taps and q.taps else (0, 0)
@@ -379,8 +379,8 @@ class ConvTranspose(Operator):
                 positions=(p.count, q.count),
             )
             stage = Stage(s, taps, bias, tuple(map(Input, site.extras)))
-            made += best((s,), site.machine).lower((s,), (stage,), site.machine)
-        return made
+            steps += best((s,), site.machine).lower((s,), (stage,), site.machine)
+        return steps
 
     def error(self, site: Site) -> float:
         weights = site.constants[1]
@@ -422,8 +422,8 @@ class ConvTranspose(Operator):
 class _Phase:
     """Every ``stride``-th output element of an axis from ``start`` on: a convolution of stride 1.
 
-    ``taps`` are in the order of the input elements they meet, ``step`` apart, the first one ``before`` elements
-    ahead of the output's own number.
+    ``taps`` are in the order of the input elements that they multiply, ``step`` apart; the first is ``before`` elements
+    ahead of the output's index.
     """
 
     start: int

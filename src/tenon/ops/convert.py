@@ -25,7 +25,7 @@ _SMALL = storage_types.INTEGERS
 class Cast(Pointwise):
     """Convert to the element type named ``to``; float to integer truncates, anything but zero is true.
 
-    Floats of 8 bits: ``saturate`` keeps what is too large finite.  f8e8m0 rounds as ``round_mode`` says.
+    Floats of 8 bits: ``saturate`` clamps overflow to the largest finite number.  f8e8m0 rounds as ``round_mode`` says.
     """
 
     to: str = "f32"
@@ -43,7 +43,7 @@ class Cast(Pointwise):
         target = DType(self.to)
         if target is BOOL:
             return x if x.type.dtype is BOOL else truth(op("not_equal", x, 0))
-        if target is DType.F16:  # rounded here, as what follows in a fused kernel is to see it
+        if target is DType.F16:  # rounded here, so that later steps of a fused kernel read the rounded value
             return cast(cast(cast(x, F32), target), F32)
         if target is DType.F8E8M0:
             code = storage_types.narrow_exponent(cast(x, F32), self.round_mode, saturate=bool(self.saturate))
@@ -55,7 +55,7 @@ class Cast(Pointwise):
         return cast(x, target)
 
     def layouts(self, site: Site) -> Layouts:
-        """A picture becomes planes that have room for a halo, as a first convolution reads them."""
+        """An image becomes planes with room for a halo, the layout that a first convolution reads."""
         x = site.input(0)
         if DType(self.to) is DType.BF16 and x.layout.in_order and x.rank in (3, 4) and x.dims[1] <= 4:
             return Layouts((ROW_MAJOR,), (Layout(1, ((0, 0),) * (x.rank - 2)),))

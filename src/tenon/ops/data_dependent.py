@@ -1,7 +1,7 @@
 """Operators whose result's extent depends on data.
 
-The result has the largest extent that is possible, with zeros past what was found; the last output counts what was
-found.  Such a result can be an output of the network, and nothing else: what reads it would need its true shape.
+The result's buffer has the largest extent possible, with zeros past the end; the last output is the true extent.  Such
+a result can only be an output of the network, because operators that read it would need its true shape.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COUNT = TensorType(I64, ())
 
 
 def padded(data: Array, shape: Sequence[int]) -> Array:
-    """``data`` in the front of zeros."""
+    """``data``, padded with zeros."""
     out = np.zeros(tuple(shape), data.dtype)
     out[tuple(slice(0, n) for n in data.shape)] = data
     return out
@@ -116,7 +116,7 @@ class Compress(Operator):
 
 
 def choice(most: int) -> tuple[Arg, ...]:
-    """What a ``kernels.boxes.Choice`` of so many candidates works in."""
+    """The scratch memory of a ``kernels.boxes.Choice`` of that many candidates."""
     return (
         *(Scratch(name, nbytes) for name, nbytes in boxes.choice_room(most).items()),
         Weights(boxes.positions(most)),
@@ -126,9 +126,9 @@ def choice(most: int) -> tuple[Arg, ...]:
 @register
 @dataclass(frozen=True)
 class Unique(Operator):
-    """The different slices along ``axis`` (elements without one), where each comes first, which of them every slice
-    is, how often each comes, and how many there are.  Ascending (NaN last and equal to itself), or in the order in
-    which they come."""
+    """The unique slices along ``axis`` (elements without one), the index of each one's first occurrence, the inverse
+    indices, the number of occurrences of each, and the number of unique slices.  Ascending (NaN last and equal to
+    itself), or in the order of first occurrence."""
 
     axis: int | None = None
     sorted: int = 1
@@ -176,9 +176,9 @@ class Unique(Operator):
 @register
 @dataclass(frozen=True)
 class NonMaxSuppression(Operator):
-    """Inputs: boxes, scores, most boxes per class (constant), largest overlap, least score.
+    """Inputs: boxes, scores, most boxes per class (constant), largest overlap (IoU), least score.
 
-    Rows of (batch, class, box): greedily the best boxes that overlap no better one by more than allowed.
+    Rows of (batch, class, box): greedy NMS, from the best score down.
     """
 
     center_point_box: int = 0

@@ -24,7 +24,7 @@ CODES = ("corner", "center_size", "corner_size")
 class DetectionOutput(Operator):
     """Inputs: location [N, P * 4 * sets], confidence [N, P * classes], priors [1, 2, P * 4] (corners, variances).
 
-    Output f32 [1, 1, N * keep, 7]: rows (picture, class, score, x0, y0, x1, y1), class by class and the best first.
+    Output f32 [1, 1, N * keep, 7]: rows (image, class, score, x0, y0, x1, y1), ordered by class and then by score.
     Rows are as many as there can be; those past the last detection hold -1 throughout.  ``sets`` is 1, or the number
     of classes when ``share_location`` is 0.  ``keep`` is ``keep_top_k``, or all candidates when that is -1.
     Source: Liu et al., SSD: Single Shot MultiBox Detector, and the layer of its Caffe.
@@ -141,7 +141,7 @@ def _decode(code: str, corners: Array, deltas: Array) -> Array:
 
 
 def _class_rows(d: Detection, n: int, c: int, boxes: Array, scores: Array) -> list[tuple[float, ...]]:
-    """What is left of one class of one picture after suppression."""
+    """The detections of one class of one image after NMS."""
     mine, limit = scores[n, :, c], np.float32(d.threshold)
     order = np.argsort(-mine, kind="stable")
     kept: list[Array] = []
@@ -171,7 +171,7 @@ class Proposal(Operator):
     and anchors [A, 4] in pixels.
 
     Output f32 [post_nms, 5]: (0, x0, y0, x1, y1), the best first; rows past the last proposal are zero.  Boxes narrower
-    or lower than ``min_size`` times the image's scale are dropped, and the ``pre_nms`` best are looked at.  The far
+    or lower than ``min_size`` times the image's scale are dropped, and the ``pre_nms`` best enter NMS.  The far
     corner is the one past the box, or with ``inclusive`` its last pixel.
     Source: Ren et al., Faster R-CNN, and the layer that came with it.
     """

@@ -22,13 +22,13 @@ from tenon.ops.window import Ints
 @register
 @dataclass(frozen=True)
 class Einsum(Operator):
-    """Products of elements whose letters agree, summed over every letter that the result does not name."""
+    """Products of elements with equal subscripts, summed over every subscript that the result lacks."""
 
     equation: str = ""
     arity: ClassVar[tuple[int, int]] = (1, 2**31)
 
     def terms(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-        """The letters of the operands and of the result; the axes of an ellipsis are numbered from the back.
+        """The subscripts of the operands and of the result; the axes of an ellipsis are numbered from the back.
 
         Raises ShapeError for an equation that does not fit.
         """
@@ -52,7 +52,7 @@ class Einsum(Operator):
         return terms, [*rest, *sorted(c for c in set(letters) if letters.count(c) == 1)]
 
     def extents(self, shapes: Sequence[Ints], terms: Sequence[Sequence[str]]) -> dict[str, int]:
-        """The extent of every letter.  Raises ShapeError where operands disagree."""
+        """The extent of every subscript.  Raises ShapeError where operands disagree."""
         extents: dict[str, int] = {}
         for shape, term in zip(shapes, terms, strict=True):
             for letter, n in zip(term, shape, strict=True):

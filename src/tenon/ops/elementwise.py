@@ -1,8 +1,8 @@
-"""Operators that treat every element alike, and chains of them.
+"""Elementwise operators, and chains of them.
 
-``Pointwise`` is the base of such operators: type rule, layouts and lowering are here once for all, a subclass
-says only what happens to one element.  A ``Chain`` is several applied one after the other; it lowers on its own,
-and it is the epilogue of a fused operator.
+``Pointwise`` is their base class, with type rule, layouts and lowering; a subclass only defines the function of one
+element.  A ``Chain`` is several applied in sequence; it is lowered to a kernel of its own, or is the epilogue of a
+fused operator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tenon.ops.base import (
 
 @dataclass(frozen=True)
 class Pointwise(Operator):
-    """An operator that treats every element alike; broadcasts as NumPy does.
+    """An elementwise operator; broadcasts as in NumPy.
 
     Subclasses give ``scalar``, one expression for any number of lanes, and ``reference``.
     """
@@ -69,7 +69,7 @@ class Pointwise(Operator):
         return ""
 
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
-        """Anything that broadcasts to the output: a chain is one kernel over all its inputs."""
+        """Whether it broadcasts to the output: a chain is one kernel over all its inputs."""
         shapes = zip(reversed(operand.dims), reversed(output.dims), strict=False)
         return operand.rank <= output.rank and all(a in (1, b) for a, b in shapes)
 
@@ -95,7 +95,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A number known when compiling, kept as its bytes: equal only if every bit is."""
+    """A number known at compile time, kept as its bytes: equal only if all bits are."""
 
     dtype: DType
     data: bytes
@@ -109,15 +109,14 @@ class Immediate:
         return np.frombuffer(self.data, np.uint8).view(self.dtype.numpy)[0]  # type: ignore[no-any-return]
 
     def expression(self) -> Expr:
-        """The number in the type that is computed with."""
+        """The number in the type of the arithmetic."""
         type = Type(storage_types.computed(self.dtype))
         return Const(float(self.array) if type.dtype.is_float else int(self.array), type)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Pointwise operators applied in turn: a function of loaded values, the last result being its own.
-
+    """Pointwise operators applied in sequence: a function of loaded values, whose result is that of the last.
     The values are numbered: first ``operands``, each either loaded (an int counts the arguments of the call) or
     an immediate, then the results of ``steps``.
     """
@@ -145,9 +144,9 @@ class Chain:
         return result
 
     def keeps_zero(self, zero: Sequence[bool]) -> bool:
-        """Whether the result is zero wherever the arguments marked in ``zero`` are, whatever the others hold.
+        """Whether the result is zero wherever the arguments marked in ``zero`` are, for all values of the others.
 
-        The others are tried with a few numbers, among them those at which operators behave differently.
+        The others are tested with a few numbers, among them those at which operators change behaviour.
         """
         probes = np.array([0.0, 1.0, -1.0, 0.5, -3.0, 7.0], np.float32)
         for turn in range(1 if all(zero) else 3):
@@ -175,7 +174,7 @@ def immediate(site: Site, i: int) -> Immediate | None:
 
 
 def bind(site: Site, first: int = 0) -> tuple[tuple[int | Immediate | None, ...], tuple[int, ...]]:
-    """How a chain gets the inputs from ``first`` on, and which of them it has loaded, in order."""
+    """The operands of a chain for the inputs from ``first`` on, and the inputs that it loads, in order."""
     operands: list[int | Immediate | None] = []
     loaded: list[int] = []
     for i in range(first, len(site.inputs)):
@@ -199,7 +198,7 @@ class Unary(Pointwise):
     """A pointwise operator of one float tensor."""
 
     span: ClassVar[tuple[float, float]] = (-4.0, 4.0)
-    """Range of the numbers that it is tested with."""
+    """The range of the random test inputs."""
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -220,7 +219,7 @@ def _full(site: Site, i: int) -> bool:
 
 
 def image_block(site: Site) -> int:
-    """The block of the images that a pointwise operator works on; 0 if its operands must be row-major."""
+    """The channel block of a pointwise operator's images; 0 if its operands must be row-major."""
     out = site.output
     blocks = [
         site.input(i).layout.block for i in range(len(site.inputs)) if _full(site, i) and site.input(i).layout.image
@@ -251,7 +250,7 @@ def _operand_layout(site: Site, i: int, block: int) -> Layout | None:
 
 
 def pointwise_layouts(site: Site) -> Layouts:
-    """Images if a full-sized operand already is one and all the others can follow, else row-major."""
+    """Images if a full-sized operand already is one and all others can be converted, else row-major."""
     block, count = image_block(site), len(site.inputs)
     if not block:
         return Layouts((ROW_MAJOR,) * count, (ROW_MAJOR,))
@@ -260,7 +259,7 @@ def pointwise_layouts(site: Site) -> Layouts:
 
 
 def overwritable(site: Site) -> tuple[int, ...]:
-    """Inputs that lie as the output does, element for element."""
+    """Inputs with the output's layout, element for element."""
     return tuple(
         i
         for i in range(len(site.inputs))
@@ -291,7 +290,7 @@ def lower_chain(name: str, site: Site, chain: Chain, dtype: DType) -> list[Step]
 
 @dataclass(frozen=True)
 class Rounded:
-    """A chain whose result is stored as ``dtype``, which is not what it is computed in."""
+    """A chain whose result is stored as ``dtype``, which differs from its arithmetic type."""
 
     chain: Chain
     dtype: DType
@@ -301,7 +300,7 @@ class Rounded:
 
 
 def has_channels(site: Site, i: int) -> bool:
-    """Whether input ``i`` has the output's channels, and so zeros past the last one."""
+    """Whether input ``i`` has the output's channels, and therefore zeros in its padding lanes."""
     type = site.input(i)
     at = type.rank - site.output.rank + 1
     single = type.size == 1 and not _full(site, i)

@@ -75,7 +75,7 @@ class Fused(Operator):
 
     # ------------------------------------------------------------------------------- how it is compiled
     def inner(self, site: Site) -> Site:
-        """The site that the base sees: numbers are part of the epilogue, the other extra inputs its operands."""
+        """The site of the base: constants become part of the epilogue, the other extra inputs its operands."""
         operands, loaded = bind(site, self.count)
         chain = Chain((0, *(o + 1 if isinstance(o, int) else o for o in operands)), self.steps)
         hidden = [i >= self.count and i not in loaded for i in range(len(site.inputs))]
@@ -98,7 +98,7 @@ class Fused(Operator):
         return pointwise_layouts(site) if isinstance(self.base, Pointwise) else self.base.layouts(self.inner(site))
 
     def in_place(self, site: Site) -> tuple[int, ...]:
-        """An epilogue reads each element of a full-sized operand just before it stores its result there."""
+        """An epilogue reads each element of a full-sized operand just before it stores the result's."""
         first = 0 if isinstance(self.base, Pointwise) else self.count
         return tuple(i for i in overwritable(site) if i >= first)
 
@@ -156,7 +156,7 @@ def renumbered(steps: Sequence[Apply], moved: Sequence[int]) -> tuple[Apply, ...
 def can_fuse(producer: Node, consumer: Node) -> str:
     """Empty if ``consumer`` can become a step of ``producer``, whose result it reads; else why not.
 
-    Whether anything else reads that result is for the caller to see.
+    The caller has to check that nothing else reads that result.
     """
     base, output = producer.op, producer.output
     if not isinstance(base, Operator) or not base.fusable or len(producer.outputs) != 1:
@@ -188,9 +188,9 @@ def _readable(base: Operator, inputs: Sequence[TensorType | None], output: Value
 
 
 def fuse(producer: Node, consumer: Node) -> tuple[Fused, tuple[Value | None, ...]]:
-    """``consumer`` made a step of ``producer``: the operator that does both, and its inputs.
+    """Fuse ``consumer`` into ``producer`` as its last step; returns the fused operator and its inputs.
 
-    An operand that the steps of ``producer`` read already is not read again.
+    An operand that the steps of ``producer`` already read is not loaded again.
     """
     base = producer.op
     assert isinstance(base, Operator)

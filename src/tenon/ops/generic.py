@@ -1,6 +1,6 @@
 """Products, convolutions and pooling as generic loop nests, for what the fast kernels do not support.
 
-Each is the operator that it derives from, lowered to one loop nest (``kernels.contraction``); a pass puts it in place.
+Each is the operator that it derives from, lowered to one loop nest (``kernels.contraction``); a pass substitutes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def row_major(site: Site) -> Layouts:
 
 
 def summed_in(dtype: DType) -> DType:
-    """The type that sums of elements of ``dtype`` are kept in."""
+    """The accumulator type for elements of ``dtype``."""
     return storage_types.computed(dtype)
 
 
@@ -96,7 +96,7 @@ class DirectMatMul(MatMul):
 
 
 def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[Affine, ...]:
-    """Where the windows of output position (loops from ``first`` on) and tap (loops from ``inner`` on) read."""
+    """The input indices of an output position (loops from ``first`` on) and tap (loops from ``inner`` on)."""
     return tuple(Affine(-a.before, ((first + i, a.stride), (inner + i, a.dilation))) for i, a in enumerate(axes))
 
 
@@ -187,7 +187,7 @@ class DirectConvTranspose(Direct, ConvTranspose):
         steps = (1, 1, *(a.stride for a in axes))
         copy = Piece(x.dims, tuple(along(i, 0, s) for i, s in enumerate(steps)), tuple(along(i) for i in range(x.rank)))
         scratch = Scratch("spread", max(1, wide.nbytes))
-        made = [
+        steps = [
             Step(move("clear", None, wide, (clear,), site.machine), (scratch,)),
             Step(move("spread", x, wide, (copy,), site.machine), (Input(0), scratch)),
         ]
@@ -195,7 +195,7 @@ class DirectConvTranspose(Direct, ConvTranspose):
             Axis(n, a.kernel, 1, a.dilation, (a.kernel - 1) * a.dilation - a.before, 0, a.out)
             for n, a in zip(spread[2:], axes, strict=True)
         )
-        return made + direct(site, spread, w.dims, turned, self.group, scratch, Input(1), flip=True)
+        return steps + direct(site, spread, w.dims, turned, self.group, scratch, Input(1), flip=True)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -245,7 +245,7 @@ class DirectPooling(Direct, Pooling):
         return [Step(contraction(spec, site.machine), (*args, Output()))]
 
     def scale(self, axes: tuple[Axis, ...]) -> Array | None:
-        """What each window's sum is multiplied by."""
+        """The factor of each window's sum."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Operators that read or write at positions that data gives."""
+"""Operators with data-dependent indices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parted(dims: Ints, axis: int) -> Ints:
 @register
 @dataclass(frozen=True)
 class GatherElements(Operator):
-    """Inputs: data, indices of the same rank.  Every index picks along ``axis``, at its own place along the others."""
+    """Inputs: data, indices of the same rank.  Indices select along ``axis``, at their own positions in the others."""
 
     axis: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -75,14 +75,14 @@ class GatherElements(Operator):
 @register
 @dataclass(frozen=True)
 class GatherND(Operator):
-    """Inputs: data, indices.  The last axis of the indices names positions, after ``batch_dims`` shared axes."""
+    """Inputs: data, indices.  The last axis of the indices holds index tuples, after ``batch_dims`` shared axes."""
 
     batch_dims: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
     moves: ClassVar[bool] = True
 
     def parts(self, x: Ints, i: Ints) -> tuple[Ints, Ints, Ints]:
-        """(batch extents, the extents that are indexed, the extents of what an index picks)."""
+        """(batch extents, the extents that are indexed, the extents of the slice that an index selects)."""
         b, depth = self.batch_dims, i[-1] if i else 0
         if not i or b >= len(i) or b + depth > len(x) or x[:b] != i[:b]:
             raise ShapeError(f"GatherND: indices {list(i)} do not fit {list(x)} with {b} batch axes")
@@ -126,7 +126,7 @@ _BY_NUMPY = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.min
 
 @dataclass(frozen=True)
 class Scatter(Operator):
-    """Inputs: data, indices, updates.  The data with updates written, or joined by ``reduction``, where indices say."""
+    """Inputs: data, indices, updates.  The data with updates written, or combined by ``reduction``, at the indices."""
 
     arity: ClassVar[tuple[int, int]] = (3, 3)
 
@@ -168,12 +168,12 @@ class ScatterElements(Scatter):
 
     def lower(self, site: Site) -> list[Step]:
         x, i = site.input(0), site.input(1)
-        made = [copied(site)] if x.size else []
+        steps = [copied(site)] if x.size else []
         if i.size and x.size:
             axis = self.axis % x.rank
             kernel = kernels.scatter_elements(x.dims, i.dims, axis, self.reduction, x.dtype, i.dtype)
-            made.append(Step(kernel, (Input(1), Input(2), Output())))
-        return made
+            steps.append(Step(kernel, (Input(1), Input(2), Output())))
+        return steps
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -206,12 +206,12 @@ class ScatterND(Scatter):
     def lower(self, site: Site) -> list[Step]:
         x, i = site.input(0), site.input(1)
         depth = i.dims[-1]
-        made = [copied(site)] if x.size else []
+        steps = [copied(site)] if x.size else []
         if i.size and x.size:
             rows, inner = math.prod(i.dims[:-1]), math.prod(x.dims[depth:])
             kernel = kernels.scatter_nd(rows, x.dims[:depth], inner, self.reduction, x.dtype, i.dtype)
-            made.append(Step(kernel, (Input(1), Input(2), Output())))
-        return made
+            steps.append(Step(kernel, (Input(1), Input(2), Output())))
+        return steps
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -223,7 +223,7 @@ class ScatterND(Scatter):
 @register
 @dataclass(frozen=True)
 class OneHot(Operator):
-    """Inputs: indices, depth (constant), values (off, on).  A new ``axis``, on where it counts the index."""
+    """Inputs: indices, depth (constant), values (off, on).  A new ``axis``, "on" at the index and "off" elsewhere."""
 
     axis: int = -1
     arity: ClassVar[tuple[int, int]] = (3, 3)
@@ -259,7 +259,7 @@ class OneHot(Operator):
 
 @dataclass(frozen=True)
 class Cumulate(Operator):
-    """Inputs: data, axis (constant).  What all elements up to each one combine to."""
+    """Inputs: data, axis (constant).  The cumulative reduction along the axis."""
 
     exclusive: int = 0
     reverse: int = 0
@@ -352,7 +352,7 @@ class ReverseSequence(Operator):
 @register
 @dataclass(frozen=True)
 class TopK(Operator):
-    """Inputs: data, k (constant).  The k greatest along ``axis`` in order, and where they lie; the first of equals."""
+    """Inputs: data, k (constant).  The k greatest along ``axis`` in order, and their indices; ties keep their order."""
 
     axis: int = -1
     largest: int = 1

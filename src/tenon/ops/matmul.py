@@ -44,7 +44,7 @@ Batch = tuple[tuple[int, int, int], ...]
 def operand_image(operand: TensorType, output: Ints) -> Image | None:
     """An operand that broadcasts to a matrix product [batch..., M, N], as the image that its kernel reads.
 
-    None where no image is that: a batch that is neither whole nor broadcast entirely.
+    None where no image can express it: a batch that is only partly broadcast.
     """
     if operand.rank > len(output) or operand.dtype not in (F32, DType.BF16) or len(output) < 2:
         return None
@@ -59,8 +59,8 @@ def operand_image(operand: TensorType, output: Ints) -> Image | None:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """[batch..., M, K] x [batch..., K, N]: a constant matrix of ``weights`` is packed, a ``right`` is read as it
-    lies.  ``batch`` is as in ``kernels.conv.Conv``; ``operands`` are the epilogue's."""
+    """[batch..., M, K] x [batch..., K, N]: a constant matrix of ``weights`` is packed, a ``right`` is read
+    row-major.  ``batch`` is as in ``kernels.conv.Conv``; ``operands`` are the epilogue's."""
 
     size: tuple[int, int, int]
     left: Arg
@@ -90,7 +90,7 @@ class Product:
         )
 
     def algorithm(self, site: Site) -> Algorithm:
-        """The one that was chosen, or the best by estimate."""
+        """The algorithm chosen, or the best by estimate."""
         return site.algorithm or Direct.best(self.problem(site), site.machine)
 
     def cost(self, site: Site) -> Cost:
@@ -99,7 +99,7 @@ class Product:
         return replace(self.algorithm(site).cost((s,), site.machine), weights=weights)
 
     def error(self, site: Site) -> float:
-        """That of numbers in 16 bits."""
+        """The error of rounding to 16 bits."""
         x, y = site.input(0).dtype, site.output.dtype
         if self.weights is None or {x, y, DType.of(self.weights.dtype)} == {F32}:
             return 0.0
@@ -114,7 +114,7 @@ class Product:
 
 
 def product_packed_alike(site: Site, product: Product, other: Site, there: Product) -> Algorithm | None:
-    """An algorithm for ``product`` that packs its weights as they are ``there``."""
+    """An algorithm for ``product`` with the same packed weights as ``there``."""
     if product.weights is None or there.weights is None:
         return None
     return packed_alike((product.problem(site),), site.machine, there.algorithm(other))
@@ -131,7 +131,7 @@ def site_operands(site: Site) -> tuple[tuple[Arg, Image], ...]:
 
 
 def transposed(site: Site, arg: Arg, rows: int, cols: int, name: str) -> tuple[Step, Arg]:
-    """A kernel that turns a [rows, cols] matrix, and where it leaves it."""
+    """A kernel that transposes a [rows, cols] matrix, and the scratch memory of its result."""
     x, y = tensor(F32, rows, cols), tensor(F32, cols, rows)
     piece = Piece(y.dims, whole(2), (along(1), along(0)))
     scratch = Scratch(name, y.nbytes)
@@ -139,7 +139,7 @@ def transposed(site: Site, arg: Arg, rows: int, cols: int, name: str) -> tuple[S
 
 
 def only_floats(site: Site) -> str:
-    """Why a product cannot be compiled: f32 is, and bf16 or f32 by stored weights."""
+    """Why a product cannot be compiled; f32 is supported, and bf16 or f32 by weights stored in 16 bits."""
     dtypes = {site.input(0).dtype, site.output.dtype}
     if site.constants[1] is None:
         dtypes.add(site.input(1).dtype)
@@ -225,26 +225,26 @@ class Gemm(Operator):
         return self.product(site)[1].error(site)
 
     def lower(self, site: Site) -> list[Step]:
-        made, product = self.product(site)
-        return [*made, product.lower(site)]
+        steps, product = self.product(site)
+        return [*steps, product.lower(site)]
 
     def product(self, site: Site) -> tuple[list[Step], Product]:
-        """What comes before the product, and the product."""
+        """The steps before the product, and the product."""
         m, k, n = self.size(site.input(0), site.input(1))
-        made: list[Step] = []
+        steps: list[Step] = []
         left: Arg = Input(0)
         right: Arg = Input(1)
         weights = site.constants[1]
         alpha = self.alpha
         if self.transA:
             step, left = transposed(site, left, k, m, "left")
-            made.append(step)
+            steps.append(step)
         if weights is not None:
             weights = stored(weights.T if self.transB else weights, alpha)
             alpha = 1.0
         elif self.transB:
             step, right = transposed(site, right, n, k, "right")
-            made.append(step)
+            steps.append(step)
         has_c = len(site.inputs) > 2 and site.has(2) and 2 not in site.extras
         bias = self.columns(site, n) if has_c and alpha == 1.0 else None
         adds = has_c and bias is None
@@ -263,7 +263,7 @@ class Gemm(Operator):
             operands=operands,
             epilogue=Scaled(alpha, self.beta, adds, site.epilogue) if scaled else site.epilogue,
         )
-        return made, product
+        return steps, product
 
     def columns(self, site: Site, n: int) -> Array | None:
         """beta * C where that is a constant for each column."""
@@ -374,7 +374,7 @@ class MatMul(Operator):
 
 
 def _follows_rows(image: Image, count: int, m: int) -> bool:
-    """Can the operand be read along the rows of all ``count`` matrices as if they were one?"""
+    """Whether the rows of all ``count`` matrices of the operand can be read as one matrix."""
     return image.n * image.w in (1, count * m)
 
 
@@ -384,7 +384,7 @@ def _matrices(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 
 
 def _batch(left: Ints, right: Ints) -> Batch:
-    """(extent, step on the left, step on the right) of each batch axis; axes that both walk as one are joined."""
+    """(extent, step on the left, step on the right) of each batch axis; axes contiguous on both sides are merged."""
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     axes: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Operators that move whole pieces of tensors: reordering, joining, cutting and repeating."""
+"""Operators that move parts of tensors: transposes, concatenation, splitting, tiling and broadcasting."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tenon.ops.window import Ints
 
 # --------------------------------------------------------------------------------- what movers share
 def own(t: TensorType) -> Layout:
-    """The layout that a tensor has, whatever its halo."""
+    """A tensor's layout without its halo."""
     return replace(t.layout, halo=((0, 0),) * (t.rank - 2)) if t.layout.image else ROW_MAJOR
 
 
 def kept(site: Site) -> Layouts:
-    """The first input as it is, the outputs in blocks like it; all other inputs are constants."""
+    """The first input in any layout, the outputs in blocks of the same size; all other inputs are constants."""
     layout = own(site.input(0))
     return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (layout,) * len(site.outputs))
 
@@ -51,7 +51,7 @@ def normal_axis(name: str, axis: int, rank: int) -> int:
 
 
 def same_memory(a: TensorType, b: TensorType) -> bool:
-    """Do the bytes of ``a``, from the first on, hold ``b``, the same logical tensor in its layout?"""
+    """Whether the leading bytes of ``a`` are ``b``, the same logical tensor in its layout."""
     if a.physical == b.physical and a.layout.block == b.layout.block:
         return a.layout.halos(a.rank) == b.layout.halos(b.rank)
     wide, flat = (a, b) if b.layout.in_order else (b, a)
@@ -61,9 +61,9 @@ def same_memory(a: TensorType, b: TensorType) -> bool:
 
 
 def part_offset(full: TensorType, part: TensorType, axis: int, start: int) -> int | None:
-    """The byte at which ``part``, cut from ``axis`` of ``full`` at ``start``, lies in it as one piece, or None.
+    """The byte offset of ``part``, a slice of ``axis`` of ``full`` at ``start``, or None if it is not contiguous there.
 
-    The last block of a part may be partly filled only where the whole one's is.
+    The last block of a part may be partly filled only at the end of ``full``.
     """
     if full.layout != part.layout or math.prod(full.physical[:axis]) != 1:
         return None
@@ -77,7 +77,7 @@ def part_offset(full: TensorType, part: TensorType, axis: int, start: int) -> in
 
 
 def shifted(rank: int, axis: int, start: int) -> tuple[Affine, ...]:
-    """Every axis along its own loop, one of them from ``start`` on."""
+    """The identity map, every axis being its own loop, with ``start`` added to one of them."""
     return tuple(along(i, start if i == axis else 0) for i in range(rank))
 
 
@@ -148,7 +148,7 @@ class Transpose(Operator):
 
     def reference(self, x: Array) -> Array:
         y = x.transpose(self.order(x.ndim))
-        return np.ascontiguousarray(y) if any(y.strides) else y  # one number everywhere stays one number
+        return np.ascontiguousarray(y) if any(y.strides) else y  # a broadcast scalar is not expanded
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
         (x,) = typed(inputs)
@@ -195,7 +195,7 @@ class Transpose(Operator):
 @register
 @dataclass(frozen=True)
 class Concat(Operator):
-    """Tensors one after the other along ``axis``."""
+    """Concatenation along ``axis``."""
 
     axis: int = 0
     arity: ClassVar[tuple[int, int]] = (1, 1 << 16)
@@ -239,13 +239,13 @@ class Concat(Operator):
     def lower(self, site: Site) -> list[Step]:
         y = site.output
         axis = self.axis % y.rank
-        made = []
+        steps = []
         for i, start in enumerate(self.starts(site)[:-1]):
             x = site.input(i)
             if i not in site.placed and x.size:
                 piece = Piece(x.dims, shifted(y.rank, axis, start), whole(y.rank))
-                made.append(Step(move("concat", x, y, (piece,), site.machine), (Input(i), Output())))
-        return made
+                steps.append(Step(move("concat", x, y, (piece,), site.machine), (Input(i), Output())))
+        return steps
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -262,7 +262,7 @@ class Concat(Operator):
 
 
 MOST_PARTS = 2**16
-"""Parts that Split may make; more come only from damaged files, and listing them takes minutes."""
+"""The most parts of a Split; more come only from corrupt files, and listing them takes minutes."""
 
 
 @register
@@ -317,12 +317,12 @@ class Split(Operator):
         return tuple(aliases)
 
     def lower(self, site: Site) -> list[Step]:
-        x, made = site.input(0), []
+        x, steps = site.input(0), []
         for i, (y, start) in enumerate(zip(site.outputs, self.starts(site), strict=True)):
             if y.size:
                 piece = Piece(y.dims, whole(x.rank), shifted(x.rank, self.axis % x.rank, start))
-                made.append(Step(move("split", x, y, (piece,), site.machine), (Input(0), Output(i))))
-        return made
+                steps.append(Step(move("split", x, y, (piece,), site.machine), (Input(0), Output(i))))
+        return steps
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -376,7 +376,7 @@ class Tile(Operator):
 @register
 @dataclass(frozen=True)
 class Expand(Operator):
-    """Inputs: data, shape.  Broadcasts both ways, as NumPy does."""
+    """Inputs: data, shape.  Bidirectional broadcasting, as in NumPy."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
     moves: ClassVar[bool] = True

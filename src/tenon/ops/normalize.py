@@ -1,4 +1,4 @@
-"""Normalisation: by a row, by a plane, by neighbouring channels, by stored statistics."""
+"""Normalisation: layer, instance, local response (LRN) and batch normalisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic, element by element."""
+"""Elementwise arithmetic."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Binary(Pointwise):
 
 
 def _wrapping(op: Operator) -> Iterable[Case]:
-    """Signed integers whose results do not fit and wrap around."""
+    """Signed integers for which overflow wraps around."""
     for dtype in (np.int8, np.int16, np.int32, np.int64):
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
         x = np.array([least, -1, 0, 1, most, least + 1] * 7, dtype)
@@ -113,7 +113,7 @@ class Mul(Binary):
 @register
 @dataclass(frozen=True)
 class Div(Binary):
-    """Integers are divided towards zero, as C does."""
+    """Integer division truncates, as in C."""
 
     neutral: ClassVar[float | None] = 1.0
 
@@ -172,7 +172,7 @@ class Pow(Pointwise):
 
 
 def integer_power(x: Expr, y: Expr) -> Expr:
-    """x ** y of integers by squaring, wrapped around; what is below 1 becomes 0."""
+    """x ** y of integers by squaring, with wrap-around; results of magnitude below 1 become 0."""
     bits = min(y.type.dtype.bytes * 8 - y.type.dtype.is_signed, 32)
     one, zero = functions.constant(1, x), functions.constant(0, x)
     y = cast(y, x.type.dtype) if y.type.dtype.bytes <= x.type.dtype.bytes else y
@@ -269,7 +269,7 @@ class Mean(Many):
         return mean.astype(args[0].dtype)
 
 
-# ------------------------------------------------------------------------------------ functions of one
+# ------------------------------------------------------------------------------------ unary functions
 @register
 @dataclass(frozen=True)
 class Neg(Unary):

@@ -36,11 +36,11 @@ from tenon.ops.elementwise import BLOCKED
 from tenon.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
-"""Pairs of clipped rows and columns that a pooling is unrolled to."""
+"""The most pairs of row and column segments for which a pooling is unrolled."""
 
 
 def clipped(a: Axis, weight: Callable[[int], int]) -> tuple[Segment, ...]:
-    """The windows along an axis, cut where the part of them that lies on data changes."""
+    """The windows along an axis, split where the clipped extent of a window changes."""
     kinds = [(a.inside(i), weight(i)) for i in range(a.out)]
     segments = []
     for (taps, counted), group in groupby(range(a.out), lambda i: kinds[i]):
@@ -51,7 +51,7 @@ def clipped(a: Axis, weight: Callable[[int], int]) -> tuple[Segment, ...]:
 
 
 def sliding(a: Axis) -> tuple[Segment, ...]:
-    """As ``clipped`` where nothing is weighed: four segments at most, the clipped ones with a loop that grows."""
+    """As ``clipped`` for unweighted windows: at most four segments, the clipped ones with growing loops."""
     starts = [i * a.stride - a.before for i in range(a.out)]
     kinds = {
         "front": [i for i, s in enumerate(starts) if s < 0 and s + a.kernel <= a.size],
@@ -76,7 +76,7 @@ def sliding(a: Axis) -> tuple[Segment, ...]:
 
 
 def window_views(x: Array, axes: Sequence[Axis], fill: float) -> Iterable[Array]:
-    """For each tap, the elements that it meets in all windows; ``fill`` outside."""
+    """For each tap, the elements that it reads in all windows; ``fill`` outside."""
     pads = [(0, 0), (0, 0), *((a.before, max(a.after, a.reach)) for a in axes)]
     wide = np.pad(x, pads, constant_values=fill)
     for tap in np.ndindex(*(a.kernel for a in axes)):
@@ -89,7 +89,7 @@ def window_views(x: Array, axes: Sequence[Axis], fill: float) -> Iterable[Array]
 
 @dataclass(frozen=True)
 class Pooling(Operator):
-    """What MaxPool and AveragePool share."""
+    """The base of MaxPool and AveragePool."""
 
     auto_pad: str = "NOTSET"
     ceil_mode: int = 0
@@ -204,7 +204,7 @@ class AveragePool(Pooling):
     bf16_images: ClassVar[bool] = True
 
     def weight(self, a: Axis, i: int) -> int:
-        """How many elements window ``i`` of an axis is divided by; 1 where it holds none, so that its mean is zero."""
+        """The divisor of window ``i`` of an axis; 1 for an empty window, whose mean is zero."""
         if not self.count_include_pad:
             return max(1, len(a.inside(i)))
         start = i * a.stride - a.before

@@ -1,4 +1,4 @@
-"""The last step of a single-shot detector: boxes decoded from anchors, the overlapping ones dropped."""
+"""Detection post-processing of a single-shot detector: boxes decoded from anchors, then NMS."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tenon.ops.data_dependent import choice
 @dataclass(frozen=True)
 class DetectionPostProcess(Operator):
     """TFLite_Detection_PostProcess.  Inputs: encodings [1, n, 4] and anchors [n, 4] as (y, x, height, width) of
-    centres, scores [1, n, classes], where a first class too many is the background.
+    centres, scores [1, n, classes], the first of which is the background if there is one class more.
 
-    Outputs: boxes [1, d, 4] as (top, left, bottom, right), classes [1, d], scores [1, d], how many there are [1]; d is
-    ``max_detections * max_classes_per_detection``, what is left of it is zeros.  ``regular`` suppresses within each
+    Outputs: boxes [1, d, 4] as (top, left, bottom, right), classes [1, d], scores [1, d], their number [1]; d is
+    ``max_detections * max_classes_per_detection``, unused rows are zero.  ``regular`` suppresses within each
     class, otherwise every anchor competes with its best class.
     """
 
@@ -89,7 +89,7 @@ class DetectionPostProcess(Operator):
         return detections
 
     def suppressed(self, boxes: Array, scores: Array, most: int) -> list[int]:
-        """Boxes from the best score down, without those that overlap a better one by more than the threshold."""
+        """Greedy NMS: boxes from the best score down, without those that overlap one kept by more than allowed."""
         order = [int(i) for i in np.argsort(-scores, kind="stable") if scores[i] >= np.float32(self.score_threshold)]
         kept: list[int] = []
         sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)

@@ -1,4 +1,4 @@
-"""Quantisation, element by element: scales and zero points broadcast."""
+"""Elementwise quantisation with broadcast scales and zero points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions over axes, global pooling, and the position of the greatest element."""
+"""Reductions over axes, global pooling, ArgMax and ArgMin."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Ints = tuple[int, ...]
 
 
 def check_axes(name: str, axes: Sequence[int], rank: int) -> Ints:
-    """Axes counted from the front, in order.  Raises ShapeError for one that is not there, or there twice."""
+    """Axes counted from the front, in order.  Raises ShapeError for one out of range or repeated."""
     if len(axes) > rank:
         raise ShapeError(f"{name}: {len(axes)} axes do not fit a tensor of rank {rank}")
     normal = sorted(a + rank if a < 0 else a for a in axes)
@@ -60,12 +60,12 @@ class Function:
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
-    """What the greatest of no elements is."""
+    """The maximum of no elements."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else False if dtype.kind == "b" else _limit(dtype, -math.inf)
 
 
 def _highest(dtype: np.dtype[Any]) -> Any:
-    """What the least of no elements is."""
+    """The minimum of no elements."""
     return np.iinfo(dtype).max if dtype.kind in "iu" else True if dtype.kind == "b" else _limit(dtype, math.inf)
 
 
@@ -112,7 +112,7 @@ _FUNCTIONS: dict[str, Callable[..., Expr]] = {
 # --------------------------------------------------------------------------------------- the operators
 @dataclass(frozen=True)
 class Reduce(Operator):
-    """Combine the elements along ``axes`` (the second input, constant); all axes if there are none."""
+    """Reduce along ``axes`` (the second input, constant); along all axes if there are none."""
 
     keepdims: int = 1
     noop_with_empty_axes: int = 0
@@ -122,7 +122,7 @@ class Reduce(Operator):
     single_only: ClassVar[bool] = False
     takes_bool: ClassVar[bool] = False
     sums_wide: ClassVar[bool] = False
-    """Whether sums of integers may be larger than their type holds."""
+    """Whether sums of integers may overflow their type."""
 
     zero_of_zeros: ClassVar[bool] = True
     """Whether the result for zeros is zero, so that padding lanes may be computed."""
@@ -325,7 +325,7 @@ class ReduceLogSum(Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceLogSumExp(Reduce):
-    """The greatest element first, so that no exponential overflows; an infinite one is left to the exponential."""
+    """Subtracts the greatest element, so that no exponential overflows, unless it is infinite."""
 
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
@@ -440,7 +440,7 @@ class GlobalMaxPool(GlobalPool):
 @register
 @dataclass(frozen=True)
 class ArgMax(Operator):
-    """Where along ``axis`` the greatest element lies."""
+    """The index along ``axis`` of the greatest element."""
 
     axis: int = 0
     keepdims: int = 1
@@ -488,6 +488,6 @@ class ArgMax(Operator):
 @register
 @dataclass(frozen=True)
 class ArgMin(ArgMax):
-    """Where along ``axis`` the least element lies."""
+    """The index along ``axis`` of the least element."""
 
     least: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""MaxPool with positions, pooling of regions, determinants."""
+"""MaxPool with indices, RoiAlign, determinants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenon.ops.pool import MaxPool, window_views
 @register
 @dataclass(frozen=True)
 class MaxPoolWithIndices(Direct, MaxPool):
-    """The largest element of every window and, second, its number in the input (columns first in a plane, when
+    """The largest element of every window and, second, its flat index in the input (column-major in a plane, when
     ``storage_order``)."""
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -29,7 +29,7 @@ class MaxPoolWithIndices(Direct, MaxPool):
         return y, TensorType(I64, y.dims)
 
     def numbers(self, sizes: tuple[int, ...]) -> Array:
-        """The number of each element of a plane."""
+        """The flat index of each element of a plane."""
         count = np.arange(math.prod(sizes))
         return np.array(count.reshape(sizes[::-1]).T if self.storage_order else count.reshape(sizes))
 
@@ -135,7 +135,7 @@ class RoiAlign(Operator):
     def reference(self, x: Array, rois: Array, batches: Array) -> Array:
         outs, half = (self.output_height, self.output_width), self.coordinate_transformation_mode == "half_pixel"
         y = np.zeros((len(rois), x.shape[1], *outs), x.dtype)
-        images = np.clip(batches, 0, max(len(x) - 1, 0))  # as compiled code keeps them inside
+        images = np.clip(batches, 0, max(len(x) - 1, 0))  # clamped as in compiled code
         for r, roi in enumerate(rois * rois.dtype.type(self.spatial_scale) - rois.dtype.type(0.5 if half else 0)):
             with np.errstate(all="ignore"):
                 size = np.array([roi[3] - roi[1], roi[2] - roi[0]])

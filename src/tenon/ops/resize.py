@@ -53,7 +53,7 @@ class Taps:
 
     @property
     def exact(self) -> bool:
-        """Does every output copy one input?"""
+        """Whether every output copies one input."""
         return bool(self.at.shape[1] == 1)
 
 
@@ -95,7 +95,7 @@ class Resize(Operator):
         return sized
 
     def coordinates(self, n: int, out: int, scale: float, roi: tuple[float, float]) -> tuple[Array, Fraction]:
-        """Where each output lies on the input, and the slope of that."""
+        """The input coordinate of each output, and its slope."""
         i, s = np.arange(out, dtype=np.float32), np.float32(scale)
         half = np.float32(0.5)
         mode = self.coordinate_transformation_mode
@@ -287,7 +287,7 @@ def _unchanged(n: int) -> Taps:
 
 
 def spans(taps: Taps) -> list[Span]:
-    """Cut an axis into the longest spans over which every tap reads (start + step * i) // by."""
+    """Split an axis into the longest spans over which every tap reads (start + step * i) // by."""
     table = taps.at.tolist()
     spans: list[Span] = []
     first = 0

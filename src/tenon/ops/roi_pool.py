@@ -1,4 +1,4 @@
-"""Pooling of regions: ONNX's MaxRoiPool, and the position-sensitive averages of R-FCN, of pixels or of points."""
+"""Pooling of regions: ONNX's MaxRoiPool, and R-FCN's position-sensitive averages of pixels or bilinear samples."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _RegionPool(Operator):
 @register
 @dataclass(frozen=True)
 class MaxRoiPool(_RegionPool):
-    """Inputs: x [N, C, H, W] and regions [R, 5] of (picture, x0, y0, x1, y1).  Output [R, C, *pooled_shape].
+    """Inputs: x [N, C, H, W] and regions [R, 5] of (image, x0, y0, x1, y1).  Output [R, C, *pooled_shape].
 
     Corners are scaled and rounded to whole pixels, halves away from zero; an empty bin gives 0.
     """
@@ -162,7 +162,7 @@ class PsRoiPool(_RegionPool):
 @register
 @dataclass(frozen=True)
 class PsRoiAlign(_RegionPool):
-    """As PsRoiPool, but nothing is rounded: bin (v, u) is the mean of ``sample_num`` x ``sample_num`` points in it.
+    """As PsRoiPool, but nothing is rounded: bin (v, u) is the mean of ``sample_num`` x ``sample_num`` bilinear samples.
 
     Points lie between four pixels and are interpolated.  Bins are cut at the middles of the outermost pixels, where
     points at or past their end count as zero.  Source: the layer PSROIAlign of R-FCN's Caffe.
@@ -188,7 +188,7 @@ class PsRoiAlign(_RegionPool):
         return y
 
     def _points(self, ends: Array, extent: int) -> Array:
-        """[group, extent]: how much each pixel of an axis counts in each bin, over all points of the bin."""
+        """[group, extent]: the weight of each pixel of an axis in each bin, over all samples of the bin."""
         begin, scale = ends[0] * np.float32(self.spatial_scale), np.float32(self.spatial_scale)
         size = max((ends[1] + 1) * scale - begin, np.float32(0.1)) / np.float32(self.group_size)
         step = size / np.float32(self.sample_num + 1)

@@ -36,7 +36,7 @@ from tenon.ops.pointwise import Add
 @register
 @dataclass(frozen=True)
 class SeparableConv(Operator):
-    """``second``, a 1x1 Conv, of what ``first``, a depthwise Conv, makes of the first ``count`` inputs.
+    """``second``, a 1x1 Conv, of the result of ``first``, a depthwise Conv of the first ``count`` inputs.
 
     Either may be Fused.  The inputs of ``second`` but its first follow those of ``first``.
     """
@@ -71,7 +71,7 @@ class SeparableConv(Operator):
 
     # ------------------------------------------------------------------------------- how it is compiled
     def sites(self, site: Site) -> tuple[Site, Site]:
-        """The sites of both; what lies between them has no halo."""
+        """The sites of both; the intermediate image has no halo."""
         middle = _middle(self, site.inputs).with_layout(Layout(site.machine.block, ((0, 0), (0, 0))))
         n, inputs, constants = self.count, site.inputs, site.constants
         first = replace(site, inputs=inputs[:n], constants=constants[:n], outputs=(middle,), algorithm=None)
@@ -79,7 +79,7 @@ class SeparableConv(Operator):
         return first, second
 
     def stages(self, site: Site) -> tuple[Stage, Stage]:
-        """Both convolutions where they stand; operands are inputs of the whole."""
+        """Both convolutions in their context; operands are inputs of the fused node."""
         first, second = self.sites(site)
         (one, _), (two, extras) = _stage(self.first, first), _stage(self.second, second)
         return one, replace(two, operands=tuple(Input(i + self.count - 1) for i in extras))
@@ -90,8 +90,8 @@ class SeparableConv(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         first, second = self.sites(site)
-        wanted = self.second.layouts(second)
-        return Layouts((*self.first.layouts(first).inputs, *wanted.inputs[1:]), wanted.outputs)
+        layouts = self.second.layouts(second)
+        return Layouts((*self.first.layouts(first).inputs, *layouts.inputs[1:]), layouts.outputs)
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         _, second = self.sites(site)
@@ -116,7 +116,7 @@ class SeparableConv(Operator):
         return max(self.first.error(first), self.second.error(second))
 
     def algorithm(self, site: Site) -> Algorithm | None:
-        """The one that was chosen, or the best by estimate; None where only one after the other will do."""
+        """The algorithm chosen, or the best by estimate; None where only separate execution is possible."""
         return site.algorithm or next(iter(self.candidates(site)), None)
 
     def lower(self, site: Site) -> list[Step]:
@@ -126,7 +126,7 @@ class SeparableConv(Operator):
         return algorithm.lower(self.problem(site), self.stages(site), site.machine)
 
     def apart(self, site: Site) -> list[Step]:
-        """One after the other, with all that lies between them in scratch memory."""
+        """Both in sequence, with the whole intermediate image in scratch memory."""
         first, second = self.sites(site)
         whole = Scratch("between", first.output.nbytes)
 

@@ -58,7 +58,7 @@ class View(Operator):
 @register
 @dataclass(frozen=True)
 class Reshape(View):
-    """Inputs: data, shape.  -1 is whatever is left; 0 copies the extent of that axis unless ``allowzero``."""
+    """Inputs: data, shape.  -1 is inferred; 0 copies the extent of that axis unless ``allowzero``."""
 
     allowzero: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -103,7 +103,7 @@ class Reshape(View):
 @register
 @dataclass(frozen=True)
 class Flatten(View):
-    """A matrix: the axes before ``axis`` are its rows, the others its columns."""
+    """Reshape to a matrix: the axes before ``axis`` become its rows, the others its columns."""
 
     axis: int = 1
 
@@ -130,7 +130,7 @@ class Flatten(View):
 @register
 @dataclass(frozen=True)
 class Squeeze(View):
-    """Inputs: data, axes.  Without those axes, which have one element; without any axes, every such one."""
+    """Inputs: data, axes.  Removes those axes, which have one element; by default all axes of one element."""
 
     arity: ClassVar[tuple[int, int]] = (1, 2)
 
@@ -158,7 +158,7 @@ class Squeeze(View):
 @register
 @dataclass(frozen=True)
 class Unsqueeze(View):
-    """Inputs: data, axes.  With axes of one element there, counted in the result."""
+    """Inputs: data, axes.  Inserts axes of one element; ``axes`` are those of the result."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
 
@@ -187,7 +187,7 @@ class Unsqueeze(View):
 
 @dataclass(frozen=True)
 class Same(Operator):
-    """An operator that gives its first input back, in any layout."""
+    """An operator that returns its first input, in any layout."""
 
     moves: ClassVar[bool] = True
 
@@ -222,7 +222,7 @@ class Identity(Same):
 @register
 @dataclass(frozen=True)
 class Dropout(Same):
-    """Inputs: data, ratio, training mode.  The data: nothing is dropped at inference.  The mask is all true."""
+    """Inputs: data, ratio, training mode.  The identity at inference, with a mask that is all true."""
 
     seed: int | None = None
     arity: ClassVar[tuple[int, int]] = (1, 3)
@@ -241,10 +241,10 @@ class Dropout(Same):
         yield Case(cls(), ((2, 5), np.array(0.5, np.float32), np.array(False)), (1, 2), label="ratio")
 
 
-# ------------------------------------------------------------------------ known when compiling
+# ---------------------------------------------------------------------- known at compile time
 @dataclass(frozen=True)
 class Known(Operator):
-    """An operator whose result depends on types and constants only: it is stored with the weights."""
+    """An operator whose result depends on types and constants only, so that it is stored with the weights."""
 
     def layouts(self, site: Site) -> Layouts:
         return Layouts((None,) * len(site.inputs), (ROW_MAJOR,))

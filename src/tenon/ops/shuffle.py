@@ -23,8 +23,8 @@ from tenon.ops.window import Ints
 class ChannelShuffle(Operator):
     """Channels as [groups, C / groups], transposed: channel g * C / groups + i goes to i * groups + g.
 
-    Tenon's own, not ONNX's: what Reshape, Transpose and Reshape spell in ShuffleNet.  The groups may come as inputs
-    of their own, in place of a concatenation before; with ``parts``, the result is cut into that many channels each.
+    Tenon's own, not ONNX's: Reshape, Transpose and Reshape in ShuffleNet.  The groups may be separate inputs in place
+    of a preceding concatenation; with ``parts``, the result is split into these numbers of channels.
     """
 
     groups: int = 2

@@ -1,4 +1,4 @@
-"""Operators that read, along every axis, elements by number: slices, gathers and padding."""
+"""Operators that read elements by index along every axis: slices, gathers and padding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tenon.ops.move import kept, normal_axis, part_offset
 from tenon.ops.window import Ints
 
 MOST_PIECES = 128
-"""Copy loops that one node may become; beyond that its code would dwarf what it does."""
+"""The most copy loops of one node, which bounds the size of its code."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Run:
 
 
 def runs(table: Sequence[int]) -> list[Run]:
-    """The fewest runs that read position ``table[i]`` for output ``i``, -1 standing for nothing."""
+    """The fewest runs that read position ``table[i]`` for output ``i``; -1 reads nothing."""
     runs: list[Run] = []
     i = 0
     while i < len(table):
@@ -62,7 +62,7 @@ def runs(table: Sequence[int]) -> list[Run]:
 
 
 def pieces(axes: Sequence[Sequence[Run]], value: float = 0.0) -> tuple[Piece, ...]:
-    """One piece for each combination of runs along the axes; whatever reads nothing is set to ``value``."""
+    """One piece for each combination of runs along the axes; positions that read nothing are set to ``value``."""
     pieces = []
     for combination in product(*axes):
         extents = tuple(r.count for r in combination)
@@ -96,7 +96,7 @@ class Slice(Operator):
     moves: ClassVar[bool] = True
 
     def slices(self, dims: Ints, given: Sequence[Array | None]) -> tuple[slice, ...]:
-        """One slice for every axis, as Python spells it."""
+        """A Python slice for every axis."""
         starts, ends, axes, steps = (*given, None, None)[:4]
         assert starts is not None
         assert ends is not None
@@ -139,10 +139,10 @@ class Slice(Operator):
         cut = [i for i, r in enumerate(self.ranges(site)) if r != range(x.dims[i])]
         if not cut:
             return (Alias(0, 0),) if x.layout == y.layout else ()
-        wanted = self.ranges(site)[cut[0]]
-        if len(cut) > 1 or wanted.step != 1 or not wanted:
+        kept = self.ranges(site)[cut[0]]
+        if len(cut) > 1 or kept.step != 1 or not kept:
             return ()
-        offset = part_offset(x, y, cut[0], wanted.start)
+        offset = part_offset(x, y, cut[0], kept.start)
         return () if offset is None else (Alias(0, 0, offset),)
 
     def lower(self, site: Site) -> list[Step]:
@@ -186,7 +186,7 @@ def _end(i: int, n: int, step: int) -> int:
 @register
 @dataclass(frozen=True)
 class Gather(Operator):
-    """Inputs: data, indices.  The slices of ``axis`` with those numbers, in the shape of the indices."""
+    """Inputs: data, indices.  The slices of ``axis`` at those indices, in the shape of the indices."""
 
     axis: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -211,7 +211,7 @@ class Gather(Operator):
         return ""
 
     def by_data(self, site: Site) -> bool:
-        """Whether the indices are read when running: they are not known, or fall into too many pieces of code."""
+        """Whether the indices are read at run time: they are not constant, or need too many copy loops."""
         return site.constants[1] is None or bool(too_many(len(self.runs(site))))
 
     def runs(self, site: Site) -> list[Run]:
@@ -253,7 +253,7 @@ class Gather(Operator):
 
 
 LONGEST_PADDED = 1 << 26
-"""Elements that an axis may have after padding: a table of them is made."""
+"""The most elements of an axis after padding, which has a table of indices."""
 
 
 @register
@@ -283,12 +283,12 @@ class Pad(Operator):
             if not inside and self.mode != "constant" and more:
                 raise ShapeError(f"Pad: there is nothing to {self.mode} along an axis of {n}")
             if more and inside + more > LONGEST_PADDED:
-                raise ShapeError(f"Pad: an axis of {inside + more} elements; at most {LONGEST_PADDED} can be made")
+                raise ShapeError(f"Pad: an axis of {inside + more} elements; at most {LONGEST_PADDED} are supported")
             extents.append(inside + more)
         return tuple(extents)
 
     def tables(self, dims: Ints, pads: Array, axes: Array | None) -> list[Array]:
-        """Which input position every output position reads, per axis; -1 where the constant stands."""
+        """The input position that every output position reads, per axis; -1 for the constant value."""
         tables = []
         for n, (before, after) in zip(dims, self.amounts(len(dims), pads, axes), strict=True):
             inside = np.arange(max(0, -before), max(0, -before, n - max(0, -after)))

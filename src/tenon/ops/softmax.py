@@ -19,7 +19,7 @@ from tenon.ops.reduce import check_axes
 @register
 @dataclass(frozen=True)
 class Softmax(Operator):
-    """exp(x) over its sum along ``axis``."""
+    """exp(x) divided by its sum along ``axis``."""
 
     axis: int = -1
     log: ClassVar[bool] = False

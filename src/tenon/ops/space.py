@@ -1,4 +1,4 @@
-"""Channels to pixels and back."""
+"""DepthToSpace and SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenon.ops.move import kept
 @dataclass(frozen=True)
 class DepthToSpace(Operator):
     """[N, b * b * C, H, W] to [N, C, H * b, W * b].  ``mode`` DCR: the position in a square is the outer part of the
-    channel's number, CRD: the inner part."""
+    channel index, CRD: the inner part."""
 
     blocksize: int = 1
     mode: str = "DCR"
@@ -64,7 +64,7 @@ class DepthToSpace(Operator):
 @register
 @dataclass(frozen=True)
 class SpaceToDepth(Operator):
-    """[N, C, H * b, W * b] to [N, b * b * C, H, W]: the position in a square is the outer part of the number."""
+    """[N, C, H * b, W * b] to [N, b * b * C, H, W]: the position in a square is the outer part of the channel index."""
 
     blocksize: int = 1
     moves: ClassVar[bool] = True

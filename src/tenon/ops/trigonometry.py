@@ -1,4 +1,4 @@
-"""Circular and hyperbolic functions, and tests of what a float is."""
+"""Trigonometric and hyperbolic functions, and float classification (IsNaN, IsInf)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tenon.ops.elementwise import Pointwise, Unary, truth
 @register
 @dataclass(frozen=True)
 class Sin(Unary):
-    """Within 1e-7 + 1.2e-16 |x| up to 1e14, as Cos: the reduction to a quarter turn loses a digit for each factor of
-    ten past 1e9, and past 1e14 has hardly one left; the result is finite then, and nothing more.  A processor with
+    """Within 1e-7 + 1.2e-16 |x| up to 1e14, as Cos: the range reduction loses a digit for each factor of
+    ten past 1e9, and past 1e14 has hardly one left; the result is then finite but meaningless.  A processor with
     fused multiply-adds keeps 1e-7 up to 1e14."""
 
     single_only: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class Cos(Unary):
 @dataclass(frozen=True)
 class Tan(Unary):
     """Within a relative 1e-7 of the tangent of a number that is within 1.2e-16 |x| of x, up to 1e14: below 1e6 that is
-    1e-7 of the result, poles included.  Past 1e14 the result is finite, and nothing more; with fused multiply-adds it
+    1e-7 of the result, poles included.  Past 1e14 the result is finite but meaningless; with fused multiply-adds it
     is the tangent of a number within 1e-7 of x up to there.
     """
 

@@ -34,7 +34,7 @@ class Axis:
         return (self.kernel - 1) * self.dilation + 1
 
     def inside(self, i: int) -> range:
-        """The taps of window ``i`` that fall on data."""
+        """The taps of window ``i`` inside the data."""
         start = i * self.stride - self.before
         first = min(max(0, -(start // self.dilation)), self.kernel)
         last = min(self.kernel, -((start - self.size) // self.dilation))
@@ -43,7 +43,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Window:
-    """The attributes, as ONNX spells them; empty tuples stand for its defaults."""
+    """The attributes, with ONNX's names; empty tuples stand for its defaults."""
 
     kernel: Ints
     strides: Ints = ()

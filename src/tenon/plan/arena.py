@@ -3,7 +3,7 @@
 Placing blocks so that the arena is as short as possible is NP-hard (dynamic storage allocation); greedy
 placement in a good order comes within a few percent on networks (Pisarchyk and Lee, "Efficient Memory Management
 for Deep Neural Net Inference", 2020).  Several orders are tried, then the best is improved by moving the blocks
-that stick out to the front, until the lower bound is met or the moves are used up.
+that exceed the lower bound to the front, until the bound is met or the moves are used up.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def bound(blocks: list[Block]) -> int:
 
 
 MOVES = 300
-"""Moves that are tried at most."""
+"""The most moves that are tried."""
 
 EFFORT = 3_000_000
-"""Pairs of blocks that are compared at most while blocks are moved, some seconds: an unrolled recurrent network has
-thousands of blocks, whose first placement is hardly improved anyway."""
+"""The most pairs of blocks compared while blocks are moved, which takes some seconds: an unrolled recurrent network has
+thousands of blocks, whose first placement can hardly be improved."""
 
 
 def place(blocks: list[Block]) -> tuple[list[int], int]:
-    """(offset of each block, length of the arena); sizes are taken as they are, so align them before."""
+    """(offset of each block, length of the arena); sizes must be aligned already."""
     meets = _meetings(blocks)
     moves = min(MOVES, EFFORT // max(1, sum(map(len, meets))))
     least = bound(blocks)
@@ -72,7 +72,7 @@ def place(blocks: list[Block]) -> tuple[list[int], int]:
 
 
 def _meetings(blocks: list[Block]) -> list[list[int]]:
-    """The blocks that are alive together with each."""
+    """For each block, those with overlapping lifetimes."""
     meets: list[list[int]] = [[] for _ in blocks]
     alive: list[int] = []
     for i in sorted(range(len(blocks)), key=lambda i: blocks[i].first):

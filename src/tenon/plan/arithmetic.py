@@ -1,4 +1,4 @@
-"""Which arithmetic is the quickest for a product, on a machine that multiplies pairs of bf16."""
+"""Selects the fastest arithmetic of a product, on a machine with bf16 dot products."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tenon.ir.types import F32, DType
 from tenon.plan.lowering_context import Setting, operator, site
 
 _TYPES = {"stored": (F32, DType.BF16), "wide": (F32, F32), "pairs": (DType.BF16, DType.BF16)}
-"""The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally quick ones the first is taken."""
+"""The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally fast ones the first is taken."""
 
 _CONVERTED = 1.1
-"""By what an f32 product must be quicker where most are of pairs: its image has to be converted."""
+"""The factor by which an f32 product must be faster where most are bf16, because its image has to be converted."""
 
 
 def quickest(node: Node, setting: Setting) -> str:
-    """The arithmetic that is the quickest by estimate for a product by constant weights in f32."""
+    """The fastest arithmetic by estimate for a product by constant weights in f32."""
     op, here = operator(node), site(node, setting)
     times = {}
     for name, (image, weights) in _TYPES.items():

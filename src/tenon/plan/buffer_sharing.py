@@ -14,13 +14,13 @@ from tenon.plan.lowering_context import Setting, operator, site
 
 @dataclass
 class Storage:
-    """``inside[v]`` is (the value whose memory v lies in, byte offset); ``placed[node]`` are the inputs that already
-    lie where the node's output wants them; ``silent`` nodes run no code."""
+    """``inside[v]`` is (the value in whose memory v is stored, byte offset); ``placed[node]`` are the inputs that are
+    already stored in the memory of the node's output; ``silent`` nodes run no code."""
 
     inside: dict[Value, tuple[Value, int]] = field(default_factory=dict)
     placed: dict[Node, frozenset[int]] = field(default_factory=dict)
     silent: set[Node] = field(default_factory=set)
-    kept: set[Value] = field(default_factory=set)  # written over an operand: the halo is clean already
+    kept: set[Value] = field(default_factory=set)  # written over an operand, whose halo is already zero
 
     def root(self, value: Value) -> tuple[Value, int]:
         """The value that owns the memory, and the offset in it."""
@@ -32,7 +32,7 @@ class Storage:
 
 
 def share(graph: Graph, setting: Setting, *, in_place: bool = True) -> Storage:
-    """Decide all sharing, for the order in which the graph stands."""
+    """Decide all sharing, for the graph's present order of nodes."""
     return _Sharing(graph, setting).run(in_place)
 
 
@@ -64,7 +64,7 @@ class _Sharing:
         self.storage.inside[value] = home, offset
 
     def may_join(self, value: Value, home: Value, offset: int) -> bool:
-        """Can ``value``, which owns its memory, lie in ``home`` from ``offset`` on?"""
+        """Whether ``value``, which owns its memory, can be stored in ``home`` from ``offset`` on."""
         if value in self.storage.inside or value in self.fed:
             return False
         root, base = self.storage.root(home)
@@ -73,7 +73,7 @@ class _Sharing:
         outputs = [v for v in (*self.group(value), *self.group(root)) if v in self.out]
         if not outputs:
             return True
-        # A graph output has a place of its own: it can share it only as a whole, and with no other output.
+        # A graph output has a buffer of its own, which it shares only as a whole, and with no other output.
         whole = base + offset == 0 and value.type.nbytes == root.type.nbytes
         inside_output = outputs == [root] and value not in self.out
         return len(outputs) == 1 and root not in self.fed and (whole or inside_output)
@@ -114,7 +114,7 @@ class _Sharing:
             if operand is None or operand.constant or operand.type.layout != result.type.layout:
                 continue
             if any(v is operand and j not in free for j, v in enumerate(node.inputs)):
-                continue  # read twice, once in a way that forbids it
+                continue  # read twice, once by an operand that cannot be overwritten
             same = operand.type.nbytes == result.type.nbytes and operand.type.dtype is result.type.dtype
             if same and self.dies(operand, node) and self.may_join(result, operand, 0):
                 self.join(result, operand, 0)
@@ -122,7 +122,7 @@ class _Sharing:
                 return
 
     def dies(self, operand: Value, node: Node) -> bool:
-        """Is this node the last to read anything that lies where ``operand`` does?"""
+        """Whether this node is the last to read anything stored in the memory of ``operand``."""
         root, start = self.storage.root(operand)
         if root in self.fed:
             return False
@@ -138,5 +138,5 @@ class _Sharing:
             if any(user is node and v is not operand for user in other.uses for v in user.inputs if v is other):
                 return False
             if other.producer is not None and self.step[other.producer] > self.step[node]:
-                return False  # a piece of a concatenation that is yet to be completed
+                return False  # a part of a concatenation that later nodes complete
         return True

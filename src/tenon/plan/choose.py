@@ -1,7 +1,7 @@
-"""Which algorithm computes each layer: what a search measured, else what the estimate says, within a budget of weights.
+"""Selects each layer's algorithm, by measured times if there are any or else by estimate, within a budget of weights.
 
-Fast algorithms grow the weights that they are packed into (Winograd's F(4, 3) fourfold).  Where the total passes the
-budget, layers give up speed for size, those first that lose the least time for a byte saved.
+Fast algorithms enlarge the packed weights (Winograd's F(4, 3) fourfold).  Where the total exceeds the budget, layers
+trade speed for size, those first that lose the least time per byte saved.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Times = Mapping[str, float]
 def choose(
     graph: Graph, setting: Setting, times: Mapping[str, Times], max_weights: int | None = None
 ) -> dict[str, str]:
-    """Keys of algorithms by ``lowering_context.key``, for the layers of ``graph`` where the estimate alone does not
+    """Keys of algorithms by ``lowering_context.key``, for the layers of ``graph`` where measured times or the budget
     decide.
 
     ``times`` are those of candidates, by layer; ``max_weights`` bounds the bytes of all weights.  Raises InputError if
-    the smallest choices pass it.
+    the smallest choices exceed it.
     """
     if not times and max_weights is None:
         return {}
@@ -60,7 +60,7 @@ class _Layer:
     measured: Times
 
     def fastest(self) -> str:
-        """Of the algorithms that were measured, or else the best by estimate."""
+        """The fastest of the algorithms measured, or else the best by estimate."""
         known = [algorithm for algorithm in self.costs if algorithm in self.measured]
         return min(known, key=self.measured.__getitem__) if known else next(iter(self.costs))
 

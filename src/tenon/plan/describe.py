@@ -1,4 +1,4 @@
-"""What a model is made of and what it would cost: for ``inspect`` and reports."""
+"""The operators of a model and their cost, for ``inspect`` and reports."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Description:
 
 
 def describe(graph: Graph, program: Program | None = None) -> Description:
-    """Facts about a graph; with the program that it became, also about its memory.
+    """Describe a graph, and its memory if the program compiled from it is given.
 
     A graph with unbound dimensions has no multiply-accumulates yet: they count as 0.
     """

@@ -1,8 +1,9 @@
-"""Assign a layout to every value, and convert where neighbours disagree.
+"""Assign a layout to every value, and convert where producer and consumer differ.
 
-Operators are asked in order of execution: given the layouts your inputs have, which do you want, and which do you
-give?  A reader that wants another block size gets a ``Reorder`` (one per value and kind, shared by all readers).
-Halos are free: a value gets the largest that any reader wants, and every producer leaves room for it.
+In order of execution, each operator states the layouts it requires of its inputs, given those they have, and the
+layouts of its outputs.  A reader that requires another block size gets a ``Reorder`` (one per value and kind, shared by
+all readers).  Halos need no conversion: a value gets the largest that any reader requires, and its producer leaves room
+for it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tenon.ir.types import ROW_MAJOR, Halo, Layout, LayoutKind
 from tenon.ops.move import Reorder
 from tenon.plan.lowering_context import Setting, operator, site
 
-_Kind = tuple[LayoutKind, int]  # and the block: what a Reorder changes; halos only grow
+_Kind = tuple[LayoutKind, int]  # and the block, which a Reorder changes; halos only grow
 
 
 def assign_layouts(graph: Graph, setting: Setting) -> None:
@@ -105,7 +106,7 @@ class _Assignment:
         return self.converted[value, kind]
 
     def outward(self, value: Value, i: int) -> Value:
-        """A graph output: row-major, and computed, so that it has a place of its own."""
+        """A graph output: row-major and computed, so that it has a buffer of its own."""
         if value.type.layout.image:
             return self.convert(value, ROW_MAJOR, None)
         fed = value.constant or any(v is value for v in self.graph.inputs)
@@ -114,7 +115,7 @@ class _Assignment:
         return value
 
     def unify(self) -> None:
-        """Values that share memory side by side (parts of a concatenation, of a split) share a halo."""
+        """Values that are adjacent in one buffer (parts of a concatenation or split) have equal halos."""
         pairs = []
         for node in self.graph:
             for alias in operator(node).alias(site(node, self.setting)):

@@ -1,4 +1,4 @@
-"""From a planned graph to a program: kernels, their arguments, and where everything lies."""
+"""From a planned graph to a program: kernels, their arguments, and the placement of every buffer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tenon.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, P
 def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = None) -> Program:
     """Lay out, order, place and lower ``graph``, which is changed.
 
-    Several programs may share ``weights``: each has all that were placed before it, and its own.  Raises
+    Several programs may share ``weights``: each has those that were placed before it and its own.  Raises
     UnsupportedError listing every node that cannot be compiled.
     """
     check(graph, setting)
@@ -39,8 +39,7 @@ def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = No
 
 
 def check(graph: Graph, setting: Setting) -> None:
-    """Raise UnsupportedError naming every node whose operator declines to be compiled where it stands, and every tensor
-    that is too large."""
+    """Raise UnsupportedError naming every node whose operator does not support it and every tensor too large."""
     check_sizes(graph)
     problems = []
     for node in graph:
@@ -84,17 +83,17 @@ class Weighed:
 
     def __init__(self) -> None:
         self.size = 0
-        self.found: dict[bytes, int] = {}
+        self.offsets: dict[bytes, int] = {}
         self.constants: list[Constant] = []
 
     def offset(self, data: Array) -> int:
         data = np.ascontiguousarray(data)
         key = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
-        if key not in self.found:
-            self.found[key] = self.size
+        if key not in self.offsets:
+            self.offsets[key] = self.size
             self.constants.append(Constant(self.size, data))
             self.size = aligned(self.size + data.nbytes)
-        return self.found[key]
+        return self.offsets[key]
 
 
 class _Lowering:
@@ -125,7 +124,7 @@ class _Lowering:
         )
 
     def port(self, value: Value) -> Port:
-        """A place in the mutable region for a graph input or output, and for whatever shares its memory."""
+        """Placement in the mutable region of a graph input or output, and of the values that share its memory."""
         root, offset = self.storage.root(value)
         if root not in self.places:
             self.places[root] = Place(Region.MUTABLE, self.mutable)
@@ -151,7 +150,7 @@ class _Lowering:
         return clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
 
     def blocks(self, lowered: dict[Node, list[_Lowered]]) -> tuple[list[Block], list[Value | tuple[Node, str]]]:
-        """Lifetimes of everything that needs room in the arena."""
+        """Lifetimes of all blocks in the arena."""
         step = {node: i for i, node in enumerate(self.graph)}
         lives: dict[Value, tuple[int, int]] = {}
         for value in self.graph.values():
@@ -169,8 +168,8 @@ class _Lowering:
             for s in steps:
                 for arg in s.args:
                     if isinstance(arg, Scratch):
-                        wanted = aligned(arg.nbytes) * self.copies(arg, s.kernel)
-                        scratch[arg.name] = max(scratch.get(arg.name, 0), wanted)
+                        size = aligned(arg.nbytes) * self.copies(arg, s.kernel)
+                        scratch[arg.name] = max(scratch.get(arg.name, 0), size)
             for name, nbytes in scratch.items():
                 blocks.append(Block(nbytes, step[node], step[node]))
                 owners.append((node, name))
@@ -196,9 +195,9 @@ class _Lowering:
             for i, s in enumerate(steps)
         ]
 
-    def copies(self, wanted: Scratch, kernel: Kernel) -> int:
-        """How many threads need such memory of their own at once: no more than there are work items."""
-        if not wanted.per_thread:
+    def copies(self, scratch: Scratch, kernel: Kernel) -> int:
+        """The number of threads that need a copy of such memory at once: at most the number of work items."""
+        if not scratch.per_thread:
             return 1
         shared = linearise(kernel)
         return min(self.setting.threads, shared.length if shared else 1)

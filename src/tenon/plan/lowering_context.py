@@ -1,4 +1,4 @@
-"""What an operator may know of where it stands: its site."""
+"""The site of a node: the context that its lowering depends on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tenon.ops.base import Layouts, Limits, Operator, Site, Step
 
 @dataclass(frozen=True)
 class Setting:
-    """What a whole plan is made for: the machine, what algorithms may cost, and the most threads that may run it
-    together.
+    """The settings of a whole plan: the machine, the limits of algorithms, and the most threads that may run it.
 
-    ``algorithms`` are those that a search or a budget has chosen, as ``Algorithm.key`` by ``key`` of the layer: text,
-    as tables and manifests keep it.  ``measured`` are the layers for which measured times counted.
+    ``algorithms`` are those selected by a search or a budget, as ``Algorithm.key`` by ``key`` of the layer: text, as
+    stored in tables and manifests.  ``measured`` are the layers for which measured times counted.
     """
 
     machine: Machine
@@ -33,7 +32,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class _Nothing(Operator):
-    """Stands in for an operator whose outputs have no elements: there is nothing to compute, whatever it is."""
+    """Replaces any operator whose outputs have no elements, since it has nothing to compute."""
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         raise InternalError("it stands in for an operator whose outputs have types already")
@@ -49,8 +48,8 @@ class _Nothing(Operator):
 
 
 def operator(node: Node) -> Operator:
-    """How a node is planned: by its operation, which in a graph made of Tenon's operators is an Operator, or not at all
-    where none of its outputs has an element."""
+    """The operator that a node is planned as: its operation, which in a graph of Tenon's operators is an Operator, or
+    one without code where no output has an element."""
     assert isinstance(node.op, Operator)
     return node.op if any(v.type.size for v in node.outputs) else _Nothing()
 
@@ -70,7 +69,7 @@ def site(node: Node, setting: Setting, placed: frozenset[int] = frozenset()) -> 
 
 
 def key(node: Node) -> str:
-    """What the best algorithm for a node depends on, besides the machine: its operator and logical types."""
+    """The key of a node's algorithm in tables: its operator and logical types, on which the best one depends."""
 
     def shown(value: object) -> str:
         return "-" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""What a node computes, for tables."""
+"""Shapes and attributes of a node, for tables."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def facts(node: Node) -> Facts:
 
 
 def _extents(op: Operator, name: str) -> tuple[int, ...]:
-    """An attribute that is a list of numbers; empty where the operator has none of that name."""
+    """An attribute that is a list of numbers; empty if the operator has no such attribute."""
     value = getattr(op, name, ()) if name in {f.name for f in fields(op)} else ()
     return value if isinstance(value, tuple) else ()

@@ -23,7 +23,7 @@ def _size(value: Value) -> int:
 
 
 def peak(order: list[Node], graph: Graph) -> int:
-    """Most bytes of activations alive at once, nothing shared."""
+    """The most bytes of activations alive at once, without buffer sharing."""
     last = {v: i for i, node in enumerate(order) for v in node.inputs if v is not None}
     last.update({v: len(order) for v in graph.outputs})
     alive = most = 0
@@ -56,14 +56,14 @@ def _greedy(graph: Graph) -> list[Node]:
     place = {n: i for i, n in enumerate(graph)}
     nodes = list(graph)
     ready: set[Node] = set()
-    heap: list[tuple[int, int]] = []  # of nodes that were ready, by growth, which only falls while they wait
+    heap: list[tuple[int, int]] = []  # ready nodes by the growth of live memory, which only decreases while they wait
     order: list[Node] = []
 
     def offer(n: Node) -> None:
         ready.add(n)
-        made = sum(_size(v) for v in n.outputs)
+        allocated = sum(_size(v) for v in n.outputs)
         freed = sum(_size(v) for v in {*n.inputs} if v is not None and v.producer and uses[v] == 1)
-        heappush(heap, (made - freed, place[n]))
+        heappush(heap, (allocated - freed, place[n]))
 
     for node in nodes:
         if not waiting[node]:

@@ -1,4 +1,4 @@
-"""What planning ends in: kernels to call, in order, at fixed places in three memory regions."""
+"""The result of planning: kernels to call in order, with operands at fixed offsets in three memory regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Region(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """A byte offset in a region.  Threads have ``copies`` of what lies there, each ``stride`` bytes further on."""
+    """A byte offset in a region.  With several ``copies``, one per thread, they are ``stride`` bytes apart."""
 
     region: Region
     offset: int
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def beyond(self) -> int:
-        """How many bytes the last copy lies behind the first."""
+        """The offset of the last copy from the first, in bytes."""
         return self.stride * (self.copies - 1)
 
 
@@ -55,15 +55,15 @@ class Port:
 
     @property
     def quant(self) -> Quant | None:
-        """What its integers stand for, if that is known and one scale holds for all."""
+        """The scale and zero point of its integers, if known and per tensor."""
         quant = self.type.quant
         return quant if quant is not None and quant.scalar and not self.type.dtype.is_float else None
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a node computes, for tables of people: shapes and attributes as the model has them (empty where it has
-    none), and the bytes of all that it reads and writes."""
+    """Shapes and attributes of a node as in the model (empty where it has none), for tables, and the bytes that it
+    reads and writes."""
 
     output: tuple[int, ...] = ()
     filter: tuple[int, ...] = ()
@@ -78,7 +78,7 @@ class Facts:
 class Call:
     """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of.
 
-    ``clears`` says that it only zeroes the halo of what a later call of the node fills.
+    ``clears`` says that it only zeroes the halo of an image that a later call of the node fills.
     """
 
     kernel: Kernel
@@ -111,10 +111,10 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """A network ready to be printed: everything is decided but the text.
+    """A network ready for code generation.
 
-    ``threads`` is the most that may run it together.  ``error`` is the largest of any layer, over the RMS of
-    an output channel, of its algorithm and of numbers kept in 16 bits (see ``ops.base.Operator.error``).
+    ``threads`` is the most that may run it.  ``error`` is the largest of any layer, over the RMS of
+    an output channel, of its algorithm and of rounding to 16 bits (see ``ops.base.Operator.error``).
     """
 
     name: str
