@@ -122,6 +122,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "reduce_add": _halved,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot2": _dot2, "mul_rounded": np.multiply,
+    "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""

@@ -13,7 +13,7 @@ from compiled import Library
 from interpret import interpret
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, op
+from tenon.ir.loops import Kernel, bitcast, interleave4, op
 from tenon.ir.types import I32, DType
 from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import zig
@@ -28,6 +28,15 @@ def products(name: str, lanes: int) -> Kernel:
     y = k.param("y", 1024, dtype=I32, out=True)
     with k.loop("i", 1024 // lanes) as i:
         y.vec(lanes)[i] = op(name, y.vec(lanes)[i], a.vec(lanes)[i], b.vec(lanes)[i])
+    return k.done()
+
+
+def interleaved(lanes: int) -> Kernel:
+    k = Builder(f"interleave4_{lanes}")
+    a = k.param("a", 4096, dtype=DType.I8)
+    y = k.param("y", 1024, dtype=I32, out=True)
+    with k.loop("i", 1024 // lanes) as i:
+        y.vec(lanes)[i] = bitcast(interleave4(a.vec(4 * lanes)[i]), I32)
     return k.done()
 
 
@@ -74,9 +83,9 @@ def command(compiler: str, target: str, folder: Path) -> Sequence[str]:
 def test_compiled_products(compiler: str, target: str, tmp_path: Path) -> None:
     if not runs_here(target):
         pytest.skip(f"this machine does not run code for {target}")
-    library = Library()
+    library, mixed = Library(), [interleaved(lanes) for lanes in LANES if lanes > 1]
     kernels = [products(name, lanes) for name in NAMES for lanes in LANES]
-    for kernel in kernels:
+    for kernel in (*kernels, *mixed):
         library.add(kernel)
     library.build(tmp_path, command(compiler, target, tmp_path))
     for kernel in kernels:
@@ -85,3 +94,11 @@ def test_compiled_products(compiler: str, target: str, tmp_path: Path) -> None:
         interpret(kernel, [a, b, expected])
         library(kernel, [a, b, y])
         np.testing.assert_array_equal(y, expected, err_msg=kernel.name)
+    bytes = np.arange(4096).astype(np.int8)
+    for kernel in mixed:
+        y, lanes = np.zeros(1024, np.int32), int(kernel.name.split("_")[1])
+        library(kernel, [bytes, y])
+        expected = np.swapaxes(bytes.reshape(-1, 4, lanes), 1, 2)
+        np.testing.assert_array_equal(y.view(np.int8), expected.reshape(-1), err_msg=kernel.name)
+        interpret(kernel, [bytes, again := np.zeros(1024, np.int32)])
+        np.testing.assert_array_equal(again, y)

@@ -148,6 +148,8 @@ OPS: dict[str, Primitive] = {
     "select": Primitive(3, "arg1"),  # mask ? a : b, lane by lane
     "cast": Primitive(1, "given"),  # by value; float to integer truncates, to a narrower float rounds to nearest even
     "bitcast": Primitive(1, "given"),  # by bits, same width in all
+    # Four vectors of bytes, one behind the other, as words: each has one byte of every vector, the first's lowest.
+    "interleave4": Primitive(1, "given"),
     "broadcast": Primitive(1, "given"),  # one lane to many
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
@@ -242,6 +244,11 @@ def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
 
 def dot4_signed(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4_signed", acc, a, b)
+
+
+def interleave4(a: Expr) -> Expr:
+    """Four vectors of bytes, one behind the other, as one vector of words."""
+    return op("interleave4", a, type=Type(DType.Q8, a.type.lanes // 4))
 
 
 def sqrdmulh(a: Expr, b: Value) -> Expr:

@@ -17,10 +17,11 @@ import numpy as np
 
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
-from tenon.ir.index import Index
-from tenon.ir.loops import Const, Expr, Kernel, Type, broadcast, cast, dot4, dot4_signed, op, select
+from tenon.ir.index import Index, index
+from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, dot4, dot4_signed, interleave4, op, select
 from tenon.ir.types import I32, DType
 from tenon.kernels import conv as dense
+from tenon.kernels import depthwise as depthwise_by_lanes
 from tenon.kernels.conv import Conv, Run, Tile, described, runs, tiles
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
@@ -34,9 +35,31 @@ UNROLLED = 128
 
 
 def in_fours(s: Conv, machine: Machine) -> bool:
-    """Whether bytes can be multiplied four channels at a time, if no zero point is subtracted from weights."""
+    """Whether bytes can be multiplied four channels at a time, of a depthwise convolution four neighbouring taps, if no
+    zero point is subtracted from weights."""
     bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
-    return machine.dot4 is not None and bytes and s.x.block % 4 == 0 and not s.depthwise
+    if machine.dot4 is None or not bytes:
+        return False
+    if not s.depthwise:
+        return s.x.block % 4 == 0
+    wide = s.x.left + s.x.w + s.x.right - (s.x.left - s.left)
+    return taps_in_fours(s.dilation[1], machine) and columns(s.kernel[1], s.stride[1], s.extent[1]) <= wide
+
+
+def taps_in_fours(dilation: int, machine: Machine) -> bool:
+    """Whether a depthwise convolution may multiply four taps of a row at a time: those of neighbouring columns."""
+    return machine.dot4 is not None and dilation == 1 and machine.lanes == machine.block >= 4
+
+
+def _shared(kernel: int, stride: int) -> int:
+    """How many neighbouring outputs read the same four columns, of a row of at most four taps."""
+    return (4 - kernel) // stride + 1 if kernel <= 4 else 1
+
+
+def columns(kernel: int, stride: int, outs: int) -> int:
+    """How many columns of the input a row of ``outs`` outputs reads four by four, padding included."""
+    first = (outs - 1) // _shared(kernel, stride) * _shared(kernel, stride)
+    return first * stride + -(-kernel // 4) * 4
 
 
 def shifted(s: Conv, machine: Machine) -> int:
@@ -146,8 +169,11 @@ def _begin(
     """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, y."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
-    x = k.param("x", *outer, block // 4 if fours else block, dtype=DType.Q8 if fours else c.x.dtype)
-    ws = [k.param("w", *shape, dtype=DType.Q8 if fours else c.weights) for shape in shapes]
+    if fours and c.depthwise:  # four columns are one vector
+        x = k.param("x", *outer[:-1], outer[-1] * block, dtype=c.x.dtype)
+    else:
+        x = k.param("x", *outer, block // 4 if fours else block, dtype=DType.Q8 if fours else c.x.dtype)
+    ws = [k.param("w", *shape, dtype=I32 if fours else c.weights) for shape in shapes]
     b = k.param("b", c.padded, dtype=I32)
     rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
@@ -226,14 +252,29 @@ def _multiply_add(
 
 
 # -------------------------------------------------------------------------------------------- depthwise
+def pack_depthwise(weights: Array, s: IntegerConv, machine: Machine) -> Array:
+    """``kernels.depthwise.pack``, [channels / lanes][kh][kw][lanes]; four taps of a row as one word where they are
+    multiplied so, [channels / lanes][kh][kw / 4, rounded up][lanes]."""
+    packed = depthwise_by_lanes.pack(weights, s.conv, machine)
+    if not s.fours(machine):
+        return packed
+    spare = -s.conv.kernel[1] % 4
+    return _words(np.pad(packed, ((0, 0), (0, 0), (0, spare), (0, 0))))
+
+
 @lru_cache(maxsize=512)
 def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
-    """Parameters: those of ``conv``, weights as ``kernels.depthwise.pack`` has them.  Blocks are whole vectors."""
-    c, lanes = s.conv, machine.lanes
+    """Parameters: those of ``conv``, weights as ``pack_depthwise`` has them.  Blocks are whole vectors."""
+    c, lanes, fours = s.conv, machine.lanes, s.fours(machine)
     k = Builder(f"integer_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in integers")
-    parts, (w,) = _begin(k, s, [(c.padded // lanes, *c.kernel, lanes)], machine)
+    row = -(-c.kernel[1] // 4) if fours else c.kernel[1]
+    parts, (w,) = _begin(k, s, [(c.padded // lanes, c.kernel[0], row, lanes)], machine)
     cols = max(1, min(c.extent[1], 8, machine.registers // 2 - 2))
+    if fours:
+        share, tiles = _shared(c.kernel[1], c.stride[1]), -(-c.extent[1] // min(12, machine.registers // 2))
+        cols = -(-c.extent[1] // tiles // share) * share
     (vectors, rows), inside = deal(c.padded // lanes, c.extent[0], threads=machine.threads)
+    tile = _depthwise_fours if fours else _depthwise_tile
     with ExitStack() as stack:
         n = stack.enter_context(k.loop("n", c.y.n))
         v = stack.enter_context(k.loop("v", c.padded // lanes, kind=vectors))
@@ -241,8 +282,34 @@ def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
         for left, across, width in segments(c.extent[1], cols):
             about = f"a tile of 1 x {width} positions by {lanes} channels"
             with k.loop("j", across, kind=inside) as j, k.outline(f"1x{width}v{lanes}", about):
-                _depthwise_tile(parts, w, (n, v, i, j * width + left), width)
+                tile(parts, w, (n, v, i, j * width + left), width)
     return k.done()
+
+
+def _depthwise_fours(p: _Parts, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
+    """Four columns, interleaved, are read once for all outputs that see them; for the next output the weights move on
+    by a byte, or by several."""
+    k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
+    channel, flip = vector * lanes, p.flip(lanes)
+    share = _shared(s.kernel[1], s.stride[1])
+    acc = k.local("a", width, dtype=I32, lanes=lanes)
+    with k.unroll("q", width) as j:
+        acc[j] = p.b.vec(lanes)[vector]
+    words = -(-s.kernel[1] // 4)
+    kind = "unroll" if width * s.kernel[0] * words <= UNROLLED else "serial"
+    with k.loop("ky", s.kernel[0], kind=kind) as ky, k.loop("kx", words, kind=kind) as kx:
+        weight = k.let("w", w.vec(lanes)[vector, ky, kx, 0])
+        moved = [weight] + [k.let("w", weight << 8 * m * s.stride[1]) for m in range(1, share)]
+        y = row * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
+        for start in range(0, width, share):
+            x = (left + start) * s.stride[1] + kx * 4 + (s.x.left - s.left)
+            at_bytes = tuple(map(index, (n, channel // s.x.block, y, x * s.x.block)))
+            value = interleave4(Load(p.x.buffer, at_bytes, Type(s.x.dtype, 4 * lanes)))
+            value = k.let("v", value if flip is None else op("xor", value, flip))
+            for m in range(min(share, width - start)):
+                acc[start + m] = p.multiply_add(acc[start + m], value, moved[m])
+    with k.unroll("q", width) as j:
+        p.store(n, channel, row, left + j, lanes, acc[j])
 
 
 def _depthwise_tile(p: _Parts, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:

@@ -14,7 +14,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
 from tenon.kernels import conv as dense
-from tenon.kernels import depthwise, integer_conv
+from tenon.kernels import integer_conv
 from tenon.kernels.image import Image
 from tenon.kernels.requantize import Rounding
 from tenon.ops.base import (
@@ -165,7 +165,12 @@ class IntegerConv(IntegerProduct):
 
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
-        halo = tuple((a.before, a.reach) for a in self.axes(x.dims, site.input(1).dims))
+        axes = self.axes(x.dims, site.input(1).dims)
+        halo = tuple((a.before, a.reach) for a in axes)
+        depthwise = self.group == x.dims[1] == site.output.dims[1]
+        if depthwise and integer_conv.taps_in_fours((last := axes[-1]).dilation, site.machine):
+            read = integer_conv.columns(last.kernel, last.stride, last.out)
+            halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
         first = x.dims[1] <= 4 and self.group == 1
         output = Layout(block, ((0, 0),) * (x.rank - 2))
         few = 4 if site.machine.dot4 and x.dims[1] > 2 else 1  # one or two channels would be mostly zeros
@@ -188,7 +193,10 @@ class IntegerConv(IntegerProduct):
         )  # fmt: skip
         c, machine = s.conv, site.machine
         if c.depthwise:
-            kernel, packed = integer_conv.depthwise(s, machine), [depthwise.pack(planes(stored), c, machine)]
+            kernel, packed = (
+                integer_conv.depthwise(s, machine),
+                [integer_conv.pack_depthwise(planes(stored), s, machine)],
+            )
         else:
             c = c.flattened()
             s = replace(s, conv=c)
@@ -212,6 +220,11 @@ class IntegerConv(IntegerProduct):
             ("1x1", (2, 16, 3, 5), (32, 16, 1, 1), {}),
             ("depthwise", (1, 16, 6, 5), (16, 1, 3, 3), {"group": 16, "pads": (1, 1, 1, 1)}),
             ("depthwise_partial", (1, 7, 6, 9), (7, 1, 3, 3), {"group": 7, "pads": (1, 1, 1, 1), "strides": (2, 2)}),
+            ("depthwise_wide", (1, 32, 4, 14), (32, 1, 3, 3), {"group": 32, "pads": (1, 1, 1, 1)}),
+            ("depthwise_5x5", (1, 16, 5, 9), (16, 1, 5, 5), {"group": 16, "pads": (2, 2, 2, 2)}),
+            ("depthwise_5x2", (1, 16, 7, 27), (16, 1, 5, 2), {"group": 16, "pads": (2, 0, 2, 1)}),
+            ("depthwise_s2", (1, 16, 6, 26), (16, 1, 3, 3), {"group": 16, "pads": (0, 0, 1, 1), "strides": (2, 2)}),
+            ("depthwise_dilated", (1, 16, 7, 8), (16, 1, 3, 3), {"group": 16, "dilations": (2, 2)}),
             ("groups", (1, 8, 5, 5), (8, 4, 3, 3), {"group": 2, "dilations": (2, 2), "pads": (2, 2, 2, 2)}),
             ("1d", (1, 6, 11), (4, 6, 3), {"pads": (1, 1)}),
         )

@@ -302,6 +302,8 @@ class C(Printer):
             return f"__builtin_convertvector({bare(args[0])}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
         if e.name == "bitcast":
             return f"(({t}){args[0]})" if e.type.lanes > 1 else f"{self.bits(source, e.type)}({bare(args[0])})"
+        if e.name == "interleave4":
+            return f"{self.interleaved(source, e.type)}({bare(args[0])})"
         over = e.args[1].type if e.name == "select" else source
         return f"{self.helper(e.name, over)}({', '.join(map(bare, args))})"
 
@@ -310,6 +312,13 @@ class C(Printer):
         name = f"bits_{source}_{target}"
         helper = f"TENON_INLINE {b} {name}({a} a) {{\n  union {{ {a} a; {b} b; }} u;\n  u.a = a;\n  return u.b;\n}}"
         return self.require(name, lambda: helper)
+
+    def interleaved(self, source: Type, target: Type) -> str:
+        a, b = self.type(source), self.type(target)
+        order = ", ".join(str(i // 4 + i % 4 * target.lanes) for i in range(source.lanes))
+        name = f"interleave4_{source}"
+        body = f"return ({b})__builtin_shufflevector(a, a, {order});"
+        return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n  {body}\n}}")
 
     def helper(self, name: str, t: Type) -> str:
         """The helper function of an operation over a type."""
