@@ -108,6 +108,21 @@ def _dot2(acc: Array, a: Array, b: Array) -> Array:
     return total
 
 
+def _dot2_i16(acc: Array, a: Array, b: Array) -> Array:
+    products = a.view(np.int16).astype(np.int32) * b.view(np.int16).astype(np.int32)
+    total: Array = acc + products.reshape(-1, 2).sum(1, dtype=np.int32)
+    return total
+
+
+def _bytes_from(first: int) -> Callable[[Array], Array]:
+    return lambda a: np.ascontiguousarray(a.view(np.int8)[first::2]).astype(np.int16).view(np.int32)
+
+
+def _mulh_add(a: Array, b: Array, c: Array) -> Array:
+    high = (a.astype(np.int64) * b + (1 << 31)) >> 32
+    return np.asarray((high + c).astype(np.int32))
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": np.fmod,
     "max": lambda a, b: _select(_mask(np.less)(b, a), a, b),
@@ -123,6 +138,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot2": _dot2, "mul_rounded": np.multiply,
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
+    "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
+    "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""

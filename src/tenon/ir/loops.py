@@ -159,6 +159,13 @@ OPS: dict[str, Primitive] = {
     "dot2": Primitive(3),
     # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
     "sqrdmulh": Primitive(2),
+    # Words of 32 bits as pairs of 16: the low half first.  (``dot2_i16``: acc + both products; sums wrap around.)
+    "dot2_i16": Primitive(3),
+    "even_bytes": Primitive(1),  # the first and the third byte of a word, each with its sign, as a pair
+    "odd_bytes": Primitive(1),  # the second and the fourth
+    "pair_i16": Primitive(2),  # the low halves of two words
+    "mulh_add": Primitive(3),  # (a * b + 2**31) >> 32 of i32 in 64 bits, plus c
+    "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
 }
 

@@ -17,6 +17,7 @@ from tenon.kernels import conv as dense
 from tenon.kernels import integer_conv
 from tenon.kernels.image import Image
 from tenon.kernels.requantize import Rounding
+from tenon.ops import integer_pairs
 from tenon.ops.base import (
     Accuracy,
     Arg,
@@ -33,6 +34,7 @@ from tenon.ops.base import (
     typed,
 )
 from tenon.ops.conv import check_operands, planes
+from tenon.ops.integer_pairs import Product
 from tenon.ops.pool import window_views
 from tenon.ops.requantize import Factors, clamped, largest_sums, limits, quantized_multipliers, row_type
 from tenon.ops.window import Axis, Ints, Window, planar
@@ -97,6 +99,22 @@ class IntegerProduct(Operator):
         total = -(self.x_zero + shifted) * whole.reshape(len(whole), -1).sum(1)
         result: Array = (total if bias is None else total + bias).astype(np.int32)
         return result
+
+    def paired(self, site: Site, s: dense.Conv) -> Step | None:
+        """The step that computes by pairs of 16 bits, if there is one."""
+        weights, factors, shifts = site.constants[1], *(*site.constants[3:], None)[:2]
+        if weights is None or factors is None or shifts is None or self.rounding != "double":
+            return None
+        whole = weights.astype(np.int64) - self.w_zero
+        if not site.machine.pairs or whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
+            return None
+        bias = self.sums(weights, site.constants[2], 0)
+        span = limits(site.input(0).dtype)
+        largest = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2])
+        kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
+        s = replace(s, weights=DType.I8)
+        numbers = self.x_zero, self.zero, self.low, self.high
+        return Product(s, kernel, bias, largest, factors, shifts, *numbers).step(site.machine)
 
     def kernel(self, site: Site, s: dense.Conv, weights: Array) -> tuple[integer_conv.IntegerConv, Array, list[Arg]]:
         """The kernel's description, the weights as stored, and the arguments between weights and output."""
@@ -163,8 +181,31 @@ class IntegerConv(IntegerProduct):
             return f"{site.input(0).rank - 2} spatial axes: only 1-D and 2-D are compiled"
         return self.compiled(site)
 
+    def described(self, site: Site, x: Image, y: Image) -> dense.Conv:
+        """The convolution of one image to another."""
+        axes = self.axes(site.input(0).dims, site.input(1).dims)
+        top, left = planar(tuple(a.before for a in axes), 0)
+        kernel, stride, dilation = (
+            planar(tuple(getattr(a, name) for a in axes), 1) for name in ("kernel", "stride", "dilation")
+        )
+        return dense.Conv(x, y, kernel, stride, dilation, top, left, self.group)
+
+    def in_pairs(self, site: Site) -> Step | None:
+        """The step that computes by pairs of 16 bits, if there is one; whatever layouts the site has."""
+        if not site.machine.pairs or site.machine.block != integer_pairs.BLOCK or site.input(0).rank > 4:
+            return None
+        x, y = (integer_pairs.image(t) for t in (site.input(0), site.output))
+        return self.paired(site, self.described(site, x, y).flattened())
+
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        x, y, step = site.input(0), site.output, self.in_pairs(site)
+        return (0,) if step is not None and self.group == x.dims[1] and x.dims == y.dims else ()
+
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
+        if self.in_pairs(site) is not None:
+            around = (None,) * (len(site.inputs) - 1)
+            return Layouts((integer_pairs.layout(x), *around), (integer_pairs.layout(site.output),))
         axes = self.axes(x.dims, site.input(1).dims)
         halo = tuple((a.before, a.reach) for a in axes)
         depthwise = self.group == x.dims[1] == site.output.dims[1]
@@ -180,17 +221,10 @@ class IntegerConv(IntegerProduct):
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
-        axes = self.axes(site.input(0).dims, weights.shape)
-        top, left = planar(tuple(a.before for a in axes), 0)
-        s, stored, args = self.kernel(
-            site,
-            dense.Conv(
-                Image.of(site.input(0)), Image.of(site.output), planar(tuple(a.kernel for a in axes), 1),
-                planar(tuple(a.stride for a in axes), 1), planar(tuple(a.dilation for a in axes), 1), top, left,
-                self.group,
-            ),
-            weights,
-        )  # fmt: skip
+        if (step := self.in_pairs(site)) is not None:
+            return [step]
+        images = Image.of(site.input(0)), Image.of(site.output)
+        s, stored, args = self.kernel(site, self.described(site, *images), weights)
         c, machine = s.conv, site.machine
         if c.depthwise:
             kernel, packed = (
@@ -293,6 +327,8 @@ class IntegerGemm(IntegerProduct):
         (n, deep), outs = site.input(0).dims, site.output.dims[1]
         x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
         y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
+        if (step := self.paired(site, dense.Conv(x, y))) is not None:
+            return [step]
         s, stored, args = self.kernel(site, dense.Conv(x, y), weights)
         tile = Direct.best(s.conv, site.machine).tile
         packed = integer_conv.pack(stored[:, :, None, None], s, site.machine, tile.vecs)

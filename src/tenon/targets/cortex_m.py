@@ -30,7 +30,7 @@ _AN547 = Board(
     ram=Memory(0x70000000, 16 << 20),
     constants=Memory(0x01000000, 2 << 20),
 )
-_FLAGS = ("-fno-tree-vectorize",)
+_FLAGS = ("-fno-tree-vectorize", "-fomit-frame-pointer")  # kernels take every register
 
 
 def _target(name: str, cpu: str, about: str, machine: Machine, board: Board, *, abi: str = "eabihf") -> Target:
@@ -50,16 +50,16 @@ def _target(name: str, cpu: str, about: str, machine: Machine, board: Board, *, 
 
 _CORE = Machine(lanes=1, registers=12)
 """Without floating point: what is left of r0 to r12."""
-_FLOAT = Machine(lanes=1, registers=28)
-"""The register file is 32 single floats."""
+_DSP = Machine(lanes=1, registers=28, pairs=True)
+"""With DSP instructions and a register file of 32 single floats."""
 
 TARGETS = (
     # Its programs run on a board with a Cortex-M3, which executes all of its instructions.
     _target("cortex-m0plus", "cortex_m0plus", "Arm Cortex-M0+", _CORE, _AN385, abi="eabi"),
     _target("cortex-m3", "cortex_m3", "Arm Cortex-M3", _CORE, _AN385, abi="eabi"),
     # zig's Cortex-M models have no FPU unless a feature asks for it.
-    _target("cortex-m4", "cortex_m4+vfp4d16sp", "Arm Cortex-M4 with FPU", _FLOAT, _AN386),
-    _target("cortex-m7", "cortex_m7+fp_armv8d16", "Arm Cortex-M7 with FPU", _FLOAT, _AN500),
-    _target("cortex-m33", "cortex_m33+dsp+fp_armv8d16sp", "Arm Cortex-M33 with FPU and DSP", _FLOAT, _AN505),
-    _target("cortex-m55", "cortex_m55+fp_armv8d16", "Arm Cortex-M55 with FPU and DSP", _FLOAT, _AN547),
+    _target("cortex-m4", "cortex_m4+vfp4d16sp", "Arm Cortex-M4 with FPU", _DSP, _AN386),
+    _target("cortex-m7", "cortex_m7+fp_armv8d16", "Arm Cortex-M7 with FPU", _DSP, _AN500),
+    _target("cortex-m33", "cortex_m33+dsp+fp_armv8d16sp", "Arm Cortex-M33 with FPU and DSP", _DSP, _AN505),
+    _target("cortex-m55", "cortex_m55+fp_armv8d16", "Arm Cortex-M55 with FPU and DSP", _DSP, _AN547),
 )

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenon.codegen.c import dots, half
+from tenon.codegen.c import dots, half, pair_tile, pairs
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
@@ -101,6 +101,7 @@ PORTABLE = {
     "dot2": half.DOT2_VECTOR,
     **dots.VECTOR,
 }
+PORTABLE |= pairs.VECTOR
 PORTABLE["sqrdmulh"] = (
     "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
     " + (1 << 30)) >> 31, {V});"
@@ -140,6 +141,7 @@ SCALAR = {
     "dot2": half.DOT2_SCALAR,
     "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
     **dots.SCALAR,
+    **pairs.SCALAR,
 }
 TAKES = {
     "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": half.DOT2_TAKES,
@@ -148,6 +150,7 @@ TAKES = {
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
     "sqrdmulh": "{V} a, {V} b", "mul_rounded": "{V} a, {V} b",
+    **pairs.TAKES,
 }  # fmt: skip
 
 _CLANG = {"max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
@@ -170,6 +173,7 @@ _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 """How tightly float operations bind: an operand on the left needs parentheses below that rank, on the right at it."""
 _ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
 _UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
+_UNSIGNED_HELPERS = {"dot2", *dots.VECTOR, *pairs.TAKES}
 _TWIN = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 _WHOLE = {DType.F32: "8388608.0f", DType.F64: "4503599627370496.0"}  # from here on every float is an integer
 _MAGNITUDE = {1: "0x7f", 2: "0x7fff", 4: "0x7fffffff", 8: "0x7fffffffffffffffLL"}
@@ -188,6 +192,8 @@ class C(Printer):
         DType.I4: "uint8_t", DType.U4: "uint8_t", DType.I2: "uint8_t", DType.U2: "uint8_t",
     }  # fmt: skip
     int_type = "intptr_t"
+    in_portable_form = False
+    """Whether what is being printed has another form."""
     outlined = "TENON_OUTLINE void "
 
     def type(self, t: Type) -> str:
@@ -332,13 +338,13 @@ class C(Printer):
         words = {
             "V": over,
             "I": self.type(twin),
-            "U": self.unsigned(t) if name in ("dot2", *dots.VECTOR) or (name == "abs" and t.dtype.is_signed) else "",
+            "U": self.unsigned(t) if name in _UNSIGNED_HELPERS or (name == "abs" and t.dtype.is_signed) else "",
             "E": self.names[t.dtype],
             "N": t.lanes,
             "S": "" if t.dtype is DType.F64 else "f",
             "whole": _WHOLE.get(t.dtype, "0"),
             "magnitude": _MAGNITUDE[t.dtype.bytes],
-            "W": self.type(Type(DType.I64, t.lanes)) if name == "sqrdmulh" else "",
+            "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
         }
         result = self.names[t.dtype] if name.startswith("reduce") else over
@@ -351,6 +357,8 @@ class C(Printer):
             return self.division(name, t)
         if name == "mul_rounded":
             return _first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
+        if t.lanes == 1 and name in pairs.NATIVE:
+            return _first_of(pairs.NATIVE[name], SCALAR[name])
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
             wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
@@ -407,6 +415,32 @@ class C(Printer):
             steps.append(f"v = {pair}(v, {twin});" if pair else f"v = {whole}({part}v + {part}{twin});")
             half //= 2
         return "\n  ".join(steps) + "\n "
+
+    def on_loop(self, s: Loop) -> None:
+        """As for other loops; a tile of pairs has a second form in assembly."""
+        tile = None if self.in_portable_form else pair_tile.matched(s)
+        if tile is None:
+            super().on_loop(s)
+            return
+        self.line(f"#if {pair_tile.CONDITION}")
+        self.in_assembly(tile)
+        self.line("#else")
+        self.in_portable_form = True
+        super().on_loop(s)
+        self.in_portable_form = False
+        self.line("#endif")
+
+    def in_assembly(self, tile: pair_tile.PairTile) -> None:
+        self.env |= dict.fromkeys(tile.vars, 0)
+        names = [self.register(load.buffer, load.index) for load in tile.sums]
+        places = [self.place(load.buffer, load.index) for load in (tile.weights, tile.inputs)]
+        weights, inputs = (f"{name}{_offset(at)}" for name, at in places)
+        for var in tile.vars:
+            del self.env[var]
+        taken = {*self.f.taken, *(self.cell(tile.sums[0].buffer, name) for name in names)}
+        for text in pair_tile.text(tile, weights, inputs, names):
+            self.f.taken |= taken
+            self.line(text)
 
     def loop_head(self, loop: Loop) -> str:
         v = loop.var.name

@@ -1,0 +1,66 @@
+"""Products of pairs of 16 bits in words of 32: portable C, and the DSP instructions of Arm's 32-bit cores.
+
+Inline assembly, because only some of them have intrinsics that both GCC and Clang know; a compiler schedules and
+allocates it like any other instruction.
+"""
+
+from __future__ import annotations
+
+_WORD = "{V} a"
+TAKES = {
+    "dot2_i16": "{V} acc, {V} a, {V} b",
+    "even_bytes": _WORD,
+    "odd_bytes": _WORD,
+    "pair_i16": "{V} a, {V} b",
+    "mulh_add": "{V} a, {V} b, {V} c",
+    "saturate_i8": _WORD,
+}
+
+_EVEN = "return ({V})((({U})(({V})(({U})a << 24) >> 24) & 65535) | (({U})(({V})(({U})a << 8) >> 24) << 16));"
+PORTABLE = {
+    "dot2_i16": (
+        "const {V} low = ({V})(({U})a << 16) >> 16, other = ({V})(({U})b << 16) >> 16;\n"
+        "  return ({V})(({U})acc + ({U})(low * other) + ({U})((a >> 16) * (b >> 16)));"
+    ),
+    "even_bytes": _EVEN,
+    "odd_bytes": "a >>= 8;\n  " + _EVEN,
+    "pair_i16": "return ({V})((({U})a & 65535) | (({U})b << 16));",
+}
+"""Bodies that do for any number of lanes."""
+
+SCALAR = {
+    **PORTABLE,
+    "mulh_add": "return ({V})(({U})c + ({U})(((int64_t)a * b + (1LL << 31)) >> 32));",
+    "saturate_i8": "return a < -128 ? -128 : a > 127 ? 127 : a;",
+}
+VECTOR = {
+    **PORTABLE,
+    "mulh_add": (
+        "return ({V})(({U})c + __builtin_convertvector((__builtin_convertvector(a, {W}) *"
+        " __builtin_convertvector(b, {W}) + (1LL << 31)) >> 32, {U}));"
+    ),
+    "saturate_i8": (
+        "const {V} above = a > 127, below = a < -128;\n  return (a & ~above & ~below) | (above & 127) | (below & -128);"
+    ),
+}
+
+_DSP = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP)"
+
+
+def _instruction(text: str, *operands: str) -> str:
+    given = ", ".join(f'"r"({name})' for name in operands)
+    return f'{{V}} r;\n  __asm__("{text}" : "=r"(r) : {given});\n  return r;'
+
+
+NATIVE = {
+    # The sum stays in its register.
+    "dot2_i16": [(_DSP, '__asm__("smlad %0, %1, %2, %0" : "+r"(acc) : "r"(a), "r"(b));\n  return acc;')],
+    "even_bytes": [(_DSP, _instruction("sxtb16 %0, %1", "a"))],
+    "odd_bytes": [(_DSP, _instruction("sxtb16 %0, %1, ror #8", "a"))],
+    "pair_i16": [(_DSP, _instruction("pkhbt %0, %1, %2, lsl #16", "a", "b"))],
+    "mulh_add": [(_DSP, _instruction("smmlar %0, %1, %2, %3", "a", "b", "c"))],
+    "saturate_i8": [
+        ("defined(__GNUC__) && defined(__ARM_FEATURE_SAT)", _instruction("ssat %0, #8, %1", "a")),
+    ],
+}
+"""(preprocessor condition, body), for one lane."""

@@ -1,0 +1,379 @@
+"""Convolution of 8-bit integers by products of pairs of 16 bits, for cores with DSP instructions but no vectors.
+
+Dense: the inputs of up to four positions are widened to pairs once, into a *panel* in scratch memory, from which every
+output channel is summed; weights stay bytes, two channels by two inputs in a word.  A tile of 4 positions x 2 channels
+takes all registers of an Arm core.  Depthwise: a plane, one channel with its border, is widened into scratch memory; so
+it may be computed in place.  No image has a halo: borders are written into panels and planes.
+
+Results are requantised as by ``kernels.requantize`` with "double" rounding, in fewer instructions: with a multiplier m
+of at least 2**30, ``mulh_add(sum, 2 * m, sum)``, where 2 * m wraps around, is the rounding doubling high product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.ir.build import Builder, Tensor, guarded, segments
+from tenon.ir.graph import Array
+from tenon.ir.index import Index, IndexLike
+from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, maximum, minimum, op
+from tenon.ir.types import I32, DType
+from tenon.kernels.conv import Conv, described
+
+POSITIONS = 4
+"""Positions of a panel."""
+_UNROLL = 8
+_LINE = 6
+"""Most results of a depthwise convolution that are summed together."""
+
+
+@dataclass(frozen=True)
+class PairConv:
+    """What to compute: ``conv`` of i8 without epilogue, whose results are clamped between ``low`` and ``high``.
+
+    The border of x is ``fill``.  ``signed``: results may lie below the zero point, so that halves must be rounded away
+    from zero there too; elsewhere ``low`` hides the difference.
+    """
+
+    conv: Conv
+    fill: int
+    signed: bool
+    low: int
+    high: int
+
+    @property
+    def words(self) -> bool:
+        """Whether four neighbouring channels are read at once; else x has one channel, and neighbouring taps are."""
+        return self.conv.x.channels > 1
+
+    @property
+    def row(self) -> int:
+        """Pairs in a row of the kernel."""
+        c = self.conv
+        return 2 * self.fours * c.kernel[1] if self.words else -(-c.kernel[1] // 2)
+
+    @property
+    def fours(self) -> int:
+        """Words of four channels."""
+        return -(-self.conv.x.channels // 4)
+
+    @property
+    def channels(self) -> int:
+        """Output channels of a tile."""
+        return 4 if math.prod(self.conv.extent) == 1 else 2
+
+    @property
+    def vector(self) -> bool:
+        """Whether it is a product with one vector, which needs no panel: its numbers are widened as they are used."""
+        return self.words and self.conv.taps == 1 and math.prod(self.conv.extent) == 1
+
+
+def panel_bytes(s: PairConv) -> int:
+    """Scratch memory of ``conv``."""
+    if s.vector:
+        return 4
+    return s.conv.kernel[0] * s.row * _width(s) * 4
+
+
+def _width(s: PairConv) -> int:
+    return min(POSITIONS, s.conv.extent[1])
+
+
+# ---------------------------------------------------------------------------------------------- packing
+def pack(weights: Array, s: PairConv) -> Array:
+    """Words of i32 [channels / tile][pairs][tile / 2] of weights [out, in, kh, kw] in i8: the bytes of a word are
+    channel 0, input 0; channel 1, input 0; channel 0, input 1; channel 1, input 1."""
+    out, channels, kh, kw = weights.shape
+    tile = s.channels
+    if s.words:  # pairs are channels 0 and 2, then 1 and 3 of each word
+        whole = np.zeros((-(-out // tile) * tile, 4 * s.fours, kh, kw), np.int8)
+        whole[:out, :channels] = weights
+        split = whole.reshape(-1, s.fours, 2, 2, kh, kw)  # out, four, second of a pair, pair, kh, kw
+        inputs = split.transpose(0, 4, 1, 5, 3, 2)  # out, kh, four, kw, pair, second
+    else:
+        whole = np.zeros((-(-out // tile) * tile, 1, kh, 2 * s.row), np.int8)
+        whole[:out, :, :, :kw] = weights
+        inputs = whole
+    pairs = inputs.reshape(-1, tile // 2, 2, kh * s.row, 2)  # trip, two channels, channel, pair, second
+    ordered = np.ascontiguousarray(pairs.transpose(0, 3, 1, 4, 2))
+    return ordered.reshape(-1).view(np.int32).reshape(len(whole) // tile, kh * s.row, tile // 2)
+
+
+def pack_depthwise(weights: Array, stride: int) -> Array:
+    """Words of i32 [channels][kh][taps] of weights [channels, 1, kh, kw] in i8: pairs of taps from the first on, and
+    where windows may begin in the middle of a word (an odd stride) those from one before the first on."""
+    out, _, kh, kw = weights.shape
+    starts = (0, 1) if stride % 2 else (0,)
+    rows = []
+    for start in starts:
+        count = -(-(kw + start) // 2)
+        wide = np.zeros((out, kh, 2 * count), np.int16)
+        wide[:, :, start : start + kw] = weights[:, 0]
+        rows.append(wide.view(np.int32))
+    return np.ascontiguousarray(np.concatenate(rows, axis=2))
+
+
+def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, signed: bool) -> Array | None:
+    """i32 [channels, 3]: twice the multiplier, what is added before the shift, the shift; None where that cannot be.
+
+    ``largest`` are the largest magnitudes of the sums.
+    """
+    shown = right.astype(np.int64)
+    if (shown < 0).any() or (shown > 30).any():
+        return None
+    twice, added = multipliers.astype(np.int64) * 2, ((np.int64(1) << shown) >> 1) + (np.int64(zero) << shown)
+    fits = (twice >= 1 << 31) & (np.abs(added) + largest < 1 << 31)
+    if not fits.all() or (signed and not shown.all()):
+        return None
+    wrapped = (twice - (1 << 32)).astype(np.int32)
+    return np.ascontiguousarray(np.stack([wrapped, added.astype(np.int32), shown.astype(np.int32)], 1))
+
+
+# -------------------------------------------------------------------------------------------- shared parts
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    k: Builder
+    s: PairConv
+    x: Tensor
+    w: Tensor
+    b: Tensor
+    q: Tensor
+    scratch: Tensor
+    y: Tensor
+
+    def four(self, n: Index, block: Index, row: IndexLike = 0, col: IndexLike = 0) -> tuple[IndexLike, ...]:
+        """Where four neighbouring channels lie."""
+        return (n, 0, row, col, block) if self.s.conv.x.blocks == 1 else (n, block, row, col, 0)
+
+    def store(self, n: Index, channel: Index, row: Index, cols: Sequence[Index], sums: Sequence[Expr]) -> None:
+        """Requantise the sums of one channel and store them."""
+        q, s = self.q, self.s
+        twice = self.k.let("m", q[channel, 0])
+        added, right = self.k.let("h", q[channel, 1]), self.k.let("r", q[channel, 2])
+        for col, total in zip(cols, sums, strict=True):
+            high = self.k.let("p", op("mulh_add", total, twice, total))
+            if s.signed:
+                high = high + (high >> 31)
+            value = (high + added) >> right
+            if (s.low, s.high) == (-128, 127):
+                value = op("saturate_i8", value)
+            else:
+                value = minimum(maximum(value, s.low), s.high)
+            self.y[s.conv.y.place(n, channel, row, col, 1)] = cast(value, DType.I8)
+
+
+def _word(value: int) -> Expr:
+    """A pair of equal numbers."""
+    bits = (value & 0xFFFF) | (value & 0xFFFF) << 16
+    return Const(bits - (1 << 32) if bits >> 31 else bits, Type(I32))
+
+
+def _begin(k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...]) -> _Parts:
+    """Parameters: x, words of weights, bias, factors, scratch, y."""
+    c = s.conv
+    x = k.param("x", *c.x.shape, dtype=DType.I8)
+    w, b = k.param("w", *weights, dtype=I32), k.param("b", c.y.channels, dtype=I32)
+    q = k.param("q", c.y.channels, 3, dtype=I32)
+    t = k.param("t", *scratch, dtype=I32, scratch=True)
+    return _Parts(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
+
+
+# ------------------------------------------------------------------------------------------------ dense
+@lru_cache(maxsize=512)
+def conv(s: PairConv) -> Kernel:
+    """Parameters: x, words of weights (``pack``), bias in i32, ``factors``, a panel (``panel_bytes``), y."""
+    c = s.conv
+    depth = c.kernel[0] * s.row
+    k = Builder(f"integer_pairs{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}", f"{described(c)}, in pairs")
+    trips = -(-c.y.channels // s.channels)
+    p = _begin(k, s, (trips, depth, s.channels // 2), (1, 1) if s.vector else (depth, _width(s)))
+    with k.loop("n", c.y.n) as n, k.loop("i", c.extent[0]) as row:
+        for start, count, width, inside in _columns(c):
+            with k.loop("j", count) as j:
+                col = j * width + start
+                if not s.vector:
+                    with k.outline(f"panel{width}", f"the inputs of {width} positions as pairs"):
+                        _panel(p, n, row, col, width, inside=inside)
+                for first, times, channels in segments(c.y.channels, s.channels):
+                    with k.outline(f"{width}x{channels}", f"{width} positions by {channels} channels at a time"):
+                        _tile(p, (n, row, col), width, (first // s.channels, times, channels))
+    return k.done()
+
+
+def _columns(c: Conv) -> list[tuple[int, int, int, bool]]:
+    """(first column, tiles, width of one, whether no tap lies beside the image); tiles alike are neighbours."""
+    found: list[tuple[int, int, int, bool]] = []
+    for start, trips, width in segments(c.extent[1], POSITIONS):
+        for j in range(trips):
+            first = (start + j * width) * c.stride[1] - c.left
+            last = first + (width - 1) * c.stride[1] + (c.kernel[1] - 1) * c.dilation[1]
+            inside = first >= 0 and last < c.x.w
+            if found and inside and found[-1][2:] == (width, True):
+                found[-1] = (*found[-1][:1], found[-1][1] + 1, width, True)
+            else:
+                found.append((start + j * width, 1, width, inside))
+    return found
+
+
+def _panel(p: _Parts, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
+    """The inputs of ``width`` positions from ``col`` on."""
+    k, s, c = p.k, p.s, p.s.conv
+    last = (c.extent[0] - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] - c.top
+    with k.loop("ky", c.kernel[0]) as ky:
+        y = row * c.stride[0] + ky * c.dilation[0] - c.top
+        above, below = [y] * (c.top > 0), [c.x.h - 1 - y] * (last >= c.x.h)
+        with k.when(*above, *below):
+            _panel_row(p, (n, y, col), ky * s.row, width, inside=inside)
+        for fact in (*above, *below):
+            with k.when(-fact - 1), k.loop("d", s.row) as d, k.unroll("p", width) as i:
+                p.scratch[ky * s.row + d, i] = _word(s.fill)
+
+
+def _panel_row(p: _Parts, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
+    k, s, c, (n, y, col) = p.k, p.s, p.s.conv, at
+    kind = "serial" if inside else "unroll"
+
+    def value(load: Expr, x: Index, fill: int) -> Expr:
+        return load if inside else guarded((x, c.x.w - 1 - x), load, fill)
+
+    if not s.words:
+        for t in range(s.row):
+            with k.unroll("p", width) as i:
+                halves = []
+                for tap in (2 * t, 2 * t + 1):
+                    x = (col + i) * c.stride[1] + (tap * c.dilation[1] - c.left)
+                    load = p.x[n, 0, y, x, 0]
+                    halves.append(cast(value(load, x, s.fill), I32) if tap < c.kernel[1] else Const(0, Type(I32)))
+                p.scratch[base + t, i] = op("pair_i16", *halves)
+        return
+    four = s.fill & 0xFF
+    filled = four * 0x01010101
+    filled -= (filled >> 31) << 32
+    with k.loop("c", s.fours) as block, k.loop("kx", c.kernel[1], kind=kind) as kx, k.unroll("p", width) as i:
+        x = (col + i) * c.stride[1] + kx * c.dilation[1] - c.left
+        word = k.let("v", value(bitcast(p.x.vec(4)[p.four(n, block, y, x)], I32), x, filled))
+        for h, name in enumerate(("even_bytes", "odd_bytes")):
+            p.scratch[base + block * (2 * c.kernel[1]) + kx * 2 + h, i] = op(name, word)
+
+
+def _tile(p: _Parts, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
+    k, s, (n, row, col), (start, trips, channels) = p.k, p.s, at, run
+    depth = s.conv.kernel[0] * s.row // (2 if s.vector else 1)
+    unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
+    with k.loop("o", trips) as o:
+        first = o * s.channels + start * s.channels
+        acc = k.local("a", channels, width, dtype=I32)
+        for v in range(channels):
+            bias = k.let("b", p.b[first + v])
+            for i in range(width):
+                acc[v, i] = bias
+        with k.loop("d", depth // unroll) as outer, k.unroll("u", unroll) as inner:
+            d = outer * unroll + inner
+            if s.vector:
+                word = k.let("v", bitcast(p.x.vec(4)[p.four(n, d)], I32))
+                for h, name in enumerate(("even_bytes", "odd_bytes")):
+                    _products(p, acc, [op(name, word)], (o + start, d * 2 + h), channels)
+            else:
+                _products(p, acc, [p.scratch[d, i] for i in range(width)], (o + start, d), channels)
+        for v in range(channels):
+            p.store(n, first + v, row, [col + i for i in range(width)], [acc[v, i] for i in range(width)])
+
+
+def _products(p: _Parts, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:
+    """Add the products of a pair of inputs of every position with those of the weights."""
+    k, weights = p.k, []
+    for h in range(-(-channels // 2)):
+        word = k.let("w", p.w[(*at, h)])
+        weights += [k.let("e", op("even_bytes", word)), k.let("o", op("odd_bytes", word))]
+    for i, pair in enumerate(inputs):
+        x = k.let("x", pair)
+        for v in range(channels):
+            acc[v, i] = op("dot2_i16", acc[v, i], x, weights[v])
+
+
+# -------------------------------------------------------------------------------------------- depthwise
+def plane(s: PairConv) -> tuple[int, int]:
+    """Rows and words of the widened plane."""
+    c = s.conv
+    rows = (c.extent[0] - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] + 1
+    last = (c.extent[1] - 1) * c.stride[1]
+    return rows, last // 2 + -(-(c.kernel[1] + last % 2) // 2)
+
+
+@lru_cache(maxsize=512)
+def depthwise(s: PairConv) -> Kernel:
+    """Parameters: x, words of weights (``pack_depthwise``), bias, ``factors``, a plane (i32 of ``plane``), y.
+
+    x and y may be the same memory where they have the same shape.
+    """
+    c = s.conv
+    k = Builder(f"integer_pairs_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in pairs")
+    rows, width = plane(s)
+    starts = 2 if c.stride[1] % 2 else 1
+    taps = sum(-(-(c.kernel[1] + first) // 2) for first in range(starts))
+    p = _begin(k, s, (c.y.channels, c.kernel[0], taps), (rows, width))
+    end = min(rows - c.top, c.x.h)  # rows of x that are read
+    for first, count in ((0, c.top), (c.top + end, rows - c.top - end)):
+        with k.loop("i", count) as i, k.loop("j", width) as j:
+            p.scratch[i + first, j] = _word(s.fill)
+    with k.loop("n", c.y.n) as n, k.loop("c", c.y.channels) as channel:
+        with k.outline("plane", "a channel and its border as pairs"), k.loop("i", end) as i:
+            _plane_row(p, (n, channel, i), width)
+        with k.outline("rows", "the results of a channel"), k.loop("i", c.extent[0]) as i:
+            for start, trips, cols in segments(c.extent[1], _line(c)):
+                with k.loop("j", trips) as j:
+                    _line_of_results(p, (n, channel, i), j, start, cols)
+    return k.done()
+
+
+def _line(c: Conv) -> int:
+    """Results that are summed together: an even number where there are several lots."""
+    return c.extent[1] if c.extent[1] <= _LINE else next((n for n in (6, 4) if c.extent[1] % n == 0), _LINE)
+
+
+def _plane_row(p: _Parts, at: tuple[Index, Index, Index], words: int) -> None:
+    k, s, c, (n, channel, row) = p.k, p.s, p.s.conv, at
+
+    def half(column: Index | int) -> Expr:
+        return cast(p.x[c.x.at(n, channel, row, column, 1)], I32)
+
+    def border(column: int) -> Expr:
+        return half(column) if 0 <= column < c.x.w else Const(s.fill, Type(I32))
+
+    inner = [j for j in range(words) if 2 * j - c.left >= 0 and 2 * j + 1 - c.left < c.x.w]
+    for j in range(words):
+        if j not in inner:
+            p.scratch[row + c.top, j] = op("pair_i16", border(2 * j - c.left), border(2 * j + 1 - c.left))
+    if inner:
+        for start, trips, count in segments(len(inner), 4 if len(inner) > 12 else 12):
+            with k.loop("j", trips) as lot, k.unroll("u", count) as u:
+                at_word = lot * count + u + (start + inner[0])
+                value = op("pair_i16", half(at_word * 2 - c.left), half(at_word * 2 + 1 - c.left))
+                p.scratch[row + c.top, at_word] = value
+
+
+def _line_of_results(p: _Parts, at: tuple[Index, Index, Index], lot: Index, start: int, cols: int) -> None:
+    k, c, (n, channel, row) = p.k, p.s.conv, at
+    step, whole = c.stride[1], -(-c.kernel[1] // 2)
+    shifted = -(-(c.kernel[1] + 1) // 2)
+    base, odd = lot * (cols * step // 2) + start * step // 2, start * step % 2
+    acc = k.local("a", cols, dtype=I32)
+    bias = k.let("b", p.b[channel])
+    for i in range(cols):
+        acc[i] = bias
+    kind = "unroll" if c.kernel[0] * whole <= 9 else "serial"
+    with k.loop("ky", c.kernel[0], kind=kind) as ky:
+        y = row * c.stride[0] + ky * c.dilation[0]
+        for parity in (0, 1) if step % 2 else (0,):
+            taps = [k.let("w", p.w[channel, ky, t + parity * whole]) for t in range(shifted if parity else whole)]
+            for i in range(cols):
+                where = odd + i * step
+                if where % 2 == parity:
+                    for t, tap in enumerate(taps):
+                        acc[i] = op("dot2_i16", acc[i], p.scratch[y, base + where // 2 + t], tap)
+    p.store(n, channel, row, [lot * cols + start + i for i in range(cols)], [acc[i] for i in range(cols)])

@@ -1,0 +1,93 @@
+"""Where convolutions and matrix products of quantised integers are computed by pairs (``kernels.integer_pairs``)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.ir.graph import Array
+from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
+from tenon.kernels import integer_pairs
+from tenon.kernels.conv import Conv
+from tenon.kernels.image import Image
+from tenon.kernels.integer_pairs import PairConv
+from tenon.kernels.machine import Machine
+from tenon.ops.base import Input, Output, Scratch, Step, Weights
+from tenon.ops.requantize import rescaled
+
+BLOCK = 4
+"""Channels that lie side by side."""
+
+
+def layout(type: TensorType) -> Layout:
+    """That of an image: single planes of one channel, else blocks of channels, without a halo."""
+    return ROW_MAJOR if type.dims[1] == 1 else Layout(BLOCK, ((0, 0),) * (type.rank - 2))
+
+
+def image(type: TensorType) -> Image:
+    """An image in that layout."""
+    return Image.of(type.with_layout(layout(type)))
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding.
+
+    ``bias`` holds what the zero point of x makes of the weights; ``sums`` are the largest magnitudes of the sums.
+    ``multipliers`` and ``shifts`` (to the left) have one number for each channel, or one for all.
+    """
+
+    conv: Conv
+    weights: Array
+    bias: Array
+    sums: Array
+    multipliers: Array
+    shifts: Array
+    fill: int
+    zero: int
+    low: int
+    high: int
+
+    def step(self, machine: Machine) -> Step | None:
+        """The kernel and its arguments; None where another has to do."""
+        s = PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high)
+        if not machine.pairs or not _possible(self.conv):
+            return None
+        bias, factors = self._requantized(s)
+        if factors is None:
+            return None
+        if self.conv.depthwise:
+            words = integer_pairs.pack_depthwise(self.weights, self.conv.stride[1])
+            kernel, room = integer_pairs.depthwise(s), 4 * math.prod(integer_pairs.plane(s))
+        else:
+            words = integer_pairs.pack(self.weights, s)
+            kernel, room = integer_pairs.conv(s), integer_pairs.panel_bytes(s)
+        constants = (Weights(words), Weights(bias), Weights(factors))
+        return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
+
+    def _requantized(self, s: PairConv) -> tuple[Array, Array | None]:
+        """The bias and the factors of the kernel.  A channel without weights has one result, whatever its factor."""
+        count = len(self.weights)
+        multipliers, shifts = (np.broadcast_to(a, count) for a in (self.multipliers, self.shifts))
+        dead = ~self.weights.reshape(count, -1).any(1)
+        results = rescaled(self.bias, multipliers, shifts, "double") + self.zero
+        known = integer_pairs.factors(
+            np.where(dead, 1 << 30, multipliers), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
+            signed=s.signed,
+        )  # fmt: skip
+        if known is not None:
+            known[dead, 1] = 2 * np.clip(results, self.low, self.high)[dead]
+        return np.where(dead, 0, self.bias).astype(np.int32), known
+
+
+def _possible(c: Conv) -> bool:
+    """Whether there are kernels for such images."""
+    if (c.x.dtype, c.y.dtype, c.weights) != (DType.I8,) * 3 or c.y.block not in (BLOCK, c.y.channels):
+        return False
+    whole = c.y.channels % BLOCK == 0 or c.y.block == c.y.channels
+    if c.depthwise:
+        return whole and c.x.channels > 1 and c.dilation[1] == 1 and c.x.block == BLOCK
+    fours = c.x.block == BLOCK or (c.x.blocks == 1 and c.x.channels % BLOCK == 0)
+    return whole and c.groups == 1 and (c.x.channels == 1 or fours)

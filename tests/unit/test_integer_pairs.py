@@ -1,0 +1,154 @@
+"""Integer convolutions by pairs of 16 bits: all borders, strides and channel counts give the bits of the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiled import Library
+from interpret import OPERATIONS
+from lowered import Ask, make_site, run_lowered
+from tenon.codegen.c.dialect import C
+from tenon.ir.build import Builder
+from tenon.ir.graph import Array
+from tenon.ir.loops import Kernel, op
+from tenon.ir.types import I32
+from tenon.kernels.machine import Machine
+from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.requantize import quantized_multipliers
+
+MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
+Shape = tuple[int, ...]
+CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
+    "1x1": ((1, 8, 3, 5), (8, 8, 1, 1), {}),
+    "1x1_batch": ((2, 5, 3, 3), (4, 5, 1, 1), {"zero": 7}),
+    "1x1_stride": ((1, 8, 5, 6), (4, 8, 1, 1), {"strides": (2, 2)}),
+    "1x1_long": ((1, 36, 2, 2), (4, 36, 1, 1), {}),
+    "3x3": ((1, 4, 5, 11), (8, 4, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "3x3_stride": ((1, 3, 9, 10), (4, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2), "zero": -3}),
+    "dilated": ((1, 4, 7, 7), (4, 4, 3, 2), {"pads": (2, 1, 2, 1), "dilations": (2, 2)}),
+    "plane": ((1, 1, 9, 6), (8, 1, 5, 4), {"pads": (2, 1, 2, 2), "strides": (2, 2)}),
+    "plane_odd": ((1, 1, 6, 7), (4, 1, 3, 3), {"pads": (1, 1, 1, 1), "low": -100, "high": 90}),
+    "1d": ((1, 6, 13), (4, 6, 3), {"pads": (1, 1)}),
+    "depthwise": ((1, 8, 4, 5), (8, 1, 3, 3), {"group": 8, "pads": (1, 1, 1, 1)}),
+    "depthwise_wide": ((1, 4, 3, 29), (4, 1, 3, 3), {"group": 4, "pads": (1, 1, 1, 1), "zero": 11}),
+    "depthwise_stride": ((1, 4, 7, 8), (4, 1, 3, 3), {"group": 4, "pads": (0, 0, 1, 1), "strides": (2, 2)}),
+    "depthwise_5x5": ((2, 4, 6, 13), (4, 1, 5, 5), {"group": 4, "pads": (2, 2, 2, 2)}),
+    "depthwise_rows": ((1, 4, 9, 1), (4, 1, 4, 1), {"group": 4, "dilations": (2, 1)}),
+    "depthwise_even": ((1, 4, 5, 9), (4, 1, 2, 4), {"group": 4, "pads": (1, 2, 0, 1), "strides": (1, 3)}),
+}
+
+
+def operands(x: Shape, w: Shape, seed: int = 3) -> list[Array]:
+    """x, weights, bias, multipliers and shifts; the second output channel has no weights."""
+    rng = np.random.default_rng(seed)
+    data, weights = (rng.integers(-128, 128, shape).astype(np.int8) for shape in (x, w))
+    weights[1] = 0
+    bias = rng.integers(-9000, 9000, w[0]).astype(np.int32)
+    real = rng.uniform(0.5, 2, w[0]) / (np.sqrt(np.prod(w[1:])) * 60)
+    real[1] = 7.3
+    return [data, weights, bias, *quantized_multipliers(real.tolist())]
+
+
+def operator(more: dict[str, Any]) -> IntegerConv:
+    return IntegerConv("double", 3, **{"zero": -128, "scale": 0.5, **more})
+
+
+def kernels(op: IntegerConv | IntegerGemm, arrays: list[Array]) -> list[Kernel]:
+    return [step.kernel for step in op.lower(make_site(op, arrays, MACHINE, (1, 2, 3, 4)))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions(name: str) -> None:
+    x, w, more = CASES[name]
+    conv, arrays = operator(more), operands(x, w)
+    (kernel,) = kernels(conv, arrays)
+    assert kernel.name.startswith("integer_pairs")
+    (expected,) = conv.evaluate(arrays)
+    assert len(np.unique(expected)) > 4
+    for ask in (Ask(), *(Ask(overwrite=i) for i in conv.in_place(make_site(conv, arrays, MACHINE, (1, 2, 3, 4))))):
+        (got,) = run_lowered(conv, arrays, MACHINE, (1, 2, 3, 4), ask)
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(("n", "k", "m"), [(1, 36, 7), (1, 8, 12), (3, 8, 5), (9, 12, 1)])
+def test_matrix_products(n: int, k: int, m: int) -> None:
+    arrays = operands((n, k), (max(m, 2), k))
+    if m == 1:
+        arrays = [arrays[0], *(a[:1] for a in arrays[1:])]
+    product = IntegerGemm("double", -3, zero=4, scale=0.25)
+    assert kernels(product, arrays)[0].name.startswith("integer_pairs")
+    (got,) = run_lowered(product, arrays, MACHINE, (1, 2, 3, 4))
+    np.testing.assert_array_equal(got, product.evaluate(arrays)[0])
+
+
+def test_portable_c_gives_the_same(tmp_path: Path) -> None:
+    library = Library()
+    for x, w, more in CASES.values():
+        for kernel in kernels(operator(more), operands(x, w)):
+            library.add(kernel)
+    library.build(tmp_path, ("gcc", "-O2"))
+    for name, (x, w, more) in CASES.items():
+        conv, arrays = operator(more), operands(x, w)
+        (got,) = run_lowered(conv, arrays, MACHINE, (1, 2, 3, 4), execute=library)
+        np.testing.assert_array_equal(got, conv.evaluate(arrays)[0], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"multiplier": 1 << 29}, "a multiplier below 2**30 does not wrap around"),
+        ({"shift": 1}, "a shift to the left"),
+        ({"bias": 2**31 - 1000}, "a sum that half of what is dropped cannot be added to"),
+    ],
+)
+def test_what_cannot_be_requantised_so_is_left_to_other_kernels(change: dict[str, int], why: str) -> None:
+    x, w, more = CASES["1x1"]
+    conv, arrays = operator(more), operands(x, w)
+    arrays[4][1] = -2  # no other channel is special
+    arrays[1][2] = 0
+    arrays[1][2, 0] = 1  # sums differ from the bias by less than 1000
+    places = {"bias": 2, "multiplier": 3, "shift": 4}
+    for name, value in change.items():
+        arrays[places[name]][2] = value
+    assert not any(kernel.name.startswith("integer_pairs") for kernel in kernels(conv, arrays)), why
+    (got,) = run_lowered(conv, arrays, MACHINE, (1, 2, 3, 4))
+    np.testing.assert_array_equal(got, conv.evaluate(arrays)[0])
+
+
+ARITY = {"dot2_i16": 3, "even_bytes": 1, "odd_bytes": 1, "pair_i16": 2, "mulh_add": 3, "saturate_i8": 1}
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("name", ARITY)
+def test_primitives_in_portable_c(name: str, lanes: int, tmp_path: Path) -> None:
+    """For extremes and random words, in scalars and vectors."""
+    rng = np.random.default_rng(5)
+    extremes = np.array([0, -1, 1, 2**31 - 1, -(2**31), 127, 128, -128, -129, 0x7FFF8000, -0x7FFF8000, 300], np.int32)
+    words = [np.concatenate([rng.permutation(extremes), rng.integers(-(2**31), 2**31, 20)]).astype(np.int32)
+             for _ in range(ARITY[name])]  # fmt: skip
+    if name == "dot2_i16":  # both products of -2**15 by itself: their sum wraps around
+        words[1][:4], words[2][:4] = -(2**31) + 2**15, -(2**31) + 2**15
+    k = Builder("k")
+    given = [k.param("a", 32, dtype=I32).vec(lanes) for _ in words]
+    y = k.param("y", 32, dtype=I32, out=True).vec(lanes)
+    with k.loop("i", 32 // lanes) as i:
+        y[i] = op(name, *(a[i] for a in given))
+    kernel, library, out = k.done(), Library(), np.zeros(32, np.int32)
+    library.add(kernel)
+    library.build(tmp_path, ("gcc", "-O2"))
+    library(kernel, [*words, out])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(out, OPERATIONS[name](*words))
+
+
+def test_a_tile_has_a_form_in_assembly() -> None:
+    for name, tiles in (("1x1", 1), ("1x1_long", 1), ("3x3", 1), ("depthwise", 0)):
+        x, w, more = CASES[name]
+        unit = C()
+        for kernel in kernels(operator(more), operands(x, w)):
+            unit.kernel(kernel)
+        assert unit.text().count("__asm__ volatile(") == tiles, name
