@@ -345,7 +345,7 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
         return not np.isneginf(floats[0].astype(np.float64)).any() if floats else True
     result = node.output.type.dtype
     if node.op.name == "Cast" and not (result.is_float or result.is_small_float):  # others may be any integer
-        return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
+        return all((np.abs(a.astype(np.float64)) < 2**31).all() for a in floats)
     stored_only = result.carrier is not result and result not in UNIT
     if stored_only and not (op.exact() or (op.converts and op.name != "DequantizeLinear")):
         return False  # ONNX computes neither in floats of 8 bits nor in integers of 4: where to round is not said

@@ -30,6 +30,8 @@ def _excused(node: Node, *, wild: bool) -> str:
         return "reductions of nothing: it may leave out the reduction"
     if name == "ReduceSum" and x and not x.dtype.is_float:
         return "ReduceSum: sums of integers saturate"
+    if name == "ReduceMean" and wild and x and not x.dtype.is_float:
+        return "ReduceMean: sums of integers do not wrap around"
     if name == "TopK" and not getattr(node.op, "sorted", 1):
         return "TopK: without an order, anything goes"
     if name == "OneHot" and x and x.dtype.is_float:

@@ -72,7 +72,9 @@ def shifted(s: Conv, machine: Machine) -> int:
 def pack(weights: Array, s: IntegerConv, machine: Machine, vecs: int) -> list[Array]:
     """``kernels.conv.pack``, four channels of i8 as one word where they are multiplied so: [iterations][input blocks]
     [kh][kw][block / 4][vecs * lanes], two of 4 bits as one byte with ``nibbles``."""
-    packed = dense.pack(weights, s.conv, machine, vecs)
+    # Channels of other groups share vectors with those of a group: their weights are nothing, which is the zero point.
+    packed = dense.pack(weights.astype(np.int16) - s.weight_zero, s.conv, machine, vecs)
+    packed = [(p + s.weight_zero).astype(weights.dtype) for p in packed]
     if s.nibbles:
         return [np.bitwise_or(p[..., ::2, :] & 15, p[..., 1::2, :] << 4).astype(np.int8) for p in packed]
     if not s.fours(machine):

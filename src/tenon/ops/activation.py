@@ -277,8 +277,8 @@ class Gelu(Unary):
 
     def scalar(self, x: Expr) -> Expr:
         if self.approximate == "tanh":
-            inner = (x * (x * x) * 0.044715 + x) * math.sqrt(2 / math.pi)
-            return x * 0.5 * (1.0 + functions.tanh(inner))
+            # (1 + tanh(z)) / 2 is sigmoid(2 z), which is 0 for large negative z; the sum may be a rounding off 0.
+            return x * functions.sigmoid((x * (x * x) * 0.044715 + x) * math.sqrt(8 / math.pi))
         return x * 0.5 * (1.0 + functions.erf(x * math.sqrt(0.5)))
 
     def reference(self, x: Array) -> Any:
@@ -292,6 +292,9 @@ class Gelu(Unary):
     def cases(cls) -> Iterable[Case]:
         yield from super().cases()
         yield Case(cls("tanh"), ((1, 5, 3, 3),), low=-4, high=4, label="tanh")
+        large = np.array([-1e9, -500, -30, 30, 500], np.float32)
+        yield Case(cls("tanh"), (large[:3],), label="tanh_of_large_negative")
+        yield Case(cls("tanh"), (large[3:],), label="tanh_of_large")
 
 
 @register

@@ -266,6 +266,8 @@ class IntegerConv(IntegerProduct):
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
+        groups = shapes[5]
+        yield _case(cls, rng, "groups_u8", *groups[1:3], groups[3] | {"to": "u8", "w_zero": 121}, "double", np.uint8)
         for label, dims, shape, more in shapes[:6]:
             case = _case(cls, rng, label, dims, shape, more, "double")
             data, weights, *rest = case.inputs
