@@ -39,9 +39,9 @@ and two bytes (ASCII, Latin, Greek, Cyrillic, Armenian) whose other case has as 
 ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without classes of
 Unicode. The pieces of a StringSplit are as many as W bytes can hold.
 
-An ImageDecoder reads uncompressed pictures whose size the model declares: a BMP of 24 bits from the bottom up, or a
+An ImageDecoder reads uncompressed images whose size the model declares: a BMP of 24 bits from the bottom up, or a
 binary PNM with a header as "P6\\nWIDTH HEIGHT\\n255\\n" (P5 for Grayscale), told apart by the number of bytes; where
-the header is not that of such a picture, the output is all zeros. All other pictures are refused when importing.
+the header is not that of such an image, the output is all zeros. All other images are refused when importing.
 
 Random numbers are drawn when compiling, by a generator that counts (Philox 4x64), from the attribute `seed` or else
 from the node's name: a bundle keeps no state and has the same numbers in every run. For others in every run, cut the
@@ -50,7 +50,7 @@ model behind the node, so that they are an input.
 Gradient is written out as nodes, through {gradients}.
 
 The elements of a sequence X are inputs or outputs of their own, `X[0]`, `X[1]` and so on; there are as many as shapes
-are given for. An optional input without a shape is absent. Loops are unrolled, so their number of trips must be known
+are given for. An optional input without a shape is absent. Loops are unrolled, so their iteration count must be known
 when compiling (a condition that is computed at run time may end them early); of an If whose condition is not known,
 both branches are computed and the result is chosen.
 

@@ -162,7 +162,7 @@ def test_bench_op(capsys: pytest.CaptureFixture[str]) -> None:
 def test_peak_kernels_do_what_they_are_said_to(machine: Machine) -> None:
     kernel, chains = peak._multiply_adds(machine)
     assert prove(kernel) > 0
-    assert count(kernel).macs == chains * machine.lanes * peak._STEPS * peak._TRIPS
+    assert count(kernel).macs == chains * machine.lanes * peak._STEPS * peak._ITERATIONS
     reads = peak._reads(machine, 10, 7)
     assert prove(reads) > 0
     assert count(reads).loaded >= 7 * 10 * peak._UNROLL * machine.lanes * 4

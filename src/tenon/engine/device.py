@@ -111,10 +111,10 @@ class Device:
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
         ranges = {t.name: t.range for t in self.manifest.inputs if t.range is not None}
         fill_randomly(views(region, self.manifest.inputs), ranges)
-        found = np.frombuffer(self._execute(kind, region.tobytes(), (rounds, warmup)), "<u8")
-        if found.size != rounds * count:
-            raise InternalError(f"{self._where} sent {found.size} of {rounds * count} times")
-        return found.reshape(rounds, count).astype(np.int64)
+        stamps = np.frombuffer(self._execute(kind, region.tobytes(), (rounds, warmup)), "<u8")
+        if stamps.size != rounds * count:
+            raise InternalError(f"{self._where} sent {stamps.size} of {rounds * count} times")
+        return stamps.reshape(rounds, count).astype(np.int64)
 
     def _region(self, feeds: Feeds) -> bytes:
         region = np.zeros(self.manifest.memory.mutable, np.uint8)

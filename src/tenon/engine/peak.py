@@ -28,7 +28,7 @@ from tenon.targets.host_cpu import runs_here
 _SPARE = 6  # registers that are not accumulators
 _CHAINS = 24  # independent multiply-adds: above latency times throughput of any processor we know
 _STEPS = 4  # multiply-adds of each chain between two tests of the loop
-_TRIPS = 20_000
+_ITERATIONS = 20_000
 _ROUNDS = 25
 _UNROLL = 8
 _TRAFFIC = 32 << 20  # bytes read per timed run
@@ -43,7 +43,7 @@ def peak_macs(target: str = "host") -> float:
     rng = np.random.default_rng(0)
     seeds = rng.uniform(0.5, 1.5, (chains + 2, lanes)).astype(np.float32)
     seeds[0], seeds[1] = 0.999, 0.001  # the chains tend to 1: no overflow, no denormals
-    return chains * lanes * _STEPS * _TRIPS / _seconds(kernel, seeds, row)
+    return chains * lanes * _STEPS * _ITERATIONS / _seconds(kernel, seeds, row)
 
 
 def pairs_time(target: Target) -> float:
@@ -83,7 +83,7 @@ def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, in
     a, b = k.let("a", given.vec(lanes)[0, 0]), k.let("b", given.vec(lanes)[1, 0])
     with k.unroll("i", chains) as i:
         x[i] = given.vec(lanes)[i + 2, 0]
-    with k.loop("trip", _TRIPS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
+    with k.loop("trip", _ITERATIONS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
         x[i] = dot2(x[i], bitcast(a, DType.B2), bitcast(b, DType.B2)) if pairs else x[i] * a + b
     with k.unroll("i", chains - 1) as i:
         x[0] = x[0] + x[i + 1]
@@ -91,16 +91,16 @@ def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, in
     return k.done(), chains
 
 
-def _reads(machine: Machine, trips: int, rounds: int) -> Kernel:
+def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
     """A kernel that sums an array ``rounds`` times."""
     lanes = machine.lanes
     k = Builder("peak_reads")
-    given = k.param("given", trips, _UNROLL * lanes)
+    given = k.param("given", iterations, _UNROLL * lanes)
     out = k.param("out", lanes, out=True)
     x = k.local("x", _UNROLL, lanes=lanes)
     with k.unroll("i", _UNROLL) as i:
         x[i] = given.vec(lanes)[0, i]
-    with k.loop("round", rounds), k.loop("trip", trips) as t, k.unroll("i", _UNROLL) as i:
+    with k.loop("round", rounds), k.loop("trip", iterations) as t, k.unroll("i", _UNROLL) as i:
         x[i] = x[i] + given.vec(lanes)[t, i]
     with k.unroll("i", _UNROLL - 1) as i:
         x[0] = x[0] + x[i + 1]

@@ -108,12 +108,12 @@ class Profile:
 
     def types(self) -> list[TypeRow]:
         """Rows by operator type, slowest first."""
-        rounds, found = len(self.rows[0].samples), []
+        rounds, types = len(self.rows[0].samples), []
         for op, group in groupby(sorted(self.rows, key=lambda row: row.op), key=lambda row: row.op):
             rows = list(group)
             called = rounds * len(rows)
-            found.append(TypeRow(op, len(rows), sum(r.mean for r in rows), sum(r.macs for r in rows), called))
-        return sorted(found, key=lambda t: -t.mean)
+            types.append(TypeRow(op, len(rows), sum(r.mean for r in rows), sum(r.macs for r in rows), called))
+        return sorted(types, key=lambda t: -t.mean)
 
     def of_peak(self, gmacps: float) -> float:
         """Percent of the machine's measured peak; above 100 if an algorithm needs fewer multiplications than

@@ -22,7 +22,7 @@ Log = Callable[[str], None]
 Result = Value | Sequence[Value | None] | str | None
 
 MOST_SWEEPS = 200
-"""Sweeps after which a list of rules that still finds something to do is taken to go in circles."""
+"""Sweeps after which rules that still apply are assumed not to terminate."""
 
 
 def silent(_: str) -> None:
@@ -30,7 +30,7 @@ def silent(_: str) -> None:
 
 
 class Match:
-    """A place where a pattern matched, and the means to build what shall stand there."""
+    """A match of a pattern, and the methods to build its replacement."""
 
     def __init__(self, graph: Graph, root: Node, bound: Bound, names: Names) -> None:
         self.graph, self.root, self.bound, self.names = graph, root, bound, names

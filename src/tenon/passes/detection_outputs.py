@@ -22,14 +22,14 @@ def find_heads(graph: Graph) -> Heads | None:
 
 
 def _of_operators(graph: Graph) -> Heads | None:
-    """Heads that an operator of their own ends."""
+    """Outputs computed by a detection operator."""
     for value in graph.outputs:
-        made = value.producer
-        if made is not None and isinstance(made.op, DetectionOutput):
-            return Heads("rows", (value.name,), pixels=False, background=made.op.background)
-        whole = made is not None and value is made.outputs[0] and all(graph.is_output(v) for v in made.outputs)
-        if made is not None and isinstance(made.op, DetectionPostProcess) and whole:
-            return Heads("lists", tuple(v.name for v in made.outputs), "yxyx", pixels=False)
+        node = value.producer
+        if node is not None and isinstance(node.op, DetectionOutput):
+            return Heads("rows", (value.name,), pixels=False, background=node.op.background)
+        whole = node is not None and value is node.outputs[0] and all(graph.is_output(v) for v in node.outputs)
+        if node is not None and isinstance(node.op, DetectionPostProcess) and whole:
+            return Heads("lists", tuple(v.name for v in node.outputs), "yxyx", pixels=False)
     return None
 
 
@@ -76,9 +76,9 @@ def _raw(value: Value) -> bool:
     """Whether a product of matrices reaches the output only through data movement, not decoded."""
     todo: Sequence[Value] = [value]
     while todo:
-        made = [(v.producer, v.producer.op) for v in todo if v.producer is not None]
-        if any(isinstance(op, Operator) and op.bilinear for _, op in made):
+        producers = [(v.producer, v.producer.op) for v in todo if v.producer is not None]
+        if any(isinstance(op, Operator) and op.bilinear for _, op in producers):
             return True
-        moved = (node for node, op in made if isinstance(op, Operator) and (op.moves or op.converts))
+        moved = (node for node, op in producers if isinstance(op, Operator) and (op.moves or op.converts))
         todo = [v for node in moved for v in node.inputs if v is not None]
     return False

@@ -1,7 +1,7 @@
-"""Pointwise operators fused into whatever makes their operand, so that results are stored once.
+"""Fusion of pointwise operators into the producer of their operand, so that results are stored once.
 
-The fused node stands where the last of its operators stood, so everything it reads has been computed by then: a
-residual addition fuses into the later of the two branches, with the other one as an operand.
+The fused node takes the position of the last of its operators, where all that it reads has been computed: a residual
+addition fuses into the later of the two branches, with the other one as an operand.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _producers(match: Match) -> list[Node]:
-    """Nodes whose result only ``match.root`` reads, the latest first, those that do real work before pointwise ones."""
+    """Nodes whose result only ``match.root`` reads, the latest first, pointwise ones last."""
     node = match.root
-    made = {
+    producers = {
         v.producer: None
         for v in node.inputs
         if v is not None and v.producer is not None and not match.graph.is_output(v) and set(v.uses) == {node}
     }
-    return sorted(made, key=lambda other: (_is_pointwise(other), -match.graph.position(other)))
+    return sorted(producers, key=lambda other: (_is_pointwise(other), -match.graph.position(other)))
 
 
 @rule(Apply("*"))
@@ -46,7 +46,7 @@ def fuse_into_producer(match: Match) -> Result:
 
 @rule(Apply("*"))
 def align_constants(match: Match) -> Result:
-    """Constants per channel get the rank of the result, as an epilogue wants its operands"""
+    """Constants per channel get the rank of the result, as an epilogue requires"""
     node = match.root
     if not isinstance(node.op, Pointwise) or len(node.outputs) != 1:
         return None
@@ -60,7 +60,7 @@ def align_constants(match: Match) -> Result:
 
 @rule(Apply("*"))
 def activation_before_concat(match: Match) -> Result:
-    """f(Concat(a, b)) = Concat(f(a), f(b)), where what makes a and b can apply f itself"""
+    """f(Concat(a, b)) = Concat(f(a), f(b)), where the producers of a and b can apply f"""
     node = match.root
     concat = node.input(0).producer if len(node.inputs) == 1 and node.inputs[0] is not None else None
     if not isinstance(node.op, Pointwise) or concat is None or concat.op.name != "Concat":

@@ -21,14 +21,14 @@ from tenon.validation import MisfitError, least, reader
 
 
 class Described(NamedTuple):
-    """How a detector's outputs list what it found, as ``Options.head`` says it.
+    """How a detector's outputs list its detections, as given by ``Options.head``.
 
-    ``kind="ssd"`` are raw numbers of SSD: offsets [.., n, 4] from prior boxes, in the output ``boxes``, and scores
-    [.., n, classes] in ``scores``; both are found by their shapes where they are not named.  The priors are given as
-    ``priors``, an array [n, 4] (or the .npy file of one) of centres and sizes (x, y, width, height) over the picture's
-    size, or follow: a map for each of ``strides``, of ceil(size / stride) cells, and in each cell a square of each of
-    its ``sizes``, in pixels.  ``variances`` multiply the offsets of centres and those of sizes; ``activation`` makes
-    scores of logits.
+    ``kind="ssd"`` are raw outputs of SSD: offsets [.., n, 4] from prior boxes, in the output ``boxes``, and scores
+    [.., n, classes] in ``scores``; both are detected by their shapes if not named.  The priors are given as
+    ``priors``, an array [n, 4] (or the .npy file of one) of centres and sizes (x, y, width, height) relative to the
+    image's size, or generated: a map for each of ``strides``, of ceil(size / stride) cells, and in each cell a square
+    of each of its ``sizes``, in pixels.  ``variances`` multiply the offsets of centres and those of sizes;
+    ``activation`` converts logits to scores.
 
     Other kinds are those of ``ir.preprocessing.Heads``, with the ``outputs`` and ``corners`` of that.
     """
@@ -45,13 +45,13 @@ class Described(NamedTuple):
 
 
 _OUTPUTS = {"rows": (1,), "lists": (3, 4), "boxes": (2,), "yolo": (1,), "columns": (1,)}
-"""How many outputs there are of each kind."""
+"""The possible numbers of outputs of each kind."""
 
 
 def with_head(graph: Graph, given: Mapping[str, Any]) -> Graph:
     """The graph itself if nothing is given, else a copy that lists detections as described.
 
-    The shapes must be bound.  Raises InputError for what makes no sense or does not fit the outputs.
+    The shapes must be bound.  Raises InputError for a description that is invalid or does not fit the outputs.
     """
     if not given:
         return graph
@@ -75,7 +75,7 @@ def with_head(graph: Graph, given: Mapping[str, Any]) -> Graph:
 
 
 class _Ssd:
-    """The operators that make boxes of raw outputs, added to a graph."""
+    """The operators that decode raw outputs to boxes, added to a graph."""
 
     def __init__(self, graph: Graph, head: Described) -> None:
         self.graph, self.head, self.names = graph, head, Names(graph)
@@ -120,7 +120,7 @@ class _Ssd:
         )
 
     def priors(self, given: object, count: int) -> Array:
-        """f32 [n, 4]: centres and sizes over the picture's."""
+        """f32 [n, 4]: centres and sizes relative to the image's size."""
         boxes = self.by_strides() if given is None else _read(given)
         if boxes.shape != (count, 4):
             whence = "strides and sizes make" if given is None else "priors has"
@@ -129,13 +129,13 @@ class _Ssd:
 
     def by_strides(self) -> Array:
         head = self.head
-        pictures = [seen for v in self.graph.inputs if (seen := planes(v.type.dims))]
-        if len(pictures) != 1 or not head.strides or len(head.strides) != len(head.sizes):
+        images = [image for v in self.graph.inputs if (image := planes(v.type.dims))]
+        if len(images) != 1 or not head.strides or len(head.strides) != len(head.sizes):
             raise InputError(
                 "--head ssd: say where the prior boxes are: strides=8,16 sizes=10/16/24,32/48 (in pixels, for each "
                 "stride some sizes), or priors=FILE.npy"
             )
-        _, height, width, _ = pictures[0]
+        _, height, width, _ = images[0]
         maps: list[Array] = []
         for stride, sizes in zip(head.strides, head.sizes, strict=True):
             y, x = np.mgrid[: -(-height // stride), : -(-width // stride)].astype(np.float64) + 0.5
@@ -147,7 +147,7 @@ class _Ssd:
         return np.concatenate(maps)
 
     def put(self, old: Value, new: Value) -> None:
-        """Make ``new`` the output that ``old`` was, under its name."""
+        """Replace the output ``old`` by ``new``, under the same name."""
         self.graph.outputs[self.graph.outputs.index(old)] = new
         old.name, new.name = self.names.fresh(f"{old.name}_raw"), old.name
 

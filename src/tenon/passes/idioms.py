@@ -1,4 +1,4 @@
-"""Spellings that exporters use for operators that their ONNX version lacked."""
+"""Subgraphs that exporters write for operators that their ONNX version lacked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _becomes(name: str, pattern: Apply, op: str, **attributes: object) -> Rule:
 
 # ------------------------------------------------------------------------------------------- activations
 def _over(x: Pattern, divisor: float) -> tuple[Apply, Apply]:
-    """x / divisor, spelled both ways."""
+    """x / divisor, as a division or a multiplication."""
     return Apply("Div", x, Number(divisor)), Apply("Mul", x, Number(1 / divisor))
 
 

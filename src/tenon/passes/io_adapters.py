@@ -1,4 +1,4 @@
-"""Inputs and outputs as the caller wants them: another order of axes, another type of elements."""
+"""Inputs and outputs in the formats of the caller: another order of axes, another element type."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TYPES: dict[str, DType] = {str(t.numpy): t for t in (DType.F32, DType.F16, DTyp
 def adapted(graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str, DataType]) -> Graph:
     """The graph, or a copy whose inputs and outputs have these formats and types, by name; "" stands for all images.
 
-    NHWC and NCHW turn images that the model has the other way; NONE leaves a tensor alone.  Elements are converted as
-    Cast does.  The shapes must be bound.  Raises InputError for a name that is no input or output, and for a format
+    NHWC and NCHW transpose images that the model has in the other order; NONE changes nothing.  Elements are converted
+    as by Cast.  The shapes must be bound.  Raises InputError for a name that is no input or output, and for a format
     of what is no image.
     """
     ports = {v.name: v for v in (*graph.inputs, *graph.outputs)}
@@ -34,7 +34,7 @@ def adapted(graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str,
 
 
 def data_format(value: Value) -> DataFormat:
-    """How the model has an image: by what first reads it, or made it, else by where its channels can only be."""
+    """The axis order of an image: from its first reader or its producer, else from the only possible channel axis."""
     makers = [value.producer] if value.producer is not None else []
     turned = {getattr(node.op, "perm", ()) for node in value.uses} | {getattr(n.op, "perm", ()) for n in makers}
     if (_TO_BACK if makers else _TO_FRONT) in turned:
@@ -49,16 +49,16 @@ class _Ports:
 
     def adapt(self) -> None:
         for at, value in enumerate(self.graph.inputs):
-            perm, dtype = self.wanted(value)
+            perm, dtype = self.requested(value)
             if perm or dtype is not value.type.dtype:
                 self.graph.inputs[at] = self.input(value, perm, dtype)
         for at, value in enumerate(self.graph.outputs):
-            perm, dtype = self.wanted(value)
+            perm, dtype = self.requested(value)
             if perm or dtype is not value.type.dtype:
                 self.graph.outputs[at] = self.output(value, perm, dtype)
 
-    def wanted(self, value: Value) -> tuple[tuple[int, ...], DType]:
-        """How to turn what the model has into what is wanted (() for not at all), and the wanted type."""
+    def requested(self, value: Value) -> tuple[tuple[int, ...], DType]:
+        """The permutation from the model's format to the requested one (() for none), and the requested type."""
         name = value.name
         dtype = _TYPES[self.types[name]] if name in self.types else value.type.dtype
         form = self.formats.get(name, self.formats.get("", "NONE") if value.type.rank == 4 else "NONE")
@@ -69,7 +69,7 @@ class _Ports:
         return (_TO_BACK if form == "NHWC" else _TO_FRONT), dtype
 
     def input(self, old: Value, perm: Sequence[int], dtype: DType) -> Value:
-        """A new input of the old one's name, and the way from it to what the model reads."""
+        """A new input with the old one's name, and its conversion to what the model reads."""
         first = next(iter(self.graph), None)
         dims = old.type.dims
         new = Value(old.name, TensorType(dtype, tuple(dims[i] for i in perm) if perm else dims))

@@ -1,4 +1,4 @@
-"""What kernels do not take on as it stands, in a form that they do.
+"""Rewrites nodes that kernels do not support into a form that they do.
 
 Floats narrower than f32 are computed in f32 and rounded once; products, convolutions and pooling of other types and
 ranks, and those with operands computed at run time, become generic loop nests.
@@ -27,7 +27,7 @@ from tenon.passes.patterns import Apply
 
 @rule(Apply("*"))
 def results_of_nothing(match: Match) -> Result:
-    """what tensors of no elements give is known: a product over them is zero, a mean is not a number"""
+    """results of reducing no elements are constants: a product over them is zero, a mean is NaN"""
     node = match.root
     empty = any(v is not None and not v.constant and not v.type.size for v in node.inputs)
     if not empty or not can_fold(node) or not any(v.type.size for v in node.outputs):
@@ -37,7 +37,7 @@ def results_of_nothing(match: Match) -> Result:
 
 @rule(Apply("Gemm"))
 def gemm_over_nothing(match: Match) -> Result:
-    """a product over no elements is zero, which leaves the summand"""
+    """a product over no elements is zero, so that only the addend is left"""
     node, op = match.root, match.root.op
     assert isinstance(op, Gemm)
     c = node.inputs[2] if len(node.inputs) > 2 else None
@@ -55,7 +55,7 @@ def _narrow(node: Node) -> bool:
 
 @rule(Apply("*"))
 def compute_in_single(match: Match) -> Result:
-    """halves and narrower floats are widened before, and rounded after, whatever is not done element by element"""
+    """operators that are not elementwise compute half and narrower floats in f32, rounded once"""
     node = match.root
     op = node.op
     if isinstance(op, Pointwise) or (isinstance(op, Operator) and op.moves) or not _narrow(node):
@@ -131,7 +131,7 @@ def _scaled(match: Match, value: Value, factor: float) -> Value:
 
 @rule(Apply("Softmax|LogSoftmax"))
 def softmax_of_doubles(match: Match) -> Result:
-    """a softmax of f64 is spelled out"""
+    """a softmax of f64 is decomposed"""
     node = match.root
     x = node.input(0)
     if x.type.dtype is not DType.F64:
@@ -147,7 +147,7 @@ def softmax_of_doubles(match: Match) -> Result:
 
 @rule(Apply("BatchNormalization"))
 def normalization_at_run_time(match: Match) -> Result:
-    """statistics that are computed at run time scale and shift by the operators they stand for"""
+    """a normalisation by statistics computed at run time is decomposed into scale and shift"""
     node = match.root
     x, scale, bias, mean, variance = (node.input(i) for i in range(5))
     if all(v.constant for v in (scale, bias, mean, variance)) and x.type.dtype is F32:
@@ -169,7 +169,7 @@ def _site(node: Node) -> Site:
 
 @rule(Apply("Resize"))
 def resize_by_tables(match: Match) -> Result:
-    """interpolation that kernels do not do is a product with a table along each axis"""
+    """interpolation that kernels do not support is a product with a table along each axis"""
     node, op = match.root, match.root.op
     assert isinstance(op, Resize)
     x, outside = node.input(0), np.zeros((), bool)

@@ -26,7 +26,7 @@ def _spatial_pads(pad: Node) -> tuple[int, ...] | None:
 
 
 def _value(pad: Node) -> float | None:
-    """What the padding is filled with, if that is known."""
+    """The value of the padding, if it is constant."""
     if len(pad.inputs) < 3 or pad.inputs[2] is None:
         return 0.0
     data = pad.input(2).data
@@ -35,7 +35,7 @@ def _value(pad: Node) -> float | None:
 
 @rule(Apply("Conv|MaxPool"))
 def padding_into_window(match: Match) -> Result:
-    """Conv(Pad(x, 0)) and MaxPool(Pad(x, least)) pad themselves"""
+    """Conv(Pad(x, 0)) and MaxPool(Pad(x, lowest)) are a Conv and a MaxPool with padding"""
     node = match.root
     pad = node.input(0).producer
     if pad is None or pad.op.name != "Pad" or len(node.outputs) != 1:

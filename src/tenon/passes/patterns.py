@@ -1,4 +1,4 @@
-"""Patterns over the graph: what a rewrite looks for.
+"""Patterns over the graph, which rewrites match.
 
 A pattern is matched from a node back towards the inputs:
 
@@ -49,7 +49,7 @@ class Number:
 class Apply:
     """A node of one of these operators, separated by "|"; "*" stands for any.  ``where`` may ask for a trait.
 
-    Without inputs given, any will do.  ``name`` makes the node known to the rewrite.
+    Without inputs given, any match.  ``name`` binds the node for the rewrite.
     """
 
     def __init__(self, ops: str, *inputs: Pattern, name: str = "", where: Trait | None = None) -> None:
@@ -70,7 +70,7 @@ ANY = Any("x")
 
 @dataclass(frozen=True)
 class Bound:
-    """What the names of a pattern stand for."""
+    """The values and nodes bound to the names of a pattern."""
 
     values: Mapping[str, Value]
     nodes: Mapping[str, Node]
@@ -80,7 +80,7 @@ NOTHING = Bound({}, {})
 
 
 def find(pattern: Apply, root: Node, graph: Graph) -> Bound | None:
-    """The first way in which ``root`` matches."""
+    """The first match of ``root``."""
     return next(_node(pattern, root, graph, NOTHING), None)
 
 

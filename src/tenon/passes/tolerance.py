@@ -1,4 +1,4 @@
-"""How far two ways to compute one graph may differ: as far as roundings carry, and no further.
+"""How far two computations of one graph may differ: by the propagated rounding error, and no more.
 
 Whoever computes an operator is taken to compute it exactly, but on operands that are a little off, and to store a
 result that is a little off (backward error).  The graph is evaluated with every operator so disturbed, by several

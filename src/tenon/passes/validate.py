@@ -1,8 +1,8 @@
 """Translation validation: what a pass leaves must compute what it was given.
 
 Every pass that changed something is run on trust, then the graphs before and after are evaluated by the NumPy
-references on random data.  They may differ as far as roundings carry (``passes.tolerance``).  Where they differ by
-more, the nodes that it takes to show that are found by delta debugging, and written to a file.
+references on random data.  They may differ by the propagated rounding error (``passes.tolerance``).  Where they differ
+by more, the nodes that it takes to show that are found by delta debugging, and written to a file.
 
 Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002), gives ddmin.
 """
