@@ -184,8 +184,10 @@ class DirectConvTranspose(Direct, ConvTranspose):
         spread = (*x.dims[:2], *((a.size - 1) * a.stride + 1 for a in axes))
         wide = TensorType(x.dtype, spread)
         clear = Piece(spread, tuple(along(i) for i in range(x.rank)))
-        steps = (1, 1, *(a.stride for a in axes))
-        copy = Piece(x.dims, tuple(along(i, 0, s) for i, s in enumerate(steps)), tuple(along(i) for i in range(x.rank)))
+        strides = (1, 1, *(a.stride for a in axes))
+        copy = Piece(
+            x.dims, tuple(along(i, 0, s) for i, s in enumerate(strides)), tuple(along(i) for i in range(x.rank))
+        )
         scratch = Scratch("spread", max(1, wide.nbytes))
         steps = [
             Step(move("clear", None, wide, (clear,), site.machine), (scratch,)),
