@@ -69,7 +69,11 @@ def test_convolutions(name: str) -> None:
     assert kernel.name.startswith("integer_pairs")
     (expected,) = conv.evaluate(arrays)
     assert len(np.unique(expected)) > 4
-    for ask in (Ask(), *(Ask(overwrite=i) for i in conv.in_place(make_site(conv, arrays, MACHINE, (1, 2, 3, 4))))):
+    for ask in (
+        Ask(),
+        Ask(surplus=1),
+        *(Ask(overwrite=i) for i in conv.in_place(make_site(conv, arrays, MACHINE, (1, 2, 3, 4)))),
+    ):
         (got,) = run_lowered(conv, arrays, MACHINE, (1, 2, 3, 4), ask)
         np.testing.assert_array_equal(got, expected)
 

@@ -3,7 +3,7 @@
 Dense: the inputs of up to four positions are widened to pairs once, into a *panel* in scratch memory, from which every
 output channel is summed; weights stay bytes, two channels by two inputs in a word.  A tile of 4 positions x 2 channels
 takes all registers of an Arm core.  Depthwise: a plane, one channel with its border, is widened into scratch memory; so
-it may be computed in place.  No image has a halo: borders are written into panels and planes.
+it may be computed in place.  No halo is asked for or read: borders are written into panels and planes.
 
 Results are requantised as by ``kernels.requantize`` with "double" rounding, in fewer instructions: with a multiplier m
 of at least 2**30, ``mulh_add(sum, 2 * m, sum)``, where 2 * m wraps around, is the rounding doubling high product.
@@ -20,7 +20,7 @@ import numpy as np
 
 from tenon.ir.build import Builder, Tensor, guarded, segments
 from tenon.ir.graph import Array
-from tenon.ir.index import Index, IndexLike
+from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, maximum, minimum, op
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import Conv, described
@@ -148,7 +148,9 @@ class _Parts:
 
     def four(self, n: Index, block: Index, row: IndexLike = 0, col: IndexLike = 0) -> tuple[IndexLike, ...]:
         """Where four neighbouring channels lie."""
-        return (n, 0, row, col, block) if self.s.conv.x.blocks == 1 else (n, block, row, col, 0)
+        x = self.s.conv.x
+        row, col = row + index(x.top), col + index(x.left)
+        return (n, 0, row, col, block) if x.blocks == 1 else (n, block, row, col, 0)
 
     def store(self, n: Index, channel: Index, row: Index, cols: Sequence[Index], sums: Sequence[Expr]) -> None:
         """Requantise the sums of one channel and store them."""
@@ -247,7 +249,7 @@ def _panel_row(p: _Parts, at: tuple[Index, Index, Index], base: Index, width: in
                 halves = []
                 for tap in (2 * t, 2 * t + 1):
                     x = (col + i) * c.stride[1] + (tap * c.dilation[1] - c.left)
-                    load = p.x[n, 0, y, x, 0]
+                    load = p.x[n, 0, y + c.x.top, x + c.x.left, 0]
                     halves.append(cast(value(load, x, s.fill), I32) if tap < c.kernel[1] else Const(0, Type(I32)))
                 p.scratch[base + t, i] = op("pair_i16", *halves)
         return

@@ -190,11 +190,12 @@ class IntegerConv(IntegerProduct):
         )
         return dense.Conv(x, y, kernel, stride, dilation, top, left, self.group)
 
-    def in_pairs(self, site: Site) -> Step | None:
-        """The step that computes by pairs of 16 bits, if there is one; whatever layouts the site has."""
+    def in_pairs(self, site: Site, *, settled: bool = True) -> Step | None:
+        """The step that computes by pairs of 16 bits, if there is one: with the layouts that it wants, or with those
+        that are ``settled``, in which other readers may have asked for halos."""
         if not site.machine.pairs or site.machine.block != integer_pairs.BLOCK or site.input(0).rank > 4:
             return None
-        x, y = (integer_pairs.image(t) for t in (site.input(0), site.output))
+        x, y = ((Image.of if settled else integer_pairs.image)(t) for t in (site.input(0), site.output))
         return self.paired(site, self.described(site, x, y).flattened())
 
     def in_place(self, site: Site) -> tuple[int, ...]:
@@ -203,7 +204,7 @@ class IntegerConv(IntegerProduct):
 
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
-        if self.in_pairs(site) is not None:
+        if self.in_pairs(site, settled=False) is not None:
             around = (None,) * (len(site.inputs) - 1)
             return Layouts((integer_pairs.layout(x), *around), (integer_pairs.layout(site.output),))
         axes = self.axes(x.dims, site.input(1).dims)
