@@ -30,6 +30,7 @@ size_t qemu_plugin_tb_n_insns(const Block *);
 uint64_t qemu_plugin_tb_vaddr(const Block *);
 Instruction *qemu_plugin_tb_get_insn(const Block *, size_t);
 const char *qemu_plugin_insn_symbol(const Instruction *);
+unsigned qemu_plugin_mem_size_shift(uint32_t);
 
 /* A translated block: how often it was executed, in all, before the window and inside the first one. */
 typedef struct Counter {
@@ -68,7 +69,7 @@ static void close_window(unsigned cpu, void *unused) {
 static void stored(unsigned cpu, uint32_t info, uint64_t address, void *unused) {
   (void)cpu, (void)unused;
   if (!is_open || address < stack_low || address >= stack_high) return;
-  const uint64_t end = address + (UINT64_C(1) << (info & 15)); /* the low bits are the logarithm of the size */
+  const uint64_t end = address + (UINT64_C(1) << qemu_plugin_mem_size_shift(info));
   if (address < deepest) deepest = address;
   if (end > highest) highest = end;
 }
