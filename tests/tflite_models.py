@@ -173,3 +173,15 @@ def convolution(dtype: str = "f32", **options: Any) -> bytes:
     y = model.tensor("y", (1, 5, 6, 3))
     model.add("CONV_2D", [x, w, b], [y], **given)
     return model.bytes([x], [y])
+
+
+def quantised_convolution() -> bytes:
+    """A 1x1 convolution of i8 by i8, of 16 channels to 8."""
+    model = Model()
+    weights = np.random.default_rng(7).integers(-127, 128, (8, 1, 1, 16)).astype(np.int8)
+    x = model.tensor("x", (1, 3, 3, 16), "i8", scale=[0.5], zero=[3])
+    w = model.constant("w", weights, scale=[0.25] * 8, axis=0)
+    b = model.constant("b", np.arange(8, dtype=np.int32), scale=[0.125] * 8, axis=0)
+    y = model.tensor("y", (1, 3, 3, 8), "i8", scale=[64.0], zero=[-1])
+    model.add("CONV_2D", [x, w, b], [y], padding=1, stride_w=1, stride_h=1, activation=0, dilation_w=1, dilation_h=1)
+    return model.bytes([x], [y])

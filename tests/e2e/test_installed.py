@@ -17,6 +17,7 @@ import tenon as package
 from installed import environment, succeeds, tenon, tenon_script
 from real import DIGITS
 from tenon.cli.app import app
+from tflite_models import quantised_convolution
 
 MODEL = str(DIGITS / "digits.onnx")
 COMMANDS: dict[str, list[str]] = {
@@ -29,10 +30,16 @@ COMMANDS: dict[str, list[str]] = {
     "bench-op": ["bench-op", "--filter", "Relu.*", "--seconds", "0"],
     "optimize": ["optimize", MODEL, "-o", "smaller.onnx"],
     "targets": ["targets"],
+    "verify": ["verify", "quantised.tflite"],
 }
-"""A call of every command that ends well."""
+"""A call of every command that ends well, in a folder that has a quantised model."""
 
 PUBLIC = [name for name in package.__all__ if name != "__version__"]
+
+
+@pytest.fixture(autouse=True)
+def _quantised_model(tmp_path: Path) -> None:
+    (tmp_path / "quantised.tflite").write_bytes(quantised_convolution())
 
 
 def test_every_command_is_tested() -> None:

@@ -75,7 +75,7 @@ def test_compiled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "shape", "pixel_format", "words"),
     [
-        (1058, (32, 32, 3), "RGB", r"1058 bytes are no uncompressed picture of 32 x 32 .*BMP of 24 bits: 3126.*3085"),
+        (1058, (32, 32, 3), "RGB", r"1058 bytes are no uncompressed image of 32 x 32 .*BMP of 24 bits: 3126.*3085"),
         (3126, (32, 32, 1), "Grayscale", r"binary PNM \(P5\): 1037"),
         (3126, None, "RGB", "must declare the shape of its output"),
         (3126, ("h", 32, 3), "RGB", "must declare the shape of its output"),
@@ -86,4 +86,4 @@ def test_compiled(tmp_path: Path) -> None:
 def test_refusals(size: int, shape: tuple[int | str, ...] | None, pixel_format: str, words: str) -> None:
     with pytest.raises(UnsupportedError, match=words) as found:
         decoder(size, shape, pixel_format)
-    assert "decode the picture in the application" in str(found.value)
+    assert "decode the image in the application" in str(found.value)

@@ -103,6 +103,8 @@ class IntegerProduct(Operator):
     def paired(self, site: Site, s: dense.Conv) -> Step | None:
         """The step that computes by pairs of 16 bits, if there is one."""
         weights, factors, shifts = site.constants[1], *(*site.constants[3:], None)[:2]
+        if site.input(1).dtype is DType.I4:  # pairs are of bytes: weights of 4 bits would take twice their size
+            return None
         if weights is None or factors is None or shifts is None or self.rounding != "double":
             return None
         whole = weights.astype(np.int64) - self.w_zero
