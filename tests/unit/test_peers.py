@@ -49,7 +49,7 @@ def test_the_fastest_peer_is_right_and_of_the_same_precision() -> None:
     assert found.ratio == 2.5
     assert result("net", tenon="no compiler", ncnn=(1.0,)).ratio is None
     assert result("net", wrong_tenon=(1.0,), ncnn=(1.0,)).ratio is None
-    assert "onnxruntime 1.00!" in found.told()
+    assert "onnxruntime 1.00!" in found.text()
 
 
 def test_an_answer_that_is_not_compared_is_not_right() -> None:
