@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tenon.ir.build import Builder
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel, op
 from tenon.ir.types import I32
+from tenon.kernels import integer_pairs
 from tenon.kernels.machine import Machine
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.ops.requantize import quantized_multipliers
@@ -121,6 +123,31 @@ def test_what_cannot_be_requantised_so_is_left_to_other_kernels(change: dict[str
     assert not any(kernel.name.startswith("integer_pairs") for kernel in kernels(conv, arrays)), why
     (got,) = run_lowered(conv, arrays, MACHINE, (1, 2, 3, 4))
     np.testing.assert_array_equal(got, conv.evaluate(arrays)[0])
+
+
+def test_weights_are_packed_when_lowered_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts and the sharing of memory ask whether pairs are multiplied, several times each."""
+    packed: list[Array] = []
+
+    def counted(real: Callable[..., Array]) -> Callable[..., Array]:
+        def pack(*args: Any) -> Array:
+            packed.append(real(*args))
+            return packed[-1]
+
+        return pack
+
+    for name in ("pack", "pack_depthwise"):
+        monkeypatch.setattr(integer_pairs, name, counted(getattr(integer_pairs, name)))
+    for name in ("1x1", "depthwise"):
+        x, w, more = CASES[name]
+        conv, arrays = operator(more), operands(x, w)
+        site = make_site(conv, arrays, MACHINE, (1, 2, 3, 4))
+        packed.clear()
+        conv.layouts(site)
+        assert conv.in_place(site) == ((0,) if name == "depthwise" else ())
+        assert not packed
+        conv.lower(site)
+        assert len(packed) == 1
 
 
 ARITY = {"dot2_i16": 3, "even_bytes": 1, "odd_bytes": 1, "pair_i16": 2, "mulh_add": 3, "saturate_i8": 1}

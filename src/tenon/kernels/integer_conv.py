@@ -111,7 +111,7 @@ class IntegerConv:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _IntegerConvContext:
     """What every tile of a kernel shares."""
 
     k: Builder
@@ -167,7 +167,7 @@ class _Parts:
 
 def _begin(
     k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine
-) -> tuple[_Parts, list[Tensor]]:
+) -> tuple[_IntegerConvContext, list[Tensor]]:
     """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, y."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
@@ -180,7 +180,7 @@ def _begin(
     rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
     y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
-    return _Parts(k, s, machine, x, b, rows, m, y), ws
+    return _IntegerConvContext(k, s, machine, x, b, rows, m, y), ws
 
 
 # ------------------------------------------------------------------------------------------------ dense
@@ -203,8 +203,8 @@ def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
 
 
 def _tile(
-    p: _Parts, r: Run, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
-) -> None:  # fmt: skip
+    p: _IntegerConvContext, r: Run, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
+) -> None:
     k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
     first = o * r.width + r.start
     acc = k.local("a", height, width, r.vecs, dtype=I32, lanes=r.lanes)
@@ -234,7 +234,7 @@ def _tile(
 
 
 def _multiply_add(
-    p: _Parts,
+    p: _IntegerConvContext,
     acc: Tensor,
     weights: Sequence[Expr],
     place: tuple[Index, Index, Index, Index, Index],
@@ -288,7 +288,7 @@ def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
     return k.done()
 
 
-def _depthwise_fours(p: _Parts, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
+def _depthwise_fours(p: _IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
     """Four columns, interleaved, are read once for all outputs that see them; for the next output the weights move on
     by a byte, or by several."""
     k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
@@ -314,7 +314,7 @@ def _depthwise_fours(p: _Parts, w: Tensor, at: tuple[Index, Index, Index, Index]
         p.store(n, channel, row, left + j, lanes, acc[j])
 
 
-def _depthwise_tile(p: _Parts, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
+def _depthwise_tile(p: _IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
     k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
     channel = vector * lanes
     acc = k.local("a", width, dtype=I32, lanes=lanes)

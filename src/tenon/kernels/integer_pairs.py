@@ -136,7 +136,9 @@ def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, sign
 
 # -------------------------------------------------------------------------------------------- shared parts
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _PairContext:
+    """What all tiles of a kernel share."""
+
     k: Builder
     s: PairConv
     x: Tensor
@@ -175,14 +177,14 @@ def _word(value: int) -> Expr:
     return Const(bits - (1 << 32) if bits >> 31 else bits, Type(I32))
 
 
-def _begin(k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...]) -> _Parts:
+def _begin(k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...]) -> _PairContext:
     """Parameters: x, words of weights, bias, factors, scratch, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     w, b = k.param("w", *weights, dtype=I32), k.param("b", c.y.channels, dtype=I32)
     q = k.param("q", c.y.channels, 3, dtype=I32)
     t = k.param("t", *scratch, dtype=I32, scratch=True)
-    return _Parts(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
+    return _PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
 
 
 # ------------------------------------------------------------------------------------------------ dense
@@ -222,7 +224,7 @@ def _columns(c: Conv) -> list[tuple[int, int, int, bool]]:
     return found
 
 
-def _panel(p: _Parts, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
+def _panel(p: _PairContext, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
     """The inputs of ``width`` positions from ``col`` on."""
     k, s, c = p.k, p.s, p.s.conv
     last = (c.extent[0] - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] - c.top
@@ -236,7 +238,7 @@ def _panel(p: _Parts, n: Index, row: Index, col: Index, width: int, *, inside: b
                 p.scratch[ky * s.row + d, i] = _word(s.fill)
 
 
-def _panel_row(p: _Parts, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
+def _panel_row(p: _PairContext, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
     k, s, c, (n, y, col) = p.k, p.s, p.s.conv, at
     kind = "serial" if inside else "unroll"
 
@@ -263,7 +265,7 @@ def _panel_row(p: _Parts, at: tuple[Index, Index, Index], base: Index, width: in
             p.scratch[base + block * (2 * c.kernel[1]) + kx * 2 + h, i] = op(name, word)
 
 
-def _tile(p: _Parts, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
+def _tile(p: _PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
     k, s, (n, row, col), (start, trips, channels) = p.k, p.s, at, run
     depth = s.conv.kernel[0] * s.row // (2 if s.vector else 1)
     unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
@@ -286,7 +288,7 @@ def _tile(p: _Parts, at: tuple[Index, Index, Index], width: int, run: tuple[int,
             p.store(n, first + v, row, [col + i for i in range(width)], [acc[v, i] for i in range(width)])
 
 
-def _products(p: _Parts, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:
+def _products(p: _PairContext, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:
     """Add the products of a pair of inputs of every position with those of the weights."""
     k, weights = p.k, []
     for h in range(-(-channels // 2)):
@@ -338,7 +340,7 @@ def _line(c: Conv) -> int:
     return c.extent[1] if c.extent[1] <= _LINE else next((n for n in (6, 4) if c.extent[1] % n == 0), _LINE)
 
 
-def _plane_row(p: _Parts, at: tuple[Index, Index, Index], words: int) -> None:
+def _plane_row(p: _PairContext, at: tuple[Index, Index, Index], words: int) -> None:
     k, s, c, (n, channel, row) = p.k, p.s, p.s.conv, at
 
     def half(column: Index | int) -> Expr:
@@ -359,7 +361,7 @@ def _plane_row(p: _Parts, at: tuple[Index, Index, Index], words: int) -> None:
                 p.scratch[row + c.top, at_word] = value
 
 
-def _line_of_results(p: _Parts, at: tuple[Index, Index, Index], lot: Index, start: int, cols: int) -> None:
+def _line_of_results(p: _PairContext, at: tuple[Index, Index, Index], lot: Index, start: int, cols: int) -> None:
     k, c, (n, channel, row) = p.k, p.s.conv, at
     step, whole = c.stride[1], -(-c.kernel[1] // 2)
     shifted = -(-(c.kernel[1] + 1) // 2)

@@ -100,23 +100,25 @@ class IntegerProduct(Operator):
         result: Array = (total if bias is None else total + bias).astype(np.int32)
         return result
 
-    def paired(self, site: Site, s: dense.Conv) -> Step | None:
-        """The step that computes by pairs of 16 bits, if there is one."""
+    def paired(self, site: Site, s: dense.Conv) -> Product | None:
+        """The product that is computed by pairs of 16 bits, if it can be; nothing is packed yet."""
         weights, factors, shifts = site.constants[1], *(*site.constants[3:], None)[:2]
         if site.input(1).dtype is DType.I4:  # pairs are of bytes: weights of 4 bits would take twice their size
             return None
         if weights is None or factors is None or shifts is None or self.rounding != "double":
             return None
+        s = replace(s, weights=DType.I8)
+        if not site.machine.pairs or not integer_pairs.supports(s):
+            return None
         whole = weights.astype(np.int64) - self.w_zero
-        if not site.machine.pairs or whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
+        if whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
             return None
         bias = self.sums(weights, site.constants[2], 0)
         span = limits(site.input(0).dtype)
         largest = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2])
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
-        s = replace(s, weights=DType.I8)
-        numbers = self.x_zero, self.zero, self.low, self.high
-        return Product(s, kernel, bias, largest, factors, shifts, *numbers).step(site.machine)
+        product = Product(s, kernel, bias, largest, factors, shifts, self.x_zero, self.zero, self.low, self.high)
+        return product if product.possible else None
 
     def kernel(self, site: Site, s: dense.Conv, weights: Array) -> tuple[integer_conv.IntegerConv, Array, list[Arg]]:
         """The kernel's description, the weights as stored, and the arguments between weights and output."""
@@ -192,8 +194,8 @@ class IntegerConv(IntegerProduct):
         )
         return dense.Conv(x, y, kernel, stride, dilation, top, left, self.group)
 
-    def in_pairs(self, site: Site, *, settled: bool = True) -> Step | None:
-        """The step that computes by pairs of 16 bits, if there is one: with the layouts that it wants, or with those
+    def in_pairs(self, site: Site, *, settled: bool = True) -> Product | None:
+        """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
         that are ``settled``, in which other readers may have asked for halos."""
         if not site.machine.pairs or site.machine.block != integer_pairs.BLOCK or site.input(0).rank > 4:
             return None
@@ -201,8 +203,9 @@ class IntegerConv(IntegerProduct):
         return self.paired(site, self.described(site, x, y).flattened())
 
     def in_place(self, site: Site) -> tuple[int, ...]:
-        x, y, step = site.input(0), site.output, self.in_pairs(site)
-        return (0,) if step is not None and self.group == x.dims[1] and x.dims == y.dims else ()
+        x, y = site.input(0), site.output
+        depthwise = self.group == x.dims[1] and x.dims == y.dims
+        return (0,) if depthwise and self.in_pairs(site) is not None else ()
 
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
@@ -224,24 +227,20 @@ class IntegerConv(IntegerProduct):
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
-        if (step := self.in_pairs(site)) is not None:
-            return [step]
+        if (product := self.in_pairs(site)) is not None:
+            return [product.step()]
         images = Image.of(site.input(0)), Image.of(site.output)
         s, stored, args = self.kernel(site, self.described(site, *images), weights)
         c, machine = s.conv, site.machine
         if c.depthwise:
-            kernel, packed = (
-                integer_conv.depthwise(s, machine),
-                [integer_conv.pack_depthwise(planes(stored), s, machine)],
-            )
+            kernel = integer_conv.depthwise(s, machine)
+            packed = [integer_conv.pack_depthwise(planes(stored), s, machine)]
         else:
             c = c.flattened()
             s = replace(s, conv=c)
             tile = Direct.best(c, machine).tile
-            kernel, packed = (
-                integer_conv.conv(s, machine, tile),
-                integer_conv.pack(planes(stored), s, machine, tile.vecs),
-            )
+            kernel = integer_conv.conv(s, machine, tile)
+            packed = integer_conv.pack(planes(stored), s, machine, tile.vecs)
         return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
@@ -251,28 +250,28 @@ class IntegerConv(IntegerProduct):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         rng = np.random.default_rng(5)
-        shapes: tuple[tuple[str, Ints, Ints, dict[str, Any]], ...] = (
-            ("3x3", (1, 5, 6, 7), (9, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
-            ("first", (1, 3, 8, 9), (8, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
-            ("1x1", (2, 16, 3, 5), (32, 16, 1, 1), {}),
-            ("depthwise", (1, 16, 6, 5), (16, 1, 3, 3), {"group": 16, "pads": (1, 1, 1, 1)}),
-            ("depthwise_partial", (1, 7, 6, 9), (7, 1, 3, 3), {"group": 7, "pads": (1, 1, 1, 1), "strides": (2, 2)}),
-            ("depthwise_wide", (1, 32, 4, 14), (32, 1, 3, 3), {"group": 32, "pads": (1, 1, 1, 1)}),
-            ("depthwise_5x5", (1, 16, 5, 9), (16, 1, 5, 5), {"group": 16, "pads": (2, 2, 2, 2)}),
-            ("depthwise_5x2", (1, 16, 7, 27), (16, 1, 5, 2), {"group": 16, "pads": (2, 0, 2, 1)}),
-            ("depthwise_s2", (1, 16, 6, 26), (16, 1, 3, 3), {"group": 16, "pads": (0, 0, 1, 1), "strides": (2, 2)}),
-            ("depthwise_dilated", (1, 16, 7, 8), (16, 1, 3, 3), {"group": 16, "dilations": (2, 2)}),
-            ("groups", (1, 8, 5, 5), (8, 4, 3, 3), {"group": 2, "dilations": (2, 2), "pads": (2, 2, 2, 2)}),
-            ("1d", (1, 6, 11), (4, 6, 3), {"pads": (1, 1)}),
-        )
-        for label, x, w, more in shapes:
+        shapes: dict[str, tuple[Ints, Ints, dict[str, Any]]] = {
+            "3x3": ((1, 5, 6, 7), (9, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
+            "first": ((1, 3, 8, 9), (8, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
+            "1x1": ((2, 16, 3, 5), (32, 16, 1, 1), {}),
+            "depthwise": ((1, 16, 6, 5), (16, 1, 3, 3), {"group": 16, "pads": (1, 1, 1, 1)}),
+            "depthwise_partial": ((1, 7, 6, 9), (7, 1, 3, 3), {"group": 7, "pads": (1, 1, 1, 1), "strides": (2, 2)}),
+            "depthwise_wide": ((1, 32, 4, 14), (32, 1, 3, 3), {"group": 32, "pads": (1, 1, 1, 1)}),
+            "depthwise_5x5": ((1, 16, 5, 9), (16, 1, 5, 5), {"group": 16, "pads": (2, 2, 2, 2)}),
+            "depthwise_5x2": ((1, 16, 7, 27), (16, 1, 5, 2), {"group": 16, "pads": (2, 0, 2, 1)}),
+            "depthwise_s2": ((1, 16, 6, 26), (16, 1, 3, 3), {"group": 16, "pads": (0, 0, 1, 1), "strides": (2, 2)}),
+            "depthwise_dilated": ((1, 16, 7, 8), (16, 1, 3, 3), {"group": 16, "dilations": (2, 2)}),
+            "groups": ((1, 8, 5, 5), (8, 4, 3, 3), {"group": 2, "dilations": (2, 2), "pads": (2, 2, 2, 2)}),
+            "1d": ((1, 6, 11), (4, 6, 3), {"pads": (1, 1)}),
+        }
+        for label, (x, w, more) in shapes.items():
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
-        groups = shapes[5]
-        yield _case(cls, rng, "groups_u8", *groups[1:3], groups[3] | {"to": "u8", "w_zero": 121}, "double", np.uint8)
-        for label, dims, shape, more in shapes[:6]:
-            case = _case(cls, rng, label, dims, shape, more, "double")
+        x, w, more = shapes["groups"]
+        yield _case(cls, rng, "groups_u8", x, w, more | {"to": "u8", "w_zero": 121}, "double", np.uint8)
+        for label in ("3x3", "first", "1x1", "depthwise", "depthwise_partial", "groups"):
+            case = _case(cls, rng, label, *shapes[label], "double")
             data, weights, *rest = case.inputs
             assert isinstance(weights, np.ndarray)
             yield replace(case, inputs=(data, (weights >> 4).astype(DType.I4.numpy), *rest), label=f"{label}_i4")
@@ -332,14 +331,13 @@ class IntegerGemm(IntegerProduct):
         (n, deep), outs = site.input(0).dims, site.output.dims[1]
         x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
         y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
-        if (step := self.paired(site, dense.Conv(x, y))) is not None:
-            return [step]
+        if (product := self.paired(site, dense.Conv(x, y))) is not None:
+            return [product.step()]
         s, stored, args = self.kernel(site, dense.Conv(x, y), weights)
         tile = Direct.best(s.conv, site.machine).tile
         packed = integer_conv.pack(stored[:, :, None, None], s, site.machine, tile.vecs)
-        return [
-            Step(integer_conv.conv(s, site.machine, tile), (Input(0), *map(Weights, packed), *args, Output()))
-        ]  # fmt: skip
+        kernel = integer_conv.conv(s, site.machine, tile)
+        return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

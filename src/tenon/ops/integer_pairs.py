@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from tenon.kernels import integer_pairs
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.integer_pairs import PairConv
-from tenon.kernels.machine import Machine
 from tenon.ops.base import Input, Output, Scratch, Step, Weights
 from tenon.ops.requantize import rescaled
 
@@ -50,14 +50,20 @@ class Product:
     low: int
     high: int
 
-    def step(self, machine: Machine) -> Step | None:
-        """The kernel and its arguments; None where another has to do."""
-        s = PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high)
-        if not machine.pairs or not _possible(self.conv):
-            return None
-        bias, factors = self._requantized(s)
-        if factors is None:
-            return None
+    @property
+    def described(self) -> PairConv:
+        return PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high)
+
+    @property
+    def possible(self) -> bool:
+        """Whether the kernels requantise by such factors."""
+        return self._requantized[1] is not None
+
+    def step(self) -> Step:
+        """The kernel and its arguments, with weights packed, of a product that is possible."""
+        s = self.described
+        bias, factors = self._requantized
+        assert factors is not None
         if self.conv.depthwise:
             words = integer_pairs.pack_depthwise(self.weights, self.conv.stride[1])
             kernel, room = integer_pairs.depthwise(s), 4 * math.prod(integer_pairs.plane(s))
@@ -67,22 +73,24 @@ class Product:
         constants = (Weights(words), Weights(bias), Weights(factors))
         return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
 
-    def _requantized(self, s: PairConv) -> tuple[Array, Array | None]:
-        """The bias and the factors of the kernel.  A channel without weights has one result, whatever its factor."""
+    @cached_property
+    def _requantized(self) -> tuple[Array, Array | None]:
+        """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
+        whatever its factor."""
         count = len(self.weights)
         multipliers, shifts = (np.broadcast_to(a, count) for a in (self.multipliers, self.shifts))
         dead = ~self.weights.reshape(count, -1).any(1)
         results = rescaled(self.bias, multipliers, shifts, "double") + self.zero
         known = integer_pairs.factors(
             np.where(dead, 1 << 30, multipliers), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
-            signed=s.signed,
+            signed=self.described.signed,
         )  # fmt: skip
         if known is not None:
             known[dead, 1] = 2 * np.clip(results, self.low, self.high)[dead]
         return np.where(dead, 0, self.bias).astype(np.int32), known
 
 
-def _possible(c: Conv) -> bool:
+def supports(c: Conv) -> bool:
     """Whether there are kernels for such images."""
     if (c.x.dtype, c.y.dtype, c.weights) != (DType.I8,) * 3 or c.y.block not in (BLOCK, c.y.channels):
         return False
