@@ -3,6 +3,7 @@
 scripts/fuzz --minutes 5            as many as there is time for
 scripts/fuzz --graphs 10000         that many
 scripts/fuzz --seed 4711 --graphs 1 that one again
+scripts/fuzz --quantised            quantised graphs, to the bit, on this machine and on emulated ones
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,8 @@ from time import monotonic
 
 from fuzzing.batch import BATCH
 from fuzzing.judge import Report, Way, judge_apart
+from fuzzing.quantised import TARGETS as QUANTISED_TARGETS
+from fuzzing.quantised import judge_quantised, quantised
 from tenon.errors import ToolchainError
 from tenon.options import Options, Precision
 from tenon.targets import targets
@@ -35,7 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after that long")
     parser.add_argument("--graphs", type=int, help="stop after that many (10000 if there is no --minutes)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; graph i has seed SEED + i")
-    parser.add_argument("--target", help="one of this machine's targets; else each in turn")
+    parser.add_argument("--quantised", action="store_true", help="quantised graphs in integers, by all arithmetics")
+    parser.add_argument("--target", help="one of this machine's targets (--quantised: any, with commas); else each in "
+                        "turn")  # fmt: skip
     parser.add_argument("--threads", type=int, help="threads of every program; else 1 and 3 in turn")
     parser.add_argument("--precision", choices=PRECISIONS, help="of every program; else each in turn, mostly fp32")
     parser.add_argument("--compiler", help="the C compiler; else zig, gcc and clang in turn, as far as installed")
@@ -78,6 +84,26 @@ def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]
         first = last
 
 
+def quantised_reports(given: argparse.Namespace, first: int) -> Iterator[tuple[range, str, Report]]:
+    """Seeds of each batch of quantised graphs, its targets, and what was found."""
+    end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
+    chosen = given.target or ",".join(QUANTISED_TARGETS)
+    with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as cache:
+        while first < end:
+            seeds = range(first, min(end, (first // BATCH + 1) * BATCH))
+            yield seeds, chosen, judge_quantised(seeds, chosen.split(","), Path(cache))
+            first = seeds.stop
+
+
+def reports(given: argparse.Namespace, first: int) -> Iterator[tuple[range, str, Report]]:
+    """Seeds of each batch, its target, and what was found."""
+    if given.quantised:
+        yield from quantised_reports(given, first)
+        return
+    for seeds, way in batches(given, first):
+        yield seeds, way.target, judge_apart(seeds, way)
+
+
 def resumed(log: Path | None, seed: int) -> tuple[int, Report]:
     """The next seed, and the reports in the log."""
     report = Report()
@@ -92,16 +118,15 @@ def main() -> int:
     given = arguments()
     first, report = resumed(given.log, given.seed)
     began, before = monotonic(), report.graphs
-    for seeds, way in batches(given, first):
-        if given.minutes is not None and monotonic() - began > 60 * given.minutes:
-            break
-        found = judge_apart(seeds, way)
+    for seeds, target, found in reports(given, first):
         report.add(found)
         if given.log:
             with given.log.open("a") as out:
-                out.write(json.dumps({"next": seeds[-1] + 1, "target": way.target, "report": found.record()}) + "\n")
+                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": found.record()}) + "\n")
         if not given.json:
             progress(found, report, seeds, (report.graphs - before) / (monotonic() - began))
+        if given.minutes is not None and monotonic() - began > 60 * given.minutes:
+            break
     if given.json:
         print(json.dumps(report.record(), indent=1))
     elif given.show:
@@ -122,8 +147,9 @@ def show(report: Report) -> None:
     from fuzzing.generate import sample
     from tenon.ir.text import show as text
 
-    for seed in dict.fromkeys(finding.seed for finding in report.findings):
-        print(f"\n# seed {seed}\n{text(sample(seed).graph)}")
+    for finding in {finding.seed: finding for finding in report.findings}.values():
+        made = (quantised if finding.quantised else sample)(finding.seed)
+        print(f"\n# seed {finding.seed}\n{text(made.graph)}")
 
 
 if __name__ == "__main__":

@@ -46,10 +46,13 @@ class Finding:
     threads: int
     precision: str = "fp32"
     compiler: str = "gcc"
+    quantised: bool = False
 
     @property
     def command(self) -> str:
         """The command that reproduces it."""
+        if self.quantised:
+            return f"scripts/fuzz --quantised --seed {self.seed} --graphs 1 --target {self.target}"
         how = f"--precision {self.precision} --compiler {self.compiler}"
         return f"scripts/fuzz --seed {self.seed} --graphs 1 --target {self.target} --threads {self.threads} {how}"
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from tenon import importers
@@ -279,6 +281,41 @@ def test_every_integer_operator_has_cases() -> None:
     found = [cls for name, cls in registry().items() if name.startswith("Integer")]
     assert len(found) == 7
     assert all(any(True for _ in cls.cases()) for cls in found)
+
+
+# -------------------------------------------------------------------------------------- ONNX's own products
+def qlinear(type: str) -> tuple[bytes, dict[str, Array]]:
+    """A QLinearConv or QLinearMatMul of u8 by i8 weights with a scale for each column, and its input."""
+    rng = np.random.default_rng(9)
+    conv = type == "QLinearConv"
+    x = rng.integers(0, 256, (1, 6, 5, 5) if conv else (2, 3, 6)).astype(np.uint8)
+    w = rng.integers(-128, 128, (4, 6, 3, 3) if conv else (6, 4)).astype(np.int8)
+    constants: dict[str, Array] = {
+        "w": w, "xs": np.array(0.02, np.float32), "xz": np.array(117, np.uint8), "wz": np.zeros(4, np.int8),
+        "ws": rng.uniform(0.002, 0.03, 4).astype(np.float32), "ys": np.array(0.3, np.float32),
+        "yz": np.array(90, np.uint8), "b": rng.integers(-900, 900, 4).astype(np.int32),
+    }  # fmt: skip
+    inputs = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", *(["b"] if conv else [])]
+    node = helper.make_node(type, inputs, ["y"])
+    if conv:
+        node.attribute.append(helper.make_attribute("pads", [1, 0, 1, 1]))
+    graph = helper.make_graph(
+        [node], "made", [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(data, name) for name, data in constants.items() if conv or name != "b"],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return bytes(made.SerializeToString()), {"x": x}
+
+
+@pytest.mark.parametrize(("type", "integer"), [("QLinearConv", "IntegerConv"), ("QLinearMatMul", "IntegerGemm")])
+def test_onnx_products_of_integers_become_integers(type: str, integer: str) -> None:
+    file, feeds = qlinear(type)
+    graph, left = converted(file, "onnx")
+    assert not left
+    assert kinds(graph) == {integer}
+    (expected,) = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, feeds)
+    np.testing.assert_array_equal(evaluate(graph, feeds)["y"], expected)
 
 
 # --------------------------------------------------------------------------------------- bundles and digests

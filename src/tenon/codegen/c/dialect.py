@@ -359,6 +359,8 @@ class C(Printer):
             return _first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
         if t.lanes == 1 and name in pairs.NATIVE:
             return _first_of(pairs.NATIVE[name], SCALAR[name])
+        if t.lanes == 1 and name in dots.SCALAR:
+            return _first_of(dots.native_scalar(name), SCALAR[name])
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
             wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"

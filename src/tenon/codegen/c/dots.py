@@ -6,6 +6,8 @@ widened to i16 and multiplied by ``pmaddwd``; compilers widen what several produ
 
 from __future__ import annotations
 
+import re
+
 Native = tuple[tuple[str, str], ...]
 """(preprocessor condition, body) pairs: the first that holds is compiled."""
 
@@ -50,6 +52,22 @@ def native(name: str, lanes: int) -> Native:
         dot = '__asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
         return (("defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)", dot), *pairs)
     return pairs
+
+
+def native_scalar(name: str) -> Native:
+    """On x86 the first of four lanes.  clang 22 vectorises sums of shifted bytes itself, to wrong ones."""
+    return tuple((test, _first_lane(body)) for test, body in native(name, 4) if "aarch64" not in test)
+
+
+def _first_lane(body: str) -> str:
+    of_four = re.sub(r"\b(acc|a|b)\b", r"\1_4", body).replace("return ", "const four r = ")
+    unsigned = "  typedef {U} ufour __attribute__((vector_size(16)));\n" if "{U}" in body else ""
+    of_four = of_four.replace("{V}", "four").replace("{U}", "ufour").replace("{N}", "4")
+    return (
+        f"typedef {{V}} four __attribute__((vector_size(16)));\n{unsigned}"
+        "  const four acc_4 = {{ acc }}, a_4 = {{ a }}, b_4 = {{ b }};\n"
+        f"  {of_four.strip()}\n  return r[0];"
+    )
 
 
 def _vnni(lanes: int) -> Native:

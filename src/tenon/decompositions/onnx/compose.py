@@ -14,6 +14,13 @@ import numpy as np
 from tenon.decompositions.onnx.grid_sample import deform_conv, grid_sample
 from tenon.decompositions.onnx.image_decoder import image_decoder
 from tenon.decompositions.onnx.node import OnnxNode
+from tenon.decompositions.onnx.quantized_products import (
+    conv_integer,
+    mat_mul_integer,
+    per_axis,
+    q_linear_conv,
+    q_linear_mat_mul,
+)
 from tenon.decompositions.onnx.random import bernoulli, multinomial, random_normal, random_uniform
 from tenon.decompositions.onnx.recurrent import gru, lstm, rnn
 from tenon.decompositions.onnx.signal import dft, mel_weights, stft
@@ -154,24 +161,13 @@ def _dropout(node: OnnxNode) -> Results:
 
 
 # ------------------------------------------------------------------------------------------ quantisation
-def _per_axis(node: OnnxNode, parameter: Value, rank: int, axis: int) -> Value:
-    """A scale or zero point along an axis, to meet a tensor of that rank; per-tensor ones as scalars."""
-    if parameter.type.size == 1:
-        return node.add("Reshape", parameter, node.int_constant("scalar", []))
-    if parameter.type.rank != 1:
-        return parameter
-    shape = [1] * rank
-    shape[axis] = -1
-    return node.add("Reshape", parameter, node.int_constant("column", shape))
-
-
 def _spread(node: OnnxNode, parameter: Value) -> Value:
     """A scale or zero point of QuantizeLinear or DequantizeLinear as broadcasting wants it; blocks are repeated."""
     dims, block = node.dims_of(0), node.attributes.get("block_size", 0)
     axis = node.attributes.get("axis", 1)
     axis = axis + len(dims) if axis < 0 else axis
     if not block or parameter.type.rank != len(dims):
-        return _per_axis(node, parameter, len(dims), axis)
+        return per_axis(node, parameter, len(dims), axis)
     shape = list(parameter.type.dims)
     wider = node.add("Unsqueeze", parameter, node.int_constant("block", [axis + 1]))
     copies = node.add("Expand", wider, node.int_constant("blocks", [*shape[: axis + 1], block, *shape[axis + 1 :]]))
@@ -198,62 +194,6 @@ def _dequantize(node: OnnxNode) -> Results:
     to = node.element_type(number) if number else scale.type.dtype
     zero = _spread(node, node.input(2)) if node.has(2) else None
     return [node.add("DequantizeLinear", node.input(0), _spread(node, scale), zero, to=to.value)]
-
-
-def _centred(node: OnnxNode, i: int, zero: int, rank: int, axis: int) -> Value:
-    """Input ``i`` less its zero point, as i32."""
-    x = node.add("Cast", node.input(i), to="i32")
-    if not node.has(zero):
-        return x
-    point = _per_axis(node, node.input(zero), rank, axis)
-    return node.add("Sub", x, node.add("Cast", point, to="i32"))
-
-
-def _mat_mul_integer(node: OnnxNode) -> Results:
-    a = _centred(node, 0, 2, len(node.dims_of(0)), len(node.dims_of(0)) - 2)
-    b = _centred(node, 1, 3, len(node.dims_of(1)), len(node.dims_of(1)) - 1)
-    return [node.add("MatMul", a, b)]
-
-
-def _conv_integer(node: OnnxNode) -> Results:
-    rank = len(node.dims_of(0))
-    return [node.add("Conv", _centred(node, 0, 2, rank, 1), _centred(node, 1, 3, rank, 0), **node.attributes)]
-
-
-def _rescaled(node: OnnxNode, total: Value, scales: Sequence[Value], y_scale: Value, y_zero: Value) -> Value:
-    """An i32 total as the output's quantised numbers."""
-    real = node.add("Cast", total, to="f32")
-    for scale in scales:
-        real = node.add("Mul", real, node.add("Cast", scale, to="f32"))
-    y_scale = node.add("Cast", y_scale, to="f32")
-    return node.add("QuantizeLinear", real, y_scale, y_zero, to=y_zero.type.dtype.value)
-
-
-def _q_linear_mat_mul(node: OnnxNode) -> Results:
-    rank = len(node.dims_of(0)), len(node.dims_of(3))
-
-    def operand(i: int, rank: int, axis: int) -> Value:
-        x = node.add("Cast", node.input(i), to="i32")
-        point = _per_axis(node, node.input(i + 2), rank, axis)
-        return node.add("Sub", x, node.add("Cast", point, to="i32"))
-
-    total = node.add("MatMul", operand(0, rank[0], rank[0] - 2), operand(3, rank[1], rank[1] - 1))
-    scales = [
-        _per_axis(node, node.input(1), rank[0], rank[0] - 2),
-        _per_axis(node, node.input(4), rank[1], rank[1] - 1),
-    ]
-    y_scale, y_zero = (_per_axis(node, node.input(i), rank[0], rank[0] - 1) for i in (6, 7))
-    return [_rescaled(node, total, scales, y_scale, y_zero)]
-
-
-def _q_linear_conv(node: OnnxNode) -> Results:
-    rank = len(node.dims_of(0))
-    x, w = _centred(node, 0, 2, rank, 1), _centred(node, 3, 5, rank, 0)
-    operands = [x, w, node.input(8)] if node.has(8) else [x, w]
-    total = node.add("Conv", *operands, **node.attributes)
-    scales = [_per_axis(node, node.input(i), rank, 1) for i in (1, 4)]
-    y_scale, y_zero = (_per_axis(node, node.input(i), rank, 1) for i in (6, 7))
-    return [_rescaled(node, total, scales, y_scale, y_zero)]
 
 
 # -------------------------------------------------------------------------------------------- rearranging
@@ -426,7 +366,7 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "Binarizer": _binarizer,
     "Col2Im": _col2im,
     "Compress": _compress,
-    "ConvInteger": _conv_integer,
+    "ConvInteger": conv_integer,
     "DFT": dft,
     "DeformConv": deform_conv,
     "DequantizeLinear": _dequantize,
@@ -440,7 +380,7 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "LSTM": lstm,
     "LpNormalization": _lp_normalization,
     "LpPool": _lp_pool,
-    "MatMulInteger": _mat_mul_integer,
+    "MatMulInteger": mat_mul_integer,
     "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
     "MelWeightMatrix": mel_weights,
@@ -448,8 +388,8 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "Multinomial": multinomial,
     "NonMaxSuppression": lambda node: node.builder.data_dependent(node, [0]),
     "NonZero": lambda node: node.builder.data_dependent(node, [1]),
-    "QLinearConv": _q_linear_conv,
-    "QLinearMatMul": _q_linear_mat_mul,
+    "QLinearConv": q_linear_conv,
+    "QLinearMatMul": q_linear_mat_mul,
     "QuantizeLinear": _quantize,
     "RNN": rnn,
     "RandomNormal": random_normal,

@@ -1,0 +1,64 @@
+"""Random quantised graphs give the references' integers on machines of several kinds: a few of ``scripts/fuzz
+--quantised``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuzzing.quantised import ARITHMETICS, KINDS, judge_quantised, quantised, union
+from tenon.ir.evaluate import evaluate
+from tenon.ir.graph import Array
+from tenon.ir.verify import verify
+from tenon.ops.integer_conv import IntegerGemm
+from tenon.targets import find
+from tenon.targets.host import missing
+
+SEEDS = range(141, 153)
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m4", "wasm32"])
+def test_random_quantised_graphs(target: str, tmp_path: Path) -> None:
+    if why := missing(find(target)):
+        pytest.skip(why)
+    report = judge_quantised(SEEDS, [target], tmp_path)
+    assert report.findings == []
+    assert report.programs == len(SEEDS)
+
+
+def test_most_graphs_are_integers_in_every_kind_and_arithmetic() -> None:
+    samples = [quantised(seed) for seed in range(270)]
+    assert {(s.kind, s.arithmetic) for s in samples} == {(kind, a) for kind in KINDS for a in ARITHMETICS}
+    assert sum(s.exact for s in samples) > 200
+    made = {node.op.name for s in samples for node in s.graph}
+    assert made >= {
+        f"Integer{name}" for name in ("Add", "AveragePool", "Conv", "Gemm", "Mul", "ResizeLinear", "Softmax")
+    }
+    assert "Lookup" in made
+
+
+def test_graphs_side_by_side_compute_what_they_do_alone() -> None:
+    samples = [quantised(seed) for seed in range(9)]
+    whole = union(samples)
+    verify(whole)
+    given = {f"s{s.seed}_{name}": a for s in samples for name, a in s.feeds[0].items()}
+    results = evaluate(whole, given)
+    for s in samples:
+        for name, expected in evaluate(s.graph, s.feeds[0]).items():
+            np.testing.assert_array_equal(results[f"s{s.seed}_{name}"], expected)
+
+
+def test_a_wrong_integer_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = IntegerGemm.reference
+
+    def off_by_one(self: IntegerGemm, x: Array, *rest: Array) -> Array:
+        result = plain(self, x, *rest).copy()
+        result.reshape(-1)[0] ^= 1
+        return result
+
+    monkeypatch.setattr(IntegerGemm, "reference", off_by_one)
+    (finding,) = judge_quantised([141], ["host"], tmp_path).findings
+    assert "1 of 340 by up to 1" in finding.what
+    assert finding.command == "scripts/fuzz --quantised --seed 141 --graphs 1 --target host"

@@ -1,0 +1,287 @@
+"""Random quantised TFLite files: a few operators of 8-bit integers, whose results feed each other where shapes fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod, sqrt
+from typing import TypeVar
+
+import numpy as np
+
+from tenon.ir.types import DType
+from tenon.ops.requantize import limits
+from tflite_models import Model
+
+T = TypeVar("T")
+Shape = tuple[int, ...]
+
+CHANNELS = (1, 2, 3, 4, 5, 8, 8, 12, 16, 16, 17, 24, 33)
+SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13)
+MOST_ELEMENTS = 4000
+SAME, VALID = 0, 1
+UNARY = ("ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A quantised tensor computed at run time."""
+
+    index: int
+    shape: Shape
+    scale: float
+    zero: int
+
+
+@dataclass
+class TfliteNet:
+    """A file under construction.  ``dtype`` is that of all activations, i8 or u8."""
+
+    rng: np.random.Generator
+    dtype: str = "i8"
+    model: Model = field(default_factory=Model)
+    inputs: list[Tensor] = field(default_factory=list)
+    pool: list[Tensor] = field(default_factory=list)
+    read: set[int] = field(default_factory=set)
+
+    # ------------------------------------------------------------------------------------- chances
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[int(self.rng.integers(len(options)))]
+
+    def scale(self, low: float = 0.002, high: float = 0.5) -> float:
+        if self.chance(0.15):
+            return self.pick((1 / 256, 1 / 128, 1 / 16, 0.25))
+        return float(np.float32(np.exp(self.rng.uniform(np.log(low), np.log(high)))))
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return limits(DType(self.dtype))
+
+    def zero(self) -> int:
+        low, high = self.range
+        return self.pick((low, low, high, low + 128, int(self.rng.integers(low, high + 1))))
+
+    # ------------------------------------------------------------------------------------- tensors
+    def tensor(self, shape: Shape, scale: float | None = None, zero: int | None = None) -> Tensor:
+        scale, zero = self.scale() if scale is None else scale, self.zero() if zero is None else zero
+        scale = float(np.float32(scale))
+        name = f"t{len(self.model.tensors)}"
+        return Tensor(self.model.tensor(name, shape, self.dtype, scale=[scale], zero=[zero]), shape, scale, zero)
+
+    def fresh(self, shape: Shape) -> Tensor:
+        made = self.tensor(shape)
+        self.inputs.append(made)
+        self.pool.append(made)
+        return made
+
+    def image(self) -> Tensor:
+        images = [t for t in self.pool if len(t.shape) == 4]
+        if images and self.chance(0.85):
+            return self.pick(images[-3:])
+        while True:
+            shape = (self.pick((1, 1, 1, 2)), self.pick(SIDES), self.pick(SIDES), self.pick(CHANNELS))
+            if prod(shape) <= 1500:
+                return self.fresh(shape)
+
+    def any(self) -> Tensor:
+        return self.pick(self.pool[-3:]) if self.pool and self.chance(0.85) else self.image()
+
+    def add(self, type: str, inputs: Sequence[int], made: Tensor, **options: object) -> Tensor:
+        self.model.add(type, inputs, [made.index], **options)
+        self.read.update(inputs)
+        self.pool.append(made)
+        return made
+
+    def ints(self, *numbers: int) -> int:
+        return self.model.constant(f"c{len(self.model.tensors)}", np.array(numbers, np.int32))
+
+    # ------------------------------------------------------------------------------------ products
+    def weights(self, shape: Shape, axis: int, x: Tensor, *, channels: bool) -> tuple[int, list[float], list[int]]:
+        """Constant weights, their scales, and the bias if there is one."""
+        outs, name = shape[axis], f"w{len(self.model.tensors)}"
+        whole = self.dtype == "u8" or not channels or self.chance(0.3)
+        scales = [self.scale(0.003, 0.1) for _ in range(1 if whole else outs)]
+        if self.dtype == "u8":
+            data = self.rng.integers(0, 256, shape).astype(np.uint8)
+            zeros = [int(self.rng.integers(256))]
+        else:
+            data = self.rng.integers(-127, 128, shape).astype(np.int8)
+            zeros = [0] * len(scales)
+            if self.chance(0.1):
+                data[self.rng.random(shape) < 0.7] = 0
+        w = self.model.constant(name, data, scale=scales, zero=zeros, axis=0 if whole else axis)
+        bias = self.rng.integers(-3000, 3000, outs).astype(np.int32)
+        of_sums = [float(np.float32(np.float32(s) * np.float32(x.scale))) for s in scales]
+        b = self.model.constant(f"b{len(self.model.tensors)}", bias, scale=of_sums)
+        return w, scales, [b] if self.chance(0.9) else []
+
+    def sums(self, shape: Shape, x: Tensor, scales: Sequence[float], terms: int) -> Tensor:
+        """A result whose grid the sums of so many products about fill."""
+        spread = float(np.exp(self.rng.uniform(np.log(0.3), np.log(4))))
+        return self.tensor(shape, x.scale * float(np.mean(scales)) * sqrt(terms) * 40 * spread)
+
+    def window(self, x: Tensor) -> tuple[Shape, Shape, Shape, int, Shape]:
+        """Kernel, strides, dilations, padding, and the result's extents."""
+        padding = self.pick((SAME, SAME, VALID))
+        kernel = tuple(min(self.pick((1, 1, 2, 3, 3, 5)), n) if padding == VALID else self.pick((1, 2, 3, 3, 5))
+                       for n in x.shape[1:3])  # fmt: skip
+        strides = (self.pick((1, 1, 2, 3)),) * 2 if self.chance(0.8) else (self.pick((1, 2)), self.pick((1, 2, 3)))
+        dilations: Shape = (1, 1)
+        if strides == (1, 1) and self.chance(0.2):
+            dilations = tuple(self.pick((1, 2)) if (k - 1) * 2 < n else 1
+                              for k, n in zip(kernel, x.shape[1:3], strict=True))  # fmt: skip
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        outs = tuple(-(-(n if padding == SAME else n - span + 1) // s)
+                     for n, span, s in zip(x.shape[1:3], spans, strides, strict=True))  # fmt: skip
+        return kernel, strides, dilations, padding, outs
+
+    def options(self, strides: Shape, dilations: Shape, padding: int) -> dict[str, int]:
+        return {
+            "padding": padding, "stride_h": strides[0], "stride_w": strides[1], "dilation_h": dilations[0],
+            "dilation_w": dilations[1], "activation": self.pick((0, 0, 1, 2, 3)),
+        }  # fmt: skip
+
+    def conv(self) -> None:
+        x, outs = self.image(), self.pick(CHANNELS)
+        kernel, strides, dilations, padding, sizes = self.window(x)
+        group = 1
+        if self.chance(0.1):
+            group = self.pick([g for g in (1, 2, 3, 4) if x.shape[3] % g == 0])
+            outs = -(-outs // group) * group
+        shape = (outs, *kernel, x.shape[3] // group)
+        w, scales, bias = self.weights(shape, 0, x, channels=True)
+        y = self.sums((x.shape[0], *sizes, outs), x, scales, prod(shape[1:]))
+        self.add("CONV_2D", [x.index, w, *bias], y, **self.options(strides, dilations, padding))
+
+    def depthwise(self) -> None:
+        x, multiplier = self.image(), self.pick((1, 1, 1, 2, 3))
+        kernel, strides, dilations, padding, sizes = self.window(x)
+        strides = (strides[0], strides[0])
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        sizes = tuple(-(-(n if padding == SAME else n - span + 1) // strides[0])
+                      for n, span in zip(x.shape[1:3], spans, strict=True))  # fmt: skip
+        outs = x.shape[3] * multiplier
+        w, scales, bias = self.weights((1, *kernel, outs), 3, x, channels=True)
+        y = self.sums((x.shape[0], *sizes, outs), x, scales, prod(kernel))
+        options = self.options(strides, dilations, padding)
+        self.add("DEPTHWISE_CONV_2D", [x.index, w, *bias], y, multiplier=multiplier, **options)
+
+    def fully_connected(self) -> None:
+        x, outs = self.any(), self.pick(CHANNELS)
+        deep = x.shape[-1] if self.chance(0.5) else prod(x.shape[1:])
+        if prod(x.shape) // deep * outs > MOST_ELEMENTS or deep > 2000:
+            return
+        w, scales, bias = self.weights((outs, deep), 0, x, channels=self.chance(0.3))
+        y = self.sums((prod(x.shape) // deep, outs), x, scales, deep)
+        self.add("FULLY_CONNECTED", [x.index, w, *bias], y, activation=self.pick((0, 0, 1, 2, 3)))
+
+    # --------------------------------------------------------------------------------- two operands
+    def binary(self) -> None:
+        a = self.any()
+        alike = [t for t in self.pool if t.shape == a.shape]
+        shape = a.shape if self.chance(0.6) or len(a.shape) != 4 else (1, 1, 1, a.shape[3])
+        b = self.pick(alike) if self.chance(0.6) else self.fresh(shape)
+        type = self.pick(("ADD", "ADD", "SUB", "MUL"))
+        real = a.scale * b.scale * 100 if type == "MUL" else a.scale + b.scale
+        y = self.tensor(a.shape, real * float(self.rng.uniform(0.3, 2)))
+        pair = (a, b) if self.chance(0.7) else (b, a)
+        self.add(type, [t.index for t in pair], y, activation=self.pick((0, 0, 1, 2)))
+
+    def concatenation(self) -> None:
+        a = self.any()
+        axis = int(self.rng.integers(1, len(a.shape))) if len(a.shape) > 1 else 0
+        alike = [t for t in self.pool if t.shape == a.shape]
+        parts = [a, self.pick(alike), *([self.fresh(a.shape)] if self.chance(0.3) else [])]
+        shape = (*a.shape[:axis], a.shape[axis] * len(parts), *a.shape[axis + 1 :])
+        if prod(shape) > MOST_ELEMENTS:
+            return
+        y = self.tensor(shape) if self.chance(0.5) else self.tensor(shape, a.scale, a.zero)
+        self.add("CONCATENATION", [t.index for t in parts], y, axis=axis, activation=0)
+
+    # ----------------------------------------------------------------------------------- one operand
+    def pooled(self) -> None:
+        x, type = self.image(), self.pick(("AVERAGE_POOL_2D", "MAX_POOL_2D"))
+        kernel, strides, _, padding, sizes = self.window(x)
+        spans = zip(x.shape[1:3], kernel, strides, strict=True)
+        sizes = tuple(-(-(n if padding == SAME else n - k + 1) // s) for n, k, s in spans)
+        y = self.tensor((x.shape[0], *sizes, x.shape[3]), x.scale, x.zero)
+        self.add(type, [x.index], y, filter_h=kernel[0], filter_w=kernel[1], padding=padding, stride_h=strides[0],
+                 stride_w=strides[1], activation=self.pick((0, 0, 1, 2)))  # fmt: skip
+
+    def mean(self) -> None:
+        x, keep = self.image(), self.chance(0.5)
+        axes = self.pick(((1, 2), (1, 2), (1, 2), (3,), (1,)))
+        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
+        y = self.tensor(shape, x.scale, x.zero) if self.chance(0.4) else self.tensor(shape, x.scale * 0.7)
+        self.add("MEAN", [x.index, self.ints(*axes)], y, keep_dims=keep)
+
+    def softmax(self) -> None:
+        x = self.any()
+        y = self.tensor(x.shape, 1 / 256, self.range[0])
+        self.add("SOFTMAX", [x.index], y, beta=self.pick((1.0, 1.0, 0.5)))
+
+    def unary(self) -> None:
+        x, type = self.any(), self.pick(UNARY)
+        bounds = {"LOGISTIC": (1 / 256, self.range[0]), "TANH": (1 / 128, self.range[0] + 128)}
+        scale, zero = bounds.get(type, (x.scale * self.pick((1.0, 0.6, 1.7)), None))
+        self.add(type, [x.index], self.tensor(x.shape, scale, zero), **{"alpha": 0.2} if type == "LEAKY_RELU" else {})
+
+    def resized(self) -> None:
+        x, type = self.image(), self.pick(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"))
+        sizes = tuple(self.pick((n, 2 * n, n + 3, max(1, n // 2))) for n in x.shape[1:3])
+        shape = (x.shape[0], *sizes, x.shape[3])
+        if prod(shape) > MOST_ELEMENTS:
+            return
+        way = self.pick(({}, {"align_corners": True}, {"half_pixel_centers": True}))
+        self.add(type, [x.index, self.ints(*sizes)], self.tensor(shape, x.scale, x.zero), **way)
+
+    def moved(self) -> None:
+        x = self.image()
+        type = self.pick(("PAD", "RESHAPE", "TRANSPOSE", "STRIDED_SLICE", "SPACE_TO_DEPTH"))
+        n, h, w, c = x.shape
+        shape: Shape
+        extra: list[int] = []
+        options: dict[str, object] = {}
+        if type == "PAD":
+            pads = np.array([[0, 0], *self.rng.integers(0, 3, (2, 2)).tolist(), [0, 0]], np.int32)
+            shape = tuple(int(n + a + b) for n, (a, b) in zip(x.shape, pads, strict=True))
+            extra = [self.model.constant(f"c{len(self.model.tensors)}", pads)]
+        elif type == "RESHAPE":
+            shape = self.pick(((n, h * w, c), (n, w, h, c), (n, h * w * c)))
+            extra, options = [self.ints(*shape)], {"shape": shape}
+        elif type == "TRANSPOSE":
+            perm = self.pick(((0, 2, 1, 3), (0, 3, 1, 2), (0, 1, 3, 2)))
+            shape, extra = tuple(x.shape[p] for p in perm), [self.ints(*perm)]
+        elif type == "STRIDED_SLICE":
+            ends = (n, max(1, h - 1), w, max(1, c - 1))
+            shape = (n, ends[1], -(-w // 2), ends[3])
+            extra = [self.ints(0, 0, 0, 0), self.ints(*ends), self.ints(1, 1, 2, 1)]
+        else:
+            if h % 2 or w % 2:
+                return
+            shape, options = (n, h // 2, w // 2, 4 * c), {"block_size": 2}
+        self.add(type, [x.index, *extra], self.tensor(shape, x.scale, x.zero), **options)
+
+    # ------------------------------------------------------------------------------------------ all
+    def bytes(self) -> bytes:
+        outputs = [t.index for t in self.pool if t.index not in self.read and t not in self.inputs]
+        return self.model.bytes([t.index for t in self.inputs], outputs)
+
+
+MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
+    *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3, *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 3,
+    TfliteNet.concatenation, TfliteNet.pooled, TfliteNet.pooled, TfliteNet.mean, TfliteNet.softmax, TfliteNet.unary,
+    TfliteNet.unary, TfliteNet.resized, TfliteNet.moved, TfliteNet.moved,
+)  # fmt: skip
+
+
+def tflite(rng: np.random.Generator) -> bytes:
+    """A file of one to five operators."""
+    net = TfliteNet(rng, "u8" if rng.random() < 0.1 else "i8")
+    wanted = int(rng.integers(1, 6))
+    while len(net.model.operators) < wanted:
+        net.pick(MAKERS)(net)
+    return net.bytes()
