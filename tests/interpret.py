@@ -102,6 +102,12 @@ def _dot4_signed(acc: Array, a: Array, b: Array) -> Array:
     return total
 
 
+def _dot4_narrow(acc: Array, a: Array, b: Array) -> Array:
+    if (b.view(np.int8) == -128).any():
+        raise KernelError("dot4_narrow by -128")
+    return _dot4_signed(acc, a, b)
+
+
 def _dot2(acc: Array, a: Array, b: Array) -> Array:
     first, second = (_wide(a.view(np.uint16)[i::2]) * _wide(b.view(np.uint16)[i::2]) for i in (0, 1))
     total: Array = (acc + second) + first
@@ -136,7 +142,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "select": _select,
     "reduce_add": _halved,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
-    "dot4": _dot4, "dot4_signed": _dot4_signed, "dot2": _dot2, "mul_rounded": np.multiply,
+    "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
@@ -281,7 +287,7 @@ class _Thread:
         if e.name == "cast":
             return _convert(args[0], e.args[0].type.dtype, e.type.dtype)
         operands = args[1:] if e.name == "select" else args
-        if e.name not in ("dot4", "dot4_signed", "dot2") and len({a.dtype for a in operands}) > 1:
+        if e.name not in ("dot4", "dot4_signed", "dot4_narrow", "dot2") and len({a.dtype for a in operands}) > 1:
             raise KernelError(f"{e.name} of {', '.join(str(a.dtype) for a in args)}")
         return OPERATIONS[e.name](*args).astype(dtype)
 

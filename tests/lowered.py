@@ -17,9 +17,9 @@ from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site,
 from tenon.ops.elementwise import BLOCKED
 
 MACHINES = {
-    "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=DType.U8),
-    "lanes8": Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=DType.I8),
-    "lanes4": Machine(lanes=4, registers=16, block=4),
+    "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=(DType.U8,)),
+    "lanes8": Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=(DType.I8,)),
+    "lanes4": Machine(lanes=4, registers=16, block=4, dot4=(DType.I8,), narrow_dot4=True),
     "lanes1": Machine(lanes=1, registers=16, block=4, pairs=True),
 }
 """The vector widths that every operator is tested with."""

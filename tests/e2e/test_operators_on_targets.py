@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from byte_products import NAMES, interleaved, operands, products
 from compiled import steps
 from interpret import interpret
 from lowered import Ask, run_lowered
@@ -110,6 +111,27 @@ def test_operators_compute_the_same_on_every_target(target: str) -> None:
         at = np.flatnonzero(a != b.reshape(-1))[:4]
         print(label, a.dtype, len(a), a[at], b.reshape(-1)[at])
     assert not [label for label, _, _ in wrong]
+
+
+@pytest.mark.parametrize("target", [name for name in EMULATED if find(name).machine.dot4])
+def test_products_of_bytes_on_every_target(target: str) -> None:
+    """At the ends of their ranges, where sums of 16 bits saturate or wrap around."""
+    skip_without_device(target)
+    row, found = find(target), list[Recorded]()
+    lanes = row.machine.lanes
+    for kernel in (*(products(name, n) for name in NAMES for n in (1, lanes)), interleaved(lanes)):
+        before = list(operands(kernel.name.rpartition("_")[0]))
+        if len(kernel.params) == 2:
+            before = [before[0].view(np.int8), before[2]]
+        after = [a.copy() for a in before]
+        interpret(kernel, after)
+        found.append(Recorded(kernel.name, kernel, before, after))
+    made, memory = program(found)
+    (answer,) = Device(Bundle.of(made, row, Options(target=target))).run([memory])
+    for each, call in zip(found, made.calls, strict=True):
+        place, expected = call.args[-1], each.after[-1]
+        raw = answer["memory"][place.offset : place.offset + expected.nbytes]
+        np.testing.assert_array_equal(raw.view(expected.dtype), expected, err_msg=each.label)
 
 
 def same(a: Array, b: Array) -> bool:

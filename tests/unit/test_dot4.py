@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,53 +12,25 @@ import numpy as np
 import pytest
 
 import tenon
+from byte_products import NAMES, interleaved, operands, products
 from compiled import Library
 from interpret import interpret
-from tenon.ir.build import Builder
+from tenon.codegen.c.dialect import C
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph, Origin
-from tenon.ir.loops import Kernel, bitcast, interleave4, op
-from tenon.ir.types import I32, DType, TensorType
+from tenon.ir.loops import Kernel
+from tenon.ir.types import DType, TensorType
 from tenon.ops.integer_conv import IntegerGemm
+from tenon.targets import find
 from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import zig
 
 LANES = (1, 4, 8, 16)
-NAMES = ("dot4", "dot4_signed")
-
-
-def products(name: str, lanes: int) -> Kernel:
-    k = Builder(f"{name}_{lanes}")
-    a, b = (k.param(p, 1024, dtype=DType.Q8) for p in "ab")
-    y = k.param("y", 1024, dtype=I32, out=True)
-    with k.loop("i", 1024 // lanes) as i:
-        y.vec(lanes)[i] = op(name, y.vec(lanes)[i], a.vec(lanes)[i], b.vec(lanes)[i])
-    return k.done()
-
-
-def interleaved(lanes: int) -> Kernel:
-    k = Builder(f"interleave4_{lanes}")
-    a = k.param("a", 4096, dtype=DType.I8)
-    y = k.param("y", 1024, dtype=I32, out=True)
-    with k.loop("i", 1024 // lanes) as i:
-        y.vec(lanes)[i] = bitcast(interleave4(a.vec(4 * lanes)[i]), I32)
-    return k.done()
-
-
-def operands() -> tuple[Array, Array, Array]:
-    """Random bytes, and all combinations of the least and the greatest: pairs of products that saturate 16 bits."""
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-128, 128, 4096).astype(np.int8) for _ in "ab")
-    ends = np.array(np.meshgrid(*[[-128, -1, 127]] * 4)).reshape(4, -1).T.reshape(-1).astype(np.int8)
-    a[: len(ends)], b[: len(ends)] = ends, -128
-    a[512 : 512 + len(ends)], b[512 : 512 + len(ends)] = ends, 127
-    start = rng.integers(-(2**31), 2**31, 1024).astype(np.int32)
-    return a.view(np.int32), b.view(np.int32), start
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_interpreter_adds_up_in_32_bits(name: str) -> None:
-    a, b, y = operands()
+    a, b, y = operands(name)
     left = a.view(np.uint8 if name == "dot4" else np.int8).astype(np.int64).reshape(-1, 4)
     expected = (y + (left * b.view(np.int8).reshape(-1, 4)).sum(1)).astype(np.int32)
     interpret(products(name, 16), [a, b, y])
@@ -92,7 +66,7 @@ def test_compiled_products(compiler: str, target: str, tmp_path: Path) -> None:
         library.add(kernel)
     library.build(tmp_path, command(compiler, target, tmp_path))
     for kernel in kernels:
-        a, b, y = operands()
+        a, b, y = operands(kernel.name.rpartition("_")[0])
         expected = y.copy()
         interpret(kernel, [a, b, expected])
         library(kernel, [a, b, y])
@@ -117,8 +91,50 @@ def test_sums_that_clang_vectorises(target: str) -> None:
     constants: list[Array] = [weights, np.zeros(17, np.int32), np.array([2e-3], np.float32)]
     graph = Graph("rows")
     x = graph.add_input("x", TensorType(DType.I8, (20, 24)))
-    operands = [x, *(graph.constant(f"c{i}", data) for i, data in enumerate(constants))]
-    graph.outputs = [graph.add(IntegerGemm("float", -128), operands, ["y"], Origin("", "y", "IntegerGemm")).output]
+    given = [x, *(graph.constant(f"c{i}", data) for i, data in enumerate(constants))]
+    graph.outputs = [graph.add(IntegerGemm("float", -128), given, ["y"], Origin("", "y", "IntegerGemm")).output]
     rows = rng.integers(-128, 128, (20, 24)).astype(np.int8)
     expected = evaluate(graph, {"x": rows})["y"]
     np.testing.assert_array_equal(tenon.open(tenon.compile(graph, target=target)).run({"x": rows})["y"], expected)
+
+
+INSTRUCTIONS = {
+    ("x86-64-avx2-vnni", "dot4", 8): r"vpdpbusd.*%ymm",
+    ("x86-64-avx2-vnni", "dot4", 4): r"vpdpbusd.*%xmm",
+    ("x86-64-avx512-vnni", "dot4", 16): r"vpdpbusd.*%zmm",
+    ("x86-64-avx2", "dot4", 8): r"vpmaddwd.*%ymm",
+    ("aarch64-dotprod", "dot4_signed", 4): r"sdot\s+v\d+\.4s",
+    ("aarch64-i8mm", "dot4", 4): r"usdot\s+v\d+\.4s",
+    ("aarch64", "dot4_narrow", 4): r"sadalp\s+v\d+\.4s",
+    ("armv7", "dot4_narrow", 4): r"vpadal\.s16\s+q\d+",
+    ("wasm32", "dot4", 4): r"i32x4\.dot_i16x8_s",
+}
+
+
+def assembled(kernel: Kernel, command: Sequence[str], folder: Path) -> str:
+    """The assembly of a kernel."""
+    unit = C()
+    unit.kernel(kernel)
+    # nothing calls the kernel, and what is static and never called is dropped
+    text = unit.text().replace("TENON_OUTLINE static", "TENON_OUTLINE")
+    (folder / "k.c").write_text(f"#include <stddef.h>\n#include <stdint.h>\n{text}")
+    subprocess.run([*command, "-O2", "-S", "k.c", "-o", "k.s"], cwd=folder, check=True, capture_output=True)
+    return (folder / "k.s").read_text()
+
+
+@pytest.mark.parametrize(("target", "name", "lanes"), INSTRUCTIONS)
+def test_a_product_is_the_instruction_that_its_target_has(target: str, name: str, lanes: int, tmp_path: Path) -> None:
+    """Of AVX-VNNI too, which QEMU does not know."""
+    row = find(target)
+    command = [*zig(tmp_path).command, "-target", row.triple, f"-mcpu={row.cpu}"]
+    assembly = assembled(products(name, lanes), command, tmp_path)
+    assert re.search(INSTRUCTIONS[target, name, lanes], assembly), assembly
+    assert "%zmm" not in assembly or lanes == 16
+
+
+def test_gcc_has_a_product_of_avx_vnni(tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("there is no gcc")
+    assembly = assembled(products("dot4", 8), [gcc, *find("x86-64-avx2-vnni").gcc], tmp_path)
+    assert re.search(r"vpdpbusd.*%ymm", assembly)

@@ -154,6 +154,7 @@ OPS: dict[str, Primitive] = {
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
     "dot4_signed": Primitive(3),  # of four i8 * i8 products
+    "dot4_narrow": Primitive(3),  # the same, where no byte of the second factor is -128: two products fit 16 bits
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
     # takes subnormal operands, products and sums for zeros.
     "dot2": Primitive(3),
@@ -251,6 +252,10 @@ def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
 
 def dot4_signed(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4_signed", acc, a, b)
+
+
+def dot4_narrow(acc: Expr, a: Expr, b: Expr) -> Expr:
+    return op("dot4_narrow", acc, a, b)
 
 
 def interleave4(a: Expr) -> Expr:

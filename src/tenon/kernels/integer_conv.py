@@ -18,7 +18,7 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, index
-from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, dot4, dot4_signed, interleave4, op, select
+from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, interleave4, op, select
 from tenon.ir.types import I32, DType
 from tenon.kernels import conv as dense
 from tenon.kernels import depthwise as depthwise_by_lanes
@@ -34,11 +34,11 @@ UNROLLED = 128
 """Most products that a tile of a depthwise convolution is unrolled to."""
 
 
-def in_fours(s: Conv, machine: Machine) -> bool:
-    """Whether bytes can be multiplied four channels at a time, of a depthwise convolution four neighbouring taps, if no
-    zero point is subtracted from weights."""
+def _in_fours(s: Conv, machine: Machine) -> bool:
+    """Whether bytes can be multiplied four channels at a time, of a depthwise convolution four neighbouring taps, if
+    the weights allow it."""
     bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
-    if machine.dot4 is None or not bytes:
+    if not machine.dot4 or not bytes:
         return False
     if not s.depthwise:
         return s.x.block % 4 == 0
@@ -48,7 +48,7 @@ def in_fours(s: Conv, machine: Machine) -> bool:
 
 def taps_in_fours(dilation: int, machine: Machine) -> bool:
     """Whether a depthwise convolution may multiply four taps of a row at a time: those of neighbouring columns."""
-    return machine.dot4 is not None and dilation == 1 and machine.lanes == machine.block >= 4
+    return bool(machine.dot4) and dilation == 1 and machine.lanes == machine.block >= 4
 
 
 def _shared(kernel: int, stride: int) -> int:
@@ -60,13 +60,6 @@ def columns(kernel: int, stride: int, outs: int) -> int:
     """How many columns of the input a row of ``outs`` outputs reads four by four, padding included."""
     first = (outs - 1) // _shared(kernel, stride) * _shared(kernel, stride)
     return first * stride + -(-kernel // 4) * 4
-
-
-def shifted(s: Conv, machine: Machine) -> int:
-    """What is added to activations before they are multiplied, so that they are of the type that ``dot4`` takes."""
-    if not in_fours(s, machine) or s.x.dtype is machine.dot4:
-        return 0
-    return 128 if s.x.dtype is DType.I8 else -128
 
 
 def pack(weights: Array, s: IntegerConv, machine: Machine, vecs: int) -> list[Array]:
@@ -95,7 +88,8 @@ class IntegerConv:
 
     ``weight_zero`` is subtracted from every weight.  ``single`` says which rows of factors hold one number for all
     channels; ``row_types`` are their element types.  With ``nibbles`` a byte holds the weights, of 4 bits, of two
-    neighbouring input channels, the first one lowest; blocks of x have an even number of channels then.
+    neighbouring input channels, the first one lowest; blocks of x have an even number of channels then.  ``narrow``
+    says that no weight is -128.
     """
 
     conv: Conv
@@ -104,10 +98,22 @@ class IntegerConv:
     single: tuple[bool, ...]
     weight_zero: int = 0
     nibbles: bool = False
+    narrow: bool = False
 
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``loops.dot4``)."""
-        return not self.weight_zero and not self.nibbles and in_fours(self.conv, machine)
+        allowed = self.narrow or not machine.narrow_dot4
+        return allowed and not self.weight_zero and not self.nibbles and _in_fours(self.conv, machine)
+
+    def multiplied(self, machine: Machine) -> DType:
+        """The type of activations as ``loops.dot4`` takes them."""
+        own = self.conv.x.dtype
+        return own if not self.fours(machine) or own in machine.dot4 else machine.dot4[0]
+
+    def shifted(self, machine: Machine) -> int:
+        """What is added to activations before they are multiplied, so that they are of that type."""
+        own, wanted = self.conv.x.dtype, self.multiplied(machine)
+        return 0 if own is wanted else 128 if own is DType.I8 else -128
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +144,7 @@ class _IntegerConvContext:
 
     def flip(self, lanes: int) -> Expr | None:
         """What turns bytes into those of the other sign, less or plus 128; None where they are right."""
-        if not shifted(self.s.conv, self.machine):
+        if not self.s.shifted(self.machine):
             return None
         return self.k.let("flip", broadcast(Const(_FLIP, Type(DType.Q8)), lanes))
 
@@ -151,7 +157,9 @@ class _IntegerConvContext:
     def multiply_add(self, acc: Expr, x: Expr, w: Expr) -> Expr:
         if not self.fours:
             return acc + x * w
-        return (dot4 if self.machine.dot4 is DType.U8 else dot4_signed)(acc, x, w)
+        if self.s.multiplied(self.machine) is DType.U8:
+            return op("dot4", acc, x, w)
+        return op("dot4_narrow" if self.machine.narrow_dot4 else "dot4_signed", acc, x, w)
 
     def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
         """Requantise ``lanes`` sums and store them; zeros in lanes past the last channel."""

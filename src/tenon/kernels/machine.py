@@ -22,7 +22,10 @@ class Machine:
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
     dot2: float = 0.0  # multiply-adds of f32 in the time of a product of pairs of bf16 (``loops.dot2``); 0: it has none
-    dot4: DType | None = None  # u8 or i8: what ``loops.dot4`` or ``dot4_signed`` is quick at multiplying i8 with
+    dot4: tuple[
+        DType, ...
+    ] = ()  # u8, i8: what it multiplies by i8 quickly, four at a time (``loops.dot4``); best first
+    narrow_dot4: bool = False  # it does only where no i8 of the weights is -128 (``loops.dot4_narrow``)
     pairs: bool = False  # it multiplies pairs of 16 bits in words of 32 (``loops.dot2_i16``)
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector

@@ -137,12 +137,13 @@ class IntegerProduct(Operator):
         span = limits(site.input(0).dtype)
         largest = int(largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]).max(initial=0))
         kernel = known.kernel(self.zero, self.low, self.high, DType(self.to), largest)
-        spare = s.padded - s.y.channels
-        shifted = 0 if zero or nibbles else integer_conv.shifted(s, site.machine)
-        args: list[Arg] = [Weights(np.pad(self.sums(weights, site.constants[2], shifted), (0, spare)))]
+        narrow = bool(stored.min(initial=0) > -128)
+        described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow)
+        spare, bias = s.padded - s.y.channels, self.sums(weights, site.constants[2], described.shifted(site.machine))
+        args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
-        return integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles), stored, args
+        return described, stored, args
 
 
 def _partial(type: TensorType) -> bool:
@@ -268,6 +269,9 @@ class IntegerConv(IntegerProduct):
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
+        yield from (
+            _case(cls, rng, f"{label}_wide", *shapes[label], "double", wide=True) for label in ("3x3", "depthwise")
+        )
         x, w, more = shapes["groups"]
         yield _case(cls, rng, "groups_u8", x, w, more | {"to": "u8", "w_zero": 121}, "double", np.uint8)
         for label in ("3x3", "first", "1x1", "depthwise", "depthwise_partial", "groups"):
@@ -279,12 +283,12 @@ class IntegerConv(IntegerProduct):
 
 def _case(
     cls: type[IntegerConv], rng: np.random.Generator, label: str, x: Ints, w: Ints, more: dict[str, Any],
-    rounding: Rounding, dtype: type[np.integer[Any]] = np.int8,
+    rounding: Rounding, dtype: type[np.integer[Any]] = np.int8, *, wide: bool = False,
 ) -> Case:  # fmt: skip
-    """Random integers, bias and factors whose results span the whole range."""
+    """Random integers, bias and factors whose results span the whole range; weights of -128 only if ``wide``."""
     kind = np.iinfo(dtype)
     data = rng.integers(kind.min, kind.max + 1, x).astype(dtype)
-    weights = rng.integers(kind.min, kind.max + 1, w).astype(dtype)
+    weights = rng.integers(kind.min + (not wide and kind.min < 0), kind.max + 1, w).astype(dtype)
     bias = rng.integers(-20000, 20000, w[0]).astype(np.int32)
     real = rng.uniform(0.5, 2, w[0]) / (math.sqrt(math.prod(w[1:])) * 60)
     if label == "1x1":

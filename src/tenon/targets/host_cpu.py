@@ -36,7 +36,7 @@ def model() -> str:
 def flags() -> frozenset[str]:
     """The features that the first processor lists.  The system asks every processor for the rest of the file, which
     takes its time."""
-    return frozenset(_listed("flags").split())
+    return frozenset((_listed("flags") or _listed("Features")).split())  # the latter on Arm
 
 
 def _listed(what: str) -> str:

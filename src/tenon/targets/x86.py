@@ -1,12 +1,14 @@
 """x86-64: SSE2, AVX2 with FMA, AVX-512, and AVX-512 with products of bf16."""
 
-from tenon.ir.types import U8
+from tenon.ir.types import DType
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Host, Target
 
 _LINUX = "x86_64-linux-gnu"
 _AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
 _AVX512 = _AVX2 | {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
+_VNNI = (DType.U8,)
+_PAIRS = (DType.U8, DType.I8)  # as pairs of i16, whatever they were
 _WIDE = ("-mprefer-vector-width=512",)
 
 # A product of pairs of bf16 takes four multiply-adds of f32 on Xeons with AMX and one on Zen 4: whoever compiles for a
@@ -14,7 +16,7 @@ _WIDE = ("-mprefer-vector-width=512",)
 TARGETS = (
     Target(
         "x86-64",
-        Machine(lanes=4, registers=16, block=4, prefetch=True, dot4=U8),
+        Machine(lanes=4, registers=16, block=4, prefetch=True, dot4=_PAIRS),
         _LINUX,
         "x86_64",
         about="Any x86-64 (SSE2)",
@@ -23,7 +25,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx2",
-        Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=U8),
+        Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=_PAIRS),
         _LINUX,
         "x86_64_v3",
         about="x86-64 with AVX2 and FMA",
@@ -31,8 +33,17 @@ TARGETS = (
         host=Host("x86-64", _AVX2),
     ),
     Target(
+        "x86-64-avx2-vnni",
+        Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=_VNNI),
+        _LINUX,
+        "x86_64_v3+avxvnni",
+        about="x86-64 with AVX2 and its integer dot product (AVX-VNNI)",
+        gcc=("-march=x86-64-v3", "-mavxvnni"),
+        host=Host("x86-64", _AVX2 | {"avx_vnni"}),
+    ),
+    Target(
         "x86-64-avx512",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=U8),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_PAIRS),
         _LINUX,
         "x86_64_v4",
         _WIDE,
@@ -42,7 +53,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-vnni",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=U8),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI),
         _LINUX,
         "x86_64_v4+avx512vnni",
         _WIDE,
@@ -52,7 +63,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-bf16",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=U8, dot2=4.0),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, dot2=4.0),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni",
         _WIDE,

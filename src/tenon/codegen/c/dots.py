@@ -1,7 +1,8 @@
 """Sums of four products of bytes in C: one instruction of VNNI or of ARM's dot product, or products of pairs of i16.
 
 x86 without VNNI has no exact product of bytes: ``pmaddubsw`` saturates.  The even and the odd bytes of every word are
-widened to i16 and multiplied by ``pmaddwd``; compilers widen what several products share once.
+widened to i16 and multiplied by ``pmaddwd``; compilers widen what several products share once.  WebAssembly has the
+same product.  NEON without dot product adds up neighbouring products in 16 bits, which one factor without -128 fits.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ _BYTES = (
     "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.%s[i] * y.s[i];\n"
     "  return acc;"
 )
-VECTOR = {"dot4": _BYTES % "u", "dot4_signed": _BYTES % "s"}
+VECTOR = {"dot4": _BYTES % "u", "dot4_signed": _BYTES % "s", "dot4_narrow": _BYTES % "s"}
+_SIGNED = "for (int i = 0; i < 32; i += 8) acc += (int8_t)(a >> i) * (int8_t)(b >> i);\n  return acc;"
 SCALAR = {
     "dot4": "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;",
-    "dot4_signed": "for (int i = 0; i < 32; i += 8) acc += (int8_t)(a >> i) * (int8_t)(b >> i);\n  return acc;",
+    "dot4_signed": _SIGNED,
+    "dot4_narrow": _SIGNED,
 }
 TAKES = dict.fromkeys(VECTOR, "{V} acc, {V} a, {V} b")
 
@@ -33,30 +36,60 @@ _LEFT = {
     "dot4": "  const words a0 = (words)((uwords)a & 255), a1 = (words)((uwords)a >> 8);\n",
     "dot4_signed": "  const words a0 = (words)((uwords)a << 8) >> 8, a1 = (words)a >> 8;\n",
 }
+_LEFT["dot4_narrow"] = _LEFT["dot4_signed"]
 _PAIRS: dict[int, Native] = {
     16: (
         ("defined(__AVX512BW__) && defined(__clang__)", "__builtin_ia32_pmaddwd512(%s, %s)"),
         ("defined(__AVX512BW__)", "__builtin_ia32_pmaddwd512_mask(%s, %s, ({V}){{0}}, -1)"),
     ),
     8: (("defined(__AVX2__)", "__builtin_ia32_pmaddwd256(%s, %s)"),),
-    4: (("defined(__SSE2__)", "__builtin_ia32_pmaddwd128(%s, %s)"),),
+    4: (
+        ("defined(__SSE2__)", "__builtin_ia32_pmaddwd128(%s, %s)"),
+        ("defined(__wasm_simd128__)", "__builtin_wasm_dot_s_i32x4_i16x8(%s, %s)"),
+    ),
 }
+
+_NEON_WORDS = (
+    "typedef signed char half __attribute__((vector_size(8)));\n"
+    "  typedef short words __attribute__((vector_size(16)));\n"
+    "  union {{ {V} v; half h[2]; }} x = {{ a }}, y = {{ b }};\n"
+    "  const words low = __builtin_convertvector(x.h[0], words) * __builtin_convertvector(y.h[0], words);\n"
+    "  const words high = __builtin_convertvector(x.h[1], words) * __builtin_convertvector(y.h[1], words);\n"
+)
+_NEON: Native = (
+    (
+        "defined(__aarch64__)",
+        _NEON_WORDS + "  words sums;\n"
+        '  __asm__("addp %0.8h, %1.8h, %2.8h" : "=w"(sums) : "w"(low), "w"(high));\n'
+        '  __asm__("sadalp %0.4s, %1.8h" : "+w"(acc) : "w"(sums));\n  return acc;',
+    ),
+    (
+        "defined(__ARM_NEON)",
+        _NEON_WORDS + "  words sums;\n"
+        '  __asm__("vpadd.i16 %e0, %e1, %f1\\n\\tvpadd.i16 %f0, %e2, %f2" : "=&w"(sums) : "w"(low), "w"(high));\n'
+        '  __asm__("vpadal.s16 %q0, %q1" : "+w"(acc) : "w"(sums));\n  return acc;',
+    ),
+)
 
 
 def native(name: str, lanes: int) -> Native:
     """What processors have for ``lanes`` sums at once."""
     pairs = tuple((test, _by_pairs(name, product)) for test, product in _PAIRS.get(lanes, ()))
-    if name == "dot4" and lanes in _SIZES:
-        return _vnni(lanes) + pairs
-    if name == "dot4_signed" and lanes == 4:
-        dot = '__asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
-        return (("defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)", dot), *pairs)
-    return pairs
+    arm = _arm(name) if lanes == 4 else ()
+    return (_vnni(lanes) if name == "dot4" and lanes in _SIZES else ()) + arm + pairs
+
+
+def _arm(name: str) -> Native:
+    mixed = name == "dot4"
+    feature, instruction = ("MATMUL_INT8", "usdot") if mixed else ("DOTPROD", "sdot")
+    dot = f'__asm__("{instruction} %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
+    found: Native = ((f"defined(__aarch64__) && defined(__ARM_FEATURE_{feature})", dot),)
+    return found + (_NEON if name == "dot4_narrow" else ())
 
 
 def native_scalar(name: str) -> Native:
-    """On x86 the first of four lanes.  clang 22 vectorises sums of shifted bytes itself, to wrong ones."""
-    return tuple((test, _first_lane(body)) for test, body in native(name, 4) if "aarch64" not in test)
+    """The first of four lanes.  clang 22 vectorises sums of shifted bytes itself, on x86 to wrong ones."""
+    return tuple((test, _first_lane(body)) for test, body in native(name, 4))
 
 
 def _first_lane(body: str) -> str:
@@ -65,7 +98,7 @@ def _first_lane(body: str) -> str:
     of_four = of_four.replace("{V}", "four").replace("{U}", "ufour").replace("{N}", "4")
     return (
         f"typedef {{V}} four __attribute__((vector_size(16)));\n{unsigned}"
-        "  const four acc_4 = {{ acc }}, a_4 = {{ a }}, b_4 = {{ b }};\n"
+        "  four acc_4 = {{ acc }}, a_4 = {{ a }}, b_4 = {{ b }};\n"
         f"  {of_four.strip()}\n  return r[0];"
     )
 
