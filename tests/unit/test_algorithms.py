@@ -12,18 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lowered import MACHINES, make_site, settle
+from lowered import MACHINES, make_site, run_site, settle
 from tenon.algorithms import registry
 from tenon.algorithms.base import Algorithm, Limits, Problem, Step, Weights
 from tenon.algorithms.direct import Direct
 from tenon.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.algorithms.winograd import ERROR
+from tenon.ir.graph import Array
 from tenon.ir.types import F32, DType
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.ops import conv as operator
 from tenon.ops.base import Operator, Site
+from tenon.ops.integer_conv import IntegerConv
 
 MACHINE = MACHINES["lanes4"]
 TAPS = ((1, 1), (3, 3), (5, 5), (1, 7), (3, 1))
@@ -45,12 +47,18 @@ def depthwise(channels: int = 16, size: int = 12) -> Problem:
     return separable(channels, size)[:1]
 
 
+def integers(extent: tuple[int, int]) -> Problem:
+    x, y = (Image(1, n * MACHINE.block, *extent, MACHINE.block, dtype=DType.I8) for n in (3, 5))
+    return (Conv(x, y, (3, 3), top=1, left=1, weights=DType.I8),)
+
+
 PROBLEMS: dict[str, Problem] = {
     "direct": (convolution((3, 5), (7, 5)),),
     "depthwise": depthwise(),
     "winograd": (convolution((4, 4), (12, 12)),),
     "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
     "separable": separable(),
+    "integer": integers((6, 6)),
 }
 """A problem to which the algorithm of that name applies."""
 
@@ -138,6 +146,32 @@ def test_limits_are_kept(most: float) -> None:
         assert ({"winograd"} <= {each.name for each in found}) == bool(sizes)
     without = candidates(PROBLEMS["winograd"], MACHINE, Limits(winograd=0, strassen=0))
     assert {each.name for each in without} == {"direct"}
+
+
+def test_every_tile_of_integers_gives_the_bits_of_the_reference() -> None:
+    rng = np.random.default_rng(1)
+    op = IntegerConv("float", 3, zero=-5, scale=0.5, pads=(1, 1, 1, 1))
+    weights = rng.integers(-127, 128, (24, 10, 3, 3)).astype(np.int8)
+    factors = np.full(24, 2e-4, np.float32)
+    x = rng.integers(-128, 128, (1, 10, 5, 6)).astype(np.int8)
+    arrays: list[Array] = [x, weights, np.zeros(24, np.int32), factors]
+    (expected,) = op.evaluate(arrays)
+    assert len(np.unique(expected)) > 50
+    site = make_site(op, arrays, MACHINE, (1, 2, 3))
+    found = op.candidates(site)
+    assert {each.name for each in found} == {"integer"}
+    assert len({each.packing for each in found}) > 1
+    for each in found:
+        assert parse(each.key) == each
+        (got,) = run_site(op, settle(op, replace(site, algorithm=each)), arrays)
+        np.testing.assert_array_equal(got, expected, err_msg=each.key)
+
+
+def test_no_algorithm_of_floats_takes_integers_nor_the_other_way() -> None:
+    for threads in (1, 2):
+        machine = replace(MACHINE, threads=threads)
+        assert {each.name for each in candidates(integers((12, 12)), machine, Limits())} == {"integer"}
+        assert "integer" not in {each.name for each in candidates(PROBLEMS["winograd"], machine, Limits())}
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,10 @@ def test_bench_op(capsys: pytest.CaptureFixture[str]) -> None:
     assert conv["macs"] == 96 * 14 * 14 * 25
     assert softmax["bytes"] == 2 * 4 * 1000
     assert conv["gmacps"] == pytest.approx(conv["macs"] / conv["ms"] / 1e6)
+    bench_operators("IntegerConv_1x512x14x14_k1", {}, 0, listing=False, as_json=True)
+    (integers,) = json.loads(capsys.readouterr().out)["cases"]
+    assert integers["macs"] == 512 * 512 * 14 * 14
+    assert integers["bytes"] < 512 * 512 * 2  # one each
     bench_operators("Softmax_1x1000", {}, 0, listing=False, as_json=False)
     head, _, row = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["Benchmark", "Time(ns)", "Iterations", "Input(MB/s)", "GMACPS"]

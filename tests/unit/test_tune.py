@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pytest
 
 import tenon
 from tenon.bundle import read_manifest
+from tenon.cli.bench_op import graph_of, select
 from tenon.errors import TenonWarning
 from tenon.ir.graph import Graph
+from tenon.ir.loop_text import show
 from tenon.ir.types import F32, tensor
 from tenon.ops.conv import Conv
 from tenon.options import Options
@@ -64,6 +67,21 @@ def test_search_is_remembered_and_used(graph: Graph, tmp_path: Path) -> None:
     db.close()
     kernels = {c.kernel.name for c in tenon.compile(graph, tuning=path).program.calls}
     assert any(name.startswith("winograd") for name in kernels)
+
+
+def test_tiles_of_integers_are_measured_and_used(tmp_path: Path) -> None:
+    case = select("IntegerConv_1x512x14x14_k1")[0]
+    small = replace(case, inputs=((1, 512, 3, 3), *case.inputs[1:]))
+    path = tmp_path / "table.sqlite"
+    (found,) = tune(graph_of(small), tuning=path)
+    assert {name.split()[0] for name in found.seconds} == {"integer"}
+    for tile in list(found.seconds)[:2]:
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("update measured set seconds = 1 where seconds < 1")
+            db.execute("update measured set seconds = 1e-9 where candidate = ?", (tile,))
+        (node,) = (n for n in tenon.compile(graph_of(small), tuning=path).program.calls if n.op == "IntegerConv")
+        cols, vecs = (int(part.split("=")[1]) for part in tile.split()[2:])
+        assert f"1x{cols}x{vecs}v" in show(node.kernel)
 
 
 def test_every_choice_gives_the_same_answer(graph: Graph, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 An algorithm is data: a frozen value whose ``key`` is stable text, so that a table of measured times, a manifest or
 another machine can name it.  Its class says where it applies and lists candidates; the value says what it costs, how
-it wants its operands laid out and its weights packed, and lowers the layer to kernels.  Adding one (a micro-kernel of
-integer dot products, Winograd in integers, tiles of a matrix unit) is a class in a file of its own, named in
+it wants its operands laid out and its weights packed, and lowers the layer to kernels.  Adding one (Winograd in
+integers, tiles of a matrix unit) is a class in a file of its own, named in
 ``registry.ALGORITHMS``: whether it applies follows from the element types of the problem and from the machine.
 """
 
@@ -95,6 +95,11 @@ class Cost:
 Problem = tuple[Conv, ...]
 """Convolutions of which each reads the result of the one before: what an algorithm computes.  A matrix product is a
 convolution too (see ``kernels.conv``).  While candidates are compared, they are without halos and epilogues."""
+
+
+def in_floats(problem: Problem) -> bool:
+    """Whether its images are of floats, not of quantised integers."""
+    return all(s.x.dtype.is_float for s in problem)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tenon.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Stage, Step, Weights
+from tenon.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Stage, Step, Weights, in_floats
 from tenon.ir.build import segments
 from tenon.kernels.conv import Conv
 from tenon.kernels.depthwise import DepthwiseTile, depthwise, pack
@@ -31,7 +31,8 @@ class Depthwise(Algorithm):
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         s = problem[0]
-        return len(problem) == 1 and s.depthwise and s.taps > 0 and s.y.block % machine.lanes == 0
+        layer = len(problem) == 1 and s.depthwise and s.taps > 0
+        return layer and in_floats(problem) and s.y.block % machine.lanes == 0
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:

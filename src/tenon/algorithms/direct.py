@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import ClassVar, Self
 
-from tenon.algorithms.base import Algorithm, Arg, Cost, Limits, Output, Problem, Stage, Step, Weights
+from tenon.algorithms.base import Algorithm, Arg, Cost, Limits, Output, Problem, Stage, Step, Weights, in_floats
 from tenon.algorithms.depthwise import Depthwise
 from tenon.algorithms.estimate import (
     Arithmetic,
@@ -40,8 +40,8 @@ class Direct(Algorithm):
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
-        """Any one convolution, but that of a depthwise one it would multiply zeros."""
-        return len(problem) == 1 and not Depthwise.applies(problem, machine)
+        """Any one convolution in floats, but that of a depthwise one it would multiply zeros."""
+        return len(problem) == 1 and in_floats(problem) and not Depthwise.applies(problem, machine)
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
@@ -88,7 +88,22 @@ class Direct(Algorithm):
         return [Step(conv(s, machine, tile), (stage.left, *right, *stage.epilogue_args(), Output()))]
 
 
-def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
+@dataclass(frozen=True)
+class Loop:
+    """The inner loop of direct sums: its ``steps`` for one position, what they compute, and the time to make results of
+    a vector of sums."""
+
+    steps: int
+    arithmetic: Arithmetic
+    finish: float = 3.0
+
+    @classmethod
+    def of(cls, s: Conv, machine: Machine) -> Loop:
+        """That of floats."""
+        return cls(steps(s, machine), arithmetic(s, machine))
+
+
+def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) -> list[Tile]:
     """The tile with the least estimated time, then the best others, each number of vectors represented.
 
     A tile never spans groups that one vector would not: every further group multiplies zeros.
@@ -96,23 +111,21 @@ def best_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
     vectors = max(1, -(-s.y.channels // machine.lanes))
     per_group = max(1, s.y.channels // s.groups // machine.lanes)
     widest = vectors if s.groups == 1 else per_group
-    ranked = _ranked(s.extent, vectors, widest, steps(s, machine), machine, arithmetic(s, machine))
+    ranked = _ranked(s.extent, vectors, widest, loop or Loop.of(s, machine), machine)
     by_vecs = ([t for t in ranked if t.vecs == vecs] for vecs in dict.fromkeys(t.vecs for t in ranked))
     return [tile for turn in zip_longest(*by_vecs) for tile in turn if tile is not None][:count]
 
 
-def estimate(s: Conv, machine: Machine, tile: Tile) -> float:
+def estimate(s: Conv, machine: Machine, tile: Tile, loop: Loop | None = None) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     vectors = max(1, -(-s.y.channels // machine.lanes))
     weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
     memory = weights / (machine.stream * streamed(machine.threads))
-    time = _image_time(s.extent, vectors, steps(s, machine), tile, machine, arithmetic(s, machine))
+    time = _image_time(s.extent, vectors, loop or Loop.of(s, machine), tile, machine)
     return overlapped(s.y.n * time, memory)
 
 
-def _image_time(
-    extent: tuple[int, int], vectors: int, steps: int, tile: Tile, machine: Machine, arithmetic: Arithmetic
-) -> float:
+def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: Tile, machine: Machine) -> float:
     total, rows = 0.0, segments(extent[0], tile.rows)
     items = work_items(
         -(-vectors // tile.vecs), sum(n for _, n, _ in rows), inside=-(-extent[1] // tile.cols), threads=machine.threads
@@ -123,15 +136,13 @@ def _image_time(
         for _, down, height in rows:
             for _, across, width in segments(extent[1], tile.cols):
                 m = height * width
-                step = step_time(m, vecs, machine, arithmetic)
-                total += groups * down * across * (steps * step + 3.0 * m * vecs + 20)
+                step = step_time(m, vecs, machine, loop.arithmetic)
+                total += groups * down * across * (loop.steps * step + loop.finish * m * vecs + 20)
     return total * slowest(items, machine.threads)
 
 
 @lru_cache(maxsize=4096)
-def _ranked(
-    extent: tuple[int, int], vectors: int, widest: int, steps: int, machine: Machine, arithmetic: Arithmetic
-) -> list[Tile]:
+def _ranked(extent: tuple[int, int], vectors: int, widest: int, loop: Loop, machine: Machine) -> list[Tile]:
     """All tiles that fit registers, the least time first."""
     timed = []
     for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
@@ -139,6 +150,6 @@ def _ranked(
             for cols in range(1, min(extent[1], 28) + 1):
                 if fits(rows * cols, vecs, machine) or rows * cols * vecs == 1:
                     tile = Tile(rows, cols, vecs)
-                    time = _image_time(extent, vectors, steps, tile, machine, arithmetic)
+                    time = _image_time(extent, vectors, loop, tile, machine)
                     timed.append((time * (1 + 0.002 * rows), tile))  # wide tiles walk memory in order
     return [tile for _, tile in sorted(timed, key=lambda each: each[0])]

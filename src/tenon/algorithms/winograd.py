@@ -12,7 +12,7 @@ from itertools import starmap
 from typing import ClassVar, Self
 
 from tenon.algorithms import rounding
-from tenon.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights
+from tenon.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights, in_floats
 from tenon.algorithms.estimate import (
     BARRIER,
     Arithmetic,
@@ -76,7 +76,8 @@ class Winograd(Algorithm):
         plain = _taps(s) in ERROR and s.stride == s.dilation == s.y_step == (1, 1) and s.positions is None
         whole = s.x.block % machine.lanes == 0 and s.y.block % machine.lanes == 0
         short = s.x.channels <= LONGEST_PRODUCT
-        return len(problem) == 1 and plain and whole and short and s.groups == 1 and s.packed and not s.batch
+        layer = len(problem) == 1 and s.groups == 1 and s.packed and not s.batch
+        return layer and in_floats(problem) and plain and whole and short
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:

@@ -18,7 +18,7 @@ from tenon.engine.peak import peak_macs, read_bandwidth
 from tenon.engine.timing import fill_randomly
 from tenon.errors import InputError
 from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.types import F32, TensorType
+from tenon.ir.types import DType, TensorType
 from tenon.ir.writer import Writer
 from tenon.ops.base import Case
 from tenon.options import Options
@@ -111,7 +111,7 @@ def graph_of(case: Case) -> Graph:
         elif i in case.constant or not isinstance(given, tuple):
             inputs.append(write.constant(f"constant{i}", array))
         else:
-            inputs.append(graph.add_input(f"input{i}", TensorType(F32, array.shape)))
+            inputs.append(graph.add_input(f"input{i}", TensorType(DType.of(array.dtype), array.shape)))
     graph.outputs = list(write.add(case.op, inputs, ["output"], Origin("", case.label, case.op.name)))
     write.finish()
     return graph

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tenon.ir.types import DType
 from tenon.ops.activation import Gelu, HardSwish, Relu, Sigmoid, Tanh
 from tenon.ops.base import Case, Operator
 from tenon.ops.conv import Conv, ConvTranspose
+from tenon.ops.integer_conv import IntegerConv
 from tenon.ops.matmul import Gemm, MatMul
 from tenon.ops.move import Concat, Transpose
 from tenon.ops.normalize import LayerNormalization
@@ -34,6 +36,11 @@ _CONVOLUTIONS = (  # channels in, height and width, channels out, kernel, stride
     (1024, 7, 1024, 3, 1, 1, 1024), (240, 28, 240, 5, 2, 1, 240), (96, 14, 96, 5, 1, 1, 96), (96, 14, 96, 7, 1, 1, 96),
 )  # fmt: skip
 
+_INTEGER_CONVOLUTIONS = (  # channels in, height and width, channels out, kernel, stride, groups
+    (3, 224, 64, 7, 2, 1), (64, 56, 64, 3, 1, 1), (256, 14, 256, 3, 1, 1), (32, 112, 64, 1, 1, 1),
+    (512, 14, 512, 1, 1, 1), (128, 56, 128, 3, 1, 128),
+)  # fmt: skip
+
 _POINTWISE = (Relu(), HardSwish(), Sigmoid(), Tanh(), Gelu())
 
 
@@ -41,6 +48,8 @@ def cases() -> Iterator[Case]:
     """Every case; ``label`` is its name."""
     for conv in _CONVOLUTIONS:
         yield _convolution(*conv)
+    for integers in _INTEGER_CONVOLUTIONS:
+        yield _integer_convolution(*integers)
     yield _case(
         ConvTranspose(strides=(2, 2), pads=(1, 1, 1, 1)), "o64_k4_s2", (1, 128, 28, 28), (128, 64, 4, 4), constant=(1,)
     )
@@ -84,6 +93,20 @@ def _convolution(ins: int, size: int, outs: int, kernel: int, stride: int, dilat
     ]
     weights = (outs, ins // group, kernel, kernel)
     return _case(op, "_".join(filter(None, details)), (1, ins, size, size), weights, (outs,), constant=(1, 2))
+
+
+def _integer_convolution(ins: int, size: int, outs: int, kernel: int, stride: int, group: int) -> Case:
+    """Of u8 by i8, requantised by factors in f32."""
+    floats = _convolution(ins, size, outs, kernel, stride, 1, group)
+    pad = (kernel - 1) // 2
+    op = IntegerConv(
+        "float", 128, zero=120, low=0, high=255, to="u8", group=group, pads=(pad,) * 4, strides=(stride,) * 2
+    )
+    count = outs * (ins // group) * kernel * kernel
+    weights = (np.arange(count) % 255 - 127).astype(np.int8).reshape(outs, ins // group, kernel, kernel)
+    constants = weights, np.zeros(outs, np.int32), np.full(outs, 1e-3, np.float32)
+    label = floats.label.replace("Conv", "IntegerConv")
+    return Case(op, ((1, ins, size, size), *constants), (1, 2, 3), label=label, dtypes=(DType.U8,))
 
 
 def _case(op: Operator, details: str, first: Ints, *rest: Ints | np.ndarray | None, constant: Ints = ()) -> Case:

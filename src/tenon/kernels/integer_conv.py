@@ -34,7 +34,7 @@ UNROLLED = 128
 """Most products that a tile of a depthwise convolution is unrolled to."""
 
 
-def _in_fours(s: Conv, machine: Machine) -> bool:
+def in_fours(s: Conv, machine: Machine) -> bool:
     """Whether bytes can be multiplied four channels at a time, of a depthwise convolution four neighbouring taps, if
     the weights allow it."""
     bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
@@ -103,7 +103,7 @@ class IntegerConv:
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``loops.dot4``)."""
         allowed = self.narrow or not machine.narrow_dot4
-        return allowed and not self.weight_zero and not self.nibbles and _in_fours(self.conv, machine)
+        return allowed and not self.weight_zero and not self.nibbles and in_fours(self.conv, machine)
 
     def multiplied(self, machine: Machine) -> DType:
         """The type of activations as ``loops.dot4`` takes them."""

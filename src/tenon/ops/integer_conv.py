@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenon.algorithms.direct import Direct
+from tenon.algorithms import registry
+from tenon.algorithms.integers import IntegerStage
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
@@ -20,8 +21,10 @@ from tenon.kernels.requantize import Rounding
 from tenon.ops import integer_pairs
 from tenon.ops.base import (
     Accuracy,
+    Algorithm,
     Arg,
     Case,
+    Cost,
     Input,
     Layouts,
     Operator,
@@ -33,7 +36,7 @@ from tenon.ops.base import (
     register,
     typed,
 )
-from tenon.ops.conv import check_operands, planes
+from tenon.ops.conv import check_operands
 from tenon.ops.integer_pairs import Product
 from tenon.ops.pool import window_views
 from tenon.ops.requantize import Factors, clamped, largest_sums, limits, quantized_multipliers, row_type
@@ -120,8 +123,8 @@ class IntegerProduct(Operator):
         product = Product(s, kernel, bias, largest, factors, shifts, self.x_zero, self.zero, self.low, self.high)
         return product if product.possible else None
 
-    def kernel(self, site: Site, s: dense.Conv, weights: Array) -> tuple[integer_conv.IntegerConv, Array, list[Arg]]:
-        """The kernel's description, the weights as stored, and the arguments between weights and output."""
+    def stage(self, site: Site, s: dense.Conv, weights: Array) -> IntegerStage:
+        """The convolution in its context."""
         factors, shifts = (*site.constants[3:], None)[:2]
         assert factors is not None
         known = Factors(self.rounding, factors, shifts)
@@ -143,7 +146,34 @@ class IntegerProduct(Operator):
         args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
-        return described, stored, args
+        stored = stored.reshape(*stored.shape[:2], *(1, 1, *stored.shape[2:])[-2:])
+        return IntegerStage(s, stored, None, tuple(args), described=described)
+
+    def problem(self, site: Site) -> dense.Conv | None:
+        """The convolution without halos, which the choice of algorithm depends on; None where there is no choice."""
+        raise NotImplementedError
+
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        problem = self.problem(site)
+        return () if problem is None else registry.candidates((problem,), site.machine, site.limits)
+
+    def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
+        problem, chosen = self.problem(site), other.algorithm or next(iter(self.candidates(other)), None)
+        return None if problem is None or chosen is None else registry.packed_alike((problem,), site.machine, chosen)
+
+    def cost(self, site: Site) -> Cost:
+        problem, algorithm = self.problem(site), site.algorithm or next(iter(self.candidates(site)), None)
+        return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
+
+    def tiled(self, site: Site, stage: IntegerStage, problem: dense.Conv) -> list[Step]:
+        """The steps of the algorithm chosen, or of the best by estimate."""
+        algorithm = site.algorithm or self.candidates(site)[0]
+        return algorithm.lower((problem,), (stage,), site.machine)
+
+
+def _stored_type(dtype: DType) -> DType:
+    """The type of weights in memory: bytes hold those of 4 bits, and those of u8 less their zero point."""
+    return DType.I8 if dtype in (DType.I4, DType.U8) else dtype
 
 
 def _partial(type: TensorType) -> bool:
@@ -219,11 +249,27 @@ class IntegerConv(IntegerProduct):
         if depthwise and integer_conv.taps_in_fours((last := axes[-1]).dilation, site.machine):
             read = integer_conv.columns(last.kernel, last.stride, last.out)
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
-        first = x.dims[1] <= 4 and self.group == 1
         output = Layout(block, ((0, 0),) * (x.rank - 2))
-        few = 4 if site.machine.dot4 and x.dims[1] > 2 else 1  # one or two channels would be mostly zeros
         weights = (None,) * (len(site.inputs) - 1)
-        return Layouts((Layout(few if first else block, halo, self.x_zero), *weights), (output,))
+        return Layouts((Layout(self.x_block(site), halo, self.x_zero), *weights), (output,))
+
+    def x_block(self, site: Site) -> int:
+        """Channels of the input that lie side by side; of a first layer fewer."""
+        channels = site.input(0).dims[1]
+        if channels > 4 or self.group > 1:
+            return site.machine.block
+        return 4 if site.machine.dot4 and channels > 2 else 1  # one or two channels would be mostly zeros
+
+    def problem(self, site: Site) -> dense.Conv | None:
+        x, y, block = site.input(0), site.output, self.x_block(site)
+        images = (
+            Image(t.dims[0], t.dims[1], *planar(t.dims[2:], 1), each, dtype=t.dtype)
+            for t, each in ((x, block), (y, site.machine.block))
+        )
+        s = self.described(site, *images)
+        if s.depthwise or site.input(0).rank > 4 or self.in_pairs(site, settled=False) is not None:
+            return None
+        return replace(s, weights=_stored_type(site.input(1).dtype))
 
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
@@ -231,18 +277,12 @@ class IntegerConv(IntegerProduct):
         if (product := self.in_pairs(site)) is not None:
             return [product.step()]
         images = Image.of(site.input(0)), Image.of(site.output)
-        s, stored, args = self.kernel(site, self.described(site, *images), weights)
-        c, machine = s.conv, site.machine
-        if c.depthwise:
-            kernel = integer_conv.depthwise(s, machine)
-            packed = [integer_conv.pack_depthwise(planes(stored), s, machine)]
-        else:
-            c = c.flattened()
-            s = replace(s, conv=c)
-            tile = Direct.best(c, machine).tile
-            kernel = integer_conv.conv(s, machine, tile)
-            packed = integer_conv.pack(planes(stored), s, machine, tile.vecs)
-        return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
+        stage, problem = self.stage(site, self.described(site, *images), weights), self.problem(site)
+        if problem is not None:
+            return self.tiled(site, stage, problem)
+        packed = Weights(integer_conv.pack_depthwise(stage.constant, stage.described, site.machine))
+        kernel = integer_conv.depthwise(stage.described, site.machine)
+        return [Step(kernel, (Input(0), packed, *stage.operands, Output()))]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None
@@ -326,22 +366,27 @@ class IntegerGemm(IntegerProduct):
     def supported(self, site: Site) -> str:
         return self.compiled(site)
 
+    def rows(self, site: Site) -> dense.Conv:
+        """The product as a convolution of one row of positions."""
+        (n, deep), outs = site.input(0).dims, site.output.dims[1]
+        x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
+        y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
+        return dense.Conv(x, y, weights=_stored_type(site.input(1).dtype))
+
+    def problem(self, site: Site) -> dense.Conv | None:
+        s = self.rows(site)
+        return None if self.paired(site, s) is not None else s
+
     def layouts(self, site: Site) -> Layouts:
         return Layouts((ROW_MAJOR, *(None,) * (len(site.inputs) - 1)), (ROW_MAJOR,))
 
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
-        (n, deep), outs = site.input(0).dims, site.output.dims[1]
-        x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
-        y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
-        if (product := self.paired(site, dense.Conv(x, y))) is not None:
+        s = self.rows(site)
+        if (product := self.paired(site, s)) is not None:
             return [product.step()]
-        s, stored, args = self.kernel(site, dense.Conv(x, y), weights)
-        tile = Direct.best(s.conv, site.machine).tile
-        packed = integer_conv.pack(stored[:, :, None, None], s, site.machine, tile.vecs)
-        kernel = integer_conv.conv(s, site.machine, tile)
-        return [Step(kernel, (Input(0), *map(Weights, packed), *args, Output()))]
+        return self.tiled(site, self.stage(site, s, weights), s)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

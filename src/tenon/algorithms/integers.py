@@ -1,0 +1,84 @@
+"""Direct sums of quantised integers, requantised: tiles as of ``direct``, and how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from tenon.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Stage, Step, Weights, in_floats
+from tenon.algorithms.direct import Direct, Loop, best_tiles, estimate
+from tenon.algorithms.estimate import Arithmetic
+from tenon.kernels import integer_conv
+from tenon.kernels.conv import Conv, Tile
+from tenon.kernels.integer_conv import IntegerConv
+from tenon.kernels.machine import Machine
+
+_FINISH = 12.0
+"""Time to requantise a vector of sums and to store it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IntegerStage(Stage):
+    """A convolution of integers about to be lowered.
+
+    ``described`` is what its kernel computes and ``weights`` the integers that it stores; ``operands`` are what the
+    kernel takes between weights and output: bias, factors, mask.
+    """
+
+    described: IntegerConv
+
+
+@dataclass(frozen=True)
+class IntegerDirect(Algorithm):
+    """Direct sums of integers in i32, by register tiles of ``tile``."""
+
+    tile: Tile
+    name: ClassVar[str] = "integer"
+    offered: ClassVar[int] = 8
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        """One convolution of integers, but for a depthwise one."""
+        s = problem[0]
+        return len(problem) == 1 and not in_floats(problem) and (not s.depthwise or s.groups == 1)
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        (s,) = problem
+        return [cls(tile) for tile in best_tiles(s.flattened(), machine, count, _loop(s, machine))]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(Direct.of_numbers(numbers).tile)
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return Direct(self.tile).numbers
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return self.name, self.tile.vecs
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        (s,) = problem
+        elements = s.padded * s.taps * s.x.channels // s.groups
+        return Cost(estimate(s.flattened(), machine, self.tile, _loop(s, machine)), elements * s.weights.bytes)
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        ((wanted,), (stage,)) = problem, stages
+        assert isinstance(stage, IntegerStage)
+        s = replace(stage.described, conv=stage.described.conv.flattened())
+        tile = self.tile
+        if s.conv.extent != wanted.flattened().extent:  # a halo keeps the rows apart: the tile is one of the long row
+            tile = best_tiles(s.conv, machine, 1, _loop(s.conv, machine))[0]
+        packed = map(Weights, integer_conv.pack(stage.constant, s, machine, tile.vecs))
+        return [Step(integer_conv.conv(s, machine, tile), (Input(0), *packed, *stage.operands, Output()))]
+
+
+def _loop(s: Conv, machine: Machine) -> Loop:
+    """The inner loop, as if the weights allowed the best products of the machine."""
+    channels = -(-s.x.channels // s.groups)
+    if integer_conv.in_fours(s, machine):
+        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(), _FINISH)
+    return Loop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)
