@@ -1,4 +1,4 @@
-"""A headless browser that opens a page offline and says what became of it."""
+"""Opens pages in a headless browser, offline, and returns the resulting document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def opened(page: Path, script: str = "", fragment: str = "") -> str:
-    """The document of a page after its scripts, and ``script``, have run; skips the test where no browser is."""
+    """The document of a page after its scripts, and ``script``, have run; skips the test if no browser is installed."""
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no browser: scripts/install --emulators installs Debian's chromium")

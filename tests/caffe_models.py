@@ -1,4 +1,4 @@
-"""Caffe nets for tests: texts with random weights, and the graphs that they become."""
+"""Caffe nets for tests: prototxt with random weights, and the imported graphs."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def random(*dims: int, seed: int = 0) -> Array:
 def shapes_of_weights(
     source: Path | bytes, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, dict[int, tuple[str, tuple[int, ...]]]]:
-    """(type, shape) of each blob that the layers of a net ask for, by layer and number."""
+    """(type, shape) of each blob that the layers of a net read, by layer and blob index."""
     found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
     real = CaffeLayer.array
 
-    def noting(self: CaffeLayer, i: int, shape: Sequence[int], filler: Message | None = None) -> Array | None:
+    def record_shape(self: CaffeLayer, i: int, shape: Sequence[int], filler: Message | None = None) -> Array | None:
         found.setdefault(self.message.name, {})[i] = (self.type, tuple(shape))
         return real(self, i, shape, filler)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CaffeLayer, "array", noting)
+        patch.setattr(CaffeLayer, "array", record_shape)
         importers.load(source)
     return found
 
 
 def random_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """A weights file for a net, with numbers that keep activations in bounds."""
+    """A weights file for a net, with values that keep activations bounded."""
     rng = np.random.default_rng(0)
     blobs: dict[str, list[Array]] = {}
     for name, asked in shapes_of_weights(source, monkeypatch).items():

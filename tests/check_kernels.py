@@ -2,13 +2,13 @@
 
 Shares nothing with ``tenon.codegen``: its own parser, and concrete numbers in place of inequalities.  A *frame* holds
 one row for every iteration that reaches a statement, with the values of the loop variables; a loop multiplies rows, a
-test removes some, and a value bound from data takes every value of its range.  Every index of every row is compared
-with the shape.  For each register and stack array the accesses of all rows are put in the order in which they happen:
-a load must come after a store to the same element by the same thread, whatever the data were.  For memory that the
-kernel writes, no element may be touched by two work items of which one stores.
+condition removes some, and a value bound from data takes every value of its range.  Every index of every row is
+compared with the shape.  For each register and stack array the accesses of all rows are put in the order in which they
+happen: a load must come after a store to the same element by the same thread, whatever the data were.  For memory that
+the kernel writes, no element may be touched by two work items of which one stores.
 
-Where a frame would have more than ``MOST`` rows, outer loops take their first two, their last and some other
-iterations only.
+Where a frame would have more than ``MAX_ROWS`` rows, only the first two, the last and some other iterations of outer
+loops are checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST, STACK, _LIMIT = 10_000, 1 << 18, 2**31
+MAX_ROWS, STACK, _LIMIT = 10_000, 1 << 18, 2**31
 _BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "q8": 4, "b2": 4, "f16": 2, "bf16": 2,
           "i16": 2, "u16": 2}  # fmt: skip
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:e[+-]?\d+)?)|[A-Za-z_][\w.]*|//|>=|\S)')
@@ -28,7 +28,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class FaultError(Exception):
-    """The kind ("range", "unwritten", "scope", "divide", "limit" or "threads") and what is wrong."""
+    """The kind ("range", "unwritten", "scope", "divide", "limit" or "threads") and a description."""
 
 
 class Linear(NamedTuple):
@@ -162,7 +162,7 @@ class Parser:
         return Access(memory, self.indices("]"), memory.lanes)
 
     def expr(self) -> tuple[list[Any], int]:
-        """What an expression reads, and how many lanes it has."""
+        """The accesses of an expression, and its number of lanes."""
         token = self.take()
         if re.match(r"-?(\d|inf$|nan$)|True$|False$", token):
             self.take(":")
@@ -190,7 +190,7 @@ class Parser:
         return [r for reads, _ in args for r in reads], lanes
 
     def block(self, hidden: bool = False) -> list[Statement]:
-        """``hidden``: a function of its own, which sees neither values nor registers of its caller."""
+        """``hidden``: a separate function, which sees neither values nor registers of its caller."""
         outer = dict(self.known)
         for name, what in outer.items():
             if hidden and (isinstance(what, int) or (isinstance(what, Memory) and what.space == "register")):
@@ -258,7 +258,7 @@ class Parser:
 
 @dataclass
 class Frame:
-    """One row for each iteration; ``time`` has columns that order them, ``worlds`` what was bound from data."""
+    """One row for each iteration; ``time`` has columns that order them, ``worlds`` the values bound from data."""
 
     env: dict[str, Ints]
     rows: int
@@ -266,7 +266,7 @@ class Frame:
     time: tuple[Ints, ...] = ()
     worlds: tuple[Ints, ...] = ()
     inside: int = 0  # parallel loops around
-    leaf: bool = False  # whether the innermost of them holds no other, so that one thread comes by
+    leaf: bool = False  # whether the innermost of them contains no other parallel loop, so that one thread executes it
 
     def pick(self, rows: Ints) -> Frame:
         env = {name: values[rows] for name, values in self.env.items()}
@@ -278,7 +278,7 @@ class Event(NamedTuple):
     store: bool
     frame: Frame
     cells: Ints  # rows x width
-    made: Ints  # which copy of the buffer
+    made: Ints  # the instance of the buffer
 
 
 @dataclass
@@ -293,7 +293,7 @@ class Checker:
     homes: dict[Memory, tuple[str, int]] = field(default_factory=dict)
 
     def run(self) -> int:
-        """How many accesses there are, each in all of its iterations."""
+        """The number of accesses, each checked in all of its iterations."""
         sizes, body = Parser(self.text).kernel()
         empty = Frame({}, 1, np.zeros(1, np.int64))
         worst = [(int(self.value(below[0], empty)[0]), name) for name, below in sizes]
@@ -302,9 +302,9 @@ class Checker:
             self.block(body, replace(empty, env={name: np.array([int((n - 1) * share)]) for n, name in worst}))
             for memory, events in self.events.items():
                 if memory in self.homes and not all(e.store for e in events):
-                    in_order(memory, events)
+                    check_order(memory, events)
                 elif memory.space == "global":
-                    apart(memory, events)
+                    check_races(memory, events)
             if not sizes:
                 break
         return self.accesses
@@ -325,7 +325,7 @@ class Checker:
         return total
 
     def where(self, facts: tuple[Linear, ...], frame: Frame) -> Ints:
-        """The rows in which all facts hold, each computed where those before it do."""
+        """The rows in which all conditions hold; each one is evaluated only in rows where those before it hold."""
         rows = np.arange(frame.rows)
         for f in facts:
             rows = rows[self.value(f, frame.pick(rows)) >= 0]
@@ -356,14 +356,14 @@ class Checker:
             self.loop(s, frame)
 
     def loop(self, s: Statement, frame: Frame) -> None:
-        trips = np.min([self.value(b, frame) for b in s.below], axis=0)
-        if s.what == "bind" and (trips < 1).any():
+        counts = np.min([self.value(b, frame) for b in s.below], axis=0)
+        if s.what == "bind" and (counts < 1).any():
             raise FaultError("range", f"{s.name} has no value")
-        trips = np.maximum(trips, 0)
-        rows = np.repeat(np.arange(frame.rows), trips)
-        each = np.arange(len(rows)) - np.repeat(np.cumsum(trips) - trips, trips)
-        if len(rows) * (inside := weight(s.body)) > MOST:
-            rows, each = sampled(trips, MOST // (inside * max(frame.rows, 1)))
+        counts = np.maximum(counts, 0)
+        rows = np.repeat(np.arange(frame.rows), counts)
+        each = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        if len(rows) * (inside := weight(s.body)) > MAX_ROWS:
+            rows, each = sampled(counts, MAX_ROWS // (inside * max(frame.rows, 1)))
         inner = frame.pick(rows)
         inner.env[s.name] = each
         inner.time = (*inner.time, each)
@@ -372,7 +372,7 @@ class Checker:
         self.serial += 1
         if s.what == "parallel":
             inner.inside, inner.leaf = frame.inside + 1, not any(map(has_parallel, s.body))
-            pairs = np.stack([inner.items, each], 1)  # the same in every pass of a serial loop
+            pairs = np.stack([inner.items, each], 1)  # the same in every iteration of a serial loop
             inner.items = self.serial * (1 << 32) + np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
         self.block(s.body, inner)
 
@@ -432,29 +432,30 @@ def has_parallel(s: Statement) -> bool:
 
 
 def weight(body: Sequence[Statement]) -> int:
-    """About how many rows one row becomes in the loops of ``body``."""
-    return max((trips(s) * weight(s.body) for s in body if s.body), default=1)
+    """Estimated number of rows that the loops of ``body`` make of one row."""
+    return max((iteration_count(s) * weight(s.body) for s in body if s.body), default=1)
 
 
-def trips(s: Statement) -> int:
+def iteration_count(s: Statement) -> int:
     return max(1, min((b.const for b in s.below if not b.terms), default=8)) if s.below else 1
 
 
-def sampled(trips: Ints, most: int) -> tuple[Ints, Ints]:
-    """(row, iteration): the first two, the last and others, at most about ``most`` of each row."""
-    top = int(trips.max())
-    chosen = np.unique(np.concatenate([[0, 1], np.random.default_rng(top).integers(0, top, max(most - 3, 0))]))
-    rows, each = np.nonzero(chosen[None, :] < trips[:, None])
-    some = np.nonzero(trips)[0]
+def sampled(counts: Ints, limit: int) -> tuple[Ints, Ints]:
+    """(row, iteration): the first two, the last and others, at most about ``limit`` of each row."""
+    top = int(counts.max())
+    chosen = np.unique(np.concatenate([[0, 1], np.random.default_rng(top).integers(0, top, max(limit - 3, 0))]))
+    rows, each = np.nonzero(chosen[None, :] < counts[:, None])
+    some = np.nonzero(counts)[0]
     pairs = np.unique(
-        np.stack([np.concatenate([rows, some]), np.concatenate([chosen[each], trips[some] - 1])], 1), axis=0
+        np.stack([np.concatenate([rows, some]), np.concatenate([chosen[each], counts[some] - 1])], 1), axis=0
     )
     return pairs[:, 0], pairs[:, 1]
 
 
-def in_order(memory: Memory, events: list[Event]) -> None:
-    """Every load comes after a store that happened in the same world or in one around it.  Times of one statement have
-    the same columns up to it; its loads come before its store."""
+def check_order(memory: Memory, events: list[Event]) -> None:
+    """Every load comes after a store in the same scope of data-bound values or in an enclosing one.  Times of one
+    statement have the same columns up to it; its loads come before its store.
+    """
     depth, levels = max(len(e.frame.time) for e in events), max(len(e.frame.worlds) for e in events)
     rows = []
     for e in events:
@@ -476,8 +477,8 @@ def in_order(memory: Memory, events: list[Event]) -> None:
         raise FaultError("unwritten", f"{memory.name}: element {table[~fine][0, 1]} is read before it is written")
 
 
-def apart(memory: Memory, events: list[Event]) -> None:
-    """Work items that touch one element do not store to it; where there are none, one thread does all."""
+def check_races(memory: Memory, events: list[Event]) -> None:
+    """No element accessed by several work items is stored to; kernels without work items run on one thread."""
     if not any(e.frame.inside for e in events):
         return
     cell = np.concatenate([e.cells.reshape(-1) for e in events])
@@ -494,5 +495,5 @@ def apart(memory: Memory, events: list[Event]) -> None:
 
 
 def check(text: str) -> int:
-    """Raises FaultError; returns how many accesses were checked."""
+    """Raises FaultError; returns the number of accesses checked."""
     return Checker(text).run()

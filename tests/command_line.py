@@ -1,4 +1,4 @@
-"""The command line in the process of the tests."""
+"""Runs the command line in the test process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of every operator case, printed as C, compiled into one library and called like the interpreter."""
+"""The kernels of operator cases, printed as C, compiled into a library and called with the interpreter's interface."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tenon.ops.base import Case, Step
 STRICT = ("-std=gnu99", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 
-def steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
-    """What a case lowers to; nothing where it declines."""
+def lowered_steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
+    """The lowered steps of a case; empty if the operator declines it."""
     try:
         site = make_site(case.op, case.arrays(), machine, case.constant, ask)
     except NotLoweredError:
@@ -31,10 +31,10 @@ def steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
 
 
 class Library:
-    """Kernels by their printed text.  ``add`` all of them, ``build``, then call the library as ``execute``."""
+    """Kernels by their printed text. Usage: ``add`` all of them, ``build``, then pass the library as ``execute``."""
 
     def __init__(self, slices: int = 1) -> None:
-        """Kernels with parallel loops run in that many slices, the last one first."""
+        """Kernels with parallel loops run in ``slices`` slices, the last one first."""
         self.slices = slices
         self.unit = C()
         self.callers: dict[str, tuple[int, int]] = {}  # parameters and work items
@@ -60,7 +60,7 @@ class Library:
         return "\n".join(["#include <stdint.h>\n#include <math.h>", self.unit.text(), *calls])
 
     def build(self, folder: Path, command: Sequence[str]) -> None:
-        """Compile with ``command`` and load.  Raises CalledProcessError with the compiler's words in its output."""
+        """Compile with ``command`` and load. Raises CalledProcessError with the compiler's messages in its output."""
         (folder / "kernels.c").write_text(self.source())
         library = folder / "kernels.so"
         subprocess.run([*command, *STRICT, str(folder / "kernels.c"), "-o", str(library), "-lm"], check=True)
@@ -72,11 +72,13 @@ class Library:
         call((ctypes.c_void_p * len(views))(*(v.ctypes.data for v in views)))
 
 
-def built(
+def build_libraries(
     cases: Sequence[Case], machine: Machine, ask: Ask, folder: Path, command: Sequence[str], size: int = 50
 ) -> list[tuple[Library, list[Case]]]:
-    """The cases that lower, ``size`` to a library: a compiler takes more than twice as long for twice the text."""
-    lowered = [(case, found) for case in cases if (found := steps(case, machine, ask))]
+    """The cases that lower, ``size`` to a library, since compile times grow faster than linearly with the size of a
+    file.
+    """
+    lowered = [(case, found) for case in cases if (found := lowered_steps(case, machine, ask))]
     groups = [lowered[i : i + size] for i in range(0, len(lowered), size)]
 
     def build(i: int) -> tuple[Library, list[Case]]:

@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked slow unless -m says what to run."""
+    """Deselect tests marked slow, unless -m is given."""
     if config.getoption("-m"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are as wide as they are unless a test says otherwise, wherever the tests run."""
+    """Tables have their natural width, independent of the terminal that the tests run in."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("shutil.get_terminal_size", _size_of_terminal)
 

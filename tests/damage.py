@@ -1,9 +1,9 @@
-"""Damaging files for fuzz tests, and loading them under bounds.
+"""Mutations of files for fuzz tests, and loading of mutated files under limits of time and memory.
 
-``TENON_FUZZ`` sets how many mutations of each file are loaded (default 500); seeds are fixed, so a failure repeats, and
-``TENON_FUZZ_FROM`` goes on where an earlier run ended.
-Half of the damage knows what the file is made of: lines and words, fields of protobuf, tables of FlatBuffers, values of
-JSON (on their own or inside HDF5), files of an archive, or words of four bytes.
+``TENON_FUZZ`` sets how many mutations of each file are loaded (default 500); seeds are fixed, so failures are
+reproducible, and ``TENON_FUZZ_FROM`` continues where an earlier run ended. Half of the mutations are structure-aware:
+lines and words, fields of protobuf, tables of FlatBuffers, values of JSON (on their own or inside HDF5), files of an
+archive, or 32-bit words.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COUNT = int(os.environ.get("TENON_FUZZ", "500"))
 FIRST = int(os.environ.get("TENON_FUZZ_FROM", "0"))
 MEMORY = 1 << 30
 """Bytes that a load may take."""
-PATIENCE = 10
+TIMEOUT = 10
 """Seconds that a load may take on a machine with other work."""
 READABLE = 4000
 """Characters that a line of a message may have."""
@@ -44,7 +44,7 @@ Damage = Callable[[bytes, random.Random], bytes]
 
 
 class HangError(BaseException):
-    """A load took longer than PATIENCE; no handler of exceptions may take it for one of its own."""
+    """A load took longer than TIMEOUT. A BaseException, so that no handler in an importer catches it."""
 
 
 # ------------------------------------------------------------------------------------ any file
@@ -82,11 +82,11 @@ DIGITS, WORD, NAME = re.compile(rb"[0-9]+"), re.compile(rb"[A-Za-z0-9_.-]+"), re
 
 @lru_cache(maxsize=8)
 def _spans(data: bytes, pattern: re.Pattern[bytes]) -> list[tuple[int, int]]:
-    """Where what matches begins and ends."""
+    """The spans of all matches of ``pattern``."""
     return [match.span() for match in pattern.finditer(data)]
 
 
-def renumbered(data: bytes, rng: random.Random) -> bytes:
+def replace_number(data: bytes, rng: random.Random) -> bytes:
     """A run of digits replaced by another number."""
     spans = _spans(data, DIGITS)
     if not spans:
@@ -95,7 +95,7 @@ def renumbered(data: bytes, rng: random.Random) -> bytes:
     return data[:a] + rng.choice(NUMBERS).encode() + data[b:]
 
 
-def reworded(data: bytes, rng: random.Random) -> bytes:
+def replace_word(data: bytes, rng: random.Random) -> bytes:
     """A word replaced by another one of the file, or punctuation put before it."""
     spans = _spans(data, WORD)
     if not spans:
@@ -106,8 +106,8 @@ def reworded(data: bytes, rng: random.Random) -> bytes:
     return data[:a] + data[c:d] + data[b:]
 
 
-def relined(data: bytes, rng: random.Random) -> bytes:
-    """Lines left out, repeated or exchanged."""
+def damage_lines(data: bytes, rng: random.Random) -> bytes:
+    """Lines deleted, repeated or swapped."""
     lines = data.split(b"\n")
     i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
     match rng.randrange(3):
@@ -121,8 +121,8 @@ def relined(data: bytes, rng: random.Random) -> bytes:
 
 
 # --------------------------------------------------------------------------------------- binary
-def reworked(data: bytes, rng: random.Random) -> bytes:
-    """Aligned words of four bytes set to small, huge or negative numbers, or to what stands elsewhere."""
+def damage_words(data: bytes, rng: random.Random) -> bytes:
+    """Aligned 32-bit words set to small, huge or negative numbers, or copied from elsewhere in the file."""
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3))):
         at, other = (4 * rng.randrange(max(1, len(data) // 4)) for _ in range(2))
@@ -146,19 +146,19 @@ def reworked(data: bytes, rng: random.Random) -> bytes:
     return bytes(damaged)
 
 
-def repacked(data: bytes, rng: random.Random) -> bytes:
-    """An archive with one of its files damaged, after what that is made of."""
+def damage_member(data: bytes, rng: random.Random) -> bytes:
+    """An archive with one of its files mutated, by a mutation that fits its format."""
     return damaged_member(data, rng, lambda inside, _: rng.choice(kinds(inside))(inside, rng))
 
 
 ANYWHERE: tuple[Damage, ...] = (truncated, flipped, overwritten, spliced)
-TEXT: tuple[Damage, ...] = (renumbered, reworded, relined, renumbered)
-WORDS: tuple[Damage, ...] = (reworked, reworked, reworked, renumbered)
-FIELDS: tuple[Damage, ...] = (damaged_message, damaged_message, damaged_message, renumbered)
-TABLES: tuple[Damage, ...] = (damaged_tables, damaged_tables, damaged_tables, reworked)
-VALUES: tuple[Damage, ...] = (damaged_json, damaged_json, damaged_json, renumbered)
-INSIDE: tuple[Damage, ...] = (damaged_json, damaged_json, reworked, reworked)
-MEMBERS: tuple[Damage, ...] = (repacked, repacked, repacked, repacked)
+TEXT: tuple[Damage, ...] = (replace_number, replace_word, damage_lines, replace_number)
+WORDS: tuple[Damage, ...] = (damage_words, damage_words, damage_words, replace_number)
+FIELDS: tuple[Damage, ...] = (damaged_message, damaged_message, damaged_message, replace_number)
+TABLES: tuple[Damage, ...] = (damaged_tables, damaged_tables, damaged_tables, damage_words)
+VALUES: tuple[Damage, ...] = (damaged_json, damaged_json, damaged_json, replace_number)
+INSIDE: tuple[Damage, ...] = (damaged_json, damaged_json, damage_words, damage_words)
+MEMBERS: tuple[Damage, ...] = (damage_member, damage_member, damage_member, damage_member)
 
 
 def is_text(data: bytes) -> bool:
@@ -167,7 +167,7 @@ def is_text(data: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def kinds(data: bytes) -> tuple[Damage, ...]:
-    """The damage that fits a file: half of it blind, half after what it is made of."""
+    """The mutations that apply to a file: half of them generic, half structure-aware."""
     if is_text(data):
         return ANYWHERE + (VALUES if json_in(data) else TEXT)
     if is_archive(data):
@@ -179,8 +179,8 @@ def kinds(data: bytes) -> tuple[Damage, ...]:
     return ANYWHERE + (INSIDE if json_in(data) else WORDS)
 
 
-def renamed(data: bytes, word: str, rng: random.Random) -> bytes:
-    """A file with a word of it replaced by one that its importer knows."""
+def insert_keyword(data: bytes, word: str, rng: random.Random) -> bytes:
+    """A file with a word replaced by one from the importer's dictionary."""
     if fields(data):
         return renamed_field(data, word, rng)
     spans = _spans(data, NAME)
@@ -191,8 +191,8 @@ def renamed(data: bytes, word: str, rng: random.Random) -> bytes:
     return data[:a] + fitting + data[b:]
 
 
-def grafted(data: bytes, donor: bytes, rng: random.Random) -> bytes:
-    """A file with a piece of another one of its format: a field of protobuf, some lines, or a run of bytes."""
+def splice_from_donor(data: bytes, donor: bytes, rng: random.Random) -> bytes:
+    """A file with a part of another file of its format inserted: a protobuf field, some lines, or a run of bytes."""
     if fields(data) and fields(donor):
         return grafted_message(data, donor, rng)
     if is_text(data) and is_text(donor):
@@ -207,7 +207,7 @@ def grafted(data: bytes, donor: bytes, rng: random.Random) -> bytes:
 # ------------------------------------------------------------------------------------- loading
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Let an allocation that a damaged file asks for fail instead of taking the machine down, and a hang end."""
+    """Limit memory and time: a huge allocation fails with MemoryError, and a hang raises HangError."""
 
     def hang(_number: int, _frame: FrameType | None) -> None:
         raise HangError
@@ -223,15 +223,15 @@ def bounded() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, limit)
 
 
-def checked(graph: Graph) -> Graph:
-    """A graph that an importer gave, which must be legal."""
+def verified(graph: Graph) -> Graph:
+    """The imported graph, after verification."""
     verify(graph, typed=all(v.type.bound for v in graph.inputs))
     return graph
 
 
 @dataclass
 class Outcomes:
-    """What became of damaged files: how many were refused, which took longest, and the first failure of each kind."""
+    """Statistics of mutated files: how many were rejected, which took longest, and the first failure of each kind."""
 
     name: str
     files: int = 0
@@ -241,17 +241,16 @@ class Outcomes:
     failures: dict[str, str] = field(default_factory=dict)
 
     def take(self, label: str, load: Callable[[], Any], keep: Callable[[], Path]) -> ModelError | InputError | None:
-        """Load a damaged file inside ``bounded()``; returns the refusal, if it was refused as it should be.
-
-        Anything but ModelError and InputError, a graph that is not legal, a load beyond PATIENCE or MEMORY and a
-        message that nobody can read are failures; of each kind the first file is kept.
+        """Load a mutated file inside ``bounded()``; returns the error if it was rejected properly. Exceptions other
+        than ModelError and InputError, illegal graphs, loads beyond TIMEOUT or MEMORY and unprintable or overlong
+        messages are failures; the first file of each kind is kept.
         """
         refusal, began = None, time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_REAL, TIMEOUT)
         try:
             found = load()
             if isinstance(found, Graph):
-                checked(found)
+                verified(found)
         except (ModelError, InputError) as error:
             refusal = error
             if max(map(len, str(error).splitlines()), default=0) > READABLE:
@@ -281,9 +280,8 @@ class Outcomes:
 def survive(
     name: str, data: bytes, load: Callable[[bytes], Any], count: int = COUNT, damage: Sequence[Damage] = ()
 ) -> int:
-    """Load a sound file, then ``count`` mutations of it; returns how many were refused.
-
-    Fails the test once all are loaded if any was not refused as it should be (see ``Outcomes.take``).
+    """Load a valid file, then ``count`` mutations of it; returns how many were rejected. Fails the test at the end if
+    any was not rejected properly (see ``Outcomes.take``).
     """
     ways, outcomes = tuple(damage) or kinds(data), Outcomes(name)
     load(data)
@@ -298,7 +296,7 @@ def survive(
 
 
 def kept(name: str) -> Path:
-    """Where a file that is to be looked at is put."""
+    """The path at which a failing file is kept."""
     folder = Path(tempfile.gettempdir()) / "tenon-fuzz"
     folder.mkdir(exist_ok=True)
     return folder / name.replace(" ", "_")

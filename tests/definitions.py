@@ -1,4 +1,4 @@
-"""Layers as NumPy computes them, for the tests of several formats."""
+"""NumPy definitions of layers, shared by the tests of several formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from tenon.ir.graph import Array
 
 
-def convolved(x: Array, w: Array) -> Array:
+def conv2d(x: Array, w: Array) -> Array:
     """A plain convolution of one image by w [outputs, inputs, k, k]."""
     k = w.shape[2]
     h, wide = x.shape[2] - k + 1, x.shape[3] - k + 1
@@ -17,7 +17,7 @@ def convolved(x: Array, w: Array) -> Array:
     return out
 
 
-def spread(x: Array, w: Array, stride: int) -> Array:
+def conv_transpose2d(x: Array, w: Array, stride: int) -> Array:
     """A transposed convolution by w [inputs, outputs, k, k]."""
     k = w.shape[2]
     out = np.zeros((1, w.shape[1], (x.shape[2] - 1) * stride + k, (x.shape[3] - 1) * stride + k), np.float32)

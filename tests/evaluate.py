@@ -1,4 +1,4 @@
-"""Evaluate a graph by its operators' NumPy references: the truth that everything else is compared with."""
+"""Evaluate a graph by its operators' NumPy references, which all other results are compared with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["difference", "evaluate", "random_inputs"]
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
-    """Numbers between -1 and 1 for every input."""
+    """Random numbers between -1 and 1 for every input."""
     rng = np.random.default_rng(seed)
     return {v.name: rng.uniform(-1, 1, v.type.dims).astype(v.type.dtype.numpy) for v in graph.inputs}
 

@@ -1,4 +1,4 @@
-"""Damage to FlatBuffers that knows their tables, without a schema."""
+"""Structure-aware mutations of FlatBuffers files, without a schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERS = (0, 1, 2, 3, 4, 7, 127, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE
 
 @dataclass
 class _BufferPositions:
-    """Positions in a file: entries of vtables that name a field, fields, lengths of vectors, offsets, and targets."""
+    """Positions in a file: nonzero vtable entries, fields, vector lengths, offsets, and offset targets."""
 
     entries: list[int] = field(default_factory=list)
     fields: list[int] = field(default_factory=list)
@@ -28,7 +28,7 @@ def _number(data: bytes, form: str, at: int) -> int:
 
 
 def _vtable(data: bytes, table: int) -> tuple[int, range]:
-    """Where the table's vtable begins and where its entries are; none if there is no table."""
+    """The position of the table's vtable and those of its entries; None if there is no table."""
     at = table - _number(data, "<i", table)
     size, inline = _number(data, "<H", at), _number(data, "<H", at + 2)
     sound = 0 <= at < len(data) and 4 <= size < 400 and size % 2 == 0 and 4 <= inline < 4000 and at + size <= len(data)
@@ -62,12 +62,12 @@ def _parts(data: bytes) -> _BufferPositions:
 
 
 def is_flat(data: bytes) -> bool:
-    """Whether the root is a table."""
+    """Whether the root offset leads to a table."""
     return len(data) > 16 and bool(_vtable(data, _number(data, "<I", 0))[1])
 
 
 def damaged_tables(data: bytes, rng: random.Random) -> bytes:
-    """A field left out, exchanged or set, a vector of another length, or an offset to what another one leads to."""
+    """A field removed, swapped or set, a vector length changed, or an offset redirected to the target of another."""
     parts, damaged = _parts(data), bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2))):
         match rng.randrange(6):

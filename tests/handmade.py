@@ -1,4 +1,4 @@
-"""A bundle written by hand, to test what comes after code generation without it: y = 2 x + w over ten floats."""
+"""A bundle with hand-written C, to test the stages after code generation in isolation: y = 2 x + w over ten floats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def bundle(
     compiler: str | None = None,
     preprocessing: Preprocessing | None = None,
 ) -> Bundle:
-    """``rounds`` makes it work longer; ``shape`` holds ten elements; ``preprocessing`` says how images become them."""
+    """``rounds`` repeats the computation; ``shape`` has ten elements; ``preprocessing`` is that of the input, if it
+    takes images.
+    """
     options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
     origin, by_input = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": preprocessing} if preprocessing else {}

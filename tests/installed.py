@@ -1,4 +1,4 @@
-"""Tenon as users have it: the console script of the installed package, in a process of its own."""
+"""Runs the console script of the installed package in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SCRIPT = Path(sys.executable).with_name("tenon")
 
 
 def tenon_script() -> Path:
-    """The installed console script, or the test is skipped."""
+    """The installed console script; skips the test if there is none."""
     if not SCRIPT.exists():
         pytest.skip("the package is not installed: no console script beside this Python")
     return SCRIPT
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The user's environment without TENON_* variables but for the cache, and with ``changes``."""
+    """The environment without TENON_* variables except for the cache, and with ``changes``."""
     kept = {name: v for name, v in os.environ.items() if not name.startswith("TENON_") or name == "TENON_CACHE"}
     return {**kept, "COLUMNS": "80", **changes}
 
@@ -36,7 +36,7 @@ def tenon(*arguments: str | Path, cwd: Path = ROOT, **changes: str) -> subproces
 
 
 def succeeds(*arguments: str | Path, cwd: Path = ROOT, **changes: str) -> str:
-    """What the command prints; it must exit with 0 and say nothing of a traceback."""
+    """The command's output; it must exit with status 0 and print no traceback."""
     done = tenon(*arguments, cwd=cwd, **changes)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Models of integers beside the project, with inputs and right answers."""
+"""Quantised models beside the project, with inputs and expected outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def model(name: str) -> Path:
 
 
 def records(name: str, arithmetic: Arithmetic) -> tuple[Array, Array]:
-    """(inputs, right answers), as bytes: 20 random ones and those recorded with the model."""
+    """(inputs, expected outputs), as bytes: 20 random ones and those recorded with the model."""
     with np.load(shared(f"mcu/{name}.npz")) as kept:
         given, answers = kept["in"], kept["out"]
     if arithmetic == "tflm":

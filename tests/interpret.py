@@ -1,11 +1,12 @@
-"""What a kernel means: the slow oracle that every printed form must agree with.
+"""The interpreter of the loop IR: the reference semantics that all generated code is compared with.
 
 A value is an array of its lanes.  Everything that C leaves undefined is an error here: an index out of range
 in any one dimension, a register or stack cell read before it is written, a store to a constant, a shift by more
 than the width, a float that does not fit the integer it is cast to.
 
-A thread is a generator that pauses at each barrier; a thread loop runs its threads in step, so a barrier that
-some of them miss is an error and not a hang.  Trips of a parallel loop run backwards: order must not matter.
+A thread is a generator that pauses at each barrier; a thread loop runs its threads in lockstep between barriers, so a
+barrier that some of them do not reach is an error and not a hang. Iterations of a parallel loop run in reverse order,
+since their order must not matter.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ from tenon.ir.types import DType
 
 
 class KernelError(Exception):
-    """A kernel did something that has no meaning."""
+    """A kernel did something undefined."""
 
 
 def numpy_type(dtype: DType) -> np.dtype[np.generic]:
-    """How the interpreter holds an element: as ``DType.numpy``, but a bool and
-    a storage format are the bits that they are in memory."""
+    """The NumPy type of elements in the interpreter: that of ``DType.numpy``, except that bools and storage formats are
+    held as their bits.
+    """
     return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.carrier.numpy
 
 
@@ -83,7 +85,7 @@ def _select(mask: Array, a: Array, b: Array) -> Array:
     return np.where(mask, a, b)
 
 
-def _halved(a: Array) -> Array:
+def _reduce_sum(a: Array) -> Array:
     """The sum of all lanes, the upper half onto the lower until one is left."""
     while len(a) > 1:
         a = a[: len(a) // 2] + a[len(a) // 2 :]
@@ -109,7 +111,7 @@ def _dot4_narrow(acc: Array, a: Array, b: Array) -> Array:
 
 
 def _dot2(acc: Array, a: Array, b: Array) -> Array:
-    first, second = (_wide(a.view(np.uint16)[i::2]) * _wide(b.view(np.uint16)[i::2]) for i in (0, 1))
+    first, second = (_bf16_to_f32(a.view(np.uint16)[i::2]) * _bf16_to_f32(b.view(np.uint16)[i::2]) for i in (0, 1))
     total: Array = (acc + second) + first
     return total
 
@@ -140,7 +142,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "less": _mask(np.less), "less_equal": _mask(np.less_equal),
     "equal": _mask(np.equal), "not_equal": _mask(np.not_equal),
     "select": _select,
-    "reduce_add": _halved,
+    "reduce_add": _reduce_sum,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
@@ -151,13 +153,13 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
 
 
-def _wide(bits: Array) -> Array:
-    """The f32 of bf16s."""
+def _bf16_to_f32(bits: Array) -> Array:
+    """bf16 bits to f32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _narrow(a: Array) -> Array:
-    """The nearest bf16s, ties to even; not a number stays that."""
+def _f32_to_bf16(a: Array) -> Array:
+    """f32 to bf16 bits, rounded to nearest even; NaN stays NaN."""
     bits = a.view(np.uint32)
     rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
     return np.where(np.isnan(a), bits >> 16 | 0x40, rounded).astype(np.uint16)
@@ -168,7 +170,7 @@ def _convert(a: Array, source: DType, target: DType) -> Array:
         return _cast(a, numpy_type(target))
     if {source, target} != {DType.BF16, DType.F32}:
         raise KernelError(f"cast of {source} to {target}: bf16 is widened to f32 and narrowed from it only")
-    return _wide(a) if target is DType.F32 else _narrow(a)
+    return _bf16_to_f32(a) if target is DType.F32 else _f32_to_bf16(a)
 
 
 def _cast(a: Array, dtype: np.dtype[Any]) -> Array:
@@ -198,7 +200,7 @@ def evaluate(i: Index, env: Mapping[Var, int]) -> int:
 
 
 class _Cells:
-    """The memory of a buffer: its elements, and which of them have been written."""
+    """The memory of a buffer: its elements, and a mask of those that have been written."""
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], data: Array | None) -> None:
         self.buffer, self.shape = buffer, shape
@@ -207,7 +209,7 @@ class _Cells:
         self.written = None if data is not None else np.zeros(shape, bool)
 
     def window(self, at: tuple[int, ...], lanes: int) -> tuple[tuple[int, ...], slice]:
-        """Where ``lanes`` lanes from ``at`` lie.  Raises KernelError unless each dimension holds them."""
+        """The index of ``lanes`` lanes from ``at``. Raises KernelError if it is out of range in any dimension."""
         count = lanes // self.buffer.type.lanes
         reach = (*at[:-1], at[-1] + count - 1)
         for d, (low, high, extent) in enumerate(zip(at, reach, self.shape, strict=True)):
@@ -323,7 +325,7 @@ class _Thread:
                 self._bind(s)
                 self.finish(s.body)
             case Loop():
-                for thread in self._trips(s):
+                for thread in self._iterations(s):
                     thread.finish(s.body)
             case Barrier():
                 raise KernelError("a barrier outside of run()")
@@ -341,9 +343,9 @@ class _Thread:
                 self._bind(s)
                 yield from self.run(s.body)
             case Loop() if s.kind.startswith("thread"):
-                yield from _in_step([thread.run(s.body) for thread in self._trips(s)])
+                yield from _run_lockstep([thread.run(s.body) for thread in self._iterations(s)])
             case Loop():
-                for thread in self._trips(s):
+                for thread in self._iterations(s):
                     yield from thread.run(s.body)
 
     def _bind(self, s: Bind) -> None:
@@ -352,8 +354,8 @@ class _Thread:
             raise KernelError(f"{s.var.name} has no value: its range is empty")
         self.env[s.var] = min(max(int(self.value(s.value)[0]), 0), below - 1)
 
-    def _trips(self, s: Loop) -> Iterator[_Thread]:
-        """This thread for each trip of a serial loop; a thread of its own for each trip of any other."""
+    def _iterations(self, s: Loop) -> Iterator[_Thread]:
+        """This thread for each iteration of a serial loop; a new thread for each iteration of any other."""
         trips = range(min(evaluate(b, self.env) for b in s.var.below))
         if s.kind in ("serial", "unroll"):
             for i in trips:
@@ -374,14 +376,14 @@ class _Thread:
             self.own[buffer] = cells
 
 
-def _in_step(crew: list[Iterator[None]]) -> Iterator[None]:
-    """Run all threads from barrier to barrier."""
-    while crew:
-        waiting = [thread for thread in crew if next(thread, "done") != "done"]
-        if waiting and len(waiting) < len(crew):
+def _run_lockstep(threads: list[Iterator[None]]) -> Iterator[None]:
+    """Run all threads, in lockstep from barrier to barrier."""
+    while threads:
+        waiting = [thread for thread in threads if next(thread, "done") != "done"]
+        if waiting and len(waiting) < len(threads):
             raise KernelError("a barrier that some threads never reach")
-        crew = waiting
-        if crew:
+        threads = waiting
+        if threads:
             yield
 
 
@@ -390,9 +392,8 @@ def _pauses(s: Stmt) -> bool:
 
 
 def interpret(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> None:
-    """Run a kernel over one array per parameter, of the parameter's type and size; writes into the arrays.
-
-    Raises KernelError for whatever has no meaning.
+    """Run a kernel over one array per parameter, of the parameter's type and size; writes into the arrays. Raises
+    KernelError for undefined behaviour.
     """
     env: Env = {v: (sizes or {})[v.name] for v in kernel.sizes}
     memory: dict[Buffer, _Cells] = {}
@@ -406,4 +407,4 @@ def interpret(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int] 
         memory[buffer] = _Cells(buffer, shape, data)
     with np.errstate(all="ignore"):
         for _ in _Thread(memory, env, {}, {}).run(kernel.body):
-            pass  # every thread there is has met the barrier
+            pass  # every thread has reached the barrier

@@ -1,4 +1,4 @@
-"""Keras files written by hand, in both formats."""
+"""Builds small Keras files in both formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running one operator as its lowering says, through the interpreter: what ``test_lowering`` compares."""
+"""Runs the lowered kernels of one operator in the interpreter."""
 
 from __future__ import annotations
 
@@ -32,17 +32,14 @@ Execute = Callable[[Kernel, list[Array]], object]
 
 
 class NotLoweredError(Exception):
-    """The operator says itself that this use of it is not lowered, and why."""
+    """The operator declines to lower this node; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """How to place the operands.
-
-    ``blocked``: images (f32, rank 3 or 4, not constant) arrive in the machine's blocks, as a convolution
-    would leave them.  ``surplus``: every halo is wider than asked for.  ``alias``: whatever the operator can
-    share with its inputs or place in its output, it does.  ``overwrite``: this input's memory becomes the
-    output's.
+    """Layouts and memory of the operands. ``blocked``: images (f32, rank 3 or 4, not constant) have the machine's
+    blocked layout, as after a convolution. ``surplus``: every halo is wider than requested. ``alias``: all aliases that
+    the operator supports are used. ``overwrite``: the output is computed in place of this input.
     """
 
     blocked: bool = False
@@ -58,14 +55,14 @@ def make_site(
     constant: Sequence[int] = (),
     ask: Ask = Ask(),
 ) -> Site:
-    """The site that a planner would lower ``op`` at.  Raises NotLoweredError if the operator declines it."""
+    """The ``Site`` at which a planner would lower ``op``. Raises NotLoweredError if the operator declines it."""
     values = [
         None if a is None else Value(f"x{i}", TensorType(DType.of(a.dtype), a.shape), a if i in constant else None)
         for i, a in enumerate(arrays)
     ]
     types = [None if v is None else v.type for v in values]
     if ask.blocked:
-        types = [None if t is None else _arriving(t, i in constant, machine) for i, t in enumerate(types)]
+        types = [None if t is None else _initial_layout(t, i in constant, machine) for i, t in enumerate(types)]
     constants = tuple(a if i in constant else None for i, a in enumerate(arrays))
     site = Site(tuple(types), tuple(op.infer(values)), constants, machine)
     if why := op.supported(site):
@@ -73,14 +70,14 @@ def make_site(
     return settle(op, site, ask.surplus)
 
 
-def _arriving(type: TensorType, constant: bool, machine: Machine) -> TensorType:
+def _initial_layout(type: TensorType, constant: bool, machine: Machine) -> TensorType:
     if constant or type.dtype not in BLOCKED or type.rank not in (3, 4):
         return type
     return type.with_layout(Layout(machine.block, ((0, 0),) * (type.rank - 2)))
 
 
 def settle(op: Operator, site: Site, surplus: int = 0) -> Site:
-    """The site with the layouts that the operator asks for, halos widened by ``surplus``."""
+    """The site with the layouts that the operator requests, halos widened by ``surplus``."""
     wanted: Layouts = op.layouts(site)
 
     def placed(type: TensorType | None, layout: Layout | None) -> TensorType | None:
@@ -94,7 +91,7 @@ def settle(op: Operator, site: Site, surplus: int = 0) -> Site:
 
 
 def _widened(layout: Layout, rank: int, surplus: int) -> Layout:
-    """Uneven on purpose: a kernel that mixes up sides or axes must fail."""
+    """Asymmetric, so that kernels that confuse sides or axes fail."""
     if not surplus or (layout.block == 1 and not layout.halo):
         return layout
     wide = tuple((a + surplus * (1 + i % 2), b + surplus * (2 - i % 2)) for i, (a, b) in enumerate(layout.halos(rank)))
@@ -109,10 +106,9 @@ def run_lowered(
     ask: Ask = Ask(),
     execute: Execute = interpret,
 ) -> list[Array]:
-    """What the lowering of ``op`` computes on ``arrays``.
-
-    Raises NotLoweredError if the operator declines, KernelError if a kernel does something without meaning,
-    and AssertionError if an output's halo or padding is not zero afterwards.
+    """The results of the lowered kernels of ``op`` on ``arrays``. Raises NotLoweredError if the operator declines,
+    KernelError if a kernel does something undefined, and AssertionError if an output's halo or padding is not zero
+    afterwards.
     """
     site = make_site(op, arrays, machine, constant, ask)
     return run_site(op, site, arrays, ask, execute)
@@ -178,7 +174,7 @@ def _packed(type: TensorType, data: Array) -> _Bytes:
 
 
 def _fresh(type: TensorType) -> _Bytes:
-    """Memory as a producer finds it: the halo is zero, everything else is not a number."""
+    """Memory before the producer runs: the halo is zero, everything else is NaN."""
     dims, layout = type.dims, type.layout
     whole = dims if layout.in_order else (dims[0], -(-dims[1] // type.block) * type.block, *dims[2:])
     mask = layout.pack(np.ones(whole, bool)).reshape(-1)
@@ -198,7 +194,7 @@ def _result(type: TensorType, data: _Bytes) -> Array:
     physical = data.view(type.dtype.numpy).reshape(type.physical)
     logical = type.layout.unpack(physical, type.dims)
     again = type.layout.pack(logical).reshape(physical.shape)
-    stored = type.dtype.carrier is not type.dtype  # NumPy cannot compare what storage formats hold
+    stored = type.dtype.carrier is not type.dtype  # NumPy cannot compare storage formats
     clean = again.tobytes() == physical.tobytes() if stored else np.array_equal(again, physical, equal_nan=True)
     assert clean, f"halo or padding of {type} is not zero"
     return np.array(logical)

@@ -1,4 +1,4 @@
-"""Kernels with one planted fault each, made in the text form of the loop IR."""
+"""Mutants of kernels with one injected fault each, made in the text form of the loop IR."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _BUFFER = re.compile(r"\b(const|global|scratch|stack|register) (\w+): (\w+)\[([^
 
 
 def mutants(text: str) -> Iterator[tuple[str, str]]:
-    """(what was done, the text): indices moved by one, loops longer by one, bounds, tests and stores left out, other
-    buffers of as many dimensions, vectors twice as wide."""
+    """(kind of mutation, text): indices off by one, loops longer by one, bounds, guards and stores removed, another
+    buffer of equal rank, vectors twice as wide.
+    """
     head, *lines = text.splitlines()
     buffers = {name: (kind, shape.count(",")) for _, name, kind, shape in _BUFFER.findall(text)}
     spaces = {name: space for space, name, _, _ in _BUFFER.findall(text)}

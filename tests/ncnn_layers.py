@@ -1,4 +1,4 @@
-"""Single layers of ncnn, over most options of most of them."""
+"""Single layers of ncnn, with most combinations of their options."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ RNG = np.random.default_rng(5)
 
 
 class Case(NamedTuple):
-    """A layer, its options, what it reads (one shape, or several shapes and arrays), its weights, the blobs it makes.
-
-    Inputs known by their shapes alone are random numbers between ``low`` and ``high``; ncnn's result is matched to
-    ``close``, over its largest number.
+    """A layer, its options, its inputs (one shape, or several shapes and arrays), its weights, the number of its
+    outputs. Inputs given as shapes are random numbers between ``low`` and ``high``; ``close`` is the tolerance,
+    relative to the largest magnitude of ncnn's result.
     """
 
     kind: str
@@ -40,34 +39,34 @@ def plain(count: int, low: float = -1.0, high: float = 1.0) -> bytes:
     return RNG.uniform(low, high, count).astype("<f4").tobytes()
 
 
-def marked(count: int) -> bytes:
+def flagged(count: int) -> bytes:
     return bytes(4) + plain(count)
 
 
-def halves(count: int) -> bytes:
-    """Weights of sixteen bits."""
+def fp16_weights(count: int) -> bytes:
+    """fp16 weights."""
     return struct.pack("<I", 0x01306B47) + RNG.uniform(-1, 1, count).astype("<f2").tobytes() + bytes(2 * count % 4)
 
 
-def looked_up(count: int) -> bytes:
-    """Weights as numbers of rows in a table."""
+def table_weights(count: int) -> bytes:
+    """Weights as indices into a table."""
     return b"\1\0\0\0" + plain(256) + RNG.integers(0, 256, count, np.uint8).tobytes() + bytes(-count % 4)
 
 
-def eighths(count: int) -> bytes:
-    """Weights of eight bits, after their mark and up to a whole word."""
+def int8_weights(count: int) -> bytes:
+    """int8 weights, after their flag, padded to 32 bits."""
     return struct.pack("<I", 0x000D4B38) + RNG.integers(-127, 128, count, np.int8).tobytes() + bytes(-count % 4)
 
 
-def whole(*shape: int) -> Array:
-    """Whole numbers over 127 of which every row has a 1, so that eight bits hold them as they are."""
+def exact(*shape: int) -> Array:
+    """Integers over 127, with a maximum of 1 in every row, so that int8 represents them exactly."""
     x = RNG.integers(-127, 128, shape).astype(np.float32)
     x[..., 0] = 127
     return np.asarray(x / np.float32(127), np.float32)
 
 
 def scales(count: int) -> bytes:
-    """What weights of eight bits are multiplied with so that they do not exceed 1."""
+    """The dequantisation scales of int8 weights with a range of 1."""
     return plain(count, 127.0, 200.0)
 
 
@@ -82,8 +81,8 @@ def priors(count: int) -> Array:
     return np.stack([boxes.ravel(), np.tile([0.1, 0.1, 0.2, 0.2], count)]).astype(np.float32)
 
 
-def shares(rows: int, classes: int) -> Array:
-    """Rows of scores that are 1 together."""
+def probabilities(rows: int, classes: int) -> Array:
+    """Rows of scores that sum to 1."""
     return RNG.dirichlet(np.ones(classes), rows).astype(np.float32)
 
 
@@ -92,23 +91,23 @@ def letters(equation: str) -> str:
 
 
 def gates(inputs: int, units: int, count: int, biases: int, sides: int) -> bytes:
-    """Weights of a recurrent layer: of its inputs, its biases, of its states."""
-    return b"".join(marked(sides * n * units) for n in (count * inputs, biases, count * units))
+    """Weights of a recurrent layer: of the inputs, the biases, of the states."""
+    return b"".join(flagged(sides * n * units) for n in (count * inputs, biases, count * units))
 
 
 CASES = [
     Case("Convolution", "0=5 1=3 11=2 2=1 3=2 13=1 4=1 14=0 15=2 16=1 5=1 6=180 9=2 -23310=1,0.3", IMAGE,
-         marked(180) + plain(5)),
-    Case("Convolution", "0=5 1=3 3=2 4=-233 5=1 6=270 9=3 -23310=2,-0.2,0.4", IMAGE, marked(270) + plain(5)),
-    Case("Convolution", "0=5 1=3 4=1 18=0.5 5=0 6=270", IMAGE, marked(270)),
-    Case("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 9=6 -23310=2,0.2,0.5", IMAGE, marked(54) + plain(6)),
-    Case("ConvolutionDepthWise", "0=4 1=3 4=1 5=1 6=108 7=2", IMAGE, marked(108) + plain(4)),
-    Case("Convolution1D", "0=5 1=3 4=1 5=1 6=120", ROWS, marked(120) + plain(5)),
-    Case("Deconvolution", "0=5 1=4 3=2 4=1 5=1 6=480", IMAGE, marked(480) + plain(5)),
-    Case("Deconvolution", "0=5 1=3 3=2 4=1 18=1 5=1 6=270", IMAGE, marked(270) + plain(5)),
-    Case("DeconvolutionDepthWise", "0=6 1=4 3=2 4=1 5=1 6=96 7=6", IMAGE, marked(96) + plain(6)),
-    Case("InnerProduct", "0=7 1=1 2=3360", IMAGE, marked(3360) + plain(7)),
-    Case("InnerProduct", "0=7 1=1 2=70", ROWS, marked(70) + plain(7)),
+         flagged(180) + plain(5)),
+    Case("Convolution", "0=5 1=3 3=2 4=-233 5=1 6=270 9=3 -23310=2,-0.2,0.4", IMAGE, flagged(270) + plain(5)),
+    Case("Convolution", "0=5 1=3 4=1 18=0.5 5=0 6=270", IMAGE, flagged(270)),
+    Case("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 9=6 -23310=2,0.2,0.5", IMAGE, flagged(54) + plain(6)),
+    Case("ConvolutionDepthWise", "0=4 1=3 4=1 5=1 6=108 7=2", IMAGE, flagged(108) + plain(4)),
+    Case("Convolution1D", "0=5 1=3 4=1 5=1 6=120", ROWS, flagged(120) + plain(5)),
+    Case("Deconvolution", "0=5 1=4 3=2 4=1 5=1 6=480", IMAGE, flagged(480) + plain(5)),
+    Case("Deconvolution", "0=5 1=3 3=2 4=1 18=1 5=1 6=270", IMAGE, flagged(270) + plain(5)),
+    Case("DeconvolutionDepthWise", "0=6 1=4 3=2 4=1 5=1 6=96 7=6", IMAGE, flagged(96) + plain(6)),
+    Case("InnerProduct", "0=7 1=1 2=3360", IMAGE, flagged(3360) + plain(7)),
+    Case("InnerProduct", "0=7 1=1 2=70", ROWS, flagged(70) + plain(7)),
     *(
         Case("Pooling", f"0={t} {rest}", IMAGE)
         for t in (0, 1)
@@ -154,7 +153,7 @@ CASES = [
     Case("ExpandDims", "-23303=1,1", ROWS),
     Case("Squeeze", "0=0 1=1", (6, 1, 10)),
     Case("Tile", "0=0 1=2", IMAGE),
-    # ---------------------------------------------------------------------------------------- every element alone
+    # ---------------------------------------------------------------------------------------- elementwise
     *(Case(kind, options, VOLUME, low=-4.0, high=4.0) for kind, options in (
         ("AbsVal", ""), ("BNLL", ""), ("CELU", ""), ("CELU", "0=0.7"), ("Clip", ""), ("Clip", "0=-0.5 1=1.5"),
         ("ELU", ""), ("ELU", "0=1.0"), ("Erf", ""), ("HardSigmoid", ""), ("HardSigmoid", "0=0.3 1=0.4"),
@@ -201,29 +200,29 @@ CASES = [
     *(Case(k, "", FLAT, low=-30.0, high=30.0) for k in (
         "Mish", "Swish", "Sigmoid", "TanH", "BNLL", "GELU", "Erf", "SELU", "CELU", "ELU")),
     # ------------------------------------------------------------------------------------------------------ windows
-    Case("ConvolutionDepthWise1D", "0=8 1=3 4=1 5=1 6=24 7=8 9=1", ROWS, marked(24) + plain(8)),
-    Case("ConvolutionDepthWise1D", "0=4 1=3 2=2 3=2 4=1 15=2 6=48 7=2", ROWS, marked(48)),
-    Case("Convolution1D", "0=5 1=3 2=2 3=2 4=-233 5=1 6=120", ROWS, marked(120) + plain(5)),
-    Case("Convolution3D", "0=4 1=3 11=2 21=3 2=1 3=2 13=1 23=1 4=1 5=1 6=216 9=1", VOLUME, marked(216) + plain(4)),
-    Case("Convolution3D", "0=4 1=3 4=-234 5=1 6=324", VOLUME, marked(324) + plain(4)),
-    Case("Convolution3D", "0=4 1=2 2=2 4=1 15=2 16=0 17=3 14=2 24=0 18=0.5 6=96", VOLUME, marked(96)),
-    Case("ConvolutionDepthWise3D", "0=3 1=3 4=1 5=1 6=81 7=3", VOLUME, marked(81) + plain(3)),
-    Case("ConvolutionDepthWise3D", "0=6 1=2 3=2 6=96 7=3", (6, 4, 5, 6), marked(96)),
-    Case("Deconvolution1D", "0=5 1=4 3=2 4=1 5=1 6=160", ROWS, marked(160) + plain(5)),
-    Case("Deconvolution1D", "0=5 1=3 2=2 3=3 18=2 6=120 9=1", ROWS, marked(120)),
-    Case("Deconvolution1D", "0=5 1=4 3=2 4=-233 20=20 6=160", ROWS, marked(160)),
-    Case("Deconvolution1D", "0=5 1=5 3=2 4=-234 20=20 6=200", ROWS, marked(200)),
-    Case("DeconvolutionDepthWise1D", "0=8 1=4 3=2 4=1 5=1 6=32 7=8", ROWS, marked(32) + plain(8)),
-    Case("DeconvolutionDepthWise1D", "0=4 1=3 3=2 5=1 6=48 7=2 9=2 -23310=1,0.1", ROWS, marked(48) + plain(4)),
-    Case("Deconvolution", "0=5 1=5 3=2 4=-233 20=20 21=16 5=1 6=750", IMAGE, marked(750) + plain(5)),
-    Case("Deconvolution", "0=5 1=3 11=2 2=2 3=2 13=3 4=1 14=0 15=2 16=1 18=1 19=2 6=180", IMAGE, marked(180)),
-    Case("DeconvolutionDepthWise", "0=4 1=3 3=2 4=1 5=1 6=108 7=2", IMAGE, marked(108) + plain(4)),
-    Case("Deconvolution3D", "0=4 1=3 11=2 21=3 3=2 13=1 4=1 5=1 6=216", VOLUME, marked(216) + plain(4)),
-    Case("Deconvolution3D", "0=4 1=2 2=2 3=2 18=1 19=1 20=1 6=96 9=1", VOLUME, marked(96)),
-    Case("Deconvolution3D", "0=4 1=3 3=2 4=1 15=0 16=2 17=1 14=0 24=2 6=324", VOLUME, marked(324)),
-    Case("Deconvolution3D", "0=2 1=3 3=2 4=-233 25=12 26=10 27=8 6=162", VOLUME, marked(162)),
-    Case("DeconvolutionDepthWise3D", "0=3 1=3 3=2 4=1 5=1 6=81 7=3", VOLUME, marked(81) + plain(3)),
-    Case("DeconvolutionDepthWise3D", "0=6 1=2 3=2 6=96 7=3", (6, 4, 5, 6), marked(96)),
+    Case("ConvolutionDepthWise1D", "0=8 1=3 4=1 5=1 6=24 7=8 9=1", ROWS, flagged(24) + plain(8)),
+    Case("ConvolutionDepthWise1D", "0=4 1=3 2=2 3=2 4=1 15=2 6=48 7=2", ROWS, flagged(48)),
+    Case("Convolution1D", "0=5 1=3 2=2 3=2 4=-233 5=1 6=120", ROWS, flagged(120) + plain(5)),
+    Case("Convolution3D", "0=4 1=3 11=2 21=3 2=1 3=2 13=1 23=1 4=1 5=1 6=216 9=1", VOLUME, flagged(216) + plain(4)),
+    Case("Convolution3D", "0=4 1=3 4=-234 5=1 6=324", VOLUME, flagged(324) + plain(4)),
+    Case("Convolution3D", "0=4 1=2 2=2 4=1 15=2 16=0 17=3 14=2 24=0 18=0.5 6=96", VOLUME, flagged(96)),
+    Case("ConvolutionDepthWise3D", "0=3 1=3 4=1 5=1 6=81 7=3", VOLUME, flagged(81) + plain(3)),
+    Case("ConvolutionDepthWise3D", "0=6 1=2 3=2 6=96 7=3", (6, 4, 5, 6), flagged(96)),
+    Case("Deconvolution1D", "0=5 1=4 3=2 4=1 5=1 6=160", ROWS, flagged(160) + plain(5)),
+    Case("Deconvolution1D", "0=5 1=3 2=2 3=3 18=2 6=120 9=1", ROWS, flagged(120)),
+    Case("Deconvolution1D", "0=5 1=4 3=2 4=-233 20=20 6=160", ROWS, flagged(160)),
+    Case("Deconvolution1D", "0=5 1=5 3=2 4=-234 20=20 6=200", ROWS, flagged(200)),
+    Case("DeconvolutionDepthWise1D", "0=8 1=4 3=2 4=1 5=1 6=32 7=8", ROWS, flagged(32) + plain(8)),
+    Case("DeconvolutionDepthWise1D", "0=4 1=3 3=2 5=1 6=48 7=2 9=2 -23310=1,0.1", ROWS, flagged(48) + plain(4)),
+    Case("Deconvolution", "0=5 1=5 3=2 4=-233 20=20 21=16 5=1 6=750", IMAGE, flagged(750) + plain(5)),
+    Case("Deconvolution", "0=5 1=3 11=2 2=2 3=2 13=3 4=1 14=0 15=2 16=1 18=1 19=2 6=180", IMAGE, flagged(180)),
+    Case("DeconvolutionDepthWise", "0=4 1=3 3=2 4=1 5=1 6=108 7=2", IMAGE, flagged(108) + plain(4)),
+    Case("Deconvolution3D", "0=4 1=3 11=2 21=3 3=2 13=1 4=1 5=1 6=216", VOLUME, flagged(216) + plain(4)),
+    Case("Deconvolution3D", "0=4 1=2 2=2 3=2 18=1 19=1 20=1 6=96 9=1", VOLUME, flagged(96)),
+    Case("Deconvolution3D", "0=4 1=3 3=2 4=1 15=0 16=2 17=1 14=0 24=2 6=324", VOLUME, flagged(324)),
+    Case("Deconvolution3D", "0=2 1=3 3=2 4=-233 25=12 26=10 27=8 6=162", VOLUME, flagged(162)),
+    Case("DeconvolutionDepthWise3D", "0=3 1=3 3=2 4=1 5=1 6=81 7=3", VOLUME, flagged(81) + plain(3)),
+    Case("DeconvolutionDepthWise3D", "0=6 1=2 3=2 6=96 7=3", (6, 4, 5, 6), flagged(96)),
     Case("Convolution", "0=5 1=3 5=1 4=1 19=1", [IMAGE, (5, 6, 3, 3), (5,)]),
     Case("ConvolutionDepthWise", "0=6 1=3 4=1 7=6 19=1", [IMAGE, (6, 1, 3, 3)]),
     Case("Convolution1D", "0=5 1=3 5=1 19=1", [ROWS, (5, 8, 3), (5,)]),
@@ -232,10 +231,10 @@ CASES = [
     Case("DeconvolutionDepthWise", "0=6 1=3 3=2 7=6 28=1", [IMAGE, (6, 1, 3, 3)]),
     Case("Deconvolution1D", "0=5 1=3 3=2 28=1", [ROWS, (8, 5, 3)]),
     Case("DeconvolutionDepthWise1D", "0=8 1=3 3=2 7=8 28=1", [ROWS, (8, 1, 3)]),
-    *(Case("Convolution", f"0=5 1=3 4=1 5=1 6=270 9={k} -23310=2,0.2,0.5", IMAGE, marked(270) + plain(5))
+    *(Case("Convolution", f"0=5 1=3 4=1 5=1 6=270 9={k} -23310=2,0.2,0.5", IMAGE, flagged(270) + plain(5))
       for k in range(7)),
-    Case("DeformableConv2D", "0=4 1=3 4=1 5=1 6=216", [IMAGE, (18, 8, 10)], marked(216) + plain(4)),
-    Case("DeformableConv2D", "0=4 1=3 3=2 2=2 4=2 6=216 9=1", [IMAGE, (18, 4, 5), (9, 4, 5)], marked(216)),
+    Case("DeformableConv2D", "0=4 1=3 4=1 5=1 6=216", [IMAGE, (18, 8, 10)], flagged(216) + plain(4)),
+    Case("DeformableConv2D", "0=4 1=3 3=2 2=2 4=2 6=216 9=1", [IMAGE, (18, 4, 5), (9, 4, 5)], flagged(216)),
     *(Case("Pooling1D", f"0={t} {rest}", ROWS) for t in (0, 1)
       for rest in ("1=3 2=2 3=1", "1=3 2=2 5=1", "1=3 2=2 5=2", "1=3 2=2 5=3", "4=1", "1=4 2=3 3=1 14=2 6=1",
                    "7=1 8=4")),
@@ -250,11 +249,11 @@ CASES = [
     Case("Unfold", "1=3 3=2 4=1 18=0.5", IMAGE),
     Case("Fold", "1=3 4=1 20=4 21=5", (18, 20)),
     Case("Fold", "1=3 11=2 2=2 3=2 4=1 15=2 20=10 21=8", (12, 4 * 5)),
-    Case("Convolution", "0=7 1=1 5=1 6=210", FLAT, marked(210) + plain(7)),
-    Case("Convolution", "0=6 1=3 4=-234 5=1 6=324 3=2", IMAGE, marked(324) + plain(6)),
-    Case("Convolution", "0=16 1=3 4=1 5=1 6=2304", (16, 8, 10), marked(2304) + plain(16)),
+    Case("Convolution", "0=7 1=1 5=1 6=210", FLAT, flagged(210) + plain(7)),
+    Case("Convolution", "0=6 1=3 4=-234 5=1 6=324 3=2", IMAGE, flagged(324) + plain(6)),
+    Case("Convolution", "0=16 1=3 4=1 5=1 6=2304", (16, 8, 10), flagged(2304) + plain(16)),
     *(Case("StatisticsPooling", "0=1", s) for s in (FLAT, ROWS)),
-    # ------------------------------------------------------------------------------------------------------- places
+    # ------------------------------------------------------------------------------------------------- data movement
     *(Case("ArgMax", o, shape) for o in ("0=1 1=3", "0=0 1=4", "") for shape in (FLAT, IMAGE)),
     *(Case("Concat", f"0={axis}", shapes) for axis, shapes in (
         (0, [(4, 8, 10), (8, 8, 10), (3, 8, 10)]), (1, [(6, 3, 10), (6, 8, 10)]), (-1, [(6, 8, 3), IMAGE]),
@@ -309,7 +308,7 @@ CASES = [
         (0, [(1, 4, 6), (2, 6, 3)]), (1, [(2, 3, 4, 6), (5, 6)]), (0, [(4, 6), (2, 6, 3)]))),
     Case("MemoryData", "0=5 1=4", [], plain(20)),
     Case("MemoryData", "0=5 1=4 11=3 2=2", [], plain(120)),
-    Case("MemoryData", "0=5 1=4 2=3 21=0", [], marked(60)),
+    Case("MemoryData", "0=5 1=4 2=3 21=0", [], flagged(60)),
     Case("Cast", "0=1 1=1", IMAGE),
     Case("Noop", "", IMAGE),
     Case("DeepCopy", "", IMAGE),
@@ -350,9 +349,9 @@ CASES = [
            tops=1 + states)
       for kind, n, b, states in (("LSTM", 4, 4, 2), ("GRU", 3, 4, 1), ("RNN", 1, 1, 1)) for way in (0, 2)),
     *(Case("MultiHeadAttention", f"0=8 1=2 2=48 3=5 4=4 5={mask}", [(3, 6), (7, 5), (7, 4), *more],
-           marked(48) + plain(8) + marked(40) + plain(8) + marked(32) + plain(8) + marked(48) + plain(6))
+           flagged(48) + plain(8) + flagged(40) + plain(8) + flagged(32) + plain(8) + flagged(48) + plain(6))
       for mask, more in ((0, []), (1, [(3, 7)]), (1, [(2, 3, 7)]))),
-    *(Case("MultiHeadAttention", f"0=8 1=2 2=64 {o}", inputs, (marked(64) + plain(8)) * 4, tops=tops)
+    *(Case("MultiHeadAttention", f"0=8 1=2 2=64 {o}", inputs, (flagged(64) + plain(8)) * 4, tops=tops)
       for o, inputs, tops in (
         ("", [(5, 8)], 1), ("6=0.3", [(5, 8), (7, 8)], 1), ("5=1", [(5, 8), (5, 5)], 1),
         ("5=1", [(5, 8), (7, 8), (5, 7)], 1), ("7=1", [(5, 8), (2, 3, 4), (2, 3, 4)], 3),
@@ -367,7 +366,7 @@ CASES = [
         ("ii->i", [(4, 4)]), ("i,j->ij", [(4,), (6,)]), ("ijk->i", [(2, 4, 6)]),
         ("ik,kl,lj->ij", [(4, 6), (6, 3), (3, 5)]),
         ("ij,kl->ijkl", [(2, 3), (4, 5)]), ("ijkl->ijk", [VOLUME]))),
-    *(Case("Embed", f"0=4 1=7 2={bias} 3=28", [np.array([3, 0, 9, 5], np.int32)], marked(28) + plain(4 * bias))
+    *(Case("Embed", f"0=4 1=7 2={bias} 3=28", [np.array([3, 0, 9, 5], np.int32)], flagged(28) + plain(4 * bias))
       for bias in (0, 1)),
     *(Case("RMSNorm", f"0={size} 1=0.01 2={affine}", IMAGE, plain(size * affine))
       for size, affine in ((10, 1), (80, 1), (10, 0))),
@@ -378,11 +377,11 @@ CASES = [
         ("1=2.0", [(4, 6), (6, 3), (3,)], b""), ("", [(4, 6), (6, 3), (4,)], b""), ("", [(4, 6), (6, 3), (1,)], b""),
         ("", [(4, 6), (6, 3), (4, 1)], b""), ("", [(4, 6), (6, 3), (1, 3)], b""), ("", [(3, 6), (6, 3), (3,)], b""),
         ("14=1", [(4, 6), (6, 3), (3,)], b""), ("11=1", [(4, 6), (6, 3)], b""), ("", [(4, 1, 6), (6, 1, 3)], b""),
-        ("3=1 5=1 6=1 8=7 9=6 10=4", [(4, 6)], marked(42) + marked(7)),
-        ("3=1 5=1 6=1 8=7 9=6 10=0 1=0.5 0=3.0", [(4, 6)], marked(42) + marked(1)),
-        ("2=1 4=1 6=1 7=4 9=6 10=1", [(6, 3)], marked(24) + marked(4)),
-        ("4=1 6=1 7=4 9=6 10=2 14=1", [(6, 3)], marked(24) + marked(4)),
-        ("4=1 5=1 6=1 7=4 8=3 9=6 10=3", [], marked(24) + marked(18) + marked(12)),
+        ("3=1 5=1 6=1 8=7 9=6 10=4", [(4, 6)], flagged(42) + flagged(7)),
+        ("3=1 5=1 6=1 8=7 9=6 10=0 1=0.5 0=3.0", [(4, 6)], flagged(42) + flagged(1)),
+        ("2=1 4=1 6=1 7=4 9=6 10=1", [(6, 3)], flagged(24) + flagged(4)),
+        ("4=1 6=1 7=4 9=6 10=2 14=1", [(6, 3)], flagged(24) + flagged(4)),
+        ("4=1 5=1 6=1 7=4 8=3 9=6 10=3", [], flagged(24) + flagged(18) + flagged(12)),
         ("6=1 7=4 8=3 9=6 10=-1", [(4, 6), (6, 3)], b""))),
     Case("GroupNorm", "0=3 1=3 2=0.001 3=0", VOLUME),
     Case("GroupNorm", "0=2 1=8 2=0.001 3=1", ROWS, plain(16)),
@@ -402,10 +401,10 @@ CASES = [
     *(Case("MVN", f"0={a} 1={b} 2=0.01", IMAGE) for a in (0, 1) for b in (0, 1)),
     Case("LRN", "0=1 1=3 2=0.5 3=0.75 4=2.0", IMAGE),
     Case("LRN", "0=0 1=5 2=0.5 3=0.75", IMAGE),
-    Case("InnerProduct", "0=7 1=0 2=210", FLAT, marked(210)),
-    Case("InnerProduct", "0=7 1=1 2=560", ROWS, marked(560) + plain(7)),
-    *(Case("InnerProduct", f"0=7 1=1 2=210 9={k} -23310=2,0.2,0.5", FLAT, marked(210) + plain(7)) for k in range(7)),
-    Case("InnerProduct", "0=7 1=1 2=2520", VOLUME, marked(2520) + plain(7)),
+    Case("InnerProduct", "0=7 1=0 2=210", FLAT, flagged(210)),
+    Case("InnerProduct", "0=7 1=1 2=560", ROWS, flagged(560) + plain(7)),
+    *(Case("InnerProduct", f"0=7 1=1 2=210 9={k} -23310=2,0.2,0.5", FLAT, flagged(210) + plain(7)) for k in range(7)),
+    Case("InnerProduct", "0=7 1=1 2=2520", VOLUME, flagged(2520) + plain(7)),
     Case("SDPA", "18=2", [(4, 3, 8), (2, 5, 8), (2, 5, 6)], close=0.02),
     *(Case("RotaryEmbed", f"0={k}", [(2, 3, 8), (3, 8), (3, 8)]) for k in (0, 1)),
     *(Case("Gemm", o, i) for o, i in (
@@ -428,55 +427,62 @@ CASES = [
     Case("Yolov3DetectionOutput",
          "0=3 1=2 2=0.4 3=0.3 -23304=6,10.0,14.0,23.0,27.0,37.0,58.0 -23305=4,1.0,2.0,0.0,1.0 -23306=2,32.0,16.0",
          [(16, 2, 3), (16, 4, 6)], low=-2.0, high=2.0),
-    *(Case("DetectionOutput", f"0=3 1=0.3 2=50 3={k} 4=0.3", [(80,), shares(20, 3).ravel(), priors(20)])
+    *(Case("DetectionOutput", f"0=3 1=0.3 2=50 3={k} 4=0.3", [(80,), probabilities(20, 3).ravel(), priors(20)])
       for k in (4, 30)),
     *(Case("DetectionOutput", f"0=-233 1=0.3 2=50 3={k} 4=0.3 5=0.2", [
-        (80,), shares(20, 3).T.copy(), priors(20)[0].reshape(20, 4)]) for k in (4, 30)),
-    # --------------------------------------------------------------------------------------------- weights made smaller
-    Case("InnerProduct", "0=7 1=1 2=210", FLAT, halves(210) + plain(7)),
-    Case("InnerProduct", "0=7 1=0 2=210", FLAT, looked_up(210)),
-    Case("Convolution", "0=5 1=3 5=1 6=270", IMAGE, halves(270) + plain(5)),
-    Case("Convolution", "0=5 1=3 5=1 6=270", IMAGE, looked_up(270) + plain(5)),
-    Case("Embed", "0=4 1=7 2=1 3=28", [np.array([3, 0, 9, 5], np.int32)], halves(28) + plain(4)),
-    Case("MemoryData", "0=5 1=3 21=0", [], halves(15)),
-    Case("LSTM", "0=7 1=140 2=0", (6, 5), halves(140) + halves(28) + halves(196)),
-    Case("Deconvolution", "0=5 1=4 3=2 4=1 5=1 6=480", IMAGE, looked_up(480) + plain(5)),
-    # ---------------------------------------------------- eight bits; what is read fits them, or is rounded to them
-    Case("Convolution", "0=5 1=3 4=1 5=1 6=270 8=2 9=1", [whole(*IMAGE)], eighths(270) + plain(5) + scales(5) + SCALE),
-    Case("Convolution", "0=8 1=1 5=1 6=64 8=2", [whole(*TALL)], eighths(64) + plain(8) + scales(8) + SCALE),
-    Case("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 8=1", [whole(*IMAGE)],
-         eighths(54) + plain(6) + scales(6) + SCALE),
-    Case("ConvolutionDepthWise", "0=8 1=3 3=2 4=-233 6=72 7=8 8=1", [whole(*TALL)],
-         eighths(72) + scales(8) + SCALE, close=5e-4),  # of eight channels ncnn is off by 1e-4
-    *(Case("Convolution", f"0=8 1=3 4=1 6=576 8=2 9={k} -23310=2,0.2,0.5", [whole(*TALL)],
-           eighths(576) + scales(8) + SCALE) for k in (2, 3, 4, 6)),
-    Case("ConvolutionDepthWise", "0=4 1=3 4=1 5=0 6=108 7=2 8=2", [whole(*IMAGE)], eighths(108) + scales(1) + SCALE),
-    Case("InnerProduct", "0=7 1=1 2=3360 8=2", [whole(*IMAGE)], eighths(3360) + plain(7) + scales(7) + SCALE),
-    Case("InnerProduct", "0=7 1=1 2=70 8=2 9=1", [whole(*ROWS)], eighths(70) + plain(7) + scales(7) + SCALE),
-    Case("Embed", "0=4 1=7 2=1 3=28 18=2", [np.array([3, 0, 9, 5], np.int32)], eighths(28) + plain(4) + scales(1)),
-    Case("Gemm", "3=1 5=1 6=1 8=7 9=6 10=4 18=2", [whole(4, 6)], eighths(42) + marked(7) + scales(1)),
-    Case("Gemm", "2=1 4=1 6=1 7=4 9=6 10=-1 18=2", [whole(3, 6).T.copy()], eighths(24) + scales(4), close=0.02),
-    *(Case(kind, f"0=7 1={5 * 7 * n * (1 + (way == 2))} 2={way} 8=2", [whole(6, 5)],
-           eighths(s * n * 35) + marked(s * b * 7) + eighths(s * n * 49) + scales(s * n * 7) + scales(s * n * 7),
+        (80,), probabilities(20, 3).T.copy(), priors(20)[0].reshape(20, 4)]) for k in (4, 30)),
+    # ----------------------------------------------------------------------------------------- compressed weights
+    Case("InnerProduct", "0=7 1=1 2=210", FLAT, fp16_weights(210) + plain(7)),
+    Case("InnerProduct", "0=7 1=0 2=210", FLAT, table_weights(210)),
+    Case("Convolution", "0=5 1=3 5=1 6=270", IMAGE, fp16_weights(270) + plain(5)),
+    Case("Convolution", "0=5 1=3 5=1 6=270", IMAGE, table_weights(270) + plain(5)),
+    Case("Embed", "0=4 1=7 2=1 3=28", [np.array([3, 0, 9, 5], np.int32)], fp16_weights(28) + plain(4)),
+    Case("MemoryData", "0=5 1=3 21=0", [], fp16_weights(15)),
+    Case("LSTM", "0=7 1=140 2=0", (6, 5), fp16_weights(140) + fp16_weights(28) + fp16_weights(196)),
+    Case("Deconvolution", "0=5 1=4 3=2 4=1 5=1 6=480", IMAGE, table_weights(480) + plain(5)),
+    # -------------------------------------------------------- int8; inputs are exact in int8, or are rounded to it
+    Case("Convolution", "0=5 1=3 4=1 5=1 6=270 8=2 9=1", [exact(*IMAGE)],
+         int8_weights(270) + plain(5) + scales(5) + SCALE),
+    Case("Convolution", "0=8 1=1 5=1 6=64 8=2", [exact(*TALL)], int8_weights(64) + plain(8) + scales(8) + SCALE),
+    Case("ConvolutionDepthWise", "0=6 1=3 4=1 5=1 6=54 7=6 8=1", [exact(*IMAGE)],
+         int8_weights(54) + plain(6) + scales(6) + SCALE),
+    Case("ConvolutionDepthWise", "0=8 1=3 3=2 4=-233 6=72 7=8 8=1", [exact(*TALL)],
+         int8_weights(72) + scales(8) + SCALE, close=5e-4),  # for eight channels ncnn has an error of 1e-4
+    *(Case("Convolution", f"0=8 1=3 4=1 6=576 8=2 9={k} -23310=2,0.2,0.5", [exact(*TALL)],
+           int8_weights(576) + scales(8) + SCALE) for k in (2, 3, 4, 6)),
+    Case("ConvolutionDepthWise", "0=4 1=3 4=1 5=0 6=108 7=2 8=2", [exact(*IMAGE)],
+         int8_weights(108) + scales(1) + SCALE),
+    Case("InnerProduct", "0=7 1=1 2=3360 8=2", [exact(*IMAGE)], int8_weights(3360) + plain(7) + scales(7) + SCALE),
+    Case("InnerProduct", "0=7 1=1 2=70 8=2 9=1", [exact(*ROWS)], int8_weights(70) + plain(7) + scales(7) + SCALE),
+    Case("Embed", "0=4 1=7 2=1 3=28 18=2", [np.array([3, 0, 9, 5], np.int32)], int8_weights(28) + plain(4) + scales(1)),
+    Case("Gemm", "3=1 5=1 6=1 8=7 9=6 10=4 18=2", [exact(4, 6)], int8_weights(42) + flagged(7) + scales(1)),
+    Case("Gemm", "2=1 4=1 6=1 7=4 9=6 10=-1 18=2", [exact(3, 6).T.copy()], int8_weights(24) + scales(4), close=0.02),
+    *(Case(kind, f"0=7 1={5 * 7 * n * (1 + (way == 2))} 2={way} 8=2", [exact(6, 5)],
+
+         int8_weights(s * n * 35) + flagged(s * b * 7) + int8_weights(s * n * 49) + scales(s * n * 7)
+           + scales(s * n * 7),
            close=0.02)
       for kind, n, b in (("LSTM", 4, 4), ("GRU", 3, 4), ("RNN", 1, 1)) for way, s in ((0, 1), (1, 1), (2, 2))),
-    *(Case(kind, f"0=7 1={5 * 7 * n * s} 2={way} 8=2", [whole(6, 5), *[(s, 7)] * states],
-           eighths(s * n * 35) + marked(s * b * 7) + eighths(s * n * 49) + scales(s * n * 7) + scales(s * n * 7),
+    *(Case(kind, f"0=7 1={5 * 7 * n * s} 2={way} 8=2", [exact(6, 5), *[(s, 7)] * states],
+
+         int8_weights(s * n * 35) + flagged(s * b * 7) + int8_weights(s * n * 49) + scales(s * n * 7)
+           + scales(s * n * 7),
            tops=1 + states, close=0.02)
       for kind, n, b, states in (("LSTM", 4, 4, 2), ("GRU", 3, 4, 1), ("RNN", 1, 1, 1))
       for way, s in ((0, 1), (1, 1), (2, 2))),
-    Case("Gemm", "18=2", [whole(4, 6), whole(6, 3)], close=0.02),
+    Case("Gemm", "18=2", [exact(4, 6), exact(6, 3)], close=0.02),
     Case("Gemm", "4=1 5=1 6=1 7=4 8=3 9=6 10=3 18=2", [],
-         eighths(24) + eighths(18) + marked(12) + scales(4) + scales(1), close=0.02),
-    Case("MultiHeadAttention", "0=8 1=2 2=48 3=5 4=4 5=1 18=2", [whole(3, 6), whole(7, 5), whole(7, 4), (3, 7)],
-         b"".join(eighths(n) + plain(m) for n, m in ((48, 8), (40, 8), (32, 8), (48, 6))) + scales(25), close=0.02),
-    Case("MultiHeadAttention", "0=8 1=2 2=64 18=2", [whole(5, 8)],
-         (eighths(64) + plain(8)) * 4 + scales(25), close=0.02),
+         int8_weights(24) + int8_weights(18) + flagged(12) + scales(4) + scales(1), close=0.02),
+    Case("MultiHeadAttention", "0=8 1=2 2=48 3=5 4=4 5=1 18=2", [exact(3, 6), exact(7, 5), exact(7, 4), (3, 7)],
+         b"".join(int8_weights(n) + plain(m) for n, m in ((48, 8), (40, 8), (32, 8), (48, 6))) + scales(25),
+         close=0.02),
+    Case("MultiHeadAttention", "0=8 1=2 2=64 18=2", [exact(5, 8)],
+         (int8_weights(64) + plain(8)) * 4 + scales(25), close=0.02),
 ]  # fmt: skip
 
 
 def blobs(case: Case) -> list[Array]:
-    """What the layer reads, without a batch."""
+    """The inputs of the layer, without batch dimension."""
     several = [case.inputs] if isinstance(case.inputs, tuple) else case.inputs
     rng = np.random.default_rng(3)
     drawn = [x if isinstance(x, np.ndarray) else rng.uniform(case.low, case.high, x) for x in several]

@@ -1,4 +1,4 @@
-"""Damage to JSON, wherever it stands in a file, and to what zip archives hold."""
+"""Structure-aware mutations of JSON, also inside other files, and of members of zip archives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES: tuple[Any, ...] = (
 # ----------------------------------------------------------------------------------------- JSON
 @lru_cache(maxsize=8)
 def json_in(data: bytes) -> tuple[int, int] | None:
-    """Where the first object of JSON of any size begins and ends; None if there is none."""
+    """The span of the first JSON object of any size; None if there is none."""
     text, at = data.decode("latin-1"), -1
     for _ in range(50):
         at = text.find("{", at + 1)
@@ -35,7 +35,7 @@ def json_in(data: bytes) -> tuple[int, int] | None:
 
 
 def damaged_json(data: bytes, rng: random.Random) -> bytes:
-    """A value replaced, left out, repeated or exchanged; JSON inside a binary file keeps its length."""
+    """A value replaced, removed, repeated or swapped; JSON inside a binary file keeps its length."""
     span = json_in(data)
     if span is None:
         return data
@@ -89,7 +89,7 @@ def is_archive(data: bytes) -> bool:
 
 
 def damaged_member(data: bytes, rng: random.Random, damage: Callable[[bytes, random.Random], bytes]) -> bytes:
-    """The archive with one of its files damaged, and the checksums right again; as it is if it is damaged already."""
+    """The archive with one of its members mutated and valid checksums; unchanged if it is already invalid."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = {info.filename: archive.read(info) for info in archive.infolist()}

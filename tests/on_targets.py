@@ -1,4 +1,4 @@
-"""Which targets there are to test, as their own rows say: a new target is tested because it is there."""
+"""The targets to test, taken from their rows, so that new targets are tested automatically."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ ONE_OF_EACH_MACHINE = list({targets()[name].machine: name for name in reversed(C
 
 
 def skip_without_device(target: str) -> None:
-    """Skips the test where nothing runs the target's programs."""
+    """Skips the test if nothing here can run the target's programs."""
     if why := missing(find(target)):
         pytest.skip(why)

@@ -1,4 +1,4 @@
-"""Small ONNX models, made on the spot."""
+"""Builds small ONNX models."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def classifier() -> onnx.ModelProto:
 
 
 def gated() -> onnx.ModelProto:
-    """Old spellings: attributes that became inputs, and a softmax over flattened dimensions."""
+    """Forms of old opsets: attributes that became inputs, and a softmax over flattened dimensions."""
     nodes = [
         node("Clip", ["x"], ["c"], min=-0.5, max=0.5),
         node("Slice", ["c"], ["s"], starts=[0, 1], ends=[1, 3], axes=[0, 1]),

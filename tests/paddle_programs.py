@@ -1,8 +1,9 @@
-"""Small programs of most of Paddle's operators, and networks: written by Paddle, with inputs and what they give.
+"""Writes small programs of most of Paddle's operators, and networks, with inputs and outputs; run by a Python with
+Paddle.
 
     FLAGS_enable_pir_api=0 python tests/paddle_programs.py FOLDER
 
-writes programs of the format of 2.x, without the flag those of 3.x, each with NAME.npz (the input, and what it gives).
+writes programs in the format of 2.x, without the flag in that of 3.x, each with NAME.npz (input and outputs).
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Put(Layer):  # type: ignore[misc]
 
 
 def grid_sampled(mode: str, padding: str, corners: bool) -> Callable[[Any], Any]:
-    """Places of which some lie outside."""
+    """Sampling positions, some of them outside of the image."""
     return lambda x: F.grid_sample(x, (x[:, :2] * 1.3).transpose([0, 2, 3, 1]), mode, padding, corners)
 
 
@@ -288,8 +289,8 @@ MODELS: dict[str, tuple[dict[str, Any], int]] = {
 }  # fmt: skip
 
 
-def at_random(layer: Any) -> Any:
-    """Its numbers drawn, so that no normalisation or bias does nothing."""
+def randomised(layer: Any) -> Any:
+    """The layer with random parameters, so that no normalisation or bias is an identity."""
     for name, value in layer.state_dict().items():
         if value.dtype == paddle.float32:
             low, high = (0.5, 1.5) if name.endswith("_variance") else (-1, 1)
@@ -314,7 +315,7 @@ def cases() -> dict[str, tuple[Callable[[], Any], tuple[int, ...]]]:
 
 
 def write(folder: Path, name: str, layer: Any, x: Array) -> None:
-    layer = at_random(layer)
+    layer = randomised(layer)
     expected = flat(layer(paddle.to_tensor(x)))
     paddle.jit.save(layer, str(folder / name), input_spec=[paddle.static.InputSpec(x.shape, "float32", name="x")])
     np.savez(folder / f"{name}.npz", x, *expected)

@@ -1,4 +1,4 @@
-"""Small .pt2 archives, written by hand as torch.export.save lays them out."""
+"""Builds small .pt2 archives in the layout of torch.export.save."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def described(shape: Sequence[int], kind: str = "float32", strides: Sequence[int
 
 
 def argument(given: Any) -> dict[str, Any]:
-    """A name is a tensor, a tuple of names several; the rest says itself."""
+    """An argument: a string is a tensor's name, a tuple of strings a list of tensors; other values are constants."""
     match given:
         case None:
             return {"as_none": True}
@@ -45,7 +45,7 @@ def argument(given: Any) -> dict[str, Any]:
 
 
 def call(target: str, result: str | tuple[str, ...], **arguments: Any) -> dict[str, Any]:
-    """``aten.relu.default`` and its like; a tuple of results is a list of tensors."""
+    """A call of an operator such as ``aten.relu.default``; a tuple of results is a list of tensors."""
     return {
         "target": f"torch.ops.{target}",
         "inputs": [{"name": name, "arg": argument(given), "kind": 1} for name, given in arguments.items()],
@@ -62,7 +62,7 @@ def pt2(
     kinds: Mapping[str, str] | None = None,
     strides: Mapping[str, Sequence[int]] | None = None,
 ) -> bytes:
-    """An archive; weights are called as in the program, ``shapes`` are those of all other tensors."""
+    """An archive; weights have their names in the program, ``shapes`` are those of all other tensors."""
     weights, kinds, strides = dict(weights or {}), dict(kinds or {}), dict(strides or {})
     values = {name: described(shape, kinds.get(name, "float32")) for name, shape in shapes.items()}
     values |= {name: described(w.shape, w.dtype.name) for name, w in weights.items()}

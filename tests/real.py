@@ -1,4 +1,4 @@
-"""Real models, photos and goldens beside the project; tests that need them are skipped where they are absent."""
+"""Real models, photos and golden files beside the project; tests that need them are skipped if they are absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGITS = ROOT / "examples" / "digits"
 
 
 def shared(path: str) -> Path:
-    """A file or folder beside the project, or the test is skipped."""
+    """A file or folder beside the project; skips the test if it is absent."""
     found = SHARED / path
     if not found.exists():
         pytest.skip(f"no {found.relative_to(ROOT.parent)} beside the project")
@@ -38,7 +38,7 @@ def zoo_model(name: str, folder: Path) -> Path:
 
 @cache
 def held_out_digits() -> tuple[Array, Array]:
-    """(images [n, 1, 1, 8, 8] of 0..255, labels) of the digits example, not trained on."""
+    """(images [n, 1, 1, 8, 8] of 0..255, labels) of the test split of the digits example."""
     from PIL import Image
 
     labels = [list(map(int, line)) for line in (DIGITS / "held_out.txt").read_text().split()]

@@ -1,4 +1,4 @@
-"""Small model files of many formats, written by hand from the formats' definitions."""
+"""Builds small model files of many formats by the formats' definitions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TmfileWriter:
         return self.words(len(values), *values)
 
     def rows(self, values: Sequence[int | float] | Array) -> int:
-        """A count, and as many numbers or rows of numbers."""
+        """A count, followed by that many numbers or rows of numbers."""
         flat = values.ravel().tolist() if isinstance(values, np.ndarray) else values
         return self.words(len(values), *flat)
 
@@ -54,7 +54,7 @@ Words = Sequence[int | float | Sequence[int | float] | Array]
 def tmfile(
     type: int, parameters: Words, *weights: Array, shape: Sequence[int] = (1, 4, 6, 5), outputs: int = 1
 ) -> bytes:
-    """One operator on an input and weights.  The first of several outputs is the file's."""
+    """A file of one operator on an input and weights. Of several outputs, the first is the graph's."""
     w = TmfileWriter()
     tensors: list[int] = []
     buffers: list[int] = []
@@ -156,7 +156,9 @@ def mace_net(
     dims: Sequence[int] = (1, 6, 5, 4),
     outputs: Sequence[str] = (),
 ) -> bytes:
-    """A network of one operator; its weights lie in the .data file one after the other.  ``outputs`` follow ``y``."""
+    """A network of one operator; its weights are consecutive in the .data file. ``outputs`` are further outputs, after
+    ``y``.
+    """
     options = {"T": 1, "data_format": 1000, **options}
     names = ["x", *(f"w{i}" for i in range(len(weights)))]
     operator = b"".join(field(1, name) for name in names) + b"".join(field(2, name) for name in ("y", *outputs))

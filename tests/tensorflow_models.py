@@ -1,4 +1,4 @@
-"""TensorFlow graphs written by hand, as the bytes of their protocol buffers."""
+"""Builds small TensorFlow graphs as protobuf bytes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def attribute(value: Any) -> bytes:
 
 
 class Function:
-    """A function of the library: named inputs, nodes, and where the outputs come from."""
+    """A library function: named inputs, nodes, and the sources of the outputs."""
 
     def __init__(self, name: str, inputs: Sequence[str], outputs: Mapping[str, str], *nodes: bytes) -> None:
         self.name, self.inputs, self.outputs, self.nodes = name, inputs, outputs, nodes
@@ -92,7 +92,7 @@ def node(name: str, op: str, *inputs: str, **attributes: Any) -> bytes:
 
 
 def const(name: str, data: Any, dtype: str = "f32", control: str = "") -> bytes:
-    """A constant; ``control`` is what it waits for, as in "^pivot"."""
+    """A constant; ``control`` is a control input, as in "^pivot"."""
     array = np.asarray(data, DType(dtype).numpy)
     return node(name, "Const", *([control] if control else []), dtype=DType(dtype), value=array)
 

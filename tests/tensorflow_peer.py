@@ -1,4 +1,6 @@
-"""Models of Keras and comparisons with TensorFlow; whoever imports this is skipped where it is not installed."""
+"""Keras models and comparisons with TensorFlow; importing this module skips the test file if TensorFlow is not
+installed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def some(*shape: int) -> Array:
 
 
 def agree(path: Path, inputs: Sequence[Array], expected: Sequence[Array], most: float = 1e-5) -> None:
-    """What the file gives here is ``expected``, by order of inputs and outputs."""
+    """Compare the imported file's outputs with ``expected``; inputs and outputs are matched by order."""
     graph = importers.load(path, shapes={})
     found = evaluate(graph, {v.name: x for v, x in zip(graph.inputs, inputs, strict=True)})
     for ours, theirs in zip(found.values(), expected, strict=True):
@@ -48,8 +50,8 @@ def w(*shape: int) -> Any:
     return tf.constant(some(*shape))
 
 
-def shuffled(model: Any) -> Any:
-    """The model with weights that are not what it begins with."""
+def with_random_weights(model: Any) -> Any:
+    """The model with random weights instead of the initial ones."""
     for variable in model.weights:
         if "seed" in variable.path:
             continue

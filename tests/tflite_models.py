@@ -1,4 +1,4 @@
-"""TFLite files written by hand: a small FlatBuffer writer and models that exporters do not offer."""
+"""A small FlatBuffers writer, and TFLite models that converters do not produce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODES = {name: code for code, name in schema.BUILTIN.items()}
 
 
 def _place(out: bytearray, value: Any) -> int:
-    """Append a table, a vector or a text; returns where it begins."""
+    """Append a table, a vector or a string; returns its position."""
     while len(out) % 8:
         out.append(0)
     if isinstance(value, Mapping):
@@ -66,7 +66,7 @@ def _table(out: bytearray, fields: Fields) -> int:
 
 
 def flexbuffer(numbers: Mapping[str, int]) -> bytes:
-    """A FlexBuffer map of i32, all of whose numbers have four bytes."""
+    """A FlexBuffer map of 32-bit integers."""
     out, places = bytearray(), []
     for name in sorted(numbers):
         places.append(len(out))
@@ -91,7 +91,7 @@ def flatbuffer(root: Fields, identifier: bytes = b"TFL3") -> bytes:
 
 @dataclass
 class Model:
-    """A TFLite model under construction; tensors and operators are numbered as they come."""
+    """A TFLite model under construction; tensors and operators are numbered in the order in which they are added."""
 
     tensors: list[Fields] = field(default_factory=list)
     buffers: list[Fields] = field(default_factory=lambda: [{}])

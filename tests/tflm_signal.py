@@ -1,4 +1,4 @@
-"""TensorFlow Lite Micro's signal operators number by number, in Python's integers: what the graphs are held against."""
+"""Scalar definitions of TensorFlow Lite Micro's signal operators in Python integers, which graphs are compared with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def auto_scale(x: Numbers) -> tuple[list[int], int]:
 
 # ------------------------------------------------------------------------------------- fixed-point transform
 class Fixed:
-    """Complex numbers as pairs of ``bits``-bit integers, each operation rounding as the definition says."""
+    """Complex arithmetic on pairs of ``bits``-bit integers, with the rounding of the definition."""
 
     def __init__(self, bits: int) -> None:
         self.bits, self.most = bits, (1 << (bits - 1)) - 1
@@ -56,7 +56,7 @@ class Fixed:
         return self.cut(a[0] + sign * b[0]), self.cut(a[1] + sign * b[1])
 
     def transform(self, x: list[tuple[int, int]], sign: int = -1) -> list[tuple[int, int]]:
-        """Of a power of two, by recursion into quarters while they are whole, else into halves; backward with 1."""
+        """FFT of a power-of-two length, radix 4 where possible, else radix 2; ``sign=1`` is the inverse."""
         n = len(x)
         if n == 1:
             return x
@@ -79,7 +79,7 @@ class Fixed:
 
 
 def rfft(x: Numbers, length: int, bits: int = 16) -> list[int]:
-    """Real and imaginary parts by turns."""
+    """Real and imaginary parts, interleaved."""
     fixed, n = Fixed(bits), length // 2
     x = [*x, *[0] * (length - len(x))]
     z = fixed.transform(list(zip(x[::2], x[1::2], strict=True)))
@@ -95,7 +95,7 @@ def rfft(x: Numbers, length: int, bits: int = 16) -> list[int]:
 
 
 def irfft(x: Numbers, bits: int = 16) -> list[int]:
-    """From real and imaginary parts by turns."""
+    """From interleaved real and imaginary parts."""
     fixed, n = Fixed(bits), len(x) // 2 - 1
     f = list(zip(x[::2], x[1::2], strict=True))
     z = [(0, 0)] * n

@@ -1,4 +1,4 @@
-"""Protocol buffers by hand: small model files for tests, and damage to any file made of them."""
+"""A small protobuf writer for test models, and structure-aware mutations of protobuf files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def message(*fields: tuple[int, int | float | str | bytes | Sequence[float]]) ->
 
 
 def fields(data: bytes) -> list[tuple[int, bytes]] | None:
-    """(tag, all that follows it) of every field of a message; None if the bytes are no message."""
+    """(tag, payload) of every field of a message; None if the bytes are not a valid message."""
     found, at = [], 0
     while at < len(data):
         tag, start = _varint(data, at)
@@ -60,7 +60,7 @@ def fields(data: bytes) -> list[tuple[int, bytes]] | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number and where it ends; past the end of the data if it is cut off or too long."""
+    """The number and its end position; past the end of the data if it is truncated or too long."""
     value = 0
     for i, byte in enumerate(data[at : at + 10]):
         value |= (byte & 127) << 7 * i
@@ -70,7 +70,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def content(rest: bytes) -> bytes:
-    """The bytes behind the length of a field."""
+    """The bytes of a length-delimited field."""
     return rest[_varint(rest, 0)[1] :]
 
 
@@ -78,7 +78,7 @@ VALUES = (0, 1, 2, 3, 255, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) -
 
 
 def damaged_message(data: bytes, rng: random.Random) -> bytes:
-    """The message with a field changed somewhere in its depth, and all lengths right again."""
+    """The message with a field changed at any nesting level, and valid lengths."""
     found = fields(data)
     if not found:
         return data
@@ -116,7 +116,7 @@ def _damage_one(found: list[tuple[int, bytes]], rng: random.Random) -> None:
 
 
 def grafted_message(data: bytes, donor: bytes, rng: random.Random) -> bytes:
-    """The message with a field of another one, from the same place in its depth, put in or in place of one like it."""
+    """The message with a field of another message, from the same nesting path, inserted or in place of one like it."""
     found, given = fields(data), fields(donor)
     if not found or not given:
         return data
@@ -137,7 +137,7 @@ def grafted_message(data: bytes, donor: bytes, rng: random.Random) -> bytes:
 
 
 def renamed_field(data: bytes, word: str, rng: random.Random) -> bytes:
-    """The message with a text somewhere in its depth replaced by ``word``."""
+    """The message with a string at any nesting level replaced by ``word``."""
     found = fields(data)
     texts = [i for i, (tag, rest) in enumerate(found or ()) if tag & 7 == 2 and content(rest)]
     if not found or not texts:

@@ -1,4 +1,4 @@
-"""Compile and run ONNX's conformance cases on this machine; print how those of each operator ended.
+"""Compile and run ONNX's conformance cases on this machine; print the outcomes by operator.
 
 Exit status 0: exactly the cases listed in expected_failures.txt failed.
 """
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
     if options.update:
-        LISTED.write_text(updated(outcomes, listed()))
+        LISTED.write_text(updated(outcomes, expected_failures()))
     if options.docs:
         from conformance.lowering import lowered
         from conformance.tables import document
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(outcomes))
     if options.verbose:
         print(*(f"{o.status:8} {o.name}: {o.detail}" for o in outcomes if o.status != PASSED), sep="\n")
-    found = surprises(outcomes, listed())
+    found = unexpected(outcomes, expected_failures())
     print(*found, sep="\n")
     print(f"{summary(outcomes)}; {time.monotonic() - started:.0f} s")
     return 1 if found else 0
@@ -68,20 +68,20 @@ def selected(case: Conformance, pattern: str, kind: str) -> bool:
     return (not kind or case.kind == kind) and (not pattern or re.search(pattern, text) is not None)
 
 
-def quick(wanted: Iterable[Conformance], most: int = 2) -> list[Conformance]:
+def quick(wanted: Iterable[Conformance], limit: int = 2) -> list[Conformance]:
     """The smallest node cases of every operator."""
-    return smallest((c for c in wanted if c.kind == "node" and "_expanded" not in c.name), most)
+    return smallest((c for c in wanted if c.kind == "node" and "_expanded" not in c.name), limit)
 
 
-def smallest(wanted: Iterable[Conformance], most: int) -> list[Conformance]:
+def smallest(wanted: Iterable[Conformance], limit: int) -> list[Conformance]:
     """The smallest models of every operator."""
     groups: dict[str, list[Conformance]] = defaultdict(list)
     for case in wanted:
         groups[case.operator].append(case)
-    return [case for group in groups.values() for case in sorted(group, key=lambda c: len(c.model))[:most]]
+    return [case for group in groups.values() for case in sorted(group, key=lambda c: len(c.model))[:limit]]
 
 
-def listed() -> dict[str, str]:
+def expected_failures() -> dict[str, str]:
     """The cases of expected_failures.txt, with their reasons."""
     lines = LISTED.read_text().splitlines() if LISTED.exists() else []
     pairs = (line.partition(": ") for line in lines if line and not line.startswith("#"))
@@ -89,19 +89,19 @@ def listed() -> dict[str, str]:
 
 
 def updated(outcomes: Sequence[Outcome], known: dict[str, str]) -> str:
-    """The list for these outcomes: reasons written by hand stay."""
+    """The list for these outcomes; reasons written by hand are kept."""
     failed = (o for o in outcomes if o.status != PASSED)
     return HEAD + "".join(f"{o.name}: {known.get(o.name) or reason(o)}\n" for o in failed)
 
 
 def reason(outcome: Outcome) -> str:
-    """The first thing that the error says, in one line."""
+    """The first sentence of the error, on one line."""
     lines = [line.strip(" -") for line in outcome.detail.splitlines()]
     text = lines[1] if outcome.status == REFUSED and len(lines) > 1 else lines[0]
     return re.sub(r"^\S+ \((\w+)\)", r"\1", text)
 
 
-def surprises(outcomes: Sequence[Outcome], known: dict[str, str]) -> list[str]:
+def unexpected(outcomes: Sequence[Outcome], known: dict[str, str]) -> list[str]:
     """Failures that are not listed, and listed cases that pass."""
     found = []
     for o in outcomes:
@@ -113,7 +113,7 @@ def surprises(outcomes: Sequence[Outcome], known: dict[str, str]) -> list[str]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A line per operator: how its cases ended."""
+    """A line per operator with the outcomes of its cases."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         counts[outcome.operator][outcome.status] += 1

@@ -16,7 +16,7 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 @dataclass(frozen=True, eq=False)
 class Conformance:
-    """One case: a model, and inputs with the outputs that they give.
+    """One case: a model with inputs and expected outputs.
 
     A tensor is an array, a sequence a list of such, an absent optional None.  A result is right within
     ``rtol * |expected| + atol``, ONNX's own tolerances.
@@ -70,9 +70,9 @@ def _stored(kind: str) -> Iterator[Conformance]:
         )
 
 
-def _data_set(model: Any, place: Path) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _data_set(model: Any, folder: Path) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     def read(stem: str, infos: Any) -> tuple[Any, ...]:
-        files = (place / f"{stem}_{i}.pb" for i in range(len(infos)))
+        files = (folder / f"{stem}_{i}.pb" for i in range(len(infos)))
         return tuple(_value(f.read_bytes(), info) for f, info in zip(files, infos, strict=True) if f.is_file())
 
     return read("input", model.graph.input), read("output", model.graph.output)
@@ -91,7 +91,7 @@ def _value(data: bytes, info: Any) -> Any:
 
 
 def _operator(name: str, model: Any) -> str:
-    """The operator that a case is about: its only node's, or the function whose body it is."""
+    """The operator under test: its only node's, or the function whose body it is."""
     types = [node.op_type for node in model.graph.node]
     if len(types) == 1:
         return str(types[0])

@@ -1,6 +1,5 @@
-"""Expected values that are computed anew, because those which come with a case are not those of its operator.
-
-A recomputed expectation is compared within ONNX's own tolerances, like any other.
+"""Recomputed expected values, for cases whose recorded ones are wrong. They are compared within ONNX's own tolerances,
+like any other.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ EXACT: dict[str, Callable[[Sequence[Any]], Array]] = {
 
 
 def expected(name: str, inputs: Sequence[Any], outputs: Sequence[Any], rtol: float, atol: float) -> tuple[Any, ...]:
-    """The outputs of a case: as recorded, unless it stands in ``EXACT`` and the recorded ones are not within the
+    """The outputs of a case: as recorded, unless it is listed in ``EXACT`` and the recorded ones are outside the
     tolerance of the exact ones.
 
     Raises ValueError if they differ by more than rounding in single precision does.

@@ -1,4 +1,4 @@
-"""Compile and run conformance cases on this machine, several at a time, and say how each one ended."""
+"""Compile and run conformance cases on this machine, in parallel processes, and return their outcomes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PASSED, REFUSED, WRONG = "passed", "refused", "wrong"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case ended: passed, refused (by an error that says why) or wrong (anything else)."""
+    """The outcome of a case: passed, refused (with an error that gives the reason) or wrong (anything else)."""
 
     name: str
     kind: str
@@ -62,7 +62,7 @@ def _short(error: Exception) -> str:
 
 
 def attempt_all(cases: Sequence[Conformance], jobs: int, compiler: str = "gcc") -> list[Outcome]:
-    """Every case, in processes of their own so that a crash costs one case."""
+    """All cases, in worker processes so that a crash affects one case only."""
     with tempfile.TemporaryDirectory(prefix="tenon-conformance-") as place:
         workers = [_Worker(cases[i::jobs], Path(place) / f"{i}.json", compiler) for i in range(jobs)]
         for worker in workers:
@@ -73,7 +73,7 @@ def attempt_all(cases: Sequence[Conformance], jobs: int, compiler: str = "gcc") 
 
 
 class _Worker:
-    """A process that works through some cases and is started again past one that kills it."""
+    """A process that runs some of the cases; after a crash it is restarted behind the case that caused it."""
 
     def __init__(self, cases: Sequence[Conformance], report: Path, compiler: str) -> None:
         self.cases, self.report, self.compiler = cases, report, compiler

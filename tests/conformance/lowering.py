@@ -1,4 +1,4 @@
-"""For which targets the operators of conformance cases become code: imported, planned, proved and printed as C."""
+"""The targets for which the operators of conformance cases compile: imported, planned, proved and printed as C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _chosen: list[Conformance] = []
 
 
 def machines() -> dict[str, list[str]]:
-    """Targets by the first of those that have the same machine, for which kernels are the same."""
+    """Targets grouped by equal machines, for which kernels are the same; the key is the first target of a group."""
     groups: dict[object, list[str]] = defaultdict(list)
     for name, target in targets().items():
         groups[target.machine].append(name)
@@ -24,7 +24,7 @@ def machines() -> dict[str, list[str]]:
 
 
 def lowered(cases: Sequence[Conformance], jobs: int) -> dict[str, tuple[str, ...]]:
-    """The targets for which all of an operator's cases become code."""
+    """The targets for which all of an operator's cases compile."""
     _chosen[:] = cases
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         found = pool.map(_targets, range(len(cases)), chunksize=8)

@@ -24,14 +24,14 @@ FLAGS = ("-O1",)
 
 
 class Wrong(Exception):  # noqa: N818  it is a verdict
-    """The compiled network does not give what ONNX expects."""
+    """The results of the compiled network differ from those expected by ONNX."""
 
 
 def run(case: Conformance, compiler: str) -> tuple[str, ...]:
-    """Raises Wrong, or what tenon raises; returns the inputs that had to be bound to their values.
+    """Raises Wrong or an error of tenon; returns the inputs that had to be bound to their values.
 
-    Inputs that a shape depends on are bound when compiling, as initializers of the model: the importer names
-    them.  All other inputs are given at run time.  Strings have room for the longest of the case's input.
+    Inputs that a shape depends on (the importer names them) are bound when compiling, as initializers of the model. All
+    other inputs are given at run time. The width of strings is that of the longest in the case's inputs.
     """
     names = ports(case.model)
     bound: tuple[str, ...] = ()
@@ -56,15 +56,15 @@ def flat(pairs: Iterable[tuple[str, Any]]) -> dict[str, Array]:
     return found
 
 
-def _gathered(found: dict[str, Array], name: str, like: Any) -> Any:
-    """The output of that name, a list if a sequence is expected."""
+def _gathered(outputs: dict[str, Array], name: str, like: Any) -> Any:
+    """The output of this name; a list if a sequence is expected."""
     if not isinstance(like, list | tuple):
-        return found.get(name)
-    return [array for key, array in found.items() if key.startswith(f"{name}[")]
+        return outputs.get(name)
+    return [array for key, array in outputs.items() if key.startswith(f"{name}[")]
 
 
 def tensor(value: Any) -> Array:
-    """A value of a case as an array: cases of odd element types hold tensors of the file format."""
+    """A value of a case as an array; values of types that NumPy lacks are TensorProtos."""
     from onnx import TensorProto, numpy_helper
 
     array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
@@ -96,7 +96,7 @@ def imported(case: Conformance, feeds: dict[str, Array]) -> tuple[Graph, tuple[s
 
 
 def with_values(model: bytes, values: dict[str, Array]) -> bytes:
-    """The model with those inputs initialized."""
+    """The model with these inputs as initializers."""
     import onnx
     from onnx import numpy_helper
 
@@ -108,16 +108,16 @@ def with_values(model: bytes, values: dict[str, Array]) -> bytes:
 
 
 def results(graph: Graph, feeds: dict[str, Array], compiler: str) -> dict[str, Array]:
-    """What the compiled graph gives."""
+    """The outputs of the compiled graph."""
     bundle = tenon.compile(graph, compiler=compiler, name="net")
     with tempfile.TemporaryDirectory(prefix="tenon-") as place:
-        bundle.__dict__["compiler"] = _Quick(bundle.compiler)
+        bundle.__dict__["compiler"] = _FastCompiler(bundle.compiler)
         engine = tenon.open(bundle.save(Path(place) / "net", ("library", "weights")))
         return engine.run({name: feeds[name] for name in engine.inputs})
 
 
-class _Quick:
-    """The compiler, in a hurry."""
+class _FastCompiler:
+    """The compiler with flags for fast compilation."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
@@ -146,7 +146,7 @@ def compare(what: str, got: Any, expected: Any, rtol: float, atol: float) -> Non
         raise Wrong(f"{what}: {got.dtype}{list(got.shape)} where {expected.dtype}{list(expected.shape)} is expected")
     exact = got.dtype.kind in "iubOSU"
     a, b = (got, expected) if exact else (_wide(got), _wide(expected))
-    # Expected values of 16 bits hold the roundings of the intermediate results of ONNX's own implementation.
+    # Expected 16-bit values include the rounding of intermediate results in ONNX's own implementation.
     rtol = max(rtol, _ROUNDING.get(got.dtype.name, 0.0))
     right = a == b if exact else np.isclose(a, b, rtol, atol, equal_nan=True)
     if not np.all(right):

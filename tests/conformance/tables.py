@@ -1,4 +1,4 @@
-"""The table of operators in the documentation, from what the conformance cases showed."""
+"""The operator table of the documentation, from the outcomes of the conformance cases."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _TYPES = {
 
 
 def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered: Mapping[str, tuple[str, ...]]) -> str:
-    """The whole page; ``lowered`` are the targets for which an operator becomes code."""
+    """The whole page; ``lowered`` are the targets for which an operator compiles."""
     types: dict[str, set[str]] = defaultdict(set)
     passed, total = Counter[str](), Counter[str]()
     by_name = {(o.name, o.kind): o for o in outcomes}

@@ -1,4 +1,4 @@
-"""Single Caffe layers against OpenCV's own importer; skipped where OpenCV is not installed."""
+"""Single Caffe layers compared with OpenCV's importer; skipped if OpenCV is not installed."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def compare(text: str, blobs: list[Array], x: Array) -> None:
 
 
 @pytest.mark.parametrize("row", ALONE, ids=lambda row: f"{row[0]} {row[1]}")
-def test_like_opencv(row: Row) -> None:
+def test_layers_match_opencv(row: Row) -> None:
     type, options, blobs = row
     compare(head(*IMAGE) + layer(type, options), blobs, random(*IMAGE, seed=3))
 
 
 @pytest.mark.parametrize("row", PAIRS, ids=lambda row: f"{row[0]} {row[1]}")
-def test_layers_of_two_like_opencv(row: tuple[str, str, str, tuple[str, str], tuple[int, ...]]) -> None:
+def test_two_layer_nets_match_opencv(row: tuple[str, str, str, tuple[str, str], tuple[int, ...]]) -> None:
     type, options, before, bottoms, shape = row
     compare(head(*shape) + before + layer(type, options, bottoms), [], random(*shape, seed=3))

@@ -1,7 +1,7 @@
-"""Every file of the collection of models is accounted for, compiles, and says the same in every format it comes in.
+"""Every file of the model collection is tested, compiles, and gives the same results in every format it comes in.
 
-``ACCOUNT`` is the table: for each pattern of paths the test that holds what the files must answer, or the reason why
-there is nothing to hold.  A file that no row covers fails, and so does a row without files or without its test.
+``COVERAGE`` is the table: for each path pattern the test that checks the files' results, or the reason why there are
+none to check. A file without a row fails, and so does a row without files or without its test.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tenon import importers
 from tenon.ir.graph import Array, Graph
 
 HERE = Path(__file__).parent
-TOLERANCE = 1e-4  # of the largest output: thousands of f32 additions in another order
+TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order
 
 BESIDE = "no model: belongs to the one beside it"
-ACCOUNT = {
+COVERAGE = {
     "README.md": "no model: the right answers, by which these tests go",
     "SOURCES.tsv": "no model: where the files come from",
     "expected/*.npz": "no model: recorded answers, read by the tests of the models (see test_every_recording_is_used)",
@@ -33,11 +33,11 @@ ACCOUNT = {
     "mace_yml/*": "no model: deployment files, which name models on servers; the models themselves are not here",
     "caffe/RFB-320/*": "test_real_caffe::test_face_detector_compiled",
     "caffe/cifar10_cgo/*.npy": BESIDE,
-    "caffe/cifar10_cgo/*": "test_real_caffe::test_cifar10_optimised_by_its_authors",
+    "caffe/cifar10_cgo/*": "test_real_caffe::test_cifar10_matches_the_authors_optimised_net",
     "caffe/prototxt_only/*.prototxt": "test_real_caffe::test_inspect_networks_without_weights",
     "caffe/prototxt_only/*.txt": BESIDE,
-    "caffe2/super_resolution/squeeze_predict_net.pb": "test_real_formats::test_a_predict_net_alone_is_read",
-    "caffe2/super_resolution/*_net.pb": "test_real_formats::test_caffe2_like_the_onnx_export",
+    "caffe2/super_resolution/squeeze_predict_net.pb": "test_real_formats::test_caffe2_predict_net_without_init_net",
+    "caffe2/super_resolution/*_net.pb": "test_real_formats::test_caffe2_model_matches_the_onnx_export",
     "darknet/cfg_only/*.cfg": "test_real_darknet::test_every_cfg",
     "darknet/coco.names": BESIDE,
     "darknet/yolo-fastest-1.1/*": "test_real_darknet::test_like_opencv",
@@ -45,12 +45,12 @@ ACCOUNT = {
     "keras_h5/*.hdf5": "test_real_tensorflow::test_float_models",
     "megengine/*.md": BESIDE,
     "megengine/*.mge": "test_real_formats::test_xornet",
-    "ncnn/*": "test_real_formats::test_ncnn_like_ncnn_and_like_the_onnx_export",
+    "ncnn/*": "test_real_formats::test_ncnn_model_matches_ncnn_and_the_onnx_export",
     "oneflow/affine_graph/*": "test_real_formats::test_affine_graphs",
     "onnx/*.md": BESIDE,
-    "onnx/mnist*.onnx": "test_compiled_models::test_ten_of_ten_digits",
+    "onnx/mnist*.onnx": "test_compiled_models::test_digit_model_classifies_all_samples",
     "onnx/onnx_light_graphs/light_squeezenet*": "test_real_models::test_light_squeezenet_before_its_softmax",
-    "onnx/onnx_light_graphs/light_*": "test_compiled_models::test_light_graphs",
+    "onnx/onnx_light_graphs/light_*": "test_compiled_models::test_onnx_light_models",
     "onnx/silero_vad/*": "test_speech_and_images::test_silero_vad_agrees_with_onnxruntime",
     "onnx/super_resolution/*": "test_speech_and_images::test_super_resolution_of_opset_2",
     "onnx/version-RFB-320/*": "test_compiled_models::test_goldens",
@@ -67,20 +67,20 @@ ACCOUNT = {
     "tflite_int8/*.txt": BESIDE,
     "tflite_int8/*.json": BESIDE,
     "tflite_int8/*.wav": "no model: sound for test_keywords and test_speech_and_images",
-    "tflite_int8/coral_mobilenet/*_inat_bird_*": "test_real_tensorflow::test_classification_of_two_photos",
+    "tflite_int8/coral_mobilenet/*_inat_bird_*": "test_real_tensorflow::test_photo_classification",
     "tflite_int8/micro_speech/audio_preprocessor_float.tflite": "test_keywords::test_float_features",
     "tflite_int8/micro_speech/audio_preprocessor_int8.tflite": "test_keywords::test_words",
     "tflite_int8/mlperf_tiny/pretrainedResnet_large_*": "test_collection::test_large_integer_residual_network",
     "tflite_int8/person_detect/*": "test_real_tensorflow::test_person_detection_with_file_rejected_by_litert",
     "tflite_int8/*.tflite": "test_real_tensorflow::test_integer_models",
-    "tmfile/mnist/*": "test_real_formats::test_digits_of_the_tmfile",
+    "tmfile/mnist/*": "test_real_formats::test_tmfile_digit_classifier",
     "tmfile/tengine_benchmark_noweights/*": "test_real_formats::test_benchmark_topologies",
 }  # fmt: skip
 
 
 def row(path: str) -> str:
     """The first row that covers a file."""
-    return next((pattern for pattern in ACCOUNT if fnmatchcase(path, pattern)), "")
+    return next((pattern for pattern in COVERAGE if fnmatchcase(path, pattern)), "")
 
 
 def test_every_file_is_tested() -> None:
@@ -88,17 +88,17 @@ def test_every_file_is_tested() -> None:
     rows = {p.relative_to(root).as_posix(): "" for p in sorted(root.rglob("*")) if p.is_file()}
     rows = {path: row(path) for path in rows}
     assert [path for path, found in rows.items() if not found] == []
-    assert sorted(set(ACCOUNT) - set(rows.values())) == []
+    assert sorted(set(COVERAGE) - set(rows.values())) == []
 
 
-@pytest.mark.parametrize("where", sorted({w for w in ACCOUNT.values() if "::" in w}))
+@pytest.mark.parametrize("where", sorted({w for w in COVERAGE.values() if "::" in w}))
 def test_tests_named_in_the_table_exist(where: str) -> None:
     file, name = where.split("::")
     assert re.search(rf"^def {name}\(", (HERE / f"{file}.py").read_text(), re.MULTILINE)
 
 
-def test_every_recording_is_used() -> None:
-    """By name in a test, or by the path of the model that test_real_tensorflow makes a name of."""
+def test_every_golden_file_is_used() -> None:
+    """By name in a test, or by the path of the model from which test_real_tensorflow derives the name."""
     tests = "".join(p.read_text() for p in HERE.glob("test_real_*.py")) + (HERE / "test_compiled_models.py").read_text()
     for path in sorted(shared("models/expected").glob("*.npz")):
         kind, _, stem = path.stem.partition("__")
@@ -125,7 +125,7 @@ def answers(graph: Graph, given: dict[str, Array]) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("path", COMPILED)
-def test_compiled_like_the_references(path: str) -> None:
+def test_compiled_results_match_the_references(path: str) -> None:
     weights = SHARED / "models/caffe/cifar10_cgo/cifar10.caffemodel" if "cifar10" in path else None
     graph = importers.load(shared(f"models/{path}"), shapes=COMPILED[path], weights=weights)
     given = random_inputs(graph)
@@ -154,8 +154,8 @@ SHAPES = {"ncnn/version-RFB-320": {"input": (1, 3, 240, 320)}, "caffe2/super_res
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_one_net_in_several_formats(name: str) -> None:
-    """Outputs bear other names and stand in another order: those of the same shape belong together."""
+def test_formats_of_one_model_give_equal_results(name: str) -> None:
+    """Names and order of outputs differ between formats, so outputs are matched by shape."""
     every = []
     first: Array | None = None
     for path in TWINS[name]:
@@ -172,7 +172,9 @@ def test_one_net_in_several_formats(name: str) -> None:
 
 
 def test_large_integer_residual_network() -> None:
-    """No recording is known: it must see in photos what the same net sees in f32, nearly as surely."""
+    """There are no recorded results: the top classes of photos and their probabilities must be near those of the f32
+    model.
+    """
     paths = (
         "tflite_fp32/mlperf_tiny/pretrainedResnet_large_float",
         "tflite_int8/mlperf_tiny/pretrainedResnet_large_int8",

@@ -1,4 +1,4 @@
-"""Real models as compiled bundles: photos in, right answers out."""
+"""Real models as compiled bundles, run on photos and compared with the expected results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from real import ROOT, shared
 from tenon.cli.app import app
 from tenon.engine.compare import relative_error
 
-TOLERANCE = 1e-4  # of the largest output: thousands of f32 additions in another order
+TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order
 
 
 @pytest.mark.parametrize("model", ["mnist", "mnist_tengine"])
-def test_ten_of_ten_digits(model: str, tmp_path: Path) -> None:
+def test_digit_model_classifies_all_samples(model: str, tmp_path: Path) -> None:
     """By the command line, as a user would."""
     bundle = tmp_path / "bundle"
     run = CliRunner()
@@ -47,7 +47,7 @@ def example(path: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("optimize", [0, 1, 2])
-def test_faces_are_found(optimize: Literal[0, 1, 2]) -> None:
+def test_face_detector_at_every_optimization_level(optimize: Literal[0, 1, 2]) -> None:
     faces = example("faces/detect.py")
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photos = {"rfb_faces_test.jpg": 5, "rfb_face_13.jpg": 2, "coral_grace_hopper.bmp": 1}
@@ -69,7 +69,7 @@ def test_faces_are_found(optimize: Literal[0, 1, 2]) -> None:
         ("version-RFB-320/version-RFB-320_without_postprocessing", "version-RFB-320_without_postprocessing"),
     ],
 )
-def test_goldens(model: str, golden: str) -> None:
+def test_outputs_match_golden_files(model: str, golden: str) -> None:
     arrays = np.load(shared(f"models/expected/onnx__{golden}.npz"))
     with tenon.open(tenon.compile(shared(f"models/onnx/{model}.onnx"))) as engine:
         found = engine.run({name: arrays[f"in_{name}"] for name in engine.inputs})
@@ -83,11 +83,11 @@ HEAVY = ["bvlc_alexnet", "inception_v2", "resnet50", "vgg19", "zfnet512"]  # up 
 
 
 @pytest.mark.parametrize("name", [*LIGHT, *(pytest.param(n, marks=pytest.mark.slow) for n in HEAVY)])
-def test_light_graphs(name: str) -> None:
-    """ONNX's own light models; the input of their test runner is n consecutive numbers from 0 up to 1.
+def test_onnx_light_models(name: str) -> None:
+    """ONNX's light models; the input of ONNX's test runner is n consecutive numbers from 0 up to 1.
 
-    light_squeezenet is compared before its softmax in ``test_real_models``: its logits are near 1e10, where f32
-    counts in steps of 1024, so that the recorded probabilities show one machine's rounding and nothing else.
+    light_squeezenet is compared before its softmax in ``test_real_models``: its logits are near 1e10, where the spacing
+    of f32 is 1024, so the recorded probabilities depend on the rounding of one machine.
     """
     folder = shared("models/onnx/onnx_light_graphs")
     expected = onnx.TensorProto()

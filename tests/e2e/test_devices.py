@@ -1,4 +1,4 @@
-"""One bundle on every target's machine: the same C, the same answers, to the bit; and what a runner has to be."""
+"""Bundles run on the machine of every target give bit-identical results; the runner interface."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_results_are_equal_for_any_number_of_threads(target: str, cache: Path) -> None:
     skip_without_device(target)
     device = Device(handmade.bundle(target, cache, rounds=3))
-    # halves and small integers: every step is exact, so fused and separate multiply-adds agree
+    # multiples of 0.5 and small integers: every operation is exact, so fused and separate multiply-adds agree
     feeds = [np.round(X + i) for i in range(3)]
     for feed, answer in zip(feeds, device.run([{"x": feed} for feed in feeds]), strict=True):
         np.testing.assert_array_equal(answer["y"], handmade.expected(feed, 3))
@@ -55,7 +55,7 @@ def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatc
 
 
 @pytest.mark.parametrize("target", COMPILED)
-def test_failure_of_the_network_is_an_error(target: str, cache: Path) -> None:
+def test_nonzero_return_code_is_an_error(target: str, cache: Path) -> None:
     skip_without_device(target)
     bundle = handmade.bundle(target, cache)
     bundle = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", "return 7;")))
@@ -71,8 +71,9 @@ def _runner(target: str) -> str:
 
 @pytest.mark.parametrize("target", [name for name in COMPILED if find(name).linker_script])
 def test_arithmetic_without_hardware_support(target: str) -> None:
-    """Linked with zig's compiler_rt, which the user's cache keeps: seconds, the first time.  It converts to f64 in
-    registers that the processor has."""
+    """Linked with zig's compiler_rt, which is cached after the first link; it does f64 conversions in integer
+    registers.
+    """
     skip_without_device(target)
     bundle = handmade.bundle(target)
     divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)((double)(n / d) + 0.5);"
@@ -88,7 +89,7 @@ def test_feeds_are_checked(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("target", COMPILED)
-def test_runs_can_be_timed(target: str, cache: Path) -> None:
+def test_runs_are_timed_on_the_device(target: str, cache: Path) -> None:
     skip_without_device(target)
     with Device(handmade.bundle(target, cache, rounds=50_000)) as device:
         times = device.time(3, warmup=1)
@@ -99,7 +100,7 @@ def test_runs_can_be_timed(target: str, cache: Path) -> None:
         assert device.run([X])[0]["y"].shape == (1, 10)
 
 
-def test_models_that_cannot_be_timed(cache: Path) -> None:
+def test_bundles_without_profile_cannot_be_timed_by_step(cache: Path) -> None:
     skip_without_device("wasm32")
     bundle = handmade.bundle("wasm32", cache)
     with pytest.raises(InputError, match="at least 1"):
@@ -111,7 +112,7 @@ def test_models_that_cannot_be_timed(cache: Path) -> None:
 
 
 class Remote:
-    """What a device behind ssh or adb would be: nothing but commands that copy and run, at another place."""
+    """A runner like one for ssh or adb: only commands that copy files and run programs in another folder."""
 
     name, emulates = "elsewhere", False
 
@@ -143,7 +144,7 @@ class Remote:
         return subprocess.run(["sh", "-c", command], cwd=self.place, input=given, capture_output=True, check=False)
 
 
-def test_a_runner_is_push_run_and_pull(cache: Path, tmp_path: Path) -> None:
+def test_device_works_with_any_push_run_pull_runner(cache: Path, tmp_path: Path) -> None:
     remote = Remote(tmp_path)
     with Device(handmade.bundle("host", cache, rounds=3), remote) as device:
         for feed in (np.round(X), np.round(X + 1)):
@@ -163,7 +164,7 @@ def small_network() -> bytes:
 
 
 @pytest.mark.parametrize("target", [name for name in EMULATED if find(name).object == "elf"])
-def test_a_network_is_profiled_on_another_machine(target: str) -> None:
+def test_profile_on_another_machine(target: str) -> None:
     skip_without_device(target)
     bundle = tenon.compile(small_network(), name="small", target=target, profile=True)
     with Device(bundle) as device:
@@ -178,7 +179,7 @@ def test_a_network_is_profiled_on_another_machine(target: str) -> None:
     assert found.peak > 0
 
 
-def test_the_command_line_profiles_for_another_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_command_for_another_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     skip_without_device("aarch64")
     path = tmp_path / "small.onnx"
     path.write_bytes(small_network())
@@ -189,8 +190,8 @@ def test_the_command_line_profiles_for_another_machine(tmp_path: Path, capsys: p
     assert len(shown["operators"]) >= 2
 
 
-def test_layers_are_tuned_on_another_machine(tmp_path: Path) -> None:
-    """What an emulator takes is remembered, but decides nothing."""
+def test_tune_on_an_emulator_does_not_affect_compilation(tmp_path: Path) -> None:
+    """Times from an emulator are stored, but not used for choosing algorithms."""
     skip_without_device("aarch64")
     changes: Any = {"target": "aarch64", "tuning": tmp_path / "tuning.sqlite"}
     found = list(tune(small_network(), **changes))
@@ -201,8 +202,8 @@ def test_layers_are_tuned_on_another_machine(tmp_path: Path) -> None:
     assert tenon.compile(small_network(), **changes).tuned is None
 
 
-def test_times_of_a_device_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the emulator were the machine itself."""
+def test_tune_on_a_device_affects_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the emulator presented as a real device."""
     skip_without_device("aarch64")
     monkeypatch.setattr(Local, "emulates", False)
     changes: Any = {"target": "aarch64", "tuning": tmp_path / "tuning.sqlite"}
@@ -212,7 +213,7 @@ def test_times_of_a_device_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert tuned.layers == len(found) == 2
 
 
-def test_other_machines_tune_in_one_thread(tmp_path: Path) -> None:
+def test_tune_on_another_machine_uses_one_thread(tmp_path: Path) -> None:
     skip_without_device("aarch64")
     with pytest.raises(InputError, match="leave out threads=2"):
         list(tune(small_network(), target="aarch64", threads=2, tuning=tmp_path / "tuning.sqlite"))

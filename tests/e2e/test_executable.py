@@ -1,4 +1,4 @@
-"""The standalone executable on files of every kind."""
+"""The standalone executable: input files of every kind, preprocessing, output and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Linked against the C library that the default compiler keeps in the user's cache: seconds, the first time."""
+    """Linked against the C library of the default compiler, which is built and cached on first use."""
     folder = tmp_path_factory.mktemp("bundle") / "out"
     bundle = handmade.bundle(shape=X.shape, emit=("exe",), preprocessing=Preprocessing())
     assert bundle.save(folder) == folder.resolve()
@@ -38,7 +38,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -49,7 +49,7 @@ def _answer(program: Path, *arguments: str) -> np.ndarray:
     return np.fromfile("y.bin", np.float32).reshape(X.shape)
 
 
-def test_raw_npy_and_images(program: Path) -> None:
+def test_raw_npy_and_image_inputs(program: Path) -> None:
     X.tofile("x.raw")
     np.save("x.npy", X)
     Path("x.pgm").write_bytes(PGM)
@@ -63,7 +63,7 @@ def test_mean_and_scale(program: Path) -> None:
     np.testing.assert_array_equal(got, expected((X - 50) * np.float32(0.5)))
 
 
-def test_colour_becomes_grey(program: Path) -> None:
+def test_colour_images_are_converted_to_grey(program: Path) -> None:
     rgb = np.random.default_rng(3).integers(0, 256, (2, 5, 3), np.uint8)
     Path("x.ppm").write_bytes(b"P6 5 2 255\n" + rgb.tobytes())
     grey = (rgb @ np.array([19595, 38470, 7471]) + 32768 >> 16).astype(np.float32)
@@ -115,7 +115,7 @@ def _npy(array: np.ndarray) -> bytes:
         (lambda: bytes(40), ["f", "--raw-output", "no/such"], "cannot write no/such"),
     ],
 )
-def test_bad_input_is_one_line(program: Path, make: object, arguments: list[str], words: str) -> None:
+def test_bad_input_gives_a_one_line_error(program: Path, make: object, arguments: list[str], words: str) -> None:
     if callable(make):
         Path("f").write_bytes(make())
     result = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
@@ -127,7 +127,7 @@ def test_bad_input_is_one_line(program: Path, make: object, arguments: list[str]
 
 # ---------------------------------------------------------------------------------------------- preprocessing
 def _network(dims: tuple[int, ...]) -> bytes:
-    """A convolution over the image, or what stands for it where the channels come last."""
+    """A convolution over the image, or its equivalent for channels-last input."""
     axes = (0, 3, 1, 2) if len(dims) == 4 and dims[3] == 3 else (0, 1, 2, 3)
     weights = onnx_models.random(4, 3, 3, 3)
     nodes = [
@@ -139,7 +139,7 @@ def _network(dims: tuple[int, ...]) -> bytes:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    """Images that are larger, smaller, of other proportions, grey, and as bitmaps."""
+    """Images that are larger, smaller, of another aspect ratio, grey, and as BMP files."""
     rng, found = np.random.default_rng(0), []
     for name, shape in (("a.ppm", (50, 80, 3)), ("b.ppm", (9, 7, 3)), ("c.pgm", (33, 33)), ("d.bmp", (61, 30, 3))):
         Image.fromarray(rng.integers(0, 256, shape, np.uint8)).save(tmp_path / name)
@@ -164,7 +164,7 @@ MEAN, SCALE = (103.9, 116.8, 123.7), (1 / 58.4, 1 / 57.1, 1 / 57.4)
 def test_recorded_preprocessing_is_applied(
     dims: tuple[int, ...], options: dict[str, Any], photos: list[Path], tmp_path: Path
 ) -> None:
-    """The executable's answer to an image is Python's, bit for bit."""
+    """The executable's output for an image equals that of ``Engine.run``, bit for bit."""
     bundle = tenon.compile(_network(dims), name="net", **options)
     folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
     _compared(folder, photos)
@@ -181,8 +181,8 @@ def _compared(folder: Path, photos: list[Path]) -> None:
             assert Path("y.bin").read_bytes() == expected, photo.name
 
 
-def test_a_real_network(tmp_path: Path) -> None:
-    """A detector, on a bitmap of another size."""
+def test_real_detector_on_a_bitmap(tmp_path: Path) -> None:
+    """A detector, on a BMP file of another size than its input."""
     model, cat = shared("models/caffe/RFB-320"), shared("models/images/coral_cat.bmp")
     bundle = tenon.compile(model, preprocess={"mean": 127, "scale": 1 / 128}, name="faces")
     _compared(bundle.save(tmp_path / "out", (*bundle.parts, "exe")), [cat])
@@ -201,7 +201,7 @@ def test_mean_and_scale_override_the_recorded_ones(photos: list[Path], tmp_path:
 
 
 def test_images_for_other_inputs_are_rejected(photos: list[Path], tmp_path: Path) -> None:
-    """As Python does: whatever an executable cannot pre-process, it does not read."""
+    """As in Python: images for inputs without image preprocessing are rejected."""
     bundle = tenon.compile(_network((2, 3, 8, 8)), name="net")
     folder = bundle.save(tmp_path / "out", ("exe",))
     result = subprocess.run([str(folder / "net"), str(photos[0])], capture_output=True, text=True, check=False)
@@ -233,7 +233,7 @@ def test_output_is_written_atomically(program: Path) -> None:
 
 
 def test_output_on_a_full_disk(program: Path) -> None:
-    """Also onto the input itself."""
+    """Also if the output replaces the input file."""
     X.tofile("x.raw")
     limit = "import os, resource, signal, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)); "
     start = limit + "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

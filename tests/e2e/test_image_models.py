@@ -37,10 +37,10 @@ def answer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("compiled_in", [False, True])
-def test_faces(
+def test_face_detector_with_recorded_preprocessing(
     compiled_in: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The options are given once; the bundle remembers them."""
+    """Preprocessing options given when compiling are stored in the bundle."""
     options = ["--compile-preprocess", "480x640"] if compiled_in else []
     answer(capsys, monkeypatch, "compile", shared(FACES), "-o", tmp_path / "out", *SCALED, *options)
     drawn = tmp_path / "faces.png"
@@ -56,8 +56,10 @@ def test_faces(
             assert after.size == before.size
 
 
-def test_dog_car_and_bicycle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Darknet's file says how images are scaled."""
+def test_darknet_detector_uses_preprocessing_of_the_cfg(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scale of images is stated in the .cfg file."""
     model, photo = shared("models/darknet/yolo-fastest-1.1"), shared("models/images/darknet_dog.jpg")
     labels = shared("models/darknet/coco.names")
     things = answer(capsys, monkeypatch, "run", model, photo, "--labels", labels)["detections"]
@@ -67,7 +69,7 @@ def test_dog_car_and_bicycle(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 def test_integer_image_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs of integers take pixels as they are."""
+    """Integer inputs take pixels without scaling."""
     model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
     photo = shared("models/images/coral_cat.bmp")
     found = answer(capsys, monkeypatch, "run", model, photo, "--sampling", "nearest", "--top", "1")["top"]
@@ -79,12 +81,12 @@ def test_integer_image_input(capsys: pytest.CaptureFixture[str], monkeypatch: py
 def server(tmp_path: Path) -> Iterator[str]:
     """Serves the folder of the face detector."""
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
+    class QuietHandler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
             """Keep the test run quiet."""
 
     folder = str(shared(FACES).parent)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
@@ -93,7 +95,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 def test_model_is_downloaded(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fetched with progress into the cache; run again when the server is gone; a wrong sum is refused."""
+    """Downloaded into the cache, with progress messages, and run from the cache without the server."""
     monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
     address, photo = f"{server}/{Path(FACES).name}", shared("models/images/rfb_face_13.jpg")
     told: list[str] = []
@@ -107,7 +109,7 @@ def test_model_is_downloaded(
 
 
 def test_downloaded_model_with_wrong_checksum(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names both sums, and nothing stays in the cache."""
+    """The message names both checksums, and nothing is left in the cache."""
     monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
     address = f"{server}/{Path(FACES).name}"
     expected = hashlib.sha256(shared(FACES).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Every command and every public name, through the package as it is installed, in processes of their own."""
+"""Every command and every public name of the installed package, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_every_command_has_help(name: str) -> None:
     assert f"Usage: tenon {name}" in succeeds(name, "--help")
 
 
-def test_as_a_module_too() -> None:
+def test_python_m_tenon() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tenon", "--version"], env=environment(), capture_output=True, text=True, check=True
     )
     assert done.stdout == f"tenon {package.__version__}\n" == succeeds("--version")
 
 
-def test_bad_input_is_one_message(tmp_path: Path) -> None:
+def test_bad_input_gives_one_error_message(tmp_path: Path) -> None:
     done = tenon("inspect", "absent.onnx", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tenon: absent.onnx")
@@ -99,7 +99,9 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
 
 
 def test_unusable_cache_is_a_warning(tmp_path: Path) -> None:
-    """A file where the cache should be: neither objects nor measured times can be kept, and all commands go on."""
+    """A file at the path of the cache folder: neither objects nor measured times can be cached, and all commands still
+    work.
+    """
     (tmp_path / "cache").write_text("in the way")
     done = tenon("compile", MODEL, "-o", "out", cwd=tmp_path, TENON_CACHE="cache")
     assert done.returncode == 0, done.stderr
@@ -112,7 +114,7 @@ def test_unusable_cache_is_a_warning(tmp_path: Path) -> None:
     assert done.stderr.count("not a usable tuning table") == done.stderr.count("\n") == 1
 
 
-def test_inspecting_a_bundle(tmp_path: Path) -> None:
+def test_inspect_bundle(tmp_path: Path) -> None:
     succeeds("compile", MODEL, "-o", "out", "--mean", "1", "--threads", "2", cwd=tmp_path)
     told = succeeds("inspect", "out", "--layers", cwd=tmp_path, COLUMNS="100")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -131,7 +133,7 @@ def test_inspecting_a_bundle(tmp_path: Path) -> None:
     assert set(data["states"].values()) == {"ok"}
 
 
-def test_inspecting_a_damaged_bundle(tmp_path: Path) -> None:
+def test_inspect_damaged_bundle(tmp_path: Path) -> None:
     out = package.compile(MODEL).save(tmp_path / "out")
     with (out / "digits.c").open("a") as file:
         file.write("\n")
@@ -152,7 +154,7 @@ def test_inspecting_a_damaged_bundle(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_completion_in_bash(line: str, wanted: set[str], tmp_path: Path) -> None:
-    """Installed as the page says, then asked as bash asks when Tab is pressed."""
+    """Installed as documented, then called as bash does when Tab is pressed."""
     words = line.split()
     script = (
         "tenon --install-completion >/dev/null && . ~/.bashrc && complete -p tenon >/dev/null || exit 9\n"
@@ -213,8 +215,8 @@ def _python(code: str) -> None:
 
 
 @pytest.mark.parametrize("first", PUBLIC)
-def test_public_names_in_every_order(first: str) -> None:
-    """Each name first, then all others, then it once more: what they import must not hide any."""
+def test_public_names_can_be_imported_in_every_order(first: str) -> None:
+    """Each name first, then all others, then the first again: imports of submodules must not shadow any public name."""
     _python(f"{_USES}\nfor name in [{first!r}, *{PUBLIC!r}, {first!r}]: use(name)")
 
 
@@ -228,15 +230,15 @@ def test_public_names_after_every_submodule() -> None:
     )
 
 
-def test_public_names_after_a_submodule_of_their_name() -> None:
+def test_public_names_are_not_shadowed_by_submodules() -> None:
     _python(
         f"{_USES}\nimport tenon.targets\nfrom tenon import targets\nassert targets is tenon.targets\n"
         f"for name in {PUBLIC!r}: use(name)"
     )
 
 
-def test_the_example_of_the_package(tmp_path: Path) -> None:
-    """What the docstring of the package shows."""
+def test_example_in_the_package_docstring(tmp_path: Path) -> None:
+    """Executes the example in the docstring of the package."""
     bundle = package.compile(MODEL)
     bundle.save(tmp_path / "out")
     with package.open(tmp_path / "out") as engine:

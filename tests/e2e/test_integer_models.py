@@ -1,4 +1,4 @@
-"""Integer models give TFLite Micro's and LiteRT's answers bit for bit, by the references and as compiled."""
+"""Integer models give the results of TFLite Micro and LiteRT bit for bit, both the references and compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFERENCE_RECORDS = 4
 
 @pytest.mark.parametrize("arithmetic", ["tflm", "litert"])
 @pytest.mark.parametrize("name", MODELS)
-def test_references_give_the_recorded_answers(name: str, arithmetic: Arithmetic) -> None:
+def test_references_match_recorded_results(name: str, arithmetic: Arithmetic) -> None:
     graph = tenon.load(model(name))
     assert not to_integers(graph, arithmetic)
     given, answers = records(name, arithmetic)
@@ -30,7 +30,7 @@ def test_references_give_the_recorded_answers(name: str, arithmetic: Arithmetic)
 
 @pytest.mark.parametrize("arithmetic", ["tflm", "litert"])
 @pytest.mark.parametrize("name", MODELS)
-def test_compiled_models_give_the_recorded_answers(name: str, arithmetic: Arithmetic, tmp_path: Path) -> None:
+def test_compiled_models_match_recorded_results(name: str, arithmetic: Arithmetic, tmp_path: Path) -> None:
     graph = tenon.load(model(name))
     bundle = tenon.compile(graph, arithmetic=arithmetic, name=name, no_tuning=True)
     bundle.save(tmp_path)

@@ -1,4 +1,4 @@
-"""Keras's layers, models and applications against Keras itself; skipped where TensorFlow is not installed."""
+"""Keras layers, models and applications compared with Keras; skipped if TensorFlow is not installed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tensorflow_peer import (
     nested,
     sequential,
     shared,
-    shuffled,
     some,
     tf,
     transformer,
     twice_nested,
     two_alike,
+    with_random_weights,
 )  # fmt: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks warn of themselves
@@ -40,7 +40,7 @@ Row = tuple[str, Callable[[], Any], tuple[Shape, ...]]
 
 
 def row(name: str, make: Callable[[], Any], *shapes: Shape) -> Row:
-    """A layer, how it is made, and the shapes of its inputs without the batch."""
+    """A layer, a function that creates it, and the shapes of its inputs without the batch."""
     return name, make, shapes
 
 
@@ -280,10 +280,10 @@ def recurrent() -> list[Row]:
         rows += [row(f"{name} {s}", partial(make, 4, **s), x) for s in settings]
         rows.append(row(f"RNN of {name}Cell", partial(of_cell, f"{name}Cell"), x))
         for mode, steps in product(("concat", "sum", "mul", "ave", None), (True, False)):
-            both = partial(two_ways, make, None, merge_mode=mode, return_sequences=steps)
+            both = partial(bidirectional, make, None, merge_mode=mode, return_sequences=steps)
             rows.append(row(f"Bidirectional {name} {mode} {steps}", both, x))
-        rows.append(row(f"Bidirectional {name} state", partial(two_ways, make, None, return_state=True), x))
-        rows.append(row(f"Bidirectional {name} apart", partial(two_ways, make, 3), x))
+        rows.append(row(f"Bidirectional {name} state", partial(bidirectional, make, None, return_state=True), x))
+        rows.append(row(f"Bidirectional {name} apart", partial(bidirectional, make, 3), x))
     return rows
 
 
@@ -291,8 +291,8 @@ def of_cell(kind: str) -> Any:
     return L.RNN(getattr(L, kind)(4), return_sequences=True)
 
 
-def two_ways(make: Any, back: int | None, merge_mode: str | None = "concat", **settings: Any) -> Any:
-    """``back`` are the units of the way back, where these differ."""
+def bidirectional(make: Any, back: int | None, merge_mode: str | None = "concat", **settings: Any) -> Any:
+    """``back`` is the number of units of the backward layer, if it differs."""
     other = None if back is None else make(back, go_backwards=True, **settings)
     return L.Bidirectional(make(4, **settings), merge_mode=merge_mode, backward_layer=other)
 
@@ -301,17 +301,18 @@ LAYERS = [*windows(), *plain(), *recurrent()]
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda found: found[0])
-def test_layers_like_keras(layer: Row, tmp_path: Path) -> None:
-    """Half of the layers in either format."""
+def test_layers_match_keras(layer: Row, tmp_path: Path) -> None:
+    """The layers alternate between the two file formats."""
     keras.utils.clear_session(free_memory=False)
     name, make, shapes = layer
     suffix = ".h5" if zlib.crc32(name.encode()) % 2 and name != "RandomBrightness" else ".keras"
-    model = shuffled(layered(make, shapes))
+    model = with_random_weights(layered(make, shapes))
     path = tmp_path / f"net{suffix}"
     model.save(path)
     inputs = [some(1, *shape) for shape in shapes]
     expected = arrays(model(inputs if len(inputs) > 1 else inputs[0], training=False))
-    agree(path, inputs, expected, 2e-3 if "bicubic" in name else 1e-5)  # TensorFlow has a table of cubic weights
+    # TensorFlow tabulates the weights of cubic interpolation.
+    agree(path, inputs, expected, 2e-3 if "bicubic" in name else 1e-5)
 
 
 MODELS = [
@@ -322,9 +323,9 @@ MODELS = [
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 @pytest.mark.parametrize("make", MODELS)
-def test_models_like_keras(make: Callable[[], Any], suffix: str, tmp_path: Path) -> None:
+def test_models_match_keras(make: Callable[[], Any], suffix: str, tmp_path: Path) -> None:
     keras.utils.clear_session(free_memory=False)
-    model = shuffled(make())
+    model = with_random_weights(make())
     path = tmp_path / f"net{suffix}"
     model.save(path)
     inputs = [some(1, *x.shape[1:]) for x in model.inputs]
@@ -340,7 +341,7 @@ APPLICATIONS = {
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-def test_applications_like_keras(name: str, tmp_path: Path) -> None:
+def test_applications_match_keras(name: str, tmp_path: Path) -> None:
     side = APPLICATIONS[name]
     model = getattr(keras.applications, name)(
         weights=None, input_shape=(side, side, 3), include_top=False, pooling="avg"

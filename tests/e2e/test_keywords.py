@@ -1,4 +1,6 @@
-"""TensorFlow Lite Micro's example of speech: sound into its preprocessor, features into its network, words out."""
+"""TensorFlow Lite Micro's micro_speech example: audio to features by its preprocessor, features to keywords by its
+network.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,12 @@ def sound(name: str) -> Array:
     return samples
 
 
-def pieces(samples: Array) -> list[Array]:
+def windows(samples: Array) -> list[Array]:
     return [samples[i : i + 480] for i in range(0, len(samples) - 479, 320)]
 
 
 class Preprocessor:
-    """The files' operators by their definitions, with the tables and the options that the files hold."""
+    """The operators of the file by their definitions, with the tables and options stored in the file."""
 
     def __init__(self, path: Path) -> None:
         content = parse(ModelFile(path.name, path.read_bytes()))
@@ -83,7 +85,7 @@ class Preprocessor:
 
 
 def as_bytes(logarithms: list[int]) -> list[int]:
-    """The end of the integer file: x * 256 / 666 to the nearest, less 128."""
+    """The last operators of the integer model: x * 256 / 666, rounded to nearest, minus 128."""
     return [min(max((x * 256 + 333) // 666 - 128, -128), 127) for x in logarithms]
 
 
@@ -92,8 +94,8 @@ def as_bytes(logarithms: list[int]) -> list[int]:
     ("name", "start", "first", "checksum"),
     [("yes", 8000, [124, 105, 126], 3477554480), ("no", 8960, [126, 103, 124], 1245310859)],
 )
-def test_features_that_tflm_publishes(name: str, start: int, first: list[int], checksum: int) -> None:
-    """Its tests give the features of 30 ms out of each recording; here are the checksums of theirs."""
+def test_features_match_checksums_of_tflm_tests(name: str, start: int, first: list[int], checksum: int) -> None:
+    """TFLM's tests list the features of 30 ms of each recording; these are their checksums."""
     with tenon.open(tenon.compile(model("audio_preprocessor_int8.tflite"))) as engine:
         (features,) = example().features(engine, sound(name)[start : start + 480])
     assert features[:3].tolist() == first
@@ -101,13 +103,13 @@ def test_features_that_tflm_publishes(name: str, start: int, first: list[int], c
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_words(name: str) -> None:
-    """Through a second of sound, every feature and the noise carried along as defined, to the word."""
+def test_keywords_with_carried_noise_estimate(name: str) -> None:
+    """Over one second of audio, every feature and the noise state match the definition, and the keyword is right."""
     path = model("audio_preprocessor_int8.tflite")
     with tenon.open(tenon.compile(path)) as engine:
         features = example().features(engine, sound(name))
     reference = Preprocessor(path)
-    expected = [as_bytes(reference.logarithms(piece.tolist())) for piece in pieces(sound(name))]
+    expected = [as_bytes(reference.logarithms(piece.tolist())) for piece in windows(sound(name))]
     np.testing.assert_array_equal(features, expected)
     with tenon.open(tenon.compile(model("micro_speech_quantized.tflite"))) as network:
         ((_, word, probability),) = example().words(network, features)
@@ -116,12 +118,12 @@ def test_words(name: str) -> None:
 
 
 def test_float_features() -> None:
-    """The other file's logarithms are divided by 25.6, in f32; its noise is the same."""
+    """The float model divides the logarithms by 25.6, in f32; its noise state is the same."""
     path = model("audio_preprocessor_float.tflite")
     reference, noise = Preprocessor(path), np.zeros(40, np.uint32)
     with tenon.open(tenon.compile(path)) as engine:
         frame, state = engine.inputs
-        for piece in pieces(sound("no")):
+        for piece in windows(sound("no")):
             found, noise = engine.run({frame: piece[None], state: noise}).values()
             expected = np.array(reference.logarithms(piece.tolist()), np.float32) * np.float32(10 / 256)
             np.testing.assert_array_equal(found, expected)
@@ -129,7 +131,7 @@ def test_float_features() -> None:
 
 
 def test_loud_noise_is_exact() -> None:
-    """Samples of all 16 bits, and silence between: the transform is then scaled by other bits."""
+    """Samples over the full 16-bit range, with silence between them: the FFT is auto-scaled by other shifts."""
     rng = np.random.default_rng(3)
     path = model("audio_preprocessor_int8.tflite")
     reference, noise = Preprocessor(path), np.zeros(40, np.uint32)
@@ -146,14 +148,14 @@ def test_loud_noise_is_exact() -> None:
     assert all((a != b).any() for a, b in pairwise(means[1:]))
 
 
-def test_on_a_microcontroller() -> None:
-    """Where this preprocessor is meant to run: a Cortex-M7, emulated."""
+def test_preprocessor_on_cortex_m7() -> None:
+    """On an emulated Cortex-M7, the kind of processor that this preprocessor is made for."""
     if shutil.which("qemu-system-arm") is None:
         pytest.skip("no qemu-system-arm here")
     path = model("audio_preprocessor_int8.tflite")
     reference = Preprocessor(path)
     feeds, expected = list[dict[str, Array]](), list[tuple[list[int], list[int]]]()
-    for piece in pieces(sound("yes"))[20:24]:
+    for piece in windows(sound("yes"))[20:24]:
         feeds.append({FRAME: piece[None], "noise_estimate": np.array(reference.noise, np.uint32)})
         expected.append((as_bytes(reference.logarithms(piece.tolist())), reference.noise))
     found = Device(tenon.compile(path, target="cortex-m7")).run(feeds)

@@ -1,4 +1,4 @@
-"""Integer models on emulated Cortex-M boards: TFLite Micro's answers bit for bit, and instructions counted exactly."""
+"""Integer models on emulated Cortex-M boards: results of TFLite Micro bit for bit, and exact instruction counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 
 
 @pytest.fixture(scope="module")
-def counting() -> Iterator[Any]:
+def instruction_count() -> Iterator[Any]:
     """``bench/instruction_count.py``."""
     folder = str(ROOT / "bench")
     sys.path.insert(0, folder)
@@ -52,9 +52,9 @@ def with_loop(bundle: Bundle, iterations: int) -> Bundle:
     return replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", loop)))
 
 
-def test_instructions_are_counted_exactly(counting: Any, work: Path) -> None:
+def test_instructions_are_counted_exactly(instruction_count: Any, work: Path) -> None:
     bundle = handmade.bundle("cortex-m4")
-    few, more = (counting.count(with_loop(bundle, n), [X, X], work) for n in (100, 235))
+    few, more = (instruction_count.count(with_loop(bundle, n), [X, X], work) for n in (100, 235))
     assert few.instructions[0] == few.instructions[1]
     assert more.instructions[0] - few.instructions[0] == 2 * 135
     assert sum(few.functions.values()) == few.instructions[0]

@@ -1,4 +1,4 @@
-"""Symbols and networks against MXNet itself: ``TENON_MXNET`` names a Python that has it (1.9, with NumPy 1.23)."""
+"""Symbols and networks compared with MXNet: ``TENON_MXNET`` names a Python that has MXNet 1.9 and NumPy 1.23."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PYTHON = os.environ.get("TENON_MXNET", "")
 
 
 def difference(folder: Path) -> str:
-    """What is wrong with one symbol; empty if nothing is."""
+    """The difference for one symbol; empty if the results match."""
     with np.load(folder / "io.npz") as arrays:
         inputs = {k[3:]: v for k, v in arrays.items() if k.startswith("in_")}
         expected = [v for k, v in arrays.items() if k.startswith("out_")]
@@ -36,7 +36,7 @@ def difference(folder: Path) -> str:
 
 
 @pytest.mark.skipif(not PYTHON, reason="TENON_MXNET names no Python that has MXNet")
-def test_like_mxnet(tmp_path: Path) -> None:
+def test_symbols_match_mxnet(tmp_path: Path) -> None:
     folder = tmp_path / "symbols"
     folder.mkdir()
     made = subprocess.run(

@@ -1,4 +1,4 @@
-"""Whole networks with numbers of 16 bits: smaller, and as right as before."""
+"""Whole networks in 16-bit precision: size of the weights and accuracy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answers(precision: Precision) -> Array:
 
 @pytest.mark.parametrize("precision", NAMES)
 def test_accuracy_with_16_bit_weights(precision: Precision) -> None:
-    """A step of bf16 is 2**-8, of fp16 2**-11; a handful of layers each adds half of one to a probability."""
+    """The spacing of bf16 is 2**-8, of fp16 2**-11; each of a few layers adds up to half of it to a probability."""
     exact, found = answers("fp32"), answers(precision)
     _, labels = held_out_digits()
     assert (found.argmax(1) == labels).mean() >= 0.97
@@ -40,12 +40,12 @@ def test_weights_have_half_the_size(tmp_path: Path) -> None:
         bundle.save(tmp_path / precision, emit=("weights", "manifest"))
         assert read_manifest(tmp_path / precision).options["precision"] == precision
         sizes[precision] = bundle.program.memory.constant
-    assert sizes["fp16"] == sizes["bf16"] < 0.8 * sizes["fp32"]  # biases and depthwise weights are as they were
+    assert sizes["fp16"] == sizes["bf16"] < 0.8 * sizes["fp32"]  # biases and depthwise weights keep their precision
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.006)])
 def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
-    """Twice what 17 photos showed at most: scores off by 0.025 and 0.0032, boxes by 0.0051 and 0.0008."""
+    """Tolerances are twice the errors over 17 photos: 0.025 and 0.0032 of scores, 0.0051 and 0.0008 of boxes."""
     from tenon.engine.image import read_image
     from tenon.ir.preprocessing import Preprocessing
 

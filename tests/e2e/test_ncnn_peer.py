@@ -1,4 +1,4 @@
-"""Single layers against ncnn itself, over most options of most layers; skipped where ncnn is not installed."""
+"""Single layers compared with ncnn, over most options of most layers; skipped if ncnn is not installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate
-from ncnn_layers import CASES, SCALE, Case, blobs, eighths, param, plain, scales, whole
+from ncnn_layers import CASES, SCALE, Case, blobs, exact, int8_weights, param, plain, scales
 from real import shared
 from tenon import importers
 from tenon.ir.graph import Array
@@ -39,7 +39,7 @@ def theirs(param: Path, inputs: dict[str, Array], outputs: Sequence[str]) -> lis
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.options}")
-def test_like_ncnn(case: Case, tmp_path: Path) -> None:
+def test_layers_match_ncnn(case: Case, tmp_path: Path) -> None:
     if case.kind in ALONE:
         pytest.skip(ALONE[case.kind])
     path = tmp_path / "net.param"
@@ -49,7 +49,7 @@ def test_like_ncnn(case: Case, tmp_path: Path) -> None:
     found = evaluate(importers.load(path), {name: x[None].astype(np.float32) for name, x in inputs.items()})
     outputs = [f"out{i}" for i in range(case.tops)]
     for ours, expected in zip(found.values(), theirs(path, inputs, outputs), strict=True):
-        if case.kind.endswith("DetectionOutput"):  # whose rows past the last are nothing
+        if case.kind.endswith("DetectionOutput"):  # rows past the last detection are uninitialised
             ours = ours[:, : len(expected)]
         assert ours.shape == (1, *expected.shape)
         assert difference(ours[0], expected) < case.close
@@ -58,21 +58,21 @@ def test_like_ncnn(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "options", "count"), [("Convolution", "", 576), ("ConvolutionDepthWise", "7=8", 72)])
 @pytest.mark.parametrize("form", [1, 2])
 def test_8_bit_activations_between_layers(kind: str, options: str, count: int, form: int, tmp_path: Path) -> None:
-    """What is between the layers is rounded to eight bits by ncnn, not here."""
+    """ncnn rounds the activations between the layers to eight bits; Tenon does not."""
     options = f"0=8 1=3 4=1 5=1 6={count} {options} 9=1"
     lines = ["Input x 0 1 in0 0=6 1=4 2=8", f"{kind} a 1 1 in0 mid {options} 8={100 + form}"]
     text = "\n".join(["7767517", "3 3", *lines, f"{kind} b 1 1 mid out0 {options} 8={form}", ""])
     path, between = tmp_path / "net.param", np.array([20], "<f4").tobytes()
     path.write_text(text)
     factors = 1 if "7=8" in options and form == 2 else 8
-    first, second = (eighths(count) + plain(8) + scales(factors) for _ in range(2))
+    first, second = (int8_weights(count) + plain(8) + scales(factors) for _ in range(2))
     path.with_suffix(".bin").write_bytes(first + SCALE + between + second + between)
-    x = whole(8, 4, 6)
+    x = exact(8, 4, 6)
     (found,) = evaluate(importers.load(path), {"in0": x[None]}).values()
     assert difference(found[0], theirs(path, {"in0": x}, ["out0"])[0]) < 0.03
 
 
-def test_a_detector_of_faces() -> None:
+def test_face_detector_matches_ncnn() -> None:
     path = shared("models/ncnn/version-RFB-320/RFB-320.param")
     x = np.random.default_rng(0).uniform(-1, 1, (3, 240, 320)).astype(np.float32)
     found = evaluate(importers.load(path, {"input": (1, *x.shape)}), {"input": x[None]})

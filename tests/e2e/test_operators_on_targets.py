@@ -1,7 +1,7 @@
-"""The kernels of operator cases on emulated machines: what they compute there is what the interpreter computes.
+"""The kernels of operator cases on emulated machines, compared with the interpreter.
 
-Every kernel call of some cases becomes a call of one program, with memory of its own that holds what the interpreter
-found there before; the program runs on the target, and its memory is compared with what the interpreter left.
+The kernel calls of some cases become calls of one program, each with the memory contents that the interpreter started
+from; the program runs on the target, and the resulting memory is compared with the interpreter's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from byte_products import NAMES, interleaved, operands, products
-from compiled import steps
+from compiled import lowered_steps
 from interpret import interpret
 from lowered import Ask, run_lowered
 from on_targets import EMULATED, skip_without_device
@@ -37,7 +37,7 @@ CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in c
 
 @dataclass
 class Recorded:
-    """A kernel that the interpreter ran: its operands before and after."""
+    """A kernel call of the interpreter: its operands before and after."""
 
     label: str
     kernel: Kernel
@@ -46,7 +46,7 @@ class Recorded:
 
 
 def recorded(case: Case, machine: Machine) -> list[Recorded]:
-    """The kernels of a case, each as it was run."""
+    """The kernel calls of a case."""
     found: list[Recorded] = []
 
     def execute(kernel: Kernel, views: list[Array]) -> None:
@@ -60,11 +60,12 @@ def recorded(case: Case, machine: Machine) -> list[Recorded]:
 
 @lru_cache(maxsize=1)
 def covering(machine: Machine) -> tuple[Recorded, ...]:
-    """Kernels of cases enough for every helper function that the generated code may need, and of one case for each
-    operator: helpers hold what processors and compilers differ in."""
+    """Kernels that together use every helper function of the generated code, and those of one case for each operator:
+    helpers contain what is specific to processors and compilers.
+    """
     unit, seen, found = C(), set[type](), list[Recorded]()
     for case in CASES:
-        kernels, before = [step.kernel for step in steps(case, machine, ASK)], len(unit.helpers)
+        kernels, before = [step.kernel for step in lowered_steps(case, machine, ASK)], len(unit.helpers)
         for kernel in kernels:
             unit.kernel(kernel)
         if kernels and (len(unit.helpers) > before or type(case.op) not in seen):
@@ -74,7 +75,7 @@ def covering(machine: Machine) -> tuple[Recorded, ...]:
 
 
 def program(kernels: Sequence[Recorded]) -> tuple[Program, Array]:
-    """A program of one call for each kernel, and the memory that it begins with: all of it is its input."""
+    """A program that calls every kernel once, and its initial memory, which is the program's input."""
     calls, parts, end = [], list[bytes](), 0
     for i, each in enumerate(kernels):
         places = []
@@ -90,9 +91,9 @@ def program(kernels: Sequence[Recorded]) -> tuple[Program, Array]:
 
 
 @pytest.mark.parametrize("target", EMULATED)
-def test_operators_compute_the_same_on_every_target(target: str) -> None:
+def test_operator_kernels_match_the_interpreter_on_every_target(target: str) -> None:
     skip_without_device(target)
-    # a multiply and an add that are made one round once
+    # a fused multiply-add rounds once
     row = replace(find(target), flags=(*find(target).flags, "-ffp-contract=off", "-O1"))
     kernels = [each for each in covering(row.machine) if not each.label.startswith(row.not_emulated)]
     assert len({each.label.partition("(")[0] for each in kernels}) > 100
@@ -103,7 +104,7 @@ def test_operators_compute_the_same_on_every_target(target: str) -> None:
     for each, call in zip(kernels, made.calls, strict=True):
         for buffer, place, expected in zip(each.kernel.params, call.args, each.after, strict=True):
             if buffer.space == "scratch":
-                continue  # what is left there means nothing
+                continue  # scratch memory has unspecified contents
             raw = answer["memory"][place.offset : place.offset + expected.nbytes]
             if not same(raw.view(expected.dtype).reshape(expected.shape), expected):
                 wrong.append((each.label, raw.view(expected.dtype), expected))
@@ -135,7 +136,7 @@ def test_products_of_bytes_on_every_target(target: str) -> None:
 
 
 def same(a: Array, b: Array) -> bool:
-    """Equal to the bit, but any NaN is as good as another: processors differ in them."""
+    """Bitwise equality, except that all NaNs are equal: processors give different ones."""
     if a.tobytes() == b.tobytes():
         return True
     return a.dtype.kind == "f" and bool(np.array_equal(a, b, equal_nan=True))

@@ -1,4 +1,4 @@
-"""Models of any format written as ONNX: onnxruntime gives the answers of the graph that was read."""
+"""Models of any format exported to ONNX: onnxruntime's results match those of the imported graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_written_as_onnx(name: str, tmp_path: Path) -> None:
+def test_onnx_export_matches_the_imported_graph(name: str, tmp_path: Path) -> None:
     import onnx
     import onnxruntime as rt
 
@@ -38,12 +38,12 @@ def test_written_as_onnx(name: str, tmp_path: Path) -> None:
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [o.name for o in model.graph.output] == list(expected)
-    rt.InferenceSession(path)  # its optimiser takes the file too
+    rt.InferenceSession(path)  # onnxruntime's graph optimizer accepts the file too
     options = rt.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = (
         rt.GraphOptimizationLevel.ORT_DISABLE_ALL
-    )  # fused quantised nodes round otherwise
+    )  # onnxruntime's fused quantised operators round differently
     session = rt.InferenceSession(path, options)
     for found, (name, truth) in zip(session.run(None, inputs), expected.items(), strict=True):
         assert difference(np.asarray(found), truth) < 1e-4, name

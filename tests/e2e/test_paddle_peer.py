@@ -1,4 +1,4 @@
-"""Programs of both formats against Paddle itself, over most of its operators; skipped where it is not installed."""
+"""Programs of both formats compared with Paddle, over most of its operators; skipped if Paddle is not installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_REFUSED = 120
 
 @pytest.fixture(scope="session", params=[("0", ".pdmodel"), ("1", ".json")], ids=["2.x", "3.x"])
 def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of all programs of a format, and what their names end in."""
+    """The folder with the programs of a format, and their file suffix."""
     flag, suffix = request.param
     if suffix == ".json" and paddle.__version__ < "3":
         pytest.skip("Paddle 2 has one format")
@@ -35,7 +35,7 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_like_paddle(name: str, programs: tuple[Path, str]) -> None:
+def test_programs_match_paddle(name: str, programs: tuple[Path, str]) -> None:
     folder, suffix = programs
     kept = folder / f"{name}.npz"
     if not kept.exists():

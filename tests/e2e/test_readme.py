@@ -1,6 +1,6 @@
-"""What README.md shows is what happens: its commands are run, its output and sizes compared, its programs executed.
+"""Runs the commands and programs in README.md and compares their output and sizes with those shown there.
 
-``--update-golden`` writes what commands print now into the page.
+``--update-golden`` replaces the shown output by the current one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLERANCE = 0.1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a checkout has, in which the commands can write."""
+    """A writable copy of the files of a checkout."""
     if find("host").name not in ("x86-64-avx2", "x86-64-avx512", "x86-64-avx512-vnni"):
         pytest.skip("the output in the README is that of an x86-64 with AVX2")
     made = tmp_path_factory.mktemp("readme")
@@ -43,7 +43,7 @@ def program(language: str) -> str:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a shell prints, in the environment that the page tells to activate."""
+    """The output of a shell command, in the environment that the page activates."""
     path = f"{tenon_script().parent}{os.pathsep}{os.environ['PATH']}"
     env = environment(PATH=path, TENON_TARGET="x86-64-avx2", TENON_NO_TUNING="1")
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -52,7 +52,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def alike(shown: str, now: str) -> bool:
-    """Equal but for times and, within the tolerance, numbers."""
+    """Whether two outputs are equal, ignoring times and, within the tolerance, differences of numbers."""
     ours, theirs = (TIME.sub("(time)", text).split() for text in (shown, now))
     return len(ours) == len(theirs) and all(map(_same, ours, theirs))
 
@@ -71,7 +71,7 @@ def test_comparison_sees_differences() -> None:
     assert not alike("weights 33.8 KiB", "weights 33.8 KiB more")
 
 
-def test_commands_and_their_output(folder: Path, update_golden: bool) -> None:
+def test_output_of_commands_is_as_shown(folder: Path, update_golden: bool) -> None:
     wrong: list[str] = []
 
     def checked(block: re.Match[str]) -> str:

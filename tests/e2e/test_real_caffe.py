@@ -1,4 +1,4 @@
-"""Real Caffe nets: right answers where there are weights, shapes and multiply-accumulates where there are none."""
+"""Real Caffe nets: results of those with weights; shapes and multiply-accumulate counts of those without."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_face_detector_compiled() -> None:
         assert difference(found[name], array) < TOLERANCE
 
 
-def test_face_detector_as_caffe_and_as_onnx_again(tmp_path: Path) -> None:
+def test_face_detector_exported_to_caffe_and_onnx(tmp_path: Path) -> None:
     source, (x, outputs) = shared("models/caffe/RFB-320"), expected()
     rewrite(source, tmp_path / "caffe")
     rewrite(source, tmp_path / "onnx")
@@ -95,8 +95,8 @@ def cifar(name: str, weights: str) -> Graph:
     return importers.load(folder / f"{name}.prototxt", shapes=SHAPE, weights=folder / f"{weights}.caffemodel")
 
 
-def test_cifar10_optimised_by_its_authors(tmp_path: Path) -> None:
-    """Their folding leaves out BatchNorm's epsilon, which shows in the sixth digit."""
+def test_cifar10_matches_the_authors_optimised_net(tmp_path: Path) -> None:
+    """Their folding of BatchNorm omits epsilon, a difference in the sixth digit."""
     original, theirs = cifar("train_val", "cifar10"), cifar("opt_train_val", "opt_cifar10")
     folder = shared("models/caffe/cifar10_cgo")
     rewrite(folder / "train_val.prototxt", tmp_path / "ours.prototxt", weights=folder / "cifar10.caffemodel")
@@ -110,7 +110,7 @@ def test_cifar10_optimised_by_its_authors(tmp_path: Path) -> None:
 
 
 def test_cifar10_with_configuration_file(tmp_path: Path) -> None:
-    """Word for word but for how numbers are spelled, and for transform_param, which they edited by hand."""
+    """Equal text, except for the format of numbers and for transform_param, which the authors edited by hand."""
     folder = shared("models/caffe/cifar10_cgo")
     settings = {
         "original_prototxt_path": folder / "train_val.prototxt", "original_model_path": folder / "cifar10.caffemodel",
@@ -142,7 +142,7 @@ def lines(path: Path) -> list[str]:
     [("x2paddle_FaceDetction/deploy", 30), pytest.param("mobilenet_ssd/deploy", 20, marks=pytest.mark.slow)],
 )
 def test_compiled_detectors(name: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SSD with made-up weights, down to the suppression of boxes."""
+    """SSD with random weights, including NMS."""
     path = shared(f"models/caffe/prototxt_only/{name}.prototxt")
     graph = importers.load(path, weights=random_weights(path, monkeypatch))
     inputs = {n: a * np.float32(scale) for n, a in random_inputs(graph).items()}

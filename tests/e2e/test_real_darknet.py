@@ -1,4 +1,4 @@
-"""Real Darknet networks: Yolo-Fastest like OpenCV, and every known .cfg read without weights."""
+"""Real Darknet networks: Yolo-Fastest compared with OpenCV, and every known .cfg imported without weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bundle() -> tenon.Bundle:
     return tenon.compile(shared(YOLO))
 
 
-def test_like_opencv(bundle: tenon.Bundle) -> None:
+def test_yolo_fastest_matches_opencv(bundle: tenon.Bundle) -> None:
     """OpenCV lists centre, size, objectness and score of every box, and a score of 0 below 0.2."""
     golden = np.load(shared("models/expected/darknet__yolo-fastest-1.1.npz"))
     with tenon.open(bundle) as engine:
@@ -33,7 +33,7 @@ def test_like_opencv(bundle: tenon.Bundle) -> None:
     np.testing.assert_allclose(np.where(scores > 0.2, scores, 0), expected[:, 5:], atol=1e-5)
 
 
-def test_car_dog_and_bicycle(bundle: tenon.Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yolo_fastest_detections(bundle: tenon.Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "yolo"))
     sys.modules.pop("detect", None)
     from detect import detect_objects  # type: ignore[import-not-found]
@@ -56,7 +56,7 @@ KNOWN_MACS = {"darknet19": 3.65e9, "vgg-16": 15.47e9, "yolov3": 70.35e9, "resnet
 
 
 @pytest.mark.parametrize("path", cfgs(), ids=lambda p: p.stem)
-def test_every_cfg(path: Path) -> None:
+def test_cfg_is_imported_with_known_macs(path: Path) -> None:
     graph = importers.load(path)
     assert graph.incomplete
     facts = describe(graph)

@@ -1,4 +1,6 @@
-"""Real models of ncnn, Tengine, Caffe2, Paddle, MegEngine and OneFlow give what their own frameworks gave."""
+"""Real models of ncnn, Tengine, Caffe2, Paddle, MegEngine and OneFlow compared with recorded results of their
+frameworks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def golden(name: str) -> dict[str, Array]:
         return dict(found)
 
 
-def test_ncnn_like_ncnn_and_like_the_onnx_export() -> None:
+def test_ncnn_model_matches_ncnn_and_the_onnx_export() -> None:
     expected = golden("ncnn__RFB-320")
     graph = tenon.load(shared("models/ncnn/version-RFB-320"), shapes=FACES)
     found = evaluate(graph, {"input": expected["in_input"]})
@@ -35,7 +37,7 @@ def test_ncnn_like_ncnn_and_like_the_onnx_export() -> None:
         assert difference(found[name].reshape(value.shape), value) < 1e-4
 
 
-def test_digits_of_the_tmfile() -> None:
+def test_tmfile_digit_classifier() -> None:
     with tenon.open(tenon.compile(shared("models/tmfile/mnist"))) as engine:
         for path in sorted(shared("models/images/mnist").glob("*.png")):
             with Image.open(path) as image:
@@ -65,7 +67,7 @@ def test_all_graphs_are_present() -> None:
     assert len(list(shared("models/tmfile/tengine_benchmark_noweights").glob("*.tmfile"))) == 14
 
 
-def test_caffe2_like_the_onnx_export() -> None:
+def test_caffe2_model_matches_the_onnx_export() -> None:
     folder = shared("models/caffe2/super_resolution")
     x = np.random.default_rng(0).random((1, 1, 224, 224), np.float32)
     twin = tenon.load(shared("models/onnx/super_resolution/super_resolution.onnx"))
@@ -76,7 +78,7 @@ def test_caffe2_like_the_onnx_export() -> None:
         assert difference(found, expected) < 1e-6
 
 
-def test_a_predict_net_alone_is_read() -> None:
+def test_caffe2_predict_net_without_init_net() -> None:
     graph = tenon.load(shared("models/caffe2/super_resolution/squeeze_predict_net.pb"))
     assert graph.incomplete
     assert describe(graph).operators["Conv"] == 26
@@ -89,7 +91,7 @@ def test_a_predict_net_alone_is_read() -> None:
         ("uci_housing_separate_params", "uci_housing"),
     ],
 )
-def test_paddle(folder: str, name: str) -> None:
+def test_paddle_models(folder: str, name: str) -> None:
     expected = golden(f"paddle__{name}")
     graph = tenon.load(shared(f"models/paddle/{folder}"), shapes={"x": expected["in_x"].shape})
     found = evaluate(graph, {"x": expected["in_x"]})
@@ -100,7 +102,7 @@ def test_paddle(folder: str, name: str) -> None:
 
 
 def test_xornet() -> None:
-    """The figures of its README, .999988 and 1.2e-05, are of another training; the network knows XOR all the same."""
+    """The values in its README, .999988 and 1.2e-05, are of another training run; this model computes XOR too."""
     path = shared("models/megengine/xornet_deploy")
     points = np.random.default_rng(0).uniform(-1, 1, (12, 2)).astype(np.float32)
     points[0] = 0.6, 0.9
@@ -122,8 +124,8 @@ def test_affine_graphs() -> None:
         np.testing.assert_array_equal(found, np.full(found.shape, 4, np.float32))
 
 
-def test_every_file_is_of_one_format() -> None:
-    """Nothing in the collection of models is taken for something else."""
+def test_every_file_is_recognised_as_one_format() -> None:
+    """No file of the model collection is recognised as another format."""
     from tenon.model_files.model_file import read_file
 
     told = {"caffe": "Caffe", "darknet": "Darknet", "ncnn": "ncnn", "tmfile": "Tengine", "caffe2": "Caffe2",

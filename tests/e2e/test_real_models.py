@@ -1,4 +1,6 @@
-"""Real models: imported and optimised, their NumPy references give what onnxruntime or the model's authors got."""
+"""Real models: the NumPy references of the imported and optimised graphs compared with onnxruntime or published
+results.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tenon.ops import constructors
 
 SHARED = Path(__file__).parents[2] / "../shared"
 MODELS = SHARED / "models/onnx"
-TOLERANCE = 1e-4  # of the largest output: thousands of f32 additions in another order
+TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order
 
 needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is absent")
 needs_zoo = pytest.mark.skipif(not (SHARED / "zoo").is_dir(), reason="../shared/zoo is absent")
@@ -34,7 +36,7 @@ def onnxruntime(model: bytes, inputs: dict[str, Array]) -> list[Array]:
 
 
 def check(model: bytes) -> int:
-    """Compare with onnxruntime; returns how many nodes are left."""
+    """Compare with onnxruntime; returns the number of nodes after optimisation."""
     graph = importers.load(model)
     inputs = random_inputs(graph)
     passes.optimize(graph, verify=True)
@@ -54,12 +56,12 @@ def check(model: bytes) -> int:
         ("version-RFB-320/version-RFB-320_simplified", 72),
     ],
 )
-def test_like_onnxruntime(name: str, most: int) -> None:
+def test_models_match_onnxruntime(name: str, most: int) -> None:
     assert check((MODELS / f"{name}.onnx").read_bytes()) <= most
 
 
 def zoo(name: str) -> bytes:
-    """A graph of the zoo with its weights filled in."""
+    """A graph of the zoo with random weights."""
     spec = importlib.util.spec_from_file_location("materialize", SHARED / "zoo/materialize.py")
     assert spec is not None
     assert spec.loader is not None
@@ -80,7 +82,7 @@ def zoo(name: str) -> bytes:
         ("mobilevit_xxs", 245),
     ],
 )
-def test_zoo(name: str, most: int) -> None:
+def test_zoo_models_match_onnxruntime(name: str, most: int) -> None:
     assert check(zoo(name)) <= most
 
 
@@ -96,8 +98,8 @@ LIGHT = [
 
 @needs_models
 @pytest.mark.parametrize("name", LIGHT)
-def test_light_graphs(name: str) -> None:
-    """ONNX's own light models; the input is the one of their test runner, n consecutive numbers from 0 up to 1."""
+def test_onnx_light_models(name: str) -> None:
+    """ONNX's light models; the input of ONNX's test runner is n consecutive numbers from 0 up to 1."""
     folder = MODELS / "onnx_light_graphs"
     graph = importers.load(folder / f"light_{name}.onnx")
     passes.optimize(graph, verify=True)
@@ -111,7 +113,7 @@ def test_light_graphs(name: str) -> None:
 
 @needs_models
 def test_light_squeezenet_before_its_softmax() -> None:
-    """The logits are near 1e10, where f32 counts in steps of 1024: a softmax of them shows rounding alone."""
+    """The logits are near 1e10, where the spacing of f32 is 1024: their softmax depends on rounding alone."""
     path = MODELS / "onnx_light_graphs/light_squeezenet.onnx"
     graph = importers.load(path, outputs=["r65"])
     inputs = {"data_0": (np.arange(3 * 224 * 224).reshape(1, 3, 224, 224) / (3 * 224 * 224)).astype(np.float32)}
@@ -124,7 +126,7 @@ def test_light_squeezenet_before_its_softmax() -> None:
 
 @needs_models
 def test_old_model_of_opset_2() -> None:
-    """Broadcast attributes, ``pads`` and reshapes of the first ONNX."""
+    """Broadcast attributes, ``pads`` and reshapes of the first ONNX opsets."""
     graph = importers.load(MODELS / "super_resolution/super_resolution.onnx")
     inputs = random_inputs(graph)
     before = evaluate(graph, inputs)
@@ -135,7 +137,7 @@ def test_old_model_of_opset_2() -> None:
 
 
 @needs_models
-def test_text_of_a_real_model() -> None:
+def test_text_format_of_a_real_model() -> None:
     graph = importers.load(MODELS / "mnist/mnist.onnx")
     passes.optimize(graph)
     text = show(graph, "base64")

@@ -1,4 +1,4 @@
-"""Real models of TensorFlow's family as compiled bundles: what LiteRT, TensorFlow and Keras answered, and photos."""
+"""Real TFLite, TensorFlow and Keras models as compiled bundles, compared with recorded results and on photos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenon import importers, passes
 from tenon.errors import UnsupportedError
 from tenon.ir.graph import Array, Graph
 
-TOLERANCE = 1e-4  # of the largest output: thousands of f32 additions in another order
+TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order
 SINGLE = "models/tflite_fp32/glow_single_ops"
 
 FLOAT = [
@@ -52,7 +52,7 @@ def key(name: str) -> str:
 
 
 def golden(path: str) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Recorded inputs and outputs of a model, by their names without signs."""
+    """Recorded inputs and outputs of a model, by their names without punctuation."""
     kind, stem = path.split("/")[0], Path(path).name.rpartition(".")[0]
     arrays = np.load(shared(f"models/expected/{kind}__{stem}.npz"))
     found: tuple[dict[str, Array], dict[str, Array]] = {}, {}
@@ -62,7 +62,7 @@ def golden(path: str) -> tuple[dict[str, Array], dict[str, Array]]:
 
 
 def feeds(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array]:
-    """The recorded inputs for a graph; one alone may bear another name."""
+    """The recorded inputs for a graph; a single one may have another name."""
     only = next(iter(inputs.values())) if len(inputs) == 1 else None
     found = {}
     for v in graph.inputs:
@@ -90,7 +90,7 @@ def test_float_models(path: str) -> None:
 
 
 def test_dynamic_range_model() -> None:
-    """LiteRT also rounds the activations to 8 bits as it goes; Tenon rounds the weights only."""
+    """LiteRT quantises the activations at run time too; Tenon quantises the weights only."""
     path = "tflite_fp32/mlperf_tiny/kws_ref_model_float32.tflite"
     inputs, outputs = golden(path)
     graph = importers.load(shared(f"models/{path}"))
@@ -100,8 +100,9 @@ def test_dynamic_range_model() -> None:
 
 @pytest.mark.parametrize("name", INTEGER)
 def test_integer_models(name: str) -> None:
-    """The references give every number that was recorded.  In compiled code a multiplication and an addition may become
-    one instruction, outside of products: a residual sum that lies in the middle may then go one step the other way."""
+    """The references match exactly. Compiled code may fuse a multiplication and an addition outside of convolutions, so
+    ties of a residual sum may round the other way, by one quantisation step.
+    """
     path = f"tflite_int8/{name}.tflite"
     inputs, outputs = golden(path)
     graph = importers.load(shared(f"models/{path}"))
@@ -109,7 +110,7 @@ def test_integer_models(name: str) -> None:
     truth, found = ({key(k): a for k, a in f(graph, given).items()} for f in (evaluate, compiled))
     for output, expected in outputs.items():
         np.testing.assert_array_equal(truth[output], expected)
-        if expected.dtype == np.float32:  # dequantised inside of the model: steps of its last scale
+        if expected.dtype == np.float32:  # dequantised by the model: in units of the last scale
             assert difference(found[output], expected) < 2e-2
         else:
             assert np.abs(found[output].astype(int) - expected).max() <= 1
@@ -121,7 +122,7 @@ def single_names() -> list[str]:
 
 
 def raw(name: str, suffix: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
-    """A recorded tensor: one byte, then the numbers."""
+    """A recorded tensor: one byte, then the elements."""
     return (
         np.frombuffer(shared(f"{SINGLE}/{name}.{suffix}").read_bytes(), np.uint8, offset=1).view(dtype).reshape(shape)
     )
@@ -159,7 +160,7 @@ def test_single_operators_compiled() -> None:
 
 @pytest.mark.parametrize(("kind", "classes"), [("fast", [2, 7, 2]), ("regular", [2, 7, 2])])
 def test_detection_post_process(kind: str, classes: list[int]) -> None:
-    """Real encodings and scores of a street: cars and trucks, the best first, none overlapping too much."""
+    """Real box encodings and scores of a street scene: cars and trucks, sorted by score, after NMS."""
     graph = importers.load(shared(f"{SINGLE}/tflite_detection_post_processing_{kind}.tflite"))
     names = ("boxes", "scores")
     data = [shared(f"{SINGLE}/tflite_detection_post_processing_{n}.bin").read_bytes()[1:] for n in names]
@@ -178,7 +179,7 @@ def test_detection_post_process(kind: str, classes: list[int]) -> None:
 @pytest.mark.parametrize(
     ("folder", "case"), [("CNN", "yes"), ("CNN", "no"), ("DNN", "yes"), ("DS_CNN", "yes"), ("LSTM", "yes")]
 )
-def test_key_words(folder: str, case: str) -> None:
+def test_keyword_spotting(folder: str, case: str) -> None:
     labels = shared("models/tensorflow_pb/labels.txt").read_text().split()
     graph = importers.load(shared(f"models/tensorflow_pb/kws_{folder}/{folder}_S.pb"))
     arrays = np.load(shared(f"models/expected/tensorflow_pb__kws_{folder}_S_{case}.npz"))
@@ -204,7 +205,7 @@ def photo(path: str, size: int, *, crop: bool = False, nearest: bool = False) ->
         return np.asarray(rgb.resize((size, size), how), np.float32)[None]
 
 
-def test_animals() -> None:
+def test_animal_classifier() -> None:
     kinds = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     photos = {"cat_285.png": "cat", "dog_207.png": "dog", "darknet_eagle.jpg": "bird", "darknet_horses.jpg": "horse"}
     model = shared("models/keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5")
@@ -215,7 +216,7 @@ def test_animals() -> None:
             assert kinds[int(found.argmax())] == kind
 
 
-def test_a_person() -> None:
+def test_person_detection() -> None:
     graph = importers.load(shared("models/keras_h5/mlperf_tiny_vww/vww_96.h5"))
     for name, person in (("coral_grace_hopper.bmp", True), ("coral_cat.bmp", False)):
         (found,) = evaluate(graph, {graph.inputs[0].name: photo(f"images/{name}", 96) / 255}).values()
@@ -223,9 +224,8 @@ def test_a_person() -> None:
 
 
 def test_person_detection_with_file_rejected_by_litert() -> None:
-    """The biases' quantized_dimension is out of range, but as vectors they have one axis only.
-
-    The photos' bytes are meant as signed, as that project's own test reads them.
+    """The quantized_dimension of the biases is out of range, but vectors have only one axis. The bytes of the photos
+    are signed, as in that project's own test.
     """
     from PIL import Image
 
@@ -237,7 +237,7 @@ def test_person_detection_with_file_rejected_by_litert() -> None:
         assert bool(found.ravel()[1] > found.ravel()[0]) is person
 
 
-def test_classification_of_two_photos() -> None:
+def test_photo_classification() -> None:
     for name, size, file, answers in (
         ("mobilenet_v1_0.25_128_quant", 128, "coral_cat.bmp", {282, 283, 286}),
         ("mobilenet_v2_1.0_224_inat_bird_quant", 224, "coral_bird.bmp", {659}),
@@ -249,8 +249,8 @@ def test_classification_of_two_photos() -> None:
 
 
 # -------------------------------------------------------------------------------------- one net, several formats
-def test_the_face_detector_in_two_formats() -> None:
-    """TFLite's boxes and scores against ONNX's, which come by other names and with channels first."""
+def test_face_detector_matches_its_onnx_export() -> None:
+    """TFLite's boxes and scores compared with ONNX's, which have other names and channels first."""
     image = (photo("images/rfb_faces_test.jpg", 320)[:, :240] - 127) / 128
     lite = importers.load(shared("models/tflite_fp32/version-RFB-320/version-RFB-320_without_postprocessing.tflite"))
     other = importers.load(shared("models/onnx/version-RFB-320/version-RFB-320_without_postprocessing.onnx"))
@@ -261,7 +261,7 @@ def test_the_face_detector_in_two_formats() -> None:
     assert difference(a[4], b[4]) < TOLERANCE
 
 
-def test_the_small_residual_net_in_two_formats() -> None:
+def test_small_residual_net_matches_its_onnx_export() -> None:
     image = photo("images/cat_285.png", 32)
     answers = []
     for path in (

@@ -1,4 +1,4 @@
-"""Networks that lean on what ONNX has beyond layers: LSTM and If at run time, and a file written in opset 2."""
+"""Models with LSTM and If at run time, and a model of opset 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenon.ir.graph import Array
 
 
 def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:
-    """The sampling rate, which its If asks for, is an input."""
+    """The sampling rate, the condition of its If, is an input."""
     ort = pytest.importorskip("onnxruntime")
     path = shared("models/onnx/silero_vad/silero_vad_16k_op15.onnx")
     rng = np.random.default_rng(0)
@@ -34,7 +34,7 @@ def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "speech"), [("yes", True), ("no", True), ("noise", False), ("silence", False)])
 def test_silero_vad_detects_speech(name: str, speech: bool, tmp_path: Path) -> None:
-    """Through a second of sound, the state carried from each window to the next; windows overlap by 64 samples."""
+    """Over one second of audio, with the state carried from each window to the next; windows overlap by 64 samples."""
     ort = pytest.importorskip("onnxruntime")
     path = shared("models/onnx/silero_vad/silero_vad_16k_op15.onnx")
     with wave.open(str(shared(f"models/tflite_int8/micro_speech/{name}_1000ms.wav"))) as sound:
@@ -56,7 +56,7 @@ def test_silero_vad_detects_speech(name: str, speech: bool, tmp_path: Path) -> N
 
 
 def test_super_resolution_of_opset_2(tmp_path: Path) -> None:
-    """onnxruntime does not run models this old: the reference of our own operators stands in."""
+    """Compared with the NumPy references, because onnxruntime does not run models this old."""
     graph = tenon.load(shared("models/onnx/super_resolution/super_resolution.onnx"))
     feeds = random_inputs(graph)
     engine = tenon.open(tenon.compile(graph, name="super").save(tmp_path / "super"))

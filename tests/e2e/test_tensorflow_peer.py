@@ -1,4 +1,4 @@
-"""Frozen graphs and SavedModels against TensorFlow itself; skipped where it is not installed."""
+"""Frozen graphs and SavedModels compared with TensorFlow; skipped if it is not installed."""
 
 # ruff: noqa: E501  (a case is a line)
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tensorflow_peer import (
     keras,
     nested,
     shared,
-    shuffled,
     some,
     tf,
     transformer,
     w,
     with_convolutions,
+    with_random_weights,
     with_rnn,
 )  # fmt: skip
 
@@ -150,7 +150,7 @@ GRAPHS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_graphs_like_tensorflow(name: str, tmp_path: Path) -> None:
+def test_graphs_match_tensorflow(name: str, tmp_path: Path) -> None:
     function, shapes = GRAPHS[name]
     made, outputs = frozen(function, shapes)
     path = tmp_path / "net.pb"
@@ -160,7 +160,8 @@ def test_graphs_like_tensorflow(name: str, tmp_path: Path) -> None:
     found = evaluate(graph, {f"x{i}": x for i, x in enumerate(inputs) if any(v.name == f"x{i}" for v in graph.inputs)})
     for ours, theirs in zip(found.values(), arrays(made(*map(tf.constant, inputs))), strict=True):
         assert ours.shape == theirs.shape
-        assert difference(ours, theirs) < (2e-3 if "Bicubic" in name else 1e-5)  # of cubic weights it has a table
+        # TensorFlow tabulates the weights of cubic interpolation.
+        assert difference(ours, theirs) < (2e-3 if "Bicubic" in name else 1e-5)
 
 
 class Counter(tf.Module):  # type: ignore[misc]
@@ -187,7 +188,7 @@ SAVED = {
 
 
 @pytest.mark.parametrize("name", SAVED)
-def test_saved_models(name: str, tmp_path: Path) -> None:
+def test_saved_models_match_tensorflow(name: str, tmp_path: Path) -> None:
     keras.utils.clear_session(free_memory=False)
     model = SAVED[name]()
     path = tmp_path / "saved"
@@ -195,7 +196,7 @@ def test_saved_models(name: str, tmp_path: Path) -> None:
         tf.saved_model.save(model, path)
         inputs = [some(1, 5)]
     else:
-        shuffled(model).export(path, verbose=False)
+        with_random_weights(model).export(path, verbose=False)
         inputs = [some(1, *x.shape[1:]) for x in model.inputs]
     serve = tf.saved_model.load(path).signatures["serving_default"]
     names = list(serve.structured_input_signature[1])

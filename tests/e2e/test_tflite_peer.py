@@ -1,4 +1,4 @@
-"""TFLite models in all kinds of quantisation against LiteRT; skipped where TensorFlow is not installed."""
+"""TFLite models in all quantisation modes compared with LiteRT; skipped if TensorFlow is not installed."""
 
 # ruff: noqa: E501  (a case is a line)
 from __future__ import annotations
@@ -12,7 +12,18 @@ import pytest
 
 from evaluate import difference, evaluate
 from tenon import importers
-from tensorflow_peer import IMAGE, Shape, frozen, nested, shuffled, some, tf, transformer, w, with_convolutions
+from tensorflow_peer import (
+    IMAGE,
+    Shape,
+    frozen,
+    nested,
+    some,
+    tf,
+    transformer,
+    w,
+    with_convolutions,
+    with_random_weights,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks warn of themselves
 
@@ -108,7 +119,7 @@ def converted(name: str, mode: str) -> bytes:
         )
         maker = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
     else:
-        model = shuffled(LITE_MODELS[name]())
+        model = with_random_weights(LITE_MODELS[name]())
         shapes = tuple((1, *x.shape[1:]) for x in model.inputs)
         concrete, _ = frozen(lambda x: model(x, training=False), shapes)
         maker = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
@@ -131,7 +142,7 @@ def converted(name: str, mode: str) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "mode"), ROWS)
-def test_like_tflite(name: str, mode: str, tmp_path: Path) -> None:
+def test_models_match_litert(name: str, mode: str, tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(converted(name, mode))
     kinds = tf.lite.experimental.OpResolverType
@@ -155,6 +166,6 @@ def test_like_tflite(name: str, mode: str, tmp_path: Path) -> None:
         if theirs.dtype == np.float32:
             assert difference(ours, theirs) < {"dynamic": 2e-2, "int16": 5e-4}.get(mode, 1e-5)
         else:
-            # A step that one layer gives otherwise may be two after several layers.
+            # A difference of one quantisation step in one layer may become two after several layers.
             gap = np.abs(ours.astype(np.int64) - theirs.astype(np.int64))
             assert gap.max() <= (2 if name in LITE_MODELS else 1), f"{gap.max()} steps, {np.mean(gap > 0):.0%}"

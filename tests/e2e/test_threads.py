@@ -1,4 +1,4 @@
-"""Runs shared by threads: the same answer bit for bit, no races, no hangs, no leftovers."""
+"""Multithreaded runs: bit-identical results, no races, no hangs, no leaked threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def feeds(engine: tenon.Engine, seed: int = 0) -> dict[str, Array]:
 
 
 def workers() -> int:
-    """Threads of this process that Python does not know."""
+    """Native threads of this process, which Python did not start."""
     return len(tasks()) - threading.active_count()
 
 
@@ -60,7 +60,7 @@ def test_repeated_runs(threads: int, digits: Path) -> None:
             assert together.run(image)["probabilities"].tobytes() == alone.run(image)["probabilities"].tobytes()
 
 
-def test_networks_of_the_zoo(net: Bundle) -> None:
+def test_zoo_models_are_bit_identical_for_any_number_of_threads(net: Bundle) -> None:
     with tenon.open(net) as alone:
         given = feeds(alone)
         expected = {name: array.tobytes() for name, array in alone.run(given).items()}
@@ -91,7 +91,7 @@ def test_engines_in_several_python_threads_at_once(digits: Path) -> None:
             twin.close()
 
 
-def test_the_executable(tmp_path: Path) -> None:
+def test_executable_with_threads(tmp_path: Path) -> None:
     images, _ = held_out_digits()
     images[0].tofile(tmp_path / "image.bin")
     bundle = tenon.compile(DIGITS / "digits.onnx", name="digits", threads=4)
@@ -123,7 +123,7 @@ def test_close_stops_the_threads(digits: Path) -> None:
 
 def test_garbage_collected_engine_stops_its_threads(digits: Path) -> None:
     before = workers()
-    gc.disable()  # nothing may hold an engine in a circle
+    gc.disable()  # an engine must not be part of a reference cycle
     try:
         engine = tenon.open(digits, threads=3)
         engine.run(feeds(engine))
@@ -168,7 +168,7 @@ def test_limits_are_in_the_manifest_and_respected(tmp_path: Path) -> None:
     assert tenon.compile(DIGITS / "digits.onnx", target="cortex-m7").program.threads == 1
 
 
-def test_the_command_line(digits: Path, tmp_path: Path) -> None:
+def test_threads_option_of_the_command_line(digits: Path, tmp_path: Path) -> None:
     images, _ = held_out_digits()
     np.save(tmp_path / "image.npy", images[0])
     command = [sys.executable, "-m", "tenon", "run", str(digits), "--input", str(tmp_path / "image.npy"), "--json"]
@@ -204,7 +204,7 @@ def test_affinity_holds_for_all_threads_until_close(digits: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------ races
 @pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1"])
-def test_thread_sanitizer_finds_nothing(name: str, tmp_path: Path) -> None:
+def test_thread_sanitizer_reports_no_races(name: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
@@ -221,7 +221,7 @@ def test_thread_sanitizer_finds_nothing(name: str, tmp_path: Path) -> None:
     if "libtsan" in built.stderr:
         pytest.skip("gcc has no ThreadSanitizer runtime")
     assert built.returncode == 0, built.stderr
-    # Without address randomisation, which old runtimes do not take.
+    # Without address space randomisation, which old sanitizer runtimes do not support.
     run = [*(["setarch", "-R"] if shutil.which("setarch") else []), "./driver", "net.weights.bin"]
     done = subprocess.run(run, cwd=tmp_path / "net", capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
@@ -236,7 +236,7 @@ def _burn(stop: object) -> None:
 
 @pytest.mark.slow
 def test_a_descheduled_thread_delays_by_one_part(net: Bundle) -> None:
-    """Two threads of which one must share its processor take at most 2.5 times as long as one thread alone."""
+    """Two threads, one of which shares its processor with other work, take at most 2.5 times as long as one thread."""
     with tenon.open(net) as alone, tenon.open(net, threads=2) as together:
         for engine in (alone, together):
             engine.run(feeds(engine))

@@ -1,4 +1,4 @@
-"""Models without weights: made, inspected, timed with random numbers, and never compiled by mistake."""
+"""Models without weights: written by optimize, inspected, benchmarked with random weights, refused by compile."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def test_benchmark_without_weights(weightless: Path) -> None:
     assert fastest(weightless) > 0
 
 
-def test_tengines_benchmark_files() -> None:
+def test_benchmark_files_of_tengine() -> None:
     folder = shared("models/tmfile/tengine_benchmark_noweights")
     assert fastest(folder / "squeezenet_v1.1_benchmark.tmfile") > 0

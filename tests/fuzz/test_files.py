@@ -1,4 +1,4 @@
-"""Recorded models and their damaged copies: what ``scripts/fuzz-files`` goes through."""
+"""The corpus of recorded models and their mutations, as used by ``scripts/fuzz-files``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS = bytes([0, 0, 0, 0, 2]) + bytes(15 + 4 * 4)
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Darknet from memory and from a folder, ONNX from memory."""
+    """Recorded models: Darknet from memory and from a folder, ONNX from memory."""
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "net.cfg").write_bytes(NET)
     (tmp_path / "net" / "net.weights").write_bytes(WEIGHTS)
@@ -32,7 +32,7 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def test_models_are_recorded_once_and_load_again(corpus: Path) -> None:
+def test_recorded_models_are_unique_and_load(corpus: Path) -> None:
     alone, beside = sorted(models(corpus, "Darknet"), key=lambda model: len(model.main))
     assert (alone.main, beside.main, beside.weights) == ("model", "net.cfg", "net.weights")
     assert not alone.load().incomplete
@@ -61,5 +61,5 @@ def test_findings_are_kept(corpus: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert unpack(keep(found[0], -1)) == found[0]
 
 
-def test_dictionary_of_an_importer() -> None:
+def test_dictionary_contains_names_of_the_importer() -> None:
     assert {"convolutional", "batch_normalize", "leaky"} <= set(words("Darknet"))

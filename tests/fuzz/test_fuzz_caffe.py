@@ -1,4 +1,4 @@
-"""Damaged Caffe files, text and binary, and damaged nets on their way to optimised ones."""
+"""Mutated Caffe files, text and binary, imported or rewritten by the Caffe exporter."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_only_model_errors_escape(name: str) -> None:
     assert survive(name, data, load, count) > count // 40
 
 
-def test_damaged_weights() -> None:
+def test_mutated_weights() -> None:
     survive("weights", binary(), lambda data: importers.load(TEXT.encode(), weights=data or b"\0"))
 
 
-def test_rewriting_damaged_nets() -> None:
+def test_rewriting_mutated_nets() -> None:
     sound = binary()
 
     def rewrite(text: bytes) -> None:
@@ -84,8 +84,8 @@ def test_rewriting_damaged_nets() -> None:
     assert survive("rewriting", TEXT.encode(), rewrite) < COUNT
 
 
-def test_damaged_configurations(tmp_path: Path) -> None:
-    """Of the rewriting, and the mean image that they name."""
+def test_mutated_rewrite_configurations(tmp_path: Path) -> None:
+    """Mutations of config.ini and of the mean image named in it."""
     files = ("original_prototxt", "original_model", "optimized_prototxt", "optimized_model")
     text = "[DEFAULT]\n" + "".join(f"{name}_path = ./{name}\n" for name in files)
     text += "merge_bn_scale = yes\nmean_proto_path = ./{}\nmean_R = 30\nmean_G = 20\nmean_B = 1e1\n"

@@ -1,4 +1,4 @@
-"""Damaged Darknet files: only ModelError may come out."""
+"""Mutated Darknet files: importers raise ModelError only."""
 
 from __future__ import annotations
 

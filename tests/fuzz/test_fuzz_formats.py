@@ -1,4 +1,4 @@
-"""Damaged files of the formats that have no fuzz test of their own: only ModelError may come out."""
+"""Mutated files of the formats without a fuzz test of their own: importers raise ModelError only."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from tenon.ir.graph import Graph
 FACES = {"input": (1, 3, 240, 320)}
 
 
-def alone(shapes: Mapping[str, tuple[int, ...]], weights: bytes | None = None) -> Callable[[bytes], Graph]:
+def main_file(shapes: Mapping[str, tuple[int, ...]], weights: bytes | None = None) -> Callable[[bytes], Graph]:
     return lambda data: importers.load(data, shapes, weights=weights)
 
 
-def behind(main: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Callable[[bytes], Graph]:
-    """Damaged weights of a sound model."""
+def weights_of(main: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Callable[[bytes], Graph]:
+    """Mutated weights of a valid model."""
     return lambda data: importers.load(main, shapes, weights=data or b"\0")
 
 
@@ -94,8 +94,8 @@ PT2 = pt2(
 PROGRAM = "net/models/model.json"
 
 
-def programmed(description: bytes) -> Graph:
-    """The archive with another description in it."""
+def with_program(description: bytes) -> Graph:
+    """The archive with another program."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(PT2)) as source, zipfile.ZipFile(out, "w") as archive:
         for name in source.namelist():
@@ -104,28 +104,28 @@ def programmed(description: bytes) -> Graph:
 
 
 SMALL: dict[str, tuple[bytes, Callable[[bytes], Graph]]] = {
-    "pytorch": (PT2, alone({})),
-    "pytorch program": (zipfile.ZipFile(io.BytesIO(PT2)).read(PROGRAM), programmed),
-    "ncnn": (NCNN, alone({}, bytes(4 + 36 + 12))),
-    "ncnn weights": (bytes(4 + 36 + 12), behind(NCNN, {})),
-    "ncnn yolo": (YOLO, alone({}, b"\0")),
-    "ncnn ssd": (SSD, alone({}, b"\0")),
-    "ncnn recurrent": (RECURRENT, alone({}, bytes(4 * 6 + 4 * (96 + 32 + 128 + 72 + 12 + 27)))),
+    "pytorch": (PT2, main_file({})),
+    "pytorch program": (zipfile.ZipFile(io.BytesIO(PT2)).read(PROGRAM), with_program),
+    "ncnn": (NCNN, main_file({}, bytes(4 + 36 + 12))),
+    "ncnn weights": (bytes(4 + 36 + 12), weights_of(NCNN, {})),
+    "ncnn yolo": (YOLO, main_file({}, b"\0")),
+    "ncnn ssd": (SSD, main_file({}, b"\0")),
+    "ncnn recurrent": (RECURRENT, main_file({}, bytes(4 * 6 + 4 * (96 + 32 + 128 + 72 + 12 + 27)))),
     "mxnet rnn": (
         mxnet_symbol(*MXNET_RNN),
-        alone({"data": (3, 2, 3)}, mxnet_parameters({"rnn_weight": np.ones(552, np.float32)})),
+        main_file({"data": (3, 2, 3)}, mxnet_parameters({"rnn_weight": np.ones(552, np.float32)})),
     ),
-    "tmfile": (tmfile(5, CONV, W), alone({})),
-    "tmfile pooling": (tmfile(16, [0, 3, 3, 2, 2, 0, 1, 1, 1, 1, 1]), alone({})),
-    "caffe2": (CAFFE2, alone(X, INIT)),
-    "caffe2 weights": (INIT, behind(CAFFE2, X)),
-    "paddle": (PADDLE, alone({}, STORED)),
-    "paddle weights": (STORED, behind(PADDLE, {})),
-    "paddle 3": (PIR, alone({}, STORED)),
-    "mxnet": (SYMBOL, alone(IMAGE, PARAMETERS)),
-    "mxnet weights": (PARAMETERS, behind(SYMBOL, IMAGE)),
-    "mace": (mace_net("Conv2D", {"padding": 1, "activation": "RELU"}, (W, B)), alone({}, bytes(400))),
-    "oneflow": (ONEFLOW_JOB.replace("KIND", "relu").encode(), alone({})),
+    "tmfile": (tmfile(5, CONV, W), main_file({})),
+    "tmfile pooling": (tmfile(16, [0, 3, 3, 2, 2, 0, 1, 1, 1, 1, 1]), main_file({})),
+    "caffe2": (CAFFE2, main_file(X, INIT)),
+    "caffe2 weights": (INIT, weights_of(CAFFE2, X)),
+    "paddle": (PADDLE, main_file({}, STORED)),
+    "paddle weights": (STORED, weights_of(PADDLE, {})),
+    "paddle 3": (PIR, main_file({}, STORED)),
+    "mxnet": (SYMBOL, main_file(IMAGE, PARAMETERS)),
+    "mxnet weights": (PARAMETERS, weights_of(SYMBOL, IMAGE)),
+    "mace": (mace_net("Conv2D", {"padding": 1, "activation": "RELU"}, (W, B)), main_file({}, bytes(400))),
+    "oneflow": (ONEFLOW_JOB.replace("KIND", "relu").encode(), main_file({})),
 }
 
 
@@ -150,4 +150,4 @@ REAL = {
 def test_real_files(name: str) -> None:
     path, shapes = REAL[name]
     count = max(20, COUNT // (10 if name in ("ncnn", "tmfile", "caffe2") else 1))
-    assert survive(name, shared(path).read_bytes(), alone(shapes), count) > count // 4
+    assert survive(name, shared(path).read_bytes(), main_file(shapes), count) > count // 4

@@ -1,4 +1,4 @@
-"""Damaged Keras files: only ModelError may come out, of the HDF5 reader as of the description."""
+"""Mutated Keras files (HDF5 structure and model description): the importer raises ModelError only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_archive() -> None:
 
 
 def test_description() -> None:
-    """The JSON alone is damaged, in a sound file."""
+    """Only the JSON is mutated, in a valid file."""
     with h5py.File(io.BytesIO(small()), "r") as file:
         description = str(file.attrs["model_config"])
 

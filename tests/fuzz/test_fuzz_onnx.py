@@ -1,10 +1,10 @@
-"""Damaged ONNX files: only ModelError may come out, of binding their dimensions too."""
+"""Mutated ONNX files: import and binding of dimensions raise ModelError only."""
 
 from __future__ import annotations
 
 import pytest
 
-from damage import COUNT, checked, survive
+from damage import COUNT, survive, verified
 from onnx_models import classifier, gated
 from real import shared
 from tenon import importers
@@ -15,9 +15,9 @@ MNIST = "models/onnx/mnist/mnist.onnx"
 
 
 def loaded_and_bound(data: bytes) -> Graph:
-    graph = checked(importers.load(data))
+    graph = verified(importers.load(data))
     names = {d for v in graph.inputs for d in v.type.shape if isinstance(d, str) and d != ANY_RANK}
-    return checked(bind(graph, dict.fromkeys(names, 2)))
+    return verified(bind(graph, dict.fromkeys(names, 2)))
 
 
 @pytest.mark.parametrize("name", ["classifier", "gated", "mnist"])

@@ -1,4 +1,4 @@
-"""Damaged TFLite files: only ModelError may come out."""
+"""Mutated TFLite files: the importer raises ModelError only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Random graphs, compiled at every level and run, against the references and onnxruntime: a few of those that
-``scripts/fuzz`` goes through, and what it found."""
+"""Random graphs, compiled at every optimisation level, compared with the references and onnxruntime: a small sample of
+``scripts/fuzz``, and regression tests of its findings.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from fuzzing.generate import Sample, catalogue, endless, sample
-from fuzzing.judge import Batch, Report, Way, judge
+from fuzzing.judge import Batch, Configuration, Report, judge
 from fuzzing.known import excused
 from fuzzing.peer import answer
 from tenon.errors import ShapeError
@@ -36,8 +37,10 @@ def compiler() -> Compiler:
 
 
 @pytest.mark.parametrize(("first", "target"), [(0, "host"), (20, "x86-64")])
-def test_random_graphs(first: int, target: str, compiler: Compiler) -> None:
-    report = judge(range(first, first + 20), Way(find_target(target).name, 1 + 2 * (first > 0), "fp32", compiler))
+def test_random_graphs_have_no_findings(first: int, target: str, compiler: Compiler) -> None:
+    report = judge(
+        range(first, first + 20), Configuration(find_target(target).name, 1 + 2 * (first > 0), "fp32", compiler)
+    )
     assert report.findings == []
     assert report.programs == 60
     assert report.answered > 10
@@ -50,14 +53,16 @@ def test_graphs_are_reproducible() -> None:
         assert all(a.feeds[name].tobytes() == b.feeds[name].tobytes() for name in a.feeds)
 
 
-def test_every_operator_is_drawn() -> None:
+def test_generator_covers_every_operator() -> None:
     drawn = {node.op.name for seed in range(3000) for node in sample(seed).graph}
     assert catalogue().keys() <= drawn | {"DetectionPostProcess"}
 
 
 # ------------------------------------------------------------------------------------ what it would find
 def graph_of(inputs: dict[str, Array], *nodes: tuple[str, tuple[str, ...], dict[str, object]]) -> Sample:
-    """Nodes (operator, inputs, attributes) in a row; node i makes "v{i}"; inputs that begin with c are constants."""
+    """A list of nodes (operator, inputs, attributes); the output of node i is "v{i}"; inputs that begin with c are
+    constants.
+    """
     graph, values = Graph("made"), dict[str, Value]()
     for name, data in inputs.items():
         type = TensorType(DType.of(data.dtype), data.shape)
@@ -72,7 +77,7 @@ def graph_of(inputs: dict[str, Array], *nodes: tuple[str, tuple[str, ...], dict[
 
 
 def judged(made: Sample, compiler: Compiler) -> Report:
-    batch = Batch(Way(find_target("host").name, 1, "fp32", compiler))
+    batch = Batch(Configuration(find_target("host").name, 1, "fp32", compiler))
     batch.work([made])
     return batch.report
 
@@ -80,7 +85,7 @@ def judged(made: Sample, compiler: Compiler) -> Report:
 def test_wrong_kernel_is_detected(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     from tenon.ops.pointwise import Neg
 
-    # Kernels are remembered by shape: no other test has this one.
+    # Kernels are cached by shape: no other test has this one.
     made = graph_of({"x": np.ones((41, 7, 43), np.float32)}, ("Neg", ("x",), {}), ("Exp", ("v0",), {}))
     monkeypatch.setattr(Neg, "scalar", lambda self, x: x)
     kinds = [(finding.kind, finding.level) for finding in judged(made, compiler).findings]
@@ -96,7 +101,7 @@ def test_wrong_reference_is_detected(compiler: Compiler, monkeypatch: pytest.Mon
 
 
 # ----------------------------------------------------------------------------------------- what it found
-def test_a_residual_of_a_convolution_without_bias(compiler: Compiler) -> None:
+def test_residual_of_convolution_without_bias(compiler: Compiler) -> None:
     x, w = np.ones((1, 5, 4, 4), np.float32), np.ones((5, 5, 1, 1), np.float32)
     made = graph_of({"x": x, "cw": w}, ("Conv", ("x", "cw"), {}), ("Add", ("v0", "x"), {}))
     assert judged(made, compiler).findings == []
@@ -113,8 +118,8 @@ def test_functions_of_large_arguments(operator: str, number: float, compiler: Co
 
 @pytest.mark.parametrize(("reach", "answered"), [(40.0, 1), (9e5, 0)])
 @pytest.mark.parametrize("mode", ["avg", "max"])
-def test_regions_of_any_size(reach: float, answered: int, mode: str, compiler: Compiler) -> None:
-    """Whose samples onnxruntime visits all, so that it is not asked for the largest."""
+def test_roi_align_of_regions_of_any_size(reach: float, answered: int, mode: str, compiler: Compiler) -> None:
+    """onnxruntime evaluates all samples of a region, so the largest regions are not run with it."""
     x = np.random.default_rng(0).uniform(1, 2, (1, 2, 5, 7)).astype(np.float32)
     rois = np.array([[-reach, -3.2, reach, 7.1], [2, 3, 1, 1], [0, 0, 21, 28]], np.float32)
     attributes: dict[str, object] = {"output_height": 7, "output_width": 7, "mode": mode}
@@ -125,7 +130,7 @@ def test_regions_of_any_size(reach: float, answered: int, mode: str, compiler: C
 
 
 def test_strides_larger_than_the_kernel(compiler: Compiler) -> None:
-    """ONNX: of SAME, an output has as many elements as the input times the stride; onnxruntime's has fewer."""
+    """By ONNX the output of SAME padding has input times stride elements; onnxruntime gives fewer."""
     x, w = np.ones((2, 1, 1, 1), np.float32), np.ones((1, 1, 1, 5), np.float32)
     attributes: dict[str, object] = {"auto_pad": "SAME_LOWER", "strides": (2, 2)}
     made = graph_of({"x": x, "cw": w}, ("ConvTranspose", ("x", "cw"), attributes))
@@ -135,8 +140,8 @@ def test_strides_larger_than_the_kernel(compiler: Compiler) -> None:
     assert list(report.excused.elements()) == [excused(made)]
 
 
-def test_one_hot_of_float_classes(compiler: Compiler) -> None:
-    """ONNX casts them to integers; onnxruntime has no class for fractions on some machines and casts on others."""
+def test_one_hot_of_float_indices(compiler: Compiler) -> None:
+    """ONNX casts them to integers; onnxruntime does so on some machines only."""
     x, values = np.array([0, 1.5, 2.9, -0.5, -1.5, 3.5], np.float32), np.array([2, 5], np.float32)
     made = graph_of({"x": x, "cd": np.array([3], np.float32), "v": values}, ("OneHot", ("x", "cd", "v"), {}))
     report = judged(made, compiler)
@@ -189,7 +194,7 @@ def test_celu_with_zero_alpha() -> None:
 def test_weights_of_16_bits_along_three_axes(precision: Precision, compiler: Compiler) -> None:
     x, w = np.ones((1, 2, 3, 3, 2), np.float32), np.full((2, 3, 2, 1, 2), 0.3, np.float32)
     made = graph_of({"x": x, "cw": w}, ("ConvTranspose", ("x", "cw"), {}))
-    batch = Batch(Way(find_target("host").name, 1, precision, compiler))
+    batch = Batch(Configuration(find_target("host").name, 1, precision, compiler))
     batch.work([made])
     assert batch.report.findings == []
     assert batch.report.programs == 3

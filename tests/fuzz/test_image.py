@@ -1,4 +1,4 @@
-"""The image readers of generated executables: right on whole files, harmless on broken ones."""
+"""The image readers of executables: correct on valid files, no undefined behaviour on invalid ones."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _plain(pixels: np.ndarray, magic: str) -> bytes:
 
 
 def _bitmap(pixel: int) -> bytes:
-    """One pixel of eight bits, a palette of two colours."""
+    """A bitmap of one 8-bit pixel with a palette of two colours."""
     head = struct.pack("<2sIHHI", b"BM", 66, 0, 0, 62)
     return head + struct.pack("<IiiHHIIiiII", 40, 1, 1, 1, 8, 0, 4, 0, 0, 2, 2) + bytes(8) + bytes([pixel, 0, 0, 0])
 
 
 def _files(folder: Path) -> dict[str, np.ndarray]:
-    """Every kind of file, and the pixels it holds."""
+    """Files of every kind, with their pixels."""
     Image.fromarray(RGB).save(folder / "rgb24.bmp")
     Image.fromarray(RGB).convert("RGBA").save(folder / "rgb32.bmp")
     Image.fromarray(GREY).save(folder / "grey8.bmp")
@@ -70,7 +70,7 @@ def _files(folder: Path) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def test_whole_files(harness: Path, tmp_path: Path) -> None:
+def test_valid_files(harness: Path, tmp_path: Path) -> None:
     for name, pixels in _files(tmp_path).items():
         result = subprocess.run([harness, "dump", tmp_path / name], capture_output=True, check=False)
         assert result.returncode == 0, (name, result)
@@ -79,7 +79,7 @@ def test_whole_files(harness: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.frombuffer(body, np.uint8).reshape(pixels.shape), pixels, name)
 
 
-def test_broken_files(harness: Path, tmp_path: Path) -> None:
+def test_mutated_files(harness: Path, tmp_path: Path) -> None:
     for name in _files(tmp_path):
         result = subprocess.run([harness, "fuzz", tmp_path / name], capture_output=True, check=False)
         assert result.returncode == 0, (name, result.stderr.decode()[:2000])
@@ -99,7 +99,7 @@ def test_broken_files(harness: Path, tmp_path: Path) -> None:
         (b"BM" + bytes(60), "older than Windows 3"),
     ],
 )
-def test_messages(harness: Path, tmp_path: Path, content: bytes, words: str) -> None:
+def test_error_messages(harness: Path, tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "image").write_bytes(content)
     result = subprocess.run([harness, "dump", tmp_path / "image"], capture_output=True, text=True, check=False)
     assert result.returncode == 1

@@ -1,9 +1,9 @@
 """Compile and run random graphs at every optimisation level; compare with onnxruntime and the NumPy references.
 
-scripts/fuzz --minutes 5            as many as there is time for
-scripts/fuzz --graphs 10000         that many
-scripts/fuzz --seed 4711 --graphs 1 that one again
-scripts/fuzz --quantised            quantised graphs, to the bit, on this machine and on emulated ones
+scripts/fuzz --minutes 5             run for five minutes
+scripts/fuzz --graphs 10000          run ten thousand graphs
+scripts/fuzz --seed 4711 --graphs 1  reproduce one graph
+scripts/fuzz --quantised            fuzz quantised graphs, bit for bit, on this machine and on emulated ones
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 
 from fuzzing.batch import BATCH
-from fuzzing.judge import Report, Way, judge_apart
+from fuzzing.judge import Configuration, Report, judge_apart
 from fuzzing.quantised import TARGETS as QUANTISED_TARGETS
 from fuzzing.quantised import judge_quantised, quantised
 from tenon.errors import ToolchainError
@@ -70,7 +70,7 @@ def named(name: str) -> Compiler:
     return find(Options.from_environment(compiler=None if name == "zig" else name))
 
 
-def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]]:
+def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Configuration]]:
     """Seeds of each batch and how they are compiled, determined by the seed alone."""
     here, with_them = [name for name in TARGETS if runs_here(name)], compilers(given)
     end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
@@ -80,7 +80,7 @@ def batches(given: argparse.Namespace, first: int) -> Iterator[tuple[range, Way]
         turn = number // len(here)
         target, threads = given.target or here[number % len(here)], given.threads or (1, 3)[turn % 2]
         precision = given.precision or ORDER[(number + turn) % len(ORDER)]
-        yield range(first, last), Way(target, threads, precision, with_them[number % len(with_them)])
+        yield range(first, last), Configuration(target, threads, precision, with_them[number % len(with_them)])
         first = last
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
-from damage import Outcomes, bounded, grafted, kept, kinds, renamed
+from damage import Outcomes, bounded, insert_keyword, kept, kinds, splice_from_donor
 from fuzzing.corpus import ROOT, Recorded, gather, models, unpack, words
 from tenon.importers import FORMATS
 
@@ -49,10 +49,12 @@ def damaged(corpus: list[Recorded], seed: int) -> Recorded:
     data = model.files[name]
     kind = rng.random()
     if kind < 0.15:
-        data = renamed(data, rng.choice(words(model.format)), rng)
+        data = insert_keyword(data, rng.choice(words(model.format)), rng)
     elif kind < 0.3:
         donor = rng.choice(corpus)
-        data = grafted(data, donor.files[donor.main if name == model.main else donor.weights or donor.main], rng)
+        data = splice_from_donor(
+            data, donor.files[donor.main if name == model.main else donor.weights or donor.main], rng
+        )
     else:
         data = rng.choice(kinds(data))(data, rng) if data else b"\0"
     if data and rng.random() < 0.2:

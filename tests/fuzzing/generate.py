@@ -71,7 +71,7 @@ class Sample:
 def sample(seed: int) -> Sample:
     """The graph of a seed."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of empty arrays
         return Generator(seed).sample()
 
 
@@ -201,7 +201,7 @@ class Generator:
             raise UnsupportedError("fuzzing", ())
         results = node.op.evaluate(arrays)
         for value, array in zip(node.outputs, results, strict=True):
-            if not self.wild and array.dtype.kind == "f" and not tame(array):
+            if not self.wild and array.dtype.kind == "f" and not is_bounded(array):
                 raise UnsupportedError("fuzzing", ())
             self.known[value] = np.asarray(array)
 
@@ -218,7 +218,7 @@ class Generator:
         try:
             self.add(op, *[self.operand(case, i, given) for i, given in enumerate(shapes)])
         except (TenonError, *HOSTILE):
-            self.withdraw(before)  # what only led here
+            self.withdraw(before)  # nodes that were added for this one only
 
     def operand(self, case: Case, i: int, given: Array | tuple[int, ...] | None) -> Value | None:
         if given is None:
@@ -326,7 +326,7 @@ class Generator:
 
 
 def fractional(array: Array) -> bool:
-    """Whether it holds floats, small ones too."""
+    """Whether the element type is a float, including the narrow ones."""
     dtype = DType.of(array.dtype)
     return dtype.is_float or dtype.is_small_float
 
@@ -338,8 +338,8 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     if op.bilinear and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
         return False
     if node.op.name in PLACES:
-        return all(tame(a) for a in floats)
-    if node.op.name in SPREADING or getattr(node.op, "group", 1) > 1:  # groups share vectors with zeros between them
+        return all(is_bounded(a) for a in floats)
+    if node.op.name in SPREADING or getattr(node.op, "group", 1) > 1:  # kernels multiply zeros beside a group
         return all(np.isfinite(a.astype(np.float64)).all() for a in floats)
     if node.op.name == "Pow":  # C's pow(-inf, 0.5) is infinite, a square root is NaN
         return not np.isneginf(floats[0].astype(np.float64)).any() if floats else True
@@ -348,35 +348,35 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
         return all((np.abs(a.astype(np.float64)) < 2**31).all() for a in floats)
     stored_only = result.carrier is not result and result not in UNIT
     if stored_only and not (op.exact() or (op.converts and op.name != "DequantizeLinear")):
-        return False  # ONNX computes neither in floats of 8 bits nor in integers of 4: where to round is not said
-    if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # zero by zero is NaN
+        return False  # ONNX does not define how arithmetic in 8-bit floats and 4-bit integers rounds
+    if node.op.name == "QuantizeLinear" and not floats[1].astype(np.float64).all():  # 0 / 0 is NaN
         return False
-    if node.op.name == "Mod" and floats:  # its quotient is computed in f64
+    if node.op.name == "Mod" and floats:  # the quotient is computed in f64
         x, y = (a.astype(np.float64) for a in floats)
         with np.errstate(all="ignore"):
             return not (np.isfinite(x / y) & (np.abs(x / y) >= 2**29)).any()
-    if node.op.name in {"Sin", "Cos", "Tan"}:  # of numbers whose neighbours are turns apart, it may be any
-        return tame(floats[0])
+    if node.op.name in {"Sin", "Cos", "Tan"}:  # the spacing of large operands exceeds the period
+        return is_bounded(floats[0])
     if node.op.name == "Clip":  # bounds that are NaN
         return not any(np.isnan(a.astype(np.float64)).any() for a in floats[1:])
     if node.op.name == "BitCast":  # the sign and the payload of NaN may be any
         return not any(np.isnan(a.astype(np.float64)).any() for a in floats)
-    if node.op.name == "Gelu":  # minus infinity times a number that rounds to zero
+    if node.op.name == "Gelu":  # -inf times a number that rounds to zero
         return not any(np.isneginf(a.astype(np.float64)).any() for a in floats)
     if node.op.name == "OneHot" and node.inputs[0] and node.inputs[0].type.dtype.is_float:  # cast to integers
-        return tame(floats[0])
+        return is_bounded(floats[0])
     return node.op.name not in ORDERED or not any(np.isnan(a.astype(np.float64)).any() for a in floats)
 
 
 def endless(op: RoiAlign, regions: Array) -> str:
-    """Why onnxruntime would not terminate in reasonable time: it evaluates all samples of a region."""
+    """Empty, or why onnxruntime would not terminate in reasonable time: it evaluates all samples of a region."""
     ends = regions.astype(np.float64) * op.spatial_scale
     sizes = np.ceil(ends[:, 2:] - ends[:, :2]) + np.array([op.output_width, op.output_height])
     most = 0 if op.sampling_ratio else np.maximum(sizes, 0).prod(1).sum()
     return f"regions of more than {MOST_SAMPLES} samples" if most > MOST_SAMPLES else ""
 
 
-def tame(array: Array) -> bool:
+def is_bounded(array: Array) -> bool:
     """Whether all numbers are finite and small enough for one or two products."""
     wide = array.astype(np.float64)
     return bool(np.isfinite(wide).all() and np.abs(wide).max(initial=0.0) < 1e6)

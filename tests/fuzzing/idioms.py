@@ -182,7 +182,7 @@ def split(g: Generator, x: Value) -> Value:
     return g.add("Concat", g.add("Slice", x, g.integers(at), g.integers(c), g.integers(1)), first, axis=1)
 
 
-def _tried(make: Callable[[Generator, Value], Value]) -> Callable[[Generator, Value], None]:
+def _attempt(make: Callable[[Generator, Value], Value]) -> Callable[[Generator, Value], None]:
     """An idiom that does not fit is left incomplete."""
 
     def grow(g: Generator, x: Value) -> None:
@@ -195,7 +195,7 @@ def _tried(make: Callable[[Generator, Value], Value]) -> Callable[[Generator, Va
 
 
 IDIOMS: list[Callable[[Generator, Value], None]] = [
-    _tried(make)
+    _attempt(make)
     for make in (
         conv, conv, deconvolution, pooling, normalization, scale, scale, unary, binary, concatenated, swish, hard_swish,
         gelu, transposed, reshaped, shuffle, gate, dense, attention, layer_norm, padded, bottleneck, split,

@@ -81,13 +81,13 @@ class Report:
         self.findings += other.findings
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The report as JSON values."""
         findings = [{**asdict(f), "command": f.command} for f in self.findings]
         return {**vars(self), "findings": findings}
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Report:
-        """The report that ``record`` was made of."""
+        """The report from the result of ``record``."""
         for finding in record["findings"]:
             del finding["command"]
         counters = {name: Counter(record.pop(name)) for name in ("refused", "excused", "operators")}
@@ -95,7 +95,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Way:
+class Configuration:
     """Target, compiler, threads and precision."""
 
     target: str
@@ -112,21 +112,21 @@ class Way:
         return Finding(seed, kind, level, what, self.target, self.threads, self.precision, self.compiler_name)
 
 
-def judge(seeds: Sequence[int], way: Way) -> Report:
+def judge(seeds: Sequence[int], configuration: Configuration) -> Report:
     """Test the graphs of these seeds in this process."""
-    batch = Batch(way)
+    batch = Batch(configuration)
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of empty arrays
         batch.work([sample(seed) for seed in seeds])
     return batch.report
 
 
-def judge_apart(seeds: Sequence[int], way: Way) -> Report:
+def judge_apart(seeds: Sequence[int], configuration: Configuration) -> Report:
     """Test them in a child process; after a crash the batch is split until the graph is found."""
     with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
         path = Path(place) / "report.json"
         process = multiprocessing.get_context("fork").Process(
-            target=lambda: path.write_text(json.dumps(judge(seeds, way).record()))
+            target=lambda: path.write_text(json.dumps(judge(seeds, configuration).record()))
         )
         process.start()
         process.join(LONGEST)
@@ -136,20 +136,20 @@ def judge_apart(seeds: Sequence[int], way: Way) -> Report:
         process.kill()
         process.join()
     if len(seeds) == 1:
-        return Report(graphs=1, findings=[way.finding(seeds[0], "crash", -1, f"the process {how}")])
+        return Report(graphs=1, findings=[configuration.finding(seeds[0], "crash", -1, f"the process {how}")])
     found, middle = Report(), len(seeds) // 2
     for half in (seeds[:middle], seeds[middle:]):
-        found.add(judge_apart(half, way))
+        found.add(judge_apart(half, configuration))
     return found
 
 
 class Batch:
-    def __init__(self, way: Way) -> None:
-        self.way, self.target = way, find_target(way.target)
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration, self.target = configuration, find_target(configuration.target)
         self.report = Report()
 
     def found(self, sample: Sample, kind: str, what: str, level: int = -1) -> None:
-        self.report.findings.append(self.way.finding(sample.seed, kind, level, what))
+        self.report.findings.append(self.configuration.finding(sample.seed, kind, level, what))
 
     def work(self, samples: Sequence[Sample]) -> None:
         report = self.report
@@ -185,7 +185,7 @@ class Batch:
 
     def planned(self, sample: Sample, level: int) -> Plan | None:
         try:
-            return planned(sample, level, self.target, self.way.threads, self.way.precision)
+            return planned(sample, level, self.target, self.configuration.threads, self.configuration.precision)
         except Exception as error:
             self.found(sample, "compile", f"{type(error).__name__}: {error}", level)
             return None
@@ -195,7 +195,7 @@ class Batch:
             return None
         with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as place:
             try:
-                library = Library(plans, self.way.compiler, self.target, Path(place))
+                library = Library(plans, self.configuration.compiler, self.target, Path(place))
             except subprocess.CalledProcessError as error:
                 return self.split(plans, references, error.stderr.decode(errors="replace"))
             except TenonError as error:
@@ -219,9 +219,12 @@ class Batch:
 
         try:
             bundle = tenon.compile(
-                sample.graph.copy(), target=self.way.target, threads=self.way.threads, precision=self.way.precision,
-                compiler=None if self.way.compiler.zig else self.way.compiler_name,
-            )  # fmt: skip
+                sample.graph.copy(),
+                target=self.configuration.target,
+                threads=self.configuration.threads,
+                precision=self.configuration.precision,
+                compiler=None if self.configuration.compiler.zig else self.configuration.compiler_name,
+            )
             engine, others = tenon.open(bundle), swapped(sample)
             wanted = engine.run({**sample.feeds, **{name: sample.feeds[other] for name, other in others.items()}})
             wanted = {name: np.array(array) for name, array in wanted.items()}

@@ -65,14 +65,14 @@ def padded(g: Generator, x: Value) -> Value:
     return g.add("Pad", x, g.integers(*pads.tolist()), mode=g.pick(("constant", "constant", "edge", "wrap", "reflect")))
 
 
-def turned(g: Generator, x: Value) -> Value:
+def transposed(g: Generator, x: Value) -> Value:
     return g.add("Transpose", x, perm=tuple(int(i) for i in g.rng.permutation(x.type.rank)))
 
 
 def more_axes(g: Generator, x: Value) -> Value:
     """An axis cut in two, or a new one."""
     if x.type.rank >= MOST_AXES:
-        return turned(g, x)
+        return transposed(g, x)
     axis = axis_of(g, x) % x.type.rank
     n = x.type.dims[axis]
     parts = [d for d in range(2, n) if n % d == 0]
@@ -88,11 +88,11 @@ def repeated(g: Generator, x: Value) -> Value:
     return g.add("Tile", x, g.integers(*counts))
 
 
-def joined(g: Generator, x: Value) -> Value:
+def concatenated(g: Generator, x: Value) -> Value:
     return g.add("Concat", x, x, axis=axis_of(g, x))
 
 
-def cut(g: Generator, x: Value) -> Value:
+def split(g: Generator, x: Value) -> Value:
     axis = axis_of(g, x)
     first = int(g.rng.integers(x.type.dims[axis] + 1))
     return g.add("Split", x, g.integers(first, x.type.dims[axis] - first), axis=axis)
@@ -109,11 +109,11 @@ def summed(g: Generator, x: Value) -> Value:
     return g.add("CumSum", x, axis, reverse=int(g.chance(0.5)), exclusive=int(g.chance(0.5)))
 
 
-def chosen(g: Generator, x: Value) -> Value:
+def selected(g: Generator, x: Value) -> Value:
     return g.add(g.pick(("ArgMax", "ArgMin")), x, axis=axis_of(g, x), select_last_index=int(g.chance(0.5)))
 
 
 MOVES: tuple[Callable[[Generator, Value], Value], ...] = (
-    sliced, sliced, sliced, reversed_channels, reversed_channels, gathered, gathered, padded, turned, more_axes,
-    more_axes, repeated, joined, cut, reduced, summed, chosen,
+    sliced, sliced, sliced, reversed_channels, reversed_channels, gathered, gathered, padded, transposed, more_axes,
+    more_axes, repeated, concatenated, split, reduced, summed, selected,
 )  # fmt: skip

@@ -14,7 +14,7 @@ ODD_DOUBLES = (np.nan, np.inf, -np.inf, 5e-324, 1e300, -0.0, 9.3e18, 0.5, -2.5)
 
 
 def ordinary(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: float = -1, high: float = 1) -> Array:
-    """Uniform in a range that suits the operator, sometimes in halves, so that ties and steps are met."""
+    """Uniform in the given range, sometimes rounded to multiples of 0.5, so that ties and discontinuities occur."""
     data = np.asarray(rng.uniform(low, high, shape))
     if rng.random() < 0.15:
         data = np.clip(np.round(4 * data) / 2, low, high)

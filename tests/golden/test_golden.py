@@ -1,6 +1,6 @@
-"""Each pass on a small graph: passes/NAME.txt holds the graph, NAME.expected.txt what the pass makes of it.
+"""Each pass on a small graph: passes/NAME.txt is the graph, NAME.expected.txt the graph after the pass.
 
-The first line of a graph names the pass.  ``pytest tests/golden --update-golden`` rewrites what is expected.
+The first line of a graph names the pass. ``pytest tests/golden --update-golden`` rewrites the expected graphs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make single symbols with MXNet, and what they give: run by a Python that has MXNet 1.9 (NumPy 1.23), not by tests.
+"""Writes single MXNet symbols with inputs and outputs; run by a Python with MXNet 1.9 (NumPy 1.23), not by the tests.
 
     python mxnet_symbols.py FOLDER      # FOLDER/NAME/{net-symbol.json,net-0000.params,io.npz}
 
@@ -223,7 +223,7 @@ def symbols(mx: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def save(mx: Any, folder: Path, symbol: Any, inputs: Mapping[str, Any]) -> None:
-    """The symbol with random parameters, its inputs, and what MXNet makes of them."""
+    """The symbol with random parameters, its inputs, and MXNet's outputs."""
     shapes, _, others = symbol.infer_shape(**{k: v.shape for k, v in inputs.items()})
     given = {
         name: inputs.get(name, between(-0.5, 0.5, *shape))

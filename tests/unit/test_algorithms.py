@@ -1,5 +1,6 @@
-"""What every algorithm promises: a key that says all of it, packed weights that depend on nothing else, and that adding
-one takes a class."""
+"""The interface of algorithms: keys identify them completely, packed weights depend on the packing key only, and an
+algorithm is added by one class.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
-def test_keys_are_read_back(kind: type[Algorithm]) -> None:
+def test_keys_round_trip(kind: type[Algorithm]) -> None:
     found = every(kind, PROBLEMS[kind.name])
     assert found
     assert len({each.key for each in found}) == len(set(found)) == len(found)
@@ -77,12 +78,12 @@ def test_keys_are_read_back(kind: type[Algorithm]) -> None:
         assert each.key.split()[0] == kind.name
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(
     st.tuples(st.integers(1, 9), st.integers(1, 9)), st.tuples(st.integers(1, 9), st.integers(1, 9)),
     st.sampled_from(TAPS), st.sampled_from([F32, DType.F16]), st.sampled_from([1, 2, 5]),
 )  # fmt: skip
-def test_keys_of_any_problem_are_read_back(
+def test_keys_of_random_problems_round_trip(
     blocks: tuple[int, int], extent: tuple[int, int], kernel: tuple[int, int], dtype: DType, threads: int
 ) -> None:
     machine, problem = replace(MACHINE, threads=threads), (convolution(blocks, extent, kernel, dtype),)
@@ -98,7 +99,7 @@ def test_keys_of_any_problem_are_read_back(
     ["", "direct", "direct rows=1 cols=2", "direct rows=1 cols=2 vecs=x", "direct cols=2 rows=1 vecs=1", "fourier n=1",
      "direct rows=1 cols=2 vecs=1 more=1", "direct rows=01 cols=2 vecs=1"],
 )  # fmt: skip
-def test_what_is_no_key(key: str) -> None:
+def test_invalid_keys_are_rejected(key: str) -> None:
     with pytest.raises(ValueError, match=f"'{key}' is no algorithm; there are direct, depthwise, winograd"):
         parse(key)
 
@@ -109,7 +110,7 @@ def lowered(op: Operator, site: Site, algorithm: Algorithm) -> list[Step]:
 
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 def test_equal_packings_give_equal_weights(kernel: tuple[int, int]) -> None:
-    """Layers of several shapes share packed weights because of it."""
+    """Layers of several input shapes can therefore share packed weights."""
     op = operator.Conv(pads=(kernel[0] // 2, kernel[1] // 2) * 2)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((1, 32, 8, 8), (32, 32, *kernel))]
@@ -124,7 +125,7 @@ def test_equal_packings_give_equal_weights(kernel: tuple[int, int]) -> None:
     assert len({tuple(packed) for packed in seen.values()}) == len(seen) > 2
 
 
-def test_another_shape_is_packed_alike() -> None:
+def test_packed_alike_gives_the_same_packing_for_another_shape() -> None:
     large, small = (convolution((8, 8), (28, 28)),), (convolution((8, 8), (10, 6)),)
     for each in candidates(large, MACHINE, Limits()):
         other = packed_alike(small, MACHINE, each)
@@ -136,7 +137,7 @@ def test_another_shape_is_packed_alike() -> None:
 
 
 @pytest.mark.parametrize("most", [1e-6, 1e-5, 1e-3])
-def test_limits_are_kept(most: float) -> None:
+def test_candidates_respect_limits(most: float) -> None:
     for kernel in TAPS:
         problem = (convolution((4, 4), (12, 12), kernel),)
         found = candidates(problem, MACHINE, Limits(max_winograd_error=most, strassen=0))
@@ -175,8 +176,8 @@ def test_no_algorithm_of_floats_takes_integers_nor_the_other_way() -> None:
 
 
 @dataclass(frozen=True)
-class Reversed(Direct):
-    """Direct sums under another name, said to take no time."""
+class FreeDirect(Direct):
+    """Direct convolution under another name, with an estimate of zero time."""
 
     name: ClassVar[str] = "reversed"
 
@@ -184,15 +185,15 @@ class Reversed(Direct):
         return -1.0
 
 
-def test_an_algorithm_is_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it is listed it is a candidate, can be named by its key and computes convolutions."""
-    monkeypatch.setattr(registry, "ALGORITHMS", (*ALGORITHMS, Reversed))
+def test_new_algorithm_class_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once registered, it is a candidate, can be selected by its key and computes convolutions."""
+    monkeypatch.setattr(registry, "ALGORITHMS", (*ALGORITHMS, FreeDirect))
     op = operator.Conv()
     arrays = [np.ones(shape, np.float32) for shape in ((1, 8, 3, 5), (12, 8, 1, 1))]
     registry._sorted.cache_clear()
     try:
         found = op.candidates(make_site(op, arrays, MACHINE, (1,)))
-        assert isinstance(found[0], Reversed)
+        assert isinstance(found[0], FreeDirect)
         assert parse(found[0].key) == found[0]
         assert op.lower(make_site(op, arrays, MACHINE, (1,)))[0].kernel.name.startswith("conv1x1")
     finally:

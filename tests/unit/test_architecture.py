@@ -1,4 +1,4 @@
-"""The house rules that a program can check."""
+"""Structural rules of the source tree."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def room(path: Path) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """Rooms that a module imports, at its top or inside functions; imports for type checkers only do not count."""
+    """Packages that a module imports, at its top or inside functions; imports for type checkers only do not count."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
@@ -64,11 +64,11 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_every_room_is_in_the_order() -> None:
+def test_every_package_is_listed_in_the_order() -> None:
     assert {room(p) for p in modules()} == set(ORDER)
 
 
-def test_imports_point_up() -> None:
+def test_imports_point_upwards() -> None:
     wrong = [
         f"{path.relative_to(SOURCE)} imports {other}"
         for path in modules()
@@ -78,7 +78,7 @@ def test_imports_point_up() -> None:
     assert not wrong
 
 
-def test_formats_know_nothing_of_each_other() -> None:
+def test_importers_do_not_import_each_other() -> None:
     importers = SOURCE / "importers"
     formats = {p.name for p in importers.iterdir() if p.is_dir()} - {"shared", "__pycache__"}
     for path in importers.glob("*/*.py"):
@@ -88,13 +88,13 @@ def test_formats_know_nothing_of_each_other() -> None:
                 assert other == path.parent.name or other not in formats, f"{path} imports {node.module}"
 
 
-def test_every_format_is_a_package_of_its_own() -> None:
+def test_every_format_is_a_package() -> None:
     modules = {format.module for format in FORMATS.values()}
     formats = {p.name for p in (SOURCE / "importers").iterdir() if p.is_dir()} - {"shared", "__pycache__"}
     assert modules == {f"tenon.importers.{format}.load" for format in formats}
 
 
-def test_no_two_classes_of_importers_have_one_name() -> None:
+def test_class_names_of_importers_are_unique() -> None:
     """Classes without an underscore, which other files may import."""
     rooms = ("wire", "model_files", "graph_builder", "decompositions", "importers", "exporters")
     names = Counter(
@@ -111,7 +111,7 @@ def names_of(path: Path) -> str:
     return "tenon." + ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_modules_have_no_import_cycles() -> None:
     """Imports inside functions and for type checkers count too."""
     known = {names_of(p): p for p in SOURCE.rglob("*.py")}
     arrows: dict[str, set[str]] = {}
@@ -128,7 +128,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not {name: sorted(to & set(arrows)) for name, to in arrows.items()}
 
 
-def test_operators_name_no_target() -> None:
+def test_operators_do_not_refer_to_targets() -> None:
     for path in [p for room in ("ops", "algorithms", "kernels") for p in SOURCE.glob(f"{room}/*.py")]:
         assert not imported(path) & {"targets", "toolchain", "codegen"}, path
 
@@ -147,23 +147,23 @@ def test_sizes_of_files() -> None:
     assert not long
 
 
-def test_no_junk_drawers() -> None:
+def test_no_modules_named_utils() -> None:
     assert not [p for p in SOURCE.rglob("*") if p.stem in ("utils", "misc", "common", "helpers")]
 
 
-def test_environment_is_read_in_one_place() -> None:
+def test_only_options_reads_the_environment() -> None:
     readers = {p.name for p in modules() if "os.environ" in p.read_text() or "getenv" in p.read_text()}
     assert readers <= {"options.py"}
 
 
-def test_the_core_of_operators_is_as_small_as_stated() -> None:
+def test_number_of_core_operators_is_as_documented() -> None:
     stated = re.search(r"`ops/` has at most (\d+) operators", (SOURCE.parents[1] / "ARCHITECTURE.md").read_text())
     assert stated
     assert len(registry()) <= int(stated[1]), "a new operator should be a composition of others; else say so there"
 
 
 def test_packed_weights_do_not_depend_on_blas() -> None:
-    """The same model gives the same bytes on every machine; BLAS adds in another order on another processor."""
+    """The same model gives the same bytes on every machine; the order of summation in BLAS depends on the processor."""
     for path in [p for room in ("kernels", "algorithms", "plan", "bundle") for p in SOURCE.glob(f"{room}/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, by every command and call that writes one."""
+"""Atomic writes: files are complete or absent, for every command and function that writes one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
 
 
 # ------------------------------------------------------------------------------------------------ the mechanism
-def test_write_replaces_and_makes_folders(tmp_path: Path) -> None:
+def test_write_replaces_files_and_creates_folders(tmp_path: Path) -> None:
     place = tmp_path / "new" / "er" / "file"
     write(place, "één")
     write(place, b"two")
@@ -59,7 +59,7 @@ def _umask() -> int:
 
 @pytest.mark.parametrize("older", [True, False])
 @pytest.mark.parametrize("error", [FULL, KeyboardInterrupt(), SystemExit(143)], ids=["full", "SIGINT", "SIGTERM"])
-def test_errors_leave_what_was_there(tmp_path: Path, error: BaseException, older: bool) -> None:
+def test_errors_keep_the_previous_file(tmp_path: Path, error: BaseException, older: bool) -> None:
     place = tmp_path / "sub" / "file"
     if older:
         write(place, b"old")
@@ -83,7 +83,7 @@ def test_several_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> No
     assert snapshot(tmp_path) == {"a": b"old", "b": None}
 
 
-def test_permissions_links_and_devices_stay(tmp_path: Path) -> None:
+def test_permissions_links_and_devices_are_preserved(tmp_path: Path) -> None:
     write(tmp_path / "file", b"old")
     (tmp_path / "file").chmod(0o640)
     (tmp_path / "link").symlink_to("file")
@@ -111,7 +111,7 @@ def test_pipes_and_redirected_output_are_written_to(tmp_path: Path) -> None:
     ],
     ids=["folder", "no folder"],
 )
-def test_places_that_cannot_be_written(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+def test_paths_that_cannot_be_written(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
     place = tmp_path / "sub" / "file"
     place.parent.mkdir()
     make(place)
@@ -120,21 +120,21 @@ def test_places_that_cannot_be_written(tmp_path: Path, make: Callable[[Path], ob
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everything")
-def test_read_only_files_stay(tmp_path: Path) -> None:
+def test_read_only_files_are_not_replaced(tmp_path: Path) -> None:
     write(tmp_path / "file", b"old")
     (tmp_path / "file").chmod(0o444)
     with pytest.raises(InputError, match="read-only"):
         write(tmp_path / "file", b"new")
 
 
-def test_a_full_device() -> None:
+def test_write_to_full_device() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     with pytest.raises(InputError, match="No space left"):
         write("/dev/full", b"x" * 100_000)
 
 
-def test_scratch_folders_go_whatever_happens() -> None:
+def test_temporary_folders_are_always_removed() -> None:
     def fail() -> None:
         with scratch() as folder:
             found.append(folder)
@@ -148,8 +148,8 @@ def test_scratch_folders_go_whatever_happens() -> None:
     assert not found[0].exists()
 
 
-def test_nothing_else_writes_files() -> None:
-    """Every other writer stays inside a folder that is moved into place, or removed, as a whole."""
+def test_only_atomic_write_opens_files_for_writing() -> None:
+    """Every other writer writes into a temporary folder that is moved into place, or removed, as a whole."""
     inside = {
         "atomic_write.py", "bundle/folder.py", "toolchain/compiler.py", "targets/runner.py", "engine/loading.py",
         "runtime/wasm_probe.py",
@@ -190,8 +190,8 @@ UNCOMPILED = ("optimize", "optimize Caffe", "inspect", "inspect text")
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the commands read."""
+def input_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The input files of the commands."""
     folder = tmp_path_factory.mktemp("ready")
     (folder / "net.onnx").write_bytes((REPOSITORY / "examples/digits/digits.onnx").read_bytes())
     (folder / "caffe.prototxt").write_text(PROTOTXT)
@@ -201,8 +201,8 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def words(name: str, ready: Path, out: Path) -> list[str]:
-    return [w.replace("IN/", f"{ready}/").replace("OUT/", f"{out}/") for w in COMMANDS[name]]
+def words(name: str, input_files: Path, out: Path) -> list[str]:
+    return [w.replace("IN/", f"{input_files}/").replace("OUT/", f"{out}/") for w in COMMANDS[name]]
 
 
 def status_of(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -214,19 +214,19 @@ def status_of(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_on_a_full_disk(
-    name: str, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, input_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They end with one message, and what was there before is whole."""
-    assert status_of(words(name, ready, tmp_path), monkeypatch) == 0
+    """They fail with one message, and existing output is unchanged."""
+    assert status_of(words(name, input_files, tmp_path), monkeypatch) == 0
     before = snapshot(tmp_path)
     assert before
     _fill_the_disk(tmp_path, monkeypatch)
-    assert status_of(words(name, ready, tmp_path), monkeypatch) == 2
+    assert status_of(words(name, input_files, tmp_path), monkeypatch) == 2
     assert "No space left on device" in " ".join(capsys.readouterr().err.split())
     assert snapshot(tmp_path) == before
 
 
-def test_images_and_calls_on_a_full_disk(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_and_calls_on_a_full_disk(input_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photo = tmp_path / "photo.png"
     Image.fromarray(np.arange(3000, dtype=np.uint16).astype(np.uint8).reshape(20, 50, 3)).save(photo)
     bundle = handmade.bundle()
@@ -237,7 +237,7 @@ def test_images_and_calls_on_a_full_disk(ready: Path, tmp_path: Path, monkeypatc
         lambda: draw(photo, [], [], photo),
         lambda: bundle.save(tmp_path / "bundle"),
         lambda: bundle.save(tmp_path / "other"),
-        lambda: rewrite(ready / "net.onnx", tmp_path / "net.onnx"),
+        lambda: rewrite(input_files / "net.onnx", tmp_path / "net.onnx"),
     ]
     for call in calls:
         with pytest.raises(InputError, match="No space left on device"):
@@ -287,9 +287,9 @@ main()
 
 
 @pytest.mark.parametrize("name", UNCOMPILED)
-def test_files_that_the_system_cuts_short(name: str, ready: Path, tmp_path: Path) -> None:
-    """As above, with the system's own errors."""
-    command = [sys.executable, "-c", LIMITED, *words(name, ready, tmp_path)]
+def test_commands_exceeding_the_file_size_limit(name: str, input_files: Path, tmp_path: Path) -> None:
+    """As above, with errors of the operating system (RLIMIT_FSIZE)."""
+    command = [sys.executable, "-c", LIMITED, *words(name, input_files, tmp_path)]
     for place in COMMANDS[name][-1:]:
         write(place.replace("OUT/", f"{tmp_path}/"), b"old")
     before = snapshot(tmp_path)
@@ -300,8 +300,10 @@ def test_files_that_the_system_cuts_short(name: str, ready: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["net.onnx", "caffe.prototxt"])
-def test_optimize_onto_its_own_input(name: str, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ready, tmp_path / "in")
+def test_optimize_onto_its_own_input(
+    name: str, input_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(input_files, tmp_path / "in")
     place = str(tmp_path / "in" / name)
     assert status_of(["optimize", place, "-o", place], monkeypatch) == 0
     once = snapshot(tmp_path / "in")
@@ -314,7 +316,7 @@ def test_optimize_onto_its_own_input(name: str, ready: Path, tmp_path: Path, mon
     assert snapshot(tmp_path / "in") == before
 
 
-def test_drawing_onto_the_image_itself(tmp_path: Path) -> None:
+def test_drawing_detections_into_the_input_image(tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     Image.new("RGB", (60, 40), (255, 255, 255)).save(photo)
     draw(photo, [Detection(1, 0.9, (5.0, 5.0, 50.0, 30.0))], ["a", "b"], photo)
@@ -327,11 +329,11 @@ def test_drawing_onto_the_image_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("delay", [0.0, 0.2, 0.7])
 def test_signals_leave_nothing(number: signal.Signals, delay: float, tmp_path: Path) -> None:
-    """The signal comes ``delay`` seconds after the first temporary folder."""
+    """The signal is sent ``delay`` seconds after the first temporary folder appears."""
     places = {name: tmp_path / name for name in ("tmp", "cache", "out")}
     for place in places.values():
         place.mkdir()
-    model = tmp_path / f"{number}{delay}.onnx"  # its name is in the code, which so is in nobody's cache
+    model = tmp_path / f"{number}{delay}.onnx"  # the name is part of the code, so the object is in no cache
     model.write_bytes((REPOSITORY / "examples/digits/digits.onnx").read_bytes())
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(places["tmp"]),
@@ -346,7 +348,7 @@ def test_signals_leave_nothing(number: signal.Signals, delay: float, tmp_path: P
     child.send_signal(number)
     child.communicate(timeout=60)
     written = {p.name for p in places["out"].iterdir()}
-    if written:  # it was done before the signal, and maybe about to exit, when signals have their usual effect again
+    if written:  # it finished before the signal; while the interpreter exits, signals have their default action
         assert written == {"bundle"}
     else:
         assert child.returncode == (130 if number == signal.SIGINT else 128 + number)

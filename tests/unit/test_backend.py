@@ -1,4 +1,4 @@
-"""Backends: all print the same steps, and refuse what their machines do not have."""
+"""Backends print the same steps, and reject kernels with loops or memory spaces that they do not support."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_backend_prints_a_kernel(name: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_backends_agree_on_the_steps(threads: int) -> None:
+def test_backends_print_the_same_steps(threads: int) -> None:
     program = tenon.compile(DIGITS / "digits.onnx", threads=threads, target="x86-64-avx2", no_tuning=True).program
     (c,), (text,) = (find(name).program([program], "digits.h").steps for name in BACKENDS)
     assert [(s.call, s.work_items, s.barrier) for s in c] == [(s.call, s.work_items, s.barrier) for s in text]
@@ -63,7 +63,7 @@ def test_backends_agree_on_the_steps(threads: int) -> None:
         (Loop(Var("t", (Index((), 4),), 0), (Barrier(),)), "no barriers"),
     ],
 )
-def test_what_a_processor_does_not_have_is_refused(statement: Stmt, words: str) -> None:
+def test_unsupported_loop_kinds_and_memory_spaces_are_rejected(statement: Stmt, words: str) -> None:
     kernel = Kernel("gpu", (), (), (statement,))
     with pytest.raises(InternalError, match=f"kernel gpu: .*{words}"):
         find("c").kernel(kernel)
@@ -71,7 +71,7 @@ def test_what_a_processor_does_not_have_is_refused(statement: Stmt, words: str) 
     assert show(parse(text)) == text
 
 
-def test_the_loop_ir_of_a_bundle_can_be_read_back(tmp_path: Path) -> None:
+def test_emitted_loop_ir_can_be_parsed(tmp_path: Path) -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", threads=2, target="x86-64-avx2", no_tuning=True)
     folder = bundle.save(tmp_path / "out", ("ir",))
     assert {path.name for path in folder.iterdir()} == {"digits.ir", "manifest.json"}

@@ -1,4 +1,4 @@
-"""Whole networks, single operators and the machine itself, timed."""
+"""Benchmarks of networks, of single operators, and of the machine's peak."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_measure_counts_calls() -> None:
         measure(lambda: None, 0)
 
 
-def test_random_inputs_are_the_same_every_time() -> None:
+def test_random_inputs_are_reproducible() -> None:
     first: dict[str, Array] = {"x": np.zeros((2, 3), np.float32), "n": np.zeros(50, np.int64)}
     second = {name: array.copy() for name, array in first.items()}
     fill_randomly(first)
@@ -60,20 +60,20 @@ def test_random_inputs_are_the_same_every_time() -> None:
 
 
 # ------------------------------------------------------------------------------------------ benchmark
-def test_a_line_per_network() -> None:
+def test_benchmark_prints_a_line_per_network() -> None:
     unit, _ = time_unit(0.5)
     numbers = f"min =    1.00 ms  max =    2.25 ms  avg =    1.62 ms  std =  625.00 {unit}  median =    1.62 ms"
     assert line("net", Times((1.0, 2.25))) == f"{'net':>20}  {numbers}"
 
 
-def test_times_have_the_unit_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
     assert [duration(t) for t in (0.0831, 0.9999, 1.0, 12.345)] == ["83.10 µs", "999.90 µs", "1.00 ms", "12.35 ms"]
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     assert duration(0.0831) == "83.10 us"
 
 
-def test_a_folder_of_models_and_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "b.onnx").write_bytes(model([node("Relu", ["x"], ["y"])], {"x": [1, 8]}, ["y"]).SerializeToString())
     handmade.bundle().save(tmp_path / "a")
     (tmp_path / "readme.txt").write_text("no model")
@@ -91,7 +91,7 @@ def test_a_folder_of_models_and_bundles(tmp_path: Path, capsys: pytest.CaptureFi
         zoo(tmp_path / "absent")
 
 
-def test_json_and_a_broken_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_with_a_failing_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"\x08")
     good = handmade.bundle().save(tmp_path / "good")
@@ -117,7 +117,7 @@ def test_processors() -> None:
 
 
 # ------------------------------------------------------------------------------------------- bench-op
-def test_cases_have_names_of_their_own() -> None:
+def test_names_of_cases_are_unique() -> None:
     names = [case.label for case in cases()]
     assert len(names) == len(set(names)) > 40
     assert all(re.fullmatch(r"[A-Z][A-Za-z]+_\d+(x\d+)*(_[a-z0-9]+)*", name) for name in names)
@@ -132,7 +132,7 @@ def test_select() -> None:
         select("(")
 
 
-def test_every_case_is_a_network() -> None:
+def test_every_case_compiles() -> None:
     for case in select(r"(?!Gemm_1x4096).*"):
         graph = graph_of(case)
         assert graph.outputs[0].type.bound, case.label
@@ -163,7 +163,7 @@ def test_bench_op(capsys: pytest.CaptureFixture[str]) -> None:
 
 # ----------------------------------------------------------------------------------------- the machine
 @pytest.mark.parametrize("machine", [Machine(), Machine(lanes=8, block=8), Machine(lanes=16, registers=32, block=16)])
-def test_peak_kernels_do_what_they_are_said_to(machine: Machine) -> None:
+def test_peak_kernels_compute_and_count_as_stated(machine: Machine) -> None:
     kernel, chains = peak._multiply_adds(machine)
     assert prove(kernel) > 0
     assert count(kernel).macs == chains * machine.lanes * peak._STEPS * peak._ITERATIONS
@@ -172,7 +172,7 @@ def test_peak_kernels_do_what_they_are_said_to(machine: Machine) -> None:
     assert count(reads).loaded >= 7 * 10 * peak._UNROLL * machine.lanes * 4
 
 
-def test_the_machine_has_a_peak() -> None:
-    """Bounds that every machine of this century meets, and none of the next few will leave."""
+def test_measured_peak_is_plausible() -> None:
+    """Bounds that hold for all current machines, by a wide margin."""
     assert 1e8 < peak.peak_macs() < 1e13
     assert 1e8 < peak.read_bandwidth(16 << 10) < 1e14

@@ -1,4 +1,4 @@
-"""Integers from data as indices: a gather, and a loop as long as the data says."""
+"""Index values bound from data: a gather, and a loop with a data-dependent extent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def expected(x: Array, at: Array) -> Array:
     return found
 
 
-def test_gather_clamps() -> None:
+def test_gather_clamps_indices() -> None:
     x = np.arange(20, dtype=np.float32)
     at, y = np.array([3, -7, 99]), np.zeros(12, np.float32)
     interpret(gather(), [x, at, y])
@@ -50,18 +50,18 @@ def test_gather_clamps() -> None:
 
 
 @pytest.mark.parametrize(("n", "total"), [(0, 0), (3, 3), (8, 28), (50, 28), (-1, 0)])
-def test_loops_as_long_as_the_data_says(n: int, total: int) -> None:
+def test_data_dependent_loop_extents(n: int, total: int) -> None:
     y = np.full(1, np.nan, np.float32)
     interpret(prefix(), [np.arange(8, dtype=np.float32), np.array([n]), y])
     assert y[0] == total
 
 
-def test_proofs() -> None:
+def test_bounds_and_race_proofs() -> None:
     assert prove(gather()) == 3
     assert prove(prefix()) > 0
 
 
-def test_an_empty_range_is_refused() -> None:
+def test_empty_ranges_are_rejected() -> None:
     k = Builder("empty")
     n, y = k.param("n", 2, dtype=I64), k.param("y", 4, out=True)
     with k.bind("a", n[0], 4) as a, k.bind("b", n[1], a) as b:
@@ -79,7 +79,7 @@ def test_text_round_trip(kernel: Kernel) -> None:
     assert loop_text.show(loop_parse.parse(text)) == text
 
 
-def test_c(tmp_path: Path) -> None:
+def test_compiled_kernels_match(tmp_path: Path) -> None:
     library = Library()
     library.add(gather())
     library.build(tmp_path, ["gcc", "-O2"])

@@ -1,4 +1,4 @@
-"""Planted faults must be refused, and sound kernels accepted."""
+"""The bounds proof rejects injected faults and accepts correct kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 
 MACHINE = Machine(lanes=16, registers=32, block=16)
-SOUND = Conv(Image(1, 32, 14, 14, 16, 1, 1, 1, 1), Image(1, 32, 14, 14, 16), (3, 3), top=1, left=1)
+CORRECT = Conv(Image(1, 32, 14, 14, 16, 1, 1, 1, 1), Image(1, 32, 14, 14, 16), (3, 3), top=1, left=1)
 
 
 def convolution(spec: Conv) -> Kernel:
@@ -44,7 +44,7 @@ def copy(extent: int, shift: int = 0, lanes: int = 1, guard: int | None = None, 
 
 
 def parallel(step: int) -> Kernel:
-    """Trips that write two elements each, ``step`` apart."""
+    """Iterations that write two elements each, ``step`` apart."""
     k = Builder("parallel")
     y = k.param("y", 64, out=True)
     with k.loop("i", 16, kind="parallel") as i, k.loop("j", 2) as j:
@@ -72,28 +72,34 @@ def read_only() -> Kernel:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: convolution(SOUND),
-        lambda: convolution(replace(SOUND, x=replace(SOUND.x, bottom=3, right=2))),
-        lambda: convolution(replace(SOUND, stride=(2, 2), y=replace(SOUND.y, h=7, w=7))),
+        lambda: convolution(CORRECT),
+        lambda: convolution(replace(CORRECT, x=replace(CORRECT.x, bottom=3, right=2))),
+        lambda: convolution(replace(CORRECT, stride=(2, 2), y=replace(CORRECT.y, h=7, w=7))),
         lambda: copy(100, lanes=4),
         lambda: copy(0, lanes=16, symbolic=True),
         lambda: copy(0, 3, guard=0, symbolic=True),
         lambda: parallel(2),
-        lambda: halo(SOUND.x, MACHINE),
+        lambda: halo(CORRECT.x, MACHINE),
     ],
 )
-def test_sound_kernels_are_proved(make: Callable[[], Kernel]) -> None:
+def test_correct_kernels_are_proved(make: Callable[[], Kernel]) -> None:
     assert prove(make()) > 0
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, bottom=0))), r"of x, dimension 2: passes the end by 1"),
-        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, right=0))), r"of x, dimension 3: passes the end by 1"),
-        (lambda: convolution(replace(SOUND, x=replace(SOUND.x, top=0))), r"dimension 2: starts 1 before 0"),
-        (lambda: convolution(replace(SOUND, stride=(2, 2))), r"load of x, dimension 2: passes the end"),
-        (lambda: convolution(replace(SOUND, y_start=(0, 1))), r"store of y, dimension 3: passes the end by 1"),
+        (
+            lambda: convolution(replace(CORRECT, x=replace(CORRECT.x, bottom=0))),
+            r"of x, dimension 2: passes the end by 1",
+        ),
+        (
+            lambda: convolution(replace(CORRECT, x=replace(CORRECT.x, right=0))),
+            r"of x, dimension 3: passes the end by 1",
+        ),
+        (lambda: convolution(replace(CORRECT, x=replace(CORRECT.x, top=0))), r"dimension 2: starts 1 before 0"),
+        (lambda: convolution(replace(CORRECT, stride=(2, 2))), r"load of x, dimension 2: passes the end"),
+        (lambda: convolution(replace(CORRECT, y_start=(0, 1))), r"store of y, dimension 3: passes the end by 1"),
         (lambda: copy(100, 1, lanes=4), r"load of x, dimension 0: passes the end by 1"),
         (lambda: copy(0, 1, lanes=16, symbolic=True), r"passes the end by 1"),
         (lambda: copy(0, 3, guard=1, symbolic=True), r"passes the end by 1"),
@@ -102,7 +108,7 @@ def test_sound_kernels_are_proved(make: Callable[[], Kernel]) -> None:
         (read_only, r"stores to the read-only x"),
     ],
 )
-def test_planted_faults_are_refused(make: Callable[[], Kernel], message: str) -> None:
+def test_injected_faults_are_rejected(make: Callable[[], Kernel], message: str) -> None:
     with pytest.raises(OutOfRangeError, match=message):
         prove(make())
 
@@ -123,15 +129,15 @@ def test_upper_is_never_below_the_true_maximum() -> None:
         tile = tile + max(0, c)
         e = [tile // q * a + tile % q * b, outer * a + inner * b, (tile * 2 + inner) // r * a + (tile + inner) // q * b]
         expression = e[trial % 3] + c
-        trips = [(i, j) for i in range(-(-total // step)) for j in range(min(step, total - step * i))]
-        most = max(expression.subst({n: i, t: j}).const for i, j in trips)
+        iterations = [(i, j) for i in range(-(-total // step)) for j in range(min(step, total - step * i))]
+        most = max(expression.subst({n: i, t: j}).const for i, j in iterations)
         found = upper(expression)
         assert found >= most
         exact += found == most
-    assert exact > 250  # a bound that is true but always loose would refuse sound kernels
+    assert exact > 250  # a valid bound that is never tight would reject correct kernels
 
 
-def test_counts_are_those_of_the_convolution() -> None:
-    found = count(convolution(SOUND))
+def test_counted_macs_of_a_convolution() -> None:
+    found = count(convolution(CORRECT))
     assert found.macs == 32 * 32 * 9 * 14 * 14
     assert found.stored == 4 * 32 * 14 * 14

@@ -1,4 +1,4 @@
-"""Bundles on disk: what they hold, and that they are whole or not there at all."""
+"""Bundles on disk: contents, header, manifest, and atomic writes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_identifier(text: str, name: str) -> None:
 
 
 @given(st.text(max_size=100))
-def test_identifiers_are_identifiers_and_stay(text: str) -> None:
+def test_identifiers_are_valid_and_stable(text: str) -> None:
     name = identifier(text)
     assert name.isidentifier()
     assert name.isascii()
@@ -76,7 +76,7 @@ def test_unique_names() -> None:
     ]  # fmt: skip
 
 
-def _strange() -> str:
+def _header_with_bad_names() -> str:
     """A header whose tensors have every kind of bad name, and one without dimensions."""
     names = ['q"uo\\te', "a/b", "a.b", "a_b_BYTES", "MEM_ALIGN", "täst\n??=", "", "INPUTS", "int"]
     ports = tuple(Port(name, tensor(DType.F32, 2), 64 * i) for i, name in enumerate(names))
@@ -102,7 +102,7 @@ int use(void) { return affine(memory, TENON_GET_ADDR(memory, AFFINE_a_b), memory
 def test_header_is_c_and_cpp(language: str, program: str, tmp_path: Path) -> None:
     if shutil.which(program) is None:
         pytest.skip(f"no {program} here")
-    (tmp_path / "affine.h").write_text(_strange())
+    (tmp_path / "affine.h").write_text(_header_with_bad_names())
     (tmp_path / "use.c").write_text(USER)
     kind = "c++" if language == "c++11" else "c"
     command = [program, f"-std={language}", "-x", kind, "-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "use.c"]
@@ -111,7 +111,9 @@ def test_header_is_c_and_cpp(language: str, program: str, tmp_path: Path) -> Non
 
 
 def test_macros_of_a_header_are_unique() -> None:
-    names = [line.split()[1].split("(")[0] for line in _strange().splitlines() if line.startswith("#define")]
+    names = [
+        line.split()[1].split("(")[0] for line in _header_with_bad_names().splitlines() if line.startswith("#define")
+    ]
     assert len(names) == len(set(names))
 
 
@@ -152,7 +154,7 @@ def test_contents(bundle: Bundle, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["host", "aarch64", "wasm32", "cortex-m7", "null"])
-def test_repeated_is_byte_identical(target: str, tmp_path: Path) -> None:
+def test_builds_are_byte_identical(target: str, tmp_path: Path) -> None:
     contents = []
     for place in ("a", "b"):
         folder = handmade.bundle(target, tmp_path / place / "cache").save(tmp_path / place / "out")
@@ -169,7 +171,7 @@ def test_repeated_is_byte_identical(target: str, tmp_path: Path) -> None:
         ("aarch64", {"affine.o", "libaffine.so"}),
     ],
 )
-def test_machine_code_that_each_target_has(target: str, files: set[str], cache: Path, tmp_path: Path) -> None:
+def test_machine_code_files_of_each_target(target: str, files: set[str], cache: Path, tmp_path: Path) -> None:
     folder = handmade.bundle(target, cache).save(tmp_path / "out")
     text = {"affine.c", "affine.h", "affine.weights.bin", "affine.weights.txt", "manifest.json"}
     assert {path.name for path in folder.iterdir()} - text == files
@@ -185,7 +187,7 @@ def test_machine_code_that_each_target_has(target: str, files: set[str], cache: 
         ("host", "novel", InputError, "cannot emit 'novel': choose from c, header"),
     ],
 )
-def test_what_cannot_be_emitted(
+def test_emit_options_that_are_rejected(
     target: str, emit: Emit, error: type[Exception], words: str, cache: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=words):
@@ -198,7 +200,7 @@ def test_emit_comes_from_the_options_too(cache: Path, tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"affine.h", "manifest.json"}
 
 
-def test_big_weights_have_no_text(bundle: Bundle, tmp_path: Path) -> None:
+def test_large_weights_are_not_written_as_text(bundle: Bundle, tmp_path: Path) -> None:
     program = replace(bundle.program, memory=replace(bundle.program.memory, constant=TEXT_LIMIT + 1))
     folder = replace(bundle, program=program).save(tmp_path / "out", ("weights",))
     assert {path.name for path in folder.iterdir()} == {"affine.weights.bin", "manifest.json"}
@@ -209,20 +211,20 @@ def _snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_older_bundle_is_replaced(bundle: Bundle, tmp_path: Path) -> None:
+def test_existing_bundle_is_replaced(bundle: Bundle, tmp_path: Path) -> None:
     bundle.save(tmp_path / "out")
     bundle.save(tmp_path / "out", ("c",))
     assert _snapshot(tmp_path).keys() == {"out/affine.c", "out/manifest.json"}
 
 
-def test_empty_folder_is_taken(bundle: Bundle, tmp_path: Path) -> None:
+def test_empty_folder_is_used(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     bundle.save(tmp_path / "out", ("c",))
     assert (tmp_path / "out" / "affine.c").exists()
 
 
 @pytest.mark.parametrize("kind", ["foreign folder", "foreign file inside", "file"])
-def test_nothing_else_is_overwritten(bundle: Bundle, tmp_path: Path, kind: str) -> None:
+def test_other_files_and_folders_are_not_overwritten(bundle: Bundle, tmp_path: Path, kind: str) -> None:
     out = tmp_path / "out"
     if kind == "file":
         out.write_text("mine")
@@ -241,13 +243,13 @@ def test_nothing_else_is_overwritten(bundle: Bundle, tmp_path: Path, kind: str) 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("failing", ["write_bytes", "rename"])
 @pytest.mark.parametrize("older", [True, False])
-def test_error_or_interrupt_leaves_what_was_there(
+def test_error_or_interrupt_keeps_the_previous_bundle(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, failing: str, older: bool
 ) -> None:
     out = tmp_path / "deep" / "er" / "out"
     if older:
         bundle.save(out, ("c",))
-    assert bundle.library  # compiled before the disk fills
+    assert bundle.library  # compiled before the disk is full
     before, real = sorted(tmp_path.rglob("*")), getattr(Path, failing)
 
     def fail(self: Path, argument: object) -> object:
@@ -263,7 +265,7 @@ def test_error_or_interrupt_leaves_what_was_there(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_no_permission(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_write_permission(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, *_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 

@@ -1,5 +1,6 @@
-"""C against the interpreter: the kernels of every operator case, bit for bit when nothing is contracted; and whether
-every compiler takes them without a warning."""
+"""Generated C compared with the interpreter on the kernels of every operator case, bit for bit without contraction; and
+that every compiler accepts it without warnings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiled import Library, built, steps
+from compiled import Library, build_libraries, lowered_steps
 from lowered import MACHINES, Ask, make_site, run_lowered, settle
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
 from tenon.codegen.c.dialect import C
@@ -46,15 +47,15 @@ def compiler(name: str) -> Compiler:
 
 
 def command(name: str, target: str, *flags: str) -> list[str]:
-    """The compiler's command for ``target``, no multiply and add made one."""
+    """The compiler's command for ``target``, without contraction to fused multiply-adds."""
     row = targets()[target]
     machine = compiler(name).machine_flags(row)
     return [*COMPILERS[name], *machine, *row.flags, "-fno-math-errno", "-ffp-contract=off", *flags]
 
 
 def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[Case]) -> int:
-    """What C computes is what the interpreter computes, bit for bit; returns how many cases were compared."""
-    groups = built(cases, machine, ASK, folder, how)
+    """Compare compiled C with the interpreter, bit for bit; returns the number of cases compared."""
+    groups = build_libraries(cases, machine, ASK, folder, how)
     lowered = [(library, case) for library, part in groups for case in part]
     for library, case in lowered:
         arguments = (case.op, case.arrays(), machine, case.constant, ASK)
@@ -65,7 +66,7 @@ def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_c_does_what_the_interpreter_does(machine: str, tmp_path: Path) -> None:
+def test_c_matches_the_interpreter(machine: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
@@ -73,11 +74,11 @@ def test_c_does_what_the_interpreter_does(machine: str, tmp_path: Path) -> None:
 
 
 def covering(machine: Machine) -> list[Case]:
-    """Cases enough for every helper function that the generated code may need: these hold what compilers differ in."""
+    """Cases that together use every helper function of the generated code: compilers differ in what these contain."""
     unit, found = C(), []
     for case in CASES:
         before = len(unit.helpers)
-        for step in steps(case, machine, ASK):
+        for step in lowered_steps(case, machine, ASK):
             unit.kernel(step.kernel)
         if len(unit.helpers) > before:
             found.append(case)
@@ -86,12 +87,12 @@ def covering(machine: Machine) -> list[Case]:
 
 @pytest.mark.parametrize("name", ["gcc", "clang"])
 @pytest.mark.parametrize("target", X86)
-def test_compilers_take_every_helper(target: str, name: str, tmp_path: Path) -> None:
-    """zig compiles in most other tests."""
+def test_compilers_accept_every_helper(target: str, name: str, tmp_path: Path) -> None:
+    """Other compilers than zig, which is used by most other tests."""
     machine = targets()[target].machine
     cases = covering(machine)
     assert len(cases) > 50
-    built(cases, machine, ASK, tmp_path, command(name, target, "-O1"))
+    build_libraries(cases, machine, ASK, tmp_path, command(name, target, "-O1"))
 
 
 @pytest.mark.slow
@@ -102,10 +103,10 @@ def test_compilers_agree_on_every_case(target: str, name: str, tmp_path: Path) -
     if runs_here(target):
         assert assert_same(machine, how, tmp_path, CASES) > 900
     else:
-        assert len([case for _, part in built(CASES, machine, ASK, tmp_path, how) for case in part]) > 900
+        assert len([case for _, part in build_libraries(CASES, machine, ASK, tmp_path, how) for case in part]) > 900
 
 
-# ------------------------------------------------------------------------------------ all ways of a convolution
+# ------------------------------------------------------------------------------ all algorithms of a convolution
 Shape = tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
 """kernel, image, channels, stride"""
 
@@ -133,13 +134,15 @@ def kernels_of(shape: Shape, machine: Machine, most: int) -> Iterator[Step]:
 
 
 def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, name: str, folder: Path) -> int:
-    """Kernels in one file, which a compiler takes with the flags of every bundle; returns how many."""
+    """Compile kernels in one file with the flags of bundles; returns the number of kernels."""
     library, row = Library(), targets()[target]
     for shape in shapes:
         for step in kernels_of(shape, row.machine, most):
             library.add(step.kernel)
-    if name == "zig":  # knows every target; without optimisation, which costs most of the time and finds no more
-        source = library.source().replace("#include <math.h>\n", "")  # not there without a system
+    if (
+        name == "zig"
+    ):  # zig supports every target; without optimisation, which takes most of the time and gives no further warnings
+        source = library.source().replace("#include <math.h>\n", "")  # not available on freestanding targets
         zig(folder).compile({"kernels.c": source.encode()}, "kernels.c", row, ("-O0",))
         return len(library.callers)
     (folder / "kernels.c").write_text(library.source())
@@ -152,14 +155,14 @@ def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, name: st
 @pytest.mark.parametrize("name", COMPILERS)
 @pytest.mark.parametrize("target", ONE_OF_EACH_MACHINE)
 def test_convolutions_of_narrow_images_compile(target: str, name: str, tmp_path: Path) -> None:
-    """Tiles that stick out of an image leave registers without a reader, which must not be printed."""
+    """Tiles that extend beyond an image leave unused registers, which must not be printed."""
     compiler(name)
     assert assert_no_warnings(NARROW_SHAPES, target, 1, name, tmp_path) > 10
 
 
 @pytest.mark.parametrize("name", COMPILERS)
-def test_a_variable_without_a_reader_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the sweeps look for, and that they notice it."""
+def test_unused_variables_are_errors(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that the sweeps detect unused variables."""
     compiler(name)
     bad = "void f(float *p);\nvoid f(float *p) { float v = p[0]; v = v + p[1]; float u = p[2]; p[0] = 0.0f; }\n"
     monkeypatch.setattr(Library, "source", lambda self: bad)
@@ -170,6 +173,6 @@ def test_a_variable_without_a_reader_is_an_error(name: str, tmp_path: Path, monk
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILERS)
 @pytest.mark.parametrize("target", COMPILED)
-def test_convolutions_compile_in_every_way(target: str, name: str, tmp_path: Path) -> None:
+def test_convolutions_compile_with_every_algorithm(target: str, name: str, tmp_path: Path) -> None:
     compiler(name)
     assert assert_no_warnings(SWEEP_SHAPES, target, 100, name, tmp_path) > 300

@@ -1,4 +1,4 @@
-"""Caffe files: versions, phases, two files that belong together, inputs, cuts and what is refused."""
+"""Caffe files: versions, phases, pairs of files, inputs, cuts and errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def answer(data: bytes, weights: bytes | None = None) -> Array:
 
 
 # -------------------------------------------------------------------------------------------- versions
-def test_all_versions_as_text_and_binary_are_one_net() -> None:
+def test_all_versions_as_text_and_binary_are_equivalent() -> None:
     expected = answer(V2.encode(), caffemodel({"conv": [W, B]}))
     assert expected.shape == (1, 4, 3, 3)
     assert expected.max() > 0
@@ -70,14 +70,14 @@ def test_all_versions_as_text_and_binary_are_one_net() -> None:
         np.testing.assert_array_equal(answer(text.encode(), with_blobs(V1)), expected)
 
 
-def test_old_and_new_layers_do_not_mix() -> None:
+def test_old_and_new_layers_cannot_be_mixed() -> None:
     with pytest.raises(FormatError, match="layers of the old kind"):
         importers.load((V2 + V1[V1.index("layers {") :]).encode())
     with pytest.raises(FormatError, match="unknown type 'magic'"):
         importers.load(V0.replace('"relu"  ', "").replace('type: "relu"', 'type: "magic"').encode())
 
 
-def test_old_blobs_say_their_extents() -> None:
+def test_shapes_of_old_blobs() -> None:
     old = SCHEMA.new("BlobProto", data=W.reshape(-1), num=4, channels=2, height=3, width=3)
     made = SCHEMA.new("LayerParameter", name="conv", type="x", blobs=[old, blob(B)])
     weights = serialise(SCHEMA.new("NetParameter", layer=[made]))
@@ -106,7 +106,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "l
 """
 
 
-def test_training_nets_answer_as_when_testing() -> None:
+def test_training_nets_are_imported_in_test_phase() -> None:
     graph = loaded(TRAINING)
     assert [(v.name, v.type.dims) for v in graph.inputs] == [("data", (1, 2, 4, 4))]
     x = random(1, 2, 4, 4)
@@ -115,7 +115,7 @@ def test_training_nets_answer_as_when_testing() -> None:
     np.testing.assert_allclose(evaluate(staged, {"data": x})["y"], x * 18, rtol=1e-6)
 
 
-def test_a_mean_image_beside_the_net_is_subtracted(tmp_path: Path) -> None:
+def test_mean_image_is_subtracted(tmp_path: Path) -> None:
     text = TRAINING.replace("mean_value: [1, 2]", 'mean_file: "data/set/mean.binaryproto" scale: 0.5')
     (tmp_path / "net.prototxt").write_text(text)
     shapes = {"data": (1, 2, 4, 4)}
@@ -131,7 +131,7 @@ def test_a_mean_image_beside_the_net_is_subtracted(tmp_path: Path) -> None:
         importers.load(tmp_path, shapes=shapes)
 
 
-def test_the_user_gives_the_shape_that_data_layers_lack() -> None:
+def test_shape_option_for_data_layers() -> None:
     text = TRAINING.replace("crop_size: 4", "")
     with pytest.raises(ShapeError, match=r"input 'data': .* --shape data=1,2,N,N"):
         loaded(text)
@@ -154,7 +154,7 @@ def test_other_data_layers() -> None:
 
 
 # -------------------------------------------------------------------------------------------- structure
-def test_tops_in_place_and_several_readers() -> None:
+def test_in_place_layers_with_several_readers() -> None:
     text = (
         head(1, 3)
         + layer("ReLU", "", ("data",), "data", "a")
@@ -166,7 +166,7 @@ def test_tops_in_place_and_several_readers() -> None:
     np.testing.assert_allclose(run(text, x)[0], 3 * np.maximum(x, 0) + 1, rtol=1e-6)
 
 
-def test_outputs_are_what_nobody_reads() -> None:
+def test_unread_tops_are_outputs() -> None:
     text = head(1, 4) + layer("TanH", "", top="a", name="a") + layer("AbsVal", "", top="b", name="b")
     text += layer("Slice", 'top: "unused"', ("a",), "used", "s") + layer("ReLU", "", ("used",), "c", "c")
     graph = loaded(text)
@@ -213,13 +213,13 @@ def test_all_problems_at_once() -> None:
         assert part in shown
 
 
-def test_shapes_that_contradict_each_other() -> None:
+def test_contradicting_shapes() -> None:
     text = head(1, 4) + head(1, 5, name="b") + layer("Eltwise", "", ("data", "b"))
     with pytest.raises(ShapeError, match="do not broadcast"):
         loaded(text)
 
 
-def test_without_weights_a_net_can_be_inspected_only() -> None:
+def test_nets_without_weights_can_only_be_inspected() -> None:
     graph = loaded(V2)
     assert graph.outputs[0].type.dims == (1, 4, 3, 3)
     description, _ = tenon.inspect(graph)
@@ -245,7 +245,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_either_file_or_the_folder(folder: Path) -> None:
+def test_load_by_either_file_or_the_folder(folder: Path) -> None:
     expected = answer(with_blobs(V2))
     (folder / "solver.prototxt").write_text("base_lr: 0.1\nmax_iter: 3\n")
     for source in (folder / "net.prototxt", folder / "net.caffemodel", folder):
@@ -254,7 +254,7 @@ def test_either_file_or_the_folder(folder: Path) -> None:
         np.testing.assert_array_equal(evaluate(graph, {"data": X})["p"], expected)
 
 
-def test_partners_with_other_names(folder: Path) -> None:
+def test_weights_file_with_another_name(folder: Path) -> None:
     (folder / "net.caffemodel").rename(folder / "snapshot_iter_7.caffemodel")
     assert importers.load(folder / "net.prototxt").incomplete == ""
     (folder / "another.caffemodel").write_bytes(b"\x0a\x01n")
@@ -268,7 +268,7 @@ def test_partners_with_other_names(folder: Path) -> None:
         importers.load(folder / "net.prototxt", weights="nowhere")
 
 
-def test_folders_of_no_model_or_of_many(tmp_path: Path) -> None:
+def test_folders_without_a_model_or_with_several(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no model is in this folder; looked for .*\*.prototxt"):
         importers.load(tmp_path)
     for name in ("a", "b"):
@@ -279,7 +279,7 @@ def test_folders_of_no_model_or_of_many(tmp_path: Path) -> None:
         importers.load(tmp_path, sha256="0" * 64)
 
 
-def test_content_decides_not_the_name(tmp_path: Path) -> None:
+def test_format_is_detected_by_content(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(with_blobs(V1))
     assert len(importers.load(tmp_path / "model.bin")) == 3
     (tmp_path / "net.txt").write_text(V2)

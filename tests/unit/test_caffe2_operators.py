@@ -1,4 +1,4 @@
-"""Caffe2's operators of elements, runs of rows, images of either order, regions and eight-bit integers."""
+"""Caffe2's elementwise, segment, image (NCHW and NHWC), region and int8 operators, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from definitions import convolved
+from definitions import conv2d
 from evaluate import evaluate
 from small_models import Option, caffe2_fill, caffe2_net, caffe2_operator
 from tenon import importers
@@ -23,7 +23,7 @@ M, N = RNG.uniform(-1, 1, (3, 4)).astype(np.float32), RNG.uniform(-1, 1, (3, 4))
 
 
 def run(type: str, inputs: list[Array], parameters: list[Array], **options: Option | Array) -> Array:
-    """The inputs are bound, the parameters filled."""
+    """The results of one operator: inputs are graph inputs, parameters are filled by the init net."""
     names = [f"i{k}" for k in range(len(inputs))]
     filled = [f"p{k}" for k in range(len(parameters))]
     predict = caffe2_net([caffe2_operator(type, [*names, *filled], ["y"], **options)], [*names, *filled], ["y"])
@@ -42,7 +42,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_functions(name: str) -> None:
+def test_unary_operators(name: str) -> None:
     np.testing.assert_allclose(run(name, [P], []), UNARY[name](P), rtol=1e-4, atol=1e-5)
 
 
@@ -57,7 +57,7 @@ S = RNG.uniform(-1, 1, 4).astype(np.float32)
 TABLE = RNG.uniform(-1, 1, (7, 3)).astype(np.float32)
 IDS, LENGTHS, WEIGHTS = np.array([1.0, 6, 0, 2, 2]), np.array([2.0, 0, 3]), RNG.uniform(-1, 1, 5).astype(np.float32)
 RUNS = [[0, 1], [], [2, 3, 4]]
-CONV = convolved(X, W) + B[:, None, None]
+CONV = conv2d(X, W) + B[:, None, None]
 
 
 def runs(rows: Array, *, mean: bool = False) -> Array:
@@ -122,7 +122,7 @@ def test_operators(
 
 
 def test_eight_bit_integers() -> None:
-    """Channels last; weights and what comes out of a layer are integers of 0 to 255 with a scale and a zero."""
+    """Channels last; weights and activations are integers of 0 to 255 with scale and zero point."""
     scale, zero, out, at = 2 / 255, 128, 0.05, 100
     small = np.clip(np.round(W / scale) + zero, 0, 255).astype(np.uint8)
     bias = np.round(B / 1e-4).astype(np.int32)
@@ -147,10 +147,10 @@ def test_eight_bit_integers() -> None:
     graph = importers.load(predict, {"x": last(X).shape}, weights=init)
     (output,) = evaluate(graph, {"x": last(X)}).values()
     x = (np.clip(np.round(X / scale) + zero, 0, 255) - zero) * scale
-    y = np.maximum(convolved(x, (small.astype(np.float32) - zero) * scale) + (bias * 1e-4)[:, None, None], 0)
+    y = np.maximum(conv2d(x, (small.astype(np.float32) - zero) * scale) + (bias * 1e-4)[:, None, None], 0)
     y = (np.clip(np.round(y / out) + at, 0, 255) - at) * out
     away = np.abs(output - last(y))
-    assert away.max() <= out * 1.01  # a number that lies between two integers may become either
+    assert away.max() <= out * 1.01  # ties may be rounded either way
     assert (away > 1e-4).mean() < 0.05
 
 

@@ -1,4 +1,4 @@
-"""Each Caffe layer against a few lines of NumPy that say what Caffe's code does."""
+"""Each Caffe layer compared with a NumPy definition that follows Caffe's code."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_pooling_rounds_up(method: str, kernel: int, stride: int, pad: int) -> N
         same(one("Pooling", options, x), caffe_pool(x, method, kernel, stride, pad))
 
 
-def test_pooling_of_the_forks_rounds_down() -> None:
+def test_pooling_of_forks_rounds_down() -> None:
     x = random(1, 2, 8, 8)
     for spelled in ("ceil_mode: false", "round_mode: FLOOR", "round_mode: 1"):
         options = f"pooling_param {{ pool: MAX kernel_size: 3 stride: 2 {spelled} }}"
         same(one("Pooling", options, x), caffe_pool(x, "MAX", 3, 2, 0, ceil=False))
 
 
-def test_a_pooling_that_ends_outside_of_the_image_is_refused() -> None:
+def test_pooling_windows_outside_of_the_image_are_rejected() -> None:
     for method in ("MAX", "AVE"):
         options = f"pooling_param {{ pool: {method} kernel_size: 1 stride: 2 }}"
         same(one("Pooling", options, random(1, 2, 5, 7)), random(1, 2, 5, 7)[:, :, ::2, ::2])
@@ -102,7 +102,7 @@ def test_depthwise_convolution_needs_no_group() -> None:
         same(one(type, options, x, w), one("Convolution", grouped, x, w))
 
 
-def test_convolution_geometry_in_both_spellings() -> None:
+def test_convolution_geometry_in_both_forms() -> None:
     x, w = random(1, 2, 9, 9), random(3, 2, 3, 1)
     a = "convolution_param { num_output: 3 bias_term: false kernel_h: 3 kernel_w: 1 stride_h: 2 stride_w: 1 pad_h: 1 }"
     b = "convolution_param { num_output: 3 bias_term: false kernel_size: [3, 1] stride: 2 stride: 1 pad: 1 pad: 0 }"
@@ -127,7 +127,7 @@ def test_deconvolution(group: int) -> None:
     same(y, full[:, :, 1:-1, 1:-1])
 
 
-def test_a_bilinear_filler_stands_for_weights() -> None:
+def test_bilinear_filler_replaces_weights() -> None:
     options = (
         "convolution_param { num_output: 3 group: 3 kernel_size: 4 stride: 2 pad: 1 bias_term: false "
         'weight_filler { type: "bilinear" } }'
@@ -144,7 +144,7 @@ def test_embed() -> None:
 
 
 # ------------------------------------------------------------------------------------------ normalising
-def test_batch_norm_divides_by_its_factor() -> None:
+def test_batch_norm_divides_by_its_scale_factor() -> None:
     x, mean, variance = random(2, 3, 4, 4), random(3), random(3) + 2
     y = one("BatchNorm", "batch_norm_param { eps: 0.01 }", x, mean, variance, np.array([4.0]))
     shape = (1, 3, 1, 1)
@@ -153,7 +153,7 @@ def test_batch_norm_divides_by_its_factor() -> None:
     same(zero, x * 2)
 
 
-def test_batch_norm_of_the_batch_itself() -> None:
+def test_batch_norm_with_batch_statistics() -> None:
     x = random(4, 3, 5, 5)
     y = one("BatchNorm", "batch_norm_param { use_global_stats: false }", x)
     same(y, (x - x.mean((0, 2, 3), keepdims=True)) / np.sqrt(x.var((0, 2, 3), keepdims=True) + 1e-5), 1e-4)
@@ -188,13 +188,13 @@ def test_scale_by_a_second_bottom() -> None:
     same(run(biased, x, s, blobs={"it": [b]})[0], x * s[:, :, None, None] + b[:, :, None, None])
 
 
-def test_local_response_within_channels() -> None:
+def test_lrn_within_channels() -> None:
     x = random(1, 2, 6, 6)
     options = "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }"
     same(one("LRN", options, x), x * (1 + 0.5 * caffe_pool(x * x, "AVE", 3, 1, 1)) ** -0.75)
 
 
-def test_local_response_across_channels() -> None:
+def test_lrn_across_channels() -> None:
     x = random(1, 6, 2, 2)
     y = one("LRN", "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }", x)
     squares = np.pad(x * x, ((0, 0), (1, 1), (0, 0), (0, 0)))
@@ -202,7 +202,7 @@ def test_local_response_across_channels() -> None:
     same(y, x * (2 + 0.5 / 3 * near) ** -0.75)
 
 
-def test_mean_variance() -> None:
+def test_mvn() -> None:
     x = random(2, 3, 4, 4)
     mean, deviation = x.mean((2, 3), keepdims=True), x.std((2, 3), keepdims=True)
     same(one("MVN", "mvn_param { eps: 0.1 }", x), (x - mean) / (deviation + 0.1))
@@ -274,8 +274,8 @@ def test_axpy() -> None:
     same(run(text + layer("Axpy", "", ("data", "x", "z")), s, x, y)[0], s * x + y)
 
 
-# --------------------------------------------------------------------------------------- moving numbers
-def test_slice_in_equal_parts_and_at_points() -> None:
+# --------------------------------------------------------------------------------------- data movement
+def test_slice_in_equal_parts_and_at_slice_points() -> None:
     x = random(1, 6, 2, 2)
     text = head(1, 6, 2, 2) + layer("Slice", 'top: "b" top: "c"', top="a")
     for output, expected in zip(run(text, x), np.split(x, 3, 1), strict=True):
@@ -316,7 +316,7 @@ def test_crop() -> None:
     same(run(text + layer("Crop", options, ("data", "like")), x, like)[0], x[:, :, 1:5, 2:7])
 
 
-def test_reorg_is_darknets() -> None:
+def test_reorg_matches_darknet() -> None:
     n, c, h, w, s = 2, 8, 4, 6, 2
     x = random(n, c, h, w)
     flat, y = x.reshape(n, -1), np.zeros((n, c * h * w), np.float32)
@@ -330,7 +330,7 @@ def test_reorg_is_darknets() -> None:
     same(one("Reorg", "reorg_param { stride: 2 }", x), y.reshape(n, c * 4, h // 2, w // 2))
 
 
-def test_interp_lays_corner_on_corner() -> None:
+def test_interp_aligns_corners() -> None:
     x = random(1, 1, 3, 4)
     y = one("Interp", "interp_param { height: 5 width: 7 }", x)
     same(y[0, 0, ::2, ::2], x[0, 0])
@@ -340,7 +340,7 @@ def test_interp_lays_corner_on_corner() -> None:
     assert one("Interp", "interp_param { height: 2 width: 2 pad_beg: -1 }", x).shape == (1, 1, 2, 2)
 
 
-def test_upsample_repeats() -> None:
+def test_upsample_repeats_pixels() -> None:
     x = random(1, 2, 3, 3)
     same(one("Upsample", "upsample_param { scale: 2 }", x), x.repeat(2, 2).repeat(2, 3))
 
@@ -367,8 +367,8 @@ def test_reduction_and_softmax() -> None:
     same(one("Softmax", "", x), e / e.sum(1, keepdims=True))
 
 
-# ------------------------------------------------------------------------------------------------ heads
-def test_prior_boxes_one_by_one() -> None:
+# -------------------------------------------------------------------------------------------- detection
+def test_prior_boxes() -> None:
     options = (
         "prior_box_param { min_size: 30 min_size: 50 max_size: 60 max_size: 80 aspect_ratio: 2 aspect_ratio: 3 "
         "variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2 step: 16 offset: 0.25 clip: true }"
@@ -390,8 +390,8 @@ def test_prior_boxes_one_by_one() -> None:
     same(y[0, 1], np.tile(np.array([0.1, 0.1, 0.2, 0.2], np.float32), len(expected)))
 
 
-def test_detections_by_hand() -> None:
-    """Two boxes that overlap, one apart: the weaker of the two goes, in each class by itself."""
+def test_detection_output() -> None:
+    """Of two overlapping boxes and a separate one, NMS removes the overlapping one with the lower score, per class."""
     corners = np.array([[0.1, 0.1, 0.4, 0.4], [0.12, 0.1, 0.42, 0.4], [0.6, 0.6, 0.9, 0.9]], np.float32)
     priors = np.stack([corners, np.full((3, 4), 0.1)]).reshape(1, 2, 12)
     scores = np.array([[0.1, 0.8, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]], np.float32)
@@ -406,7 +406,7 @@ def test_detections_by_hand() -> None:
     same(y, np.array(rows, np.float32)[None, None])
 
 
-def test_region_and_rois() -> None:
+def test_region_and_roi_pooling() -> None:
     x = random(1, 2 * 8, 3, 3)
     y = one("Region", "region_param { classes: 3 boxes_of_each_grid: 2 softmax: true }", x).reshape(2, 8, 9)
     raw = x.reshape(2, 8, 9)
@@ -487,7 +487,7 @@ def test_rnn_with_a_static_input() -> None:
 
 
 def test_lstm_with_exposed_states() -> None:
-    """The first states are bottoms, which the marks of continuation clear too; the last ones are tops."""
+    """The initial states are bottoms, which the sequence markers clear too; the final states are tops."""
     steps, streams, width, size = 3, 2, 3, 4
     x, goes_on = random(steps, streams, width), np.array([[1, 0], [1, 1], [0, 1]], np.float32)
     h, c = random(1, streams, size, seed=4), random(1, streams, size, seed=5)
@@ -504,8 +504,8 @@ def test_lstm_with_exposed_states() -> None:
     same(memory[0], states[-1][1])
 
 
-def test_pooling_undone() -> None:
-    """SegNet: the maxima go back to where they were, in a plane that pooling had rounded up."""
+def test_max_unpooling() -> None:
+    """SegNet: maxima are scattered to their positions, in a plane whose pooled size was rounded up."""
     x = random(2, 3, 5, 6)
     pooling = layer("Pooling", 'top: "mask" pooling_param { pool: MAX kernel_size: 2 stride: 2 }', top="p", name="p")
     upsample = layer("Upsample", "upsample_param { upsample_h: 5 upsample_w: 6 }", ("p", "mask"))
@@ -518,15 +518,15 @@ def test_pooling_undone() -> None:
     same(y, expected)
 
 
-def test_the_mask_of_a_pooling() -> None:
+def test_max_pooling_mask() -> None:
     x = random(1, 2, 4, 4)
     pooling = layer("Pooling", 'top: "mask" pooling_param { pool: MAX kernel_size: 2 stride: 2 }')
     y, mask = run(head(1, 2, 4, 4) + pooling, x)
     same(x.reshape(2, 16)[np.arange(2)[:, None], mask.reshape(2, 4).astype(int)].reshape(y.shape), y)
 
 
-def test_fillers_that_are_not_known_do_not_matter() -> None:
-    """They begin a training; a parameter that may matter is still refused."""
+def test_unknown_fillers_are_ignored() -> None:
+    """Fillers matter for training only; other unknown parameters are still rejected."""
     x, w = random(1, 2, 3, 3), random(2, 2, 1, 1)
     options = "convolution_param {{ num_output: 2 kernel_size: 1 bias_term: false {} }}"
     plain = one("Convolution", options.format(""), x, w)

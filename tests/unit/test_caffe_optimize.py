@@ -1,4 +1,4 @@
-"""Rewritten Caffe nets answer as before, lose what they should, and keep what they must."""
+"""Rewritten Caffe nets: results are unchanged, layers are folded where possible and kept otherwise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answers(text: str | bytes, weights: bytes, x: Array) -> list[Array]:
 
 
 def equal(text: str, blobs: Blobs, x: Array) -> Optimised:
-    """Rewrite a net and check that it answers as before, read from its text and from its weights alone."""
+    """Rewrite a net and check that its results are unchanged, loaded from the text and from the weights file alone."""
     made = optimised(text, blobs)
     before = answers(text, caffemodel(blobs), x)
     after = answers(made.prototxt(), made.caffemodel(), x)
@@ -86,7 +86,7 @@ def test_norms_fold_into_inner_products(transpose: bool) -> None:
     assert made.net.layer[-1].top == ["z"]  # an output keeps its name
 
 
-def test_what_cannot_fold_stays() -> None:
+def test_norms_that_cannot_be_folded_are_kept() -> None:
     weights = {"c": [random(4, 2, 3, 3), random(4)], "bn": NORM, "sc": SCALE}
     convolution = head(1, 2, 5, 5) + layer("Convolution", CONVOLUTION.format(1, "true"), top="c", name="c")
     x = random(1, 2, 5, 5)
@@ -101,7 +101,7 @@ def test_what_cannot_fold_stays() -> None:
     assert types(equal(convolution + batch, weights, x)) == ["Input", "Convolution", "BatchNorm"]
 
 
-def test_in_place_only_where_nothing_else_reads() -> None:
+def test_in_place_only_without_other_readers() -> None:
     text = head(1, 3) + layer("AbsVal", "", top="a", name="a") + layer("ReLU", "", ("a",), "r", "r")
     text += layer("TanH", "", ("r",), "t", "t") + layer("Eltwise", "", ("r", "t"), "e", "e")
     made = equal(text, {"none": [random(1)]}, random(1, 3))
@@ -110,8 +110,8 @@ def test_in_place_only_where_nothing_else_reads() -> None:
     assert optimised(text, {"none": [random(1)]}, Settings(in_place=False)).net.layer[2].top == ["r"]
 
 
-def test_names_that_are_used_again() -> None:
-    """Making the second layer work in place would hide the blob that the last one reads."""
+def test_reused_blob_names() -> None:
+    """Computing the second layer in place would overwrite the blob that the last layer reads."""
     text = head(1, 3) + layer("AbsVal", "", top="a", name="a") + layer("ReLU", "", ("a",), "r", "r")
     text += layer("Power", "power_param { scale: 3 }", ("data",), "a", "p") + layer("Eltwise", "", ("r", "a"), "e", "e")
     equal(text, {"none": [random(1)]}, random(1, 3))
@@ -140,19 +140,19 @@ def test_mean_and_scale_of_the_input() -> None:
     assert difference(answers(made.prototxt(), made.caffemodel(), x)[0], before) < 1e-5
 
 
-def test_a_mean_stays_where_zeros_are_padded() -> None:
+def test_mean_is_not_folded_into_padded_convolutions() -> None:
     made = optimised(data_layer("scale: 0.5 mean_value: 10") + first(1), {"c": [random(4, 3, 3, 3), random(4)]})
     assert made.net.layer[0].transform_param.mean_value.tolist() == [10]
     assert made.net.layer[0].transform_param.scale == 1
     assert "data: its mean is kept, c pads (or has groups)" in made.log
 
 
-def test_no_weights_nothing_to_fold() -> None:
+def test_nets_without_weights_are_not_folded() -> None:
     with pytest.raises(FormatError, match="its weights are needed"):
         optimise(ModelFile("net.prototxt", (head(1, 3) + layer("ReLU")).encode()))
 
 
-def test_what_we_do_not_know_is_kept() -> None:
+def test_unknown_layers_are_kept() -> None:
     text = head(1, 3) + layer("TanH", 'mystery_param { depth: 3 note: "}" }')
     assert 'mystery_param { depth: 3 note: "}" }' in optimised(text, {"none": [random(1)]}).prototxt()
 
@@ -183,7 +183,7 @@ merge_inplace_memory = yes
 
 @pytest.mark.parametrize(("scale", "mean"), [("yes", "yes"), ("no", "yes"), ("yes", "no"), ("no", "no")])
 @pytest.mark.parametrize("image", [False, True])
-def test_a_configuration(tmp_path: Path, scale: str, mean: str, image: bool) -> None:
+def test_config_ini(tmp_path: Path, scale: str, mean: str, image: bool) -> None:
     text = head(1, 3, 6, 6) + first(0) + layer("Dropout", "", ("c",), "y", "d")
     weights = caffemodel({"c": [random(4, 3, 3, 3), random(4)]})
     (tmp_path / "net.prototxt").write_text(text)
@@ -211,13 +211,13 @@ def test_a_configuration(tmp_path: Path, scale: str, mean: str, image: bool) -> 
         (("./net.prototxt", "./net\0"), "is not the name of a file"),
     ],
 )
-def test_configurations_that_cannot_be_used(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_invalid_configurations(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     (tmp_path / "config.ini").write_text(CONFIG.format("yes", "yes", "").replace(*change))
     with pytest.raises(InputError, match=message):
         rewrite(str(tmp_path / "config.ini"), None)
 
 
-def test_where_to_write(tmp_path: Path) -> None:
+def test_output_paths(tmp_path: Path) -> None:
     text = head(1, 3, 6, 6) + first(0)
     (tmp_path / "net.prototxt").write_text(text)
     (tmp_path / "net.caffemodel").write_bytes(caffemodel({"c": [random(4, 3, 3, 3), random(4)]}))
@@ -235,7 +235,7 @@ def test_where_to_write(tmp_path: Path) -> None:
         rewrite(tmp_path / "a.onnx", tmp_path / "b.prototxt")
 
 
-def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_optimize_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tenon.cli import main
 
     (tmp_path / "net.prototxt").write_text(head(1, 2, 5, 5) + layer("Convolution", CONVOLUTION.format(1, "true")))

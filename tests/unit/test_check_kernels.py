@@ -1,4 +1,4 @@
-"""Every kernel of the operators' cases, proved a second time by ``check_kernels``; and what that must refuse."""
+"""``check_kernels`` on the kernels of all operator cases, and on kernels with faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from check_kernels import FaultError, check
-from compiled import steps
+from compiled import lowered_steps
 from lowered import MACHINES, Ask
 from tenon.codegen.bounds import ConflictError, prove
 from tenon.ir.loop_text import show
@@ -18,19 +18,19 @@ ASKS = (Ask(), Ask(blocked=True), Ask(blocked=True, surplus=1))
 
 
 def kernels(machine: str) -> Iterator[Kernel]:
-    """Those of all cases in all placements, each text once."""
+    """The distinct kernels of all cases in all placements."""
     seen = set()
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
             for ask in ASKS:
-                for step in steps(case, MACHINES[machine], ask):
+                for step in lowered_steps(case, MACHINES[machine], ask):
                     if (text := show(step.kernel)) not in seen:
                         seen.add(text)
                         yield step.kernel
 
 
 def fault(text: str) -> str:
-    """Its kind, empty if there is none."""
+    """The kind of the fault; empty if there is none."""
     try:
         check(text)
     except FaultError as found:
@@ -40,7 +40,7 @@ def fault(text: str) -> str:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_both_proofs_agree_on_every_kernel(machine: str) -> None:
-    """Also on which kernels one thread has to run alone."""
+    """Also on which kernels need to run on one thread."""
     count = accesses = 0
     for kernel in kernels(machine):
         text = show(kernel)
@@ -95,7 +95,7 @@ FAULTY = {
     ),
     "carried": ("threads", f"alloc stack r: f32[1] for parallel i < 2 {{ r[0] = {ONE} y[i] = load r[0] }}"),
 }
-SOUND = {
+CORRECT = {
     "same value": f"alloc stack r: f32[2] bind c < 2 = load x[0] {{ r[c] = {ONE} y[0] = load r[c] }}",
     "in order": f"alloc stack r: f32[9] r[0] = {ONE} for i < 8 {{ r[i + 1] = load r[i] }}",
     "apart": f"for parallel i < 2 {{ for parallel j < 2 {{ y[2*i + j] = {ONE} }} }}",
@@ -111,18 +111,18 @@ def text(body: str) -> str:
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_faults_are_found(name: str) -> None:
+def test_faults_are_detected(name: str) -> None:
     kind, body = FAULTY[name]
     assert fault(text(body)) == kind
 
 
-@pytest.mark.parametrize("name", SOUND)
-def test_sound_kernels_pass(name: str) -> None:
-    assert check(text(SOUND[name])) > 0
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct_kernels_pass(name: str) -> None:
+    assert check(text(CORRECT[name])) > 0
 
 
-def test_sizes_take_their_extremes() -> None:
+def test_sizes_are_checked_at_their_extremes() -> None:
     good = "kernel k(n < 9; const x: f32[n], global y: f32[n]) { for i < n { y[i] = load x[i] } }"
-    assert check(good) == 4  # nothing runs where n is 0
+    assert check(good) == 4  # no iterations for n = 0
     with pytest.raises(FaultError):
         check(good.replace("i < n", "i < 4"))

@@ -1,4 +1,4 @@
-"""Compiling long networks: work grows no faster than their length, counted in calls and not in seconds."""
+"""Compile time of long networks grows linearly with their length; measured in function calls."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def test_work_grows_with_the_number_of_steps() -> None:
-    """Four times the steps, four times the calls, and some more for logarithms."""
+    """Four times the steps take four times the calls, with some allowance for logarithmic factors."""
 
     def work(steps: int) -> int:
         return calls(lambda: tenon.compile(recurrent("LSTM", steps), target="null"))
 
-    work(4)  # what is done once per process
+    work(4)  # work done once per process
     assert work(96) < 5 * work(24)
 
 
 @pytest.mark.parametrize("kind", GATES)
-def test_recurrent_weights_are_made_once_and_not_at_every_step(kind: str) -> None:
+def test_recurrent_weights_are_not_copied_for_each_step(kind: str) -> None:
     def large(steps: int) -> int:
         graph = tenon.load(recurrent(kind, steps))
         return sum(v.array.nbytes for v in graph.constants() if v.array.size > 1)
@@ -59,12 +59,12 @@ def test_recurrent_weights_are_made_once_and_not_at_every_step(kind: str) -> Non
     assert large(20) < large(4) + 20 * 100  # starts and ends of slices
 
 
-def test_a_long_recurrent_layer_does_not_use_up_what_constants_may_take() -> None:
-    assert tenon.load(recurrent("LSTM", 160, hidden=512))  # copies of its weights for each step would be 1.3 GB
+def test_long_recurrent_layer_stays_below_the_constant_limit() -> None:
+    assert tenon.load(recurrent("LSTM", 160, hidden=512))  # copies of the weights for each step would take 1.3 GB
 
 
 # ------------------------------------------------------------------------------------------- their parts
-def test_an_order_is_a_list() -> None:
+def test_node_order_behaves_like_a_list() -> None:
     rng, order, expected = chance.Random(0), Order[int](), list[int]()
     for item in range(600):
         kind = rng.random()
@@ -84,7 +84,7 @@ def test_an_order_is_a_list() -> None:
         order.remove(-1)
 
 
-def test_places_rise_however_often_something_is_put_before_the_same() -> None:
+def test_positions_increase_after_repeated_insertion_before_a_node() -> None:
     order = Order(["first", "last"])
     for i in range(200):
         order.insert(f"new {i}", "last")
@@ -92,8 +92,8 @@ def test_places_rise_however_often_something_is_put_before_the_same() -> None:
     assert places == sorted(set(places))
 
 
-def tangle(seed: int) -> Graph:
-    """Sums of values made before, some returned."""
+def random_sums(seed: int) -> Graph:
+    """Random sums of earlier values, some of which are outputs."""
     rng, graph = chance.Random(seed), Graph("tangle")
     values: list[Value] = [graph.add_input("x", tensor(F32, 1, 8)), graph.add_input("z", tensor(F32, 7, 1))]
     for i in range(60):
@@ -102,8 +102,8 @@ def tangle(seed: int) -> Graph:
     return graph
 
 
-def naive(graph: Graph) -> list[Node]:
-    """Of the nodes that can run, always the one that leaves the least memory alive, else the first."""
+def quadratic_greedy_order(graph: Graph) -> list[Node]:
+    """Of the ready nodes, always the first one that leaves the least memory alive."""
     waiting, done, order = list(graph), set[Value](), list[Node]()
 
     def growth(n: Node) -> int:
@@ -121,12 +121,12 @@ def naive(graph: Graph) -> list[Node]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_greedy_order_is_the_one_that_looking_at_all_nodes_finds(seed: int) -> None:
-    graph = tangle(seed)
-    assert planned._greedy(graph) == naive(graph)
+def test_greedy_order_equals_the_quadratic_search(seed: int) -> None:
+    graph = random_sums(seed)
+    assert planned._greedy(graph) == quadratic_greedy_order(graph)
 
 
-def test_blocks_that_meet() -> None:
+def test_overlapping_blocks() -> None:
     rng = np.random.default_rng(0)
     starts = rng.integers(0, 40, 60)
     blocks = [arena.Block(1, int(a), int(a + n)) for a, n in zip(starts, rng.integers(0, 9, 60), strict=True)]

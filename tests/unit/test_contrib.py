@@ -1,4 +1,4 @@
-"""Operators of com.microsoft against ONNX Runtime, and of QONNX against their definition in NumPy."""
+"""Operators of com.microsoft compared with ONNX Runtime, and those of QONNX with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def ours(case: Case) -> list[Array]:
 
 
 def theirs(case: Case) -> list[Array]:
-    """ONNX Runtime's answer with one thread: with more, DynamicQuantizeLSTM rounds parts of a batch apart."""
+    """ONNX Runtime's result with one thread: with more, DynamicQuantizeLSTM quantises parts of a batch separately."""
     import onnxruntime as rt
 
     options = rt.SessionOptions()
@@ -152,7 +152,7 @@ BITS: dict[str, Case] = {}
 for bits in (2, 4, 8):
     packed = whole(U8, 6, 2, 4 * bits)
     for label, point in (("", None), (" zero", whole(U8, 6 * -(-2 * bits // 8))), (" floats", f(6, 2) * 3 + 8)):
-        if bits < 8 or label != " floats":  # which ONNX Runtime does not compute
+        if bits < 8 or label != " floats":  # not implemented in ONNX Runtime
             BITS[f"matmul {bits} bits{label}"] = Case(
                 "MatMulNBits", [f(2, 3, 40), packed, f(12) + 2, point],
                 {"N": 6, "K": 40, "bits": bits, "block_size": 32}, constants=(1, 2, 3) if label else (1, 2),
@@ -240,7 +240,7 @@ def of_eight_bits(kind: Any) -> dict[str, Case]:
     a, b, c = (zero(p, kind) for p in points)
     low = zero(0 if kind is U8 else -128, kind)
     first, second = [whole(kind, 2, 3, 4), step(0.05), a], [whole(kind, 2, 3, 4), step(0.03), b]
-    result = [step(0.0713), c]  # by which no sum lies half-way between two steps
+    result = [step(0.0713), c]  # chosen so that no sum is a tie
     image, last = [whole(kind, 2, 3, 5, 6), step(0.05), a], [whole(kind, 2, 5, 6, 3), step(0.05), a]
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}
     weights = [whole(I8, 4, 3, 3, 3), np.array([0.01, 0.02, 0.03, 0.04], np.float32), np.zeros(4, I8)]
@@ -332,7 +332,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_as_onnxruntime_computes(name: str) -> None:
+def test_operators_match_onnxruntime(name: str) -> None:
     case = CASES[name]
     outputs, expected = ours(case), theirs(case)
     assert len(outputs) == len(expected)
@@ -344,7 +344,7 @@ def test_as_onnxruntime_computes(name: str) -> None:
         assert gap.max(initial=0) <= case.tolerance * scale
 
 
-def test_every_operator_of_microsoft_is_compared() -> None:
+def test_every_microsoft_operator_has_a_case() -> None:
     aliases = {"TransposeMatMul"}  # an older name of FusedMatMul
     assert {case.type for case in CASES.values()} == {*MICROSOFT, *RUNTIME, *SAME} - aliases
 
@@ -365,7 +365,7 @@ def test_every_operator_of_microsoft_is_compared() -> None:
               domain="qonnx.custom_op.general"), "the rounding mode MINE"),
     ],
 )  # fmt: skip
-def test_what_is_refused(case: Case, message: str) -> None:
+def test_unsupported_forms_are_rejected(case: Case, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         ours(case)
 
@@ -387,7 +387,7 @@ HALVES = np.concatenate([np.arange(-20, 21) * np.float32(0.25), [-300, 300]]).as
 
 
 def integers(bits: int, signed: int, narrow: int) -> range:
-    """What that many bits can hold."""
+    """The integer range of ``bits`` bits."""
     if signed:
         return range(-(2 ** (bits - 1)) + narrow, 2 ** (bits - 1))
     return range(2**bits - narrow)
@@ -415,7 +415,7 @@ def test_quant(bits: int, mode: str) -> None:
                     np.testing.assert_array_equal(output, expected)
 
 
-def test_quant_by_channels_and_of_one_bit() -> None:
+def test_quant_per_channel_and_of_one_bit() -> None:
     x, scale = f(2, 3, 4) * 4, np.abs(f(1, 3, 1)) + np.float32(0.1)
     output = qonnx("Quant", x, scale, step(0), step(4), signed=1, narrow=0)
     np.testing.assert_array_equal(output, np.rint(np.clip(x / scale, -8, 7)) * scale)
@@ -444,7 +444,7 @@ def test_trunc(mode: str) -> None:
         np.testing.assert_array_equal(output, expected)
 
 
-def test_every_operator_of_qonnx_is_compared() -> None:
+def test_every_qonnx_operator_has_a_case() -> None:
     assert set(QONNX) == {"BipolarQuant", "IntQuant", "Quant", "Trunc"}
     assert {domain for domain, table in DOMAINS.items() if table is QONNX} == {
         "qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general",

@@ -1,6 +1,5 @@
-"""Control flow in formats whose importers have none: it is refused by name, and no branch is taken instead.
-
-What TensorFlow and ONNX decide while importing stands in their own tests.
+"""Control flow in formats without support for it is rejected by name, and no branch is imported in its place.
+Conditions that TensorFlow and ONNX evaluate at import time have tests of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from wire import field, message
 
 
 @pytest.mark.parametrize("type", ["conditional_block", "while"])
-def test_blocks_of_paddle(type: str) -> None:
+def test_paddle_blocks_are_rejected(type: str) -> None:
     entry = message((1, "sub_block"), (2, 8), (12, 1))
     operator = paddle_operator(type, {"Cond": "x"}, {"Out": "y"}) + field(4, entry)
     program = paddle(operator, shape=(1, 4)) + field(1, message((1, 1), (2, 0)))
@@ -29,7 +28,7 @@ def test_blocks_of_paddle(type: str) -> None:
 
 
 @pytest.mark.parametrize("type", ["IF", "WHILE"])
-def test_sub_graphs_of_tflite(type: str) -> None:
+def test_tflite_subgraphs_are_rejected(type: str) -> None:
     made = Model()
     condition = made.constant("c", np.array(True))
     x, y = made.tensor("x", (1, 4)), made.tensor("y", (1, 4))
@@ -39,14 +38,14 @@ def test_sub_graphs_of_tflite(type: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["_cond", "_foreach", "_while_loop"])
-def test_sub_graphs_of_mxnet(op: str) -> None:
+def test_mxnet_subgraphs_are_rejected(op: str) -> None:
     symbol = mxnet_symbol(("null", "data", {}, ()), (op, "y", {}, (0,)))
     with pytest.raises(UnsupportedError, match=rf"y \({op}\): this operator is not supported"):
         importers.load(symbol, {"data": (1, 4)})
 
 
 @pytest.mark.parametrize("name", ["cond", "while_loop", "map_impl"])
-def test_sub_graphs_of_pytorch(name: str) -> None:
+def test_pytorch_subgraphs_are_rejected(name: str) -> None:
     calls = [call(f"higher_order.{name}", "y", pred="x"), call("aten.relu.default", "z", self="y")]
     archive = pt2(calls, {"x": (1, 4), "y": (1, 4), "z": (1, 4)}, ["x"], ["z"])
     with pytest.raises(UnsupportedError, match=name):
@@ -57,7 +56,7 @@ def branch(*nodes: onnx.NodeProto, output: str) -> onnx.GraphProto:
     return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)])
 
 
-def test_a_branch_of_onnx_that_cannot_be_imported_is_no_reason_to_take_the_other() -> None:
+def test_unsupported_onnx_branch_does_not_select_the_other() -> None:
     good = branch(helper.make_node("Constant", [], ["a"], value_floats=[0.0]), output="a")
     other = branch(helper.make_node("Mine", ["x"], ["b"], domain="mine"), output="b")
     made = model([node("If", ["flag"], ["y"], then_branch=good, else_branch=other)], {"x": (1,)}, ["y"])
@@ -66,8 +65,8 @@ def test_a_branch_of_onnx_that_cannot_be_imported_is_no_reason_to_take_the_other
         importers.load(made.SerializeToString())
 
 
-def test_outputs_that_are_empty_although_the_file_says_otherwise_are_refused() -> None:
-    """Nothing is left of rows 5 to 9 where the input has two, and the file says there are four."""
+def test_empty_outputs_that_contradict_declared_shapes_are_rejected() -> None:
+    """Rows 5 to 9 of an input of two rows are none, but the file declares four."""
     bounds = [helper.make_node("Constant", [], [name], value_ints=[n]) for name, n in (("b", 5), ("e", 9), ("z", 0))]
     made = model([*bounds, node("Slice", ["x", "b", "e", "z"], ["y"])], {"x": (2, 3)}, ["y"])
     assert importers.load(made.SerializeToString()).outputs[0].type.dims == (0, 3)
@@ -76,8 +75,8 @@ def test_outputs_that_are_empty_although_the_file_says_otherwise_are_refused() -
         importers.load(made.SerializeToString())
 
 
-def test_outputs_that_the_file_says_are_empty_are_empty() -> None:
-    """An input's dimensions from the third to the second are none."""
+def test_outputs_declared_empty_are_accepted() -> None:
+    """The slice of a shape from dimension 3 to 2 is empty."""
     made = model([node("Shape", ["x"], ["y"], start=2, end=1)], {"x": (3, 4, 5)}, ["y"])
     with pytest.raises(ShapeError, match="'y' is empty, whatever the inputs"):
         importers.load(made.SerializeToString())

@@ -1,4 +1,4 @@
-"""What damaged files have shown, each as the smallest model that shows it."""
+"""Regression tests for faults found by fuzzing importers, each with a minimal model."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from tflite_models import Model
 
 
 def refusal(data: bytes, **how: object) -> str:
-    """The message with which a model is refused: never more than a reader can take in."""
+    """The error message for a model, whose length is bounded."""
     with pytest.raises(ModelError) as caught:
         importers.load(data, **how)  # type: ignore[arg-type]
     assert len(str(caught.value)) < 3000
     return str(caught.value)
 
 
-def test_an_output_that_its_layer_does_not_make() -> None:
-    """In a net without weights, where shapes are not known and nobody misses it."""
+def test_output_that_the_layer_does_not_have() -> None:
+    """In a net without weights, in which shapes are unknown."""
     operators = [caffe2_operator("Relu", ["x"], ["y", "z"]), caffe2_operator("Add", ["z", "w"], ["a"])]
     with pytest.raises(FormatError, match=r"Add_1 \(Add\) reads 'z', which no node computes"):
         importers.load(caffe2_net(operators, ["x", "w"], ["a"]))
 
 
-def test_a_function_of_real_numbers_of_constant_integers() -> None:
+def test_float_function_of_integer_constant() -> None:
     made = Model()
     x, y = made.constant("x", np.array([1, 2], np.int32)), made.tensor("y", (2,), "i32")
     made.add("SOFTMAX", [x], [y], beta=1.0)
     assert "y (SOFTMAX) of i32[2]: Softmax is not defined for i32" in refusal(made.bytes([], [y]))
 
 
-def test_a_shape_of_a_thousand_extents() -> None:
+def test_shape_with_a_thousand_dimensions() -> None:
     made = Model()
     x, y = made.tensor("x", (1, 2)), made.tensor("y", [123456789] * 3000)
     made.add("RELU", [x], [y])
@@ -53,13 +53,13 @@ def test_a_shape_of_a_thousand_extents() -> None:
 
 
 @pytest.mark.parametrize("count", [7, 100_000])
-def test_more_axes_than_any_tensor_has(count: int) -> None:
+def test_axis_count_beyond_the_limit(count: int) -> None:
     reduction = onnx_node("ReduceMean", ["x", "axes"], ["y"])
     made = onnx_model([reduction], {"x": (2, 3)}, ["y"], {"axes": np.arange(count)})
     assert str(count) in refusal(made.SerializeToString())
 
 
-def test_a_loop_whose_nodes_read_nothing() -> None:
+def test_loop_with_nodes_without_inputs() -> None:
     exit = node("last", "Exit")
     assert "'last' (Exit) reads 0 tensors" in refusal(graph(const("x", 1.0), exit))
     switch = node("switch", "Switch", "x"), node("last", "Exit", "switch:1")
@@ -67,27 +67,27 @@ def test_a_loop_whose_nodes_read_nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
-def test_padding_to_thousands_of_millions(mode: str) -> None:
+def test_padding_to_billions_of_elements(mode: str) -> None:
     pad = onnx_node("Pad", ["x", "pads"], ["y"], mode=mode)
     made = onnx_model([pad], {"x": [2]}, ["y"], {"pads": np.array([0, 2**31])})
     assert "Pad: an axis of 2147483650 elements" in refusal(made.SerializeToString())
 
 
-def test_more_axes_than_numpy_broadcasts() -> None:
+def test_more_dimensions_than_numpy_supports() -> None:
     made = onnx_model([onnx_node("Expand", ["x", "s"], ["y"])], {"x": [2]}, ["y"], {"s": np.ones(40, np.int64)})
     assert "do not broadcast" in refusal(made.SerializeToString())
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [1] * 40}, ["y"])
     assert "reads a tensor of 40 axes; at most 32" in refusal(made.SerializeToString())
 
 
-def test_constants_that_take_minutes_to_multiply() -> None:
+def test_large_constant_products_are_not_folded() -> None:
     weights = {"a": np.zeros(1, np.float32), "s": np.array([2048, 2048])}
     nodes = [onnx_node("Expand", ["a", "s"], ["m"]), onnx_node("MatMul", ["m", "m"], ["y"])]
     assert "takes too long to compute" in refusal(onnx_model(nodes, {}, ["y"], weights).SerializeToString())
 
 
 def test_only_the_first_problem_of_a_layer_is_reported() -> None:
-    """And not that what follows in the layer lacks a shape."""
+    """Follow-up problems, such as missing shapes in the rest of the layer, are not reported."""
     made = Model()
     pads = made.constant("p", np.array([[0, 0], [0, 2**31 - 1]], np.int32))
     x, y = made.tensor("x", (1, 2), "u8", scale=[0.5]), made.tensor("y", (1, 2), "u8", scale=[0.5])
@@ -95,18 +95,18 @@ def test_only_the_first_problem_of_a_layer_is_reported() -> None:
     assert "1 problem in this model" in refusal(made.bytes([x], [y]))
 
 
-def test_a_name_that_is_not_text() -> None:
+def test_name_that_is_not_utf8() -> None:
     data = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"]).SerializeToString()
     assert "a name in it is not text" in refusal(data.replace(b"made", b"ma\x82e"))
 
 
-def test_a_deformable_convolution_of_millions_of_positions() -> None:
+def test_huge_deformable_convolution() -> None:
     node = onnx_node("DeformConv", ["x", "w", "o"], ["y"], kernel_shape=[1, 1], pads=[0, 10**8, 0, 10**8])
     made = onnx_model([node], {"x": [1, 1, 3, 3], "o": [1, 2, 3, 3]}, ["y"], {"w": np.ones((1, 1, 1, 1), np.float32)})
     assert "offsets [1, 2, 3, 3] do not fit 600000009 positions of 1 taps" in refusal(made.SerializeToString())
 
 
-def test_unexpected_errors_are_reported_without_code() -> None:
+def test_unexpected_errors_are_reported_without_traceback() -> None:
     crop = mxnet_symbol(("null", "data", {}, ()), ("Crop", "y", {}, (0,)))
     told = refusal(crop, shapes={"data": (1, 2, 3, 3)})
     assert "y (Crop): its parameters or inputs are invalid" in told
@@ -123,7 +123,7 @@ def test_an_input_larger_than_any_memory() -> None:
     assert "at most 2147483648 elements are possible" in refusal(net)
 
 
-def test_a_product_of_halves_and_a_sum_of_singles() -> None:
+def test_gemm_with_f16_product_and_f32_addend() -> None:
     graph = Graph("made")
     a, b = (graph.add_input(name, TensorType(DType.F16, (2, 2))) for name in "ab")
     c = graph.add_input("c", TensorType(DType.F32, (2,)))
@@ -132,7 +132,7 @@ def test_a_product_of_halves_and_a_sum_of_singles() -> None:
     verify(graph)
 
 
-def test_delays_of_millions_of_frames() -> None:
+def test_huge_delays() -> None:
     delays: dict[str, int | float | str | Sequence[int] | Sequence[float]]
     delays = {"prev_out_delay": 1, "prev_cell_delay": -(10**6), "forward_indexes": [0]}
     weights = [np.ones((1, 2, 3), np.float32)] * 6
@@ -140,12 +140,12 @@ def test_delays_of_millions_of_frames() -> None:
     assert "1 frames with delays of [1, 1000000]" in refusal(mace_net("DynamicLSTM", delays, weights), weights=data)
 
 
-def test_a_map_of_millions_of_cells() -> None:
+def test_huge_prior_box_map() -> None:
     net = b"[net]\nheight=4096\nwidth=4096\nchannels=12\n[yolo]\nmask=0,1\nanchors=1,2, 3,4\nclasses=1\nnum=2\n"
     assert "a map of 4096 x 4096 cells" in refusal(net)
 
 
-def test_frames_of_more_samples_than_there_are() -> None:
+def test_frames_longer_than_the_signal() -> None:
     made = Model()
     x, y, ready = (
         made.tensor("x", (1, 2**20), "i16"),
@@ -156,12 +156,12 @@ def test_frames_of_more_samples_than_there_are() -> None:
     assert "frames of 64 samples, 1 apart, do not come from 1048576" in refusal(made.bytes([x], [y]))
 
 
-def test_an_input_that_a_node_makes_too() -> None:
+def test_input_that_is_also_a_node_output() -> None:
     made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": [2], "y": [2]}, ["y"])
     assert "'y' is an input, and a node makes it" in refusal(made.SerializeToString())
 
 
-def test_nodes_of_a_symbol_that_read_what_is_not_there() -> None:
+def test_symbol_nodes_with_invalid_inputs() -> None:
     sound = mxnet_symbol(("null", "data", {}, ()), ("relu", "y", {}, (0,)))
     for part, damage in ((b"[[0, 0, 0]]", b"[[2, 0, 0]]"), (b"[[0, 0, 0]]", b"[7]"), (b"[[0, 0, 0]]", b'[["a", 0]]')):
         assert "node 'y' reads what is no node's output" in refusal(sound.replace(part, damage))
@@ -169,7 +169,7 @@ def test_nodes_of_a_symbol_that_read_what_is_not_there() -> None:
     assert "node 1 has no operator or no name" in refusal(sound.replace(b'"op": "relu"', b'"op": 3'))
 
 
-def test_descriptions_of_keras_with_holes() -> None:
+def test_keras_configurations_with_missing_fields() -> None:
     def description(**damage: object) -> bytes:
         model = functional(["x"], ["y"], start("x", 2), layer("ReLU", "y", "x"))
         model["config"].update(damage)
@@ -185,12 +185,12 @@ def test_descriptions_of_keras_with_holes() -> None:
     )
 
 
-def test_an_axis_cut_into_a_million_parts() -> None:
+def test_split_into_a_million_parts() -> None:
     cut = mxnet_symbol(("null", "data", {}, ()), ("SliceChannel", "y", {"num_outputs": "1048576", "axis": "0"}, (0,)))
     with pytest.raises(ModelError, match="an axis of 1048576 cannot be cut into 1048576 equal parts"):
         importers.load(cut, {"data": (1 << 20,)})
 
 
-def test_a_paddle_program_that_is_not_text_gives_a_short_message() -> None:
+def test_binary_data_in_paddle_program_gives_a_short_message() -> None:
     data = b'{"base_code": {"magic": "pir", "version": 4}, "program": "' + b"x" * 5000 + b'\xff"}'
     assert len(refusal(data)) < 200

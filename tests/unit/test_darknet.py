@@ -1,4 +1,4 @@
-"""Darknet's layers against loops that follow its C code, and what the importer refuses."""
+"""Darknet's layers compared with loops that follow its C code, and errors of the importer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_maxpool(n: int, size: int, stride: int, padding: int) -> None:
 
 
 def reorg_loops(x: Array, stride: int, forward: bool) -> Array:
-    """reorg_cpu, whose index arithmetic is of the input's shape whichever way it goes."""
+    """reorg_cpu, whose index arithmetic uses the input's shape in both directions."""
     _, c, h, w = x.shape
     flat, out, inner = x.ravel(), np.zeros(x.size, np.float32), c // stride**2
     for k, j, i in np.ndindex(c, h, w):
@@ -122,7 +122,7 @@ def test_local() -> None:
     np.testing.assert_allclose(output[0], expected, atol=1e-5)
 
 
-def test_shortcut_of_other_sizes() -> None:
+def test_shortcut_of_different_sizes() -> None:
     x = random(1, 4, 6, 6)
     pool = "[maxpool]\nsize=2\nstride=2\n"
     (output,) = run(f"[activation]\n{pool}[shortcut]\nfrom=-2\nactivation=linear", x).values()
@@ -192,7 +192,7 @@ def test_gru(fork: str) -> None:
 
 
 def test_rnn_and_crnn_agree() -> None:
-    """A crnn of 1x1 windows on one pixel is an rnn; they store bias and weights alike."""
+    """A crnn with 1x1 kernels on one pixel is an rnn; both store bias and weights in the same order."""
     x, h, arrays = (
         random(1, 3),
         random(1, 4),
@@ -256,14 +256,14 @@ def test_gaussian_yolo() -> None:
     np.testing.assert_allclose(outputs["boxes"][0, 0, 2] - outputs["boxes"][0, 0, 0], np.exp(v[4]), atol=1e-6)
 
 
-def test_everything_unsupported_is_listed() -> None:
+def test_all_unsupported_layers_are_reported() -> None:
     with pytest.raises(UnsupportedError) as error:
         importers.load(cfg("[history]\n[convolutional]\nxnor=1\n[route]\nlayers=-9\n[convolutional]\nactivation=odd"))
     assert [p.where.split(" ")[0] for p in error.value.problems] == ["history_0", "convolutional_1", "convolutional_3"]
 
 
 @pytest.mark.parametrize(("count", "words"), [(21, "too few"), (23, "not used")])
-def test_files_that_do_not_belong_together(count: int, words: str) -> None:
+def test_weights_of_another_network(count: int, words: str) -> None:
     body = "[convolutional]\nfilters=2\nsize=1\n[connected]\noutput=1\nactivation=linear"
     text = cfg(body, 1, 3, 3)
     assert not importers.load(text, weights=weights(np.zeros(4 + 19))).incomplete
@@ -271,7 +271,7 @@ def test_files_that_do_not_belong_together(count: int, words: str) -> None:
         importers.load(text, weights=weights(np.zeros(count + (count > 22))))
 
 
-def test_either_file_finds_the_other(tmp_path: Path) -> None:
+def test_either_file_can_be_given(tmp_path: Path) -> None:
     (tmp_path / "net.cfg").write_bytes(cfg("[convolutional]\nfilters=2\nactivation=linear"))
     (tmp_path / "net.weights").write_bytes(weights(np.arange(10)))
     outputs: list[Graph] = [importers.load(tmp_path / name) for name in ("net.cfg", "net.weights", "")]
@@ -285,13 +285,13 @@ TREE = "animal -1\nthing -1\ncat 0\ndog 0\npoodle 3\nbeagle 3\n"
 
 
 def in_groups(x: Array) -> Array:
-    """Softmax of the roots, of the animals and of the dogs, along the last axis."""
+    """Softmax over each group of siblings in the tree, along the last axis."""
     powers = np.exp(x)
     return np.concatenate([p / p.sum(-1, keepdims=True) for p in np.split(powers, 3, -1)], -1)
 
 
 @pytest.mark.parametrize("kind", ["softmax", "region"])
-def test_a_tree_of_classes(kind: str, tmp_path: Path) -> None:
+def test_softmax_tree(kind: str, tmp_path: Path) -> None:
     body = {
         "softmax": "[softmax]\ntree=data/small.tree\n",
         "region": "[region]\nanchors=1,1\nclasses=6\nnum=1\nsoftmax=1\ntree=data/small.tree\n",
@@ -317,7 +317,7 @@ def test_a_tree_of_classes(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"), [("a -1\nb 2\n", "does not stand before"), ("a\n", "lines are"), ("a -1\n", "1 classes")]
 )
-def test_what_is_no_tree(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_trees(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "net.cfg").write_bytes(cfg("[softmax]\ntree=t\n", 6, 1, 1))
     (tmp_path / "net.weights").write_bytes(weights())
     (tmp_path / "t").write_text(text, encoding="utf-8")

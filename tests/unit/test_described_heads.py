@@ -1,4 +1,4 @@
-"""Detections of outputs that the user describes: raw boxes of SSD, and outputs whose shapes do not tell."""
+"""Detection outputs described by the user: raw SSD boxes, and outputs whose shapes are ambiguous."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RFB = "ssd strides=8,16,32,64 sizes=10/16/24,32/48,64/96,128/192/256 variances=0
 
 
 def raw(boxes: str = "boxes", scores: str = "scores") -> tuple[bytes, Array, Array]:
-    """A network that gives constant offsets and scores whatever it sees, and these."""
+    """A network with constant offsets and scores as outputs, and these constants."""
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, COUNT, 4)).astype(np.float32)
     sure = rng.dirichlet((1, 1, 1), size=(1, COUNT)).astype(np.float32)
@@ -58,7 +58,7 @@ def decoded(offsets: Array) -> Array:
     return np.array(output)
 
 
-def test_offsets_become_boxes() -> None:
+def test_offsets_are_decoded_to_boxes() -> None:
     data, offsets, sure = raw()
     with tenon.open(tenon.compile(data, head=HEAD)) as engine:
         out = engine.run(np.zeros((1, 3, *SIZE), np.float32))
@@ -69,7 +69,7 @@ def test_offsets_become_boxes() -> None:
     np.testing.assert_allclose(out["scores"][0], sure, atol=1e-6)
 
 
-def test_priors_of_a_file_and_logits(tmp_path: Path) -> None:
+def test_priors_from_a_file_with_logits(tmp_path: Path) -> None:
     data, offsets, sure = raw("loc", "conf")
     x = decoded(np.zeros((COUNT, 4)))
     np.save(tmp_path / "p.npy", np.concatenate([(x[:, :2] + x[:, 2:]) / 2, x[:, 2:] - x[:, :2]], 1))
@@ -82,7 +82,7 @@ def test_priors_of_a_file_and_logits(tmp_path: Path) -> None:
     np.testing.assert_allclose(out["conf"][0], np.exp(sure) / np.exp(sure).sum(1, keepdims=True), atol=1e-6)
 
 
-def test_outputs_are_named_where_shapes_do_not_tell() -> None:
+def test_outputs_can_be_named_if_shapes_are_ambiguous() -> None:
     data, _, _ = raw()
     bundle = tenon.compile(data, head={"kind": "boxes", "outputs": ("boxes", "scores"), "corners": "cxcywh"})
     assert bundle.heads is not None
@@ -102,13 +102,13 @@ def test_outputs_are_named_where_shapes_do_not_tell() -> None:
         ({**HEAD, "scores": "boxes"}, "Name them with"),
     ],
 )  # fmt: skip
-def test_descriptions_that_do_not_fit(head: dict[str, Any], words: str) -> None:
+def test_invalid_descriptions(head: dict[str, Any], words: str) -> None:
     data, _, _ = raw()
     with pytest.raises(InputError, match=words):
         tenon.compile(data, head=head)
 
 
-def test_why_nothing_is_listed() -> None:
+def test_reason_for_missing_detections() -> None:
     nodes = [node("Conv", ["image", "w"], ["y"])]
     data = model(nodes, {"image": [1, 3, 8, 8]}, ["y"], {"w": np.ones((2, 3, 3, 3), np.float32)}).SerializeToString()
     with tenon.open(tenon.compile(data)) as engine:
@@ -144,7 +144,7 @@ def test_networks_without_decoding_report_it_and_accept_options(file: str, more:
     assert "5 found" in told
 
 
-def test_a_bundle_keeps_its_description(faces: Path, tmp_path: Path) -> None:
+def test_description_is_stored_in_the_bundle(faces: Path, tmp_path: Path) -> None:
     path = shared("models/caffe/RFB-320/RFB-320.prototxt")
     succeeds("compile", path, "-o", "out", *SCALED[:4], "--head", RFB, cwd=tmp_path)
     assert "5 found" in succeeds("run", "out", faces, "--threshold", "0.7", cwd=tmp_path)
@@ -159,7 +159,7 @@ def example(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("file", ["onnx/version-RFB-320/version-RFB-320.onnx", *(file for file, _ in FILES)])
-def test_the_example_finds_faces_with_every_export(file: str, faces: Path, tmp_path: Path) -> None:
+def test_example_detects_faces_with_every_export(file: str, faces: Path, tmp_path: Path) -> None:
     done = example(shared(f"models/{file}"), faces, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "5 faces drawn" in done.stdout
@@ -174,7 +174,7 @@ def test_the_example_finds_faces_with_every_export(file: str, faces: Path, tmp_p
         (("good.onnx", "raw.onnx"), "raw.onnx"), (("good.onnx", "photo.png", "--out", "photo.none"), "photo.none"),
     ],
 )  # fmt: skip
-def test_the_example_gives_a_message(arguments: tuple[str | Path, ...], words: str, tmp_path: Path) -> None:
+def test_example_error_messages(arguments: tuple[str | Path, ...], words: str, tmp_path: Path) -> None:
     (tmp_path / "raw.onnx").write_bytes(raw()[0])
     rng = np.random.default_rng(0)
     numbers = {"w": rng.normal(size=(4420, 3)).astype(np.float32)}

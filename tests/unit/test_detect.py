@@ -1,4 +1,4 @@
-"""How outputs of detectors are recognised and read: every kind of head, scaled to an image."""
+"""Recognition and decoding of detection outputs of every kind."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SIZE = (40, 80)
 """Height and width of the image; the network sees 16 x 16."""
 
 
-class Made:
-    """A network that gives constants, whatever image it sees."""
+class ConstantNet:
+    """A network whose outputs are constants, independent of the image."""
 
     def __init__(self) -> None:
         self.graph = Graph("made")
@@ -43,7 +43,7 @@ class Made:
         return list(self.graph.add(ops.registry()[type](**attributes), values, names).outputs)
 
     def given(self, name: str, data: Array) -> Value:
-        """The constant, reached by arithmetic on the image."""
+        """The constant, added to zero times the image."""
         zero = self.add(
             "Mul",
             self.add("ReduceMean", self.x, np.arange(4), keepdims=0, name=f"{name}m")[0],
@@ -71,9 +71,9 @@ def check(things: list[Detection], kinds: tuple[int, int], scores: tuple[float, 
     np.testing.assert_allclose([thing.box for thing in things], ON_IMAGE, atol=1e-4)
 
 
-def test_candidates(tmp_path: Path) -> None:
-    """The second box overlaps the first, the last one is unsure."""
-    made = Made()
+def test_boxes_and_scores(tmp_path: Path) -> None:
+    """The second box overlaps the first, the last one has a low score."""
+    made = ConstantNet()
     scores = np.array([[0.1, 0.9, 0], [0, 0.8, 0], [0, 0.1, 0.7], [0.2, 0, 0]])
     made.graph.outputs = [made.given("scores", scores[None]), made.given("boxes", BOXES[None])]
     assert find_heads(made.graph) == Heads("boxes", ("boxes", "scores"))
@@ -82,15 +82,15 @@ def test_candidates(tmp_path: Path) -> None:
 
 
 def test_probabilities_have_a_background(tmp_path: Path) -> None:
-    made = Made()
+    made = ConstantNet()
     scores = np.array([[0.1, 0.9, 0], [0.9, 0.1, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     made.graph.outputs = [made.given("scores", scores[None]), made.given("boxes", BOXES[None])]
     check(detections_of(made.graph, tmp_path), (1, 2), (0.9, 0.7))
 
 
-def test_lists_in_pixels(tmp_path: Path) -> None:
-    """As torchvision's detectors end: boxes in pixels of the input, labels and scores."""
-    made = Made()
+def test_torchvision_outputs_in_pixels(tmp_path: Path) -> None:
+    """Outputs of torchvision's detectors: boxes in pixels of the input, labels and scores."""
+    made = ConstantNet()
     labels = made.add("Cast", made.given("l", np.array([3, 3, 5, 7])), to="i64", name="labels")[0]
     scores = made.given("scores", np.array([0.9, 0.2, 0.7, 0.1]))
     made.graph.outputs = [made.given("boxes", BOXES * 16), labels, scores]
@@ -98,8 +98,8 @@ def test_lists_in_pixels(tmp_path: Path) -> None:
     check(detections_of(made.graph, tmp_path), (3, 5), (0.9, 0.7))
 
 
-def test_lists_of_tensorflow(tmp_path: Path) -> None:
-    made = Made()
+def test_tensorflow_outputs(tmp_path: Path) -> None:
+    made = ConstantNet()
     boxes = made.given("detection_boxes", BOXES[None][:, :, [1, 0, 3, 2]])
     kinds = made.given("detection_classes", np.array([[3, 3, 5, 7]]))
     scores = made.given("detection_scores", np.array([[0.9, 0.2, 0.7, 0.1]]))
@@ -112,9 +112,9 @@ def centred(boxes: Array) -> Array:
 
 
 @pytest.mark.parametrize("objectness", [True, False])
-def test_yolo_of_exporters(objectness: bool, tmp_path: Path) -> None:
+def test_yolo_grids(objectness: bool, tmp_path: Path) -> None:
     """16 x 16 pixels: 4 cells of stride 8 and one of 16; with objectness there are three anchors in each."""
-    made = Made()
+    made = ConstantNet()
     rows = np.zeros((15 if objectness else 5, 7 if objectness else 6))
     rows[[4, 1, 2], :4] = centred(BOXES[:3]) * 16
     rows[[4, 1, 2], -2:] = [[0.9, 0.1], [0.8, 0.1], [0, 0.7]]
@@ -127,7 +127,7 @@ def test_yolo_of_exporters(objectness: bool, tmp_path: Path) -> None:
 
 
 def test_rows_of_ssd(tmp_path: Path) -> None:
-    made = Made()
+    made = ConstantNet()
     scores = np.array([[0.1, 0.9, 0], [0.2, 0.8, 0], [0.2, 0.1, 0.7], [1, 0, 0]])
     priors = np.stack([np.zeros(16), np.ones(16)]).astype(np.float32)[None]
     location = made.given("location", BOXES.reshape(1, -1))
@@ -138,9 +138,9 @@ def test_rows_of_ssd(tmp_path: Path) -> None:
     check(detections_of(made.graph, tmp_path), (1, 2), (0.9, 0.7))
 
 
-def test_what_is_no_detector(tmp_path: Path) -> None:
-    """Boxes straight from a convolution still have to be decoded; one output of numbers is no head."""
-    made = Made()
+def test_outputs_that_are_not_detections(tmp_path: Path) -> None:
+    """Boxes directly from a convolution are not decoded; a single output of numbers lists no detections."""
+    made = ConstantNet()
     w = np.zeros((4, 3, 16, 16), np.float32), np.zeros((2, 3, 16, 16), np.float32)
     for name, weights in zip(("boxes", "scores"), w, strict=True):
         y = made.add("Conv", made.x, weights, kernel_shape=(16, 16), name=f"{name}_raw")[0]
@@ -151,7 +151,7 @@ def test_what_is_no_detector(tmp_path: Path) -> None:
         detections_of(made.graph, tmp_path)
 
 
-def test_thinning_is_class_by_class() -> None:
+def test_nms_is_per_class() -> None:
     boxes = np.array([[0, 0, 1, 1], [0, 0, 1, 0.7], [0, 0, 1, 0.99], [0, 0, 1, 0.55]])
     kinds, scores = np.array([0, 1, 1, 0]), np.array([0.9, 0.8, 0.7, 0.6])
     assert nms_indices(boxes, kinds, scores, 0.5).tolist() == [0, 1]
@@ -159,7 +159,7 @@ def test_thinning_is_class_by_class() -> None:
     assert nms_indices(boxes[:0], kinds[:0], scores[:0], 0.5).tolist() == []
 
 
-def test_an_image_that_is_drawn(tmp_path: Path) -> None:
+def test_drawn_image(tmp_path: Path) -> None:
     photo, out = tmp_path / "photo.png", tmp_path / "out.png"
     Image.new("RGB", (200, 100), (255, 255, 255)).save(photo)
     draw(photo, [Detection(1, 0.9, (50.0, 60.0, 150.0, 90.0))], ["cat", "dog"], out)
@@ -180,8 +180,10 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return printed.out if not end.value.code else printed.err
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Made()
+def test_run_command_prints_detections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ConstantNet()
     scores = np.array([[0.1, 0.9, 0], [0, 0.8, 0], [0, 0.1, 0.7], [0.2, 0, 0]])
     made.graph.outputs = [made.given("scores", scores[None]), made.given("boxes", BOXES[None])]
     bundle = tenon.compile(made.graph, compiler="gcc", preprocess={"fit": "letterbox"}).save(tmp_path / "out")
@@ -201,8 +203,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
 
 @pytest.mark.parametrize(("overlap", "kept"), [(0.5, [0, 1]), (0.49, [0]), (0.51, [0, 1])])
-def test_boxes_that_overlap_by_exactly_the_threshold_stay(overlap: float, kept: list[int]) -> None:
-    """Two thirds of each of two boxes are shared, which is half of what they cover together."""
+def test_boxes_with_an_overlap_of_exactly_the_threshold_are_kept(overlap: float, kept: list[int]) -> None:
+    """Two boxes that share two thirds of their area have an intersection over union of one half."""
     boxes = np.array([[0, 0, 3, 1], [1, 0, 4, 1]], np.float32)
     output = nms_indices(boxes, np.zeros(2, np.int64), np.array([0.9, 0.8], np.float32), overlap)
     assert output.tolist() == kept

@@ -1,4 +1,4 @@
-"""Products of pairs of bf16 are used where they are quicker, by a figure of the machine: nothing is slower for it."""
+"""bf16 dot products are used only where they are faster, by a measured property of the machine."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_no_layer_is_slower_than_in_fp32(name: str, dot2: float) -> None:
     types = {"pairs": (DType.BF16, DType.BF16), "stored": (F32, DType.BF16), "wide": (F32, F32)}
     chosen = time(layer, setting, *types[quickest(layer, setting)])
     assert chosen <= 1.1 * time(layer, setting, F32, F32)
-    if dot2 == 4 and math.prod(LAYERS[name][2][2:]) > 700:  # so much arithmetic that weights do not matter
+    if dot2 == 4 and math.prod(LAYERS[name][2][2:]) > 700:  # compute-bound: the size of the weights does not matter
         assert quickest(layer, setting) != "pairs"
     if dot2 == 1:
         assert quickest(layer, setting) == "pairs"
 
 
-def test_weights_that_memory_is_slow_to_give_are_stored_in_16_bits() -> None:
+def test_memory_bound_layers_store_16_bit_weights() -> None:
     assert quickest(product("gemm"), Setting(replace(MACHINE, dot2=4.0))) != "wide"
 
 
@@ -86,13 +86,13 @@ def kinds(**changes: Any) -> set[str]:
     return {str(p.type.dtype) for call in bundle.program.calls for p in call.kernel.params}
 
 
-def test_the_figure_decides_what_is_compiled() -> None:
+def test_measured_dot2_cost_selects_the_arithmetic() -> None:
     assert "b2" in kinds(dot2=1)
     assert "b2" not in kinds(dot2=4)
 
 
-def test_other_targets_have_the_figure_of_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "measured", None)  # what is not called need not work
+def test_other_targets_use_the_value_of_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "measured", None)  # the measurement must not be called
     assert MACHINE.dot2 == 4
     assert kinds() == kinds(dot2=4)
 
@@ -112,7 +112,7 @@ def test_a_processor_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert asked == [ROW, ROW]
 
 
-def test_what_cannot_be_measured_is_as_the_row_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_value_of_the_row_is_used_if_measuring_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def measured(target: Any) -> float:
         raise ToolchainError("no compiler")
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_measured_is_as_the_row_says(monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-def test_figures_are_powers_of_two() -> None:
+def test_measured_values_are_rounded_to_powers_of_two() -> None:
     assert [probe.rounded(r) for r in (0.4, 0.99, 1.3, 1.6, 2.7, 3.9, 4.2)] == [1, 1, 1, 2, 2, 4, 4]
 
 

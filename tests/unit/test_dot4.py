@@ -1,4 +1,4 @@
-"""Sums of four products of bytes: what C has for them, as the interpreter defines them, at the ends of their ranges."""
+"""dot4 (sums of four 8-bit products): generated C compared with the interpreter, with extreme operands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LANES = (1, 4, 8, 16)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_interpreter_adds_up_in_32_bits(name: str) -> None:
+def test_interpreter_accumulates_in_32_bits(name: str) -> None:
     a, b, y = operands(name)
     left = a.view(np.uint8 if name == "dot4" else np.int8).astype(np.int64).reshape(-1, 4)
     expected = (y + (left * b.view(np.int8).reshape(-1, 4)).sum(1)).astype(np.int32)

@@ -250,7 +250,7 @@ def commands(folder: Path) -> dict[str, Callable[[str], list[str]]]:
 
 
 @pytest.mark.parametrize("command", ["inspect", "compile", "optimize"])
-def test_on_the_command_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_option_of_every_command(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tenon.cli import main
 
     path = tmp_path / "net.onnx"

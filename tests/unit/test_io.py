@@ -168,7 +168,7 @@ def test_tensors_of_torch(engine: Engine) -> None:
     ],
     ids=lambda v: type(v).__name__ if not isinstance(v, str) else "",
 )
-def test_what_is_refused(value: Any, words: str) -> None:
+def test_unsupported_forms_are_rejected(value: Any, words: str) -> None:
     with tenon.open(tenon.compile(model(), name="three")) as engine, pytest.raises(InputError, match=words):
         engine.run({"a": value, "b": B, "c": C})
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from definitions import convolved, spread
+from definitions import conv2d, conv_transpose2d
 from evaluate import evaluate
 from tenon import importers
 from tenon.errors import UnsupportedError
@@ -96,9 +96,9 @@ STEP = [True, True, True, False]
 PLACE = [False, False, False, True]
 FLAT = X.reshape(4, 30)
 CASES: list[tuple[str, Fields, Array, list[Any], Array, dict[str, Any]]] = [
-    ("ConvBiasForward", u32(s0=1), X, [W, B], np.maximum(convolved(X, W) + B, 0), {"policy": True}),
-    ("Convolution", u32(s3=2, s4=2), X, [W], convolved(X, W)[:, :, ::2, ::2], {}),
-    ("ConvolutionBackwardData", u32(s3=2, s4=2), X, [D], spread(X, D, 2), {"order": [1, 0]}),
+    ("ConvBiasForward", u32(s0=1), X, [W, B], np.maximum(conv2d(X, W) + B, 0), {"policy": True}),
+    ("Convolution", u32(s3=2, s4=2), X, [W], conv2d(X, W)[:, :, ::2, ::2], {}),
+    ("ConvolutionBackwardData", u32(s3=2, s4=2), X, [D], conv_transpose2d(X, D, 2), {"order": [1, 0]}),
     ("AdaptivePooling", u32(s0=1), X, [np.array([4, 3])], bins(bins(X, 2, 4), 3, 3), {}),
     ("BatchNorm", {0: ("u32", 2), 1: ("u32", 1), 2: ("f64", 0.01)}, X, V,
      (X - V[2]) / np.sqrt(V[3] + np.float32(0.01)) * V[0] + V[1], {"at": 4}),

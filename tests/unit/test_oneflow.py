@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from definitions import spread
+from definitions import conv_transpose2d
 from evaluate import evaluate
 from tenon import importers
 from tenon.errors import UnsupportedError
@@ -87,7 +87,7 @@ CASES: list[tuple[str, str, list[Array], list[Array], Array]] = [
     ("fused_bias_add_gelu", "axis = 1 : si32, ", [M], [G4],
      (M + G4) * np.vectorize(lambda v: 0.5 * (1 + math.erf(v / math.sqrt(2))))(M + G4)),
     ("deconv2d", CENTRED + "padding_before = [0 : si32, 0 : si32], strides = [2 : si32, 2 : si32], dilation_rate = [1 : si32, 1 : si32], groups = 1 : si32, output_padding = [0 : si32, 0 : si32], ",  # noqa: E501
-     [X], [D], spread(X, D, 2)),
+     [X], [D], conv_transpose2d(X, D, 2)),
     ("adaptive_avg_pool2d", "output_size = [4 : si64, 3 : si64], ", [X], [], bins(bins(X, 2, 4), 3, 3)),
     ("max_pool_1d", CENTRED + "kernel_size = [2 : si32], stride = [2 : si32], padding = [0 : si32], dilation = [1 : si32], ceil_mode = false, ",  # noqa: E501
      [X[0]], [], X[0, :, :, :4].reshape(4, 6, 2, 2).max(3)),

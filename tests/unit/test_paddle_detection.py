@@ -125,7 +125,7 @@ def test_suppression(normalized: int, top: int, keep: int) -> None:
     assert count.tolist() == [len(expected)]
 
 
-def test_what_is_refused() -> None:
+def test_unsupported_forms_are_rejected() -> None:
     with pytest.raises(UnsupportedError, match=r"2 anchors of 9 numbers from \[1, 16, 3, 4\]"):
         decoded("Boxes", random_map(), class_num=4)
     with pytest.raises(UnsupportedError, match="one image, whose classes share its boxes"):

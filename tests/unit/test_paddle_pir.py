@@ -135,7 +135,7 @@ def test_programs_without_parameters_need_none(tmp_path: Path, suffix: str) -> N
     np.testing.assert_array_equal(output, np.maximum(X, 0))
 
 
-def test_what_is_refused() -> None:
+def test_unsupported_forms_are_rejected() -> None:
     with pytest.raises(UnsupportedError, match="its axis is computed at run time"):
         run(pir_operator("1.cumsum", (1, 1), (9,)))
     with pytest.raises(UnsupportedError, match=r"\(if\): this operator is not supported"):

@@ -88,7 +88,7 @@ def test_kernels_read_words_where_the_machine_has_pairs() -> None:
 
 
 @pytest.mark.parametrize("flags", ["", "-march=x86-64-v4 -mavx512bf16"])
-def test_c_does_what_the_interpreter_does(flags: str, tmp_path: Path) -> None:
+def test_c_matches_the_interpreter(flags: str, tmp_path: Path) -> None:
     """Bit for bit, on the processor's own instructions too: no number here is subnormal."""
     gcc = shutil.which("gcc")
     if gcc is None or (flags and not runs_here("x86-64-avx512-bf16")):

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from compiled import steps
+from compiled import lowered_steps
 from lowered import MACHINES, Ask
 from tenon.codegen.bounds import ConflictError, OutOfRangeError, has_parallel, prove
 from tenon.ir.build import Builder
@@ -152,7 +152,7 @@ def divided(columns: int, modulus: int) -> Kernel:
         (lambda: divided(8, 5), "parallel p may write"),
     ],
 )
-def test_planted_faults_are_refused(make: Callable[[], Kernel], message: str) -> None:
+def test_injected_faults_are_rejected(make: Callable[[], Kernel], message: str) -> None:
     with pytest.raises(ConflictError, match=message):
         prove(make())
 
@@ -167,7 +167,7 @@ def test_negative_quotients_are_refused() -> None:
     "make",
     [lambda: two_loops(8), lambda: passes(8), lambda: divided(5, 5), lambda: passes(9), lambda: scratch(False)],
 )
-def test_sound_kernels_are_proved(make: Callable[[], Kernel]) -> None:
+def test_correct_kernels_are_proved(make: Callable[[], Kernel]) -> None:
     assert prove(make()) > 0
 
 
@@ -197,7 +197,7 @@ def test_kernels_of_every_operator_case_are_proved(machine: str) -> None:
     parallel = 0
     for cls in registry().values():
         for case in cls.cases():
-            for step in steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
+            for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
                 parallel += has_parallel(step.kernel.body)
                 assert prove(step.kernel) >= 0
     assert parallel > 500

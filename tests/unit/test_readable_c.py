@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tenon
-from compiled import steps
+from compiled import lowered_steps
 from lowered import MACHINES, Ask
 from real import DIGITS
 from tenon.codegen.c.dialect import C
@@ -37,7 +37,7 @@ def test_nothing_needless_in_any_operator_case(machine: str, sliced: bool) -> No
     unit = C()
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
-            for step in steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
+            for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
                 unit.kernel(step.kernel, linearise(step.kernel) if sliced else None)
     text = "\n".join(unit.functions)
     assert text.count("for (") > 1000
@@ -52,7 +52,7 @@ def test_every_helper_is_called(machine: str) -> None:
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
             unit = C()
-            for step in steps(case, MACHINES[machine], Ask(blocked=True)):
+            for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True)):
                 unit.kernel(step.kernel)
             text = unit.text()
             called = Counter(re.findall(r"\w+", text))
@@ -181,7 +181,7 @@ def test_every_kernel_says_what_it_computes() -> None:
     unit = C()
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
-            for step in steps(case, MACHINES["lanes4"], Ask(blocked=True, surplus=1)):
+            for step in lowered_steps(case, MACHINES["lanes4"], Ask(blocked=True, surplus=1)):
                 assert step.kernel.about, step.kernel.name
                 assert step.kernel.about.isascii(), step.kernel.name
                 assert "*/" not in step.kernel.about

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compiled import Library, steps
+from compiled import Library, lowered_steps
 from lowered import MACHINES, Ask, run_lowered
 from tenon.ops import registry
 
@@ -19,11 +19,11 @@ def test_slices_in_any_order_make_the_whole(machine: str, slices: int, tmp_path:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
-    cases = [case for cls in registry().values() for case in cls.cases() if steps(case, MACHINES[machine], ASK)]
+    cases = [case for cls in registry().values() for case in cls.cases() if lowered_steps(case, MACHINES[machine], ASK)]
     libraries = {n: Library(n) for n in (1, slices)}
     for n, library in libraries.items():
         for case in cases:
-            for step in steps(case, MACHINES[machine], ASK):
+            for step in lowered_steps(case, MACHINES[machine], ASK):
                 library.add(step.kernel)
         (tmp_path / str(n)).mkdir()
         library.build(tmp_path / str(n), [gcc, "-O0", "-ffp-contract=off"])

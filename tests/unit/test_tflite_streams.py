@@ -207,7 +207,7 @@ def test_states_have_distinct_names() -> None:
         ("sums", {"frame_step": 6}, "6 apart"),
     ],
 )
-def test_what_is_refused(name: str, change: dict[str, int], match: str) -> None:
+def test_unsupported_forms_are_rejected(name: str, change: dict[str, int], match: str) -> None:
     stream = STREAMS[name]
     stream = Stream(stream.type, stream.shape, stream.options | change, stream.outputs, stream.define)
     with pytest.raises(UnsupportedError, match=match):
