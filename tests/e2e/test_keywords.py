@@ -103,7 +103,7 @@ def test_features_match_checksums_of_tflm_tests(name: str, start: int, first: li
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_keywords_with_carried_noise_estimate(name: str) -> None:
+def test_keywords_with_noise_state(name: str) -> None:
     """Over one second of audio, every feature and the noise state match the definition, and the keyword is right."""
     path = model("audio_preprocessor_int8.tflite")
     with tenon.open(tenon.compile(path)) as engine:

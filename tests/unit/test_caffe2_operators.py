@@ -1,4 +1,4 @@
-"""Caffe2's elementwise, segment, image (NCHW and NHWC), region and int8 operators, compared with definitions in NumPy."""
+"""Caffe2's elementwise, segment, image (NCHW and NHWC), region and int8 operators, against definitions in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles called from Python."""
+"""``Engine``: running bundles from Python."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_copies_survive_the_next_run(engine: Engine) -> None:
     np.testing.assert_array_equal(first, expected(X))
 
 
-def test_any_strides_are_taken(engine: Engine) -> None:
+def test_feeds_with_any_strides(engine: Engine) -> None:
     wide = np.zeros((1, 20), np.float32)
     wide[:, ::2] = X
     np.testing.assert_array_equal(engine.run(wide[:, ::2])["y"], expected(X))
@@ -125,11 +125,11 @@ def test_two_threads_with_separate_arenas(cache: Path) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    # one division per round and element: the closed form is the recurrence itself
+    # the recurrence of the generated C, one division per round and element
     np.testing.assert_allclose(answers[1, 0], expected(X, rounds), rtol=1e-6)
 
 
-def test_one_engine_in_two_threads_takes_turns(engine: Engine) -> None:
+def test_runs_of_one_engine_in_two_threads_are_serialised(engine: Engine) -> None:
     wrong: list[int] = []
 
     def work(sign: int) -> None:
@@ -145,7 +145,7 @@ def test_one_engine_in_two_threads_takes_turns(engine: Engine) -> None:
     assert wrong == []
 
 
-def test_other_python_threads_run_meanwhile(cache: Path) -> None:
+def test_run_releases_the_interpreter_lock(cache: Path) -> None:
     with open_bundle(handmade.bundle(cache=cache, rounds=100_000_000)) as engine:
         took: list[float] = []
 
@@ -161,12 +161,12 @@ def test_other_python_threads_run_meanwhile(cache: Path) -> None:
             now = time.perf_counter()
             longest, last = max(longest, now - last), now
         thread.join()
-    # a run that held the interpreter lock would stop this loop for as long as it takes
+    # if the run held the interpreter lock, this loop would stop until its end
     assert longest < took[0] / 2
 
 
 # ---------------------------------------------------------------------------------------------------- opening
-def test_bundle_written_again_is_loaded_again(cache: Path, tmp_path: Path) -> None:
+def test_rewritten_bundle_is_reloaded(cache: Path, tmp_path: Path) -> None:
     place = tmp_path / "affine"
     old = open_bundle(handmade.bundle(cache=cache).save(place))
     new = open_bundle(handmade.bundle(cache=cache, rounds=1).save(place))
@@ -193,7 +193,7 @@ def test_damaged_file(folder: Path, name: str) -> None:
         Engine(folder)
 
 
-def test_what_the_checksum_misses_is_found_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sha256_is_verified_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "affine.weights.bin"
     content = bytearray(path.read_bytes())
     right = checksum(bytes(content))

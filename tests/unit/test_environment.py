@@ -1,4 +1,4 @@
-"""docs/environment.md names every variable that is read, and no other."""
+"""docs/environment.md lists exactly the environment variables that are read."""
 
 from __future__ import annotations
 

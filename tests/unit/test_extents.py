@@ -1,4 +1,4 @@
-"""Axes without elements, and tensors that are too large: operators give the reference's result, or say why not."""
+"""Empty axes and tensors that are too large: operators give the reference's result or a clear error."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tenon.plan.lowering_context import Setting
 MACHINE = Machine(lanes=8, registers=16, block=8)
 
 
-def emptied(case: Case) -> Iterator[Case]:
-    """The case with all axes of one extent without elements, in turn, and with each axis of each operand."""
+def with_empty_axes(case: Case) -> Iterator[Case]:
+    """Variants of the case: all axes of one extent empty, for each extent, and each axis of each operand empty."""
     shapes = [(i, s) for i, s in enumerate(case.inputs) if isinstance(s, tuple)]
     for extent in sorted({n for _, s in shapes for n in s}):
         yield replace(case, inputs=tuple(
@@ -42,7 +42,7 @@ def emptied(case: Case) -> Iterator[Case]:
 
 
 def planned(case: Case, arrays: Sequence[Array | None], level: int) -> bool:
-    """Whether the operator is still there when it is planned.  Raises TenonError."""
+    """Whether the operator is still in the graph when it is planned. Raises TenonError."""
     graph, values = Graph("made"), list[Value | None]()
     for i, array in enumerate(arrays):
         if array is None:
@@ -59,12 +59,12 @@ def planned(case: Case, arrays: Sequence[Array | None], level: int) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(n for n, cls in registry().items() if not cls.internal or cls is Fused))
-def test_axes_without_elements(name: str) -> None:
-    """No error but a clear one; what is computed of some elements, and some without, is what the reference says."""
-    for case in (each for own in registry()[name].cases() for each in emptied(own)):
+def test_empty_axes(name: str) -> None:
+    """Every variant gives the reference's result or a TenonError."""
+    for case in (each for own in registry()[name].cases() for each in with_empty_axes(own)):
         arrays = case.arrays()
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+            warnings.simplefilter("ignore", RuntimeWarning)  # means of empty arrays
             try:
                 planned(case, arrays, 2)
                 kept = planned(case, arrays, 0)
@@ -104,7 +104,7 @@ NOTHING = [
 
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize(("name", "operands", "shape", "weights", "attributes", "wanted"), NOTHING)
-def test_results_of_nothing(
+def test_reductions_over_no_elements(
     name: str, operands: list[str], shape: tuple[int, ...], weights: dict[str, Array], attributes: dict[str, Any],
     wanted: Array, level: int,
 ) -> None:  # fmt: skip
@@ -123,7 +123,7 @@ LARGE = [
 
 
 @pytest.mark.parametrize(("name", "operands", "shape", "weights", "attributes"), LARGE)
-def test_tensors_that_are_too_large(
+def test_tensors_beyond_the_size_limit(
     name: str, operands: list[str], shape: tuple[int, ...], weights: dict[str, Array], attributes: dict[str, Any]
 ) -> None:
     with pytest.raises(ModelError, match=r"must have less than 2147483648|the output's shape would be"):

@@ -1,4 +1,4 @@
-"""Inputs fixed to values, with --value and ``values=``: in every format, before branches and shapes are decided."""
+"""Inputs fixed to values with --value and ``values=``, in every format; used for conditions and shapes."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
 """A small model of each format but MegEngine, of which there is none that is written by hand."""
 
 
-def test_every_format_is_here() -> None:
+def test_every_format_has_a_model() -> None:
     assert {*SMALL, "MegEngine"} == set(FORMATS)
 
 
 @pytest.mark.parametrize("format", SMALL)
-def test_every_format(format: str) -> None:
+def test_fixed_input_of_every_format(format: str) -> None:
     data, options = SMALL[format]
     whole = importers.load(data, **options)
     feeds = random_inputs(whole)
@@ -96,7 +96,7 @@ def test_every_format(format: str) -> None:
 
 # ----------------------------------------------------------------------------------------------- branches
 def rates(kind: int = TensorProto.INT64) -> onnx.ModelProto:
-    """Voice detection at two rates: the branch of the other rate does not fit the frame at all."""
+    """Voice detection at two sampling rates: the branch of the other rate is invalid for the frame's shape."""
 
     def branch(reshape: list[int]) -> onnx.GraphProto:
         nodes = [
@@ -116,7 +116,7 @@ def rates(kind: int = TensorProto.INT64) -> onnx.ModelProto:
     return made
 
 
-def test_a_branch_that_cannot_run_need_not_be_valid() -> None:
+def test_branch_not_taken_may_be_invalid() -> None:
     data = rates().SerializeToString()
     with pytest.raises(TenonError, match="Reshape"):
         importers.load(data)
@@ -128,7 +128,7 @@ def test_a_branch_that_cannot_run_need_not_be_valid() -> None:
         importers.load(data, values={"rs": 8000})
 
 
-def test_a_known_shape_is_asked_for_by_its_input() -> None:
+def test_error_names_the_input_that_determines_a_shape() -> None:
     made = model([node("Reshape", ["x", "s"], ["y"])], {"x": (2, 6)}, ["y"])
     made.graph.input.append(helper.make_tensor_value_info("s", TensorProto.INT64, [2]))
     with pytest.raises(ShapeError, match=r"fix --value s=\.\.\."):
@@ -136,13 +136,13 @@ def test_a_known_shape_is_asked_for_by_its_input() -> None:
     assert importers.load(made.SerializeToString(), values={"s": [3, -1]}).outputs[0].type.dims == (3, 4)
 
 
-def test_a_default_of_an_input_is_replaced() -> None:
+def test_value_replaces_the_default_of_an_input() -> None:
     made = model([node("Mul", ["x", "a"], ["y"])], {"x": (2,), "a": (2,)}, ["y"], {"a": np.ones(2, np.float32)})
     graph = importers.load(made.SerializeToString(), values={"a": [3, 4]})
     np.testing.assert_array_equal(evaluate(graph, {"x": np.ones(2, np.float32)})["y"], [3, 4])
 
 
-def test_a_condition_of_tensorflow() -> None:
+def test_tensorflow_condition() -> None:
     data = tf.graph(
         tf.placeholder("x", 2), tf.placeholder("p", dtype="bool"), tf.node("s", "Switch", "x", "p"),
         tf.node("neg", "Neg", "s"), tf.node("mine", "Mine", "s:1"), tf.node("y", "Merge", "neg", "mine"),
@@ -153,7 +153,7 @@ def test_a_condition_of_tensorflow() -> None:
 
 # --------------------------------------------------------------------------------------- types and shapes
 def fixed(kind: int, shape: Any, value: Any) -> Array:
-    """What an input of that type becomes."""
+    """The constant that replaces an input of this type."""
     made = model([node("Identity", ["a"], ["y"])], {"x": (1,)}, ["y"])
     made.graph.input.append(helper.make_tensor_value_info("a", kind, shape))
     graph = importers.load(made.SerializeToString(), values={"a": value})
@@ -188,18 +188,18 @@ def test_values_take_the_type_and_the_shape_of_their_input() -> None:
         (TensorProto.STRING, [2], 1, "it holds strings"),
     ],
 )
-def test_values_that_do_not_fit(kind: int, shape: Any, value: Any, message: str) -> None:
+def test_invalid_values(kind: int, shape: Any, value: Any, message: str) -> None:
     with pytest.raises((InputError, ShapeError), match=message):
         fixed(kind, shape, value)
 
 
-def test_a_dimension_that_a_value_binds_is_bound_everywhere() -> None:
+def test_value_binds_dimensions_everywhere() -> None:
     made = model([node("Add", ["x", "a"], ["y"])], {"x": ("n", 3), "a": ("n", 3)}, ["y"])
     graph = importers.load(made.SerializeToString(), values={"a": np.ones((4, 3))})
     assert graph.inputs[0].type == TensorType(graph.inputs[0].type.dtype, (4, 3))
 
 
-def test_other_dimensions_may_be_bound_later() -> None:
+def test_other_dimensions_can_be_bound_later() -> None:
     made = model([node("Add", ["x", "a"], ["y"])], {"x": ("n", 3), "a": (3,)}, ["y"])
     graph = importers.load(made.SerializeToString(), values={"a": 1})
     assert [v.name for v in graph.inputs] == ["x"]
@@ -207,7 +207,7 @@ def test_other_dimensions_may_be_bound_later() -> None:
 
 
 # ------------------------------------------------------------------------------------- Python, command line
-def test_python(tmp_path: Path) -> None:
+def test_values_from_python(tmp_path: Path) -> None:
     data, values = rates().SerializeToString(), {"sr": 16000}
     assert [v.name for v in load(data, values=values).inputs] == ["x"]
     bundle = compile_model(data, values=values)
@@ -264,7 +264,7 @@ def test_values_option_of_every_command(command: str, tmp_path: Path, capsys: py
     assert "is 'sr' meant?" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_caffe_net_that_stays_one_has_no_values(tmp_path: Path) -> None:
+def test_caffe_rewriting_rejects_values(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_bytes(SMALL["Caffe"][0])
     with pytest.raises((InputError, FormatError), match="--value"):
         rewrite(tmp_path / "net.prototxt", tmp_path / "out", values={"data": 1})

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def repeated(work: Callable[[], object]) -> Iterator[None]:
-    """``work`` again and again in another thread."""
+    """Repeats ``work`` in another thread."""
     ended = threading.Event()
 
     def loop() -> None:
@@ -53,7 +53,7 @@ def repeated(work: Callable[[], object]) -> Iterator[None]:
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Whether a forked process finds ``work`` right, and in time."""
+    """Whether ``work`` returns true in a forked process before the timeout."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -71,7 +71,7 @@ def test_fork_while_another_thread_runs_the_engine(folder: Path) -> None:
         assert all(in_child(lambda: np.allclose(engine.run(X + 1)["y"], right, rtol=1e-6)) for _ in range(CHILDREN))
 
 
-def test_fork_while_a_team_runs() -> None:
+def test_fork_while_a_thread_pool_runs() -> None:
     with tenon.open(tenon.compile(DIGITS), threads=2) as engine:
         x = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
         right = engine.run(x)["probabilities"]
@@ -91,7 +91,7 @@ def test_fork_while_another_thread_opens_a_bundle(folder: Path) -> None:
         with Engine(folder) as engine:
             return bool(np.allclose(engine.run(X)["y"], expected(X, 20_000), rtol=1e-6))
 
-    with loading._libraries._lock:  # as in the midst of loading a library
+    with loading._libraries._lock:  # as while a library is being loaded
         assert in_child(opened)
 
 
@@ -111,7 +111,7 @@ def test_multiprocessing(folder: Path) -> None:
             assert pool.map_async(_answer, numbers).get(timeout=SECONDS) == right
 
 
-def test_a_child_leaves_the_threads_of_its_parent_where_they_run() -> None:
+def test_child_does_not_change_the_affinity_of_parent_threads() -> None:
     processors = os.sched_getaffinity(0)
     if len(processors) < 2:
         pytest.skip("there is one processor only")

@@ -1,4 +1,4 @@
-"""Every layer that an importer knows stands in its page of the documentation."""
+"""Every layer that an importer supports is listed in the format's documentation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGES: dict[str, Iterable[str]] = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_is_complete(page: str) -> None:
+def test_all_supported_layers_are_documented(page: str) -> None:
     text = (Path(__file__).parents[2] / f"docs/formats/{page}.md").read_text()
     words = {"", *re.findall(r"[\w.]+", text.replace(".\n", "\n"))}
     assert sorted(set(PAGES[page]) - words) == []

@@ -1,4 +1,4 @@
-"""Pointwise operators as steps of a producer: the graph surgery, and what every producer makes of it."""
+"""Fused operators: fusion of steps into producers, and the results of every producer with steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenon.ops.reduce import ReduceSum
 
 
 class Net:
-    """A graph whose values all have data, so that any fused node can be checked against what it replaces."""
+    """A graph with data for all values, so that fused nodes can be compared with the nodes that they replace."""
 
     def __init__(self) -> None:
         self.graph = Graph("net")
@@ -50,7 +50,7 @@ class Net:
         return self.node(op, *inputs)
 
 
-def test_steps_are_numbered_anew_as_operands_join() -> None:
+def test_operands_are_renumbered_when_steps_are_added() -> None:
     net = Net()
     x, y, z, half = (
         net.random(3, 5),
@@ -75,11 +75,11 @@ def test_steps_are_numbered_anew_as_operands_join() -> None:
 
 
 def _reading(net: Net, consumer: Node, old: Node, new: Node) -> Node:
-    """The consumer, reading what ``new`` makes in place of what ``old`` made."""
+    """The consumer, with the output of ``new`` in place of that of ``old``."""
     return net.node(consumer.op, *(new.output if v is old.output else v for v in consumer.inputs))
 
 
-def test_a_whole_chain_can_be_a_consumer() -> None:
+def test_fused_node_as_consumer() -> None:
     net = Net()
     x, y = net.random(2, 3), net.random(2, 3)
     producer = net.node(Add(), x, y)
@@ -89,7 +89,7 @@ def test_a_whole_chain_can_be_a_consumer() -> None:
     np.testing.assert_array_equal(net.data[whole.output], net.data[chain.output])
 
 
-def test_refusals_say_why() -> None:
+def test_reasons_for_not_fusing() -> None:
     net = Net()
     x = net.random(2, 3)
     relu = net.node(Relu(), x)
@@ -105,7 +105,7 @@ def test_refusals_say_why() -> None:
 # ------------------------------------------------------------------------- every producer, every machine
 @dataclass(frozen=True)
 class Extended:
-    """A fused operator, its inputs, which of them are constant, and what it gives."""
+    """A fused operator, its inputs, flags of constant inputs, and the expected result."""
 
     op: Fused
     arrays: list[Array | None]
@@ -115,7 +115,7 @@ class Extended:
 
 
 def _extended(case: Case) -> Extended | None:
-    """clip(result * channel, 0.1, 0.9) + residual on top of a case; None where its producer cannot take it."""
+    """clip(result * channel, 0.1, 0.9) + residual after a case; None if its producer cannot fuse it."""
     net = Net()
     inputs = [None if a is None else net.value(a, constant=i in case.constant) for i, a in enumerate(case.arrays())]
     node = net.node(case.op, *inputs)
@@ -134,7 +134,7 @@ def _extended(case: Case) -> Extended | None:
     expected = net.data[node.output]
     assert isinstance(node.op, Fused)
     assert expected is not None
-    # Weights stored in 16 bits are rounded before the kernel sees them; such a case says by how much.
+    # The tolerance of cases with 16-bit weights includes their rounding.
     return Extended(node.op, arrays, constant, expected, max(1e-5, case.tolerance))
 
 
@@ -153,7 +153,7 @@ PRODUCERS = dict(_producers())
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_every_producer_applies_its_steps(name: str, machine: str) -> None:
     found = PRODUCERS[name]
-    residual = len(found.arrays) - 1 if machine == "lanes4" else None  # its memory may become the result's
+    residual = len(found.arrays) - 1 if machine == "lanes4" else None  # the result may be computed in place of it
     ask = Ask(blocked=True, surplus=1, overwrite=residual)
     try:
         (got,) = run_lowered(found.op, found.arrays, MACHINES[machine], found.constant, ask)

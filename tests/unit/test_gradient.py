@@ -1,4 +1,4 @@
-"""The operator Gradient: its derivatives held against differences of the function itself."""
+"""The operator Gradient, compared with finite differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model(
     outputs: Sequence[str],
     constants: Mapping[str, Array] | None = None,
 ) -> bytes:
-    """A model of f64, whose differences say more."""
+    """A model in f64, for accurate finite differences."""
     graph = helper.make_graph(
         list(nodes), "made",
         [helper.make_tensor_value_info(name, TensorProto.DOUBLE, a.shape) for name, a in feeds.items()],
@@ -42,7 +42,7 @@ def derive(
     constants: Mapping[str, Array] | None = None,
     y: str = "y",
 ) -> dict[str, Array]:
-    """The derivatives of the sum of ``y`` by each feed, after a check that they are those of small differences."""
+    """The derivatives of the sum of ``y`` by each feed, checked against finite differences."""
     names = [f"by_{name}" for name in feeds]
     wanted = node("Gradient", [*feeds], names, domain=DOMAIN, xs=[*feeds], y=y)
     outputs = evaluate(tenon.load(model([*nodes, wanted], feeds, [y, *names], constants)), feeds)
@@ -57,7 +57,7 @@ def derive(
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
-    """Away from 0, where some functions have no slope."""
+    """Away from 0, where some functions are not differentiable."""
     rng = np.random.default_rng(seed)
     return np.asarray(rng.uniform(0.3, 1.5, shape))
 
@@ -67,13 +67,13 @@ def numbers(*shape: int, seed: int = 0) -> Array:
     ["Abs", "Cos", "Erf", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softplus", "Sqrt",
      "Tanh"],
 )  # fmt: skip
-def test_functions_of_one_element(type: str) -> None:
+def test_elementwise_functions(type: str) -> None:
     derive([node(type, ["x"], ["y"])], {"x": numbers(2, 3)})
 
 
 @pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (4, 1, 3)), ((), (2,))])
 @pytest.mark.parametrize("type", ["Add", "Sub", "Mul", "Div", "Pow", "Sum"])
-def test_broadcasting_is_summed(type: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_gradients_of_broadcast_operands_are_summed(type: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = numbers(*shapes[0]), numbers(*shapes[1], seed=1)
     derive([node(type, ["a", "b"], ["c"]), node("Mul", ["c", "c"], ["y"])], {"a": a, "b": b})
 
@@ -102,7 +102,7 @@ def test_a_small_network() -> None:
     derive(nodes, {"x": numbers(2, 4), "w": numbers(3, 4), "b": numbers(3), "x0": numbers(2)}, constants)
 
 
-def test_at_other_values_and_by_what_is_made_on_the_way() -> None:
+def test_gradient_at_other_values_and_by_intermediate_tensors() -> None:
     nodes = [
         node("Mul", ["a", "a"], ["h"]),
         node("Mul", ["h", "b"], ["y"]),
@@ -115,7 +115,7 @@ def test_at_other_values_and_by_what_is_made_on_the_way() -> None:
     assert outputs["there"] == 2 * 5 * 5  # a is 5 here
 
 
-def test_second_derivative_and_none() -> None:
+def test_second_derivative_and_zero_gradient() -> None:
     nodes = [
         node("Pow", ["x", "three"], ["y"]),
         node("Gradient", ["x"], ["once"], domain=DOMAIN, xs=["x"], y="y"),

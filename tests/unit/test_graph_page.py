@@ -1,4 +1,4 @@
-"""The page of a graph: what it holds, how it lies, and what a browser makes of it."""
+"""The HTML page of a graph: contents, layout, and behaviour in a browser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def named(name: str, type: str, inputs: list[str], outputs: list[str], **attribu
 
 
 def graph() -> Graph:
-    """Two branches that meet, and names that would break a page that did not escape them."""
+    """Two branches that join, with names that need HTML escaping."""
     nodes = [
         named("stem", "Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         named(HOSTILE, "Sigmoid", ["a"], ["b"]),
@@ -48,8 +48,8 @@ def graph() -> Graph:
     return tenon.load(data)
 
 
-def told(text: str) -> list[dict[str, Any]]:
-    """What the page's script reads."""
+def page_data(text: str) -> list[dict[str, Any]]:
+    """The JSON data of the page."""
     found = re.search(r'<script type="application/json" id="graph">(.*?)</script>', text, re.DOTALL)
     assert found
     boxes: list[dict[str, Any]] = json.loads(found[1])
@@ -63,15 +63,15 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------------------- places
-def test_a_chain_lies_straight() -> None:
+# ------------------------------------------------------------------------------------------------- layout
+def test_chain_is_laid_out_vertically() -> None:
     found = arrange([50.0, 80.0, 20.0], [(0, 1), (1, 2)])
     assert len({round(x) for x, _ in found.positions}) == 1
     assert [y for _, y in found.positions] == sorted({y for _, y in found.positions})
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_boxes_never_overlap_and_edges_go_down(seed: int) -> None:
+def test_boxes_do_not_overlap_and_edges_point_down(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randrange(2, 60)
     widths = [rng.uniform(20, 200) for _ in range(count)]
@@ -90,13 +90,13 @@ def test_boxes_never_overlap_and_edges_go_down(seed: int) -> None:
         assert all(p[1] < q[1] for p, q in pairwise(path))
 
 
-def test_nothing_to_lay_out() -> None:
+def test_empty_graph() -> None:
     assert arrange([], []).positions == []
 
 
 # ----------------------------------------------------------------------------------------------- the page
-def test_what_the_page_holds() -> None:
-    boxes = told(page(graph()))
+def test_contents_of_the_page() -> None:
+    boxes = page_data(page(graph()))
     assert [box["title"] for box in boxes] == ["input", "Conv", "Sigmoid", "MaxPool", "Concat", "Add", "output"]
     assert [box["reads"] for box in boxes] == [[], [0], [1], [1], [2, 3], [4], [5]]
     facts = dict(boxes[1]["facts"])
@@ -108,7 +108,7 @@ def test_what_the_page_holds() -> None:
     assert boxes[2]["name"] == HOSTILE
 
 
-def test_the_page_stands_alone_and_escapes_names() -> None:
+def test_page_is_self_contained_and_escapes_names() -> None:
     text = page(graph())
     assert not re.search(r"https?:|src=|url\(|@import|<link", text)
     assert HOSTILE not in text
@@ -117,7 +117,7 @@ def test_the_page_stands_alone_and_escapes_names() -> None:
     assert len(re.findall(r"<path d=", text)) == 8  # Add reads its operand twice
 
 
-def test_names_alike_at_both_ends_are_told_apart() -> None:
+def test_shortened_names_stay_unique() -> None:
     nodes = [
         named(f"/model/backbone/features/stage.{i}/block/activation/Relu", "Relu", [f"v{i}"], [f"v{i + 1}"])
         for i in range(30)
@@ -128,14 +128,14 @@ def test_names_alike_at_both_ends_are_told_apart() -> None:
     assert all(len(name) <= 30 for name in shown)
 
 
-def test_dimensions_that_are_not_bound() -> None:
+def test_unbound_dimensions() -> None:
     text = page(tenon.load(model([node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, ["y"]).SerializeToString()))
     assert "f32[n,4]" in text
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_graph_command(tmp_path: Path) -> None:
     succeeds("inspect", DIGITS / "digits.onnx", "--html", "page.html", "--dot", "graph.dot", cwd=tmp_path)
-    assert {box["title"] for box in told((tmp_path / "page.html").read_text())} >= {"input", "Conv+Relu", "Gemm"}
+    assert {box["title"] for box in page_data((tmp_path / "page.html").read_text())} >= {"input", "Conv+Relu", "Gemm"}
     assert (tmp_path / "graph.dot").read_text().startswith('digraph "digits"')
     done = command("inspect", DIGITS / "digits.onnx", "--html", tmp_path, cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
@@ -149,7 +149,7 @@ def test_dot_escapes_names() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- a browser
-def test_it_opens_offline(written: Path) -> None:
+def test_page_opens_offline(written: Path) -> None:
     document = opened(written)
     assert 'data-ready="7"' in document
     assert "data-error" not in document

@@ -1,4 +1,4 @@
-"""Files that are no files, that grow when they are read, and names that are no text."""
+"""Pipes and devices as input files, decompression bombs, and file names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = gated().SerializeToString()
 
 @contextmanager
 def watched(seconds: float = 20) -> Iterator[None]:
-    """End the process, with every thread's stack, instead of waiting for ever."""
+    """On a timeout, print every thread's stack and end the process."""
     import faulthandler
 
     faulthandler.dump_traceback_later(seconds, exit=True)
@@ -44,7 +44,7 @@ def watched(seconds: float = 20) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-# ------------------------------------------------------------------------------- what is not a regular file
+# ---------------------------------------------------------------------------------------- special files
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
     path = tmp_path / "m.onnx"
@@ -61,18 +61,18 @@ READERS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("read", READERS, ids=["model", "weights", "image", "file"])
-def test_a_pipe_is_refused_and_not_waited_for(pipe: Path, read: Callable[[Path], object]) -> None:
+def test_pipes_are_rejected_without_waiting(pipe: Path, read: Callable[[Path], object]) -> None:
     with watched(), pytest.raises(InputError, match=r"m\.onnx: it is a pipe, not a regular file"):
         read(pipe)
 
 
 @pytest.mark.parametrize("read", READERS, ids=["model", "weights", "image", "file"])
-def test_an_endless_device_is_refused(read: Callable[[Path], object]) -> None:
+def test_endless_devices_are_rejected(read: Callable[[Path], object]) -> None:
     with watched(), pytest.raises(InputError, match="/dev/zero: it is a character device"):
         read(Path("/dev/zero"))
 
 
-def test_a_pipe_beside_a_model_is_no_partner(tmp_path: Path) -> None:
+def test_pipe_is_not_used_as_weights_file(tmp_path: Path) -> None:
     (tmp_path / "net.param").write_text("7767517\n1 1\nInput data 0 1 data 0=4 1=4 2=3\n")
     os.mkfifo(tmp_path / "net.bin")
     with watched():
@@ -89,14 +89,14 @@ def test_pipes_on_the_command_line(pipe: Path, tmp_path: Path, command: list[str
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "", "http://[bad/", "http://"])
-def test_names_that_cannot_be_names(name: str) -> None:
+def test_invalid_file_names(name: str) -> None:
     with pytest.raises(InputError):
         tenon.load(name)
 
 
-# ---------------------------------------------------------------------------------------- what expands
-def laughs(count: int) -> bytes:
-    """Functions that each call the one before twice: 2**count nodes."""
+# ----------------------------------------------------------------------------------------- expansion
+def doubling_functions(count: int) -> bytes:
+    """Functions that each call the previous one twice: 2**count nodes ("billion laughs")."""
     functions, opsets = [], [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
     for i in range(count):
         inner, domain = ("Relu", "") if i == 0 else (f"F{i - 1}", "d")
@@ -108,8 +108,8 @@ def laughs(count: int) -> bytes:
     return bytes(made.SerializeToString())
 
 
-def nested_loops(depth: int, trips: int) -> bytes:
-    """Loops of ``trips`` iterations inside each other."""
+def nested_loops(depth: int, iterations: int) -> bytes:
+    """Loops of ``iterations`` iterations inside each other."""
     body = [helper.make_node("Relu", ["s"], ["r"])]
     for _ in range(depth):
         ports = [("i", onnx.TensorProto.INT64, []), ("c", onnx.TensorProto.BOOL, []), ("s", 1, [4])]
@@ -120,7 +120,9 @@ def nested_loops(depth: int, trips: int) -> bytes:
         ]
         graph = helper.make_graph(body, "body", given, made)
         body = [
-            helper.make_node("Constant", [], ["n"], value=helper.make_tensor("n", onnx.TensorProto.INT64, [], [trips])),
+            helper.make_node(
+                "Constant", [], ["n"], value=helper.make_tensor("n", onnx.TensorProto.INT64, [], [iterations])
+            ),
             helper.make_node("Loop", ["n", "", "s"], ["r"], body=graph),
         ]
     x, y = (helper.make_tensor_value_info(name, 1, [4]) for name in "sr")
@@ -128,9 +130,9 @@ def nested_loops(depth: int, trips: int) -> bytes:
     return bytes(helper.make_model(helper.make_graph(body, "g", [x], [y]), opset_imports=opsets).SerializeToString())
 
 
-@pytest.mark.parametrize("data", [laughs(40), nested_loops(5, 1000)], ids=["functions", "loops"])
-def test_what_expands_without_end_is_refused(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is lowered so that the test is quick; what follows 2**16 nodes would be the same."""
+@pytest.mark.parametrize("data", [doubling_functions(40), nested_loops(5, 1000)], ids=["functions", "loops"])
+def test_exponential_expansion_is_rejected(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is lowered so that the test is fast."""
     monkeypatch.setattr(writer, "MOST_NODES", 2**10)
     with watched(60), pytest.raises(UnsupportedError, match="expand to more than 1024 nodes") as caught:
         importers.load(data)
@@ -138,7 +140,7 @@ def test_what_expands_without_end_is_refused(data: bytes, monkeypatch: pytest.Mo
 
 
 def test_nested_functions_within_the_limit_load() -> None:
-    assert len(list(importers.load(laughs(8)))) == 256
+    assert len(list(importers.load(doubling_functions(8)))) == 256
 
 
 def zipped(size: int) -> bytes:
@@ -148,7 +150,7 @@ def zipped(size: int) -> bytes:
     return out.getvalue()
 
 
-def test_an_archive_that_grows_a_thousandfold() -> None:
+def test_archive_with_a_compression_ratio_of_1000() -> None:
     data = zipped(archive.SMALL_BYTES + 1)
     assert len(data) < 100_000
     with pytest.raises(FormatError, match="unpack to more than 32 times its size"):
@@ -156,7 +158,7 @@ def test_an_archive_that_grows_a_thousandfold() -> None:
     assert len(Archive(zipped(1 << 20)).read("data")) == 1 << 20
 
 
-def test_many_parts_count_together() -> None:
+def test_size_limit_applies_to_the_sum_of_members() -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
         for i in range(5):
@@ -181,7 +183,7 @@ def test_damaged_npy_files(tmp_path: Path, header: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-# ------------------------------------------------------------------------------ names that are no text
+# ------------------------------------------------------------------------------ names that are not UTF-8
 PLAIN = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
@@ -203,7 +205,7 @@ def test_file_names_without_utf8(tmp_path: Path, name: bytes, words: list[str]) 
         assert manifest["origin"]["file"] == name.decode("utf-8", "backslashreplace")
 
 
-def test_partners_of_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_weights_file_with_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path)
     for part in (b"a\xff.bin", b"a\xff.param"):
         with open(os.path.join(folder, part), "wb") as file:  # noqa: PTH118, PTH123
@@ -214,14 +216,14 @@ def test_partners_of_a_name_that_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["inspect", "--dot", "/dev/null/x"], ["optimize", "-o", "y" * 300 + ".onnx"]])
-def test_errors_of_the_system_are_messages(tmp_path: Path, words: list[str]) -> None:
+def test_system_errors_give_one_message(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "net.onnx").write_bytes(SMALL)
     command = [str(TENON), words[0], str(tmp_path / "net.onnx"), *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert (done.returncode, done.stderr.startswith("tenon: "), "Traceback" in done.stderr) == (2, True, False)
 
 
-def test_running_out_of_memory_is_a_message(tmp_path: Path) -> None:
+def test_out_of_memory_gives_one_message(tmp_path: Path) -> None:
     import resource
 
     x, y = (helper.make_tensor_value_info(name, 1, [1, 1 << 28]) for name in "xy")
@@ -236,10 +238,13 @@ def test_running_out_of_memory_is_a_message(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.startswith("tenon: "), "Traceback" in done.stderr) == (2, True, False)
 
 
-def test_threads_may_load_at_once() -> None:
+def test_concurrent_loads_have_separate_limits() -> None:
     """Limits are counted for each load, not for the process."""
     results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(len(list(importers.load(laughs(6)))))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(len(list(importers.load(doubling_functions(6))))))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -248,13 +253,13 @@ def test_threads_may_load_at_once() -> None:
 
 
 @pytest.mark.parametrize("folder", ["a\0b", "x" * 5000, "/dev/full/x", "/dev/null"])
-def test_folders_that_cannot_be(folder: str) -> None:
+def test_invalid_folders(folder: str) -> None:
     with pytest.raises(tenon.TenonError):
         tenon.compile(SMALL).save(folder)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device", "f"), RecursionError()])
-def test_errors_of_the_system_become_ours(error: Exception) -> None:
+def test_system_errors_are_converted(error: Exception) -> None:
     def fails(stage: str) -> None:
         raise error
 
@@ -264,7 +269,7 @@ def test_errors_of_the_system_become_ours(error: Exception) -> None:
     assert caught.value.__cause__ is error
 
 
-def test_a_broken_pipe_is_left_to_the_caller() -> None:
+def test_broken_pipe_errors_are_not_converted() -> None:
     def fails(stage: str) -> None:
         raise BrokenPipeError
 

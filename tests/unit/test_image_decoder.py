@@ -56,14 +56,14 @@ def test_grey_images() -> None:
 
 
 @pytest.mark.parametrize(("format", "at"), [("BMP", 0), ("BMP", 18), ("BMP", 28), ("PPM", 1), ("PPM", 5)])
-def test_another_header_gives_zeros(format: str, at: int) -> None:
+def test_unsupported_headers_give_zeros(format: str, at: int) -> None:
     pixels = random_pixels(2, 6, 3)
     file = stored(pixels, format).copy()
     file[at] += 1
     assert not decoded(file, pixels.shape).any()
 
 
-def test_compiled(tmp_path: Path) -> None:
+def test_compiled_decoder(tmp_path: Path) -> None:
     pixels = random_pixels(9, 11, 3)
     file = stored(pixels, "BMP")
     bundle = tenon.compile(decoder(len(file), pixels.shape), name="net")

@@ -1,4 +1,6 @@
-"""Integer convolutions by pairs of 16 bits: all borders, strides and channel counts give the bits of the reference."""
+"""Integer convolutions by 16-bit pair products: bit-identical to the reference for all borders, strides and channel
+counts.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
 
 
 def operands(x: Shape, w: Shape, seed: int = 3) -> list[Array]:
-    """x, weights, bias, multipliers and shifts; the second output channel has no weights."""
+    """x, weights, bias, multipliers and shifts; the weights of the second output channel are zero."""
     rng = np.random.default_rng(seed)
     data, weights = (rng.integers(-128, 128, shape).astype(np.int8) for shape in (x, w))
     weights[1] = 0
@@ -91,7 +93,7 @@ def test_matrix_products(n: int, k: int, m: int) -> None:
     np.testing.assert_array_equal(got, product.evaluate(arrays)[0])
 
 
-def test_portable_c_gives_the_same(tmp_path: Path) -> None:
+def test_portable_c_matches_the_interpreter(tmp_path: Path) -> None:
     library = Library()
     for x, w, more in CASES.values():
         for kernel in kernels(operator(more), operands(x, w)):
@@ -111,10 +113,10 @@ def test_portable_c_gives_the_same(tmp_path: Path) -> None:
         ({"bias": 2**31 - 1000}, "a sum that half of what is dropped cannot be added to"),
     ],
 )
-def test_what_cannot_be_requantised_so_is_left_to_other_kernels(change: dict[str, int], why: str) -> None:
+def test_other_requantisation_uses_other_kernels(change: dict[str, int], why: str) -> None:
     x, w, more = CASES["1x1"]
     conv, arrays = operator(more), operands(x, w)
-    arrays[4][1] = -2  # no other channel is special
+    arrays[4][1] = -2  # all other channels are alike
     arrays[1][2] = 0
     arrays[1][2, 0] = 1  # sums differ from the bias by less than 1000
     places = {"bias": 2, "multiplier": 3, "shift": 4}
@@ -156,12 +158,12 @@ ARITY = {"dot2_i16": 3, "even_bytes": 1, "odd_bytes": 1, "pair_i16": 2, "mulh_ad
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("name", ARITY)
 def test_primitives_in_portable_c(name: str, lanes: int, tmp_path: Path) -> None:
-    """For extremes and random words, in scalars and vectors."""
+    """For extreme and random operands, in scalars and vectors."""
     rng = np.random.default_rng(5)
     extremes = np.array([0, -1, 1, 2**31 - 1, -(2**31), 127, 128, -128, -129, 0x7FFF8000, -0x7FFF8000, 300], np.int32)
     words = [np.concatenate([rng.permutation(extremes), rng.integers(-(2**31), 2**31, 20)]).astype(np.int32)
              for _ in range(ARITY[name])]  # fmt: skip
-    if name == "dot2_i16":  # both products of -2**15 by itself: their sum wraps around
+    if name == "dot2_i16":  # both products are (-2**15)**2: their sum wraps around
         words[1][:4], words[2][:4] = -(2**31) + 2**15, -(2**31) + 2**15
     k = Builder("k")
     given = [k.param("a", 32, dtype=I32).vec(lanes) for _ in words]
@@ -176,7 +178,7 @@ def test_primitives_in_portable_c(name: str, lanes: int, tmp_path: Path) -> None
         np.testing.assert_array_equal(out, OPERATIONS[name](*words))
 
 
-def test_a_tile_has_a_form_in_assembly() -> None:
+def test_tile_has_an_assembly_form() -> None:
     for name, tiles in (("1x1", 1), ("1x1_long", 1), ("3x3", 1), ("depthwise", 0)):
         x, w, more = CASES[name]
         unit = C()

@@ -1,4 +1,4 @@
-"""Quantised models in integers: how sums are rounded, and what becomes of DequantizeLinear and QuantizeLinear."""
+"""Quantised models in integer arithmetic: requantisation, and rewriting of DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ARITHMETICS: tuple[Arithmetic, ...] = ("tflm", "litert", "onnx")
         ("float", [-4, -2, -2, 0, 0, 2, 2, 4]),
     ],
 )
-def test_halves_are_rounded_as_measured(rounding: Rounding, expected: list[int]) -> None:
+def test_ties_are_rounded_as_in_each_runtime(rounding: Rounding, expected: list[int]) -> None:
     """Ties by a factor of exactly 1/2: TFLite Micro, LiteRT's fully connected layers, XNNPACK."""
     sums = np.array([-7, -5, -3, -1, 1, 3, 5, 7])[:, None]
     if rounding == "float":
@@ -56,7 +56,7 @@ def test_halves_are_rounded_as_measured(rounding: Rounding, expected: list[int])
     np.testing.assert_array_equal(factors.apply(sums)[:, 0], expected)
 
 
-def test_a_multiplier_has_31_bits() -> None:
+def test_multipliers_have_31_bits() -> None:
     assert quantized_multiplier(0.75) == (3 << 29, 0)
     assert quantized_multiplier(1.5) == (3 << 29, 1)
     assert quantized_multiplier(1 - 2.0**-40) == (1 << 30, 1)
@@ -65,7 +65,7 @@ def test_a_multiplier_has_31_bits() -> None:
         quantized_multiplier(-1.0)
 
 
-def test_single_rounding_is_that_of_fractions() -> None:
+def test_single_rounding_matches_exact_fractions() -> None:
     rng = np.random.default_rng(1)
     sums = rng.integers(-(2**30), 2**30, 2000)
     for factor in (0.3, 0.0017, 0.00000391, 1.7):
@@ -77,7 +77,7 @@ def test_single_rounding_is_that_of_fractions() -> None:
         assert np.abs(twice - away).max() <= 1
 
 
-def test_softmax_is_near_that_of_real_numbers() -> None:
+def test_integer_softmax_is_near_float_softmax() -> None:
     rng = np.random.default_rng(2)
     x = rng.integers(-128, 128, (50, 12)).astype(np.int8)
     got = IntegerSoftmax(0.05).reference(x).astype(int) + 128
@@ -88,13 +88,13 @@ def test_softmax_is_near_that_of_real_numbers() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- types
-def test_types_of_steps_and_halos_of_zero_points_have_a_text() -> None:
+def test_text_of_quantised_types_and_halo_fill() -> None:
     type = TensorType(DType.I8, (1, 5, 3, 4), Layout(4, ((1, 1), (0, 2)), -128), Quant((0.5,), (-3,), steps=True))
     assert show_type(type) == "i8[1,5,3,4]@4(1+1,0+2=-128){0.5; -3; _; steps}"
     assert parse_type(show_type(type)) == type
 
 
-def test_a_halo_is_packed_as_the_zero_point() -> None:
+def test_halo_is_filled_with_the_zero_point() -> None:
     layout = Layout(4, ((1, 1),), 7)
     packed = layout.pack(np.ones((1, 3, 2), np.int8))
     assert packed.shape == (1, 1, 4, 4)
@@ -143,7 +143,7 @@ def converted(model: bytes, arithmetic: Arithmetic) -> tuple[Graph, list[str]]:
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_all_of_a_net_becomes_integers(arithmetic: Arithmetic) -> None:
+def test_whole_net_is_converted_to_integers(arithmetic: Arithmetic) -> None:
     graph, left = converted(net(), arithmetic)
     whole = {"IntegerConv", "IntegerAdd", "IntegerAveragePool", "IntegerGemm"}
     if arithmetic == "onnx":
@@ -158,7 +158,7 @@ def test_all_of_a_net_becomes_integers(arithmetic: Arithmetic) -> None:
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_integers_stay_within_a_step_of_floats(arithmetic: Arithmetic) -> None:
+def test_integer_results_are_within_one_step_of_float(arithmetic: Arithmetic) -> None:
     rng = np.random.default_rng(4)
     graph, _ = converted(net(), arithmetic)
     floats = importers.load(net())
@@ -168,7 +168,7 @@ def test_integers_stay_within_a_step_of_floats(arithmetic: Arithmetic) -> None:
         assert np.abs(got.astype(int) - expected.astype(int)).max() <= 3
 
 
-def test_a_bias_that_f32_does_not_hold_keeps_its_last_bit() -> None:
+def test_bias_beyond_f32_precision_is_exact() -> None:
     def gemm(bias: int) -> Array:
         model = Model()
         x = model.tensor("x", (1, 1), "i8", scale=[1.0], zero=[0])
@@ -186,7 +186,7 @@ def test_a_bias_that_f32_does_not_hold_keeps_its_last_bit() -> None:
 
 
 def one(type: str, shape: tuple[int, ...], scale: float, **options: object) -> tuple[Graph, list[str]]:
-    """An operator of one image [1, 4, 4, 3], whose result has that shape and scale, in tflm's arithmetic."""
+    """An operator on an image [1, 4, 4, 3], with this output shape and scale, in tflm arithmetic."""
     model = Model()
     x = model.tensor("x", (1, 4, 4, 3), "i8", scale=[0.05], zero=[-7])
     inputs = [x]
@@ -198,13 +198,13 @@ def one(type: str, shape: tuple[int, ...], scale: float, **options: object) -> t
 
 
 def answers(graph: Graph) -> tuple[Array, Array]:
-    """Random real inputs on the grid, and what the graph makes of them, as steps from the zero point."""
+    """Random real inputs on the quantisation grid and the graph's results, in steps from the zero point."""
     x = np.random.default_rng(6).integers(-128, 128, (1, 4, 4, 3)).astype(np.int8)
     (y,) = evaluate(graph, {"x": x}).values()
     return (x.astype(float) + 7) * 0.05, y.astype(float) + 7
 
 
-def test_a_maximum_with_a_fused_activation_is_moved_and_bounded() -> None:
+def test_max_pool_with_fused_activation_is_requantised_and_clipped() -> None:
     window = {"padding": 1, "stride_w": 2, "stride_h": 2, "filter_w": 2, "filter_h": 2, "activation": 3}
     graph, left = one("MAX_POOL_2D", (1, 2, 2, 3), 0.05, **window)
     assert not left
@@ -215,7 +215,7 @@ def test_a_maximum_with_a_fused_activation_is_moved_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("type", ["HARD_SWISH", "LEAKY_RELU", "RELU6", "TANH", "QUANTIZE"])
-def test_functions_of_one_tensor_become_tables(type: str) -> None:
+def test_unary_functions_become_lookup_tables(type: str) -> None:
     graph, left = one(type, (1, 4, 4, 3), 0.07, alpha=0.25)
     assert not left
     assert kinds(graph) == {"Lookup"}
@@ -228,7 +228,7 @@ def test_functions_of_one_tensor_become_tables(type: str) -> None:
         "QUANTIZE": x,
     }[type]
     expected = np.clip(real / 0.07, -121, 134)
-    # HardSwish rounds in several steps of 16 bits; the slope's factor is rounded before two bits are shifted out, too.
+    # HardSwish rounds several times in 16 bits; LeakyRelu's slope is rounded before two bits are shifted out, too.
     assert np.abs(y - expected).max() <= {"HARD_SWISH": 1.01, "LEAKY_RELU": 0.5 + 0.125}.get(type, 0.501)
 
 
@@ -243,7 +243,7 @@ def test_bilinear_resampling_becomes_integers() -> None:
 
 
 def in_4_bits(outs: int = 16) -> tuple[bytes, Array]:
-    """A 1x1 convolution of 16 channels by weights of 4 bits, and these, [outs, 16]."""
+    """A 1x1 convolution of 16 channels with 4-bit weights, and these weights [outs, 16]."""
     model = Model()
     weights = np.random.default_rng(7).integers(-8, 8, (outs, 16)).astype(DType.I4.numpy)
     x = model.tensor("x", (1, 3, 3, 16), "i8", scale=[0.5], zero=[3])
@@ -255,7 +255,7 @@ def in_4_bits(outs: int = 16) -> tuple[bytes, Array]:
 
 
 @pytest.mark.parametrize("target", ["host", "cortex-m7"])
-def test_weights_of_4_bits_lie_two_to_a_byte(target: str) -> None:
+def test_4_bit_weights_are_packed_two_per_byte(target: str) -> None:
     model, weights = in_4_bits()
     graph, left = converted(model, "tflm")
     assert not left
@@ -272,7 +272,7 @@ def test_weights_of_4_bits_lie_two_to_a_byte(target: str) -> None:
     total = (x.astype(int) - 3) @ weights.astype(int).T + np.arange(16)
     half = np.floor(
         total / 2 + 0.5
-    )  # 1/16 is the multiplier 1/2, whose ties go up, and a shift, whose ties go away from 0
+    )  # 1/16 is the multiplier 1/2, which rounds ties up, and a shift, which rounds ties away from 0
     sixteenth = np.sign(half) * np.floor(np.abs(half) / 8 + 0.5)
     np.testing.assert_array_equal(got, np.clip(sixteenth - 1, -128, 127))
 
@@ -332,7 +332,7 @@ def test_the_fixed_input_is_splitmix64() -> None:
 
 
 @pytest.mark.parametrize("target", ["host", "x86-64", "cortex-m7", "aarch64", "wasm32", "riscv64"])
-def test_every_target_gives_the_stated_answer(target: str) -> None:
+def test_every_target_gives_the_stated_digest(target: str) -> None:
     bundle = tenon.compile(net(), target=target, arithmetic="tflm", name="net")
     try:
         device = Device(bundle)
@@ -343,7 +343,7 @@ def test_every_target_gives_the_stated_answer(target: str) -> None:
     assert verdict.digest == verdict.expected
 
 
-def test_a_bundle_states_its_arithmetic_and_what_its_integers_mean(tmp_path: Path) -> None:
+def test_manifest_states_arithmetic_and_quantisation(tmp_path: Path) -> None:
     manifest = read_manifest(tenon.compile(net(), arithmetic="litert", name="net").save(tmp_path))
     assert manifest.arithmetic == "litert"
     assert len(manifest.answer) == 64
@@ -357,19 +357,19 @@ def test_a_bundle_states_its_arithmetic_and_what_its_integers_mean(tmp_path: Pat
         assert not verify(wrong, engine.run).right
 
 
-def test_floats_have_no_stated_answer() -> None:
+def test_float_models_have_no_digest() -> None:
     assert not tenon.compile(net(), arithmetic="float", name="net").answer
-    assert not tenon.compile(net(), arithmetic="onnx", name="net").answer  # its softmax rounds floats
+    assert not tenon.compile(net(), arithmetic="onnx", name="net").answer  # softmax is computed in floats
 
 
-def test_the_default_is_that_of_the_target(tmp_path: Path) -> None:
+def test_default_arithmetic_is_that_of_the_target(tmp_path: Path) -> None:
     model = tmp_path / "net.tflite"
     model.write_bytes(net())
     assert tenon.compile(model, target="x86-64").arithmetic == "onnx"
     assert tenon.compile(model, target="cortex-m7").arithmetic == "tflm"
 
 
-def test_inspect_lists_what_stays_in_float() -> None:
+def test_inspect_lists_operators_in_float() -> None:
     description, graph = inspect(net(), arithmetic="onnx")
     assert graph is not None
     ((where, why),) = description.left_in_float
@@ -401,8 +401,8 @@ BEHIND_A_CONVOLUTION: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "attributes", "more"), BEHIND_A_CONVOLUTION)
-def test_what_reads_blocked_integers(name: str, attributes: dict[str, Any], more: tuple[Any, ...]) -> None:
-    """The result of a convolution lies in blocks of channels; no operator may take its bytes for floats."""
+def test_readers_of_blocked_integers(name: str, attributes: dict[str, Any], more: tuple[Any, ...]) -> None:
+    """The result of a convolution has blocked layout; no operator may treat its bytes as floats."""
     case = next(iter(IntegerConv.cases()))
     x, *constants = [a for a in case.arrays() if a is not None]
     graph = Graph("behind")

@@ -1,4 +1,4 @@
-"""The oracle itself: it computes what C would, and refuses what C leaves undefined."""
+"""The loop IR interpreter: results equal those of C, and undefined behaviour is an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(kernel: Kernel, *inputs: Array, shape: tuple[int, ...], dtype: type = np
     return y
 
 
-def test_every_primitive_has_a_meaning() -> None:
+def test_every_primitive_is_implemented() -> None:
     assert OPERATIONS.keys() | {"cast", "bitcast", "broadcast"} == OPS.keys()
 
 
@@ -63,7 +63,7 @@ def test_integer_division_truncates_as_in_c() -> None:
     assert run(k.done(), np.array([-7, 2], np.int32), shape=(2,), dtype=np.int32).tolist() == [-3, -1]
 
 
-def test_guards_are_lazy() -> None:
+def test_guards_are_evaluated_lazily() -> None:
     k = Builder("k")
     x, y = k.param("x", 3), k.param("y", 5, out=True)
     with k.loop("i", 5) as i:
@@ -115,7 +115,7 @@ def _register_unwritten(k: Builder) -> None:
     y[0, 0] = a[1]
 
 
-def _stack_forgotten(k: Builder) -> None:
+def _stack_uninitialised(k: Builder) -> None:
     _, y = k.param("x", 3, 4), k.param("y", 3, 4, out=True)
     with k.loop("i", 2) as i:
         a = k.local("a", 2, space="stack")
@@ -144,7 +144,7 @@ def _mixed_types(k: Builder) -> None:
     y[0, 0] = x[0, 0] + cast(x[0, 0], I32)
 
 
-def _lonely_barrier(k: Builder) -> None:
+def _barrier_in_one_thread(k: Builder) -> None:
     k.param("x", 3, 4), k.param("y", 3, 4, out=True)
     with k.loop("t", 4, kind="thread.x") as t, k.when(t - 1):
         k.barrier()
@@ -156,15 +156,15 @@ def _lonely_barrier(k: Builder) -> None:
         (_column_outside, "dimension 1"),
         (_vector_outside, "8 lanes, dimension 1"),
         (_register_unwritten, "read before it is written"),
-        (_stack_forgotten, "read before it is written"),
+        (_stack_uninitialised, "read before it is written"),
         (_store_to_constant, "constant"),
         (_cast_too_large, "cast of"),
         (_shift_too_far, "shift of"),
         (_mixed_types, "add of"),
-        (_lonely_barrier, "never reach"),
+        (_barrier_in_one_thread, "never reach"),
     ],
 )
-def test_refuses_what_has_no_meaning(build, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_undefined_behaviour_is_an_error(build, message: str) -> None:  # type: ignore[no-untyped-def]
     k = Builder("k")
     build(k)
     with pytest.raises(KernelError, match=message):

@@ -1,4 +1,4 @@
-"""What may be fed to an engine: arrays that overlap its own memory, and arrays of other libraries."""
+"""Feeds of an engine: arrays that overlap its memory, and arrays of other libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A, B, C = (np.arange(12, dtype=np.float32).reshape(ROWS, COLUMNS) * s + s for s 
 
 
 def model(kind: int = TensorProto.FLOAT, rows: int | str = ROWS) -> bytes:
-    """d = (a - b) - 2 c, so that no two inputs can be mistaken for each other."""
+    """d = (a - b) - 2 c, which is not symmetric in any two inputs."""
     values = {name: helper.make_tensor_value_info(name, kind, [rows, COLUMNS]) for name in "abcd"}
     nodes = [
         helper.make_node("Sub", ["a", "b"], ["t"]),
@@ -72,14 +72,14 @@ OVERLAPS: dict[str, Callable[[Engine], dict[str, Array]]] = {
 
 
 @pytest.mark.parametrize("name", OVERLAPS)
-def test_feeds_that_overlap_the_engine_count_as_they_were(engine: Engine, name: str) -> None:
+def test_overlapping_feeds_are_read_before_inputs_are_written(engine: Engine, name: str) -> None:
     feeds = OVERLAPS[name](engine)
     expected = answer(*(np.array(getattr(feeds[n], "array", feeds[n])) for n in "abc"))
     np.testing.assert_array_equal(engine.run(feeds)["d"], expected)
 
 
 def test_overlaps_between_bindings(engine: Engine) -> None:
-    """Bindings lie in one memory: the inputs of one are strewn over those of another."""
+    """Bindings share memory: the inputs of one overlap several of another."""
     first = dict(engine.inputs)
     feeds = {"a": first["c"][:2], "b": first["a"][1:], "c": first["b"][:2]}
     expected = answer(*(feeds[n].copy() for n in "abc"))
@@ -87,17 +87,17 @@ def test_overlaps_between_bindings(engine: Engine) -> None:
     assert engine.inputs["a"].shape == (2, COLUMNS)
 
 
-def test_feeds_elsewhere_are_not_copied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Watched(np.ndarray[Any, Any]):
+def test_other_feeds_are_not_copied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    class CopyCounting(np.ndarray[Any, Any]):
         def copy(self, order: Any = "C") -> Any:
             raise AssertionError("copied")
 
-    engine.run({"a": A.view(Watched), "b": B.view(Watched), "c": engine.inputs["c"]})
+    engine.run({"a": A.view(CopyCounting), "b": B.view(CopyCounting), "c": engine.inputs["c"]})
 
 
 # --------------------------------------------------------------------------------------------- other libraries
 class Exchanged:
-    """Nothing but the DLPack protocol."""
+    """Implements only the DLPack protocol."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -115,7 +115,7 @@ class Elsewhere(Exchanged):
 
 
 class Converted:
-    """Nothing but ``__array__``."""
+    """Implements only ``__array__``."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -141,7 +141,7 @@ def test_array_likes(engine: Engine, name: str) -> None:
     np.testing.assert_array_equal(engine.run({"a": like(A), "b": like(B), "c": C})["d"], answer(A, B, C))
 
 
-def test_array_likes_choose_bindings(engine: Engine) -> None:
+def test_array_likes_select_bindings(engine: Engine) -> None:
     found = engine.run({"a": A[:2].tolist(), "b": Exchanged(B[:2]), "c": Converted(C[:2])})["d"]
     np.testing.assert_array_equal(found, answer(A[:2], B[:2], C[:2]))
 
@@ -168,13 +168,13 @@ def test_tensors_of_torch(engine: Engine) -> None:
     ],
     ids=lambda v: type(v).__name__ if not isinstance(v, str) else "",
 )
-def test_unsupported_forms_are_rejected(value: Any, words: str) -> None:
+def test_invalid_feeds(value: Any, words: str) -> None:
     with tenon.open(tenon.compile(model(), name="three")) as engine, pytest.raises(InputError, match=words):
         engine.run({"a": value, "b": B, "c": C})
 
 
-def test_plain_numbers_are_never_changed() -> None:
-    """Integers take lists of integers that they can hold, and nothing else."""
+def test_lists_of_numbers_are_converted_without_loss() -> None:
+    """Integer inputs take lists of integers in range, and nothing else."""
     with tenon.open(tenon.compile(model(TensorProto.INT32, 1), name="three")) as engine:
         rest = {"b": [[0, 0, 0, 0]], "c": [[0, 0, 0, 0]]}
         assert engine.run({"a": [[1, 2, True, -(2**31)]], **rest})["d"].tolist() == [[1, 2, 1, -(2**31)]]

@@ -1,4 +1,4 @@
-"""Inputs and outputs as the caller wants them: cut, turned, of other types, of a known range."""
+"""Formats of inputs and outputs requested by the caller: axis order, element type, range."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def first() -> Graph:
 
 
 def last() -> Graph:
-    """Channels last, as from TensorFlow, of five channels: transposed around what is computed."""
+    """Channels last, as from TensorFlow, with five channels: transposed before and after the operators."""
     graph = Graph("last")
     x = graph.add_input("x", TensorType(F32, (1, 4, 6, 5)))
     y = add(graph, "Abs", add(graph, "Transpose", x, "t", perm=(0, 3, 1, 2)), "a")
@@ -46,12 +46,12 @@ def last() -> Graph:
     return graph
 
 
-def test_what_a_model_has() -> None:
+def test_detected_formats() -> None:
     assert [data_format(v) for v in (*first().inputs, *first().outputs)] == ["NCHW"] * 3
     assert [data_format(v) for v in (*last().inputs, *last().outputs)] == ["NHWC"] * 2
 
 
-def test_images_turned() -> None:
+def test_images_are_transposed() -> None:
     new = adapted(first(), {"": "NHWC"}, {})
     found = evaluate(new, {"x": X.transpose(0, 2, 3, 1)})
     np.testing.assert_array_equal(found["y"], np.abs(X).transpose(0, 2, 3, 1))
@@ -61,7 +61,7 @@ def test_images_turned() -> None:
     np.testing.assert_array_equal(evaluate(back, {"x": x})["y"], np.abs(x))
 
 
-def test_only_what_is_named() -> None:
+def test_only_named_inputs_are_changed() -> None:
     new = adapted(first(), {"": "NHWC", "x": "NONE", "mean": "NCHW"}, {})
     found = evaluate(new, {"x": X})
     np.testing.assert_array_equal(found["y"], np.abs(X).transpose(0, 2, 3, 1))
@@ -79,7 +79,7 @@ def test_other_types() -> None:
     np.testing.assert_array_equal(found["y"], pixels.transpose(0, 3, 1, 2).astype(np.float16))
 
 
-def test_names_that_fit_nothing() -> None:
+def test_unknown_names() -> None:
     with pytest.raises(InputError, match="no input or output is called 'z'; the model has x, y, mean"):
         adapted(first(), {"z": "NHWC"}, {})
     with pytest.raises(InputError, match="no input or output is called 'z'"):
@@ -107,7 +107,7 @@ def chain() -> bytes:
     return model
 
 
-def test_compiled(tmp_path: Path) -> None:
+def test_compiled_with_formats_and_types(tmp_path: Path) -> None:
     bundle = tenon.compile(
         chain(), inputs=("a",), outputs=("b",), shapes={"a": (1, 4)}, data_types={"b": "float16"},
         ranges={"": (0, 9)}, target="null",
@@ -132,7 +132,7 @@ def test_random_numbers_stay_in_range() -> None:
     assert inputs["n"].std() == pytest.approx(1, abs=0.1)
 
 
-def test_words() -> None:
+def test_parsing_of_format_options() -> None:
     assert parse_assignments("--data-format", ["NHWC", "a:0=NCHW"]) == {"": "NHWC", "a:0": "NCHW"}
     assert parse_list("a, b,") == ("a", "b")
     assert parse_list(None) == ()

@@ -1,4 +1,4 @@
-"""Keras files: HDF5, weights by name and by number, recurrent layers, wrappers, and what is refused."""
+"""Keras files: HDF5, weights by name and by number, recurrent layers, wrappers, and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def some(*shape: int, seed: int = 0) -> Array:
 
 # -------------------------------------------------------------------------------------------------------- HDF5
 @pytest.mark.parametrize("version", ["earliest", "latest"])
-def test_hdf5_like_the_usual_library(version: str) -> None:
+def test_hdf5_reader_matches_h5py(version: str) -> None:
     out = io.BytesIO()
     with h5py.File(out, "w", libver=version) as file:
         file.attrs["text"] = "é" * 5000
@@ -86,8 +86,8 @@ def test_both_formats_agree() -> None:
         np.testing.assert_allclose(run(graph, x)[0], expected, atol=1e-6)
 
 
-def test_graphs_as_keras_3_writes_them() -> None:
-    """Tensors name where they come from; a layer is applied twice."""
+def test_keras_3_functional_graphs() -> None:
+    """Tensors refer to their producers; a layer is applied twice."""
 
     def tensor(name: str, call: int = 0) -> dict[str, Any]:
         return {"class_name": "__keras_tensor__", "config": {"shape": [None, 3], "keras_history": [name, call, 0]}}
@@ -166,7 +166,7 @@ def test_recurrent_layers(sequences: bool) -> None:
         np.testing.assert_allclose(output, expected if sequences else expected[:, -1], atol=1e-5)
 
 
-def test_simple_and_backwards() -> None:
+def test_simple_rnn_and_go_backwards() -> None:
     kernel, state, bias, x = some(3, 4), some(4, 4, seed=1), some(4, seed=2), some(1, 5, 3, seed=3)
     graph = recurrent("SimpleRNN", {"kernel": kernel, "recurrent_kernel": state, "bias": bias}, go_backwards=True)
     h = np.zeros((1, 4))
@@ -175,7 +175,7 @@ def test_simple_and_backwards() -> None:
     np.testing.assert_allclose(run(graph, x)[0], h, atol=1e-5)
 
 
-def test_both_directions() -> None:
+def test_bidirectional() -> None:
     weights = [(some(3, 16, seed=s), some(4, 16, seed=s + 1), some(16, seed=s + 2)) for s in (1, 5)]
     names = ("kernel", "recurrent_kernel", "bias")
     arrays = {
@@ -195,7 +195,7 @@ def test_both_directions() -> None:
 
 
 # ------------------------------------------------------------------------------- quantisation-aware training
-def test_wrappers_keep_their_ranges() -> None:
+def test_quantisation_wrappers_keep_their_ranges() -> None:
     inner = {"class_name": "Dense", "config": {"name": "d", "units": 2, "use_bias": False, "activation": "relu"}}
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
@@ -217,7 +217,7 @@ def test_wrappers_keep_their_ranges() -> None:
     np.testing.assert_allclose(output, [[0.31, 0]], atol=1e-6)  # 0.1 * 0.5 - 0.24 + 0.5; less than 0
 
 
-def test_annotations_change_nothing() -> None:
+def test_quantisation_annotations_are_ignored() -> None:
     inner = {"class_name": "ReLU", "config": {"name": "r", "max_value": 6.0}}
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
@@ -229,7 +229,7 @@ def test_annotations_change_nothing() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
-def test_everything_unsupported_is_listed_and_no_code_is_run() -> None:
+def test_all_unsupported_layers_are_reported_and_no_code_is_run() -> None:
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
         {"class_name": "Lambda", "config": {"name": "code", "function": ["gASVLgAAAAAAAACMBXBvc2l4", None, None]}},
@@ -252,7 +252,7 @@ def test_unknown_extents_and_missing_weights() -> None:
         importers.load(h5(model, {}), {"x": (1, 5, 3)})
 
 
-def test_files_that_are_no_models() -> None:
+def test_files_without_a_model() -> None:
     out = io.BytesIO()
     with h5py.File(out, "w") as file:
         file["weights"] = np.zeros(3)
@@ -262,7 +262,7 @@ def test_files_that_are_no_models() -> None:
         importers.load(h5({"class_name": "MyModel", "config": {"layers": []}}, {}))
 
 
-def test_an_archive_that_unpacks_to_too_much() -> None:
+def test_decompression_limit_of_archives() -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr("config.json", json.dumps(dense_model(True)))
@@ -289,12 +289,12 @@ DENSE = {"units": 2, "use_bias": False}
 
 
 def keras_3(model: dict[str, Any], weights: Mapping[str, Any]) -> list[Array]:
-    """What a file of Keras 3 gives for [[1, 2]]."""
+    """The output of a Keras 3 file for [[1, 2]]."""
     graph = importers.load(archive(model, weights))
     return list(evaluate(graph, {"x": np.array([[1, 2]], np.float32)}).values())
 
 
-def test_calls_of_nested_models_are_counted_from_one_among_the_outputs() -> None:
+def test_call_numbers_of_nested_models() -> None:
     inner = functional(["a"], ["d"], start("a", 2), layer("Dense", "d", "a", **DENSE))
     nested = {**inner, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]], [["inner", 0, 0, {}]]]}
     model = functional(["x"], ["inner"], start("x", 2), nested)
@@ -303,7 +303,7 @@ def test_calls_of_nested_models_are_counted_from_one_among_the_outputs() -> None
     np.testing.assert_array_equal(output, [[4, 8]])
 
 
-def test_functions_between_layers_keep_their_numbers() -> None:
+def test_functions_between_layers() -> None:
     tensor = {"class_name": "__keras_tensor__", "config": {"keras_history": ["x", 0, 0]}}
     function = {"class_name": "Subtract", "name": "y", "config": {"name": "y"},
                 "inbound_nodes": [{"args": [5.0, tensor], "kwargs": {}}]}  # fmt: skip
@@ -312,12 +312,12 @@ def test_functions_between_layers_keep_their_numbers() -> None:
         np.testing.assert_array_equal(output, [[4, 3]])
 
 
-def test_an_output_may_be_given_twice() -> None:
+def test_repeated_output() -> None:
     outputs = keras_3(functional(["x"], ["y", "x", "y"], start("x", 2), layer("ReLU", "y", "x")), {})
     assert [a.tolist() for a in outputs] == [[[1, 2]]] * 3
 
 
-def test_a_layer_distributed_over_time_keeps_its_weights_within() -> None:
+def test_weights_of_time_distributed_layer() -> None:
     dense = {"class_name": "Dense", "config": {"name": "d", **DENSE}}
     model = functional(
         ["x"], ["y"], start("x", 2), layer("Reshape", "r", "x", target_shape=[1, 2]),
@@ -327,7 +327,7 @@ def test_a_layer_distributed_over_time_keeps_its_weights_within() -> None:
     np.testing.assert_array_equal(output, [[[3, 6]]])
 
 
-def test_both_directions_apart_with_their_states() -> None:
+def test_bidirectional_without_merging_with_states() -> None:
     rnn = {"units": 2, "return_sequences": True, "return_state": True, "activation": "linear", "use_bias": False}
     cell = {"class_name": "SimpleRNN", "config": {"name": "rnn", **rnn}}
     model = functional(

@@ -1,4 +1,4 @@
-"""Keras's layers of attention, products and normalisation, against definitions in NumPy."""
+"""Keras layers of attention, products and normalisation, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def attention(seen: Array | float = 0.0) -> Array:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_several_heads(causal: bool) -> None:
+def test_multi_head_attention(causal: bool) -> None:
     weights = {f"y/{n}/{role}": w[n] for n in PARTS for role, w in (("kernel", KERNELS), ("bias", BIASES))}
     config = {"num_heads": 2, "key_dim": 3, "use_bias": True}
     output = run("MultiHeadAttention", [Q, V], weights, {"use_causal_mask": causal}, **config)
     np.testing.assert_allclose(output, attention(SEEN if causal else 0.0), atol=1e-5)
 
 
-def test_attention_as_keras_3_keeps_it() -> None:
+def test_multi_head_attention_in_keras_3_format() -> None:
     groups = {"query": "query_dense", "key": "key_dense", "value": "value_dense", "attention_output": "output_dense"}
     weights = {f"multi_head_attention/{group}": [KERNELS[n], BIASES[n]] for n, group in groups.items()}
     entry = layer("MultiHeadAttention", "y", "x0", "x1", num_heads=2, key_dim=3)

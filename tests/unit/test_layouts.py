@@ -32,7 +32,7 @@ LAYOUTS = st.builds(Layout, st.sampled_from([ALL_CHANNELS, 1, 4, 16]), HALOS)
 
 @UNHURRIED
 @given(LAYOUTS, LAYOUTS)
-def test_texts_differ_where_layouts_do(a: Layout, b: Layout) -> None:
+def test_different_layouts_have_different_texts(a: Layout, b: Layout) -> None:
     assert (str(a) == str(b)) == (a == b)
     shape = (2, 5, *(3,) * max(len(a.halo), len(b.halo)))
     types = TensorType(F32, shape, a), TensorType(F32, shape, b)
@@ -41,14 +41,14 @@ def test_texts_differ_where_layouts_do(a: Layout, b: Layout) -> None:
 
 @UNHURRIED
 @given(LAYOUTS)
-def test_texts_are_read_back(layout: Layout) -> None:
+def test_texts_round_trip(layout: Layout) -> None:
     assert Layout.parse(str(layout)) == layout
     type = TensorType(F32, (2, 5, *(3,) * len(layout.halo)), layout)
     assert parse_type(str(type)) == type
 
 
 @pytest.mark.parametrize("text", ["@", "@nhwc", "@4(", "@4(1)", "@4(1+1", "16"])
-def test_what_is_no_layout(text: str) -> None:
+def test_invalid_texts(text: str) -> None:
     with pytest.raises(ValueError, match="is not a layout"):
         Layout.parse(text)
     with pytest.raises(FormatError):
@@ -74,7 +74,7 @@ def test_kinds_have_names(layout: Layout, kind: LayoutKind, text: str) -> None:
 
 @UNHURRIED
 @given(LAYOUTS, st.integers(1, 3), st.integers(1, 19), st.lists(st.integers(1, 4), min_size=3, max_size=3))
-def test_what_is_packed_is_unpacked(layout: Layout, n: int, channels: int, spatial: list[int]) -> None:
+def test_pack_and_unpack_round_trip(layout: Layout, n: int, channels: int, spatial: list[int]) -> None:
     shape = (n, channels, *spatial[: len(layout.halo)])
     data = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
     packed = layout.pack(data)
@@ -83,14 +83,14 @@ def test_what_is_packed_is_unpacked(layout: Layout, n: int, channels: int, spati
     np.testing.assert_array_equal(layout.unpack(packed, shape), data)
 
 
-def test_channels_last_is_what_it_is_called() -> None:
+def test_channels_last_memory_order() -> None:
     data = np.random.default_rng(0).standard_normal((2, 5, 3, 4)).astype(np.float32)
     np.testing.assert_array_equal(Layout.channels_last().pack(data)[:, 0], np.moveaxis(data, 1, -1))
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_convolution_reads_channels_last(machine: str) -> None:
-    """Generators take a block of all channels as any other."""
+    """Generators treat a block of all channels like any other."""
     rng, m = np.random.default_rng(0), MACHINES[machine]
     x = rng.standard_normal((1, 6, 5, 4)).astype(np.float32)
     weights = rng.standard_normal((m.block, 6, 3, 3)).astype(np.float32)
@@ -116,8 +116,8 @@ def test_reorder_reads_channels_last(machine: str) -> None:
     np.testing.assert_array_equal(run_site(op, site, [data])[0], data)
 
 
-def test_values_without_a_halo_are_converted_once_for_each_kind() -> None:
-    """A row-major input that two convolutions and a Relu read: one Reorder to blocks, and the input itself."""
+def test_one_reorder_per_layout_kind() -> None:
+    """A row-major input with two convolutions and a Relu as readers needs one Reorder to the blocked layout."""
     graph = Graph("g")
     x = graph.add_input("x", tensor(F32, 1, 16, 6, 6))
     for i in range(2):

@@ -1,4 +1,4 @@
-"""Sums of very many numbers: added in blocks, so that their errors do not grow with the length of the whole."""
+"""Long sums: blocked summation, so that errors do not grow with the length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUND = 1e-4
 
 
 class Sum(NamedTuple):
-    """Operators from x to y, the shape of x, all tenths, and of weights, all ones; and the result."""
+    """Operators from x to y, the shapes of x (all 0.1) and of the weights (all 1), and the expected result."""
 
     nodes: list[onnx.NodeProto]
     shape: tuple[int, ...]
@@ -109,7 +109,7 @@ PRODUCTS = {
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("case", [*REDUCTIONS.values(), *PRODUCTS.values()], ids=[*REDUCTIONS, *PRODUCTS])
 def test_long_sums(case: Sum, level: Literal[0, 2]) -> None:
-    """Equal numbers are the worst case, since every addition is off in the same direction."""
+    """Equal numbers are the worst case, since all rounding errors have the same sign."""
     weights: dict[str, Array] = {"w": np.ones(case.weights, np.float32)} if case.weights else {}
     weights |= {"axes": np.array(case.axes)} if case.axes else {}
     made = model(case.nodes, {"x": case.shape}, ["y"], weights, opset=17).SerializeToString()
@@ -122,7 +122,7 @@ def test_long_sums(case: Sum, level: Literal[0, 2]) -> None:
 def test_long_sums_of_exponentials(name: str, shape: tuple[int, int]) -> None:
     axis = int(np.argmax(shape))
     x = np.full(shape, np.log(0.1), np.float32)
-    np.swapaxes(x, 0, axis)[0] = 0  # the greatest: the powers of all others are tenths
+    np.swapaxes(x, 0, axis)[0] = 0  # the maximum: exp of all others is 0.1
     found = tenon.open(tenon.compile(model(one(name, axis=axis), {"x": shape}, ["y"]).SerializeToString())).run(x)["y"]
     wide = x.astype(np.float64)
     true = wide - np.log(np.exp(wide).sum(axis, keepdims=True))
@@ -136,7 +136,7 @@ def test_long_sums_of_exponentials(name: str, shape: tuple[int, int]) -> None:
     ("name", "shape"), [("LayerNormalization", (1, N)), ("InstanceNormalization", (1, 2, 1024, 2048))]
 )
 def test_normalization_of_many_numbers(name: str, shape: tuple[int, ...]) -> None:
-    """Deviations of a tenth around a tenth: an error of the mean shows."""
+    """Deviations of 0.1 around 0.1, so that errors of the mean are visible."""
     x = np.full(shape, 0.2, np.float32)
     x[..., ::2] = 0
     n = shape[1]
@@ -148,13 +148,13 @@ def test_normalization_of_many_numbers(name: str, shape: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_log_softmax_of_one_large_number(axis: int) -> None:
-    """The greatest is subtracted before the logarithm, which is small beside it."""
+    """The maximum is subtracted before the logarithm, which is small compared with it."""
     row = np.full(16, 100.0, np.float32)
     row[3] = 107.96875
     x = np.tile(row, (16, 1)) if axis else np.tile(row[:, None], (1, 16))
     found = tenon.open(tenon.compile(model(one("LogSoftmax", axis=axis), {"x": x.shape}, ["y"]).SerializeToString()))
     got = found.run(x)["y"][3, 3]
-    assert abs(got + np.log1p(15 * np.exp(-7.96875))) < 15 * 2**-24  # 15 additions to a sum near one
+    assert abs(got + np.log1p(15 * np.exp(-7.96875))) < 15 * 2**-24  # 15 additions to a sum near 1
 
 
 # -------------------------------------------------------------------------------------- the loops themselves
@@ -162,7 +162,7 @@ def test_log_softmax_of_one_large_number(axis: int) -> None:
     "extents", [(), (3,), (17,), (16, 16), (2, 3, 2), (1, 50, 1), (5, 1, 7), (3, 4, 29), (29, 2, 5)]
 )
 @pytest.mark.parametrize("each", [1, 3, 7])
-def test_blocks_cover_everything_once(extents: tuple[int, ...], each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_cover_every_element_once(extents: tuple[int, ...], each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of four additions."""
     monkeypatch.setattr(rows, "LONGEST", 4)
     k = Builder("sum")

@@ -1,4 +1,4 @@
-"""Every case of every operator, lowered for every vector width, agrees with the operator's reference."""
+"""Every case of every operator, lowered for every vector width, compared with the operator's reference."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = dict(_cases())
 
 
 def assert_close(got: Array, expected: Array, tolerance: float) -> None:
-    """Equal but for ``tolerance`` times the largest finite magnitude expected; integers are equal."""
+    """Equal within ``tolerance`` times the largest finite magnitude expected; integers exactly."""
     assert got.dtype == expected.dtype
     assert got.shape == expected.shape
     if got.dtype.isbuiltin != 1:  # a storage format
@@ -54,7 +54,7 @@ def check(case: Case, machine: str, ask: Ask) -> list[Array]:
 
 
 def placements(case: Case, machine: str) -> Iterator[Ask]:
-    """The asks that lead to different layouts.  Skips the test if the operator declines the case."""
+    """The values of ``Ask`` that lead to different layouts. Skips the test if the operator declines the case."""
     seen = set()
     for ask in ASKS.values():
         try:
@@ -74,8 +74,8 @@ def test_lowering_agrees_with_the_reference(name: str, machine: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_shared_memory_changes_nothing(name: str) -> None:
-    """Aliases and in-place results give what separate buffers give."""
+def test_aliases_do_not_change_results(name: str) -> None:
+    """Results with aliases and in place equal those with separate buffers."""
     case = CASES[name]
     for ask in placements(case, "lanes4"):
         site = make_site(case.op, case.arrays(), MACHINES["lanes4"], case.constant, ask)
@@ -92,14 +92,14 @@ POINTWISE = [name for name, case in CASES.items() if isinstance(case.op, Pointwi
 
 @pytest.mark.parametrize("name", POINTWISE)
 def test_pointwise_results_do_not_depend_on_the_lanes(name: str) -> None:
-    """No sum crosses lanes, so every machine computes the same bits."""
+    """There are no sums across lanes, so all machines compute the same bits."""
     case = CASES[name]
     results = [check(case, machine, Ask(blocked=True))[0].tobytes() for machine in MACHINES]
     assert len(set(results)) == 1
 
 
-def test_pointwise_operators_stay_in_blocks() -> None:
-    """The placements above do reach images: whole blocks in, whole blocks out, whatever the small operands."""
+def test_pointwise_operators_keep_blocked_layout() -> None:
+    """Ensures that the placements include blocked images: blocked input, blocked output, with any small operands."""
     image = Layout(8, ((0, 0), (0, 0)))
     for name in ("Relu-rank4", "Add-images", "Add-channel", "Add-scale", "Add-plane", "PRelu-channel", "Clip-relu6"):
         case = CASES[name]

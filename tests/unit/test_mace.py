@@ -1,4 +1,4 @@
-"""MACE models written by hand, in the three layouts that their messages have had."""
+"""Small MACE models, in the three versions of their protobuf schema."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def convolved(w: Array = W) -> Array:
 
 
 @pytest.mark.parametrize("layout", ["old", "new", "multi"])
-def test_layouts_of_the_messages(layout: str) -> None:
+def test_schema_versions(layout: str) -> None:
     graph = mace_net("Conv2D", {"strides": [1, 1], "padding": 1, "activation": "RELUX", "max_limit": 0.75}, (W, B),
                 old=layout == "old")  # fmt: skip
     if layout == "multi":
@@ -48,7 +48,7 @@ def test_inputs_given_as_nchw() -> None:
     np.testing.assert_array_equal(output, 2 * X.transpose(0, 2, 3, 1))
 
 
-def test_halves_and_quantised_weights() -> None:
+def test_fp16_and_quantised_weights() -> None:
     half = W.astype(np.float16)
     np.testing.assert_allclose(run("Conv2D", {"padding": 0}, half, B), convolved(half), atol=1e-6)
     small = RNG.integers(0, 8, W.shape).astype(np.uint8)
@@ -91,8 +91,8 @@ def test_operators(type: str, options: MaceOptions, result: Array) -> None:
     np.testing.assert_allclose(run(type, options), result, rtol=1e-5, atol=1e-6)
 
 
-def test_padding_in_all_of_an_axis() -> None:
-    """The smaller half comes first; the mean leaves the padding out."""
+def test_same_padding_of_pooling() -> None:
+    """The smaller half of the padding comes first; averages exclude padding."""
     output = run("Pooling", {"pooling_type": 1, "kernels": [2, 2], "strides": [1, 1], "padding_values": [1, 1]})
     assert output.shape == X.shape
     np.testing.assert_allclose(output[:, -1, -1], X[:, -1, -1], atol=1e-6)
@@ -115,8 +115,8 @@ def test_refusals() -> None:
         importers.load(mace_net("Conv2D", {"padding": 0}, (W, B)), weights=W.tobytes())
 
 
-def test_batches_back_to_space() -> None:
-    """What SpaceToBatchND makes comes back, less what is cut."""
+def test_batch_to_space() -> None:
+    """BatchToSpaceND inverts SpaceToBatchND, and crops."""
     net = mace_net("SpaceToBatchND", {"block_shape": [2, 3], "paddings": [2, 0, 0, 1]})
     (blocks,) = evaluate(importers.load(net, weights=b"\0"), {"x": X}).values()
     context = mace_net("BatchToSpaceND", {"block_shape": [2, 3], "crops": [2, 0, 0, 1]}, dims=blocks.shape)
@@ -130,7 +130,7 @@ def test_operators_of_two_inputs() -> None:
     np.testing.assert_array_equal(run("Reverse", {}, np.array([2], np.int32)), X[:, :, ::-1])
 
 
-def test_unstacked_and_one_hot() -> None:
+def test_unstack_and_one_hot() -> None:
     graph = importers.load(mace_net("Unstack", {"axis": 3}), weights=b"\0")
     np.testing.assert_array_equal(next(iter(evaluate(graph, {"x": X}).values())), X[..., 0])
     numbers = RNG.integers(0, 3, X.shape).astype(np.float32)

@@ -1,4 +1,4 @@
-"""MACE's operators of speech models and of detectors, against definitions in NumPy."""
+"""MACE's operators of speech models and of detectors, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_operators(type: str, options: MaceOptions, weights: tuple[Array, ...], 
     np.testing.assert_allclose(run(type, options, *weights), result, rtol=1e-4, atol=1e-5)
 
 
-def test_frames_that_are_not_there_yet() -> None:
-    """Zeros, or those of the run before."""
+def test_missing_context_frames() -> None:
+    """Frames before the beginning are zeros, or those of the previous run."""
     options: MaceOptions = {"forward_indexes": [-2, -1, 0, 1, 2, 3], "cache_forward_indexes": [4, 5]}
     zeros = np.zeros((2, 2, 10), np.float32)
     np.testing.assert_array_equal(run("IfDefined", {"forward_indexes": options["forward_indexes"]}),
@@ -103,7 +103,7 @@ def test_lstm_cell(scaled: bool) -> None:
 
 
 def test_dynamic_lstm() -> None:
-    """Delays of two frames: even and odd frames have memories of their own, kept in turn."""
+    """A delay of two frames: even and odd frames have separate states, used alternately."""
     n, out, size = 3, 4, 2
     a, b = (RNG.uniform(-1, 1, dims).astype(np.float32) for dims in ((4 * size, n + 3), (out, size)))
     first, second = (RNG.uniform(-1, 1, d).astype(np.float32) for d in (4 * size, out))
@@ -132,7 +132,7 @@ def test_refusals() -> None:
 P = RNG.uniform(-1, 1, (1, 4, 6, 4)).astype(np.float32)
 
 
-def test_groups_and_means() -> None:
+def test_group_normalisation_and_mean() -> None:
     grouped = P.reshape(1, 4, 6, 2, 2)
     mean, variance = grouped.mean((1, 2, 4), keepdims=True), grouped.var((1, 2, 4), keepdims=True)
     expected = ((grouped - mean) / np.sqrt(variance + 0.01)).reshape(P.shape)
@@ -142,7 +142,7 @@ def test_groups_and_means() -> None:
     np.testing.assert_allclose(run("MVNorm", {"epsilon": 0.1}, x=P), expected, atol=1e-5)
 
 
-def test_pads_by_a_mirror_on_the_edge() -> None:
+def test_symmetric_padding() -> None:
     widths = [0, 0, 1, 4, 2, 0, 0, 3]
     expected = np.pad(P, np.reshape(widths, (4, 2)), mode="symmetric")
     np.testing.assert_array_equal(run("Pad", {"paddings": widths, "pad_type": 2}, x=P), expected)
@@ -176,8 +176,8 @@ def test_prior_boxes() -> None:
     np.testing.assert_allclose(output[0, 1, :4], [0.1, 0.1, 0.2, 0.2], atol=1e-6)
 
 
-def test_detection_output_is_ordered_by_score() -> None:
-    """Two far boxes of two classes; the second class is surer."""
+def test_detection_output_is_sorted_by_score() -> None:
+    """Two distant boxes of two classes; the second class has the higher score."""
     corners = np.array([[0, 0, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9]], np.float32)
     priors = np.stack([corners.ravel(), np.full(8, 0.1, np.float32)])[None]
     scores = np.array([[0.1, 0.7, 0.2, 0.1, 0.1, 0.8]], np.float32)

@@ -31,7 +31,7 @@ def compute(function: Callable[..., Expr], *arguments: Array) -> Array:
 
 
 def ulps(got: Array, true: Array) -> float:
-    """The largest error in units in the last place of the true result; infinities must be where they belong."""
+    """The largest error in units in the last place of the true result; infinities must match."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = true.astype(np.float32)
     finite = np.isfinite(rounded)
@@ -106,7 +106,7 @@ def test_special_values() -> None:
 
 
 def test_circular_functions_of_large_numbers() -> None:
-    """As far out as Sin states."""
+    """Over the range stated by Sin."""
     x = both_signs(geometric(1, 1e14))
     wide = x.astype(np.float64)
     bound = 1e-7 + 1.2e-16 * np.abs(wide)
@@ -118,7 +118,7 @@ def test_circular_functions_of_large_numbers() -> None:
 
 
 def tangent_error(got: Array, x: Array) -> Array:
-    """How far x is from the nearest number whose tangent is within a relative 1e-7 of ``got``."""
+    """The distance of x from the nearest number whose tangent is within a relative 1e-7 of ``got``."""
     true = np.tan(x.astype(np.float64))
     angle = np.arctan(got.astype(np.float64)) - np.arctan(true)
     angle -= np.pi * np.round(angle / np.pi)
@@ -127,7 +127,7 @@ def tangent_error(got: Array, x: Array) -> Array:
 
 
 def test_tangent() -> None:
-    """As Tan states, also next to its poles."""
+    """Within the bound stated by Tan, also next to its poles."""
     poles = (np.arange(1, 600_000, 6) * (np.pi / 2)).astype(np.float32)
     near = np.concatenate([both_signs(geometric(1e-30, 1e6)), poles, np.nextafter(poles, np.float32(0)), -poles])
     true = np.tan(near.astype(np.float64))
@@ -140,7 +140,7 @@ def test_tangent() -> None:
 
 @pytest.mark.parametrize("target", HOSTS)
 def test_compiled_circular_functions_of_large_numbers(target: str) -> None:
-    """As Sin and Tan state: with fused multiply-adds within 1e-7 up to 1e14."""
+    """Within the bound stated by Sin and Tan: with fused multiply-adds 1e-7 up to 1e14."""
     if not runs_here(target):
         pytest.skip(f"{target} does not run on this machine")
     x = both_signs(geometric(1, 1e14, 100_000))
@@ -156,7 +156,7 @@ def test_compiled_circular_functions_of_large_numbers(target: str) -> None:
 
 
 def test_erf_of_the_smallest_numbers() -> None:
-    """As Erf states: the result is 2 / sqrt(pi) of the operand."""
+    """Within the bound stated by Erf: the result is 2 / sqrt(pi) times the operand."""
     for low, high, bound in ((1e-30, 1e-37, 1e-6), (1e-37, 1.2e-38, 4e-6), (1.0e-38, 1e-40, 1e-3)):
         x = np.geomspace(low, high, 500).astype(np.float32)
         wanted = x.astype(np.float64) * 2 / np.sqrt(np.pi)

@@ -1,4 +1,4 @@
-"""The elementary functions of f64 against NumPy's, over their whole range and at its ends."""
+"""The elementary functions of f64 compared with NumPy's, over their whole range and at its ends."""
 
 from __future__ import annotations
 

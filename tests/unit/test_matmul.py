@@ -1,4 +1,4 @@
-"""Epilogue operands of matrix products: every way in which one may broadcast, folded batches included."""
+"""Epilogue operands of matrix products: all kinds of broadcasting, including folded batches."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_operands_of_batches(operand: Shape, machine: str) -> None:
 
 
 @pytest.mark.parametrize("operand", [(19,), (3, 1), (3, 19), (1, 1)])
-def test_operands_beside_an_addend(operand: Shape) -> None:
+def test_operands_with_an_addend(operand: Shape) -> None:
     _check(Gemm(alpha=0.5, beta=2.0), ((3, 7), (7, 19), (3, 19)), (1,), operand, "lanes16")
 
 
-def test_a_batch_that_is_broadcast_in_part_is_not_fused() -> None:
+def test_partly_broadcast_batches_are_not_fused() -> None:
     types, output = (tensor(F32, 2, 4, 3, 7), tensor(F32, 7, 5)), tensor(F32, 2, 4, 3, 5)
     assert not MatMul().fuses(types, output, tensor(F32, 2, 1, 3, 5))
     assert MatMul().fuses(types, output, tensor(F32, 1, 1, 3, 5))

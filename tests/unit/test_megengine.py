@@ -1,4 +1,4 @@
-"""MegEngine's operators in dumps written here, against definitions in NumPy."""
+"""MegEngine's operators in small dumps, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tensor(x: Array, name: str = "", *, empty: bool = False) -> Fields:
 
 
 def dump(type: str, parameters: Fields, x: Array, constants: list[Array], at: int = 0, **more: Any) -> bytes:
-    """One operator of an input and of constants that a holder keeps; ``at`` is the output that the dump returns."""
+    """One operator on an input and constants of a parameter provider; ``at`` is the index of the returned output."""
     stored = [np.asarray(c, np.int32 if np.asarray(c).dtype.kind == "i" else np.float32) for c in constants]
     operators: list[Fields] = [{0: ("u64", hashed("Host2DeviceCopy")), 7: [tensor(x, "data", empty=True)]}]
     if stored:
@@ -53,7 +53,7 @@ def dump(type: str, parameters: Fields, x: Array, constants: list[Array], at: in
 
 
 def newer(type: str, parameters: Fields, x: Array, constants: list[Array], outputs: int, **more: Any) -> bytes:
-    """The same in the second format, where tensors hold their data and operators name their results."""
+    """The same in the second format, in which tensors contain their data and operators name their outputs."""
     stored = [np.asarray(c, np.int32 if np.asarray(c).dtype.kind == "i" else np.float32) for c in constants]
     held = [{1: tensor(c)[1], 3: tensor(c)[3], 6: np.frombuffer(c.tobytes(), np.uint8)} for c in stored]
     given = {0: "data", 1: tensor(x)[1], 3: tensor(x)[3]}

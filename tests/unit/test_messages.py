@@ -1,4 +1,4 @@
-"""Messages about files that are not read, and about problems of many layers."""
+"""Messages for unsupported files, and for problems of several layers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FOREIGN: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_formats_that_are_known_and_not_read(name: str, tmp_path: Path) -> None:
+def test_known_unsupported_formats_are_named(name: str, tmp_path: Path) -> None:
     data, what, remedy = FOREIGN[name]
     (tmp_path / name).write_bytes(data)
     with pytest.raises(FormatError) as error:
@@ -77,10 +77,11 @@ def test_formats_that_are_known_and_not_read(name: str, tmp_path: Path) -> None:
     assert remedy in message
 
 
-def test_what_tenon_reads_is_not_foreign() -> None:
+def test_supported_files_are_not_reported_as_unsupported() -> None:
     endings = {ending for one in FORMATS for ending in one.endings}
     mains = {pattern.lstrip("*") for one in importers.FORMATS.values() for pattern in one.main}
-    assert endings & mains == {".mge"}  # a dump is recognised by its content, otherwise it is a checkpoint
+    # MegEngine dumps are recognised by content; other files with this suffix are checkpoints.
+    assert endings & mains == {".mge"}
 
 
 def test_folders_of_other_formats(tmp_path: Path) -> None:
@@ -97,12 +98,12 @@ def test_folders_of_other_formats(tmp_path: Path) -> None:
         importers.load(folder)
 
 
-def test_a_symbol_without_its_parameters_says_what_to_give() -> None:
+def test_missing_parameters_of_a_symbol_give_a_remedy() -> None:
     assert "--weights" in importers.load(mxnet_symbol(*MXNET), {"data": (1, 4, 6, 6)}).incomplete
     assert foreign("hello.txt", b"hello") == ""
 
 
-# --------------------------------------------------------------------------------------- one line for one cause
+# --------------------------------------------------------------------------------------- one problem per cause
 def with_external_data(folder: Path, count: int = 46) -> Path:
     nodes = [node("Gemm", ["x" if i == 0 else f"t{i - 1}", f"w{i}"], [f"t{i}"]) for i in range(count)]
     weights = {f"w{i}": np.full((4, 4), i, np.float32) for i in range(count)}
@@ -111,7 +112,7 @@ def with_external_data(folder: Path, count: int = 46) -> Path:
     return folder / "m.onnx"
 
 
-def test_a_missing_file_of_data_is_one_problem(tmp_path: Path) -> None:
+def test_missing_data_file_is_one_problem(tmp_path: Path) -> None:
     path = with_external_data(tmp_path)
     importers.load(path)
     for damage, what in ((None, "is missing"), (b"", "would end after the 0 bytes of 'm.data'")):
@@ -138,7 +139,7 @@ def test_missing_variables_are_one_problem(tmp_path: Path) -> None:
     assert len(str(error.value).splitlines()) == 2
 
 
-def test_weights_of_another_caffe_net_are_one_problem() -> None:
+def test_weights_of_another_caffe_net_give_one_problem() -> None:
     text = head(1, 2, 5, 5)
     for i in range(9):
         options = "convolution_param { num_output: 2 kernel_size: 1 bias_term: false }"
@@ -148,7 +149,7 @@ def test_weights_of_another_caffe_net_are_one_problem() -> None:
     assert len(str(error.value).splitlines()) == 2
 
 
-def test_causes_that_differ_stay_apart() -> None:
+def test_different_causes_are_separate_problems() -> None:
     problems = [Problem(f"layer {i}", "one") for i in range(4)] + [Problem("layer 9", "other", "do this", "f32[1]")]
     assert str(UnsupportedError("net", problems)).splitlines() == [
         "net: 2 problems in this model",

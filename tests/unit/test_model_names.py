@@ -1,4 +1,4 @@
-"""What a bundle's symbols are called: as the model's file, so that bundles of several models can be linked together."""
+"""Symbol names of a bundle: derived from the model's file name, so that several bundles can be linked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCALES = (2.0, 3.0)
 
 
 def exported(scale: float) -> bytes:
-    """A model as exporters write them: all graphs have one name."""
+    """A model as exporters write them, with the same graph name for all models."""
     made = onnx_model([node("Mul", ["x", "k"], ["y"])], {"x": [1, 4]}, ["y"], {"k": np.full((1,), scale, np.float32)})
     made.graph.name = "torch_jit_export"
     return bytes(made.SerializeToString())
@@ -36,7 +36,7 @@ def exported(scale: float) -> bytes:
         ("printf.onnx", "printf_model"), ("a.b/deploy.onnx", "a_b"), ("while/deploy.onnx", "while_model"),
     ],
 )  # fmt: skip
-def test_symbols_are_called_as_the_file(file: str, name: str, tmp_path: Path) -> None:
+def test_symbols_are_named_after_the_file(file: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(exported(1.0))
@@ -47,23 +47,23 @@ def test_symbols_are_called_as_the_file(file: str, name: str, tmp_path: Path) ->
     assert tenon.compile(load(path)).name == name
 
 
-def test_of_a_folder_the_file_in_it(tmp_path: Path) -> None:
+def test_folder_is_named_after_the_file_in_it(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(exported(1.0))
     assert tenon.compile(tmp_path).name == "net"
 
 
 @pytest.mark.parametrize("file", ["caffe2/super_resolution", "caffe2/super_resolution/predict_net.pb"])
-def test_of_a_name_that_the_format_prescribes_the_folder(file: str) -> None:
+def test_prescribed_file_names_use_the_folder_name(file: str) -> None:
     assert load(shared(f"models/{file}"), {"1": (1, 1, 224, 224)}).name == "super_resolution"
 
 
-def test_endings_of_formats_of_two_files_are_no_part_of_it(tmp_path: Path) -> None:
+def test_suffixes_of_two_file_formats_are_removed(tmp_path: Path) -> None:
     (tmp_path / "small.param").write_bytes(ncnn_net("ReLU r 1 1 data y"))
     (tmp_path / "small.bin").write_bytes(b"")
     assert load(tmp_path / "small.param").name == "small"
 
 
-def test_bytes_keep_the_name_that_the_model_says() -> None:
+def test_models_from_memory_use_the_graph_name() -> None:
     assert tenon.compile(exported(1.0)).name == "torch_jit_export"
 
 

@@ -1,4 +1,4 @@
-"""Planted faults in kernels and in their generators: each that does harm must be noticed."""
+"""Mutation tests of kernels and their generators: every harmful mutant must be detected."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def close(got: Sequence[Array], expected: Sequence[Array], tolerance: float) -> 
 
 
 def outcome(case: Case, machine: str, step: int, mutant: Kernel, tolerance: float) -> str:
-    """ "memory" or "value" for what the interpreter does not accept, "wrong" for another result, else "equal"."""
+    """ "memory" or "value" for an error of the interpreter, "wrong" for another result, else "equal"."""
     calls = iter(range(100))
 
     def execute(kernel: Kernel, views: list[Array]) -> None:
@@ -70,13 +70,13 @@ def outcome(case: Case, machine: str, step: int, mutant: Kernel, tolerance: floa
         got = run_site(case.op, site, arrays, ASK, execute)
     except KernelError as error:
         return "memory" if any(word in str(error) for word in MEMORY) else "value"
-    except AssertionError:  # a halo that is not zero, a bool of 2
+    except AssertionError:  # a nonzero halo, a bool of 2
         return "wrong"
     return "equal" if close(got, case.op.evaluate(arrays), case.tolerance) else "wrong"
 
 
-def planted(names: list[str], machine: str, each: int, seed: int) -> Iterator[tuple[Case, int, str, str]]:
-    """``each`` faults of the kernels of every case: the case, which of its kernels, what was done, the text."""
+def injected(names: list[str], machine: str, each: int, seed: int) -> Iterator[tuple[Case, int, str, str]]:
+    """``each`` mutants of the kernels of every case: the case, the index of the kernel, the mutation, the text."""
     chance = random.Random(seed)
     for name in names:
         for case in registry()[name].cases():
@@ -90,10 +90,10 @@ def planted(names: list[str], machine: str, each: int, seed: int) -> Iterator[tu
                     yield case, i, what, text
 
 
-def rates(names: list[str], machine: str, each: int, seed: int) -> Counter[tuple[str, str]]:
-    """How many faults of each kind were noticed, and by what.  Fails where one that does harm was not."""
+def detection_counts(names: list[str], machine: str, each: int, seed: int) -> Counter[tuple[str, str]]:
+    """The number of detected mutants by kind and detector. Fails if a harmful one was not detected."""
     count: Counter[tuple[str, str]] = Counter()
-    for case, step, what, text in planted(names, machine, each, seed):
+    for case, step, what, text in injected(names, machine, each, seed):
         try:
             kernel = parse(text)
         except (FormatError, TypeError):
@@ -121,26 +121,26 @@ FEW = [
 ]
 
 
-def test_planted_faults_are_noticed() -> None:
-    count = rates(FEW, "lanes4", 1, 1)
+def test_injected_faults_are_detected() -> None:
+    count = detection_counts(FEW, "lanes4", 1, 1)
     total = count.total()
     missed = sum(n for (_, how), n in count.items() if how == "equal")
     assert total > 60
     assert sum(n for (_, how), n in count.items() if how in ("both", "bounds", "checker")) > total / 2, count
-    assert missed < total / 5, count  # faults that change nothing: a bound that another makes idle, a store done twice
+    assert missed < total / 5, count  # equivalent mutants: a redundant bound, a store executed twice
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
-def test_planted_faults_of_all_operators_are_noticed(machine: str) -> None:
-    count = rates(sorted(registry()), machine, 4, 2)
+def test_injected_faults_of_all_operators_are_detected(machine: str) -> None:
+    count = detection_counts(sorted(registry()), machine, 4, 2)
     print(machine, count.total(), sorted(count.items()))
     assert sum(n for (_, how), n in count.items() if how == "equal") < count.total() / 5, count
 
 
 # ------------------------------------------------------------------------------------------------ generators
 CHANGES = [
-    # module, operator whose cases must notice, the line, the line with a fault
+    # module, operator whose cases must detect it, the line, the line with a fault
     ("pool", "MaxPool", "ky * s.dilation[0] + rows.start", "ky * s.dilation[0] + rows.start + 1"),
     ("pool", "MaxPool", "lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1", "lanes = 2 * machine.lanes"),
     ("pool", "AveragePool", "acc[q] = 0.0 if s.average else lowest(computed(s.x.dtype))", "pass"),
@@ -167,7 +167,7 @@ CHANGES = [
 
 
 def functions(module: ModuleType) -> Iterator[FunctionType]:
-    """Those that a module defines, also under a cache and in classes."""
+    """The functions that a module defines, including cached ones and methods."""
     for found in [
         *vars(module).values(),
         *(f for c in vars(module).values() if inspect.isclass(c) for f in vars(c).values()),
@@ -178,7 +178,7 @@ def functions(module: ModuleType) -> Iterator[FunctionType]:
 
 
 def clear_caches() -> None:
-    """Kernels are remembered by what they compute."""
+    """Kernels are cached by their parameters."""
     for name, module in list(sys.modules.items()):
         if name.startswith("tenon."):
             for found in vars(module).values():
@@ -188,7 +188,7 @@ def clear_caches() -> None:
 
 @contextmanager
 def changed(module: ModuleType, line: str, faulty: str) -> Iterator[None]:
-    """The functions of a module run as if its source had another line."""
+    """Replace the code of a module's functions as if a line of its source were changed."""
     source = inspect.getsource(module)
     assert line in source, f"{module.__name__} has no line '{line}'"
     copy = ModuleType(module.__name__)
@@ -210,8 +210,8 @@ def changed(module: ModuleType, line: str, faulty: str) -> Iterator[None]:
         clear_caches()
 
 
-def noticed(name: str) -> bool:
-    """Whether the proof, the interpreter or the reference objects to some kernel of an operator's cases."""
+def detected(name: str) -> bool:
+    """Whether the proofs, the interpreter or the comparison with the reference fail for an operator's cases."""
     for case, machine, ask in product(registry()[name].cases(), ("lanes4", "lanes8"), (Ask(), ASK)):
         arrays = case.arrays()
         try:
@@ -230,6 +230,6 @@ def noticed(name: str) -> bool:
 
 
 @pytest.mark.parametrize(("module", "operator", "line", "faulty"), CHANGES)
-def test_faults_in_generators_are_noticed(module: str, operator: str, line: str, faulty: str) -> None:
+def test_faults_in_generators_are_detected(module: str, operator: str, line: str, faulty: str) -> None:
     with changed(importlib.import_module(f"tenon.kernels.{module}"), line, faulty):
-        assert noticed(operator)
+        assert detected(operator)

@@ -1,4 +1,4 @@
-"""MXNet networks written by hand: a symbol as JSON and parameters in the layouts that MXNet has had."""
+"""Small MXNet networks: symbols as JSON, and parameters in all versions of the file format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(op: str, options: dict[str, str], x: Array = X, **arrays: Array) -> Arra
 @pytest.mark.parametrize("key", ["attrs", "attr", "param"])
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_a_network(version: int, key: str) -> None:
-    """The label is no input, and gamma counts as 1."""
+    """The label is not an input, and fixed gamma is 1."""
     arrays = mxnet_stored()
     graph = importers.load(mxnet_symbol(*MXNET, key=key), {"data": X.shape}, weights=mxnet_parameters(arrays, version))
     assert [v.name for v in graph.inputs] == ["data"]
@@ -41,7 +41,7 @@ def test_a_network(version: int, key: str) -> None:
     np.testing.assert_allclose(output, np.exp(y) / np.exp(y).sum(), atol=1e-6)
 
 
-def test_without_parameters_the_shapes_follow() -> None:
+def test_shapes_are_inferred_without_parameters() -> None:
     graph = importers.load(mxnet_symbol(*MXNET), {"data": X.shape})
     assert graph.incomplete
     assert graph.outputs[0].type.dims == (1, 3)

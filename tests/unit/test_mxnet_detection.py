@@ -1,4 +1,4 @@
-"""MXNet's operators of detectors against plain loops over their definitions."""
+"""MXNet's detection operators compared with loops that follow their definitions."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def test_multibox_detection() -> None:
 REGIONS = np.array([[0, 0, 0, 8, 6], [0, 4, 2, 20, 14]], np.float32)
 
 
-def test_pooled_regions() -> None:
+def test_roi_pooling() -> None:
     x = random(1, 2, 8, 12)
     output = run("ROIPooling", {"pooled_size": "(2, 3)", "spatial_scale": "0.5"}, x=x, rois=REGIONS)
     assert output.shape == (2, 2, 2, 3)
     np.testing.assert_array_equal(output[0, :, 0, 0], x[0, :, :2, :2].max((1, 2)))  # rows 0..3 and columns 0..4
 
 
-def test_aligned_regions() -> None:
-    """Of an image that rises evenly, a bin has the value in its middle."""
+def test_roi_align() -> None:
+    """On a linear ramp, each bin has the value at its centre."""
     y, x = np.mgrid[:8, :12].astype(np.float32)
     options = {"pooled_size": "(2, 2)", "spatial_scale": "0.5", "sample_ratio": "2"}
     output = run("_contrib_ROIAlign", options, x=(10 * y + x)[None, None], rois=REGIONS[:1])
@@ -103,7 +103,7 @@ def test_aligned_regions() -> None:
     np.testing.assert_allclose(output[0, 0], 10 * rows[:, None] + columns, rtol=1e-5)
 
 
-def test_position_sensitive_regions() -> None:
+def test_position_sensitive_roi_pooling() -> None:
     x = np.arange(8, dtype=np.float32).reshape(1, 8, 1, 1) * np.ones((1, 8, 8, 12), np.float32)
     options = {"pooled_size": "2", "group_size": "2", "output_dim": "2", "spatial_scale": "0.5"}
     outputs = run("_contrib_PSROIPooling", options, x=x, rois=REGIONS)

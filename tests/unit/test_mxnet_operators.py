@@ -1,4 +1,4 @@
-"""MXNet's operators that pick, sort, sample, make constants or are parts of attention, against definitions in NumPy."""
+"""MXNet's operators of selection, sorting, sampling, constants and attention, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_attention() -> None:
 
 
 def test_sampling() -> None:
-    """An image mirrored, by matrices and by how far its pixels move."""
+    """An image mirrored by an affine matrix and by a flow field."""
     theta = np.tile(np.array([-1, 0, 0, 0, 1, 0], np.float32), (2, 1))
     output = run("SpatialTransformer", {"target_shape": "(6, 5)"}, X, theta)
     np.testing.assert_allclose(output, X[..., ::-1], atol=1e-5)
@@ -181,7 +181,7 @@ def overlap(a: Array, b: Array) -> float:
 
 
 @pytest.mark.parametrize(("together", "topk", "center"), [(False, -1, False), (True, -1, False), (False, 5, True)])
-def test_suppression(together: bool, topk: int, center: bool) -> None:
+def test_box_nms(together: bool, topk: int, center: bool) -> None:
     corners = RNG.uniform(0, 60, (9, 2))
     boxes = np.concatenate([corners, corners + RNG.uniform(20, 60, (9, 2))], 1).astype(np.float32)
     score, kind = RNG.uniform(0, 1, 9).astype(np.float32), RNG.integers(0, 2, 9).astype(np.float32)
@@ -203,7 +203,7 @@ def test_suppression(together: bool, topk: int, center: bool) -> None:
     assert 1 < len(kept) < len(order)
 
 
-def test_overlaps() -> None:
+def test_box_iou() -> None:
     boxes = np.array([[0, 0, 2, 2], [1, 1, 3, 4], [5, 5, 6, 6]], np.float32)
     expected = [[overlap(a, b) for b in boxes[:2]] for a in boxes]
     np.testing.assert_allclose(run("_contrib_box_iou", {}, boxes, boxes[:2]), expected, atol=1e-6)
@@ -248,15 +248,15 @@ LIKE_MXNET: list[tuple[str, dict[str, Any], list[Array], Array]] = [
 
 
 @pytest.mark.parametrize("case", LIKE_MXNET, ids=lambda case: f"{case[0]} {case[1]}")
-def test_like_mxnet_itself(case: tuple[str, dict[str, Any], list[Array], Array]) -> None:
+def test_recorded_results_of_mxnet(case: tuple[str, dict[str, Any], list[Array], Array]) -> None:
     op, options, inputs, expected = case
     output = run(op, options, *inputs)
     assert output.shape == expected.shape
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_deformed_windows_of_the_first_version_end_at_the_border() -> None:
-    """A place past the last row counts nothing, one between the last row and that is the last row."""
+def test_deformable_convolution_v1_at_the_border() -> None:
+    """Samples beyond the last row are zero; those less than one row beyond it take the last row."""
     x = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 4, 1)
     down = np.array([0.5, 0.75, 0.5, 1.5], np.float32)
     offsets = np.stack([down, np.zeros(4, np.float32)]).reshape(1, 2, 4, 1)

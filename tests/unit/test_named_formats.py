@@ -1,4 +1,4 @@
-"""Caffe2, Paddle, OneFlow and MegEngine: small networks written by hand, and what is refused."""
+"""Caffe2, Paddle, OneFlow and MegEngine: small networks, and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PREDICT = caffe2_net(
 )  # fmt: skip
 
 
-def test_caffe2_pair(tmp_path: Path) -> None:
+def test_caffe2_init_and_predict_net(tmp_path: Path) -> None:
     (tmp_path / "predict_net.pb").write_bytes(PREDICT)
     (tmp_path / "init_net.pb").write_bytes(INIT)
     for name in ("predict_net.pb", "init_net.pb", ""):
@@ -48,8 +48,8 @@ def test_caffe2_pair(tmp_path: Path) -> None:
         importers.load(tmp_path)
 
 
-def test_caffe2_placeholders_give_no_shape() -> None:
-    """An init net that fills the input too, with one number."""
+def test_caffe2_placeholder_fills_do_not_define_shapes() -> None:
+    """An init net that also fills the input, with a scalar placeholder."""
     for data in (np.zeros(1, np.float32), np.zeros((1, 9, 9, 9), np.float32)):
         init = caffe2_net([caffe2_fill("x", data), caffe2_fill("w", W), caffe2_fill("b", B)])
         graph = importers.load(PREDICT, {"x": X.shape}, weights=init)
@@ -95,7 +95,7 @@ PADDLE = paddle(
 )  # fmt: skip
 
 
-def test_paddle_parameters_apart_and_together(tmp_path: Path) -> None:
+def test_paddle_parameters_in_separate_and_combined_files(tmp_path: Path) -> None:
     apart, together = tmp_path / "apart", tmp_path / "together"
     apart.mkdir()
     together.mkdir()
@@ -156,7 +156,7 @@ def test_oneflow(tmp_path: Path) -> None:
         importers.load(ONEFLOW_JOB.replace("KIND", "odd").encode())
 
 
-def test_hashes_of_megengine_are_those_in_its_files() -> None:
+def test_megengine_operator_hashes() -> None:
     assert hashed("Elemwise") == 0xD6C488C11172EC08
     assert hashed("Host2DeviceCopy") == 0x9F9DB55D661D5F11
 
@@ -168,7 +168,7 @@ def test_damaged_dumps_of_megengine() -> None:
         importers.load(bytes(8) + b"mge2" + bytes(40))
 
 
-def test_the_nearest_operator_is_named() -> None:
+def test_most_similar_operator_is_suggested() -> None:
     with pytest.raises(UnsupportedError, match=r"not supported \(the nearest that is: Relu\)"):
         importers.load(caffe2_net([caffe2_operator("Reluu", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
     with pytest.raises(UnsupportedError, match="cut the model around it with --from and --to"):

@@ -1,4 +1,4 @@
-"""Weights in 16 bits, small and large: no answer is further off than the program states, whatever computes it."""
+"""16-bit weights of any magnitude: errors are within those stated by the program, for every algorithm."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def conv(outputs: int, inputs: int, kernel: tuple[int, int], *, bias: bool = Tru
 
 
 def uneven(i: int, scale: float) -> tuple[list[Any], dict[str, Array]]:
-    """Every output channel has a scale of its own."""
+    """Every output channel has a different scale."""
     nodes, weights = conv(48, 24, (3, 3))(i, scale)
     weights[f"w{i}"] *= np.float32(10.0) ** np.linspace(-3, 0, 48, dtype=np.float32).reshape(-1, 1, 1, 1)
     return nodes, weights
@@ -87,7 +87,7 @@ def gemm(i: int, scale: float) -> tuple[list[Any], dict[str, Array]]:
 
 
 def lstm(i: int, scale: float) -> tuple[list[Any], dict[str, Array]]:
-    """Saturated gates would say nothing: weights are at most 0.1."""
+    """Weights are at most 0.1, so that gates do not saturate."""
     hidden, scale = 8, min(scale, 0.1)
     weights = {
         f"w{i}": normal(1, 4 * hidden, 26, seed=i) * np.float32(scale),
@@ -127,7 +127,7 @@ def furthest(got: Array, expected: Array) -> float:
 
 @pytest.mark.parametrize(("name", "target"), [("fp16", "host"), ("bf16", "host"), ("bf16", "x86-64")])
 @pytest.mark.parametrize("form", FORMS)
-def test_no_answer_is_further_off_than_stated(form: str, name: Precision, target: str) -> None:
+def test_errors_are_within_the_stated_bound(form: str, name: Precision, target: str) -> None:
     if target != "host" and not (processor() == "x86-64" and runs_here(target)):
         pytest.skip(f"this processor is no {target}")
     make, options = FORMS[form]
@@ -141,8 +141,8 @@ def test_no_answer_is_further_off_than_stated(form: str, name: Precision, target
     with tenon.open(bundle) as engine:
         got = engine.run(x)
     measured = {scale: furthest(got[y], expected[y]) for scale, y in zip(SCALES, outputs, strict=True)}
-    assert max(measured.values()) <= bundle.program.error + 2e-5, measured  # f32 alone: up to 1e-5
-    if form not in ("depthwise", "lstm"):  # whose weights stay f32, or whose sums are not what comes out
+    assert max(measured.values()) <= bundle.program.error + 2e-5, measured  # errors of f32 arithmetic: up to 1e-5
+    if form not in ("depthwise", "lstm"):  # weights stay f32, or outputs are not plain sums
         assert bundle.program.error < 8 * max(measured.values()), "it should say something"
 
 
@@ -158,27 +158,27 @@ def planned(kernel: tuple[int, int], name: str, limits: Limits = Limits()) -> tu
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
 @pytest.mark.parametrize("kernel", ERROR)
-def test_only_short_transforms_are_rounded_to_16_bits(kernel: tuple[int, int], name: str) -> None:
+def test_only_small_winograd_transforms_are_stored_in_16_bits(kernel: tuple[int, int], name: str) -> None:
     sizes = {c.blocking.m for c in planned(kernel, name) if isinstance(c, Winograd)}
     assert sizes == ({2} if max(kernel) == 3 else set())
     assert 4 in {c.blocking.m for c in planned(kernel, "fp32") if isinstance(c, Winograd)}
 
 
-def test_the_largest_error_that_is_allowed_counts_the_rounding_of_weights() -> None:
+def test_error_limit_includes_rounding_of_weights() -> None:
     for most, kept in ((1e-3, False), (1e-2, True)):
         found = planned((3, 3), "fp16", Limits(max_winograd_error=most))
         assert any(isinstance(c, Winograd) for c in found) == kept
         assert any(isinstance(c, Winograd) for c in planned((3, 3), "fp32", Limits(max_winograd_error=most)))
 
 
-def test_weights_that_f16_holds_are_not_scaled() -> None:
+def test_weights_in_the_range_of_f16_are_not_scaled() -> None:
     nodes, weights = conv(8, 8, (3, 3))(0, 0.05)
     graph = importers.load(model(nodes, {"x": [1, 8, 5, 5]}, ["y0"], weights).SerializeToString())
     passes.optimize(graph, narrow=precision("fp16", arithmetic=False))
     assert [n.op.name for n in graph] == ["Conv"]
 
 
-def test_weights_that_several_read_are_stored_once() -> None:
+def test_shared_weights_are_stored_once() -> None:
     w = normal(24, 24, 1, 1) * np.float32(1e-6)
     nodes = [node("Conv", ["x", "w"], ["a"]), node("Conv", ["a", "w"], ["y"])]
     graph = importers.load(model(nodes, {"x": [1, 24, 4, 4]}, ["y"], {"w": w}).SerializeToString())
@@ -187,7 +187,7 @@ def test_weights_that_several_read_are_stored_once() -> None:
 
 
 @pytest.mark.parametrize("precision_name", ["fp16", "bf16"])
-def test_weights_without_elements_are_left_as_they_are(precision_name: Precision) -> None:
+def test_empty_weights_are_unchanged(precision_name: Precision) -> None:
     made = model([node("MatMul", ["x", "w"], ["y"])], {"x": (2, 19)}, ["y"], {"w": np.zeros((19, 0), np.float32)})
     bundle = tenon.compile(made.SerializeToString(), precision=precision_name)
     assert tenon.open(bundle).run(np.zeros((2, 19), np.float32))["y"].shape == (2, 0)

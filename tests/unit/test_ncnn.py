@@ -1,4 +1,4 @@
-"""ncnn's files, text and binary, and the ways in which weights are stored."""
+"""ncnn files, text and binary, and the storage formats of weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_plain_weights() -> None:
     )
 
 
-def test_half_weights() -> None:
+def test_fp16_weights() -> None:
     half = W.astype(np.float16)
     stored = struct.pack("<I", 0x01306B47) + half.tobytes() + B.tobytes()
     assert (
@@ -51,7 +51,7 @@ def test_half_weights() -> None:
 
 
 def test_int8_weights() -> None:
-    """One scale per filter, then the input's; the arithmetic is done on real numbers."""
+    """One scale per filter, then the input's; computed in floats."""
     scales = 127 / np.abs(W).max((1, 2, 3))
     small = np.round(W * scales[:, None, None, None]).astype(np.int8)
     stored = struct.pack("<I", 0x000D4B38) + small.tobytes() + B.tobytes()
@@ -60,7 +60,7 @@ def test_int8_weights() -> None:
     assert difference(output, expected((small / scales[:, None, None, None]).astype(np.float32))) < 1e-6
 
 
-def test_weights_by_table() -> None:
+def test_quantised_weights_with_table() -> None:
     table = np.linspace(-1, 1, 256, dtype=np.float32)
     picked = RNG.integers(0, 256, W.shape).astype(np.uint8)
     stored = struct.pack("<I", 1) + table.tobytes() + picked.tobytes() + B.tobytes()
@@ -68,7 +68,7 @@ def test_weights_by_table() -> None:
 
 
 def test_binary_param() -> None:
-    """The same network without names: layers by number, options as 32-bit words."""
+    """The same network in binary form: layers by type index, options as 32-bit words, no names."""
 
     def words(*values: int | float) -> bytes:
         return b"".join(struct.pack("<f" if isinstance(v, float) else "<i", v) for v in values)
@@ -105,7 +105,7 @@ def test_layers(line: str, result: Array) -> None:
     np.testing.assert_allclose(run(ncnn_net(line)), result, rtol=1e-5, atol=1e-6)
 
 
-def test_broadcasting_lies_along_the_outermost_axis_that_fits() -> None:
+def test_broadcasting_along_the_outermost_fitting_axis() -> None:
     line = ("Pooling p 1 1 data a 0=1 4=1", "Split s 1 2 data b c", "BinaryOp m 2 1 b a y 0=2")
     graph = importers.load(ncnn_net(*line), weights=b"\0")
     outputs = evaluate(graph, {"data": X})
@@ -144,7 +144,7 @@ def test_refusals() -> None:
         ),
     ],
 )
-def test_files_of_before_the_magic_number_are_refused_as_ncnn_refuses_them(text: str, what: str) -> None:
+def test_files_without_magic_number_are_rejected(text: str, what: str) -> None:
     with pytest.raises(FormatError, match="of before 2017, which ncnn itself refuses") as error:
         importers.load(text.encode())
     assert what in str(error.value)

@@ -1,4 +1,4 @@
-"""ncnn's layers of detectors against plain loops over their definitions."""
+"""ncnn's detection layers compared with loops that follow their definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANCHORS = [10, 14, 23, 27, 37, 58]
 
 
 def run(param: bytes, **inputs: Array) -> Array:
-    """The only output; inputs that only lend their shape are zeros."""
+    """The only output; inputs of which only the shape matters are zeros."""
     graph = importers.load(param, weights=b"\0")
     zeros = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
     (output,) = evaluate(graph, {**zeros, **inputs}).values()
@@ -34,7 +34,7 @@ def overlap(a: Array, b: Array) -> float:
     return float(sides.prod() / ((a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod() - sides.prod()))
 
 
-def thinned(rows: list[list[float]], limit: float) -> Array:
+def nms(rows: list[list[float]], limit: float) -> Array:
     kept: list[Array] = []
     for row in sorted(rows, key=lambda r: -r[1]):
         if all(overlap(np.array(row[2:]), other[2:]) <= limit for other in kept):
@@ -43,7 +43,7 @@ def thinned(rows: list[list[float]], limit: float) -> Array:
 
 
 def yolo(x: Array, anchors: Array, classes: int, third: bool, least: float) -> list[list[float]]:
-    """Rows of one map [A * (5 + classes), H, W], anchors over the image's size."""
+    """Detections of one map [A * (5 + classes), H, W]; anchors are relative to the image's size."""
     count, (h, w) = len(anchors), x.shape[1:]
     rows = []
     for a, i, j in np.ndindex(count, h, w):
@@ -70,7 +70,7 @@ def test_yolo_v3_of_two_maps() -> None:
     rows = yolo(first[0], pairs[[1, 2]] / picture, 3, True, 0.4) + yolo(
         second[0], pairs[[0, 1]] / picture, 3, True, 0.4
     )
-    expected = thinned(rows, 0.3)
+    expected = nms(rows, 0.3)
     output = run(net, data=first, more=second)
     assert output.shape == (1, min(300, 2 * 6 + 2 * 24), 6)
     assert len(expected) > 3
@@ -84,12 +84,12 @@ def test_yolo_v2() -> None:
     )
     x = RNG.normal(0, 1.5, (1, 27, 4, 5)).astype(np.float32)
     anchors = np.array([[1, 2], [2.5, 1.5], [3, 3]]) / [5, 4]
-    expected = thinned(yolo(x[0], anchors, 4, False, 0.2), 0.45)
+    expected = nms(yolo(x[0], anchors, 4, False, 0.2), 0.45)
     assert len(expected) > 3
     np.testing.assert_allclose(run(net, data=x)[0, : len(expected)], expected, atol=1e-5)
 
 
-def test_heads_are_known() -> None:
+def test_heads_are_recognised() -> None:
     graph = importers.load(ncnn_net("YoloDetectionOutput d 1 1 data out 0=1 1=1 -23304=2,1,2", shape="0=2 1=2 2=6"))
     assert find_heads(graph) == Heads("rows", ("out",), pixels=False, background=0)
 
@@ -106,14 +106,14 @@ def test_prior_boxes() -> None:
     boxes = output[0, 0].reshape(2, 3, 4, 4)
     root = np.sqrt([1, 12 * 20 / 144, 2, 0.5])
     sizes = 12 * np.stack([root, np.array([root[0], root[1], 1 / root[2], 1 / root[3]])], -1)
-    middle = np.array([50, 10])  # of the third place of the first row
+    middle = np.array([50, 10])  # at the third position of the first row
     np.testing.assert_allclose(
         boxes[0, 2] * [60, 40, 60, 40], np.hstack([middle - sizes / 2, middle + sizes / 2]), rtol=1e-5
     )
     np.testing.assert_allclose(output[0, 1, :8], [0.1, 0.1, 0.2, 0.2] * 2)
 
 
-def test_boxes_as_mxnet_has_them() -> None:
+def test_prior_boxes_in_mxnet_form() -> None:
     line = "PriorBox b 1 1 data out -23300=2,0.2,0.3 -23302=2,1,4 9=-233 10=-233 13=0.5"
     output = run(ncnn_net(line, shape="0=4 1=2 2=1"))
     assert output.shape == (1, 4 * 8 * 3)
@@ -124,7 +124,7 @@ def test_boxes_as_mxnet_has_them() -> None:
 
 
 def test_ssd_detection_output() -> None:
-    """One prior fits class 2 and one class 1, by locations of zero; the rest is background."""
+    """One prior is of class 2 and one of class 1, with location offsets of zero; the rest is background."""
     net = ncnn_net(
         *SSD,
         "Input l 0 1 location 0=96",
@@ -157,7 +157,7 @@ def test_refusals(line: str, message: str) -> None:
 
 
 def test_masks_written_as_the_bits_of_floats() -> None:
-    """As the tools wrote that made the files of Yolo-Fastest: 1073741824 is 2.0."""
+    """As written by the converter of Yolo-Fastest: 1073741824 is the bit pattern of 2.0."""
     x = RNG.uniform(-1, 1, (1, 3 * 9, 2, 3)).astype(np.float32)
     anchors = ",".join(f"{n}.0" for n in ANCHORS * 2)
     outputs = []

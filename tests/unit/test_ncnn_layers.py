@@ -1,4 +1,4 @@
-"""ncnn's layers of attention, matrices, data movement and volumes, against definitions in NumPy."""
+"""ncnn's layers of attention, matrices, data movement and volumes, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rand(*shape: int) -> Array:
 
 
 def stored(*arrays: Array, plain: bool = False) -> bytes:
-    """Weights of a layer: with a mark before each, or as they are."""
+    """Weights of a layer, with a flag before each array except the ``plain`` ones."""
     return b"".join((b"" if plain else MARK) + np.asarray(a, "<f4").tobytes() for a in arrays)
 
 
@@ -49,7 +49,7 @@ def softmax(x: Array) -> Array:
 
 
 def convolved(x: Array, w: Array) -> Array:
-    """Over as many axes as there are, no pads, stride 1."""
+    """Over any number of spatial axes, without padding, stride 1."""
     sizes = [n - k + 1 for n, k in zip(x.shape[2:], w.shape[2:], strict=True)]
     out = np.zeros((1, len(w), *sizes), np.float32)
     for place in itertools.product(*map(range, w.shape[2:])):
@@ -129,7 +129,7 @@ def unfolded(x: Array) -> Array:
     return np.stack(parts, 2).reshape(1, 36, 30)
 
 
-def turned(x: Array, cosine: Array, sine: Array, *, neighbours: bool) -> Array:
+def rotary(x: Array, cosine: Array, sine: Array, *, neighbours: bool) -> Array:
     a, b = (x[..., ::2], x[..., 1::2]) if neighbours else np.split(x, 2, -1)
     parts = a * cosine - b * sine, a * sine + b * cosine
     return np.stack(parts, -1).reshape(x.shape) if neighbours else np.concatenate(parts, -1)
@@ -183,14 +183,14 @@ CASES: list[tuple[str, list[Array], bytes, Array]] = [
     ("Embed e 1 1 x0 y 0=4 1=7 2=0 3=28", [np.array([[3, 0, 9, 6]], np.float32)], stored(T), T[[3, 0, 6, 6]][None]),
     ("RMSNorm r 1 1 x0 y 0=5 1=0.01", [X], stored(np.arange(5.0), plain=True),
      X / np.sqrt((X * X).mean(3, keepdims=True) + 0.01) * np.arange(5)),
-    ("RotaryEmbed r 3 1 x0 x1 x2 y 0=0", [H, COS, SIN], b"", turned(H, COS[:, None], SIN[:, None], neighbours=False)),
-    ("RotaryEmbed r 3 1 x0 x1 x2 y 0=1", [H, COS, SIN], b"", turned(H, COS[:, None], SIN[:, None], neighbours=True)),
+    ("RotaryEmbed r 3 1 x0 x1 x2 y 0=0", [H, COS, SIN], b"", rotary(H, COS[:, None], SIN[:, None], neighbours=False)),
+    ("RotaryEmbed r 3 1 x0 x1 x2 y 0=1", [H, COS, SIN], b"", rotary(H, COS[:, None], SIN[:, None], neighbours=True)),
     ("SDPA s 3 1 x0 x1 x2 y", [H, KEYS, VALUES], b"", SDPA),
 ]  # fmt: skip
 
 
 def _expected(line: str, inputs: list[Array], weights: bytes, result: Array) -> Array:
-    """The two products whose stored or added parts are random are computed here."""
+    """Computes the expected results of the cases with random stored operands."""
     if "5=1 6=1" in line:
         b = np.frombuffer(weights, "<f4", 42, 4).reshape(7, 6)
         return np.asarray(inputs[0] @ b.T + np.frombuffer(weights, "<f4", 7, 8 + 4 * 42))
@@ -233,8 +233,8 @@ def test_attention_with_a_mask(quantised: bool) -> None:
     np.testing.assert_allclose(output, y, atol=1e-4)
 
 
-def test_attention_goes_on_from_what_was() -> None:
-    """Keys and values of before come transposed, and leave so."""
+def test_attention_with_kv_cache() -> None:
+    """The cached keys and values are transposed, as inputs and as outputs."""
     x, old = rand(1, 2, 4), [rand(1, 4, 3), rand(1, 4, 3)]
     weights, biases = [rand(4, 4) for _ in range(4)], [rand(4) for _ in range(4)]
     file = b"".join(stored(w) + stored(b, plain=True) for w, b in zip(weights, biases, strict=True))
@@ -249,7 +249,7 @@ def test_attention_goes_on_from_what_was() -> None:
 
 
 def test_deformable_convolution() -> None:
-    """Offsets that are whole numbers pick other pixels; factors weigh them."""
+    """Integer offsets select other pixels; masks weight them."""
     w, weights = rand(2, 4, 1, 1), b""
     weights = stored(w)
     offsets = np.zeros((1, 2, 6, 5), np.float32)
@@ -269,7 +269,7 @@ def test_grid_sample_at_pixels() -> None:
     np.testing.assert_allclose(run("GridSample g 2 1 x0 x1 y 0=2 1=2 2=1 3=1", X, turned_grid), output, atol=1e-5)
 
 
-def test_one_region() -> None:
+def test_roi_align_of_one_region() -> None:
     region = np.array([[0, 1, 3, 4]], np.float32)
     output = run("ROIPooling r 2 1 x0 x1 y 0=2 1=2 2=1.0", X, region)
     np.testing.assert_allclose(output, X[:, :, 1:5, :4].reshape(1, 4, 2, 2, 2, 2).max((3, 5)), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Non-maximum suppression of TensorFlow and TFLite against plain loops."""
+"""Non-maximum suppression of TensorFlow and TFLite compared with loops."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_tensorflow(version: int, most: int) -> None:
     assert results[0].dtype == results[-1].dtype == np.int32
 
 
-def test_a_result_of_unknown_length() -> None:
+def test_data_dependent_output_length() -> None:
     op = node("s", "NonMaxSuppressionV4", "boxes", "scores", "most", "f0", "f1")
     data = graph(placeholder("boxes", 20, 4), placeholder("scores", 20), *limits(5, 0.3, 0.25), op)
     with pytest.raises(UnsupportedError, match="pad_to_max_output_size"):
@@ -61,8 +61,8 @@ def test_a_result_of_unknown_length() -> None:
 
 
 @pytest.mark.parametrize(("total", "least"), [(8, 0.3), (40, 0.6)])
-def test_all_classes_together(total: int, least: float) -> None:
-    """Four boxes of each of three classes at the most; the rest of the rows is zeros."""
+def test_combined_nms(total: int, least: float) -> None:
+    """At most four boxes of each of three classes; the other rows are zeros."""
     parts = limits(4, 0.3, least), const("total", np.array(total), "i32")
     op = node("s", "CombinedNonMaxSuppression", "boxes", "scores", "most", "total", "f0", "f1")
     data = graph(placeholder("boxes", 1, 20, 1, 4), placeholder("scores", 1, 20, 3), *parts[0], parts[1], op)

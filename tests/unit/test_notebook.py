@@ -1,4 +1,4 @@
-"""How networks show themselves: short on a line, and as small tables in notebooks."""
+"""``repr`` and notebook representations of graphs, bundles and engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 300
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, Any]:
-    """A network with forty inputs and outputs that has names of HTML, and what is made of it."""
+    """A network with forty inputs and outputs whose names need escaping, as graph, bundle and engine."""
     names = [f"<b>&{i}" for i in range(40)]
     nodes = [onnx_models.node("Relu", [name], [f"{name}_out"]) for name in names]
     model = onnx_models.model(nodes, dict.fromkeys(names, (2, 3)), [f"{name}_out" for name in names])
@@ -30,7 +30,7 @@ def shown() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("what", ["graph", "bundle", "engine", "manifest", "program"])
-def test_lines_are_short(what: str, shown: dict[str, Any]) -> None:
+def test_repr_is_short(what: str, shown: dict[str, Any]) -> None:
     text = repr(shown[what])
     assert len(text) < LONGEST
     assert "'many'" in text or what == "graph"

@@ -1,4 +1,4 @@
-"""OneFlow's operations, against definitions in NumPy."""
+"""OneFlow's operations, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {"f": "f32", "i": "si64", "b": "i1"}
 
 
 def run(folder: Path, op: str, attributes: str, inputs: list[Array], parameters: list[Array], result: Array) -> Array:
-    """The operands are the inputs, then parameters that lie beside the job."""
+    """The operands are the inputs, followed by parameters stored beside the job."""
     lines, names = [], []
     for i, x in enumerate([*inputs, *parameters]):
         type = f"tensor<{'x'.join(map(str, x.shape))}x{KINDS[x.dtype.kind]}>"
